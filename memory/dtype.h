@@ -1,4 +1,5 @@
-// Storage formats (formats.def) and the conversions of the plain 16-bit float types.
+// Storage formats (formats.def) and the conversions of the plain 16-bit float
+// types.
 #ifndef INLAY_MEMORY_DTYPE_H_
 #define INLAY_MEMORY_DTYPE_H_
 
@@ -26,17 +27,23 @@ struct FormatInfo {
 // The entry of formats.def for `dtype`; every enumerator has one.
 const FormatInfo& GetFormatInfo(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
-inline std::string_view DTypeName(DType dtype) { return GetFormatInfo(dtype).name; }
+inline std::string_view DTypeName(DType dtype) {
+  return GetFormatInfo(dtype).name;
+}
 
-// Bytes of a row of `elements` elements. `elements` must be a multiple of the format's block.
+// Bytes of a row of `elements` elements. `elements` must be a multiple of the
+// format's block.
 size_t RowBytes(DType dtype, size_t elements);
 
-inline float BF16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float BF16ToF32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 // Round to nearest even; NaN stays NaN (quiet).
 inline uint16_t F32ToBF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 

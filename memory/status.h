@@ -1,4 +1,5 @@
-// Status macros: how errors travel inside the library. Owns nothing; knows nothing above absl::Status.
+// Status macros: how errors travel inside the library. Owns nothing; knows
+// nothing above absl::Status.
 #ifndef INLAY_MEMORY_STATUS_H_
 #define INLAY_MEMORY_STATUS_H_
 
@@ -10,24 +11,28 @@
 #define INLAY_CONCAT_INNER_(a, b) a##b
 #define INLAY_CONCAT_(a, b) INLAY_CONCAT_INNER_(a, b)
 
-// Evaluates an absl::Status expression once and returns it from the enclosing function if it is an error.
-#define INLAY_RETURN_IF_ERROR(expr)                          \
-  do {                                                       \
-    ::absl::Status inlay_status_ = (expr);                   \
-    if (!inlay_status_.ok()) [[unlikely]]                    \
-      return inlay_status_;                                  \
+// Evaluates an absl::Status expression once and returns it from the enclosing
+// function if it is an error.
+#define INLAY_RETURN_IF_ERROR(expr)        \
+  do {                                     \
+    ::absl::Status inlay_status_ = (expr); \
+    if (!inlay_status_.ok()) [[unlikely]]  \
+      return inlay_status_;                \
   } while (false)
 
-// INLAY_ASSIGN_OR_RETURN(auto x, MakeX()): moves the value out of a StatusOr, or returns its status.
-#define INLAY_ASSIGN_OR_RETURN(lhs, expr) \
-  INLAY_ASSIGN_OR_RETURN_IMPL_(INLAY_CONCAT_(inlay_statusor_, __LINE__), lhs, expr)
+// INLAY_ASSIGN_OR_RETURN(auto x, MakeX()): moves the value out of a StatusOr,
+// or returns its status.
+#define INLAY_ASSIGN_OR_RETURN(lhs, expr)                                     \
+  INLAY_ASSIGN_OR_RETURN_IMPL_(INLAY_CONCAT_(inlay_statusor_, __LINE__), lhs, \
+                               expr)
 #define INLAY_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr) \
   auto tmp = (expr);                                 \
   if (!tmp.ok()) [[unlikely]]                        \
     return std::move(tmp).status();                  \
   lhs = std::move(tmp).value()
 
-// Guards our own bugs in debug builds, never input: a release build keeps only the unevaluated expression.
+// Guards our own bugs in debug builds, never input: a release build keeps only
+// the unevaluated expression.
 #ifdef NDEBUG
 #define INLAY_DCHECK(cond) static_cast<void>(sizeof((cond) ? 1 : 0))
 #else

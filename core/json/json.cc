@@ -1,0 +1,145 @@
+#include "core/json/json.h"
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// nlohmann's parser keeps a heap stack, so deep nesting costs memory before any
+// check of ours could run on the result: count brackets outside strings first.
+absl::Status CheckLimits(std::string_view text, std::string_view what,
+                         const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: %d bytes of JSON, at most %d allowed", what,
+                        text.size(), limits.max_bytes));
+  }
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > limits.max_depth) {
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "%s: JSON nested deeper than the %d levels allowed at byte %d",
+            what, limits.max_depth, i));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename J>
+absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
+                        const JsonLimits& limits) {
+  INLAY_RETURN_IF_ERROR(CheckLimits(text, what, limits));
+  try {
+    return J::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: not valid JSON at byte %d: %s", what, error.byte, error.what()));
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: not valid JSON: %s", what, error.what()));
+  }
+}
+
+// The offending value in a message, cut so that a hostile file cannot blow the
+// message up.
+std::string Shown(const Json& value) {
+  std::string text =
+      value.is_structured() ? std::string(value.type_name()) : DumpJson(value);
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return text;
+}
+
+template <typename J>
+std::string Dump(const J& value) {
+  return value.dump(-1, ' ', false, J::error_handler_t::replace);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view what,
+                               const JsonLimits& limits) {
+  return Parse<Json>(text, what, limits);
+}
+
+absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text,
+                                             std::string_view what,
+                                             const JsonLimits& limits) {
+  return Parse<OrderedJson>(text, what, limits);
+}
+
+std::string DumpJson(const Json& value) { return Dump(value); }
+std::string DumpJson(const OrderedJson& value) { return Dump(value); }
+
+const Json* JsonFind(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+absl::StatusOr<int64_t> JsonInt(const Json& object, std::string_view key,
+                                int64_t fallback, int64_t min, int64_t max) {
+  const Json* value = JsonFind(object, key);
+  if (value == nullptr) return fallback;
+  const bool is_small = value->is_number_integer() &&
+                        !(value->is_number_unsigned() &&
+                          value->get<uint64_t>() > uint64_t{INT64_MAX});
+  if (!is_small || value->get<int64_t>() < min || value->get<int64_t>() > max) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is %s, allowed: an integer from %d to %d", key,
+                        Shown(*value), min, max));
+  }
+  return value->get<int64_t>();
+}
+
+absl::StatusOr<double> JsonNumber(const Json& object, std::string_view key,
+                                  double fallback, double min, double max) {
+  const Json* value = JsonFind(object, key);
+  if (value == nullptr) return fallback;
+  // Written so that NaN fails too.
+  if (!value->is_number() ||
+      !(value->get<double>() >= min && value->get<double>() <= max)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is %s, allowed: a number from %g to %g", key,
+                        Shown(*value), min, max));
+  }
+  return value->get<double>();
+}
+
+absl::StatusOr<bool> JsonBool(const Json& object, std::string_view key,
+                              bool fallback) {
+  const Json* value = JsonFind(object, key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "\"%s\" is %s, allowed: true or false", key, Shown(*value)));
+  }
+  return value->get<bool>();
+}
+
+absl::StatusOr<std::string> JsonString(const Json& object, std::string_view key,
+                                       std::string_view fallback) {
+  const Json* value = JsonFind(object, key);
+  if (value == nullptr) return std::string(fallback);
+  if (!value->is_string()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is %s, allowed: a string", key, Shown(*value)));
+  }
+  return value->get<std::string>();
+}
+
+}  // namespace inlay
