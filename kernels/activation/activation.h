@@ -1,0 +1,45 @@
+// activation: y = f(x), or y = f(gate) * up with gate and up side by side in x
+// (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202).
+#ifndef INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
+#define INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/dispatch.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+enum class Activation : uint8_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu,
+  kReluSquared
+};
+
+// By the names Hugging Face configurations use: silu, swish, gelu, gelu_new,
+// gelu_fast, gelu_pytorch_tanh, relu, relu2.
+std::optional<Activation> ActivationFromName(std::string_view name);
+
+struct ActivationDesc {
+  Activation function = Activation::kSilu;
+  bool gated = false;
+  int64_t width =
+      0;  // columns of y; x has twice as many when gated (gate first)
+  DType activation = DType::kF32;
+};
+
+struct ActivationParams {
+  TensorView x;  // [rows, gated ? 2 * width : width], rows may be strided
+  TensorView y;  // [rows, width]; may be x itself (or the gate half of it)
+};
+
+using ActivationRow = KernelRow<ActivationDesc, ActivationParams>;
+absl::Span<const ActivationRow> ActivationTable();
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_ACTIVATION_ACTIVATION_H_

@@ -1,0 +1,66 @@
+// attention: softmax(q k^T * scale) v over a paged KV cache, for a ragged batch
+// of sequences (prefill chunks and decodes together). Online softmax over KV
+// blocks (Milakov and Gimelshein, arXiv:1805.02867; FlashAttention,
+// arXiv:2205.14135): no m x n matrix.
+#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_H_
+#define INLAY_KERNELS_ATTENTION_ATTENTION_H_
+
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+#include "memory/kv/kv_layout.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+// h query heads share h / num_kv_heads-fold the KV heads (GQA); query head i
+// reads KV head i / (num_heads / num_kv_heads).
+struct AttentionDesc {
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  DType kv = DType::kF32;
+  DType activation = DType::kF32;
+  float scale = 1.0f;
+  float softcap = 0.0f;  // > 0: scores become softcap * tanh(score / softcap)
+                         // before the mask (Gemma 2)
+  int window = 0;  // > 0: a query at position p sees keys in (p - window, p]
+                   // (Mistral); 0: all keys up to p
+  bool causal = true;  // false: every query of a sequence sees all its keys
+};
+
+// One sequence of the batch. Its queries are rows [q_begin, q_begin + q_len) of
+// q and stand at positions [kv_len - q_len, kv_len); keys and values of
+// positions [0, kv_len) are in the cache (this step's included).
+struct AttentionSequence {
+  int32_t q_begin = 0;
+  int32_t q_len = 0;
+  int32_t kv_len = 0;
+  const int32_t* blocks =
+      nullptr;  // block of position p: blocks[p / block_size]
+};
+
+struct AttentionParams {
+  TensorView q;    // [tokens, num_heads * head_dim], rows may be strided
+  TensorView out;  // the same shape; must not overlap q
+  KvLayerView kv;
+  absl::Span<const AttentionSequence> sequences;
+  const float* sinks = nullptr;  // [num_heads] extra logits in the denominator
+                                 // (gpt-oss), or null
+  void* workspace = nullptr;
+};
+
+using AttentionRow = KernelRow<AttentionDesc, AttentionParams>;
+
+// A query's result depends only on its own position and its sequence's keys,
+// not on how the sequence was chunked, on other sequences or on the number of
+// threads: KV tiles are aligned to absolute positions and taken in ascending
+// order.
+absl::Span<const AttentionRow> AttentionTable();
+
+absl::Status ValidateAttention(const AttentionDesc& desc,
+                               const AttentionParams& params);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_H_

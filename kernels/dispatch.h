@@ -1,0 +1,65 @@
+// How an op chooses its kernel: one ordered constant table of rows, and
+// Select(), a pure function over it. Selection happens at load time, per layer
+// and shape bucket; forward only calls row->run. Knows no ops.
+#ifndef INLAY_KERNELS_DISPATCH_H_
+#define INLAY_KERNELS_DISPATCH_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "memory/device/device.h"
+
+namespace inlay {
+
+// One implementation of an op. Desc says what is computed (shapes that are
+// fixed at load time, dtypes, features); Params hold the tensors and sizes of
+// one call.
+template <typename Desc, typename Params>
+struct KernelRow {
+  std::string_view name;
+  DeviceKind device;
+  int min_sm;  // CUDA rows: least compute capability * 10; 0 on CPU
+  // Null when this row computes `desc` on such a device; otherwise why not, as
+  // a phrase.
+  const char* (*refuses)(const Desc& desc, const DeviceInfo& device);
+  // Scratch the row needs for one call of at most `max_rows` rows (tokens);
+  // null: none.
+  size_t (*workspace_bytes)(const Desc& desc, int64_t max_rows);
+  // Never allocates and never fails on valid Params; errors are device errors.
+  absl::Status (*run)(const Desc& desc, const Params& params, Stream& stream);
+};
+
+// The first row that serves `desc` on `device`, or the row named `forced` when
+// that is not empty. NOT_FOUND lists every row and why it refused.
+template <typename Desc, typename Params>
+absl::StatusOr<const KernelRow<Desc, Params>*> Select(
+    std::string_view op, absl::Span<const KernelRow<Desc, Params>> table,
+    const Desc& desc, const DeviceInfo& device, std::string_view forced = {}) {
+  std::string reasons;
+  for (const KernelRow<Desc, Params>& row : table) {
+    const char* reason = nullptr;
+    if (!forced.empty() && row.name != forced) {
+      reason = "another row is forced";
+    } else if (row.device != device.kind) {
+      reason = "other device";
+    } else if (row.min_sm > device.sm) {
+      reason = "needs a newer compute capability";
+    } else {
+      reason = row.refuses == nullptr ? nullptr : row.refuses(desc, device);
+    }
+    if (reason == nullptr) return &row;
+    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", row.name, ": ",
+                    reason);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      op, ": no kernel serves this call on ", device.name, " (", reasons, ")"));
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_DISPATCH_H_

@@ -1,0 +1,32 @@
+// elementwise: y = y + x (residuals), y = y * factor, and the logit softcap y =
+// cap * tanh(y / cap), in place.
+#ifndef INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
+#define INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
+
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+enum class Elementwise : uint8_t { kAdd, kScale, kSoftcap };
+
+struct ElementwiseDesc {
+  Elementwise function = Elementwise::kAdd;
+  int64_t width = 0;
+  DType activation = DType::kF32;
+};
+
+struct ElementwiseParams {
+  TensorView y;        // [rows, width], changed in place
+  TensorView x;        // kAdd: [rows, width]; otherwise unused
+  float value = 0.0f;  // kScale: the factor; kSoftcap: the cap (> 0)
+};
+
+using ElementwiseRow = KernelRow<ElementwiseDesc, ElementwiseParams>;
+absl::Span<const ElementwiseRow> ElementwiseTable();
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_

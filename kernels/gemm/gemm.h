@@ -1,0 +1,42 @@
+// gemm: the linear layer. y[m, n] = x[m, k] * w[n, k]^T + bias[n] + residual[m,
+// n].
+#ifndef INLAY_KERNELS_GEMM_GEMM_H_
+#define INLAY_KERNELS_GEMM_GEMM_H_
+
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+struct GemmDesc {
+  int64_t n = 0;  // output features
+  int64_t k = 0;  // input features
+  DType weight = DType::kF32;
+  DType activation = DType::kF32;  // of x, residual and y
+};
+
+struct GemmParams {
+  TensorView x;                 // [m, k], rows may be strided
+  TensorView w;                 // [n, k], rows may be strided
+  const float* bias = nullptr;  // [n] or null
+  TensorView residual;          // [m, n] or empty; may be the same memory as y
+  TensorView y;  // [m, n], rows may be strided; must not overlap x
+  void* workspace = nullptr;
+};
+
+using GemmRow = KernelRow<GemmDesc, GemmParams>;
+
+// Every row accumulates in float32, and a row of y depends only on the same row
+// of x: not on m, not on the other rows, not on the number of threads (batch
+// invariance). bf16 and f16 weights are widened exactly.
+absl::Span<const GemmRow> GemmTable();
+
+// INVALID_ARGUMENT naming the first shape or dtype that does not fit `desc`.
+// For tests and load time; run() does not check.
+absl::Status ValidateGemm(const GemmDesc& desc, const GemmParams& params);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_GEMM_H_

@@ -1,0 +1,34 @@
+// kv_write: stores a step's keys and values into the paged cache, converting to
+// the cache's format.
+#ifndef INLAY_KERNELS_KV_WRITE_KV_WRITE_H_
+#define INLAY_KERNELS_KV_WRITE_KV_WRITE_H_
+
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+#include "memory/kv/kv_layout.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+struct KvWriteDesc {
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  DType kv = DType::kF32;
+  DType activation = DType::kF32;
+};
+
+struct KvWriteParams {
+  TensorView k;  // [tokens, num_kv_heads * head_dim], rows may be strided
+  TensorView v;  // the same
+  KvLayerView kv;
+  const int64_t* slots =
+      nullptr;  // [tokens]: block * block_size + offset in block
+};
+
+using KvWriteRow = KernelRow<KvWriteDesc, KvWriteParams>;
+absl::Span<const KvWriteRow> KvWriteTable();
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_KV_WRITE_KV_WRITE_H_

@@ -1,0 +1,58 @@
+// ThreadPool: the engine's own worker threads for CPU kernels. Knows nothing of
+// kernels or devices.
+#ifndef INLAY_MEMORY_DEVICE_THREAD_POOL_H_
+#define INLAY_MEMORY_DEVICE_THREAD_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+
+namespace inlay {
+
+// Runs loops over worker threads plus the calling thread. One loop at a time:
+// ParallelFor is for one caller (the step thread); the pool itself holds no
+// other state. With one thread it starts none and runs loops inline.
+class ThreadPool {
+ public:
+  // Range [begin, end) of a loop's indices.
+  using Body = absl::FunctionRef<void(int64_t begin, int64_t end)>;
+
+  // `num_threads` counts the caller: num_threads - 1 workers are started.
+  // RESOURCE_EXHAUSTED when the system refuses one.
+  static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body on disjoint ranges of at least `grain` indices that together
+  // cover [0, size), and returns when all are done. Which thread runs which
+  // range is unspecified, so the body's result must not depend on it. The body
+  // must not throw.
+  void ParallelFor(int64_t size, int64_t grain, Body body);
+
+ private:
+  struct Loop;
+
+  ThreadPool() = default;
+  void WorkerMain();
+  static void RunChunks(Loop& loop);
+
+  // Workers watch `generation_`: odd while they should pick up `loop_`, bumped
+  // again when it is withdrawn.
+  std::atomic<uint32_t> generation_{0};
+  std::atomic<Loop*> loop_{nullptr};
+  std::atomic<int> inside_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_MEMORY_DEVICE_THREAD_POOL_H_
