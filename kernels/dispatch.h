@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "memory/device/device.h"
 
@@ -53,11 +53,11 @@ absl::StatusOr<const KernelRow<Desc, Params>*> Select(
       reason = row.refuses == nullptr ? nullptr : row.refuses(desc, device);
     }
     if (reason == nullptr) return &row;
-    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", row.name, ": ",
-                    reason);
+    reasons += absl::StrFormat("%s%s: %s", reasons.empty() ? "" : "; ",
+                               row.name, reason);
   }
-  return absl::NotFoundError(absl::StrCat(
-      op, ": no kernel serves this call on ", device.name, " (", reasons, ")"));
+  return absl::NotFoundError(absl::StrFormat(
+      "%s: no kernel serves this call on %s (%s)", op, device.name, reasons));
 }
 
 }  // namespace inlay
