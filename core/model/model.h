@@ -1,0 +1,79 @@
+// Model: a loaded network that turns a ragged batch of tokens into logits,
+// reading and writing a paged KV cache. Knows nothing of sessions, scheduling
+// or text.
+#ifndef INLAY_CORE_MODEL_MODEL_H_
+#define INLAY_CORE_MODEL_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/attention/attention.h"
+#include "memory/device/device.h"
+#include "memory/kv/kv_layout.h"
+
+namespace inlay {
+
+struct ModelInfo {
+  std::string
+      architecture;  // as config.json spells it, for example "LlamaForCausalLM"
+  std::string model_type;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int num_layers = 0;
+  int64_t max_positions = 0;  // the longest sequence the model takes
+  std::vector<KvLayerShape> kv_layers;
+  uint64_t num_parameters = 0;
+  uint64_t weight_bytes = 0;  // bytes of all weights as stored
+  uint64_t weight_bytes_per_token =
+      0;  // bytes a decode step at batch 1 must read
+};
+
+// Called after each layer with the residual stream of the batch [tokens,
+// hidden_size], float32, host memory; for tests and debugging.
+class LayerObserver {
+ public:
+  virtual ~LayerObserver() = default;
+  virtual void OnLayer(int layer, TensorView hidden) = 0;
+};
+
+// One step's work. All spans belong to the caller and stay valid during
+// Forward.
+struct ForwardBatch {
+  absl::Span<const int32_t>
+      tokens;  // [t], each in [0, vocab_size): checked by the caller
+  absl::Span<const int32_t> positions;  // [t], each in [0, max_positions)
+  absl::Span<const int64_t>
+      slots;  // [t], where K and V of the token go: block * block_size + offset
+  absl::Span<const AttentionSequence> sequences;  // cover all tokens, in order
+  absl::Span<const int32_t>
+      logit_rows;                // tokens whose logits are wanted, ascending
+  std::byte* kv_base = nullptr;  // block 0 of the KV cache
+  float* logits = nullptr;       // out: [logit_rows, vocab_size], host memory
+  LayerObserver* observer = nullptr;  // may be null
+};
+
+// Immutable after loading. Forward may run on one thread at a time per
+// workspace.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelInfo& info() const = 0;
+  virtual const KvLayout& kv_layout() const = 0;
+  // Scratch for one Forward of at most `max_tokens` tokens and `max_logit_rows`
+  // rows of logits.
+  virtual size_t WorkspaceBytes(int64_t max_tokens,
+                                int64_t max_logit_rows) const = 0;
+  // Allocates nothing. Errors are device errors; the KV of the batch's tokens
+  // is then undefined.
+  virtual absl::Status Forward(const ForwardBatch& batch,
+                               absl::Span<std::byte> workspace,
+                               Stream& stream) const = 0;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_MODEL_H_
