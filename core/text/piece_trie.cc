@@ -28,8 +28,8 @@ PieceTrie PieceTrie::Build(std::vector<Entry> entries) {
   for (size_t depth = 0; !level.empty(); ++depth) {
     std::vector<Range> below;
     for (Range range : level) {
-      for (; range.begin < range.end &&
-             entries[range.begin].text.size() == depth;
+      for (;
+           range.begin < range.end && entries[range.begin].text.size() == depth;
            ++range.begin) {
         trie.nodes_[node].value = entries[range.begin].value;
       }

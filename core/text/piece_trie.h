@@ -26,8 +26,9 @@ class PieceTrie {
   };
   static constexpr uint32_t kRoot = 0;
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Searches cost O(length of a piece) at every position of a text; vocabularies
-  // refuse longer pieces so that hostile ones cannot make that quadratic.
+  // Searches cost O(length of a piece) at every position of a text;
+  // vocabularies refuse longer pieces so that hostile ones cannot make that
+  // quadratic.
   static constexpr size_t kMaxPieceBytes = 1024;
 
   PieceTrie() : nodes_(1), labels_(1) {}
@@ -59,7 +60,8 @@ class PieceTrie {
 
  private:
   struct Node {
-    uint32_t first_child = 0;  // a node, or where the table of a wide node starts
+    uint32_t first_child =
+        0;  // a node, or where the table of a wide node starts
     int32_t value = -1;
     uint32_t num_children = 0;
   };

@@ -18,7 +18,7 @@ namespace inlay {
 // Immutable after Create: every method may run from any number of threads.
 class PrecompiledCharsMap {
  public:
-  // What a prefix of some text becomes.
+  // What a prefix of a text becomes.
   struct Match {
     size_t length = 0;             // bytes of the text, never 0
     std::string_view replacement;  // valid as long as the map
@@ -34,18 +34,23 @@ class PrecompiledCharsMap {
   // each of its code points is. Appends to `out`.
   void Normalize(std::string_view in, std::string* out) const;
 
-  // As SentencePiece: at each position the longest key that is a prefix of the
-  // rest; otherwise one code point is copied (U+FFFD for a malformed byte).
+  // As SentencePiece: NormalizePrefix until the end of `in`. Appends to `out`.
   void NormalizeLongestPrefix(std::string_view in, std::string* out) const;
 
-  // The longest key that starts `text`.
-  std::optional<Match> LongestPrefix(std::string_view text) const;
+  // One step of it: the longest key that starts `text` (not empty); without one
+  // its first code point unchanged, or U+FFFD for its first byte if malformed.
+  // The result lives as long as the map and `text`.
+  Match NormalizePrefix(std::string_view text) const;
 
  private:
   PrecompiledCharsMap() = default;
 
+  // The longest or the shortest key that starts `text`.
+  std::optional<Match> Find(std::string_view text, bool longest) const;
+  std::string_view Replacement(size_t value_index) const;
+
   std::vector<uint32_t> units_;
-  std::string replacements_;
+  std::string replacements_;  // ends in NUL unless empty
 };
 
 }  // namespace inlay

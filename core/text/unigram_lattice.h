@@ -37,10 +37,10 @@ template <typename Score>
 struct UnigramLattice {
   static constexpr int32_t kNoUnk = -1;
 
-  PieceTrie trie;               // values are ids
-  std::vector<double> scores;   // [id]
+  PieceTrie trie;              // values are ids
+  std::vector<double> scores;  // [id]
   int32_t unk_id = kNoUnk;
-  Score unk_score = 0;          // of one unknown character
+  Score unk_score = 0;  // of one unknown character
 
   // Appends the pieces of `text` (shorter than 2 GiB), unknown characters one
   // by one. False when the model has no unknown piece and needs one.
