@@ -1,0 +1,62 @@
+// Sharing and releasing the blocks of one sequence.
+#include "memory/kv/block_table.h"
+
+#include <utility>
+
+namespace inlay {
+
+KvBlockTable::KvBlockTable(KvBlockPool* pool, int32_t block_size)
+    : pool_(pool), block_size_(block_size) {
+  INLAY_DCHECK(pool != nullptr && block_size >= 1);
+}
+
+KvBlockTable::KvBlockTable(KvBlockTable&& other) noexcept
+    : pool_(other.pool_),
+      block_size_(other.block_size_),
+      num_tokens_(std::exchange(other.num_tokens_, 0)),
+      blocks_(std::exchange(other.blocks_, {})) {}
+
+KvBlockTable& KvBlockTable::operator=(KvBlockTable&& other) noexcept {
+  if (this == &other) return *this;
+  Clear();
+  pool_ = other.pool_;
+  block_size_ = other.block_size_;
+  num_tokens_ = std::exchange(other.num_tokens_, 0);
+  blocks_ = std::exchange(other.blocks_, {});
+  return *this;
+}
+
+KvBlockTable KvBlockTable::Fork() const {
+  KvBlockTable fork(pool_, block_size_);
+  fork.blocks_ = blocks_;  // may throw: before any reference is taken
+  fork.num_tokens_ = num_tokens_;
+  for (int32_t id : blocks_) pool_->Ref(id);
+  return fork;
+}
+
+void KvBlockTable::Truncate(int64_t num_tokens) {
+  INLAY_DCHECK(num_tokens >= 0);
+  if (num_tokens >= num_tokens_) return;
+  const auto keep = static_cast<size_t>(KvBlocksFor(num_tokens, block_size_));
+  // From the back, so that the free list hands the blocks out again in sequence
+  // order.
+  while (blocks_.size() > keep) {
+    pool_->Unref(blocks_.back());
+    blocks_.pop_back();
+  }
+  num_tokens_ = num_tokens;
+}
+
+bool KvBlockTable::AppendCopies() const {
+  return num_tokens_ % block_size_ != 0 && pool_->RefCount(blocks_.back()) > 1;
+}
+
+int64_t KvBlockTable::BlocksNeeded(int64_t extra_tokens) const {
+  INLAY_DCHECK(extra_tokens >= 0);
+  if (extra_tokens == 0) return 0;
+  const auto held = static_cast<int64_t>(blocks_.size());
+  return KvBlocksFor(num_tokens_ + extra_tokens, block_size_) - held +
+         (AppendCopies() ? 1 : 0);
+}
+
+}  // namespace inlay

@@ -1,0 +1,72 @@
+// KvBlockTable: the KV blocks of one token sequence.
+// Owns references into a KvBlockPool; knows no bytes, models or requests.
+// Growing is KvReservation's (reservation.h).
+#ifndef INLAY_MEMORY_KV_BLOCK_TABLE_H_
+#define INLAY_MEMORY_KV_BLOCK_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "memory/kv/block_pool.h"
+
+namespace inlay {
+
+// A copy of one block's content, in every layer, that must be done before
+// anything is written to `dst`.
+struct KvBlockCopy {
+  int32_t src;
+  int32_t dst;
+};
+
+// Blocks that `num_tokens` tokens occupy. Both >= 0, block_size >= 1.
+inline int64_t KvBlocksFor(int64_t num_tokens, int64_t block_size) {
+  return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0);
+}
+
+// The token at position p lives in blocks()[p / block_size], slot p %
+// block_size. Holds exactly the blocks that its tokens occupy. Blocks may be
+// shared with other tables; a shared block is never written (copy on write).
+// Thread-compatible, together with its pool.
+class KvBlockTable {
+ public:
+  // `pool` is not owned and must outlive the table. block_size: tokens a block,
+  // >= 1, the same for all tables of a pool.
+  KvBlockTable(KvBlockPool* pool, int32_t block_size);
+  ~KvBlockTable() { Clear(); }
+  KvBlockTable(KvBlockTable&& other) noexcept;
+  KvBlockTable& operator=(KvBlockTable&& other) noexcept;
+
+  // A table of the same tokens that shares every block. Costs a reference a
+  // block, no block.
+  KvBlockTable Fork() const;
+  // Keeps the first min(num_tokens, num_tokens()) tokens and drops the blocks
+  // wholly past them. num_tokens >= 0.
+  void Truncate(int64_t num_tokens);
+  void Clear() { Truncate(0); }
+
+  // Blocks that a reservation of `extra_tokens` (>= 0) more would take from the
+  // pool, a copy-on-write one included.
+  int64_t BlocksNeeded(int64_t extra_tokens) const;
+  // The last block has room but is shared: the next token must go to a copy of
+  // it.
+  bool AppendCopies() const;
+
+  int64_t num_tokens() const { return num_tokens_; }
+  int32_t block_size() const { return block_size_; }
+  absl::Span<const int32_t> blocks() const { return blocks_; }
+  const KvBlockPool& pool() const { return *pool_; }
+
+ private:
+  friend class KvReservation;
+
+  KvBlockPool* pool_;
+  int32_t block_size_;
+  int64_t num_tokens_ = 0;  // tokens whose KV is valid
+  std::vector<int32_t>
+      blocks_;  // KvBlocksFor(num_tokens_, block_size_) ids, one reference each
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_MEMORY_KV_BLOCK_TABLE_H_

@@ -1,0 +1,295 @@
+// KvBlockPool, KvBlockTable, KvReservation: each rule by itself, swept over
+// block sizes and lengths.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "memory/kv/block_pool.h"
+#include "memory/kv/block_table.h"
+#include "memory/kv/reservation.h"
+
+namespace inlay {
+namespace {
+
+void Append(KvBlockTable* table, int64_t tokens) {
+  auto reservation = KvReservation::Make(table, tokens);
+  ASSERT_TRUE(reservation.ok()) << reservation.status();
+  reservation->Commit(tokens);
+}
+
+std::vector<int32_t> Ids(const KvReservation& reservation) {
+  std::vector<int32_t> ids(static_cast<size_t>(reservation.num_blocks()));
+  reservation.CopyBlocksTo(absl::MakeSpan(ids));
+  for (size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(ids[i], reservation.block(static_cast<int64_t>(i)));
+  return ids;
+}
+
+std::vector<int32_t> Ids(const KvBlockTable& table) {
+  return {table.blocks().begin(), table.blocks().end()};
+}
+
+TEST(KvBlockPoolTest, AllocatesAllOrNothing) {
+  KvBlockPool pool(5);
+  EXPECT_EQ(pool.num_total(), 5);
+  EXPECT_EQ(pool.num_free(), 5);
+  auto three = pool.Allocate(3);
+  ASSERT_TRUE(three.ok());
+  EXPECT_EQ(three->size(), 3u);
+  auto refused = pool.Allocate(3);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.status().message(), "KV blocks: 3 wanted, 2 free of 5");
+  EXPECT_EQ(pool.num_free(), 2);
+  EXPECT_EQ(pool.Allocate(-1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.Allocate(INT64_MAX).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(pool.Allocate(0).ok());
+  ASSERT_TRUE(pool.Allocate(2).ok());
+  EXPECT_EQ(pool.num_free(), 0);
+  EXPECT_EQ(pool.peak_used(), 5);
+}
+
+TEST(KvBlockPoolTest, CountsReferencesAndReusesTheLastFreed) {
+  KvBlockPool pool(4);
+  const std::vector<int32_t> ids = *pool.Allocate(4);
+  pool.Ref(ids[1]);
+  EXPECT_EQ(pool.RefCount(ids[1]), 2);
+  pool.Unref(ids[1]);
+  EXPECT_EQ(pool.num_free(), 0);
+  pool.Unref(ids[1]);
+  pool.Unref(ids[3]);
+  EXPECT_FALSE(pool.IsUsed(ids[1]));
+  EXPECT_EQ(pool.num_used(), 2);
+  EXPECT_EQ(*pool.Allocate(2), (std::vector<int32_t>{ids[3], ids[1]}));
+  EXPECT_EQ(pool.peak_used(), 4);
+  EXPECT_FALSE(pool.IsUsed(-1));
+  EXPECT_FALSE(pool.IsUsed(4));
+}
+
+TEST(KvBlockPoolTest, EmptyPoolServesNothing) {
+  KvBlockPool pool(0);
+  EXPECT_TRUE(pool.Allocate(0).ok());
+  EXPECT_FALSE(pool.Allocate(1).ok());
+}
+
+#ifndef NDEBUG
+TEST(KvBlockPoolDeathTest, DoubleFree) {
+  KvBlockPool pool(2);
+  const int32_t id = pool.Allocate(1)->front();
+  pool.Unref(id);
+  EXPECT_DEATH(pool.Unref(id), "");
+  EXPECT_DEATH(pool.Ref(id), "");
+  EXPECT_DEATH(pool.Unref(7), "");
+}
+#endif
+
+TEST(KvBlockTableTest, HoldsExactlyTheBlocksOfItsTokens) {
+  for (int block_size : {1, 2, 3, 16}) {
+    for (int first = 0; first <= 2 * block_size + 1; ++first) {
+      for (int second = 0; second <= 2 * block_size + 1; ++second) {
+        KvBlockPool pool(64);
+        KvBlockTable table(&pool, block_size);
+        Append(&table, first);
+        EXPECT_EQ(pool.num_used(), KvBlocksFor(first, block_size));
+        const int64_t needed = table.BlocksNeeded(second);
+        const int before = pool.num_used();
+        const std::vector<int32_t> old = Ids(table);
+        Append(&table, second);
+        EXPECT_EQ(pool.num_used() - before, needed);
+        EXPECT_EQ(table.num_tokens(), first + second);
+        EXPECT_EQ(pool.num_used(), KvBlocksFor(first + second, block_size));
+        ASSERT_GE(table.blocks().size(), old.size());
+        EXPECT_TRUE(std::equal(old.begin(), old.end(), table.blocks().begin()))
+            << "positions keep their blocks";
+        for (int keep = first + second + 1; keep >= 0; --keep) {
+          table.Truncate(keep);
+          EXPECT_EQ(table.num_tokens(), std::min(keep, first + second));
+          EXPECT_EQ(pool.num_used(),
+                    KvBlocksFor(table.num_tokens(), block_size));
+        }
+      }
+    }
+  }
+}
+
+TEST(KvBlockTableTest, ForkSharesAndAppendCopiesThePartialBlock) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 6);
+  KvBlockTable b = a.Fork();
+  EXPECT_EQ(pool.num_used(), 2);
+  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_TRUE(a.AppendCopies());
+  EXPECT_EQ(b.BlocksNeeded(0), 0);
+  EXPECT_EQ(b.BlocksNeeded(2), 1);
+  EXPECT_EQ(b.BlocksNeeded(3), 2);
+  {
+    auto reservation = KvReservation::Make(&b, 3);
+    ASSERT_TRUE(reservation.ok());
+    ASSERT_TRUE(reservation->copy().has_value());
+    EXPECT_EQ(reservation->copy()->src, a.blocks()[1]);
+    const std::vector<int32_t> ids = Ids(*reservation);
+    ASSERT_EQ(ids.size(), 3u);
+    EXPECT_EQ(ids[0], a.blocks()[0]);
+    EXPECT_EQ(ids[1], reservation->copy()->dst);
+    EXPECT_EQ(Ids(a), Ids(b)) << "nothing changes before the commit";
+    reservation->Commit(3);
+    EXPECT_EQ(Ids(b), ids);
+  }
+  EXPECT_EQ(pool.RefCount(a.blocks()[0]), 2);
+  EXPECT_EQ(pool.RefCount(a.blocks()[1]), 1);
+  EXPECT_FALSE(a.AppendCopies());
+  EXPECT_FALSE(b.AppendCopies());
+  EXPECT_EQ(pool.num_used(), 4);
+}
+
+TEST(KvBlockTableTest, FullSharedBlockNeedsNoCopyUntilTruncated) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 8);
+  KvBlockTable b = a.Fork();
+  EXPECT_FALSE(b.AppendCopies());
+  EXPECT_EQ(b.BlocksNeeded(1), 1);
+  b.Truncate(5);
+  EXPECT_TRUE(b.AppendCopies());
+  EXPECT_EQ(b.BlocksNeeded(1), 1);
+  b.Truncate(4);
+  EXPECT_FALSE(b.AppendCopies());
+  EXPECT_EQ(pool.RefCount(a.blocks()[1]), 1);
+}
+
+TEST(KvBlockTableTest, MovesTakeTheReferencesAlong) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 2);
+  Append(&a, 5);
+  KvBlockTable b = std::move(a);
+  EXPECT_EQ(a.num_tokens(), 0);  // NOLINT(bugprone-use-after-move): a
+                                 // moved-from table is empty and usable
+  EXPECT_TRUE(a.blocks().empty());
+  Append(&a, 1);
+  EXPECT_EQ(pool.num_used(), 4);
+  a = std::move(b);
+  EXPECT_EQ(a.num_tokens(), 5);
+  EXPECT_EQ(pool.num_used(), 3);
+  a = KvBlockTable(&pool, 2);
+  EXPECT_EQ(pool.num_used(), 0);
+}
+
+TEST(KvReservationTest, UncommittedLeavesNoTrace) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 5);
+  KvBlockTable b = a.Fork();
+  const std::vector<int32_t> before = Ids(b);
+  { auto dropped = KvReservation::Make(&b, 7); }
+  {
+    auto nothing_valid = KvReservation::Make(&b, 7);
+    ASSERT_TRUE(nothing_valid.ok());
+    nothing_valid->Commit(0);
+  }
+  EXPECT_EQ(Ids(b), before);
+  EXPECT_EQ(b.num_tokens(), 5);
+  EXPECT_EQ(pool.num_used(), 2);
+  EXPECT_EQ(pool.RefCount(before[1]), 2);
+}
+
+TEST(KvReservationTest, PartialCommitReturnsSurplusBlocks) {
+  for (int committed = 0; committed <= 9; ++committed) {
+    KvBlockPool pool(8);
+    KvBlockTable table(&pool, 2);
+    Append(&table, 3);
+    auto reservation = KvReservation::Make(&table, 9);
+    ASSERT_TRUE(reservation.ok());
+    EXPECT_EQ(reservation->first_token(), 3);
+    EXPECT_EQ(pool.num_used(), 6);
+    const std::vector<int32_t> ids = Ids(*reservation);
+    reservation->Commit(committed);
+    EXPECT_EQ(table.num_tokens(), 3 + committed);
+    EXPECT_EQ(pool.num_used(), KvBlocksFor(3 + committed, 2));
+    EXPECT_TRUE(
+        std::equal(table.blocks().begin(), table.blocks().end(), ids.begin()));
+  }
+}
+
+TEST(KvReservationTest, TwoSharersMayBothCopyInOneStep) {
+  KvBlockPool pool(4);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 2);
+  KvBlockTable b = a.Fork();
+  const int32_t shared = a.blocks()[0];
+  auto ra = KvReservation::Make(&a, 1);
+  auto rb = KvReservation::Make(&b, 1);
+  ASSERT_TRUE(ra.ok() && rb.ok());
+  EXPECT_EQ(ra->copy()->src, shared);
+  EXPECT_EQ(rb->copy()->src, shared);
+  ra->Commit(1);
+  rb->Commit(1);
+  EXPECT_FALSE(pool.IsUsed(shared));
+  EXPECT_NE(a.blocks()[0], b.blocks()[0]);
+  EXPECT_EQ(pool.num_used(), 2);
+}
+
+TEST(KvReservationTest, ForkWhileReservedKeepsTheCommittedTokens) {
+  KvBlockPool pool(4);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 2);
+  auto reservation = KvReservation::Make(&a, 1);
+  ASSERT_TRUE(reservation.ok());
+  KvBlockTable fork = a.Fork();
+  reservation->Commit(1);
+  EXPECT_EQ(fork.num_tokens(), 2);
+  EXPECT_EQ(a.num_tokens(), 3);
+  EXPECT_TRUE(fork.AppendCopies());
+  EXPECT_TRUE(a.AppendCopies());
+}
+
+TEST(KvReservationTest, MoveAssignmentReleasesWhatWasHeld) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 1);
+  KvBlockTable b(&pool, 1);
+  auto ra = KvReservation::Make(&a, 3);
+  auto rb = KvReservation::Make(&b, 2);
+  ASSERT_TRUE(ra.ok() && rb.ok());
+  *ra = std::move(*rb);
+  EXPECT_EQ(pool.num_used(), 2);
+  ra->Commit(2);
+  EXPECT_EQ(b.num_tokens(), 2);
+  EXPECT_EQ(a.num_tokens(), 0);
+}
+
+TEST(KvReservationTest, RefusesWhatCannotBe) {
+  KvBlockPool pool(4);
+  KvBlockTable table(&pool, 4);
+  Append(&table, 3);
+  for (int64_t tokens : {int64_t{14}, int64_t{17}, INT64_MAX}) {
+    EXPECT_EQ(KvReservation::Make(&table, tokens).status().code(),
+              absl::StatusCode::kResourceExhausted)
+        << tokens;
+  }
+  EXPECT_EQ(KvReservation::Make(&table, -1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table.num_tokens(), 3);
+  EXPECT_EQ(pool.num_used(), 1);
+  EXPECT_TRUE(KvReservation::Make(&table, 13).ok());
+}
+
+TEST(KvReservationTest, InjectedFaultLeavesEverythingUnchanged) {
+  KvBlockPool pool(4);
+  KvBlockTable a(&pool, 4);
+  Append(&a, 3);
+  KvBlockTable b = a.Fork();
+  pool.SetAllocationFaultForTest([] { return true; });
+  EXPECT_EQ(KvReservation::Make(&b, 1).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_EQ(pool.num_used(), 1);
+  EXPECT_TRUE(KvReservation::Make(&b, 0).ok())
+      << "nothing to allocate, nothing to fail";
+  pool.SetAllocationFaultForTest(nullptr);
+  EXPECT_TRUE(KvReservation::Make(&b, 1).ok());
+}
+
+}  // namespace
+}  // namespace inlay
