@@ -1,0 +1,468 @@
+/* Inlay: an LLM inference engine that a program links in. The only public C header (C99).
+ *
+ * THE FIVE HANDLES
+ *   inlay_engine    devices, threads, memory budget, the scheduler that batches every request
+ *   inlay_model     weights, tokenizer and chat template of one model; sessions run on it
+ *   inlay_session   a token log and its KV cache; grows by requests, can be forked and rewound
+ *   inlay_request   one generation in a session
+ *   inlay_event     what a request produced: tokens and text, logits, its end
+ * and two small ones that carry results out: inlay_buffer (bytes) and inlay_error (what went wrong).
+ *
+ * IN SHORT
+ *   create an engine, load a model, create a session, submit a request; then, until the request's FINISHED event:
+ *   host-driven (the default): call inlay_engine_step(), take what inlay_event_next() has;
+ *   thread-driven (INLAY_DRIVE_THREAD): only wait in inlay_event_next() or poll inlay_engine_event_fd().
+ *
+ * ERRORS. Every function that can fail returns an inlay_status. Its last parameter `error` may be null; if it is not, it
+ *   receives an error object on failure (null on success), to be read from any thread and released by the caller.
+ *   INLAY_TIMEOUT and INLAY_END are answers, not failures: they come without an error object. Results are written only on
+ *   INLAY_OK, except that result handles are set to null first. The library never aborts, exits, prints or throws.
+ *
+ * HANDLES are checked: null, foreign, stale (released) or wrongly typed ones give INLAY_INVALID_HANDLE. Functions returning
+ *   void ignore them. Each handle is released once by whoever got it, in any order, from any thread (a finalizer's too):
+ *   release only marks, and the next step reclaims. What a handle depends on lives until the last of them is gone, except
+ *   that releasing the engine ends all work at once and later calls on its models, sessions and requests give INLAY_CLOSED.
+ *
+ * THREADS. Unless a declaration says otherwise, any function may be called from any thread at any time. Callbacks run on
+ *   the thread that causes them; they must not call back into the library for the same engine, and must not throw.
+ *
+ * STRUCTS that carry options or results begin with `struct_size`: call the _init function (it sets struct_size and defaults),
+ *   then change fields. They only ever grow at their end; enum values are pinned. Strings are UTF-8. Times are microseconds.
+ *
+ * Since: 0.1 for everything not marked otherwise.
+ */
+#ifndef INLAY_INLAY_H_
+#define INLAY_INLAY_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define INLAY_API __attribute__((visibility("default")))
+#else
+#define INLAY_API
+#endif
+
+/* ---- Version ---------------------------------------------------------------------------------------------------------- */
+
+#define INLAY_VERSION_MAJOR 0
+#define INLAY_VERSION_MINOR 1
+#define INLAY_VERSION_PATCH 0
+/* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
+#define INLAY_ABI_VERSION 1
+
+/* "0.1.0" of the library that is loaded; static. */
+INLAY_API const char* inlay_version(void);
+/* INLAY_ABI_VERSION of the library that is loaded: at least the header's, or the header is too new for it. */
+INLAY_API uint32_t inlay_abi_version(void);
+
+/* ---- Status and errors ------------------------------------------------------------------------------------------------ */
+
+typedef int32_t inlay_status;
+enum {
+  INLAY_OK = 0,
+  INLAY_INVALID_ARGUMENT = 1,   /* a value, file or text is not what it must be */
+  INLAY_INVALID_HANDLE = 2,     /* null, released, foreign or of another type */
+  INLAY_INVALID_STATE = 3,      /* right call, wrong moment: for example a second request in a busy session */
+  INLAY_NOT_FOUND = 4,          /* a file, tensor, template or kernel that was named does not exist */
+  INLAY_UNSUPPORTED = 5,        /* well-formed, but this build cannot do it; the message names it */
+  INLAY_RESOURCE_EXHAUSTED = 6, /* over a budget or limit of this engine; the message has the numbers */
+  INLAY_OUT_OF_MEMORY = 7,      /* the allocator returned null */
+  INLAY_CANCELLED = 8,
+  INLAY_TIMEOUT = 9,   /* nothing within the time asked */
+  INLAY_END = 10,      /* the request's last event was already taken */
+  INLAY_CLOSED = 11,   /* the engine was released */
+  INLAY_IO_ERROR = 12, /* the system refused to read or write a file */
+  INLAY_NUMERIC = 13,  /* the model produced NaN or infinity for this request */
+  INLAY_DEVICE_LOST = 14, /* the device failed; the engine can only be released */
+  INLAY_INTERNAL = 15  /* a bug in the library */
+};
+
+/* "INLAY_TIMEOUT" and so on; "unknown status" for other values. Static. */
+INLAY_API const char* inlay_status_name(inlay_status status);
+
+typedef struct inlay_error inlay_error;
+/* INLAY_INVALID_HANDLE for a bad handle. */
+INLAY_API inlay_status inlay_error_status(const inlay_error* error);
+/* What was wrong, the value got, the value allowed, the next step. Valid until release; "" for a bad handle. */
+INLAY_API const char* inlay_error_message(const inlay_error* error);
+INLAY_API void inlay_error_release(inlay_error* error);
+
+/* Bytes the library made for the caller. */
+typedef struct inlay_buffer inlay_buffer;
+/* `size` bytes, followed by a NUL that does not count. Valid until release; "" / 0 for a bad handle. */
+INLAY_API const char* inlay_buffer_data(const inlay_buffer* buffer);
+INLAY_API size_t inlay_buffer_size(const inlay_buffer* buffer);
+INLAY_API void inlay_buffer_release(inlay_buffer* buffer);
+
+/* ---- Engine ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct inlay_engine inlay_engine;
+typedef struct inlay_model inlay_model;
+typedef struct inlay_session inlay_session;
+typedef struct inlay_request inlay_request;
+typedef struct inlay_event inlay_event;
+
+enum { INLAY_BACKEND_AUTO = 0, INLAY_BACKEND_CPU = 1, INLAY_BACKEND_CUDA = 2 };
+enum {
+  INLAY_DRIVE_HOST = 0,  /* the host calls inlay_engine_step(); no thread but the kernels' workers */
+  INLAY_DRIVE_THREAD = 1 /* a thread of the engine's own steps while there is work, and sleeps otherwise */
+};
+enum { INLAY_LOG_ERROR = 0, INLAY_LOG_WARNING = 1, INLAY_LOG_INFO = 2, INLAY_LOG_DEBUG = 3 };
+
+/* `message` is valid during the call. */
+typedef void (*inlay_log_callback)(void* user, int32_t level, const char* message);
+
+/* Memory for weights that are not mapped, KV cache and scratch comes from here; small host objects do not.
+ * `allocate` returns null when there is none; `alignment` is a power of two. Both may be called from any thread. */
+typedef void* (*inlay_allocate_callback)(void* user, size_t bytes, size_t alignment);
+typedef void (*inlay_deallocate_callback)(void* user, void* memory, size_t bytes, size_t alignment);
+
+typedef struct inlay_engine_options {
+  uint32_t struct_size;
+  int32_t backend;              /* INLAY_BACKEND_*; default AUTO */
+  int32_t drive;                /* INLAY_DRIVE_*; default HOST */
+  int32_t num_threads;          /* CPU kernels, the stepping thread included; 0 (default): one per core; at most 1024 */
+  uint64_t memory_budget_bytes; /* all allocations for weights, KV and scratch together; 0 (default): no limit.
+                                   Mapped weight files are page cache and do not count. */
+  uint32_t max_batch_tokens;    /* tokens computed in one step, decodes first; default 512, at most 65536 */
+  uint32_t max_running;         /* requests that take part in steps; default 256, at most 4096 */
+  uint32_t max_queue;           /* requests that wait for that; default 65536 */
+  int32_t log_level;            /* INLAY_LOG_*: messages above it are dropped; default WARNING */
+  inlay_log_callback log;       /* default null: no log */
+  void* log_user;
+  inlay_allocate_callback allocate; /* both or neither; default null: the C++ runtime's aligned new */
+  inlay_deallocate_callback deallocate;
+  void* allocator_user;
+} inlay_engine_options;
+
+INLAY_API void inlay_engine_options_init(inlay_engine_options* options);
+/* `options` may be null for the defaults. */
+INLAY_API inlay_status inlay_engine_create(const inlay_engine_options* options, inlay_engine** engine,
+                                           inlay_error** error);
+/* Cancels everything, stops the engine's thread (waiting for the step it is in) and frees all memory of its models. */
+INLAY_API void inlay_engine_release(inlay_engine* engine);
+
+/* What one step did. */
+typedef struct inlay_step_info {
+  uint32_t struct_size;
+  uint32_t num_requests;     /* that took part */
+  uint32_t prefill_tokens;   /* prompt tokens computed */
+  uint32_t decode_tokens;    /* generated tokens computed */
+  uint32_t sampled_tokens;   /* tokens chosen */
+  uint32_t more_work;        /* 1 when another step now would do something */
+  uint64_t duration_us;
+} inlay_step_info;
+
+/* Host-driven engines: runs steps until `budget_us` is used up or there is nothing to do; 0 means exactly one step. A step once
+ * begun is finished, so the last one may end later than the budget. `info` may be null; it sums over the steps.
+ * INLAY_INVALID_STATE on a thread-driven engine and while another thread is stepping. */
+INLAY_API inlay_status inlay_engine_step(inlay_engine* engine, uint64_t budget_us, inlay_step_info* info,
+                                         inlay_error** error);
+INLAY_API void inlay_step_info_init(inlay_step_info* info);
+
+typedef struct inlay_stats {
+  uint32_t struct_size;
+  uint32_t num_models;
+  uint32_t num_sessions;
+  uint32_t running_requests;
+  uint32_t waiting_requests;
+  uint32_t reserved;
+  uint64_t submitted_requests; /* since creation, as are the counters below */
+  uint64_t finished_requests;  /* ended on their own: stop or length */
+  uint64_t cancelled_requests;
+  uint64_t failed_requests;
+  uint64_t preemptions;
+  uint64_t evictions; /* idle sessions whose KV was dropped; it is recomputed when they go on */
+  uint64_t steps;
+  uint64_t step_us;      /* time inside steps */
+  uint64_t schedule_us;  /* of that, planning, reserving, building batches and committing */
+  uint64_t prefill_tokens;
+  uint64_t decode_tokens;
+  uint64_t kv_blocks_total; /* over all models */
+  uint64_t kv_blocks_used;
+  uint64_t memory_bytes; /* in use now; its parts follow */
+  uint64_t memory_peak_bytes;
+  uint64_t memory_budget_bytes;
+  uint64_t weight_bytes;
+  uint64_t kv_bytes;
+  uint64_t workspace_bytes;
+  uint64_t mapped_bytes; /* weight files mapped, not counted in memory_bytes */
+} inlay_stats;
+
+INLAY_API void inlay_stats_init(inlay_stats* stats);
+INLAY_API inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* stats, inlay_error** error);
+
+/* ---- Model ------------------------------------------------------------------------------------------------------------ */
+
+enum { INLAY_KV_AUTO = 0, INLAY_KV_F32 = 1, INLAY_KV_F16 = 2, INLAY_KV_BF16 = 3 };
+enum {
+  INLAY_WEIGHTS_MAP = 0, /* map weight files: fast to load, shared between processes; the host must not truncate them */
+  INLAY_WEIGHTS_READ = 1 /* read them into memory from the engine's allocator */
+};
+enum { INLAY_LOAD_CONFIG = 0, INLAY_LOAD_TOKENIZER = 1, INLAY_LOAD_WEIGHTS = 2, INLAY_LOAD_READY = 3 };
+
+/* Called while loading, on the loading thread: `stage` is INLAY_LOAD_*, `fraction` of that stage in [0, 1].
+ * A result other than 0 cancels the load, which then gives INLAY_CANCELLED. */
+typedef int32_t (*inlay_progress_callback)(void* user, int32_t stage, float fraction);
+
+typedef struct inlay_model_options {
+  uint32_t struct_size;
+  int32_t vocab_only;        /* 1: only tokenizer and chat template; sessions are refused. Default 0 */
+  int32_t weights;           /* INLAY_WEIGHTS_*; default MAP */
+  int32_t kv_type;           /* INLAY_KV_*; AUTO (default) is f32 on CPU */
+  uint32_t kv_block_size;    /* tokens a block: a power of two from 8 to 256; 0 (default): 16 on CPU */
+  uint32_t max_context;      /* cap on a session's tokens; 0 (default): the model's own */
+  uint64_t kv_budget_bytes;  /* for this model's KV cache, allocated at load; 0 (default): room for 4 full contexts, within
+                                a quarter of the machine's memory and the engine's budget */
+  const char* kernels;       /* forces kernels, for tests and measurements: "gemm=cpu_scalar,attention=cpu_simd"; null: none */
+  inlay_progress_callback progress; /* default null */
+  void* progress_user;
+} inlay_model_options;
+
+INLAY_API void inlay_model_options_init(inlay_model_options* options);
+/* `path`: a Hugging Face directory (config.json, safetensors; tokenizer optional), or "random:CONFIG_DIR[?dtype=bf16]" for
+ * random weights in a configuration's shapes. Blocks until loaded; other threads go on stepping meanwhile.
+ * `options` may be null. */
+INLAY_API inlay_status inlay_model_load(inlay_engine* engine, const char* path, const inlay_model_options* options,
+                                        inlay_model** model, inlay_error** error);
+INLAY_API void inlay_model_release(inlay_model* model);
+
+typedef struct inlay_model_info {
+  uint32_t struct_size;
+  uint32_t num_layers;
+  char architecture[64]; /* as config.json has it */
+  uint64_t vocab_size;
+  uint64_t hidden_size;
+  uint64_t max_context;
+  uint64_t num_parameters;
+  uint64_t weight_bytes;
+  uint64_t bytes_per_decode; /* weights read for one token at batch 1: over the time a token takes, the bandwidth achieved */
+  uint64_t kv_bytes_per_token;
+  uint64_t kv_capacity_tokens;
+  int32_t bos_token; /* -1: none */
+  int32_t eos_token; /* the first of them; -1: none */
+  int32_t has_tokenizer;
+  int32_t has_chat_template;
+} inlay_model_info;
+
+INLAY_API void inlay_model_info_init(inlay_model_info* info);
+INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info* info, inlay_error** error);
+
+/* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, and the memory
+ * each backend needs. */
+INLAY_API inlay_status inlay_model_inspect(const char* path, inlay_buffer** json, inlay_error** error);
+
+/* ---- Text ------------------------------------------------------------------------------------------------------------- */
+
+enum {
+  INLAY_TEXT_ADD_SPECIAL = 1,   /* what the tokenizer puts around a text (BOS, EOS) */
+  INLAY_TEXT_PARSE_SPECIAL = 2, /* text that spells a special token becomes that token; leave it out for untrusted text */
+  INLAY_TEXT_SKIP_SPECIAL = 4   /* detokenize: leave special tokens out */
+};
+
+/* Writes at most `capacity` ids to `tokens` (may be null when capacity is 0) and the number there are to `num_tokens`.
+ * INLAY_UNSUPPORTED when the model has no tokenizer. Invalid UTF-8 is read as U+FFFD. */
+INLAY_API inlay_status inlay_model_tokenize(inlay_model* model, const char* text, size_t text_bytes, uint32_t flags,
+                                            int32_t* tokens, size_t capacity, size_t* num_tokens, inlay_error** error);
+/* The text of `tokens`; ids outside the vocabulary give INLAY_INVALID_ARGUMENT. */
+INLAY_API inlay_status inlay_model_detokenize(inlay_model* model, const int32_t* tokens, size_t num_tokens, uint32_t flags,
+                                              inlay_buffer** text, inlay_error** error);
+
+/* Renders a chat template (Jinja). `json` is an object: "messages" (a list of {"role", "content"}), "tools",
+ * "add_generation_prompt", and any further variable the template reads. "template", "bos_token", "eos_token" and "now"
+ * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. */
+INLAY_API inlay_status inlay_chat_render(inlay_model* model, const char* json, size_t json_bytes, inlay_buffer** text,
+                                         inlay_error** error);
+
+/* ---- Session ---------------------------------------------------------------------------------------------------------- */
+
+/* An empty session. It costs nothing until its first request. */
+INLAY_API inlay_status inlay_session_create(inlay_model* model, inlay_session** session, inlay_error** error);
+/* Cancels its request, if one runs. */
+INLAY_API void inlay_session_release(inlay_session* session);
+
+/* A new session with the same token log; KV blocks are shared, and copied only where the two come to differ.
+ * INLAY_INVALID_STATE while a request runs in it. */
+INLAY_API inlay_status inlay_session_fork(inlay_session* session, inlay_session** fork, inlay_error** error);
+/* Cuts the log back to its first `num_tokens` tokens; what KV stays valid is kept. INLAY_INVALID_STATE while a request runs,
+ * INLAY_INVALID_ARGUMENT above the log's length. */
+INLAY_API inlay_status inlay_session_rewind(inlay_session* session, size_t num_tokens, inlay_error** error);
+
+typedef struct inlay_session_info {
+  uint32_t struct_size;
+  uint32_t busy;        /* 1 while a request runs */
+  uint64_t num_tokens;  /* in the log */
+  uint64_t num_cached;  /* of these, tokens whose KV is in memory */
+} inlay_session_info;
+
+INLAY_API void inlay_session_info_init(inlay_session_info* info);
+INLAY_API inlay_status inlay_session_get_info(inlay_session* session, inlay_session_info* info, inlay_error** error);
+/* The token log, in the way of inlay_model_tokenize(). */
+INLAY_API inlay_status inlay_session_tokens(inlay_session* session, int32_t* tokens, size_t capacity, size_t* num_tokens,
+                                            inlay_error** error);
+
+/* ---- Request ---------------------------------------------------------------------------------------------------------- */
+
+enum {
+  INLAY_INPUT_APPEND = 0, /* the input follows the session's log */
+  INLAY_INPUT_REPLACE = 1 /* the input is the whole new log: what it shares with the old one from the start stays cached */
+};
+enum {
+  INLAY_LOGITS_NONE = 0,
+  INLAY_LOGITS_LAST = 1,      /* those the first token is chosen from */
+  INLAY_LOGITS_ALL = 2,       /* of every prompt token computed by this request */
+  INLAY_LOGITS_POSITIONS = 3, /* of the session positions listed */
+  INLAY_LOGITS_GENERATED = 4  /* of every choice: LAST, and one for each further token */
+};
+
+typedef struct inlay_logit_bias {
+  int32_t token;
+  float bias; /* added to the logit; -INFINITY forbids the token */
+} inlay_logit_bias;
+
+typedef struct inlay_request_options {
+  uint32_t struct_size;
+  int32_t input_mode; /* INLAY_INPUT_*; default APPEND; chat input is always REPLACE */
+
+  /* The input: exactly one of text, tokens and chat. Copied during the call. */
+  const char* text;
+  size_t text_bytes;
+  const int32_t* tokens;
+  size_t num_tokens;
+  const char* chat; /* JSON as inlay_chat_render() takes; "add_generation_prompt" defaults to true here */
+  size_t chat_bytes;
+  uint32_t text_flags; /* for text; default ADD_SPECIAL | PARSE_SPECIAL. ADD_SPECIAL counts only where the log was empty */
+
+  int32_t max_tokens; /* to generate; -1 (default): until a stop or the end of the context; 0: only compute the prompt */
+  int32_t ignore_eos; /* 1: end-of-sequence tokens do not stop. Default 0 */
+  const int32_t* stop_tokens; /* stop like end-of-sequence */
+  size_t num_stop_tokens;
+  const char* const* stop_strings; /* NUL-terminated; generation stops before them and no part of one is emitted */
+  size_t num_stop_strings;         /* at most 64 of at most 1024 bytes */
+
+  /* Sampling, in this order: bias, penalties, temperature, top-k, top-p, min-p. */
+  float temperature; /* 0 (default): greedy */
+  int32_t top_k;     /* 0 (default): off */
+  float top_p;       /* 1 (default): off */
+  float min_p;       /* 0 (default): off */
+  float repetition_penalty; /* 1 (default): off; prompt and generated tokens */
+  float frequency_penalty;  /* 0 (default): off; generated tokens */
+  float presence_penalty;   /* 0 (default): off; generated tokens */
+  uint32_t reserved;
+  uint64_t seed; /* the same seed, prompt and options give the same tokens */
+  const inlay_logit_bias* logit_bias;
+  size_t num_logit_bias;
+
+  int32_t num_logprobs; /* -1 (default): none; 0: of the chosen token; n: of the n likeliest too, at most 128 */
+  int32_t logits;       /* INLAY_LOGITS_*; default NONE */
+  const int64_t* logits_positions;
+  size_t num_logits_positions;
+  int32_t score_prompt; /* 1: SCORES events with the log-probability of each prompt token given those before it */
+
+  int32_t priority; /* higher runs first; default 0 */
+  void* user_data;  /* comes back in every event */
+} inlay_request_options;
+
+INLAY_API void inlay_request_options_init(inlay_request_options* options);
+/* As _init, then the sampling settings of the model's generation_config.json, where it has them. */
+INLAY_API inlay_status inlay_model_request_options(inlay_model* model, inlay_request_options* options,
+                                                   inlay_error** error);
+
+/* Starts a generation in `session`, which is busy until the FINISHED event is made. The prompt and every generated token are
+ * added to the log (an end-of-sequence token and the tokens of a matched stop string included).
+ * INLAY_INVALID_STATE when the session is busy; INLAY_RESOURCE_EXHAUSTED when the request could never fit the KV cache or the
+ * queue is full; INLAY_INVALID_ARGUMENT names the option. On failure the session is unchanged. */
+INLAY_API inlay_status inlay_session_submit(inlay_session* session, const inlay_request_options* options,
+                                            inlay_request** request, inlay_error** error);
+
+/* Ends it in whatever state it is, within a step; a FINISHED event with INLAY_CANCELLED follows. No effect once finished. */
+INLAY_API inlay_status inlay_request_cancel(inlay_request* request, inlay_error** error);
+/* Cancels it if it is unfinished, and drops its events that were not taken. */
+INLAY_API void inlay_request_release(inlay_request* request);
+
+/* ---- Events ----------------------------------------------------------------------------------------------------------- */
+
+enum {
+  INLAY_EVENT_TOKENS = 0,  /* tokens and their text */
+  INLAY_EVENT_LOGITS = 1,  /* logits of one position */
+  INLAY_EVENT_SCORES = 2,  /* log-probabilities of prompt tokens */
+  INLAY_EVENT_FINISHED = 3 /* the last event of every request */
+};
+enum {
+  INLAY_FINISH_STOP = 0,   /* an end-of-sequence token, stop token or stop string */
+  INLAY_FINISH_LENGTH = 1, /* max_tokens, or the context is full */
+  INLAY_FINISH_CANCELLED = 2,
+  INLAY_FINISH_ERROR = 3 /* status and message say which */
+};
+
+typedef struct inlay_token_logprob {
+  int32_t token;
+  float logprob; /* natural logarithm, of the model's own distribution (before bias, penalties and temperature) */
+} inlay_token_logprob;
+
+/* A view into an event: every pointer is valid until the event is released. */
+typedef struct inlay_event_info {
+  uint32_t struct_size;
+  int32_t kind;           /* INLAY_EVENT_* */
+  inlay_request* request; /* to compare with; not a reference of its own */
+  void* user_data;
+
+  /* TOKENS: one or several steps' tokens, and the text that became certain (whole code points; it can lag behind the tokens,
+   * and either may be empty). `bytes` are the raw bytes of the tokens, for those who join text themselves. */
+  const int32_t* tokens;
+  size_t num_tokens;
+  const char* text; /* NUL-terminated too */
+  size_t text_bytes;
+  const char* bytes;
+  size_t num_bytes;
+  const inlay_token_logprob* logprobs; /* per token, when asked for: the token itself, then `top_logprobs` alternatives */
+  size_t num_logprobs;                 /* num_tokens * (1 + top_logprobs), or 0 */
+  size_t top_logprobs;
+
+  /* LOGITS: of `position`. SCORES: scores[i] of position + i. */
+  int64_t position;
+  const float* logits;
+  size_t num_logits;
+  const float* scores;
+  size_t num_scores;
+
+  /* FINISHED */
+  int32_t finish_reason; /* INLAY_FINISH_* */
+  inlay_status status;   /* INLAY_OK, INLAY_CANCELLED, or why it failed */
+  const char* message;   /* "" when there is nothing to say */
+  int32_t stop_token;    /* the token it stopped at; -1: none */
+  int32_t stop_string;   /* index of the stop string it stopped at; -1: none */
+  uint64_t prompt_tokens;    /* of the request's input and the log before it */
+  uint64_t cached_tokens;    /* of these, not computed again */
+  uint64_t generated_tokens; /* chosen, a stop token included */
+  uint64_t queue_us;         /* from submit to the first step */
+  uint64_t first_token_us;   /* from submit to the first token; 0: there was none */
+  uint64_t total_us;         /* from submit to the end */
+} inlay_event_info;
+
+INLAY_API void inlay_event_info_init(inlay_event_info* info);
+
+/* The oldest event of any request, or INLAY_TIMEOUT when none came within `timeout_us` (0: look, do not wait; UINT64_MAX: no
+ * limit). Each event is handed out once. It does not step: host-driven engines call inlay_engine_step() in between. */
+INLAY_API inlay_status inlay_event_next(inlay_engine* engine, uint64_t timeout_us, inlay_event** event,
+                                        inlay_error** error);
+/* The same for one request's events only; INLAY_END after its FINISHED event was taken. */
+INLAY_API inlay_status inlay_request_next_event(inlay_request* request, uint64_t timeout_us, inlay_event** event,
+                                                inlay_error** error);
+INLAY_API inlay_status inlay_event_get_info(const inlay_event* event, inlay_event_info* info, inlay_error** error);
+INLAY_API void inlay_event_release(inlay_event* event);
+
+/* A descriptor that is readable while an event waits (Linux eventfd), for poll() and event loops. The engine owns it: do not
+ * read, write or close it. */
+INLAY_API inlay_status inlay_engine_event_fd(inlay_engine* engine, int32_t* fd, inlay_error** error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* INLAY_INLAY_H_ */
