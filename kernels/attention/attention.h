@@ -13,6 +13,8 @@
 
 namespace inlay {
 
+inline constexpr int kMaxAttentionHeadDim = 512;
+
 // h query heads share h / num_kv_heads-fold the KV heads (GQA); query head i
 // reads KV head i / (num_heads / num_kv_heads).
 struct AttentionDesc {
@@ -27,6 +29,7 @@ struct AttentionDesc {
   int window = 0;  // > 0: a query at position p sees keys in (p - window, p]
                    // (Mistral); 0: all keys up to p
   bool causal = true;  // false: every query of a sequence sees all its keys
+                       // (window must be 0)
 };
 
 // One sequence of the batch. Its queries are rows [q_begin, q_begin + q_len) of

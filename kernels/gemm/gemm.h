@@ -28,9 +28,9 @@ struct GemmParams {
 
 using GemmRow = KernelRow<GemmDesc, GemmParams>;
 
-// Every row accumulates in float32, and a row of y depends only on the same row
-// of x: not on m, not on the other rows, not on the number of threads (batch
-// invariance). bf16 and f16 weights are widened exactly.
+// Every row accumulates in float32 or wider, and a row of y depends only on the
+// same row of x: not on m, not on the other rows, not on the number of threads
+// (batch invariance). bf16 and f16 weights are widened exactly.
 absl::Span<const GemmRow> GemmTable();
 
 // INVALID_ARGUMENT naming the first shape or dtype that does not fit `desc`.

@@ -14,16 +14,20 @@
 
 namespace inlay {
 
-// Runs loops over worker threads plus the calling thread. One loop at a time:
-// ParallelFor is for one caller (the step thread); the pool itself holds no
-// other state. With one thread it starts none and runs loops inline.
+// Runs loops over worker threads plus the calling thread, one loop at a time
+// (the step thread's): a caller that finds the workers taken, by another thread
+// or by a loop around it, runs its loop alone. With one thread it starts none
+// and runs loops inline.
 class ThreadPool {
  public:
   // Range [begin, end) of a loop's indices.
   using Body = absl::FunctionRef<void(int64_t begin, int64_t end)>;
 
+  static constexpr int kMaxThreads = 1024;
+
   // `num_threads` counts the caller: num_threads - 1 workers are started.
-  // RESOURCE_EXHAUSTED when the system refuses one.
+  // INVALID_ARGUMENT outside [1, kMaxThreads]; RESOURCE_EXHAUSTED when the
+  // system refuses one.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,13 +46,15 @@ class ThreadPool {
 
   ThreadPool() = default;
   void WorkerMain();
+  void RunOnWorkers(Loop& loop);
   static void RunChunks(Loop& loop);
 
   // Workers watch `generation_`: odd while they should pick up `loop_`, bumped
   // again when it is withdrawn.
   std::atomic<uint32_t> generation_{0};
   std::atomic<Loop*> loop_{nullptr};
-  std::atomic<int> inside_{0};
+  std::atomic<int> inside_{0};  // workers that may be looking at *loop_
+  std::atomic<bool> busy_{false};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

@@ -1,0 +1,43 @@
+#include "kernels/activation/activation.h"
+
+#include <utility>
+
+namespace inlay {
+
+absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
+                                    const ActivationParams& params,
+                                    Stream& stream);  // activation_cpu.cc
+
+namespace {
+
+const char* CpuRefuses(const ActivationDesc& desc, const DeviceInfo&) {
+  return desc.activation == DType::kF32 ? nullptr : "activations must be f32";
+}
+
+constexpr ActivationRow kRows[] = {
+    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+     RunActivationCpuScalar},
+};
+
+}  // namespace
+
+absl::Span<const ActivationRow> ActivationTable() { return kRows; }
+
+std::optional<Activation> ActivationFromName(std::string_view name) {
+  constexpr std::pair<std::string_view, Activation> kNames[] = {
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu},
+      {"gelu", Activation::kGelu},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},
+      {"relu2", Activation::kReluSquared},
+  };
+  for (const auto& [known, function] : kNames) {
+    if (name == known) return function;
+  }
+  return std::nullopt;
+}
+
+}  // namespace inlay

@@ -1,0 +1,111 @@
+#include "kernels/attention/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "kernels/cpu_float.h"
+#include "kernels/validate.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
+                                   const AttentionParams& params,
+                                   Stream& stream);  // attention_cpu.cc
+
+namespace {
+
+const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
+  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (!IsPlainFloat(desc.kv)) return "the cache must be f32, f16 or bf16";
+  if (desc.head_dim < 1 || desc.head_dim > kMaxAttentionHeadDim) {
+    return "head_dim must be 1 to 512";
+  }
+  if (desc.num_kv_heads < 1 || desc.num_heads < 1 ||
+      desc.num_heads % desc.num_kv_heads != 0) {
+    return "num_heads must be a multiple of num_kv_heads";
+  }
+  if (!desc.causal && desc.window > 0) return "a window needs causal";
+  return nullptr;
+}
+
+constexpr AttentionRow kRows[] = {
+    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+     RunAttentionCpuScalar},
+};
+
+absl::Status CheckDesc(const AttentionDesc& desc) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("attention", "num_heads", desc.num_heads, 1, 1 << 16));
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "num_kv_heads",
+                                   desc.num_kv_heads, 1, desc.num_heads));
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "head_dim", desc.head_dim, 1,
+                                   kMaxAttentionHeadDim));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("attention", "window", desc.window, 0, kMost));
+  if (desc.num_heads % desc.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: num_heads is %d; expected a multiple of num_kv_heads, %d",
+        desc.num_heads, desc.num_kv_heads));
+  }
+  if (!desc.causal && desc.window > 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: window is %d; expected 0 where not causal", desc.window));
+  }
+  if (!std::isfinite(desc.scale) || !std::isfinite(desc.softcap) ||
+      desc.softcap < 0.0f) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: scale is %g and softcap %g; expected finite, softcap >= 0",
+        desc.scale, desc.softcap));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCache(const AttentionDesc& desc, const KvLayerView& kv) {
+  if (kv.dtype != desc.kv || kv.num_kv_heads != desc.num_kv_heads ||
+      kv.head_dim != desc.head_dim) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: the cache is %s, %d heads of %d; expected %s, %d of %d",
+        DTypeName(kv.dtype), kv.num_kv_heads, kv.head_dim, DTypeName(desc.kv),
+        desc.num_kv_heads, desc.head_dim));
+  }
+  return CheckRange("attention", "block_size", kv.block_size, 1, 1 << 16);
+}
+
+}  // namespace
+
+absl::Span<const AttentionRow> AttentionTable() { return kRows; }
+
+absl::Status ValidateAttention(const AttentionDesc& desc,
+                               const AttentionParams& params) {
+  INLAY_RETURN_IF_ERROR(CheckDesc(desc));
+  INLAY_RETURN_IF_ERROR(CheckCache(desc, params.kv));
+  const int64_t tokens = params.q.rows();
+  const int64_t width = int64_t{desc.num_heads} * desc.head_dim;
+  INLAY_RETURN_IF_ERROR(
+      CheckMatrix("attention", "q", params.q, tokens, width, desc.activation));
+  INLAY_RETURN_IF_ERROR(CheckMatrix("attention", "out", params.out, tokens,
+                                    width, desc.activation));
+  if (Overlap(params.q, params.out)) {
+    return absl::InvalidArgumentError("attention: out overlaps q");
+  }
+  for (const AttentionSequence& sequence : params.sequences) {
+    INLAY_RETURN_IF_ERROR(
+        CheckRange("attention", "q_begin", sequence.q_begin, 0, tokens));
+    INLAY_RETURN_IF_ERROR(CheckRange("attention", "q_len", sequence.q_len, 0,
+                                     tokens - sequence.q_begin));
+    INLAY_RETURN_IF_ERROR(CheckRange("attention", "kv_len", sequence.kv_len,
+                                     sequence.q_len,
+                                     std::numeric_limits<int32_t>::max()));
+    if (sequence.kv_len > 0 &&
+        (sequence.blocks == nullptr || params.kv.base == nullptr)) {
+      return absl::InvalidArgumentError(
+          "attention: a sequence with keys has no blocks");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

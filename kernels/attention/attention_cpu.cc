@@ -1,0 +1,102 @@
+// attention, the scalar reference row: one query of one head at a time, softmax
+// in two passes, all sums in double.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention/attention.h"
+#include "kernels/cpu_float.h"
+#include "memory/device/thread_pool.h"
+
+namespace inlay {
+namespace {
+
+class Query {
+ public:
+  Query(const AttentionDesc& desc, const AttentionParams& params,
+        const AttentionSequence& sequence, int64_t index, int head)
+      : desc_(desc),
+        params_(params),
+        sequence_(sequence),
+        head_(head),
+        kv_head_(head / (desc.num_heads / desc.num_kv_heads)),
+        row_(sequence.q_begin + index) {
+    const int64_t position = sequence.kv_len - sequence.q_len + index;
+    end_ = desc.causal ? position + 1 : sequence.kv_len;
+    begin_ = desc.window > 0 ? std::max<int64_t>(0, end_ - desc.window) : 0;
+  }
+
+  void Run() const {
+    const float sink = params_.sinks != nullptr
+                           ? params_.sinks[head_]
+                           : -std::numeric_limits<float>::infinity();
+    double max = sink;
+    for (int64_t t = begin_; t < end_; ++t) max = std::max(max, Score(t));
+    double sum = params_.sinks != nullptr ? std::exp(sink - max) : 0.0;
+    std::array<double, kMaxAttentionHeadDim> values = {};
+    for (int64_t t = begin_; t < end_; ++t) {
+      const double weight = std::exp(Score(t) - max);
+      sum += weight;
+      const std::byte* value = params_.kv.ValueRow(Block(t), kv_head_, Slot(t));
+      for (int d = 0; d < desc_.head_dim; ++d) {
+        values[static_cast<size_t>(d)] +=
+            weight * LoadFloat(desc_.kv, value, d);
+      }
+    }
+    float* out = params_.out.row<float>(row_) + head_ * desc_.head_dim;
+    for (int d = 0; d < desc_.head_dim; ++d) {
+      out[d] = static_cast<float>(values[static_cast<size_t>(d)] / sum);
+    }
+  }
+
+ private:
+  int64_t Block(int64_t t) const {
+    return sequence_.blocks[t / params_.kv.block_size];
+  }
+  int Slot(int64_t t) const {
+    return static_cast<int>(t % params_.kv.block_size);
+  }
+
+  double Score(int64_t t) const {
+    const float* q = params_.q.row<float>(row_) + head_ * desc_.head_dim;
+    const std::byte* key = params_.kv.KeyRow(Block(t), kv_head_, Slot(t));
+    double dot = 0.0;
+    for (int d = 0; d < desc_.head_dim; ++d) {
+      dot += static_cast<double>(q[d]) * LoadFloat(desc_.kv, key, d);
+    }
+    const double score = dot * desc_.scale;
+    if (desc_.softcap <= 0.0f) return score;
+    return desc_.softcap * std::tanh(score / desc_.softcap);
+  }
+
+  const AttentionDesc& desc_;
+  const AttentionParams& params_;
+  const AttentionSequence& sequence_;
+  int head_;
+  int kv_head_;
+  int64_t row_;
+  int64_t begin_;  // keys [begin_, end_) are seen
+  int64_t end_;
+};
+
+}  // namespace
+
+absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
+                                   const AttentionParams& params,
+                                   Stream& stream) {
+  for (const AttentionSequence& sequence : params.sequences) {
+    stream.thread_pool()->ParallelFor(
+        int64_t{sequence.q_len} * desc.num_heads, 1,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            Query(desc, params, sequence, i / desc.num_heads,
+                  static_cast<int>(i % desc.num_heads))
+                .Run();
+          }
+        });
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

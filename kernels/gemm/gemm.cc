@@ -1,0 +1,51 @@
+#include "kernels/gemm/gemm.h"
+
+#include <limits>
+
+#include "kernels/cpu_float.h"
+#include "kernels/validate.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
+                              Stream& stream);  // gemm_cpu.cc
+
+namespace {
+
+const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (!IsPlainFloat(desc.weight)) return "weights must be f32, f16 or bf16";
+  return nullptr;
+}
+
+constexpr GemmRow kRows[] = {
+    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
+};
+
+}  // namespace
+
+absl::Span<const GemmRow> GemmTable() { return kRows; }
+
+absl::Status ValidateGemm(const GemmDesc& desc, const GemmParams& params) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  INLAY_RETURN_IF_ERROR(CheckRange("gemm", "n", desc.n, 1, kMost));
+  INLAY_RETURN_IF_ERROR(CheckRange("gemm", "k", desc.k, 1, kMost));
+  const int64_t m = params.x.rows();
+  INLAY_RETURN_IF_ERROR(
+      CheckMatrix("gemm", "x", params.x, m, desc.k, desc.activation));
+  INLAY_RETURN_IF_ERROR(
+      CheckMatrix("gemm", "w", params.w, desc.n, desc.k, desc.weight));
+  INLAY_RETURN_IF_ERROR(
+      CheckMatrix("gemm", "y", params.y, m, desc.n, desc.activation));
+  if (!params.residual.empty()) {
+    INLAY_RETURN_IF_ERROR(CheckMatrix("gemm", "residual", params.residual, m,
+                                      desc.n, desc.activation));
+  }
+  if (Overlap(params.x, params.y)) {
+    return absl::InvalidArgumentError("gemm: y overlaps x");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

@@ -1,0 +1,32 @@
+// kv_write, the scalar reference row.
+#include "kernels/cpu_float.h"
+#include "kernels/kv_write/kv_write.h"
+#include "memory/device/thread_pool.h"
+
+namespace inlay {
+
+absl::Status RunKvWriteCpuScalar(const KvWriteDesc& desc,
+                                 const KvWriteParams& params, Stream& stream) {
+  const auto write = [&](int64_t token) {
+    const int64_t block = params.slots[token] / params.kv.block_size;
+    const auto slot =
+        static_cast<int>(params.slots[token] % params.kv.block_size);
+    for (int head = 0; head < desc.num_kv_heads; ++head) {
+      const float* k = params.k.row<float>(token) + head * desc.head_dim;
+      const float* v = params.v.row<float>(token) + head * desc.head_dim;
+      std::byte* key = params.kv.KeyRow(block, head, slot);
+      std::byte* value = params.kv.ValueRow(block, head, slot);
+      for (int d = 0; d < desc.head_dim; ++d) {
+        StoreFloat(desc.kv, key, d, k[d]);
+        StoreFloat(desc.kv, value, d, v[d]);
+      }
+    }
+  };
+  stream.thread_pool()->ParallelFor(
+      params.k.rows(), 4, [&](int64_t begin, int64_t end) {
+        for (int64_t token = begin; token < end; ++token) write(token);
+      });
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

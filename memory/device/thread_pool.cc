@@ -1,0 +1,168 @@
+// The protocol: the caller publishes a loop that lives on its stack, takes part
+// in it, withdraws it, and leaves when no worker is inside. A worker counts
+// itself in *before* it looks whether a loop is published, the caller withdraws
+// *before* it reads the count; both are sequentially consistent, so a worker
+// that sees the loop is always waited for.
+#include "memory/device/thread_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <new>
+#include <system_error>
+
+#include "absl/strings/str_format.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace inlay {
+namespace {
+
+// Longer than the gap between two kernels of a step, shorter than anyone
+// notices when the engine falls idle.
+constexpr std::chrono::microseconds kSpinTime(50);
+// Several chunks a thread even out threads that the system slows or preempts.
+constexpr int64_t kChunksPerThread = 8;
+
+void CpuPause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits a while for `done()`; false when it did not come. Yields between bursts
+// of pauses: with more threads than cores the one waited for may need this
+// core.
+template <typename Done>
+bool SpinUntil(Done done) {
+  constexpr int kPausesPerBurst = 32;
+  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < kPausesPerBurst; ++i) {
+      if (done()) return true;
+      CpuPause();
+    }
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < deadline);
+  return done();
+}
+
+// The host's signals are for the host's threads: workers inherit a full mask.
+class ScopedBlockSignals {
+ public:
+  ScopedBlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    active_ = pthread_sigmask(SIG_SETMASK, &all, &saved_) == 0;
+  }
+  ~ScopedBlockSignals() {
+    if (active_) pthread_sigmask(SIG_SETMASK, &saved_, nullptr);
+  }
+  ScopedBlockSignals(const ScopedBlockSignals&) = delete;
+  ScopedBlockSignals& operator=(const ScopedBlockSignals&) = delete;
+
+ private:
+  sigset_t saved_;
+  bool active_ = false;
+};
+
+}  // namespace
+
+struct ThreadPool::Loop {
+  Body body;
+  int64_t size;
+  int64_t num_chunks;
+  std::atomic<int64_t> next_chunk{0};
+};
+
+absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
+    int num_threads) {
+  if (num_threads < 1 || num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("thread pool: %d threads asked for, 1 to %d allowed",
+                        num_threads, kMaxThreads));
+  }
+  std::unique_ptr<ThreadPool> pool(new (std::nothrow) ThreadPool);
+  if (pool == nullptr) {
+    return absl::ResourceExhaustedError("thread pool: out of memory");
+  }
+  ScopedBlockSignals block_signals;
+  try {
+    pool->workers_.reserve(static_cast<size_t>(num_threads - 1));
+    for (int i = 1; i < num_threads; ++i) {
+      pool->workers_.emplace_back(&ThreadPool::WorkerMain, pool.get());
+    }
+  } catch (const std::system_error&) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "thread pool: the system refused thread %d of %d",
+        static_cast<int>(pool->workers_.size()) + 2, num_threads));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("thread pool: out of memory");
+  }
+  return pool;
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  generation_.fetch_add(2);  // stays even: no loop to pick up
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::ParallelFor(int64_t size, int64_t grain, Body body) {
+  if (size <= 0) return;
+  const int64_t num_chunks = std::min(size / std::max<int64_t>(grain, 1),
+                                      kChunksPerThread * num_threads());
+  if (workers_.empty() || num_chunks < 2 || busy_.exchange(true)) {
+    body(0, size);
+    return;
+  }
+  Loop loop{body, size, num_chunks};
+  RunOnWorkers(loop);
+  busy_.store(false);
+}
+
+void ThreadPool::RunOnWorkers(Loop& loop) {
+  loop_.store(&loop);
+  generation_.fetch_add(1);
+  generation_.notify_all();
+  RunChunks(loop);
+  generation_.fetch_add(1);
+  if (!SpinUntil([this] { return inside_.load() == 0; })) {
+    for (int inside = inside_.load(); inside != 0; inside = inside_.load()) {
+      inside_.wait(inside);
+    }
+  }
+}
+
+void ThreadPool::WorkerMain() {
+  uint32_t seen = 0;
+  while (true) {
+    if (!SpinUntil([&] { return generation_.load() != seen; })) {
+      generation_.wait(seen);
+    }
+    if (stop_.load()) return;
+    inside_.fetch_add(1);
+    seen = generation_.load();
+    if (seen % 2 == 1) RunChunks(*loop_.load());
+    if (inside_.fetch_sub(1) == 1) inside_.notify_one();
+  }
+}
+
+void ThreadPool::RunChunks(Loop& loop) {
+  // The first `rest` chunks are one index longer.
+  const int64_t length = loop.size / loop.num_chunks;
+  const int64_t rest = loop.size % loop.num_chunks;
+  while (true) {
+    const int64_t chunk = loop.next_chunk.fetch_add(1);
+    if (chunk >= loop.num_chunks) return;
+    const int64_t begin = chunk * length + std::min(chunk, rest);
+    loop.body(begin, begin + length + (chunk < rest ? 1 : 0));
+  }
+}
+
+}  // namespace inlay
