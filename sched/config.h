@@ -1,0 +1,27 @@
+// SchedulerConfig: the limits that a scheduler keeps. Plain data.
+#ifndef INLAY_SCHED_CONFIG_H_
+#define INLAY_SCHED_CONFIG_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace inlay {
+
+struct SchedulerConfig {
+  int32_t block_size = 16;  // tokens a KV block, >= 1; that of every table
+  int32_t max_batch_tokens = 512;  // tokens computed in a step, >= 1
+  int32_t max_running = 256;  // requests in a step, 1 .. max_batch_tokens: each
+                              // running one can get a token
+  int32_t max_prefill_chunk =
+      0;  // tokens of one request in a step; 0: max_batch_tokens
+  int32_t max_queue =
+      4096;  // waiting requests above which Submit() refuses, >= 1
+};
+
+// INVALID_ARGUMENT naming the first value out of its range.
+absl::Status ValidateConfig(const SchedulerConfig& config);
+
+}  // namespace inlay
+
+#endif  // INLAY_SCHED_CONFIG_H_

@@ -1,0 +1,168 @@
+// The checks, one function a subject.
+#include "sched/invariants.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "sched/admission.h"
+#include "sched/scheduler.h"
+
+namespace inlay {
+namespace {
+
+template <typename... Args>
+absl::Status Violated(const Args&... args) {
+  return absl::InternalError(absl::StrCat("scheduler: ", args...));
+}
+
+absl::Status CheckRequest(const SchedRequest& request,
+                          const Scheduler& scheduler, const KvBlockPool& pool) {
+  if (scheduler.Find(request.id) != &request)
+    return Violated("request ", request.id, " is queued but not known");
+  if (request.num_computed < 0 || request.pending() < 1 ||
+      request.max_new_tokens < 0) {
+    return Violated("request ", request.id, ": ", request.num_computed, " of ",
+                    request.num_tokens_total, " tokens computed, ",
+                    request.max_new_tokens, " to generate");
+  }
+  if (request.num_tokens_total + request.max_new_tokens !=
+      request.max_total_tokens) {
+    return Violated("request ", request.id, ": ", request.num_tokens_total,
+                    " + ", request.max_new_tokens, " tokens, were ",
+                    request.max_total_tokens);
+  }
+  return CheckFitsAlone(request, scheduler.config(), pool.num_total());
+}
+
+absl::Status CheckRunning(const Scheduler& scheduler, const KvBlockPool& pool) {
+  const std::vector<SchedEntry*>& running = scheduler.queues().running();
+  if (running.size() > static_cast<size_t>(scheduler.config().max_running))
+    return Violated(running.size(), " requests run");
+  for (size_t i = 0; i < running.size(); ++i) {
+    const SchedRequest& request = running[i]->request;
+    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler, pool));
+    const bool cancelled =
+        request.state == RequestState::kFinished && running[i]->in_flight;
+    if (request.state != RequestState::kRunning && !cancelled)
+      return Violated("request ", request.id, " runs in another state");
+    if (i > 0 && !RanksBefore(running[i - 1]->request, request))
+      return Violated("running out of order at ", request.id);
+    if (running[i]->in_flight != (running[i]->planned_tokens > 0))
+      return Violated("request ", request.id, ": stale plan");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWaiting(const Scheduler& scheduler, const KvBlockPool& pool) {
+  const SchedEntry* last = nullptr;
+  size_t with_kv = 0;
+  for (const SchedEntry* entry : scheduler.queues().waiting()) {
+    const SchedRequest& request = entry->request;
+    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler, pool));
+    if (request.state != RequestState::kWaiting &&
+        request.state != RequestState::kPreempted) {
+      return Violated("request ", request.id, " waits in another state");
+    }
+    if (request.state == RequestState::kPreempted && request.num_computed > 0) {
+      return Violated("request ", request.id, " is preempted and has KV");
+    }
+    if (last != nullptr && !RanksBefore(last->request, request))
+      return Violated("waiting out of order at ", request.id);
+    if (entry->in_flight || entry->planned_tokens > 0)
+      return Violated("request ", request.id, " waits and is planned");
+    const bool listed = scheduler.queues().waiting_with_kv().contains(
+        const_cast<SchedEntry*>(entry));
+    if (listed != (request.num_computed > 0))
+      return Violated("request ", request.id, ": wrong list for its KV");
+    with_kv += listed ? 1 : 0;
+    last = entry;
+  }
+  if (with_kv != scheduler.queues().waiting_with_kv().size())
+    return Violated("a stranger among those that wait with KV");
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlan(const Scheduler& scheduler) {
+  const StepPlan* plan = scheduler.plan_in_flight();
+  if (plan == nullptr) return absl::OkStatus();
+  int64_t tokens = 0;
+  bool prefills = false;
+  for (const StepItem& item : plan->items) {
+    const SchedRequest* request = scheduler.Find(item.id);
+    if (request == nullptr)
+      return Violated("plan: request ", item.id, " is gone");
+    if (item.num_tokens < 1 || item.num_tokens > request->pending() ||
+        item.first_token != request->num_computed ||
+        item.samples != (item.num_tokens == request->pending())) {
+      return Violated("plan: request ", item.id, ": tokens ", item.first_token,
+                      " + ", item.num_tokens, ", computed ",
+                      request->num_computed, " of ", request->num_tokens_total);
+    }
+    if (IsDecode(*request) && prefills)
+      return Violated("plan: decode of ", item.id, " behind a prefill");
+    prefills = !IsDecode(*request);
+    tokens += item.num_tokens;
+  }
+  if (tokens > scheduler.config().max_batch_tokens ||
+      tokens != plan->decode_tokens + plan->prefill_tokens) {
+    return Violated("plan: ", tokens, " tokens, counted ", plan->decode_tokens,
+                    " + ", plan->prefill_tokens);
+  }
+  return absl::OkStatus();
+}
+
+// A table has one owner, matches its request between steps, and every holder of
+// a block is counted by the pool.
+absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
+  if (scheduler.plan_in_flight() != nullptr) return absl::OkStatus();
+  absl::flat_hash_set<const KvBlockTable*> tables;
+  std::vector<int32_t> holders(static_cast<size_t>(pool.num_total()), 0);
+  const auto add = [&](const KvBlockTable* table) {
+    for (int32_t id : table->blocks()) ++holders[static_cast<size_t>(id)];
+    return tables.insert(table).second;
+  };
+  const auto add_request = [&](const SchedRequest& request) -> absl::Status {
+    if (scheduler.queues().idle().contains(request.session_id))
+      return Violated("session ", request.session_id, " is idle and not");
+    if (request.table == nullptr) return absl::OkStatus();
+    if (!add(request.table))
+      return Violated("request ", request.id, ": its table has two owners");
+    if (request.table->num_tokens() == request.num_computed)
+      return absl::OkStatus();
+    return Violated("request ", request.id, ": ", request.table->num_tokens(),
+                    " tokens in its table, ", request.num_computed,
+                    " computed");
+  };
+  for (const SchedEntry* entry : scheduler.queues().running())
+    INLAY_RETURN_IF_ERROR(add_request(entry->request));
+  for (const SchedEntry* entry : scheduler.queues().waiting())
+    INLAY_RETURN_IF_ERROR(add_request(entry->request));
+  for (const IdleSession& idle : scheduler.queues().idle().lru()) {
+    if (!add(idle.table))
+      return Violated("session ", idle.id, ": its table has two owners");
+  }
+  for (int32_t id = 0; id < pool.num_total(); ++id) {
+    const int32_t known = holders[static_cast<size_t>(id)];
+    if (known > pool.RefCount(id))
+      return Violated("block ", id, ": ", known, " holders, ",
+                      pool.RefCount(id), " references");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckInvariants(const Scheduler& scheduler,
+                             const KvBlockPool& pool) {
+  INLAY_RETURN_IF_ERROR(CheckRunning(scheduler, pool));
+  INLAY_RETURN_IF_ERROR(CheckWaiting(scheduler, pool));
+  INLAY_RETURN_IF_ERROR(CheckPlan(scheduler));
+  INLAY_RETURN_IF_ERROR(CheckTables(scheduler, pool));
+  if (pool.num_free() + pool.num_used() != pool.num_total())
+    return Violated("blocks free and used do not add up");
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

@@ -1,0 +1,157 @@
+// The life of requests between Submit() and their last Commit(); planner.cc has
+// what a step does with them.
+#include "sched/scheduler.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "sched/admission.h"
+#include "sched/invariants.h"
+
+namespace inlay {
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(
+    const SchedulerConfig& config, const KvBlockPool* pool) {
+  INLAY_DCHECK(pool != nullptr);
+  INLAY_RETURN_IF_ERROR(ValidateConfig(config));
+  return absl::WrapUnique(new Scheduler(config, pool));
+}
+
+Scheduler::Scheduler(const SchedulerConfig& config, const KvBlockPool* pool)
+    : config_(config), pool_(pool), ledger_(pool, config.block_size) {}
+
+absl::Status Scheduler::Submit(const SchedRequest& request) {
+  INLAY_RETURN_IF_ERROR(CheckCounts(request, config_));
+  if (requests_.contains(request.id)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("request ", request.id, ": the id is in use"));
+  }
+  if (num_waiting() >= static_cast<size_t>(config_.max_queue)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("request ", request.id, ": ", num_waiting(),
+                     " requests wait, ", config_.max_queue, " may"));
+  }
+  auto entry = std::make_unique<SchedEntry>();
+  entry->request = request;
+  entry->request.max_total_tokens =
+      request.num_tokens_total + request.max_new_tokens;
+  entry->request.state = RequestState::kWaiting;
+  INLAY_RETURN_IF_ERROR(
+      CheckFitsAlone(entry->request, config_, pool_->num_total()));
+  entry->request.arrival = next_arrival_++;
+  queues_.idle().Remove(request.session_id);
+  queues_.AddWaiting(entry.get());
+  requests_.emplace(request.id, std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::Cancel(RequestId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end())
+    return absl::NotFoundError(
+        absl::StrCat("request ", id, ": not known or ended"));
+  SchedEntry* entry = found->second.get();
+  if (entry->in_flight) {
+    entry->request.state = RequestState::kFinished;
+  } else {
+    queues_.Remove(entry);
+    requests_.erase(found);
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::SetIdle(SessionId session_id, const KvBlockTable* table) {
+  queues_.idle().Set(session_id, table);
+}
+
+void Scheduler::Remove(SessionId session_id) {
+  queues_.idle().Remove(session_id);
+}
+
+const SchedRequest* Scheduler::Find(RequestId id) const {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? nullptr : &found->second->request;
+}
+
+const StepPlan& Scheduler::Plan() {
+  if (plan_in_flight() != nullptr) return plan_;
+  INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
+  ++plan_.step;
+  plan_.items.clear();
+  plan_.preempted.clear();
+  plan_.evicted_sessions.clear();
+  plan_.decode_tokens = plan_.prefill_tokens = plan_.num_blocked = 0;
+  ledger_.Begin();
+  PlanContext context = {config_, &queues_, &ledger_, &plan_, &victims_};
+  PlanStep(&context, &scheduled_);
+  INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
+  return plan_;
+}
+
+absl::Status Scheduler::CheckResult(size_t index,
+                                    const StepResult& result) const {
+  const StepItem& item = plan_.items[index];
+  const SchedRequest& request = scheduled_[index]->request;
+  if (request.state == RequestState::kFinished)
+    return absl::OkStatus();  // cancelled: its result does not matter
+  const bool sampled = result.computed && item.samples;
+  const int32_t most = sampled && request.max_new_tokens > 0 ? 1 : 0;
+  // A request with nothing pending that goes on could never be planned again.
+  const int32_t least = sampled && !result.finished ? 1 : 0;
+  if (result.tokens_appended >= least && result.tokens_appended <= most)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step result of request ", item.id, ": tokens appended: got ",
+      result.tokens_appended, ", allowed ", least, " to ", most,
+      result.finished ? "" : " (not finished)"));
+}
+
+absl::Status Scheduler::Commit(const StepPlan& plan,
+                               absl::Span<const StepResult> results) {
+  const uint64_t in_flight = plan_in_flight() != nullptr ? plan_.step : 0;
+  if (plan.step != plan_.step || (in_flight == 0 && !plan.empty())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("commit of step ", plan.step, ": in flight is step ",
+                     in_flight, " (0: none)"));
+  }
+  if (results.size() != scheduled_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step results: got ", results.size(), ", the plan has ",
+                     scheduled_.size(), " items"));
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    INLAY_RETURN_IF_ERROR(CheckResult(i, results[i]));
+
+  bool any_finished = false;
+  for (size_t i = 0; i < results.size(); ++i) {
+    ApplyResult(scheduled_[i], plan_.items[i], results[i]);
+    any_finished |= scheduled_[i]->request.state == RequestState::kFinished;
+  }
+  if (any_finished) {
+    queues_.RemoveFinished();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (scheduled_[i]->request.state == RequestState::kFinished)
+        requests_.erase(plan_.items[i].id);
+    }
+  }
+  scheduled_.clear();
+  return absl::OkStatus();
+}
+
+void Scheduler::ApplyResult(SchedEntry* entry, const StepItem& item,
+                            const StepResult& result) {
+  entry->in_flight = false;
+  entry->planned_tokens = 0;
+  entry->planned_blocks = 0;
+  SchedRequest& request = entry->request;
+  if (result.computed) {
+    request.num_computed += item.num_tokens;
+    request.num_tokens_total += result.tokens_appended;
+    request.max_new_tokens -= result.tokens_appended;
+  }
+  const bool spent = result.tokens_appended > 0 && request.max_new_tokens == 0;
+  if (result.finished || spent) request.state = RequestState::kFinished;
+}
+
+}  // namespace inlay

@@ -1,0 +1,102 @@
+// Scheduler: which tokens of which requests the next step computes.
+// Owns the requests' scheduling state; knows no models, devices, token values
+// or KV data. Sources: iteration-level scheduling (Orca, Yu et al., 2022),
+// chunked prefill beside decodes (Sarathi-Serve, Agrawal et al., 2024),
+// preemption by recomputation (PagedAttention, Kwon et al., 2023).
+#ifndef INLAY_SCHED_SCHEDULER_H_
+#define INLAY_SCHED_SCHEDULER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "memory/kv/block_pool.h"
+#include "sched/block_ledger.h"
+#include "sched/config.h"
+#include "sched/planner.h"
+#include "sched/queues.h"
+#include "sched/request.h"
+#include "sched/step_plan.h"
+
+namespace inlay {
+
+// A step is Plan(), the engine's work, Commit(). Every table in the pool must
+// belong to a request held here or to a session set idle: only then can the
+// scheduler take its blocks back, and only then does every request end.
+// Thread-compatible: the engine's step thread owns it.
+class Scheduler {
+ public:
+  // `pool` is not owned and must outlive the scheduler. INVALID_ARGUMENT: a
+  // limit out of its range.
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(
+      const SchedulerConfig& config, const KvBlockPool* pool);
+
+  // Queues a request; its session is idle no longer. Its table must hold
+  // num_computed tokens and is not touched by others until the request ends.
+  // RESOURCE_EXHAUSTED: the queue is full, or its KV could not fit even alone;
+  // INVALID_ARGUMENT: counts out of range, an id in use, a table of another
+  // size.
+  absl::Status Submit(const SchedRequest& request);
+
+  // The request leaves: at once, or, if the plan in flight has it, at Commit(),
+  // whatever its result there. Its table is not looked at any more. NOT_FOUND:
+  // no such request.
+  absl::Status Cancel(RequestId id);
+
+  // The session has no request and keeps KV that may be evicted. `table` (not
+  // owned) must stay until Remove(), eviction or the session's next Submit();
+  // it may be truncated and forked meanwhile. A second call makes it most
+  // recently used.
+  void SetIdle(SessionId session_id, const KvBlockTable* table);
+  // The session is not idle (any more); its table may go.
+  void Remove(SessionId session_id);
+
+  // The next step. Valid until the next Plan() that follows its Commit();
+  // before that, Plan() returns the same plan again. A plan without items needs
+  // no Commit().
+  const StepPlan& Plan();
+  // results[i] tells of plan.items[i]. A request that has no tokens left to
+  // generate ends like a finished one. FAILED_PRECONDITION: not the plan in
+  // flight; INVALID_ARGUMENT: results that contradict it; nothing changes then.
+  absl::Status Commit(const StepPlan& plan,
+                      absl::Span<const StepResult> results);
+
+  bool HasWork() const { return !requests_.empty(); }
+  size_t num_waiting() const { return queues_.waiting().size(); }
+  size_t num_running() const { return queues_.running().size(); }
+  size_t num_idle_sessions() const { return queues_.idle().size(); }
+  // Null: no such request. Valid until the request ends.
+  const SchedRequest* Find(RequestId id) const;
+
+  const SchedulerConfig& config() const { return config_; }
+  const Queues& queues() const { return queues_; }
+  // Null when every plan is committed.
+  const StepPlan* plan_in_flight() const {
+    return scheduled_.empty() ? nullptr : &plan_;
+  }
+
+ private:
+  Scheduler(const SchedulerConfig& config, const KvBlockPool* pool);
+  absl::Status CheckResult(size_t index, const StepResult& result) const;
+  void ApplyResult(SchedEntry* entry, const StepItem& item,
+                   const StepResult& result);
+
+  const SchedulerConfig config_;
+  const KvBlockPool* const pool_;
+  absl::flat_hash_map<RequestId, std::unique_ptr<SchedEntry>> requests_;
+  Queues queues_;
+  uint64_t next_arrival_ = 0;
+
+  BlockLedger ledger_;
+  StepPlan plan_;
+  std::vector<SchedEntry*> scheduled_;  // of plan_.items, until it is committed
+  std::vector<Victim> victims_;         // scratch of Plan()
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_SCHED_SCHEDULER_H_
