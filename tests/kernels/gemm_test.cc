@@ -1,0 +1,271 @@
+// gemm: every row against a float64 product; bit equality over batch sizes and
+// thread counts.
+#include "kernels/gemm/gemm.h"
+
+#include "tests/support/kernel_test_util.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::ExpectClose;
+using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kUnitF32;
+using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMatrix;
+
+constexpr DType kWeights[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+struct Problem {
+  Problem(int64_t m, int64_t n, int64_t k, DType weight, unsigned seed,
+          int64_t pad = 0)
+      : desc{n, k, weight, DType::kF32},
+        rng(seed),
+        x(DType::kF32, m, k, pad),
+        w(weight, n, k, pad),
+        bias(DType::kF32, 1, n),
+        residual(DType::kF32, m, n, pad) {
+    x.Randomize(rng);
+    w.Randomize(rng);
+    bias.Randomize(rng);
+    residual.Randomize(rng);
+  }
+
+  GemmParams Params(TestMatrix& y, bool extras) {
+    GemmParams params;
+    params.x = x.view();
+    params.w = w.view();
+    params.y = y.view();
+    if (extras) {
+      params.bias = bias.floats();
+      params.residual = residual.view();
+    }
+    return params;
+  }
+
+  GemmDesc desc;
+  std::mt19937 rng;
+  TestMatrix x, w, bias, residual;
+};
+
+void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
+  const int64_t m = problem.x.rows();
+  const int64_t n = problem.desc.n;
+  const int64_t k = problem.desc.k;
+  std::vector<double> want(static_cast<size_t>(m * n));
+  std::vector<double> tolerance(want.size());
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t c = 0; c < n; ++c) {
+      double sum = 0.0;
+      double magnitude = 0.0;
+      for (int64_t i = 0; i < k; ++i) {
+        const double product = double{problem.x(r, i)} * problem.w(c, i);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      if (extras) {
+        sum += double{problem.bias(0, c)} + problem.residual(r, c);
+        magnitude +=
+            std::abs(problem.bias(0, c)) + std::abs(problem.residual(r, c));
+      }
+      const auto i = static_cast<size_t>(r * n + c);
+      want[i] = sum;
+      // Any order of k fused multiply-adds and two additions errs by at most
+      // (k + 2) roundings of a partial sum, each at most `magnitude`.
+      tolerance[i] = static_cast<double>(k + 3) * kUnitF32 * magnitude;
+    }
+  }
+  ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+    TestMatrix y(DType::kF32, m, n, 3);
+    const GemmParams params = problem.Params(y, extras);
+    ASSERT_TRUE(ValidateGemm(problem.desc, params).ok());
+    ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+    const auto at = [&](const std::vector<double>& values) {
+      return [&values, n](int64_t r, int64_t c) {
+        return values[static_cast<size_t>(r * n + c)];
+      };
+    };
+    ExpectClose(y, at(want), at(tolerance));
+  });
+}
+
+TEST(GemmTest, MatchesFloat64OverShapesAndTypes) {
+  TestCpu cpu(2);
+  constexpr int64_t kShapes[][3] = {
+      {1, 1, 1},     {1, 4, 8},     {1, 5, 7},    {2, 3, 9},
+      {3, 17, 31},   {4, 48, 64},   {5, 25, 33},  {6, 7, 100},
+      {7, 49, 15},   {8, 24, 512},  {9, 23, 513}, {17, 50, 65},
+      {33, 31, 129}, {130, 26, 40}, {3, 9, 1100}, {6, 30, 1031}};
+  unsigned seed = 1;
+  for (const auto& [m, n, k] : kShapes) {
+    for (const DType weight : kWeights) {
+      SCOPED_TRACE(::testing::Message()
+                   << "m " << m << " n " << n << " k " << k << " "
+                   << DTypeName(weight) << " seed " << seed);
+      Problem problem(m, n, k, weight, seed, seed % 3);
+      CheckAgainstFloat64(problem, seed % 2 == 0, cpu);
+      ++seed;
+    }
+  }
+}
+
+TEST(GemmTest, SweepsRemaindersOfKAndN) {
+  TestCpu cpu(1);
+  for (int64_t k = 1; k <= 35; ++k) {
+    const int64_t n = 1 + k % 9;
+    const int64_t m = 1 + k % 6;
+    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k);
+    Problem problem(m, n, k, kWeights[k % 3], static_cast<unsigned>(k), 1);
+    CheckAgainstFloat64(problem, true, cpu);
+  }
+}
+
+TEST(GemmTest, ARowDependsOnNothingBesideIt) {
+  constexpr int64_t kRows = 67;
+  constexpr int64_t kN = 53;
+  TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
+  for (const int64_t k : {61, 520, 1100}) {
+    for (const DType weight : kWeights) {
+      Problem problem(kRows, kN, k, weight, 7);
+      ForEachCpuRow(
+          GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
+            TestMatrix alone(DType::kF32, kRows, kN);
+            for (int64_t r = 0; r < kRows; ++r) {
+              GemmParams params = problem.Params(alone, true);
+              params.x = params.x.RowSlice(r, 1);
+              params.y = params.y.RowSlice(r, 1);
+              params.residual = params.residual.RowSlice(r, 1);
+              ASSERT_TRUE(row.run(problem.desc, params, *cpus[0].stream).ok());
+            }
+            for (int64_t m = 2; m <= kRows; m += m < 10 ? 1 : 19) {
+              TestCpu& cpu = cpus[m % 3];
+              TestMatrix together(DType::kF32, kRows, kN);
+              GemmParams params = problem.Params(together, true);
+              params.x = params.x.RowSlice(0, m);
+              params.y = params.y.RowSlice(0, m);
+              params.residual = params.residual.RowSlice(0, m);
+              ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+              for (int64_t r = 0; r < m; ++r) {
+                ASSERT_EQ(alone.RowBits(r), together.RowBits(r))
+                    << "row " << r << " of " << m << ", k " << k << ", "
+                    << DTypeName(weight);
+              }
+            }
+          });
+    }
+  }
+}
+
+TEST(GemmTest, LargeBatchesMatchSmallOnes) {
+  constexpr int64_t kRows = 300;
+  TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
+  Problem problem(kRows, 100, 700, DType::kBF16, 11);
+  ForEachCpuRow(GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
+    TestMatrix reference(DType::kF32, kRows, 100);
+    for (int64_t r = 0; r < kRows; r += 3) {
+      GemmParams params = problem.Params(reference, false);
+      params.x = params.x.RowSlice(r, std::min<int64_t>(3, kRows - r));
+      params.y = params.y.RowSlice(r, std::min<int64_t>(3, kRows - r));
+      ASSERT_TRUE(row.run(problem.desc, params, *cpus[1].stream).ok());
+    }
+    for (TestCpu& cpu : cpus) {
+      TestMatrix y(DType::kF32, kRows, 100);
+      ASSERT_TRUE(
+          row.run(problem.desc, problem.Params(y, false), *cpu.stream).ok());
+      for (int64_t r = 0; r < kRows; ++r) {
+        ASSERT_EQ(reference.RowBits(r), y.RowBits(r)) << "row " << r;
+      }
+    }
+  });
+}
+
+TEST(GemmTest, ResidualMayBeTheOutput) {
+  TestCpu cpu(2);
+  for (const int64_t m : {1, 4, 9}) {
+    Problem problem(m, 33, 40, DType::kBF16, 5);
+    ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+      TestMatrix apart(DType::kF32, m, 33);
+      ASSERT_TRUE(
+          row.run(problem.desc, problem.Params(apart, true), *cpu.stream).ok());
+      TestMatrix in_place = problem.residual;
+      GemmParams params = problem.Params(in_place, true);
+      params.residual = in_place.view();
+      ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+      for (int64_t r = 0; r < m; ++r) {
+        EXPECT_EQ(apart.RowBits(r), in_place.RowBits(r));
+      }
+    });
+  }
+}
+
+TEST(GemmTest, AnEmptyBatchIsNoWork) {
+  TestCpu cpu(2);
+  Problem problem(1, 8, 8, DType::kF32, 1);
+  ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+    TestMatrix y(DType::kF32, 1, 8);
+    GemmParams params = problem.Params(y, false);
+    params.x.dims[0] = params.y.dims[0] = 0;
+    ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+    EXPECT_TRUE(std::isnan(y(0, 0)));
+  });
+}
+
+TEST(GemmTest, InfinityAndNanStayInTheirRow) {
+  TestCpu cpu(2);
+  Problem problem(6, 12, 21, DType::kBF16, 3);
+  problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
+  problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
+  ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+    TestMatrix y(DType::kF32, 6, 12);
+    ASSERT_TRUE(
+        row.run(problem.desc, problem.Params(y, false), *cpu.stream).ok());
+    for (int64_t c = 0; c < 12; ++c) {
+      EXPECT_TRUE(std::isnan(y(2, c)));
+      EXPECT_TRUE(std::isinf(y(4, c)));
+      for (const int64_t r : {0, 1, 3, 5}) EXPECT_TRUE(std::isfinite(y(r, c)));
+    }
+  });
+}
+
+TEST(GemmTest, RefusesWhatItCannotCompute) {
+  const DeviceInfo cpu{DeviceKind::kCpu, "cpu"};
+  const GemmDesc bf16_activation{8, 8, DType::kBF16, DType::kBF16};
+  const auto refused = Select("gemm", GemmTable(), bf16_activation, cpu);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(refused.status().message().find("activations must be f32"),
+            absl::string_view::npos);
+  const GemmDesc integers{8, 8, DType::kI8, DType::kF32};
+  EXPECT_FALSE(Select("gemm", GemmTable(), integers, cpu).ok());
+  const GemmDesc plain{8, 8, DType::kBF16, DType::kF32};
+  EXPECT_EQ((*Select("gemm", GemmTable(), plain, cpu, "cpu_scalar"))->name,
+            "cpu_scalar");
+  EXPECT_FALSE(Select("gemm", GemmTable(), plain, cpu, "no such row").ok());
+}
+
+TEST(GemmTest, ValidationNamesTheMisfit) {
+  Problem problem(3, 8, 16, DType::kF32, 1);
+  TestMatrix y(DType::kF32, 3, 8);
+  const GemmParams good = problem.Params(y, true);
+  EXPECT_TRUE(ValidateGemm(problem.desc, good).ok());
+  const auto message = [&](const GemmParams& params) {
+    return std::string(ValidateGemm(problem.desc, params).message());
+  };
+  GemmParams bad = good;
+  bad.w.dims[1] = 15;
+  EXPECT_EQ(message(bad),
+            "gemm: w is rank 2, [8, 15]; expected rank 2, [8, 16]");
+  bad = good;
+  bad.y.dtype = DType::kF16;
+  EXPECT_EQ(message(bad), "gemm: y is f16; expected f32");
+  bad = good;
+  bad.residual.dims[0] = 2;
+  EXPECT_NE(message(bad).find("residual"), std::string::npos);
+  bad = good;
+  bad.w.row_stride_bytes = 63;
+  EXPECT_NE(message(bad).find("expected at least 64"), std::string::npos);
+  bad = good;
+  bad.y = MatrixView(bad.x.data, DType::kF32, 3, 8);
+  EXPECT_NE(message(bad).find("overlaps"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace inlay

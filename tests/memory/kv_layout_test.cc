@@ -1,0 +1,74 @@
+#include "memory/kv/kv_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace inlay {
+namespace {
+
+// Every row of every layer, head and slot lies inside its block and overlaps no
+// other: marks each byte once.
+TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
+  const std::vector<KvLayerShape> shapes = {{2, 64}, {1, 80}, {3, 7}, {2, 64}};
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int block_size : {1, 16, 32}) {
+      const KvLayout layout(shapes, dtype, block_size);
+      EXPECT_EQ(layout.num_layers(), 4);
+      EXPECT_EQ(layout.block_bytes() % 64, 0u);
+      constexpr int kBlocks = 3;
+      std::vector<int> marks(kBlocks * layout.block_bytes());
+      std::vector<std::byte> memory(marks.size());
+      size_t rows_bytes = 0;
+      const auto mark = [&](const std::byte* row, int block, size_t bytes) {
+        const size_t begin = static_cast<size_t>(row - memory.data());
+        ASSERT_EQ(begin / layout.block_bytes(), static_cast<size_t>(block));
+        ASSERT_EQ((begin + bytes - 1) / layout.block_bytes(),
+                  static_cast<size_t>(block));
+        for (size_t i = begin; i < begin + bytes; ++i) ++marks[i];
+        rows_bytes += bytes;
+      };
+      for (int layer = 0; layer < layout.num_layers(); ++layer) {
+        const KvLayerView view = layout.LayerView(layer, memory.data());
+        const KvLayerShape& shape = shapes[static_cast<size_t>(layer)];
+        EXPECT_EQ(view.num_kv_heads, shape.num_kv_heads);
+        EXPECT_EQ(view.head_dim, shape.head_dim);
+        EXPECT_EQ(view.k_offset_bytes % 64, 0);
+        const size_t bytes =
+            RowBytes(dtype, static_cast<size_t>(shape.head_dim));
+        for (int block = 0; block < kBlocks; ++block) {
+          for (int head = 0; head < shape.num_kv_heads; ++head) {
+            for (int slot = 0; slot < block_size; ++slot) {
+              mark(view.KeyRow(block, head, slot), block, bytes);
+              mark(view.ValueRow(block, head, slot), block, bytes);
+            }
+          }
+        }
+      }
+      size_t marked = 0;
+      for (const int count : marks) {
+        ASSERT_LE(count, 1);
+        marked += static_cast<size_t>(count);
+      }
+      EXPECT_EQ(marked, rows_bytes);
+      EXPECT_LT(marks.size() - marked, kBlocks * 64u * shapes.size());
+    }
+  }
+}
+
+TEST(KvLayoutTest, SlotsOfAHeadAreContiguous) {
+  const KvLayout layout({{2, 8}}, DType::kBF16, 4);
+  std::vector<std::byte> memory(layout.block_bytes());
+  const KvLayerView view = layout.LayerView(0, memory.data());
+  EXPECT_EQ(view.KeyRow(0, 1, 3) - view.KeyRow(0, 1, 2), 16);
+  EXPECT_EQ(view.KeyRow(0, 1, 0) - view.KeyRow(0, 0, 3), 16);
+  EXPECT_EQ(view.ValueRow(0, 0, 0) - view.KeyRow(0, 1, 3), 16);
+}
+
+TEST(KvLayoutTest, NoLayersIsNoBytes) {
+  EXPECT_EQ(KvLayout({}, DType::kF32, 16).block_bytes(), 0u);
+  EXPECT_EQ(KvLayout().num_layers(), 0);
+}
+
+}  // namespace
+}  // namespace inlay
