@@ -1,0 +1,72 @@
+#include "core/formats/model_files.h"
+
+#include "absl/strings/str_format.h"
+#include "core/formats/chat_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/generation_config.h"
+#include "core/formats/model_path.h"
+#include "core/formats/python_json.h"
+#include "core/formats/safetensors_source.h"
+#include "memory/mapped_file.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr char kAllowed[] = "a folder with config.json and safetensors files";
+
+// Why `path`, which is no folder, cannot be opened.
+absl::Status NotADirectory(const std::string& path) {
+  const auto file = FileReader::Open(path);
+  if (absl::IsNotFound(file.status())) {
+    return absl::NotFoundError(absl::StrFormat(
+        "there is no model at %s, allowed: %s", path, kAllowed));
+  }
+  if (!file.ok()) return file.status();
+  if (path.ends_with(".gguf")) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s is a GGUF file; GGUF comes with the quantised formats, allowed "
+        "now: %s",
+        path, kAllowed));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is a file, allowed: %s", path, kAllowed));
+}
+
+absl::Status ReadDescription(const ModelFilesOptions& options,
+                             ModelFiles* files) {
+  const std::string& directory = files->directory;
+  const std::string config = absl::StrFormat("%s/config.json", directory);
+  INLAY_ASSIGN_OR_RETURN(files->config, ReadOptionalPythonJson(config));
+  if (files->config.is_null() && !options.vocab_only) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s is missing, allowed: %s", config, kAllowed));
+  }
+  INLAY_ASSIGN_OR_RETURN(const Json generation,
+                         ReadOptionalPythonJson(absl::StrFormat(
+                             "%s/generation_config.json", directory)));
+  auto defaults = InterpretGenerationDefaults(generation, files->config);
+  if (!defaults.ok()) return InFile(directory, defaults.status());
+  files->generation = *std::move(defaults);
+  INLAY_ASSIGN_OR_RETURN(files->chat, ReadChatFormat(directory));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
+                                          const ModelFilesOptions& options) {
+  INLAY_ASSIGN_OR_RETURN(const ModelPath parsed, ParseModelPath(path));
+  if (!IsDirectory(parsed.path)) return NotADirectory(parsed.path);
+  ModelFiles files;
+  files.directory = parsed.path;
+  files.random = parsed.random;
+  INLAY_RETURN_IF_ERROR(ReadDescription(options, &files));
+  if (!options.vocab_only && !files.random.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(files.weights,
+                           OpenSafetensors(files.directory, options.access));
+  }
+  return files;
+}
+
+}  // namespace inlay
