@@ -1,0 +1,178 @@
+// Threshold search for top-k, top-p, min-p. Works on bare logit values: ties
+// are interchangeable until the very end, when the lower ids win.
+#include "core/sampling/truncation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace inlay {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+// Keep the logits > value and the first `ties` of those equal to it.
+struct Cut {
+  float value;
+  int64_t ties;
+};
+
+std::vector<float> LogitsFrom(absl::Span<const float> logits,
+                              const LogitBlocks& blocks, float low) {
+  std::vector<float> values;
+  ForEachLogitFrom(logits, blocks, low,
+                   [&](int64_t, float logit) { values.push_back(logit); });
+  return values;
+}
+
+// Shrinks `values` to its k largest (all where there are fewer), the smallest
+// of them last.
+Cut CutTopK(int64_t k, std::vector<float>& values) {
+  k = std::min(k, static_cast<int64_t>(values.size()));
+  std::nth_element(values.begin(), values.begin() + (k - 1), values.end(),
+                   std::greater<float>());
+  values.resize(k);
+  const float value = values.back();
+  return {value, std::count(values.begin(), values.end(), value)};
+}
+
+// One level of the mass search: bins of equal width from the largest value
+// down, their masses, and the bin in which the running mass reaches a target.
+class MassHistogram {
+ public:
+  MassHistogram(const std::vector<float>& values, WeightScale scale)
+      : scale_(scale) {
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    high_ = *high;
+    // In double: neither the range of two floats nor its inverse overflows.
+    bins_per_unit_ = kNumBins / (double{*high} - double{*low});
+    float weights[kLogitBlock];
+    for (size_t i = 0; i < values.size(); i += kLogitBlock) {
+      const size_t n = std::min<size_t>(kLogitBlock, values.size() - i);
+      Weights(&values[i], static_cast<int64_t>(n), scale_, weights);
+      for (size_t j = 0; j < n; ++j) mass_[BinOf(values[i + j])] += weights[j];
+    }
+  }
+
+  int BinOf(float value) const {
+    const double bin = (double{high_} - double{value}) * bins_per_unit_;
+    return std::min(static_cast<int>(bin), kNumBins - 1);
+  }
+
+  // Adds the masses of the bins before the crossing one to `above`.
+  int FindCrossing(double target, double& above) const {
+    int last = 0;  // where rounding keeps the sum below the target
+    double above_last = above;
+    for (int bin = 0; bin < kNumBins; ++bin) {
+      if (mass_[bin] == 0) continue;
+      last = bin;
+      above_last = above;
+      if (above + mass_[bin] >= target) break;
+      above += mass_[bin];
+    }
+    above = above_last;
+    return last;
+  }
+
+ private:
+  static constexpr int kNumBins = 1024;
+
+  WeightScale scale_;
+  float high_;
+  double bins_per_unit_;
+  double mass_[kNumBins] = {};
+};
+
+// The fewest largest values whose weights sum to `target`, at least one. Bins
+// narrow the search until what is left is cheap to sort. It ends: each level
+// parts the largest value from the smallest and divides their distance by the
+// number of bins, and a float's range spans fewer than 280 binary digits.
+Cut CutTopP(double target, WeightScale scale, std::vector<float>& values) {
+  constexpr size_t kSortAtMost = 512;
+  double above = 0;
+  while (values.size() > kSortAtMost) {
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    if (*low == *high) break;
+    const MassHistogram histogram(values, scale);
+    const int crossing = histogram.FindCrossing(target, above);
+    std::erase_if(values,
+                  [&](float v) { return histogram.BinOf(v) != crossing; });
+  }
+  if (values.size() <= kSortAtMost) {
+    std::sort(values.begin(), values.end(), std::greater<float>());
+  }  // else they are all equal
+  std::vector<float> weights(values.size());
+  Weights(values.data(), static_cast<int64_t>(values.size()), scale,
+          weights.data());
+  size_t end = 0;
+  do {
+    above += weights[end++];
+  } while (end < values.size() && above < target);
+  const float value = values[end - 1];
+  return {value, std::count(values.begin(), values.begin() + end, value)};
+}
+
+// Where top-k is off, a logit below which all logits together weigh less than
+// the 1 - p that top-p drops: each of the at most n weighs less than
+// (1 - p) * mass / n. The margin covers the rounding of the weights.
+float LowerBoundOfTopP(double p, double mass, WeightScale scale, size_t n) {
+  const double z = std::log((1 - p) * mass / static_cast<double>(n)) - 1e-3;
+  const double low = scale.max + z / double{scale.inverse_temperature};
+  return low < kLowest ? kLowest : static_cast<float>(low);
+}
+
+void DropExcessTies(Cut cut, const LogitBlocks& blocks,
+                    absl::Span<float> logits) {
+  ForEachLogitFrom(logits, blocks, cut.value, [&](int64_t id, float logit) {
+    if (logit == cut.value && --cut.ties < 0) logits[id] = -kInf;
+  });
+}
+
+// A logit that every weight >= min_p exceeds, so that whole blocks can be
+// skipped; the filter's min_weight decides exactly.
+float LowerBoundOfMinP(double min_p, WeightScale scale) {
+  if (min_p <= 0) return -kInf;
+  const double low =
+      scale.max + (std::log(min_p) - 1e-3) / double{scale.inverse_temperature};
+  return low < kLowest ? kLowest : static_cast<float>(low);
+}
+
+}  // namespace
+
+WeightFilter Truncate(const SamplingParams& params, WeightScale scale,
+                      const LogitBlocks& blocks, absl::Span<float> logits) {
+  const bool use_top_k =
+      params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
+  const bool use_top_p = params.top_p < 1;
+  WeightFilter filter = {LowerBoundOfMinP(params.min_p, scale), params.min_p};
+  if (!use_top_k && !use_top_p) return filter;
+
+  Cut cut;
+  std::vector<float> values;
+  double mass = 0;
+  if (use_top_k) {
+    values = LogitsFrom(logits, blocks, LowerBoundOfTop(blocks, params.top_k));
+    cut = CutTopK(params.top_k, values);
+    if (use_top_p) {
+      std::vector<float> weights(values.size());
+      Weights(values.data(), static_cast<int64_t>(values.size()), scale,
+              weights.data());
+      for (float w : weights) mass += w;
+    }
+  } else {
+    mass = MassOf(logits, blocks, scale, {-kInf, 0}, nullptr);
+    values =
+        LogitsFrom(logits, blocks,
+                   LowerBoundOfTopP(params.top_p, mass, scale, logits.size()));
+  }
+  if (use_top_p) cut = CutTopP(params.top_p * mass, scale, values);
+  DropExcessTies(cut, blocks, logits);
+  filter.min_logit = std::max(filter.min_logit, cut.value);
+  return filter;
+}
+
+}  // namespace inlay
