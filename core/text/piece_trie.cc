@@ -63,12 +63,8 @@ PieceTrie PieceTrie::Build(std::vector<Entry> entries) {
 }
 
 int32_t PieceTrie::Find(std::string_view text) const {
-  uint32_t node = kRoot;
-  for (const char c : text) {
-    node = Next(node, static_cast<unsigned char>(c));
-    if (node == kNone) return -1;
-  }
-  return Value(node);
+  const uint32_t node = Walk(kRoot, text);
+  return node == kNone ? -1 : Value(node);
 }
 
 PieceTrie::Match PieceTrie::LongestPrefix(std::string_view text) const {

@@ -47,6 +47,15 @@ class PieceTrie {
     return kNone;
   }
 
+  // Where `text` leads from `node`, or kNone.
+  uint32_t Walk(uint32_t node, std::string_view text) const {
+    for (const char c : text) {
+      if (node == kNone) break;
+      node = Next(node, static_cast<unsigned char>(c));
+    }
+    return node;
+  }
+
   // The value of the piece that ends in `node`, or -1.
   int32_t Value(uint32_t node) const { return nodes_[node].value; }
 

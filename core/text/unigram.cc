@@ -23,8 +23,9 @@ constexpr double kUnkPenalty = 10.0;
 
 class Unigram : public TokenModel {
  public:
-  // [id]; the lattice's trie holds them all, of equal ones the last.
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens;  // [id]
+  PieceTrie trie;                   // of equal tokens the last
+
   UnigramLattice<double> lattice;
   // Ids of <0x00> to <0xFF>, -1 where missing; unused without byte fallback.
   std::array<int32_t, 256> byte_ids;
@@ -46,8 +47,7 @@ class Unigram : public TokenModel {
           span.end = path[i++].end;
         }
         // The merged run may happen to be a piece of its own.
-        span.id =
-            lattice.trie.Find(piece.substr(span.begin, span.end - span.begin));
+        span.id = trie.Find(piece.substr(span.begin, span.end - span.begin));
       }
       if (span.id >= 0) {
         ids->push_back(span.id);
@@ -65,7 +65,7 @@ class Unigram : public TokenModel {
   }
 
   std::optional<int32_t> TokenToId(std::string_view token) const override {
-    const int32_t id = lattice.trie.Find(token);
+    const int32_t id = trie.Find(token);
     if (id < 0) return std::nullopt;
     return id;
   }
@@ -163,13 +163,14 @@ absl::StatusOr<std::unique_ptr<TokenModel>> MakeUnigramFromJson(
     const std::string_view token = unigram->IdToToken(id);
     if (!token.empty()) entries.push_back({token, id});
   }
-  lattice.trie = PieceTrie::Build(std::move(entries));
+  unigram->trie = PieceTrie::Build(std::move(entries));
+  lattice.trie = &unigram->trie;
 
   INLAY_ASSIGN_OR_RETURN(unigram->byte_fallback,
                          JsonBool(model, "byte_fallback", false));
   for (int byte = 0; byte < 256; ++byte) {
     unigram->byte_ids[static_cast<size_t>(byte)] =
-        lattice.trie.Find(absl::StrFormat("<0x%02X>", byte));
+        unigram->trie.Find(absl::StrFormat("<0x%02X>", byte));
   }
   return unigram;
 }

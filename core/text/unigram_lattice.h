@@ -5,8 +5,10 @@
 #define INLAY_CORE_TEXT_UNIGRAM_LATTICE_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -30,17 +32,22 @@ struct TextSpan {
   int32_t id = 0;
 };
 
-// `Score` is the type in which the score of a path is kept between two pieces:
-// double in the Hugging Face library, float in SentencePiece. Which of two
-// nearly equal segmentations wins depends on it, so both are reproduced.
+// `Score` is the type that scores are added up in: double in the Hugging Face
+// library, float in SentencePiece (as of 0.2.3). Which of two nearly equal
+// segmentations wins depends on its rounding.
 template <typename Score>
 struct UnigramLattice {
   static constexpr int32_t kNoUnk = -1;
+  // The score of a piece that is never used.
+  static constexpr Score kNever = -std::numeric_limits<Score>::infinity();
 
-  PieceTrie trie;              // values are ids
-  std::vector<double> scores;  // [id]
+  const PieceTrie* trie = nullptr;  // values are ids
+  std::vector<Score> scores;        // [id]
   int32_t unk_id = kNoUnk;
   Score unk_score = 0;  // of one unknown character
+  // A path's score beyond this is taken off all that compete with it, so that a
+  // long text does not run out of float's digits.
+  Score rebase_above = std::numeric_limits<Score>::infinity();
 
   // Appends the pieces of `text` (shorter than 2 GiB), unknown characters one
   // by one. False when the model has no unknown piece and needs one.
@@ -58,28 +65,35 @@ bool UnigramLattice<Score>::BestPath(std::string_view text,
   };
   absl::InlinedVector<Cell, 64> cells(text.size() + 1);
   cells[0].begin = 0;
+  size_t frontier = 0;  // the last byte at which a path ends
   for (size_t begin = 0; begin < text.size();) {
     const size_t char_end =
         std::min(begin + Utf8LengthFromLead(text[begin]), text.size());
+    if (std::abs(cells[begin].score) > rebase_above) {
+      const Score base = cells[begin].score;
+      for (size_t i = begin; i <= frontier; ++i) {
+        if (cells[i].begin >= 0) cells[i].score -= base;
+      }
+    }
     const Cell from = cells[begin];
     bool has_char = false;
     uint32_t node = PieceTrie::kRoot;
     for (size_t end = begin; from.begin >= 0 && end < text.size();) {
-      node = trie.Next(node, static_cast<unsigned char>(text[end++]));
+      node = trie->Next(node, static_cast<unsigned char>(text[end++]));
       if (node == PieceTrie::kNone) break;
-      const int32_t id = trie.Value(node);
-      if (id < 0) continue;
+      const int32_t id = trie->Value(node);
+      if (id < 0 || scores[static_cast<size_t>(id)] == kNever) continue;
       has_char |= end == char_end;
-      // In double although the cell may be float: so does SentencePiece, and
-      // the comparison sees the bits that the store rounds away.
-      const double score = scores[id] + from.score;
+      frontier = std::max(frontier, end);
+      const Score score = scores[static_cast<size_t>(id)] + from.score;
       Cell& cell = cells[end];
       if (cell.begin < 0 || score > cell.score) {
-        cell = {static_cast<Score>(score), static_cast<int32_t>(begin), id};
+        cell = {score, static_cast<int32_t>(begin), id};
       }
     }
     if (from.begin >= 0 && !has_char && unk_id != kNoUnk) {
       const Score score = unk_score + from.score;
+      frontier = std::max(frontier, char_end);
       Cell& cell = cells[char_end];
       if (cell.begin < 0 || score > cell.score) {
         cell = {score, static_cast<int32_t>(begin), unk_id};
