@@ -8,6 +8,8 @@
 
 namespace inlay {
 
+absl::Status RunGemmCpuSimd(const GemmDesc& desc, const GemmParams& params,
+                            Stream& stream);  // gemm_cpu_simd.cc
 absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);  // gemm_cpu.cc
 
@@ -20,6 +22,7 @@ const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
 }
 
 constexpr GemmRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };
 
