@@ -1,0 +1,82 @@
+#include "api/src/handles.h"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+#include "memory/mutex.h"
+
+namespace inlay::api {
+namespace {
+
+// Bits 48..63 of every handle: not a canonical address, so that no pointer of
+// the host can be taken for a handle, and following one faults.
+constexpr uint64_t kTag = 0x1a17ull << 48;
+
+struct Shard {
+  Mutex mu;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<void>> objects
+      ABSL_GUARDED_BY(mu);
+};
+
+// The library's one process-wide object: checked handles need a place to look
+// that does not depend on any handle. Never destroyed, since threads of the
+// host may outlive main().
+struct Registry {
+  static constexpr size_t kShards = 16;
+  std::array<Shard, kShards> shards;
+  std::atomic<uint64_t> next{1};
+
+  Shard& Of(uint64_t handle) { return shards[(handle >> 4) % kShards]; }
+};
+
+Registry& GetRegistry() {
+  static Registry* const registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+uint64_t NewHandleNumber(uint64_t type) {
+  return kTag |
+         (GetRegistry().next.fetch_add(1, std::memory_order_relaxed) << 4) |
+         type;
+}
+
+void InsertHandle(uint64_t handle, std::shared_ptr<void> object) {
+  Shard& shard = GetRegistry().Of(handle);
+  MutexLock lock(&shard.mu);
+  shard.objects.emplace(handle, std::move(object));
+}
+
+std::shared_ptr<void> FindHandle(uint64_t handle) {
+  Shard& shard = GetRegistry().Of(handle);
+  MutexLock lock(&shard.mu);
+  const auto it = shard.objects.find(handle);
+  return it == shard.objects.end() ? nullptr : it->second;
+}
+
+std::shared_ptr<void> EraseHandle(uint64_t handle) {
+  Shard& shard = GetRegistry().Of(handle);
+  MutexLock lock(&shard.mu);
+  const auto it = shard.objects.find(handle);
+  if (it == shard.objects.end()) return nullptr;
+  std::shared_ptr<void> object = std::move(it->second);
+  shard.objects.erase(it);
+  return object;
+}
+
+absl::Status BadHandle(const char* wanted, uint64_t handle) {
+  if (handle == 0) {
+    return absl::UnauthenticatedError(
+        absl::StrFormat("the %s handle is null", wanted));
+  }
+  return absl::UnauthenticatedError(absl::StrFormat(
+      "%#x is not a live %s handle: released, of another type, or never made "
+      "by this library",
+      handle, wanted));
+}
+
+}  // namespace inlay::api

@@ -1,0 +1,124 @@
+// What every function of the C shim does: convert, call, map the status, and
+// let nothing escape.
+#ifndef INLAY_API_SRC_SHIM_H_
+#define INLAY_API_SRC_SHIM_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "api/src/handles.h"
+#include "inlay/inlay.h"
+#include "memory/status.h"
+
+namespace inlay::api {
+
+inlay_status ToStatus(absl::StatusCode code);
+
+// Reports `status` to the caller: its code, and an error object when one is
+// wanted and there is something to say.
+inlay_status Report(const absl::Status& status, inlay_error** error) noexcept;
+
+// Runs `body` (returning absl::Status) with every exception caught.
+template <typename Body>
+inlay_status Guard(inlay_error** error, Body&& body) noexcept {
+  if (error != nullptr) *error = nullptr;
+  try {
+    return Report(body(), error);
+  } catch (const std::bad_alloc&) {
+    return Report(absl::AlreadyExistsError("out of memory"), error);
+  } catch (const std::exception& exception) {
+    return Report(absl::InternalError(exception.what()), error);
+  } catch (...) {
+    return Report(absl::InternalError("an exception of unknown type"), error);
+  }
+}
+
+// The same for functions that report nothing.
+template <typename Body>
+void GuardVoid(Body&& body) noexcept {
+  try {
+    body();
+  } catch (...) {
+  }
+}
+
+// Reads a caller's options of any version. `options` holds the defaults; the
+// fields the caller's header has are copied over them. A newer caller's extra
+// fields must be zero: this library does not know them.
+template <typename T>
+absl::Status ReadOptions(const T* given, const char* name, T* options) {
+  if (given == nullptr) return absl::OkStatus();
+  const size_t size = given->struct_size;
+  constexpr size_t kLargest = 1 << 16;
+  if (size < sizeof(T) || size > kLargest) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s.struct_size is %d, allowed: %d, which %s_init() sets", name, size,
+        sizeof(T), name));
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  if (std::any_of(bytes + sizeof(T), bytes + size,
+                  [](unsigned char byte) { return byte != 0; })) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s has fields beyond byte %d that this version of the library does "
+        "not know",
+        name, sizeof(T)));
+  }
+  std::memcpy(options, given, sizeof(T));
+  return absl::OkStatus();
+}
+
+// Checks a caller's result struct before anything is done for it.
+template <typename T>
+absl::Status CheckResult(const T* result, const char* name) {
+  if (result == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
+  }
+  if (result->struct_size < sizeof(T)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s.struct_size is %d, allowed: %d, which %s_init() sets", name,
+        result->struct_size, sizeof(T), name));
+  }
+  return absl::OkStatus();
+}
+
+// Fills a result struct that CheckResult passed, keeping its struct_size.
+template <typename T>
+void WriteResult(T value, T* result) {
+  value.struct_size = result->struct_size;
+  std::memcpy(result, &value, sizeof(T));
+}
+
+template <typename T>
+void InitStruct(T* value) {
+  std::memset(value, 0, sizeof(T));
+  value->struct_size = static_cast<uint32_t>(sizeof(T));
+}
+
+inline absl::Status CheckPointer(const void* pointer, const char* name) {
+  if (pointer != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
+}
+
+// A counted array whose pointer may be null when the count is 0.
+inline absl::Status CheckArray(const void* pointer, size_t count,
+                               const char* name) {
+  if (pointer != nullptr || count == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is null, but its count is %d", name, count));
+}
+
+inline absl::Status CheckEnum(int64_t value, int64_t last, const char* name) {
+  if (value >= 0 && value <= last) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %d, allowed: 0 to %d", name, value, last));
+}
+
+}  // namespace inlay::api
+
+#endif  // INLAY_API_SRC_SHIM_H_

@@ -1,0 +1,193 @@
+#include "core/engine/engine.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
+    const EngineOptions& options) {
+  INLAY_RETURN_IF_ERROR(ValidateConfig(options.scheduler));
+  std::shared_ptr<Engine> engine(new Engine(options));
+  INLAY_ASSIGN_OR_RETURN(
+      engine->device_,
+      CreateCpuDevice(
+          options.num_threads, options.memory_budget_bytes,
+          options.allocator.has_value() ? &*options.allocator : nullptr));
+  if (options.own_thread) {
+    try {
+      engine->thread_ =
+          std::thread([raw = engine.get()] { raw->ThreadMain(); });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "the engine's thread could not be started: %s", error.what()));
+    }
+  }
+  return engine;
+}
+
+Engine::~Engine() { Close(); }
+
+void Engine::Close() {
+  closed_.store(true, std::memory_order_release);
+  NotifyWork();
+  std::vector<std::shared_ptr<ModelRunner>> runners;
+  {
+    MutexLock step_lock(&step_mu_);
+    MutexLock lock(&mu_);
+    runners = std::move(runners_);
+    runners_.clear();
+  }
+  {
+    // One closer at a time joins; a second finds it done.
+    MutexLock step_lock(&step_mu_);
+    for (const auto& runner : runners) runner->Close();
+  }
+  if (thread_.joinable()) thread_.join();
+  events_.Close();
+}
+
+absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
+                                            const ModelOptions& options) {
+  Reclaim();
+  if (closed()) return absl::UnavailableError("the engine was released");
+  INLAY_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
+                         LoadModelFromPath(path, options, *device_));
+  Loaded result;
+  if (!options.vocab_only) {
+    RunnerContext context;
+    context.device = device_.get();
+    context.events = &events_;
+    context.next_id = &next_id_;
+    context.on_work = [this] { NotifyWork(); };
+    context.scheduler = options_.scheduler;
+    INLAY_ASSIGN_OR_RETURN(std::shared_ptr<ModelRunner> runner,
+                           ModelRunner::Create(context, std::move(loaded),
+                                               options.kv_budget_bytes));
+    MutexLock lock(&mu_);
+    if (closed()) return absl::UnavailableError("the engine was released");
+    runners_.push_back(runner);
+    // Shares the runner's ownership: the model lives as long as its runner.
+    result.model =
+        std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
+    result.runner = std::move(runner);
+  } else {
+    result.model = std::move(loaded);
+  }
+  if (options.progress && !options.progress(LoadStage::kReady, 1.0f)) {
+    return absl::CancelledError("the progress callback cancelled the load");
+  }
+  return result;
+}
+
+std::vector<std::shared_ptr<ModelRunner>> Engine::Runners() {
+  MutexLock lock(&mu_);
+  return runners_;
+}
+
+void Engine::Reclaim() {
+  std::vector<std::shared_ptr<ModelRunner>> unused;
+  MutexLock lock(&mu_);
+  // With one reference, ours, nobody can make another: handles copy from
+  // handles.
+  const auto first = std::stable_partition(
+      runners_.begin(), runners_.end(),
+      [](const auto& runner) { return runner.use_count() > 1; });
+  std::move(first, runners_.end(), std::back_inserter(unused));
+  runners_.erase(first, runners_.end());
+}
+
+bool Engine::HasWork() {
+  const auto runners = Runners();
+  return std::any_of(runners.begin(), runners.end(),
+                     [](const auto& runner) { return runner->HasWork(); });
+}
+
+// Models take turns, one step each.
+bool Engine::StepOnce(StepInfo* info) {
+  Reclaim();
+  const auto runners = Runners();
+  for (size_t i = 0; i < runners.size(); ++i) {
+    const size_t turn = (next_runner_ + i) % runners.size();
+    if (runners[turn]->Step(info)) {
+      next_runner_ = turn + 1;
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
+  if (options_.own_thread) {
+    return absl::FailedPreconditionError(
+        "the engine steps on a thread of its own (INLAY_DRIVE_THREAD): wait "
+        "for "
+        "events instead");
+  }
+  if (!step_mu_.TryLock()) {
+    return absl::FailedPreconditionError(
+        "another thread is stepping this engine");
+  }
+  const auto unlock = absl::MakeCleanup(
+      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { step_mu_.Unlock(); });
+  if (closed()) return absl::UnavailableError("the engine was released");
+  const absl::Time begin = absl::Now();
+  StepSummary summary;
+  const auto elapsed = [&] {
+    return static_cast<uint64_t>(
+        std::max<int64_t>(0, absl::ToInt64Microseconds(absl::Now() - begin)));
+  };
+  while (StepOnce(&summary.info) && elapsed() < budget_us && !closed()) {
+  }
+  summary.more_work = HasWork();
+  summary.duration_us = elapsed();
+  return summary;
+}
+
+void Engine::ThreadMain() {
+  while (!closed()) {
+    uint64_t seen = 0;
+    {
+      MutexLock lock(&mu_);
+      seen = work_signals_;
+    }
+    StepInfo info;
+    bool worked = false;
+    {
+      MutexLock lock(&step_mu_);
+      worked = StepOnce(&info);
+    }
+    if (worked) continue;
+    MutexLock lock(&mu_);
+    while (work_signals_ == seen && !closed()) work_arrived_.Wait(&mu_);
+  }
+}
+
+void Engine::NotifyWork() {
+  MutexLock lock(&mu_);
+  ++work_signals_;
+  work_arrived_.SignalAll();
+}
+
+EngineStats Engine::stats() {
+  EngineStats stats;
+  stats.memory = device_->memory_use();
+  for (const auto& runner : Runners()) {
+    ++stats.models;
+    stats.mapped_bytes += runner->loaded().mapped_bytes;
+    stats.runners += runner->stats();
+  }
+  return stats;
+}
+
+void Engine::Log(LogLevel level, const std::string& message) const {
+  if (options_.log && level <= options_.log_level) options_.log(level, message);
+}
+
+}  // namespace inlay

@@ -1,0 +1,107 @@
+// Engine: a device, the models on it and who steps them. Knows nothing of the C
+// ABI.
+#ifndef INLAY_CORE_ENGINE_ENGINE_H_
+#define INLAY_CORE_ENGINE_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "core/engine/event_queue.h"
+#include "core/engine/model_runner.h"
+#include "memory/device/device.h"
+#include "memory/mutex.h"
+#include "sched/config.h"
+
+namespace inlay {
+
+enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
+
+struct EngineOptions {
+  bool own_thread = false;
+  int num_threads = 0;  // 0: one per core
+  uint64_t memory_budget_bytes = 0;
+  SchedulerConfig scheduler;
+  LogLevel log_level = LogLevel::kWarning;
+  std::function<void(LogLevel, const std::string&)> log;  // may be empty
+  std::optional<HostAllocator> allocator;
+};
+
+struct EngineStats {
+  uint64_t models = 0;
+  uint64_t mapped_bytes = 0;
+  RunnerStats runners;  // summed
+  MemoryUse memory;
+};
+
+// Thread-safe. Models live as long as anyone holds them; those held by nobody
+// are reclaimed by the next step or load.
+class Engine {
+ public:
+  static absl::StatusOr<std::shared_ptr<Engine>> Create(
+      const EngineOptions& options);
+  ~Engine();
+
+  // Ends all work, joins the engine's thread and frees what its models hold.
+  // Idempotent. Must not be called from the engine's own thread.
+  void Close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  // Null `runner` in the result for vocab_only models.
+  struct Loaded {
+    std::shared_ptr<const LoadedModel> model;
+    std::shared_ptr<ModelRunner> runner;
+  };
+  absl::StatusOr<Loaded> Load(const std::string& path,
+                              const ModelOptions& options);
+
+  // Host-driven only: one step, and more while the budget lasts and there is
+  // work. FAILED_PRECONDITION with a thread of the engine's own, or while
+  // another thread is in here.
+  struct StepSummary {
+    StepInfo info;
+    bool more_work = false;
+    uint64_t duration_us = 0;
+  };
+  absl::StatusOr<StepSummary> Step(uint64_t budget_us);
+
+  EventQueue& events() { return events_; }
+  EngineStats stats();
+  void Log(LogLevel level, const std::string& message) const;
+
+ private:
+  explicit Engine(const EngineOptions& options) : options_(options) {}
+  void ThreadMain();
+  bool StepOnce(StepInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  bool HasWork();
+  std::vector<std::shared_ptr<ModelRunner>> Runners();
+  void Reclaim();
+  void NotifyWork();
+
+  const EngineOptions options_;
+  std::unique_ptr<Device> device_;
+  EventQueue events_;
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<bool> closed_{false};
+
+  Mutex step_mu_;  // held by whoever steps
+  size_t next_runner_ ABSL_GUARDED_BY(step_mu_) = 0;
+
+  Mutex mu_;  // never held across a step or a load
+  CondVar work_arrived_;
+  uint64_t work_signals_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_ENGINE_ENGINE_H_

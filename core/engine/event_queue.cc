@@ -1,0 +1,150 @@
+#include "core/engine/event_queue.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace inlay {
+namespace {
+
+// Joins `next` to `event` when both are token events of one request: a slow
+// reader then finds one event, not thousands.
+bool TryJoin(Event& event, Event& next) {
+  if (event.kind != EventKind::kTokens || next.kind != EventKind::kTokens)
+    return false;
+  event.tokens.insert(event.tokens.end(), next.tokens.begin(),
+                      next.tokens.end());
+  event.text += next.text;
+  event.bytes += next.bytes;
+  event.logprobs.insert(event.logprobs.end(), next.logprobs.begin(),
+                        next.logprobs.end());
+  return true;
+}
+
+std::chrono::steady_clock::time_point Deadline(uint64_t timeout_us) {
+  // A century stands for no limit: the sum stays within the clock's range.
+  constexpr uint64_t kLongest = uint64_t{100 * 365 * 86400ull} * 1000000;
+  return std::chrono::steady_clock::now() +
+         std::chrono::microseconds(std::min(timeout_us, kLongest));
+}
+
+}  // namespace
+
+EventQueue::~EventQueue() {
+  MutexLock lock(&mu_);
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void EventQueue::Open(RequestId request) {
+  MutexLock lock(&mu_);
+  streams_.try_emplace(request);
+}
+
+void EventQueue::Push(Event event) {
+  MutexLock lock(&mu_);
+  const auto it = streams_.find(event.request);
+  if (it == streams_.end()) return;
+  auto& pending = it->second.pending;
+  if (!pending.empty() && TryJoin(*pending.back(), event)) return;
+  pending.push_back(events_.insert(events_.end(), std::move(event)));
+  UpdateDescriptor();
+  it->second.arrived->SignalAll();
+  arrived_.SignalAll();
+}
+
+void EventQueue::Drop(RequestId request) {
+  MutexLock lock(&mu_);
+  const auto it = streams_.find(request);
+  if (it == streams_.end()) return;
+  for (const List::iterator event : it->second.pending) events_.erase(event);
+  it->second.arrived->SignalAll();
+  streams_.erase(it);
+  UpdateDescriptor();
+}
+
+Event EventQueue::Take(List::iterator it) {
+  Event event = std::move(*it);
+  Stream& stream = streams_.find(event.request)->second;
+  // Both queues are in order of arrival, so it is its stream's oldest.
+  stream.pending.pop_front();
+  if (event.kind == EventKind::kFinished) stream.finished_taken = true;
+  events_.erase(it);
+  UpdateDescriptor();
+  return event;
+}
+
+absl::StatusOr<Event> EventQueue::Next(uint64_t timeout_us) {
+  const auto deadline = Deadline(timeout_us);
+  MutexLock lock(&mu_);
+  while (events_.empty()) {
+    if (closed_) return absl::UnavailableError("the engine was released");
+    if (arrived_.WaitUntil(&mu_, deadline) && events_.empty()) {
+      return absl::DeadlineExceededError("no event within the time asked");
+    }
+  }
+  return Take(events_.begin());
+}
+
+absl::StatusOr<Event> EventQueue::NextOf(RequestId request,
+                                         uint64_t timeout_us) {
+  const auto deadline = Deadline(timeout_us);
+  MutexLock lock(&mu_);
+  bool timed_out = false;
+  while (true) {
+    const auto it = streams_.find(request);
+    if (it == streams_.end()) {
+      return absl::NotFoundError("the request was released");
+    }
+    if (!it->second.pending.empty()) return Take(it->second.pending.front());
+    if (it->second.finished_taken) {
+      return absl::OutOfRangeError("the request's last event was taken");
+    }
+    if (closed_) return absl::UnavailableError("the engine was released");
+    if (timed_out) {
+      return absl::DeadlineExceededError("no event within the time asked");
+    }
+    // A copy: Drop() may take the stream away while we wait.
+    const std::shared_ptr<CondVar> arrived = it->second.arrived;
+    timed_out = arrived->WaitUntil(&mu_, deadline);
+  }
+}
+
+void EventQueue::Close() {
+  MutexLock lock(&mu_);
+  closed_ = true;
+  for (auto& [request, stream] : streams_) stream.arrived->SignalAll();
+  arrived_.SignalAll();
+}
+
+absl::StatusOr<int> EventQueue::Descriptor() {
+  MutexLock lock(&mu_);
+  if (descriptor_ < 0) {
+    descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (descriptor_ < 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("no event descriptor: %s", std::strerror(errno)));
+    }
+    UpdateDescriptor();
+  }
+  return descriptor_;
+}
+
+void EventQueue::UpdateDescriptor() {
+  if (descriptor_ < 0 || signalled_ == !events_.empty()) return;
+  uint64_t count = 1;
+  // Neither call can fail on a descriptor of our own: the counter is 0 or 1.
+  if (events_.empty()) {
+    signalled_ = read(descriptor_, &count, sizeof(count)) < 0;
+  } else {
+    signalled_ = write(descriptor_, &count, sizeof(count)) > 0;
+  }
+}
+
+}  // namespace inlay

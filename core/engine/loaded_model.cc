@@ -1,0 +1,112 @@
+#include "core/engine/loaded_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/model/load_model.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+absl::Status Report(const ModelOptions& options, LoadStage stage,
+                    float fraction) {
+  if (options.progress && !options.progress(stage, fraction)) {
+    return absl::CancelledError("the progress callback cancelled the load");
+  }
+  return absl::OkStatus();
+}
+
+// "op=row,op=row" as inlay_model_options.kernels has it.
+absl::StatusOr<std::map<std::string, std::string, std::less<>>>
+ParseForcedKernels(std::string_view text) {
+  std::map<std::string, std::string, std::less<>> forced;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "kernels has the entry \"%s\", allowed: op=row, for example "
+          "gemm=cpu_scalar",
+          entry));
+    }
+    forced.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return forced;
+}
+
+absl::Status LoadText(const ModelFiles& files, LoadedModel& loaded) {
+  loaded.chat = files.chat;
+  loaded.generation = files.generation;
+  if (!files.directory.empty()) {
+    auto tokenizer = LoadTokenizer(files.directory);
+    if (tokenizer.ok()) {
+      loaded.tokenizer = *std::move(tokenizer);
+    } else if (!absl::IsNotFound(tokenizer.status())) {
+      return tokenizer.status();
+    }
+  }
+  // A template that does not parse must not keep the model from generating:
+  // rendering reports it.
+  if (!loaded.chat.chat_template.empty()) {
+    loaded.chat_template = ChatTemplate::Parse(loaded.chat.chat_template);
+  }
+  for (const auto& [name, source] : loaded.chat.named_templates) {
+    auto parsed = ChatTemplate::Parse(source);
+    if (parsed.ok()) {
+      loaded.named_templates.emplace_back(name, *std::move(parsed));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
+  if (tokenizer == nullptr) {
+    return absl::UnimplementedError(
+        "the model has no tokenizer (no tokenizer.json or tokenizer.model in "
+        "its directory): give token ids instead of text");
+  }
+  return tokenizer.get();
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
+    const std::string& path, const ModelOptions& options, Device& device) {
+  INLAY_RETURN_IF_ERROR(Report(options, LoadStage::kConfig, 0.0f));
+  ModelFilesOptions files_options;
+  files_options.access = options.weights;
+  files_options.vocab_only = options.vocab_only;
+  INLAY_ASSIGN_OR_RETURN(const ModelFiles files,
+                         OpenModelFiles(path, files_options));
+
+  auto loaded = std::make_unique<LoadedModel>();
+  INLAY_RETURN_IF_ERROR(Report(options, LoadStage::kTokenizer, 0.0f));
+  INLAY_RETURN_IF_ERROR(LoadText(files, *loaded));
+  if (options.vocab_only) return loaded;
+
+  ModelLoadOptions load;
+  load.kv_dtype = options.kv_dtype;
+  load.kv_block_size = options.kv_block_size;
+  INLAY_ASSIGN_OR_RETURN(load.forced_kernels,
+                         ParseForcedKernels(options.kernels));
+  load.progress = [&options](uint64_t done, uint64_t total) {
+    const double fraction =
+        total == 0 ? 1.0
+                   : static_cast<double>(done) / static_cast<double>(total);
+    return Report(options, LoadStage::kWeights, static_cast<float>(fraction))
+        .ok();
+  };
+  INLAY_ASSIGN_OR_RETURN(loaded->model, LoadModel(files, device, load));
+  loaded->max_context = loaded->model->info().max_positions;
+  if (options.max_context > 0) {
+    loaded->max_context = std::min(loaded->max_context, options.max_context);
+  }
+  return loaded;
+}
+
+}  // namespace inlay

@@ -1,0 +1,66 @@
+// LoadedModel: everything one model brings: network, tokenizer, chat template,
+// generation defaults. Knows nothing of sessions or scheduling.
+#ifndef INLAY_CORE_ENGINE_LOADED_MODEL_H_
+#define INLAY_CORE_ENGINE_LOADED_MODEL_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/formats/model_files.h"
+#include "core/model/model.h"
+#include "core/text/template/chat_template.h"
+#include "core/text/tokenizer.h"
+#include "memory/device/device.h"
+
+namespace inlay {
+
+enum class LoadStage : uint8_t { kConfig, kTokenizer, kWeights, kReady };
+
+struct ModelOptions {
+  bool vocab_only = false;
+  WeightAccess weights = WeightAccess::kMap;
+  DType kv_dtype = DType::kF32;
+  int kv_block_size = 16;
+  int64_t max_context = 0;       // 0: the model's own
+  uint64_t kv_budget_bytes = 0;  // 0: chosen (model_runner.cc)
+  std::string kernels;           // "op=row,op=row": forced kernel rows
+  // Returns false to cancel. May be empty.
+  std::function<bool(LoadStage stage, float fraction)> progress;
+};
+
+// Immutable after loading, but for the weights that Unload() drops.
+struct LoadedModel {
+  std::unique_ptr<Model> model;          // null when vocab_only
+  std::unique_ptr<Tokenizer> tokenizer;  // null when the model has none
+  ChatFormat chat;
+  absl::StatusOr<ChatTemplate> chat_template =
+      absl::UnimplementedError("the model has no chat template");
+  std::vector<std::pair<std::string, ChatTemplate>> named_templates;
+  GenerationDefaults generation;
+  int64_t max_context = 0;
+  uint64_t mapped_bytes = 0;
+
+  // UNIMPLEMENTED when there is none.
+  absl::StatusOr<const Tokenizer*> RequireTokenizer() const;
+};
+
+// CANCELLED when `options.progress` says so; otherwise the first error of the
+// parts, which name files and fields. A directory without a tokenizer loads.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
+    const std::string& path, const ModelOptions& options, Device& device);
+
+// Renders a conversation. `json` is an object with "messages" and whatever
+// else the template reads; "template", "bos_token", "eos_token" and "now" in
+// it override the model's, and with "template" there `model` may be null.
+// With `prompt_for_answer`, "add_generation_prompt" is true unless set.
+absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
+                                       std::string_view json,
+                                       bool prompt_for_answer);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_ENGINE_LOADED_MODEL_H_

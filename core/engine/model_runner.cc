@@ -1,0 +1,254 @@
+#include "core/engine/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/engine/logit_slice.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+absl::Status ClosedError() {
+  return absl::UnavailableError("the engine was released");
+}
+
+// Without a budget of its own, a model's cache has room for a few full
+// contexts, within a share of the machine that leaves others room.
+constexpr uint64_t kDefaultContexts = 4;
+constexpr uint64_t kMemoryShare = 4;
+
+uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
+                        uint64_t blocks_per_context) {
+  uint64_t bytes = block_bytes * blocks_per_context * kDefaultContexts;
+  bytes = std::min<uint64_t>(bytes, device.info().memory_bytes / kMemoryShare);
+  const MemoryUse use = device.memory_use();
+  if (use.budget_bytes > 0) {
+    const uint64_t left =
+        use.budget_bytes - std::min(use.budget_bytes, use.total_bytes);
+    bytes = std::min(bytes, left);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+RunnerStats& RunnerStats::operator+=(const RunnerStats& other) {
+  sessions += other.sessions;
+  running += other.running;
+  waiting += other.waiting;
+  submitted += other.submitted;
+  finished += other.finished;
+  cancelled += other.cancelled;
+  failed += other.failed;
+  preemptions += other.preemptions;
+  evictions += other.evictions;
+  steps += other.steps;
+  step_us += other.step_us;
+  schedule_us += other.schedule_us;
+  prefill_tokens += other.prefill_tokens;
+  decode_tokens += other.decode_tokens;
+  kv_blocks_total += other.kv_blocks_total;
+  kv_blocks_used += other.kv_blocks_used;
+  return *this;
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
+    const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
+    uint64_t kv_budget_bytes) {
+  std::unique_ptr<ModelRunner> runner(
+      new ModelRunner(context, std::move(loaded)));
+  INLAY_RETURN_IF_ERROR(runner->Allocate(kv_budget_bytes));
+  return runner;
+}
+
+ModelRunner::ModelRunner(const RunnerContext& context,
+                         std::unique_ptr<LoadedModel> loaded)
+    : context_(context), loaded_(std::move(loaded)) {}
+
+ModelRunner::~ModelRunner() { Close(); }
+
+absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
+  const Model& model = *loaded_->model;
+  const KvLayout& layout = model.kv_layout();
+  const auto max_tokens = int64_t{context_.scheduler.max_batch_tokens};
+  Device& device = *context_.device;
+  // Scratch first: the cache then takes what the budget leaves.
+  INLAY_ASSIGN_OR_RETURN(
+      workspace_, device.Allocate(model.WorkspaceBytes(max_tokens, kLogitSlice),
+                                  MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(
+      hidden_, device.Allocate(
+                   static_cast<size_t>(max_tokens * model.info().hidden_size) *
+                       sizeof(float),
+                   MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(
+      logits_, device.Allocate(
+                   static_cast<size_t>(kLogitSlice * model.info().vocab_size) *
+                       sizeof(float),
+                   MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(stream_, device.CreateStream());
+
+  const uint64_t block_bytes = std::max<uint64_t>(layout.block_bytes(), 1);
+  const auto blocks_per_context = static_cast<uint64_t>(
+      KvBlocksFor(loaded_->max_context, layout.block_size()));
+  if (kv_budget_bytes == 0) {
+    kv_budget_bytes = DefaultKvBytes(device, block_bytes, blocks_per_context);
+  }
+  const uint64_t blocks = std::min<uint64_t>(kv_budget_bytes / block_bytes,
+                                             INT32_MAX / layout.block_size());
+  if (blocks == 0) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the KV cache may take %d bytes, one block of %d tokens needs %d",
+        kv_budget_bytes, layout.block_size(), block_bytes));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      kv_, device.Allocate(blocks * block_bytes, MemoryClass::kKv));
+  capacity_tokens_ = static_cast<int64_t>(blocks) * layout.block_size();
+
+  MutexLock lock(&mu_);
+  pool_.emplace(static_cast<int32_t>(blocks));
+  SchedulerConfig config = context_.scheduler;
+  config.block_size = layout.block_size();
+  INLAY_ASSIGN_OR_RETURN(scheduler_, Scheduler::Create(config, &*pool_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Session*> ModelRunner::FindSession(SessionId id) {
+  if (closed_) return ClosedError();
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end() || it->second->released) {
+    return absl::NotFoundError("the session was released");
+  }
+  return it->second.get();
+}
+
+absl::StatusOr<Session*> ModelRunner::FindIdleSession(SessionId id) {
+  INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
+  if (session->active != 0) {
+    return absl::FailedPreconditionError(
+        "the session is busy: a request runs in it; wait for its end or cancel "
+        "it");
+  }
+  return session;
+}
+
+absl::StatusOr<SessionId> ModelRunner::CreateSession() {
+  MutexLock lock(&mu_);
+  if (closed_) return ClosedError();
+  const SessionId id = context_.next_id->fetch_add(1);
+  sessions_.emplace(
+      id,
+      std::make_unique<Session>(
+          id, KvBlockTable(&*pool_, loaded_->model->kv_layout().block_size())));
+  return id;
+}
+
+void ModelRunner::ReleaseSession(SessionId id) {
+  MutexLock lock(&mu_);
+  const auto it = sessions_.find(id);
+  if (closed_ || it == sessions_.end()) return;
+  Session& session = *it->second;
+  session.released = true;
+  if (session.active == 0) {
+    scheduler_->Remove(id);
+    sessions_.erase(it);
+    return;
+  }
+  Request& request = *requests_.at(session.active);
+  request.cancelled = true;
+  static_cast<void>(scheduler_->Cancel(request.id));
+  if (!request.in_flight) End(request);
+}
+
+absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+  const SessionId fork_id = context_.next_id->fetch_add(1);
+  auto fork = std::make_unique<Session>(fork_id, session->table.Fork());
+  fork->log = session->log;
+  scheduler_->SetIdle(fork_id, &fork->table);
+  sessions_.emplace(fork_id, std::move(fork));
+  return fork_id;
+}
+
+absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+  if (num_tokens > session->log.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rewind to %d tokens, the session's log has %d",
+                        num_tokens, session->log.size()));
+  }
+  session->log.resize(num_tokens);
+  session->table.Truncate(static_cast<int64_t>(num_tokens));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionInfo> ModelRunner::GetSessionInfo(SessionId id) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
+  return SessionInfo{session->active != 0, session->log.size(),
+                     static_cast<uint64_t>(session->table.num_tokens())};
+}
+
+absl::StatusOr<std::vector<int32_t>> ModelRunner::Tokens(SessionId id) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
+  return session->log;
+}
+
+absl::Status ModelRunner::Cancel(RequestId id) {
+  MutexLock lock(&mu_);
+  if (closed_) return ClosedError();
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return absl::OkStatus();
+  Request& request = *it->second;
+  request.cancelled = true;
+  static_cast<void>(scheduler_->Cancel(id));
+  if (!request.in_flight) End(request);
+  return absl::OkStatus();
+}
+
+bool ModelRunner::HasWork() {
+  MutexLock lock(&mu_);
+  return !closed_ && scheduler_->HasWork();
+}
+
+RunnerStats ModelRunner::stats() {
+  MutexLock lock(&mu_);
+  RunnerStats stats = stats_;
+  if (closed_) return stats;
+  stats.sessions = sessions_.size();
+  stats.running = scheduler_->num_running();
+  stats.waiting = scheduler_->num_waiting();
+  stats.kv_blocks_total = static_cast<uint64_t>(pool_->num_total());
+  stats.kv_blocks_used = static_cast<uint64_t>(pool_->num_used());
+  return stats;
+}
+
+void ModelRunner::Close() {
+  MutexLock lock(&mu_);
+  if (closed_) return;
+  while (!requests_.empty()) {
+    Request& request = *requests_.begin()->second;
+    request.cancelled = true;
+    static_cast<void>(scheduler_->Cancel(request.id));
+    End(request);
+  }
+  closed_ = true;
+  sessions_.clear();
+  scheduler_.reset();
+  INLAY_DCHECK(!pool_.has_value() || pool_->num_used() == 0);
+  pool_.reset();
+  stream_.reset();
+  kv_ = Buffer();
+  workspace_ = Buffer();
+  hidden_ = Buffer();
+  logits_ = Buffer();
+  loaded_->model.reset();
+}
+
+}  // namespace inlay

@@ -1,0 +1,48 @@
+// RequestOptions: what a submitter asks for. Plain data.
+#ifndef INLAY_CORE_ENGINE_REQUEST_OPTIONS_H_
+#define INLAY_CORE_ENGINE_REQUEST_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/sampling/sampling_params.h"
+
+namespace inlay {
+
+enum class InputKind : uint8_t { kText, kTokens, kChat };
+enum class InputMode : uint8_t { kAppend, kReplace };
+enum class LogitsMode : uint8_t {
+  kNone,
+  kLast,       // those the first token is chosen from
+  kAll,        // every prompt token computed
+  kPositions,  // the listed session positions
+  kGenerated,  // every choice
+};
+
+struct RequestOptions {
+  InputKind input = InputKind::kTokens;
+  InputMode mode = InputMode::kAppend;
+  std::string text;  // kText: the text; kChat: the JSON of the conversation
+  std::vector<int32_t> tokens;
+  bool add_special = true;
+  bool parse_special = true;
+
+  int64_t max_tokens = -1;  // -1: until a stop or the end of the context
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+  SamplingParams sampling;
+
+  LogitsMode logits = LogitsMode::kNone;
+  std::vector<int64_t> logits_positions;
+  bool score_prompt = false;
+
+  int32_t priority = 0;
+  uint64_t tag = 0;
+  void* user_data = nullptr;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_ENGINE_REQUEST_OPTIONS_H_

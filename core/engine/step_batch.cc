@@ -1,0 +1,105 @@
+#include "core/engine/step_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inlay {
+namespace {
+
+bool WantsLogits(const Request& request, int64_t position, bool samples,
+                 int64_t prompt_last) {
+  switch (request.options.logits) {
+    case LogitsMode::kNone:
+      return false;
+    case LogitsMode::kLast:
+      return position == prompt_last;
+    case LogitsMode::kAll:
+      return position <= prompt_last;
+    case LogitsMode::kPositions:
+      return std::binary_search(request.options.logits_positions.begin(),
+                                request.options.logits_positions.end(),
+                                position);
+    case LogitsMode::kGenerated:
+      return samples || position == prompt_last;
+  }
+  return false;
+}
+
+LogitRow MakeRow(const StepItem& item, const Request& request,
+                 int64_t position) {
+  const int64_t last = item.first_token + item.num_tokens - 1;
+  LogitRow row;
+  row.position = position;
+  row.samples = item.samples && position == last && request.max_new_tokens > 0;
+  const bool fresh = position >= request.delivered_end;
+  row.emits = fresh && WantsLogits(request, position, row.samples,
+                                   request.prompt_end - 1);
+  // The token after `position` is scored from its logits.
+  if (fresh && request.options.score_prompt &&
+      position + 1 >= request.prompt_begin &&
+      position + 1 < request.prompt_end) {
+    row.scored = request.session->log[static_cast<size_t>(position + 1)];
+  }
+  return row;
+}
+
+}  // namespace
+
+void AddToBatch(const StepItem& item, Request& request,
+                KvReservation reservation, StepBatch& batch) {
+  BatchItem entry;
+  entry.plan = item;
+  entry.request = &request;
+  entry.first_row = static_cast<int32_t>(batch.rows.size());
+
+  const int32_t block_size = request.session->table.block_size();
+  const size_t block_begin = batch.blocks.size();
+  batch.blocks.resize(block_begin +
+                      static_cast<size_t>(reservation.num_blocks()));
+  reservation.CopyBlocksTo(absl::MakeSpan(batch.blocks).subspan(block_begin));
+
+  AttentionSequence sequence;
+  sequence.q_begin = static_cast<int32_t>(batch.tokens.size());
+  sequence.q_len = item.num_tokens;
+  sequence.kv_len = static_cast<int32_t>(item.first_token + item.num_tokens);
+  batch.sequences.push_back(sequence);
+
+  for (int32_t i = 0; i < item.num_tokens; ++i) {
+    const int64_t position = item.first_token + i;
+    const int64_t block =
+        batch.blocks[block_begin + static_cast<size_t>(position / block_size)];
+    LogitRow row = MakeRow(item, request, position);
+    if (row.samples || row.emits || row.scored >= 0) {
+      row.item = static_cast<int32_t>(batch.items.size());
+      batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()));
+      batch.rows.push_back(std::move(row));
+    }
+    batch.tokens.push_back(request.session->log[static_cast<size_t>(position)]);
+    batch.positions.push_back(static_cast<int32_t>(position));
+    batch.slots.push_back(block * block_size + position % block_size);
+  }
+  entry.last_row = static_cast<int32_t>(batch.rows.size());
+  if (reservation.copy().has_value())
+    batch.copies.push_back(*reservation.copy());
+  batch.items.push_back(std::move(entry));
+  batch.reservations.push_back(std::move(reservation));
+}
+
+ForwardBatch MakeForwardBatch(StepBatch& batch, std::byte* kv_base) {
+  // Only now do the block tables stand still in memory.
+  const int32_t* blocks = batch.blocks.data();
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    batch.sequences[i].blocks = blocks;
+    blocks += batch.reservations[i].num_blocks();
+  }
+  ForwardBatch forward;
+  forward.tokens = batch.tokens;
+  forward.positions = batch.positions;
+  forward.slots = batch.slots;
+  forward.sequences = batch.sequences;
+  forward.logit_rows = batch.logit_rows;
+  forward.kv_base = kv_base;
+  return forward;
+}
+
+}  // namespace inlay

@@ -1,0 +1,85 @@
+// StepBatch: everything one step works on, from plan to events. Its vectors
+// keep their capacity from step to step, so that a step allocates little.
+#ifndef INLAY_CORE_ENGINE_STEP_BATCH_H_
+#define INLAY_CORE_ENGINE_STEP_BATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/engine/request.h"
+#include "core/model/model.h"
+#include "memory/kv/reservation.h"
+#include "sched/step_plan.h"
+
+namespace inlay {
+
+// One token whose logits are wanted, and what for.
+struct LogitRow {
+  int32_t item = 0;
+  int64_t position = 0;
+  bool samples = false;  // the next token is chosen from it
+  bool emits = false;    // the host wants the logits
+  int32_t scored = -1;   // the token whose log-probability is wanted; -1: none
+
+  // Filled by the step.
+  absl::Status status;
+  SampleResult sample;
+  float score = 0.0f;
+  std::vector<float> logits;
+};
+
+// A plan item and its part of the batch.
+struct BatchItem {
+  StepItem plan;
+  Request* request = nullptr;
+  int32_t first_row = 0;  // LogitRows [first_row, last_row) are its own
+  int32_t last_row = 0;
+  absl::Status status;  // not OK: the request ends with it
+};
+
+struct StepBatch {
+  std::vector<BatchItem> items;
+  std::vector<KvReservation> reservations;  // of items, in their order
+  std::vector<KvBlockCopy> copies;          // before the forward pass
+  int32_t decode_tokens = 0;
+  int32_t prefill_tokens = 0;
+
+  // The ragged batch, token by token.
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  std::vector<AttentionSequence> sequences;
+  std::vector<int32_t>
+      blocks;  // block tables of all sequences, one after another
+  std::vector<int32_t> logit_rows;
+  std::vector<LogitRow> rows;  // of logit_rows
+
+  void Clear() {
+    items.clear();
+    reservations.clear();
+    copies.clear();
+    decode_tokens = prefill_tokens = 0;
+    tokens.clear();
+    positions.clear();
+    slots.clear();
+    sequences.clear();
+    blocks.clear();
+    logit_rows.clear();
+    rows.clear();
+  }
+};
+
+// Appends `item` (of `request`, whose new tokens `reservation` has room for) to
+// the batch: tokens, positions, slots, its block table and the rows of logits
+// that the request asks for.
+void AddToBatch(const StepItem& item, Request& request,
+                KvReservation reservation, StepBatch& batch);
+
+// The view of the finished batch that Model::Forward takes. It points into
+// `batch`, which must not grow any more.
+ForwardBatch MakeForwardBatch(StepBatch& batch, std::byte* kv_base);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_ENGINE_STEP_BATCH_H_

@@ -1,0 +1,181 @@
+// ModelRunner::Submit: from what the host asked to a request the scheduler
+// holds.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/engine/model_runner.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// How many tokens of the prompt's end the text decoder sees before the first
+// generated one: enough for a character cut by the prompt's end (4 bytes) and
+// for the joining rules of every decoder.
+constexpr size_t kDecodeContext = 16;
+
+size_t CommonPrefix(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
+  const size_t n = std::min(a.size(), b.size());
+  size_t i = 0;
+  while (i < n && a[i] == b[i]) ++i;
+  return i;
+}
+
+absl::Status CheckTokens(const std::vector<int32_t>& tokens, int64_t vocab,
+                         const char* what) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s[%d] is %d, allowed: 0 to %d", what, i, tokens[i], vocab - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ModelRunner::Tokenize(RequestOptions& options,
+                                   bool session_is_empty) const {
+  if (options.input == InputKind::kTokens) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const Tokenizer* tokenizer,
+                         loaded_->RequireTokenizer());
+  EncodeOptions encode;
+  encode.parse_special = options.parse_special;
+  if (options.input == InputKind::kChat) {
+    INLAY_ASSIGN_OR_RETURN(options.text,
+                           RenderChat(loaded_.get(), options.text, true));
+    options.mode = InputMode::kReplace;
+    // The template writes the special tokens itself.
+    encode.add_special = false;
+    encode.parse_special = true;
+  } else {
+    encode.add_special =
+        options.add_special &&
+        (session_is_empty || options.mode == InputMode::kReplace);
+  }
+  options.tokens.clear();
+  return tokenizer->Encode(options.text, encode, &options.tokens);
+}
+
+absl::Status ModelRunner::Check(const RequestOptions& options) const {
+  const int64_t vocab = loaded_->model->info().vocab_size;
+  INLAY_RETURN_IF_ERROR(Validate(options.sampling, vocab));
+  INLAY_RETURN_IF_ERROR(CheckTokens(options.tokens, vocab, "tokens"));
+  INLAY_RETURN_IF_ERROR(CheckTokens(options.stop_tokens, vocab, "stop_tokens"));
+  INLAY_RETURN_IF_ERROR(StopMatcher::Create(options.stop_strings).status());
+  if (!options.stop_strings.empty()) {
+    INLAY_RETURN_IF_ERROR(loaded_->RequireTokenizer().status());
+  }
+  if (options.max_tokens < -1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "max_tokens is %d, allowed: -1 (no limit), or 0 and more",
+        options.max_tokens));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
+                                              RequestOptions options) {
+  bool session_is_empty = false;
+  {
+    MutexLock lock(&mu_);
+    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+    session_is_empty = session->log.empty();
+  }
+  INLAY_RETURN_IF_ERROR(Tokenize(options, session_is_empty));
+  INLAY_RETURN_IF_ERROR(Check(options));
+  std::sort(options.logits_positions.begin(), options.logits_positions.end());
+  absl::StatusOr<RequestId> request;
+  {
+    MutexLock lock(&mu_);
+    // Looked up again: it may have become busy or gone meanwhile.
+    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+    request = Admit(*session, std::move(options));
+  }
+  if (request.ok() && context_.on_work) context_.on_work();
+  return request;
+}
+
+absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
+                                             RequestOptions&& options) {
+  // The log this request would make; the session's own changes only at the end.
+  const size_t kept = options.mode == InputMode::kReplace
+                          ? CommonPrefix(session.log, options.tokens)
+                          : session.log.size();
+  const size_t skipped = options.mode == InputMode::kReplace ? kept : 0;
+  const auto total =
+      static_cast<int64_t>(kept + options.tokens.size() - skipped);
+  if (total == 0) {
+    return absl::InvalidArgumentError(
+        "the input is empty and so is the session: there is nothing to go on "
+        "from");
+  }
+  const int64_t room = loaded_->max_context - total;
+  if (room < 0 || (room == 0 && options.max_tokens != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the prompt has %d tokens with the session's log, the "
+                        "context takes %d, "
+                        "generated ones included",
+                        total, loaded_->max_context));
+  }
+  // Unlimited means what this cache can hold: its last token needs no KV.
+  const int64_t limit =
+      options.max_tokens >= 0
+          ? options.max_tokens
+          : std::max<int64_t>(1, capacity_tokens_ - total + 1);
+
+  SchedRequest entry;
+  entry.id = context_.next_id->fetch_add(1);
+  entry.session_id = session.id;
+  entry.priority = options.priority;
+  entry.num_tokens_total = total;
+  // At least the last token is computed again: its logits are what is asked
+  // for.
+  entry.num_computed = std::min<int64_t>(
+      {session.table.num_tokens(), static_cast<int64_t>(kept), total - 1});
+  entry.max_new_tokens = std::min(limit, room);
+  entry.table = &session.table;
+
+  INLAY_ASSIGN_OR_RETURN(
+      Sampler sampler,
+      Sampler::Create(options.sampling, loaded_->model->info().vocab_size));
+  std::vector<int32_t> log(session.log.begin(),
+                           session.log.begin() + static_cast<int64_t>(kept));
+  log.insert(log.end(), options.tokens.begin() + static_cast<int64_t>(skipped),
+             options.tokens.end());
+  sampler.ObservePrompt(log);
+  INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
+                         StopMatcher::Create(options.stop_strings));
+  const size_t context_size = std::min(log.size(), kDecodeContext);
+  OutputAssembler output(
+      loaded_->tokenizer.get(), std::move(matcher),
+      !options.stop_strings.empty(),
+      absl::MakeConstSpan(log).subspan(log.size() - context_size));
+
+  // A shorter table is what the scheduler is told of; if it refuses, all that
+  // is lost is KV the session can compute again.
+  session.table.Truncate(entry.num_computed);
+  const absl::Status submitted = scheduler_->Submit(entry);
+  if (!submitted.ok()) return submitted;
+
+  const bool replaces = options.mode == InputMode::kReplace;
+  auto request =
+      std::make_unique<Request>(entry.id, &session, std::move(options),
+                                std::move(sampler), std::move(output));
+  request->prompt_begin = replaces ? 0 : static_cast<int64_t>(kept);
+  request->prompt_end = total;
+  request->max_new_tokens = entry.max_new_tokens;
+  request->finish.prompt_tokens = static_cast<uint64_t>(total);
+  request->finish.cached_tokens = static_cast<uint64_t>(entry.num_computed);
+  request->submitted = absl::Now();
+  session.log = std::move(log);
+  session.active = entry.id;
+  context_.events->Open(entry.id);
+  requests_.emplace(entry.id, std::move(request));
+  ++stats_.submitted;
+  return entry.id;
+}
+
+}  // namespace inlay
