@@ -1,0 +1,370 @@
+// The C++ face of inlay.h: owning handles and results, header-only, C++17, no
+// exceptions. Everything here is inline over the C ABI, so a program built with
+// it needs nothing of the library but the exported C functions. Meaning,
+// thread-safety and errors are those of inlay.h.
+//
+//   auto engine = inlay::Engine::Create();
+//   auto model = engine->Load("models/pocket-7m");
+//   auto session = model->NewSession();
+//   auto request = session->Submit("Once upon a time", {.max_tokens = 64});
+//   while (auto event = engine->NextStepping(*request)) std::cout <<
+//   event->text();
+//
+// Since: 0.1.
+#ifndef INLAY_INLAY_HPP_
+#define INLAY_INLAY_HPP_
+
+#include <inlay/inlay.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace inlay {
+// Versioned, so that these names never meet those inside a statically linked
+// library.
+inline namespace api_v0 {
+
+// Why a call failed. ok() for none.
+class Error {
+ public:
+  Error() = default;
+  // Takes the error object, if there is one, and releases it.
+  Error(inlay_status status, inlay_error* error) : status_(status) {
+    if (error == nullptr) return;
+    message_ = inlay_error_message(error);
+    inlay_error_release(error);
+  }
+  bool ok() const { return status_ == INLAY_OK; }
+  inlay_status status() const { return status_; }
+  const char* name() const { return inlay_status_name(status_); }
+  const std::string& message() const { return message_; }
+
+ private:
+  inlay_status status_ = INLAY_OK;
+  std::string message_;
+};
+
+// A value, or the error why there is none. Ask before taking the value.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit
+  bool ok() const { return value_.has_value(); }
+  explicit operator bool() const { return ok(); }
+  const Error& error() const { return error_; }
+  T& operator*() { return *value_; }
+  T* operator->() { return &*value_; }
+
+ private:
+  std::optional<T> value_;
+  Error error_;
+};
+
+// Owns one C handle. Move-only.
+template <typename C, void (*kRelease)(C*)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(C* handle) : handle_(handle) {}
+  Handle(Handle&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  ~Handle() { Reset(); }
+  C* get() const { return handle_; }
+  void Reset() {
+    if (handle_ != nullptr) kRelease(std::exchange(handle_, nullptr));
+  }
+
+ private:
+  C* handle_ = nullptr;
+};
+
+namespace internal {
+
+// Runs call(&error) and keeps what it says.
+template <typename Call>
+Error Try(Call&& call) {
+  inlay_error* error = nullptr;
+  const inlay_status status = call(&error);
+  return Error(status, error);
+}
+
+inline std::string TakeBuffer(inlay_buffer* buffer) {
+  std::string bytes(inlay_buffer_data(buffer), inlay_buffer_size(buffer));
+  inlay_buffer_release(buffer);
+  return bytes;
+}
+
+// Reads an array of tokens in two calls, again if it grew in between.
+template <typename Read>
+Result<std::vector<int32_t>> ReadTokens(Read&& read) {
+  std::vector<int32_t> tokens(256);
+  while (true) {
+    size_t count = 0;
+    Error error = Try([&](inlay_error** out) {
+      return read(tokens.data(), tokens.size(), &count, out);
+    });
+    if (!error.ok()) return error;
+    const bool fits = count <= tokens.size();
+    tokens.resize(count);
+    if (fits) return tokens;
+  }
+}
+
+}  // namespace internal
+
+// One event, and the view into it.
+class Event {
+ public:
+  explicit Event(inlay_event* event) : handle_(event) {
+    inlay_event_info_init(&info_);
+    inlay_event_get_info(event, &info_, nullptr);
+  }
+  const inlay_event_info& info() const { return info_; }
+  std::string_view text() const {
+    return info_.text == nullptr
+               ? std::string_view()
+               : std::string_view(info_.text, info_.text_bytes);
+  }
+  bool finished() const { return info_.kind == INLAY_EVENT_FINISHED; }
+
+ private:
+  Handle<inlay_event, inlay_event_release> handle_;
+  inlay_event_info info_;
+};
+
+class Request {
+ public:
+  explicit Request(inlay_request* request) : handle_(request) {}
+  inlay_request* get() const { return handle_.get(); }
+  Error Cancel() {
+    return internal::Try(
+        [&](inlay_error** e) { return inlay_request_cancel(get(), e); });
+  }
+  // This request's next event; INLAY_TIMEOUT and INLAY_END are errors here.
+  Result<Event> Next(uint64_t timeout_us) {
+    inlay_event* event = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_request_next_event(get(), timeout_us, &event, e);
+    });
+    if (!error.ok()) return error;
+    return Event(event);
+  }
+
+ private:
+  Handle<inlay_request, inlay_request_release> handle_;
+};
+
+// The settings most callers touch; Session::Submit(options) takes them all.
+struct Generate {
+  int32_t max_tokens = -1;
+  float temperature = 0.0f;
+  int32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  uint64_t seed = 0;
+};
+
+class Session {
+ public:
+  explicit Session(inlay_session* session) : handle_(session) {}
+  inlay_session* get() const { return handle_.get(); }
+
+  Result<Request> Submit(const inlay_request_options& options) {
+    inlay_request* request = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_submit(get(), &options, &request, e);
+    });
+    if (!error.ok()) return error;
+    return Request(request);
+  }
+  // `text` follows the session's log.
+  Result<Request> Submit(std::string_view text, const Generate& generate = {}) {
+    inlay_request_options options = Options(generate);
+    options.text = text.data();
+    options.text_bytes = text.size();
+    return Submit(options);
+  }
+  // `json` is the whole conversation, as inlay_chat_render() takes it.
+  Result<Request> Chat(std::string_view json, const Generate& generate = {}) {
+    inlay_request_options options = Options(generate);
+    options.chat = json.data();
+    options.chat_bytes = json.size();
+    return Submit(options);
+  }
+  Result<Session> Fork() {
+    inlay_session* fork = nullptr;
+    Error error = internal::Try(
+        [&](inlay_error** e) { return inlay_session_fork(get(), &fork, e); });
+    if (!error.ok()) return error;
+    return Session(fork);
+  }
+  Error Rewind(size_t num_tokens) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_session_rewind(get(), num_tokens, e);
+    });
+  }
+  Result<std::vector<int32_t>> Tokens() {
+    return internal::ReadTokens(
+        [&](int32_t* tokens, size_t capacity, size_t* count, inlay_error** e) {
+          return inlay_session_tokens(get(), tokens, capacity, count, e);
+        });
+  }
+  Result<inlay_session_info> Info() {
+    inlay_session_info info;
+    inlay_session_info_init(&info);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_get_info(get(), &info, e);
+    });
+    if (!error.ok()) return error;
+    return info;
+  }
+
+ private:
+  static inlay_request_options Options(const Generate& generate) {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    options.max_tokens = generate.max_tokens;
+    options.temperature = generate.temperature;
+    options.top_k = generate.top_k;
+    options.top_p = generate.top_p;
+    options.min_p = generate.min_p;
+    options.seed = generate.seed;
+    return options;
+  }
+
+  Handle<inlay_session, inlay_session_release> handle_;
+};
+
+class Model {
+ public:
+  explicit Model(inlay_model* model) : handle_(model) {}
+  inlay_model* get() const { return handle_.get(); }
+
+  Result<Session> NewSession() {
+    inlay_session* session = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_create(get(), &session, e);
+    });
+    if (!error.ok()) return error;
+    return Session(session);
+  }
+  Result<inlay_model_info> Info() {
+    inlay_model_info info;
+    inlay_model_info_init(&info);
+    Error error = internal::Try(
+        [&](inlay_error** e) { return inlay_model_get_info(get(), &info, e); });
+    if (!error.ok()) return error;
+    return info;
+  }
+  Result<std::vector<int32_t>> Tokenize(
+      std::string_view text,
+      uint32_t flags = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL) {
+    return internal::ReadTokens(
+        [&](int32_t* tokens, size_t capacity, size_t* count, inlay_error** e) {
+          return inlay_model_tokenize(get(), text.data(), text.size(), flags,
+                                      tokens, capacity, count, e);
+        });
+  }
+  Result<std::string> Detokenize(const std::vector<int32_t>& tokens,
+                                 uint32_t flags = INLAY_TEXT_SKIP_SPECIAL) {
+    inlay_buffer* text = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_model_detokenize(get(), tokens.data(), tokens.size(), flags,
+                                    &text, e);
+    });
+    if (!error.ok()) return error;
+    return internal::TakeBuffer(text);
+  }
+  Result<std::string> RenderChat(std::string_view json) {
+    inlay_buffer* text = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_chat_render(get(), json.data(), json.size(), &text, e);
+    });
+    if (!error.ok()) return error;
+    return internal::TakeBuffer(text);
+  }
+
+ private:
+  Handle<inlay_model, inlay_model_release> handle_;
+};
+
+class Engine {
+ public:
+  explicit Engine(inlay_engine* engine) : handle_(engine) {}
+  inlay_engine* get() const { return handle_.get(); }
+
+  // Null options: the defaults, host-driven.
+  static Result<Engine> Create(const inlay_engine_options* options = nullptr) {
+    inlay_engine* engine = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_engine_create(options, &engine, e);
+    });
+    if (!error.ok()) return error;
+    return Engine(engine);
+  }
+  Result<Model> Load(const std::string& path,
+                     const inlay_model_options* options = nullptr) {
+    inlay_model* model = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_model_load(get(), path.c_str(), options, &model, e);
+    });
+    if (!error.ok()) return error;
+    return Model(model);
+  }
+  Result<inlay_step_info> Step(uint64_t budget_us = 0) {
+    inlay_step_info info;
+    inlay_step_info_init(&info);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_engine_step(get(), budget_us, &info, e);
+    });
+    if (!error.ok()) return error;
+    return info;
+  }
+  Result<inlay_stats> Stats() {
+    inlay_stats stats;
+    inlay_stats_init(&stats);
+    Error error = internal::Try(
+        [&](inlay_error** e) { return inlay_engine_stats(get(), &stats, e); });
+    if (!error.ok()) return error;
+    return stats;
+  }
+  // The oldest event of any request; INLAY_TIMEOUT is an error here.
+  Result<Event> Next(uint64_t timeout_us) {
+    inlay_event* event = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_event_next(get(), timeout_us, &event, e);
+    });
+    if (!error.ok()) return error;
+    return Event(event);
+  }
+  // Host-driven engines: `request`'s next event, stepping until it has one. The
+  // error is INLAY_END after its last.
+  Result<Event> NextStepping(Request& request) {
+    while (true) {
+      Result<Event> event = request.Next(0);
+      if (event.ok() || event.error().status() != INLAY_TIMEOUT) return event;
+      Result<inlay_step_info> step = Step();
+      if (!step.ok()) return step.error();
+    }
+  }
+
+ private:
+  Handle<inlay_engine, inlay_engine_release> handle_;
+};
+
+}  // namespace api_v0
+}  // namespace inlay
+
+#endif  // INLAY_INLAY_HPP_
