@@ -19,13 +19,29 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 struct Cut {
   float value;
   int64_t ties;
+  bool drops_ties;  // there are more logits equal to it than that
 };
 
+// Without a branch on the logit: near a threshold it would be mispredicted.
 std::vector<float> LogitsFrom(absl::Span<const float> logits,
                               const LogitBlocks& blocks, float low) {
   std::vector<float> values;
-  ForEachLogitFrom(logits, blocks, low,
-                   [&](int64_t, float logit) { values.push_back(logit); });
+  values.reserve(kLogitBlock *
+                 std::count_if(blocks.block_max.begin(), blocks.block_max.end(),
+                               [low](float max) { return max >= low; }));
+  const int64_t size = static_cast<int64_t>(logits.size());
+  for (size_t b = 0; b < blocks.block_max.size(); ++b) {
+    if (blocks.block_max[b] < low) continue;
+    const int64_t first = static_cast<int64_t>(b) * kLogitBlock;
+    const int64_t end = std::min(size, first + kLogitBlock);
+    float kept[kLogitBlock];
+    size_t num_kept = 0;
+    for (int64_t i = first; i < end; ++i) {
+      kept[num_kept] = logits[i];
+      num_kept += logits[i] >= low;
+    }
+    values.insert(values.end(), kept, kept + num_kept);
+  }
   return values;
 }
 
@@ -35,32 +51,34 @@ Cut CutTopK(int64_t k, std::vector<float>& values) {
   k = std::min(k, static_cast<int64_t>(values.size()));
   std::nth_element(values.begin(), values.begin() + (k - 1), values.end(),
                    std::greater<float>());
-  values.resize(k);
-  const float value = values.back();
-  return {value, std::count(values.begin(), values.end(), value)};
+  const auto end = values.begin() + k;
+  const float value = end[-1];
+  const bool drops_ties = std::find(end, values.end(), value) != values.end();
+  values.erase(end, values.end());
+  return {value, std::count(values.begin(), values.end(), value), drops_ties};
 }
 
 // One level of the mass search: bins of equal width from the largest value
 // down, their masses, and the bin in which the running mass reaches a target.
 class MassHistogram {
  public:
-  MassHistogram(const std::vector<float>& values, WeightScale scale)
-      : scale_(scale) {
-    const auto [low, high] = std::minmax_element(values.begin(), values.end());
-    high_ = *high;
-    // In double: neither the range of two floats nor its inverse overflows.
-    bins_per_unit_ = kNumBins / (double{*high} - double{*low});
+  // Every value lies in low to high, low < high.
+  MassHistogram(const std::vector<float>& values, WeightScale scale, float low,
+                float high)
+      : high_(high),
+        // In double: neither the range of two floats nor its inverse overflows.
+        bins_per_unit_(kNumBins / (double{high} - double{low})) {
     float weights[kLogitBlock];
     for (size_t i = 0; i < values.size(); i += kLogitBlock) {
       const size_t n = std::min<size_t>(kLogitBlock, values.size() - i);
-      Weights(&values[i], static_cast<int64_t>(n), scale_, weights);
+      Weights(&values[i], static_cast<int64_t>(n), scale, weights);
       for (size_t j = 0; j < n; ++j) mass_[BinOf(values[i + j])] += weights[j];
     }
   }
 
   int BinOf(float value) const {
     const double bin = (double{high_} - double{value}) * bins_per_unit_;
-    return std::min(static_cast<int>(bin), kNumBins - 1);
+    return static_cast<int>(std::min(bin, kNumBins - 1.0));
   }
 
   // Adds the masses of the bins before the crossing one to `above`.
@@ -81,26 +99,28 @@ class MassHistogram {
  private:
   static constexpr int kNumBins = 1024;
 
-  WeightScale scale_;
   float high_;
   double bins_per_unit_;
   double mass_[kNumBins] = {};
 };
 
 // The fewest largest values whose weights sum to `target`, at least one. Bins
-// narrow the search until what is left is cheap to sort. It ends: each level
+// narrow the search until what is left is cheap to sort. `low` and `high` bound
+// the values from outside, later levels measure them. It ends: each such level
 // parts the largest value from the smallest and divides their distance by the
 // number of bins, and a float's range spans fewer than 280 binary digits.
-Cut CutTopP(double target, WeightScale scale, std::vector<float>& values) {
+Cut CutTopP(double target, WeightScale scale, float low, float high,
+            std::vector<float>& values) {
   constexpr size_t kSortAtMost = 512;
   double above = 0;
-  while (values.size() > kSortAtMost) {
-    const auto [low, high] = std::minmax_element(values.begin(), values.end());
-    if (*low == *high) break;
-    const MassHistogram histogram(values, scale);
+  while (values.size() > kSortAtMost && low < high) {
+    const MassHistogram histogram(values, scale, low, high);
     const int crossing = histogram.FindCrossing(target, above);
     std::erase_if(values,
                   [&](float v) { return histogram.BinOf(v) != crossing; });
+    const auto bounds = std::minmax_element(values.begin(), values.end());
+    low = *bounds.first;
+    high = *bounds.second;
   }
   if (values.size() <= kSortAtMost) {
     std::sort(values.begin(), values.end(), std::greater<float>());
@@ -113,7 +133,9 @@ Cut CutTopP(double target, WeightScale scale, std::vector<float>& values) {
     above += weights[end++];
   } while (end < values.size() && above < target);
   const float value = values[end - 1];
-  return {value, std::count(values.begin(), values.begin() + end, value)};
+  const auto rest = values.begin() + end;
+  return {value, std::count(values.begin(), rest, value),
+          std::find(rest, values.end(), value) != values.end()};
 }
 
 // Where top-k is off, a logit below which all logits together weigh less than
@@ -151,12 +173,14 @@ WeightFilter Truncate(const SamplingParams& params, WeightScale scale,
   WeightFilter filter = {LowerBoundOfMinP(params.min_p, scale), params.min_p};
   if (!use_top_k && !use_top_p) return filter;
 
-  Cut cut;
+  Cut cut = {};
   std::vector<float> values;
   double mass = 0;
+  float low = 0;
   if (use_top_k) {
     values = LogitsFrom(logits, blocks, LowerBoundOfTop(blocks, params.top_k));
     cut = CutTopK(params.top_k, values);
+    low = cut.value;
     if (use_top_p) {
       std::vector<float> weights(values.size());
       Weights(values.data(), static_cast<int64_t>(values.size()), scale,
@@ -165,12 +189,16 @@ WeightFilter Truncate(const SamplingParams& params, WeightScale scale,
     }
   } else {
     mass = MassOf(logits, blocks, scale, {-kInf, 0}, nullptr);
-    values =
-        LogitsFrom(logits, blocks,
-                   LowerBoundOfTopP(params.top_p, mass, scale, logits.size()));
+    low = LowerBoundOfTopP(params.top_p, mass, scale, logits.size());
+    values = LogitsFrom(logits, blocks, low);
   }
-  if (use_top_p) cut = CutTopP(params.top_p * mass, scale, values);
-  DropExcessTies(cut, blocks, logits);
+  if (use_top_p) {
+    const bool dropped = use_top_k && cut.drops_ties;
+    cut = CutTopP(params.top_p * mass, scale, low, scale.max, values);
+    // What top-k dropped no longer shows in the values.
+    cut.drops_ties |= dropped && cut.value == low;
+  }
+  if (cut.drops_ties) DropExcessTies(cut, blocks, logits);
   filter.min_logit = std::max(filter.min_logit, cut.value);
   return filter;
 }

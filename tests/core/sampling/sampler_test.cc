@@ -213,6 +213,7 @@ TEST(Sampler, AllEqualLogitsKeepTheLowestIds) {
   const std::vector<float> logits(3000, 2.5f);
   for (const auto& params :
        {SamplingParams{.temperature = 1, .top_k = 30},
+        SamplingParams{.temperature = 1, .top_k = 30, .top_p = 0.9999f},
         SamplingParams{.temperature = 1, .top_p = 0.01f},
         SamplingParams{.temperature = 1, .top_k = 2000, .top_p = 0.015f}}) {
     Sampler sampler = Make(params, 3000);
