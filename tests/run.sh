@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test. Exit status 0 means that all passed.
+#   tests/run.sh          everything: release tests, sanitizers, fuzzers (about half an hour on two cores the first time)
+#   tests/run.sh quick    the release build's tests only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=support/packages.sh
+. tests/support/packages.sh
+
+# shellcheck disable=SC2086
+need_packages $inlay_build_packages $inlay_test_packages
+jobs=$(nproc)
+
+# build FOLDER TARGETS... -- CMAKE-OPTIONS...: configures (quietly) and builds.
+build() {
+  local folder=$1 targets=()
+  shift
+  while [ "$1" != -- ]; do targets+=("$1"); shift; done
+  shift
+  mkdir -p "$folder"
+  cmake -S . -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log"; return 1; }
+  ninja -C "$folder" -j "$jobs" "${targets[@]}" >"$folder/build.log" 2>&1 || { tail -60 "$folder/build.log"; return 1; }
+}
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "Release build"
+build build all -- -DCMAKE_BUILD_TYPE=Release
+say "Tests"
+ctest --test-dir build -j "$jobs" --output-on-failure --progress
+[ "${1:-}" = quick ] && exit 0
+
+say "AddressSanitizer and UndefinedBehaviorSanitizer"
+build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_SANITIZE=address,undefined
+ctest --test-dir build-asan -j "$jobs" --output-on-failure --progress -LE slow
+
+say "ThreadSanitizer"
+build build-tsan memory_test core_engine_test api_test -- \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_SANITIZE=thread
+TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
+  ctest --test-dir build-tsan -j "$jobs" --output-on-failure --progress -L threads
+
+say "Fuzzing"
+build build-fuzz fuzzers -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DCMAKE_C_COMPILER=clang \
+  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_TESTS=OFF -DINLAY_EXAMPLES=OFF -DINLAY_FUZZ=ON \
+  -DINLAY_SANITIZE=fuzzer-no-link,address,undefined
+ctest --test-dir build-fuzz -j "$jobs" --output-on-failure --progress
+
+say "All passed"
