@@ -1,0 +1,96 @@
+// Byte-pair encoding as tokenizer.json describes it: characters (or bytes) to
+// first symbols, merges to tokens. Source: Hugging Face tokenizers 0.2x.
+#ifndef INLAY_CORE_TEXT_BPE_H_
+#define INLAY_CORE_TEXT_BPE_H_
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/json/json.h"
+#include "core/text/bpe_cache.h"
+#include "core/text/bpe_merge.h"
+#include "core/text/bpe_merges.h"
+#include "core/text/token_model.h"
+#include "core/text/vocabulary.h"
+
+namespace inlay {
+
+// A character that neither the vocabulary, nor byte tokens, nor an unknown
+// token can spell gives no id, as in the library.
+class BpeModel final : public TokenModel {
+ public:
+  struct Options {
+    std::optional<int32_t> unk_id;
+    bool fuse_unk = false;
+    bool byte_fallback = false;
+    bool ignore_merges = false;
+    std::string continuing_subword_prefix;
+    std::string end_of_word_suffix;
+    // Pieces are raw bytes, and the vocabulary spells them in the byte-level
+    // alphabet.
+    bool raw_bytes = false;
+  };
+
+  // What one call keeps between its pieces. Used by one thread at a time.
+  struct Scratch {
+    // `text_bytes` to come: decides how large a cache is worth its clearing.
+    explicit Scratch(size_t text_bytes) : cache(text_bytes) {}
+    BpeMerger merger;
+    BpeCache cache;
+  };
+
+  // `wants_raw_bytes`: the pre-tokenizer could leave bytes as they are. Whether
+  // the model takes them so is raw_bytes() of the result.
+  static absl::StatusOr<std::unique_ptr<BpeModel>> Create(const Json& model,
+                                                          bool wants_raw_bytes);
+
+  bool raw_bytes() const { return options_.raw_bytes; }
+
+  absl::Status Encode(std::string_view piece,
+                      std::vector<int32_t>* ids) const override;
+  // The same, reusing `scratch`.
+  void EncodePiece(std::string_view piece, Scratch* scratch,
+                   std::vector<int32_t>* ids) const;
+
+  std::string_view IdToToken(int32_t id) const override {
+    return vocabulary_.IdToToken(id);
+  }
+  std::optional<int32_t> TokenToId(std::string_view token) const override {
+    return vocabulary_.TokenToId(token);
+  }
+  int32_t vocab_size() const override { return vocabulary_.size(); }
+
+ private:
+  BpeModel(Vocabulary vocabulary, MergeTable merges, Options options);
+
+  // Finds the symbols that need no look-up by text.
+  void FillByteTables();
+  // Collects the pieces that are one token each.
+  void FillWholeWords();
+  void AppendByteSymbols(std::string_view piece,
+                         std::vector<int32_t>* symbols) const;
+  void AppendCharSymbols(std::string_view piece,
+                         std::vector<int32_t>* symbols) const;
+  bool AppendFallbackBytes(std::string_view text,
+                           std::vector<int32_t>* symbols) const;
+
+  const Vocabulary vocabulary_;
+  const MergeTable merges_;
+  const Options options_;
+  // By byte, -1 for none: the token of its alphabet character (raw_bytes), and
+  // of its <0xNN> (byte_fallback).
+  std::array<int32_t, 256> alphabet_ids_;
+  std::array<int32_t, 256> fallback_ids_;
+  std::vector<std::string> word_bytes_;  // where raw_bytes: the map's keys
+  absl::flat_hash_map<std::string_view, int32_t> whole_words_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_TEXT_BPE_H_

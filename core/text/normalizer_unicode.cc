@@ -1,0 +1,149 @@
+// Each rule as one pass over the code points.
+#include "core/text/normalizer_unicode.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_format.h"
+#include "core/text/unicode_class.h"
+#include "core/text/utf8.h"
+
+namespace inlay {
+namespace {
+
+// Rewrites by `map(code, &out)`, which appends what a code point becomes.
+template <typename Map>
+void MapRunes(std::string* text, const Map& map) {
+  std::string out;
+  out.reserve(text->size());
+  for (size_t pos = 0; pos < text->size();) {
+    const Rune rune = RuneAt(*text, pos);
+    map(rune.code, &out);
+    pos += rune.bytes;
+  }
+  text->swap(out);
+}
+
+bool IsIdeograph(uint32_t code) {
+  // 2B820-2B91F is missing in the library too.
+  return (code >= 0x4E00 && code <= 0x9FFF) ||
+         (code >= 0x3400 && code <= 0x4DBF) ||
+         (code >= 0x20000 && code <= 0x2A6DF) ||
+         (code >= 0x2A700 && code <= 0x2B81F) ||
+         (code >= 0x2B920 && code <= 0x2CEAF) ||
+         (code >= 0xF900 && code <= 0xFAFF) ||
+         (code >= 0x2F800 && code <= 0x2FA1F);
+}
+
+int Utf8procOptions(NormalForm form) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case NormalForm::kNfd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case NormalForm::kNfkc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::kNfkd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::Status ToNormalForm(NormalForm form, std::string* text) {
+  if (IsAscii(*text)) return absl::OkStatus();
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text->data()),
+                   static_cast<utf8proc_ssize_t>(text->size()), &result,
+                   static_cast<utf8proc_option_t>(Utf8procOptions(form)));
+  if (size < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("normalizer: %d bytes of text: %s", text->size(),
+                        utf8proc_errmsg(size)));
+  }
+  text->assign(reinterpret_cast<const char*>(result),
+               static_cast<size_t>(size));
+  std::free(result);
+  return absl::OkStatus();
+}
+
+void ToLower(std::string* text) {
+  MapRunes(text, [](uint32_t code, std::string* out) {
+    if (code < 0x80) {
+      out->push_back(
+          static_cast<char>(code >= 'A' && code <= 'Z' ? code | 0x20 : code));
+    } else if (code == 0x130) {
+      // The only code point whose lower case is two (SpecialCasing.txt).
+      out->append("i\xCC\x87");
+    } else {
+      AppendRune(
+          static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code))),
+          out);
+    }
+  });
+}
+
+void DropClass(uint16_t mask, std::string* text) {
+  MapRunes(text, [mask](uint32_t code, std::string* out) {
+    if ((RuneClass(code) & mask) == 0) AppendRune(code, out);
+  });
+}
+
+void StripSpace(bool left, bool right, std::string* text) {
+  size_t begin = 0;
+  size_t end = text->size();
+  while (left && begin < end) {
+    const Rune rune = RuneAt(*text, begin);
+    if ((RuneClass(rune.code) & kSpace) == 0) break;
+    begin += rune.bytes;
+  }
+  while (right && begin < end) {
+    const Rune rune = RuneBefore(*text, end);
+    if ((RuneClass(rune.code) & kSpace) == 0) break;
+    end -= rune.bytes;
+  }
+  *text = text->substr(begin, end - begin);
+}
+
+void CleanText(std::string* text) {
+  MapRunes(text, [](uint32_t code, std::string* out) {
+    const uint16_t bits = RuneClass(code);
+    const bool is_space = code == '\t' || code == '\n' || code == '\r' ||
+                          (bits & (kSpace | kControl)) == kSpace;
+    if (is_space) {
+      out->push_back(' ');
+    } else if (code != 0 && code != 0xFFFD && (bits & kControl) == 0) {
+      AppendRune(code, out);
+    }
+  });
+}
+
+void SpaceIdeographs(std::string* text) {
+  if (IsAscii(*text)) return;
+  MapRunes(text, [](uint32_t code, std::string* out) {
+    const bool ideograph = IsIdeograph(code);
+    if (ideograph) out->push_back(' ');
+    AppendRune(code, out);
+    if (ideograph) out->push_back(' ');
+  });
+}
+
+void NmtRules(std::string* text) {
+  MapRunes(text, [](uint32_t code, std::string* out) {
+    const bool dropped = (code >= 0x01 && code <= 0x08) || code == 0x0B ||
+                         (code >= 0x0E && code <= 0x1F) || code == 0x7F ||
+                         code == 0x8F || code == 0x9F;
+    const bool spaced = code == 0x09 || code == 0x0A || code == 0x0C ||
+                        code == 0x0D || code == 0x1680 ||
+                        (code >= 0x200B && code <= 0x200F) || code == 0x2028 ||
+                        code == 0x2029 || code == 0x2581 || code == 0xFEFF ||
+                        code == 0xFFFD;
+    if (dropped) return;
+    AppendRune(spaced ? ' ' : code, out);
+  });
+}
+
+}  // namespace inlay

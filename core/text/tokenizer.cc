@@ -1,0 +1,86 @@
+// What all tokenizers share, and the choice of file.
+#include "core/text/tokenizer.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "core/json/json.h"
+#include "core/text/sentencepiece_model.h"
+#include "core/text/tokenizer_json.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
+
+// The whole of a regular file. NOT_FOUND when there is none.
+absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || !std::filesystem::is_regular_file(path, error)) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s: no such file", path.string()));
+  }
+  if (size > kMaxFileBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: %d bytes, at most %d allowed", path.string(), size,
+                        kMaxFileBytes));
+  }
+  std::string bytes(static_cast<size_t>(size), '\0');
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (!stream || static_cast<uintmax_t>(stream.gcount()) != size) {
+    return absl::UnavailableError(absl::StrFormat(
+        "%s: could not read its %d bytes", path.string(), size));
+  }
+  return bytes;
+}
+
+absl::Status Named(const std::filesystem::path& path, absl::Status status) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("%s: %s", path.string(), std::string(status.message())));
+}
+
+}  // namespace
+
+std::string Tokenizer::Decode(absl::Span<const int32_t> ids,
+                              const DecodeOptions& options) const {
+  const std::unique_ptr<DecodeStream> stream = StartDecode(options);
+  std::string text;
+  for (const int32_t id : ids) stream->Push(id, &text);
+  stream->Finish(&text);
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
+    std::string_view json) {
+  INLAY_ASSIGN_OR_RETURN(const Json file, ParseJson(json, "tokenizer.json"));
+  return JsonTokenizer::Create(file);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    const std::string& dir) {
+  const std::filesystem::path folder(dir);
+  absl::StatusOr<std::string> bytes = ReadFile(folder / "tokenizer.json");
+  if (bytes.ok()) {
+    auto tokenizer = MakeTokenizerFromJson(*bytes);
+    if (tokenizer.ok()) return tokenizer;
+    return Named(folder / "tokenizer.json", tokenizer.status());
+  }
+  if (!absl::IsNotFound(bytes.status())) return bytes.status();
+  bytes = ReadFile(folder / "tokenizer.model");
+  if (absl::IsNotFound(bytes.status())) {
+    return absl::NotFoundError(absl::StrFormat(
+        "%s: neither tokenizer.json nor tokenizer.model is there", dir));
+  }
+  INLAY_RETURN_IF_ERROR(bytes.status());
+  auto tokenizer = MakeSentencePieceTokenizer(*bytes);
+  if (tokenizer.ok()) return tokenizer;
+  return Named(folder / "tokenizer.model", tokenizer.status());
+}
+
+}  // namespace inlay
