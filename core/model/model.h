@@ -30,6 +30,10 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  // bytes of all weights as stored
   uint64_t weight_bytes_per_token =
       0;  // bytes a decode step at batch 1 must read
+  // Sequences of at most this many positions and longer ones rotate their keys
+  // differently, so that neither can use the other's KV (see
+  // ForwardBatch::final_lengths); 0: no such distinction.
+  int64_t rope_threshold = 0;
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
@@ -49,6 +53,11 @@ struct ForwardBatch {
   absl::Span<const int64_t>
       slots;  // [t], where K and V of the token go: block * block_size + offset
   absl::Span<const AttentionSequence> sequences;  // cover all tokens, in order
+  // [sequences]: the length each sequence is to reach in all (prompt and
+  // longest generation); it only matters on which side of
+  // ModelInfo::rope_threshold it lies, and that must not change as long as KV
+  // of the sequence is reused. Empty: kv_len.
+  absl::Span<const int32_t> final_lengths;
   absl::Span<const int32_t>
       logit_rows;                // tokens whose logits are wanted, ascending
   std::byte* kv_base = nullptr;  // block 0 of the KV cache

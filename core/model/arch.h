@@ -1,0 +1,38 @@
+// The table of architectures. Adding one: a file in arch/ that defines a
+// factory, and a line in architectures.def.
+#ifndef INLAY_CORE_MODEL_ARCH_H_
+#define INLAY_CORE_MODEL_ARCH_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/json/json.h"
+#include "core/model/model.h"
+#include "core/model/model_build.h"
+
+namespace inlay {
+
+// Builds a model from a config.json (an object). Errors: INVALID_ARGUMENT for a
+// bad value, UNIMPLEMENTED for a feature that is not supported, and those of
+// WeightLoader.
+using ModelFactory = absl::StatusOr<std::unique_ptr<Model>> (*)(
+    const Json& config, ModelBuild& build);
+
+struct ArchRow {
+  std::string_view architecture;
+  std::string_view model_type;
+  ModelFactory factory;
+};
+
+absl::Span<const ArchRow> Architectures();
+
+// By config.json's first "architectures" entry, or by its "model_type" when
+// there is none. UNIMPLEMENTED lists the supported architectures.
+absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_ARCH_H_

@@ -1,0 +1,80 @@
+// Gemma 3, text (arXiv:2503.19786): Gemma 2 with norms on q and k in place of
+// softcaps, and two rotary bases: one for full layers, one for sliding ones.
+#include "core/model/arch.h"
+#include "core/model/arch/gemma_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kFullRope = 0;
+constexpr int kSlidingRope = 1;
+
+// rope_scaling, where it is not split by layer type, is for full layers only.
+absl::StatusOr<RopeSpec> SlidingRope(const Json& json,
+                                     const DecoderConfig& config) {
+  const Json* parameters = JsonFind(json, "rope_parameters");
+  if (parameters != nullptr &&
+      JsonFind(*parameters, "sliding_attention") != nullptr) {
+    return ReadRope(json, config, {}, "sliding_attention");
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const double theta,
+      JsonNumber(json, "rope_local_base_freq", 10000.0, 1.0001, 1e15));
+  return PlainRope(config.head_dim, theta);
+}
+
+absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 262208;
+  defaults.hidden_size = 2304;
+  defaults.intermediate_size = 9216;
+  defaults.num_layers = 26;
+  defaults.num_heads = 8;
+  defaults.num_kv_heads = 4;
+  defaults.head_dim = 256;
+  defaults.max_positions = 131072;
+  defaults.activation = "gelu_pytorch_tanh";
+  defaults.tie_embeddings = true;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadGemmaConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(
+      const GemmaAttention gemma,
+      ReadGemmaAttention(json, config.num_layers, {.pattern = 6}));
+  INLAY_ASSIGN_OR_RETURN(
+      const RopeSpec full,
+      ReadRope(json, config, {.theta = 1e6}, "full_attention"));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec sliding, SlidingRope(json, config));
+  DecoderSpec spec = GemmaStyleDecoder(config);
+  spec.max_positions = UsablePositions(config.max_positions, full);
+  spec.final_softcap = gemma.final_softcap;
+  spec.ropes = {full, sliding};
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    const bool slides = gemma.sliding[static_cast<size_t>(i)];
+    AttentionSpec attention =
+        LlamaStyleAttention(config, prefix, gemma.bias, gemma.bias);
+    attention.scale = gemma.scale;
+    attention.softcap = gemma.attention_softcap;
+    attention.window = slides ? gemma.window : 0;
+    attention.rope = slides ? kSlidingRope : kFullRope;
+    attention.q_norm = {NormKind::kRmsZeroCentred, prefix + "self_attn.q_norm",
+                        config.norm_epsilon};
+    attention.k_norm = {NormKind::kRmsZeroCentred, prefix + "self_attn.k_norm",
+                        config.norm_epsilon};
+    spec.layers.push_back(SandwichLayer(config, prefix, attention,
+                                        LlamaStyleMlp(config, prefix, false)));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGemma3(const Json& config,
+                                                  ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Gemma3Spec(config));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

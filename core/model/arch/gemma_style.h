@@ -1,0 +1,48 @@
+// What the Gemma families share beyond Llama's parts.
+#ifndef INLAY_CORE_MODEL_ARCH_GEMMA_STYLE_H_
+#define INLAY_CORE_MODEL_ARCH_GEMMA_STYLE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/arch/llama_style.h"
+
+namespace inlay {
+
+// ReadDecoderConfig with the activation as Gemma means it: hidden_activation,
+// and where that is missing the tanh form of gelu even if an old file's
+// hidden_act says "gelu". UNIMPLEMENTED for use_bidirectional_attention.
+absl::StatusOr<DecoderConfig> ReadGemmaConfig(const Json& json,
+                                              const DecoderDefaults& defaults);
+
+// Embeddings scaled by sqrt(hidden_size), zero-centred norms.
+DecoderSpec GemmaStyleDecoder(const DecoderConfig& config);
+
+// Norms before and after attention and MLP (Gemma 2 on).
+LayerSpec SandwichLayer(const DecoderConfig& config, const std::string& prefix,
+                        AttentionSpec attention, MlpSpec mlp);
+
+// What Gemma 2 and 3 read alike.
+struct GemmaAttention {
+  float scale = 1.0f;              // query_pre_attn_scalar^-1/2
+  float attention_softcap = 0.0f;  // 0: none
+  float final_softcap = 0.0f;      // 0: none
+  int window = 0;                  // of the sliding layers
+  bool bias = false;
+  std::vector<bool> sliding;  // [num_layers]
+};
+
+// `pattern`: every pattern-th layer is full where layer_types is absent.
+// `softcaps`: what absent softcaps mean, attention's and the final one.
+struct GemmaAttentionDefaults {
+  int64_t pattern = 2;
+  std::optional<double> attention_softcap;
+  std::optional<double> final_softcap;
+};
+absl::StatusOr<GemmaAttention> ReadGemmaAttention(
+    const Json& json, int num_layers, const GemmaAttentionDefaults& defaults);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_ARCH_GEMMA_STYLE_H_

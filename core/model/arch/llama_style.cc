@@ -1,0 +1,110 @@
+#include "core/model/arch/llama_style.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+std::string LayerPrefix(int layer) {
+  return absl::StrFormat("model.layers.%d.", layer);
+}
+
+DecoderSpec LlamaStyleDecoder(const DecoderConfig& config, NormKind norm) {
+  DecoderSpec spec;
+  spec.optional_prefix = "model.";
+  spec.vocab_size = config.vocab_size;
+  spec.hidden_size = config.hidden_size;
+  spec.max_positions = config.max_positions;
+  spec.embedding = "model.embed_tokens.weight";
+  spec.final_norm = {norm, "model.norm", config.norm_epsilon};
+  if (!config.tie_embeddings) spec.head = "lm_head.weight";
+  return spec;
+}
+
+int64_t UsablePositions(int64_t max_positions, const RopeSpec& rope) {
+  if (rope.scaling != RopeScaling::kYarn &&
+      rope.scaling != RopeScaling::kDynamic) {
+    return max_positions;
+  }
+  const double reach = static_cast<double>(rope.original_max) * rope.factor;
+  return std::max(max_positions,
+                  static_cast<int64_t>(
+                      std::min(reach, static_cast<double>(kMaxPositions))));
+}
+
+AttentionSpec LlamaStyleAttention(const DecoderConfig& config,
+                                  const std::string& prefix, bool qkv_bias,
+                                  bool output_bias) {
+  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
+  const int64_t kv_width = int64_t{config.num_kv_heads} * config.head_dim;
+  const int64_t hidden = config.hidden_size;
+  const std::string name = prefix + "self_attn.";
+  AttentionSpec spec;
+  spec.num_heads = config.num_heads;
+  spec.num_kv_heads = config.num_kv_heads;
+  spec.head_dim = config.head_dim;
+  spec.qkv = {{name + "q_proj", q_width, hidden, qkv_bias},
+              {name + "k_proj", kv_width, hidden, qkv_bias},
+              {name + "v_proj", kv_width, hidden, qkv_bias}};
+  spec.output = {name + "o_proj", hidden, q_width, output_bias};
+  spec.rope = 0;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  return spec;
+}
+
+MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
+                      bool bias) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t width = config.intermediate_size;
+  const std::string name = prefix + "mlp.";
+  MlpSpec spec;
+  spec.width = width;
+  spec.activation = config.activation;
+  spec.gated = true;
+  spec.input = {{name + "gate_proj", width, hidden, bias},
+                {name + "up_proj", width, hidden, bias}};
+  spec.output = {name + "down_proj", hidden, width, bias};
+  return spec;
+}
+
+LayerSpec LlamaStyleLayer(const DecoderConfig& config,
+                          const std::string& prefix, NormKind norm,
+                          AttentionSpec attention, MlpSpec mlp) {
+  BlockSpec first;
+  first.pre_norm = {norm, prefix + "input_layernorm", config.norm_epsilon};
+  first.part = std::move(attention);
+  BlockSpec second;
+  second.pre_norm = {norm, prefix + "post_attention_layernorm",
+                     config.norm_epsilon};
+  second.part = std::move(mlp);
+  LayerSpec layer;
+  layer.blocks.push_back(std::move(first));
+  layer.blocks.push_back(std::move(second));
+  return layer;
+}
+
+absl::StatusOr<std::vector<int>> QwenWindows(const Json& config,
+                                             int num_layers) {
+  INLAY_ASSIGN_OR_RETURN(const bool use,
+                         JsonBool(config, "use_sliding_window", false));
+  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(config, 4096));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t first,
+      JsonInt(config, "max_window_layers", 28, 0, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> sliding,
+                         ReadSlidingLayers(config, num_layers));
+  std::vector<int> windows(static_cast<size_t>(num_layers), 0);
+  if (!use) return windows;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const bool slides =
+        sliding.empty() ? i >= static_cast<size_t>(first) : sliding[i];
+    if (slides) windows[i] = window;
+  }
+  return windows;
+}
+
+}  // namespace inlay

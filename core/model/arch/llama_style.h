@@ -1,0 +1,47 @@
+// The parts that most decoders share, named as Llama's checkpoints name them:
+// model.embed_tokens, model.layers.N.self_attn.q_proj, ..., lm_head. Families
+// start from these specs and change what differs.
+#ifndef INLAY_CORE_MODEL_ARCH_LLAMA_STYLE_H_
+#define INLAY_CORE_MODEL_ARCH_LLAMA_STYLE_H_
+
+#include <string>
+
+#include "core/model/decoder_spec.h"
+#include "core/model/hf_config.h"
+
+namespace inlay {
+
+// "model.layers.N."
+std::string LayerPrefix(int layer);
+
+// Embedding, final norm, head, the longest sequence; no layers and no ropes.
+DecoderSpec LlamaStyleDecoder(const DecoderConfig& config, NormKind norm);
+
+// The positions a model takes once its rotary scaling is counted in: YaRN's and
+// dynamic NTK's reach original_max * factor even where max_position_embeddings
+// still says the shorter length.
+int64_t UsablePositions(int64_t max_positions, const RopeSpec& rope);
+
+// q_proj, k_proj, v_proj (with biases where asked) and o_proj; scale
+// 1 / sqrt(head_dim), rope 0, no window.
+AttentionSpec LlamaStyleAttention(const DecoderConfig& config,
+                                  const std::string& prefix, bool qkv_bias,
+                                  bool output_bias);
+
+// gate_proj, up_proj and down_proj.
+MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
+                      bool bias);
+
+// Pre-norms input_layernorm and post_attention_layernorm around the two.
+LayerSpec LlamaStyleLayer(const DecoderConfig& config,
+                          const std::string& prefix, NormKind norm,
+                          AttentionSpec attention, MlpSpec mlp);
+
+// One window for the layers Qwen 2 and 3 slide: use_sliding_window,
+// sliding_window, max_window_layers, layer_types. [num_layers], 0: none.
+absl::StatusOr<std::vector<int>> QwenWindows(const Json& config,
+                                             int num_layers);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_ARCH_LLAMA_STYLE_H_

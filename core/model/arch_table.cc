@@ -1,0 +1,64 @@
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "core/model/arch.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+#define INLAY_ARCHITECTURE(architecture, model_type, factory)        \
+  absl::StatusOr<std::unique_ptr<Model>> factory(const Json& config, \
+                                                 ModelBuild& build);
+#include "core/model/architectures.def"
+#undef INLAY_ARCHITECTURE
+
+namespace {
+
+constexpr ArchRow kArchitectures[] = {
+#define INLAY_ARCHITECTURE(architecture, model_type, factory) \
+  {architecture, model_type, factory},
+#include "core/model/architectures.def"
+#undef INLAY_ARCHITECTURE
+};
+
+std::string SupportedNames() {
+  std::string names;
+  for (const ArchRow& row : kArchitectures) {
+    if (!names.empty()) names += ", ";
+    names += row.architecture;
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::Span<const ArchRow> Architectures() { return kArchitectures; }
+
+absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
+  const Json* list = JsonFind(config, "architectures");
+  std::string name;
+  if (list != nullptr && list->is_array() && !list->empty() &&
+      list->front().is_string()) {
+    name = list->front().get<std::string>();
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string model_type,
+                         JsonString(config, "model_type", ""));
+  for (const ArchRow& row : kArchitectures) {
+    if (name.empty() ? row.model_type == model_type
+                     : row.architecture == name) {
+      return &row;
+    }
+  }
+  if (name.empty() && model_type.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json names neither \"architectures\" nor \"model_type\"; "
+        "supported architectures are %s",
+        SupportedNames()));
+  }
+  return absl::UnimplementedError(absl::StrFormat(
+      "architecture \"%s\" (model_type \"%s\") is not supported; supported are "
+      "%s",
+      name, model_type, SupportedNames()));
+}
+
+}  // namespace inlay

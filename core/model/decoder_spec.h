@@ -1,0 +1,96 @@
+// What a decoder consists of, as plain data: an architecture file fills this
+// from config.json, and BuildDecoder turns it into a Model. Knows no tensors
+// and no kernels. Sizes come validated (hf_config.h).
+#ifndef INLAY_CORE_MODEL_DECODER_SPEC_H_
+#define INLAY_CORE_MODEL_DECODER_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/model/rope_scaling.h"
+#include "kernels/activation/activation.h"
+#include "kernels/rope/rope.h"
+
+namespace inlay {
+
+enum class NormKind : uint8_t {
+  kNone,
+  kRms,
+  kRmsZeroCentred,  // the weight is stored without its 1 (Gemma)
+  kLayer,           // has a bias too
+};
+
+// Tensors NAME.weight and, for kLayer, NAME.bias.
+struct NormSpec {
+  NormKind kind = NormKind::kNone;
+  std::string name;
+  float epsilon = 0.0f;
+};
+
+// Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].
+struct LinearSpec {
+  std::string name;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool bias = false;
+  bool transposed = false;  // stored input by output (GPT-2)
+};
+
+struct AttentionSpec {
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  // q, k and v, or one layer that gives all three side by side.
+  std::vector<LinearSpec> qkv;
+  LinearSpec output;
+  NormSpec q_norm;  // of each head, before rope; need separate q, k and v
+  NormSpec k_norm;
+  int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
+  RopeStyle rope_style = RopeStyle::kHalf;
+  float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none
+  int window = 0;        // 0: none
+};
+
+struct MlpSpec {
+  int64_t width = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = false;
+  // Gate and up, or one layer that gives both side by side (gate first), or the
+  // only one of an MLP without gate.
+  std::vector<LinearSpec> input;
+  LinearSpec output;
+};
+
+// h += post_norm(part(pre_norm(h))), norms of kind kNone left out.
+struct BlockSpec {
+  NormSpec pre_norm;
+  NormSpec post_norm;
+  std::variant<AttentionSpec, MlpSpec> part;
+};
+
+struct LayerSpec {
+  std::vector<BlockSpec> blocks;
+};
+
+struct DecoderSpec {
+  // Files saved from the bare network lack it: see WeightLoader.
+  std::string optional_prefix;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t max_positions = 0;
+  std::string embedding;           // tensor [vocab_size, hidden_size]
+  std::string position_embedding;  // tensor [max_positions, hidden_size], or ""
+  float embedding_scale = 1.0f;
+  std::vector<RopeSpec> ropes;
+  std::vector<LayerSpec> layers;
+  NormSpec final_norm;
+  std::string head;            // tensor [vocab_size, hidden_size]; "": tied
+  float final_softcap = 0.0f;  // 0: none
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_DECODER_SPEC_H_

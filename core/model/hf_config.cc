@@ -1,0 +1,143 @@
+#include "core/model/hf_config.h"
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+absl::Status CheckHeads(int64_t heads, int64_t kv_heads) {
+  if (heads % kv_heads == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "config.json: num_attention_heads is %d with num_key_value_heads %d; it "
+      "must be a multiple",
+      heads, kv_heads));
+}
+
+absl::StatusOr<Activation> ReadActivation(const Json& config,
+                                          std::string_view key,
+                                          std::string_view fallback) {
+  INLAY_ASSIGN_OR_RETURN(const std::string name,
+                         JsonString(config, key, fallback));
+  const std::optional<Activation> activation = ActivationFromName(name);
+  if (activation) return *activation;
+  return absl::UnimplementedError(absl::StrFormat(
+      "config.json: %s \"%s\" is not supported; supported are silu, swish, "
+      "gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2",
+      key, name));
+}
+
+absl::StatusOr<DecoderConfig> ReadDecoderConfig(
+    const Json& config, const DecoderDefaults& defaults) {
+  DecoderConfig out;
+  INLAY_ASSIGN_OR_RETURN(
+      out.vocab_size,
+      JsonInt(config, "vocab_size", defaults.vocab_size, 1, kMaxVocab));
+  INLAY_ASSIGN_OR_RETURN(
+      out.hidden_size,
+      JsonInt(config, "hidden_size", defaults.hidden_size, 1, kMaxHidden));
+  INLAY_ASSIGN_OR_RETURN(out.intermediate_size,
+                         JsonInt(config, "intermediate_size",
+                                 defaults.intermediate_size, 1, kMaxHidden));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t layers,
+      JsonInt(config, "num_hidden_layers", defaults.num_layers, 1, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t heads,
+      JsonInt(config, "num_attention_heads", defaults.num_heads, 1, kMaxHeads));
+  const int64_t default_kv =
+      defaults.num_kv_heads == 0 ? heads : defaults.num_kv_heads;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t kv_heads,
+      JsonInt(config, "num_key_value_heads", default_kv, 1, kMaxHeads));
+  INLAY_RETURN_IF_ERROR(CheckHeads(heads, kv_heads));
+  const bool derived =
+      defaults.head_dim == 0 && JsonFind(config, "head_dim") == nullptr;
+  if (derived && out.hidden_size % heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: hidden_size is %d with num_attention_heads %d and no "
+        "head_dim; it must be a multiple",
+        out.hidden_size, heads));
+  }
+  const int64_t default_dim =
+      defaults.head_dim == 0 ? out.hidden_size / heads : defaults.head_dim;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t head_dim,
+      JsonInt(config, "head_dim", default_dim, 1, kMaxHeadDim));
+  if (head_dim < 1 || head_dim > kMaxHeadDim || heads * head_dim > kMaxHidden) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: %d heads of dimension %d; a head may have 1 to %d "
+        "dimensions and all heads together at most %d",
+        heads, head_dim, kMaxHeadDim, kMaxHidden));
+  }
+  INLAY_ASSIGN_OR_RETURN(out.max_positions,
+                         JsonInt(config, "max_position_embeddings",
+                                 defaults.max_positions, 1, kMaxPositions));
+  INLAY_ASSIGN_OR_RETURN(
+      const double epsilon,
+      JsonNumber(config, "rms_norm_eps", defaults.norm_epsilon, 0.0, 1.0));
+  INLAY_ASSIGN_OR_RETURN(out.activation, ReadActivation(config, "hidden_act",
+                                                        defaults.activation));
+  INLAY_ASSIGN_OR_RETURN(
+      out.tie_embeddings,
+      JsonBool(config, "tie_word_embeddings", defaults.tie_embeddings));
+  out.num_layers = static_cast<int>(layers);
+  out.num_heads = static_cast<int>(heads);
+  out.num_kv_heads = static_cast<int>(kv_heads);
+  out.head_dim = static_cast<int>(head_dim);
+  out.norm_epsilon = static_cast<float>(epsilon);
+  return out;
+}
+
+absl::StatusOr<std::optional<double>> ReadOptionalNumber(
+    const Json& config, std::string_view key, std::optional<double> fallback,
+    double min, double max) {
+  const auto found = config.find(std::string(key));
+  if (found == config.end()) return fallback;
+  if (found->is_null()) return std::optional<double>();
+  INLAY_ASSIGN_OR_RETURN(const double value,
+                         JsonNumber(config, key, 0.0, min, max));
+  return std::optional<double>(value);
+}
+
+absl::StatusOr<int> ReadWindow(const Json& config,
+                               std::optional<int64_t> fallback) {
+  const auto found = config.find("sliding_window");
+  if (found == config.end()) return static_cast<int>(fallback.value_or(0));
+  if (found->is_null()) return 0;
+  INLAY_ASSIGN_OR_RETURN(const int64_t window, JsonInt(config, "sliding_window",
+                                                       0, 1, kMaxPositions));
+  return static_cast<int>(window);
+}
+
+absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
+                                                    int num_layers) {
+  std::vector<bool> sliding;
+  const Json* types = JsonFind(config, "layer_types");
+  if (types == nullptr) return sliding;
+  if (!types->is_array() || types->size() != static_cast<size_t>(num_layers)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: layer_types is %s of %d; it must be an array of %d names",
+        types->type_name(), types->size(), num_layers));
+  }
+  for (const Json& type : *types) {
+    if (type == "sliding_attention") {
+      sliding.push_back(true);
+    } else if (type == "full_attention") {
+      sliding.push_back(false);
+    } else {
+      return absl::UnimplementedError(
+          absl::StrFormat("config.json: layer_types has %s; supported here are "
+                          "full_attention and sliding_attention",
+                          DumpJson(type)));
+    }
+  }
+  return sliding;
+}
+
+RopeSpec PlainRope(int rotary_dim, double theta) {
+  RopeSpec spec;
+  spec.rotary_dim = rotary_dim;
+  spec.theta = theta;
+  return spec;
+}
+
+}  // namespace inlay

@@ -1,0 +1,44 @@
+// Linear: a weight matrix, its bias and the GEMM kernel chosen for them.
+#ifndef INLAY_CORE_MODEL_LAYERS_LINEAR_H_
+#define INLAY_CORE_MODEL_LAYERS_LINEAR_H_
+
+#include "absl/status/statusor.h"
+#include "core/model/decoder_spec.h"
+#include "core/model/model_build.h"
+#include "kernels/gemm/gemm.h"
+
+namespace inlay {
+
+class Linear {
+ public:
+  Linear() = default;
+  static absl::StatusOr<Linear> Create(const LinearSpec& spec,
+                                       ModelBuild& build);
+  // Over a matrix [n, k] that is loaded already (tied embeddings).
+  static absl::StatusOr<Linear> Over(const TensorView& weight,
+                                     ModelBuild& build);
+
+  int64_t outputs() const { return op_.desc.n; }
+  size_t weight_bytes() const { return weight_.bytes(); }
+  size_t KernelBytes(int64_t tokens) const {
+    return op_.WorkspaceBytes(tokens);
+  }
+  // y = x w^T + bias + residual; `residual` may be empty or y itself.
+  absl::Status Forward(const TensorView& x, const TensorView& residual,
+                       const TensorView& y, void* workspace,
+                       Stream& stream) const;
+
+ private:
+  Op<GemmDesc, GemmParams> op_;
+  TensorView weight_;
+  const float* bias_ = nullptr;
+};
+
+// Layers that all read x and write side by side into y, in order.
+absl::Status ForwardSideBySide(absl::Span<const Linear> layers,
+                               const TensorView& x, const TensorView& y,
+                               void* workspace, Stream& stream);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_LINEAR_H_

@@ -1,0 +1,35 @@
+// Mlp: down(f(in(x))), or down(f(gate(x)) * up(x)).
+#ifndef INLAY_CORE_MODEL_LAYERS_MLP_H_
+#define INLAY_CORE_MODEL_LAYERS_MLP_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/layers/linear.h"
+#include "core/model/layers/step.h"
+#include "kernels/activation/activation.h"
+
+namespace inlay {
+
+class Mlp : public Sublayer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Sublayer>> Create(const MlpSpec& spec,
+                                                          ModelBuild& build);
+
+  size_t ScratchBytes(int64_t tokens) const override;
+  size_t KernelBytes(int64_t tokens) const override;
+  absl::Status Forward(const Step& step, const TensorView& x,
+                       const TensorView& residual,
+                       const TensorView& y) const override;
+
+ private:
+  int64_t inner_columns_ = 0;  // twice the width when gated
+  std::vector<Linear> input_;
+  Op<ActivationDesc, ActivationParams> activation_;
+  Linear output_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_MLP_H_

@@ -1,0 +1,86 @@
+// Step: what the layers of one Forward share, and Sublayer, the part of a layer
+// between two norms. Knows no architectures.
+#ifndef INLAY_CORE_MODEL_LAYERS_STEP_H_
+#define INLAY_CORE_MODEL_LAYERS_STEP_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/model/model.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+// Cosines and sines of the step's tokens, [tokens, rotary_dim / 2] each.
+struct RopeAngles {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+};
+
+struct Step {
+  const ForwardBatch& batch;
+  Stream& stream;
+  absl::Span<const RopeAngles> angles;  // one a rotary embedding of the model
+  std::byte* scratch = nullptr;         // Sublayer::ScratchBytes, 64-aligned
+  void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, 64-aligned
+};
+
+// Immutable after building. A token's output depends on its own input and its
+// sequence's KV only.
+class Sublayer {
+ public:
+  virtual ~Sublayer() = default;
+  // What Forward needs of Step::scratch and Step::kernel_workspace for at most
+  // `tokens` tokens.
+  virtual size_t ScratchBytes(int64_t tokens) const = 0;
+  virtual size_t KernelBytes(int64_t tokens) const = 0;
+  // y = residual + f(x), all [tokens, hidden_size] float32. `residual` may be
+  // empty, or y itself. x may be y only when the part reads x before it writes
+  // y: all parts here do.
+  virtual absl::Status Forward(const Step& step, const TensorView& x,
+                               const TensorView& residual,
+                               const TensorView& y) const = 0;
+};
+
+inline constexpr size_t kScratchAlignment = 64;
+
+// Hands out aligned pieces of a range; with a null base it only measures.
+class Arena {
+ public:
+  explicit Arena(std::byte* base) : base_(base) {}
+
+  std::byte* Take(size_t bytes) {
+    std::byte* piece = base_ == nullptr ? nullptr : base_ + used_;
+    used_ +=
+        (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    return piece;
+  }
+  TensorView TakeMatrix(int64_t rows, int64_t cols) {
+    const TensorView view = MatrixView(nullptr, DType::kF32, rows, cols);
+    TensorView placed = view;
+    placed.data = Take(view.bytes());
+    return placed;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+// Columns [first, first + count) of a matrix.
+inline TensorView ColumnSlice(const TensorView& matrix, int64_t first,
+                              int64_t count) {
+  TensorView view = matrix;
+  view.dims[1] = count;
+  if (view.data != nullptr) {
+    view.data += RowBytes(view.dtype, static_cast<size_t>(first));
+  }
+  return view;
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_STEP_H_

@@ -1,0 +1,105 @@
+#include "core/model/load_model.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/model/arch.h"
+#include "core/model/model_build.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+absl::Status CheckOptions(const ModelLoadOptions& options) {
+  if (options.kv_block_size < 1 || options.kv_block_size > kMaxKvBlockSize) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("kv_block_size is %d; it must be in [1, %d]",
+                        options.kv_block_size, kMaxKvBlockSize));
+  }
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
+      options.kv_dtype != DType::kBF16) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "kv_dtype %s is not supported; supported are f32, f16 and bf16",
+        DTypeName(options.kv_dtype)));
+  }
+  for (const auto& [op, row] : options.forced_kernels) {
+    if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
+        std::end(kOpNames)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("forced kernel for \"%s\": there is no such op", op));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFiles(const ModelFiles& files) {
+  if (!files.config.is_object()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json is %s; it must be an object", files.config.type_name()));
+  }
+  if (files.weights == nullptr && !files.random) {
+    return absl::InvalidArgumentError("the model was opened without weights");
+  }
+  const Json* quantization = JsonFind(files.config, "quantization_config");
+  if (quantization != nullptr && !files.random) {
+    INLAY_ASSIGN_OR_RETURN(
+        const std::string method,
+        JsonString(*quantization, "quant_method", "unnamed"));
+    return absl::UnimplementedError(absl::StrFormat(
+        "weights quantised by \"%s\" are not supported; supported are plain "
+        "f32, f16 and bf16",
+        method));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
+                                             const DeviceInfo& device,
+                                             const ModelLoadOptions& options,
+                                             WeightLoader& weights) {
+  INLAY_ASSIGN_OR_RETURN(const ArchRow* row, FindArchitecture(files.config));
+  const KernelChooser kernels(device, options.forced_kernels);
+  ModelBuild build{weights,
+                   kernels,
+                   options.kv_dtype,
+                   options.kv_block_size,
+                   std::string(row->architecture),
+                   std::string(row->model_type)};
+  return row->factory(files.config, build);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> PlanModel(
+    const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
+  INLAY_RETURN_IF_ERROR(CheckOptions(options));
+  INLAY_RETURN_IF_ERROR(CheckFiles(files));
+  WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
+  return Build(files, device.info(), options, weights);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(
+    const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
+  if (device.info().kind != DeviceKind::kCpu) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "loading a model onto %s is not supported; supported is the CPU",
+        device.info().name));
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> plan,
+                         PlanModel(files, device, options));
+  const uint64_t total_bytes = plan->info().weight_bytes;
+  // Files bound what they can ask for; a draw is as large as config.json says.
+  if (files.random && device.info().memory_bytes != 0 &&
+      total_bytes > device.info().memory_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the weights take %d bytes; %s has %d", total_bytes,
+                        device.info().name, device.info().memory_bytes));
+  }
+  WeightLoader weights(files, device, WeightLoader::Mode::kLoad,
+                       options.progress, total_bytes);
+  return Build(files, device.info(), options, weights);
+}
+
+}  // namespace inlay

@@ -1,0 +1,44 @@
+// LoadModel: from opened files to a Model on a device.
+#ifndef INLAY_CORE_MODEL_LOAD_MODEL_H_
+#define INLAY_CORE_MODEL_LOAD_MODEL_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/formats/model_files.h"
+#include "core/model/model.h"
+#include "core/model/weights.h"
+#include "memory/device/device.h"
+#include "memory/dtype.h"
+
+namespace inlay {
+
+inline constexpr int kMaxKvBlockSize = 1024;
+
+struct ModelLoadOptions {
+  DType kv_dtype = DType::kF32;  // f32, f16 or bf16
+  int kv_block_size = 16;        // tokens, in [1, kMaxKvBlockSize]
+  LoadProgress progress;         // may be null
+  // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
+  std::map<std::string, std::string, std::less<>> forced_kernels;
+};
+
+// Everything is checked (configuration, names, shapes, dtypes, room) before the
+// first weight is read. `device` must outlive the model; the model keeps
+// files.weights alive. Errors: INVALID_ARGUMENT for bad values in config.json
+// or shapes that disagree with it, NOT_FOUND for a missing tensor or when no
+// kernel serves, UNIMPLEMENTED for an architecture or feature that is not
+// supported, RESOURCE_EXHAUSTED, CANCELLED.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(
+    const ModelFiles& files, Device& device, const ModelLoadOptions& options);
+
+// The same without reading or allocating: the model that comes back answers
+// info(), kv_layout() and WorkspaceBytes() only.
+absl::StatusOr<std::unique_ptr<Model>> PlanModel(
+    const ModelFiles& files, Device& device, const ModelLoadOptions& options);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LOAD_MODEL_H_

@@ -1,0 +1,75 @@
+// What building a model draws on: the weights, the choice of kernels, the KV
+// cache's format. Lives as long as the building.
+#ifndef INLAY_CORE_MODEL_MODEL_BUILD_H_
+#define INLAY_CORE_MODEL_MODEL_BUILD_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/model/weights.h"
+#include "kernels/dispatch.h"
+#include "memory/device/device.h"
+#include "memory/dtype.h"
+
+namespace inlay {
+
+// Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
+inline constexpr std::string_view kOpNames[] = {
+    "activation", "attention",  "elementwise", "embedding", "gemm",
+    "kv_write",   "layer_norm", "rms_norm",    "rope"};
+
+// An op with its kernel chosen.
+template <typename Desc, typename Params>
+struct Op {
+  Desc desc;
+  const KernelRow<Desc, Params>* row = nullptr;
+
+  absl::Status Run(const Params& params, Stream& stream) const {
+    return row->run(desc, params, stream);
+  }
+  size_t WorkspaceBytes(int64_t max_rows) const {
+    return row->workspace_bytes == nullptr
+               ? 0
+               : row->workspace_bytes(desc, max_rows);
+  }
+};
+
+class KernelChooser {
+ public:
+  KernelChooser(const DeviceInfo& device,
+                std::map<std::string, std::string, std::less<>> forced)
+      : device_(device), forced_(std::move(forced)) {}
+
+  template <typename Desc, typename Params>
+  absl::StatusOr<Op<Desc, Params>> Choose(
+      std::string_view op, absl::Span<const KernelRow<Desc, Params>> table,
+      const Desc& desc) const {
+    const auto found = forced_.find(op);
+    const std::string_view name =
+        found == forced_.end() ? std::string_view() : found->second;
+    auto row = Select(op, table, desc, device_, name);
+    if (!row.ok()) return std::move(row).status();
+    return Op<Desc, Params>{desc, *row};
+  }
+
+ private:
+  DeviceInfo device_;
+  std::map<std::string, std::string, std::less<>> forced_;
+};
+
+struct ModelBuild {
+  WeightLoader& weights;
+  const KernelChooser& kernels;
+  DType kv_dtype = DType::kF32;
+  int kv_block_size = 16;
+  // For ModelInfo.
+  std::string architecture;
+  std::string model_type;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_MODEL_BUILD_H_

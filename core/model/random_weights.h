@@ -1,0 +1,22 @@
+// Random weights: a draw that looks like a freshly initialised network (mean 0,
+// standard deviation 0.02), reproducible from a seed and the tensor's name and
+// fast enough for gigabytes. Not for anything that needs good randomness.
+#ifndef INLAY_CORE_MODEL_RANDOM_WEIGHTS_H_
+#define INLAY_CORE_MODEL_RANDOM_WEIGHTS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "memory/device/thread_pool.h"
+#include "memory/dtype.h"
+
+namespace inlay {
+
+// Fills `elements` values of `dtype` (f32, f16 or bf16) at `data`, on `pool`'s
+// threads. The result depends on dtype, seed and name only.
+void DrawWeights(uint64_t seed, std::string_view name, DType dtype,
+                 int64_t elements, void* data, ThreadPool& pool);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_RANDOM_WEIGHTS_H_

@@ -1,0 +1,79 @@
+// Inverse frequencies of rotary embeddings and their scalings for long
+// contexts. Pure functions, float32 arithmetic as the reference
+// implementation's. Knows no configuration files and no kernels. Sources:
+// RoFormer arXiv:2104.09864; YaRN arXiv:2309.00071; LongRoPE arXiv:2402.13753;
+// Llama 3.1 (frequency ranges) and dynamic NTK as transformers'
+// modeling_rope_utils.
+//
+// Two scalings depend on how long a sequence is. Rotating some keys of a
+// sequence by one set of frequencies and some by another is meaningless, so a
+// sequence uses one set for its whole life, chosen by the length it is to reach
+// (ForwardBatch::final_lengths), never by how much of it has been computed:
+//   longrope: short factors up to original_max positions, long ones above;
+//   dynamic:  unscaled up to original_max; above, the base for the longest
+//             length, original_max * factor. (The reference recomputes the base
+//             from the current length at each step, which makes a result depend
+//             on how the sequence was fed; the two agree up to original_max
+//             and at the longest length.)
+#ifndef INLAY_CORE_MODEL_ROPE_SCALING_H_
+#define INLAY_CORE_MODEL_ROPE_SCALING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace inlay {
+
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,
+  kDynamic,
+  kYarn,
+  kLlama3,
+  kLongRope
+};
+
+// By the names configurations use: default, linear, dynamic, yarn, llama3,
+// longrope, su (LongRoPE's first name).
+std::optional<RopeScaling> RopeScalingFromName(std::string_view name);
+
+// Validated by whoever fills it: rotary_dim even and >= 2, theta > 1, factor >=
+// 1, original_max >= 1, factor lists of rotary_dim / 2 positive numbers.
+struct RopeSpec {
+  RopeScaling scaling = RopeScaling::kNone;
+  int rotary_dim = 0;
+  double theta = 10000.0;
+  double factor = 1.0;
+  int64_t original_max = 0;  // positions the model was trained on first
+  std::optional<double> attention_factor;
+  // yarn
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double mscale = 0.0;  // 0: not given
+  double mscale_all_dim = 0.0;
+  bool truncate = true;
+  // llama3
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  // longrope, [rotary_dim / 2] each
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct RopeFrequencies {
+  std::vector<float> inv_freq;  // [rotary_dim / 2]
+  // [rotary_dim / 2]: for sequences that are to grow beyond `threshold`
+  // positions; empty when there is no such distinction.
+  std::vector<float> long_inv_freq;
+  int64_t threshold = 0;
+  float attention_factor = 1.0f;  // multiplies cosines and sines
+};
+
+RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_ROPE_SCALING_H_

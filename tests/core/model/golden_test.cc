@@ -1,0 +1,307 @@
+// Every family against the reference's outputs: whole prompts, chunked, paged
+// by different blocks, batched with others, decoded greedily.
+#include "tests/support/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "core/formats/model_files.h"
+#include "core/model/load_model.h"
+#include "kernels/activation/activation.h"
+#include "kernels/attention/attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/kv_write/kv_write.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
+#include "tests/support/memory_weights.h"
+#include "tests/support/model_harness.h"
+
+namespace inlay {
+namespace {
+
+// Of the standard deviation of the logits; the project's bound for float32.
+constexpr double kTolerance = 1e-4;
+constexpr int kGreedySteps = 20;
+
+const char* const kModels[] = {"llama2",
+                               "llama3",
+                               "llama_tied_bias",
+                               "llama_rope_linear",
+                               "llama_bf16",
+                               "mistral",
+                               "qwen2",
+                               "qwen2_yarn",
+                               "qwen3",
+                               "gemma",
+                               "gemma2",
+                               "gemma3_text",
+                               "phi3",
+                               "phi3_longrope",
+                               "gpt2",
+                               "gpt2_bare"};
+
+// "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
+// the masks beside the weights.
+std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {
+  auto bare = std::make_shared<MemoryWeights>(true);
+  const std::string prefix = "transformer.";
+  for (const WeightInfo& info : gpt2.weights()) {
+    bare->Add(info.name.substr(prefix.size()), info.dtype, info.shape,
+              gpt2.Mapped(info));
+  }
+  const std::vector<float> mask(64 * 64, 1.0f);
+  bare->Add("h.0.attn.bias", DType::kF32, {1, 1, 64, 64}, mask.data());
+  return bare;
+}
+
+std::string Directory(const std::string& model) {
+  return std::string(INLAY_TEST_DATA "/models/") +
+         (model == "gpt2_bare" ? "gpt2" : model);
+}
+
+ModelFiles Open(const std::string& model, const std::string& config_name) {
+  auto files = OpenModelFiles(Directory(model), {});
+  EXPECT_TRUE(files.ok()) << files.status();
+  if (!files.ok()) return {};
+  std::ifstream file(Directory(model) + "/" + config_name);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto config = ParseJson(text.str(), config_name);
+  EXPECT_TRUE(config.ok()) << config.status();
+  files->config = *config;
+  if (model == "gpt2_bare") files->weights = BareGpt2(*files->weights);
+  return *std::move(files);
+}
+
+template <typename Table>
+void ForceWhereThere(const char* op, const Table& table,
+                     const std::string& name, ModelLoadOptions& options) {
+  for (const auto& row : table) {
+    if (row.name == name) options.forced_kernels[op] = name;
+  }
+}
+
+// Forces the row named `name` in every op that has one.
+ModelLoadOptions Forced(const std::string& name) {
+  ModelLoadOptions options;
+  ForceWhereThere("activation", ActivationTable(), name, options);
+  ForceWhereThere("attention", AttentionTable(), name, options);
+  ForceWhereThere("elementwise", ElementwiseTable(), name, options);
+  ForceWhereThere("embedding", EmbeddingTable(), name, options);
+  ForceWhereThere("gemm", GemmTable(), name, options);
+  ForceWhereThere("kv_write", KvWriteTable(), name, options);
+  ForceWhereThere("layer_norm", LayerNormTable(), name, options);
+  ForceWhereThere("rms_norm", RmsNormTable(), name, options);
+  ForceWhereThere("rope", RopeTable(), name, options);
+  return options;
+}
+
+// Keeps the last token's residual stream after each layer.
+class LastToken : public LayerObserver {
+ public:
+  void OnLayer(int layer, TensorView hidden) override {
+    layers.resize(std::max(layers.size(), static_cast<size_t>(layer) + 1));
+    const float* row = hidden.row<const float>(hidden.rows() - 1);
+    layers[static_cast<size_t>(layer)].assign(row, row + hidden.cols());
+  }
+  std::vector<std::vector<float>> layers;
+};
+
+// Which layer goes wrong first, relative to that layer's root mean square.
+void CheckLayers(const GoldenCase& golden, const LastToken& got) {
+  ASSERT_EQ(got.layers.size(), golden.layer_outputs.size());
+  for (size_t layer = 0; layer < got.layers.size(); ++layer) {
+    const std::vector<float>& want = golden.layer_outputs[layer];
+    double square = 0, worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      square += double{want[i]} * want[i];
+      worst =
+          std::max(worst, std::fabs(double{want[i]} - got.layers[layer][i]));
+    }
+    const double rms = std::sqrt(square / static_cast<double>(want.size()));
+    ASSERT_LT(worst / rms, kTolerance) << "first wrong layer: " << layer;
+  }
+}
+
+class GoldenModel : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    device_ = *CreateCpuDevice(2, 0);
+    cases_ = ReadGolden(Directory(GetParam()));
+    ASSERT_FALSE(cases_.empty());
+    total_ = 0;
+    for (const GoldenCase& golden : cases_) total_ += FinalLength(golden);
+  }
+
+  static int64_t FinalLength(const GoldenCase& golden) {
+    return static_cast<int64_t>(golden.input_ids.size()) + kGreedySteps;
+  }
+
+  std::unique_ptr<Model> Load(const ModelLoadOptions& options,
+                              const std::string& config = "config.json") {
+    auto model = LoadModel(Open(GetParam(), config), *device_, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *std::move(model) : nullptr;
+  }
+
+  // Logits of every position of every case, each prompt alone in one Forward.
+  std::vector<ModelHarness::Logits> RunWhole(const Model& model) {
+    std::vector<ModelHarness::Logits> all;
+    for (const GoldenCase& golden : cases_) {
+      ModelHarness harness(model, *device_, FinalLength(golden));
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      auto logits = harness.Run(sequence, golden.input_ids, 1 << 20);
+      EXPECT_TRUE(logits.ok()) << logits.status();
+      all.push_back(logits.ok() ? *std::move(logits) : ModelHarness::Logits());
+    }
+    return all;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<GoldenCase> cases_;
+  int64_t total_ = 0;
+};
+
+TEST_P(GoldenModel, WholePromptAndGreedy) {
+  for (const std::string row : {"", "cpu_scalar"}) {
+    const auto model = Load(Forced(row));
+    ASSERT_NE(model, nullptr);
+    double worst = 0;
+    for (const GoldenCase& golden : cases_) {
+      SCOPED_TRACE(golden.name + " " + row);
+      ModelHarness harness(*model, *device_, FinalLength(golden));
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      LastToken observer;
+      const auto logits =
+          harness.Run(sequence, golden.input_ids, 1 << 20, &observer);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      if (!golden.layer_outputs.empty()) CheckLayers(golden, observer);
+      const double error = GoldenError(golden, *logits);
+      EXPECT_LT(error, kTolerance);
+      worst = std::max(worst, error);
+      const auto greedy =
+          harness.Greedy(sequence, logits->back(), kGreedySteps);
+      ASSERT_TRUE(greedy.ok()) << greedy.status();
+      EXPECT_EQ(*greedy, golden.greedy);
+    }
+    RecordProperty(row.empty() ? "max_error" : "max_error_" + row,
+                   std::to_string(worst));
+    std::printf("%-18s %-10s max error / logit_std %.2e\n", GetParam(),
+                row.empty() ? "default" : row.c_str(), worst);
+  }
+}
+
+TEST_P(GoldenModel, BothConfigSpellingsAgree) {
+  const auto published = Load({});
+  const auto newer = Load({}, "config_v5.json");
+  ASSERT_TRUE(published != nullptr && newer != nullptr);
+  EXPECT_EQ(published->info().max_positions, newer->info().max_positions);
+  EXPECT_EQ(RunWhole(*published), RunWhole(*newer));
+}
+
+// Chunks and blocks change nothing, to the last bit.
+TEST_P(GoldenModel, ChunksAndBlocksAreExact) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  const auto whole = RunWhole(*model);
+  for (const int block_size : {16, 32}) {
+    ModelLoadOptions options;
+    options.kv_block_size = block_size;
+    const auto paged = Load(options);
+    ASSERT_NE(paged, nullptr);
+    for (const int64_t chunk : {1, 5, 16, 64}) {
+      SCOPED_TRACE(testing::Message()
+                   << "chunk " << chunk << " block " << block_size);
+      ModelHarness harness(*paged, *device_, total_);
+      const int sequence = harness.AddSequence(FinalLength(cases_.back()));
+      const auto logits = harness.Run(sequence, cases_.back().input_ids, chunk);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      EXPECT_LT(GoldenError(cases_.back(), *logits), kTolerance);
+      EXPECT_TRUE(*logits == whole.back());
+    }
+  }
+}
+
+// In a ragged batch of prefills and decodes, each sequence's logits are those
+// it has alone, to the last bit.
+TEST_P(GoldenModel, BatchInvariant) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  const auto whole = RunWhole(*model);
+  ModelHarness harness(*model, *device_, total_);
+  const size_t steps[] = {1, 2, 4, 13};
+  std::vector<ModelHarness::Logits> got(cases_.size());
+  for (const GoldenCase& golden : cases_) {
+    harness.AddSequence(FinalLength(golden));
+  }
+  while (true) {
+    std::vector<ModelHarness::Chunk> chunks;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const auto rest = absl::MakeConstSpan(cases_[i].input_ids)
+                            .subspan(got[i].size(), steps[i]);
+      if (!rest.empty()) chunks.push_back({static_cast<int>(i), rest});
+    }
+    if (chunks.empty()) break;
+    const auto logits = harness.Forward(chunks);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    auto next = logits->begin();
+    for (const ModelHarness::Chunk& chunk : chunks) {
+      auto& mine = got[static_cast<size_t>(chunk.sequence)];
+      mine.insert(mine.end(), next,
+                  next + static_cast<ptrdiff_t>(chunk.tokens.size()));
+      next += static_cast<ptrdiff_t>(chunk.tokens.size());
+    }
+  }
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    EXPECT_TRUE(got[i] == whole[i]) << cases_[i].name;
+  }
+}
+
+// Rounding K and V to a format with unit roundoff u changes each by a relative
+// error of root mean square at most u / sqrt(3). `sensitivity` says how far the
+// logits move when all weights (those that make K and V among them) change by
+// 3e-7 in the same sense, so the same error at this size moves them by
+// sensitivity * (u / sqrt(3)) / 3e-7. The keys and values are a part of what
+// the weights make, which leaves room for the largest of several draws.
+TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
+  const auto exact = Load({});
+  ASSERT_NE(exact, nullptr);
+  const auto whole = RunWhole(*exact);
+  const std::pair<DType, double> formats[] = {{DType::kF16, 0x1p-11},
+                                              {DType::kBF16, 0x1p-8}};
+  for (const auto& [dtype, roundoff] : formats) {
+    ModelLoadOptions options;
+    options.kv_dtype = dtype;
+    const auto model = Load(options);
+    ASSERT_NE(model, nullptr);
+    const auto logits = RunWhole(*model);
+    double worst = 0;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const double bound =
+          cases_[i].sensitivity * roundoff / std::sqrt(3.0) / 3e-7;
+      const double error = GoldenError(cases_[i], logits[i]);
+      EXPECT_LT(error, bound) << cases_[i].name;
+      worst = std::max(worst, error);
+    }
+    EXPECT_FALSE(logits.back() == whole.back()) << "nothing was rounded";
+    std::printf("%-18s KV %-4s max error / logit_std %.2e\n", GetParam(),
+                std::string(DTypeName(dtype)).c_str(), worst);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(kModels),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+}  // namespace
+}  // namespace inlay

@@ -1,0 +1,56 @@
+// MemoryWeights: a WeightSource made by a test.
+#ifndef INLAY_TESTS_SUPPORT_MEMORY_WEIGHTS_H_
+#define INLAY_TESTS_SUPPORT_MEMORY_WEIGHTS_H_
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/formats/weight_source.h"
+
+namespace inlay {
+
+class MemoryWeights : public WeightSource {
+ public:
+  // `mapped`: whether Mapped() offers the bytes; `misaligned`: whether it
+  // offers them at an odd address.
+  explicit MemoryWeights(bool mapped, bool misaligned = false)
+      : mapped_(mapped), offset_(misaligned ? 1 : 0) {}
+
+  void Add(const std::string& name, DType dtype, std::vector<int64_t> shape,
+           const void* data) {
+    uint64_t elements = 1;
+    for (const int64_t dim : shape) elements *= static_cast<uint64_t>(dim);
+    WeightInfo info{name, dtype, std::move(shape), RowBytes(dtype, elements)};
+    std::vector<std::byte>& bytes = bytes_[name];
+    bytes.resize(info.bytes + offset_);
+    std::memcpy(bytes.data() + offset_, data, info.bytes);
+    infos_.push_back(std::move(info));
+    std::sort(infos_.begin(), infos_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    return mapped_ ? bytes_.at(info.name).data() + offset_ : nullptr;
+  }
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    std::memcpy(destination.data(),
+                bytes_.at(info.name).data() + offset_ + offset,
+                destination.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  bool mapped_;
+  size_t offset_;
+  std::vector<WeightInfo> infos_;
+  std::map<std::string, std::vector<std::byte>> bytes_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_TESTS_SUPPORT_MEMORY_WEIGHTS_H_

@@ -1,0 +1,68 @@
+// ModelHarness: runs token sequences through a Model without an engine. It owns
+// a poisoned, scattered KV cache and the block tables; sequences are fed in any
+// chunks, alone or in one ragged batch.
+#ifndef INLAY_TESTS_SUPPORT_MODEL_HARNESS_H_
+#define INLAY_TESTS_SUPPORT_MODEL_HARNESS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/model/model.h"
+#include "memory/device/device.h"
+
+namespace inlay {
+
+class ModelHarness {
+ public:
+  // Tokens to append to one sequence.
+  struct Chunk {
+    int sequence = 0;
+    absl::Span<const int32_t> tokens;
+  };
+  using Logits = std::vector<std::vector<float>>;  // [tokens][vocab_size]
+
+  // Room for `max_tokens` tokens of all sequences together. `model` and
+  // `device` must outlive the harness.
+  ModelHarness(const Model& model, Device& device, int64_t max_tokens);
+
+  // `final_length`: see ForwardBatch::final_lengths.
+  int AddSequence(int64_t final_length);
+  int64_t Length(int sequence) const {
+    return sequences_[static_cast<size_t>(sequence)].length;
+  }
+
+  // One Forward over all chunks; logits of every token, in the chunks' order.
+  absl::StatusOr<Logits> Forward(absl::Span<const Chunk> chunks,
+                                 LayerObserver* observer = nullptr);
+  // Feeds `tokens` to `sequence`, at most `chunk` a Forward; logits of all.
+  absl::StatusOr<Logits> Run(int sequence, absl::Span<const int32_t> tokens,
+                             int64_t chunk, LayerObserver* observer = nullptr);
+  // Continues greedily for `count` tokens after a prompt whose last logits are
+  // `logits`.
+  absl::StatusOr<std::vector<int32_t>> Greedy(int sequence,
+                                              std::vector<float> logits,
+                                              int count);
+
+ private:
+  struct Sequence {
+    int64_t length = 0;
+    int64_t final_length = 0;
+    std::vector<int32_t> blocks;
+  };
+
+  const Model& model_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::byte> kv_;
+  std::vector<int32_t> free_blocks_;
+  std::vector<std::byte> workspace_;
+  std::vector<Sequence> sequences_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_TESTS_SUPPORT_MODEL_HARNESS_H_
