@@ -126,10 +126,13 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    const std::string reason = error.what();
-    return Fail(absl::InvalidArgumentError(
-        absl::StrFormat("the header is not valid JSON at its byte %d: %s",
-                        position, reason.substr(0, 200))));
+    // It quotes the text: cut, and freed of what may be no UTF-8.
+    std::string reason = std::string(error.what()).substr(0, 200);
+    for (char& c : reason) {
+      if (c < ' ' || c > '~') c = '?';
+    }
+    return Fail(absl::InvalidArgumentError(absl::StrFormat(
+        "the header is not valid JSON at its byte %d: %s", position, reason)));
   }
 
  private:

@@ -270,13 +270,17 @@ TEST(Safetensors, DeepNestingIsRefusedAtOnce) {
 }
 
 TEST(Safetensors, MessagesStayShortAndPrintable) {
-  const std::string name(100'000, '\x01');
-  const auto tensors = Parse(
-      SafetensorsFile("{\"\\u0000\\n" + std::string(100'000, 'x') +
-                      R"(":{"dtype":"Q","shape":[],"data_offsets":[0,0]}})"));
-  EXPECT_EQ(tensors.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_LT(tensors.status().message().size(), 1000u);
-  EXPECT_THAT(std::string(tensors.status().message()), HasSubstr("\\x00\\n"));
+  const std::string name = "\\u0000\\n" + std::string(100'000, 'x');
+  const auto unknown = Parse(SafetensorsFile(
+      "{\"" + name + R"(":{"dtype":"Q","shape":[],"data_offsets":[0,0]}})"));
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("\\x00\\n"));
+  const auto broken = Parse(SafetensorsFile("{\"" + name + "\xff\"}"));
+  EXPECT_EQ(broken.status().code(), kInvalid);
+  for (const absl::Status& status : {unknown.status(), broken.status()}) {
+    EXPECT_LT(status.message().size(), 1000u);
+    for (const char c : status.message()) EXPECT_TRUE(c >= ' ' && c <= '~');
+  }
 }
 
 TEST(Safetensors, EveryTruncationIsRefused) {
