@@ -7,14 +7,16 @@
 // several (m, n) share loads and conversions; k blocks park accumulators in
 // memory unchanged. So every path gives the same bits.
 //
-//   m <= 4: weights stream once, 4 rows at a time, widened in registers; bound
-//     by memory bandwidth.
-//   m > 4: a panel of kPanel weight rows x kBlockK is widened into L2 once for
-//     kBlockM rows of x; tiles of 4 x 3 accumulators need 7 loads for 12
-//     multiply-adds and fit 16 registers; bound by the FMA units.
+//   m <= 16: weights are widened in registers, 4 rows at a time for one or two
+//     rows of x, else 3; more than four rows of x go over weights that are in
+//     cache by then. Bound by memory bandwidth up to m = 4.
+//   m > 16: a panel of kPanel weight rows x kBlockK is widened into L2 once for
+//     kBlockM rows of x. Bound by the FMA units: tiles of 4 x 3 accumulators
+//     need 7 loads for 12 multiply-adds and fit 16 registers.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_cpu_simd.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -29,8 +31,7 @@ namespace inlay {
 namespace HWY_NAMESPACE {
 namespace gemm {
 
-constexpr int64_t kMaxDirectRows = 4;
-constexpr int64_t kDirectColumns = 4;
+constexpr int64_t kMaxDirectRows = 16;
 constexpr int64_t kPanel = 24;    // weight rows; a multiple of 3 and of 4
 constexpr int64_t kBlockK = 512;  // 4 rows of x: 8 KB, beside 3 of w in L1
 // Accumulators of a block take 96 KB, the panel 48 KB, whatever the lanes.
@@ -40,7 +41,7 @@ constexpr int64_t kBlockM = 1024 / static_cast<int64_t>(kLanes);
 constexpr int64_t kGrainBytes = 32 << 10;
 constexpr int64_t kGrainFmas = 256 << 10;
 
-// y[m, n0 .. n0 + count) from four lane sums.
+// y[m, n0 .. n0 + count) from lane sums.
 HWY_INLINE void Finish(const GemmParams& params, int64_t m, int64_t n0,
                        int64_t count, VF a, VF b, VF c, VF d) {
   float sums[4];
@@ -55,84 +56,13 @@ HWY_INLINE void Finish(const GemmParams& params, int64_t m, int64_t n0,
   }
 }
 
-struct Sums4 {
+// The accumulators of one row of x with kColumns (3 or 4) rows of w.
+template <int kColumns>
+struct Sums {
   VF c0, c1, c2, c3;
 
   // Not by initialisers: a generated constructor lacks the target's attribute.
   HWY_INLINE void Clear() { c0 = c1 = c2 = c3 = hn::Zero(DF()); }
-  HWY_INLINE void Add(VF x, VF w0, VF w1, VF w2, VF w3) {
-    c0 = hn::MulAdd(x, w0, c0);
-    c1 = hn::MulAdd(x, w1, c1);
-    c2 = hn::MulAdd(x, w2, c2);
-    c3 = hn::MulAdd(x, w3, c3);
-  }
-};
-
-// Rows m and, where kRows is 2, m + 1 of y, columns n0 .. n0 + 3.
-template <int kRows, typename W>
-HWY_INLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
-                           int64_t m, int64_t n0) {
-  const int64_t last = desc.n - 1;
-  // Beyond the last column the last is computed again and dropped.
-  const W* w0 = params.w.row<W>(n0);
-  const W* w1 = params.w.row<W>(HWY_MIN(n0 + 1, last));
-  const W* w2 = params.w.row<W>(HWY_MIN(n0 + 2, last));
-  const W* w3 = params.w.row<W>(HWY_MIN(n0 + 3, last));
-  const float* x0 = params.x.row<float>(m);
-  const float* x1 = params.x.row<float>(m + kRows - 1);
-  Sums4 r0, r1;
-  r0.Clear();
-  r1.Clear();
-  const auto k_full = static_cast<size_t>(desc.k) / kLanes * kLanes;
-  for (size_t k = 0; k < k_full; k += kLanes) {
-    const VF v0 = LoadWide(w0 + k);
-    const VF v1 = LoadWide(w1 + k);
-    const VF v2 = LoadWide(w2 + k);
-    const VF v3 = LoadWide(w3 + k);
-    r0.Add(LoadWide(x0 + k), v0, v1, v2, v3);
-    if constexpr (kRows > 1) r1.Add(LoadWide(x1 + k), v0, v1, v2, v3);
-  }
-  if (const size_t rest = static_cast<size_t>(desc.k) - k_full; rest != 0) {
-    const VF v0 = LoadWideTail(w0 + k_full, rest);
-    const VF v1 = LoadWideTail(w1 + k_full, rest);
-    const VF v2 = LoadWideTail(w2 + k_full, rest);
-    const VF v3 = LoadWideTail(w3 + k_full, rest);
-    r0.Add(LoadWideTail(x0 + k_full, rest), v0, v1, v2, v3);
-    if constexpr (kRows > 1) {
-      r1.Add(LoadWideTail(x1 + k_full, rest), v0, v1, v2, v3);
-    }
-  }
-  const int64_t count = HWY_MIN(desc.n - n0, kDirectColumns);
-  Finish(params, m, n0, count, r0.c0, r0.c1, r0.c2, r0.c3);
-  if constexpr (kRows > 1) {
-    Finish(params, m + 1, n0, count, r1.c0, r1.c1, r1.c2, r1.c3);
-  }
-}
-
-template <typename W>
-void RunDirect(const GemmDesc& desc, const GemmParams& params,
-               ThreadPool& pool) {
-  const int64_t rows = params.x.rows();
-  const int64_t groups = (desc.n + kDirectColumns - 1) / kDirectColumns;
-  const int64_t group_bytes =
-      kDirectColumns * desc.k * static_cast<int64_t>(sizeof(W));
-  pool.ParallelFor(groups, kGrainBytes / group_bytes + 1,
-                   [&](int64_t begin, int64_t end) HWY_ATTR {
-                     for (int64_t group = begin; group < end; ++group) {
-                       const int64_t n0 = group * kDirectColumns;
-                       int64_t m = 0;
-                       // The second pair finds the four weight rows in cache.
-                       for (; m + 2 <= rows; m += 2) {
-                         DirectTile<2, W>(desc, params, m, n0);
-                       }
-                       if (m < rows) DirectTile<1, W>(desc, params, m, n0);
-                     }
-                   });
-}
-
-struct Sums3 {
-  VF c0, c1, c2;
-
   HWY_INLINE void Load(const float* from) {
     c0 = hn::Load(DF(), from);
     c1 = hn::Load(DF(), from + kLanes);
@@ -143,12 +73,89 @@ struct Sums3 {
     hn::Store(c1, DF(), to + kLanes);
     hn::Store(c2, DF(), to + 2 * kLanes);
   }
-  HWY_INLINE void Add(VF x, VF w0, VF w1, VF w2) {
+  HWY_INLINE void Add(VF x, VF w0, VF w1, VF w2, VF w3) {
     c0 = hn::MulAdd(x, w0, c0);
     c1 = hn::MulAdd(x, w1, c1);
     c2 = hn::MulAdd(x, w2, c2);
+    if constexpr (kColumns > 3) c3 = hn::MulAdd(x, w3, c3);
   }
 };
+
+// y[m .. m + kRows, n0 .. n0 + kColumns).
+template <int kRows, int kColumns, typename W>
+HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
+                             int64_t m, int64_t n0) {
+  const int64_t last = desc.n - 1;
+  // Beyond the last column the last is computed again and dropped.
+  const W* HWY_RESTRICT w0 = params.w.row<W>(n0);
+  const W* HWY_RESTRICT w1 = params.w.row<W>(HWY_MIN(n0 + 1, last));
+  const W* HWY_RESTRICT w2 = params.w.row<W>(HWY_MIN(n0 + 2, last));
+  const W* HWY_RESTRICT w3 = params.w.row<W>(HWY_MIN(n0 + 3, last));
+  const float* HWY_RESTRICT x0 = params.x.row<float>(m);
+  const float* HWY_RESTRICT x1 = params.x.row<float>(m + (kRows > 1 ? 1 : 0));
+  const float* HWY_RESTRICT x2 = params.x.row<float>(m + (kRows > 2 ? 2 : 0));
+  const float* HWY_RESTRICT x3 = params.x.row<float>(m + (kRows > 3 ? 3 : 0));
+  Sums<kColumns> r0, r1, r2, r3;
+  r0.Clear();
+  r1.Clear();
+  r2.Clear();
+  r3.Clear();
+  const auto k_full = static_cast<size_t>(desc.k) / kLanes * kLanes;
+  for (size_t k = 0; k < k_full; k += kLanes) {
+    const VF v0 = LoadWide(w0 + k);
+    const VF v1 = LoadWide(w1 + k);
+    const VF v2 = LoadWide(w2 + k);
+    const VF v3 = kColumns > 3 ? LoadWide(w3 + k) : v2;
+    r0.Add(LoadWide(x0 + k), v0, v1, v2, v3);
+    if constexpr (kRows > 1) r1.Add(LoadWide(x1 + k), v0, v1, v2, v3);
+    if constexpr (kRows > 2) r2.Add(LoadWide(x2 + k), v0, v1, v2, v3);
+    if constexpr (kRows > 3) r3.Add(LoadWide(x3 + k), v0, v1, v2, v3);
+  }
+  if (const size_t rest = static_cast<size_t>(desc.k) - k_full; rest != 0) {
+    const VF v0 = LoadWideTail(w0 + k_full, rest);
+    const VF v1 = LoadWideTail(w1 + k_full, rest);
+    const VF v2 = LoadWideTail(w2 + k_full, rest);
+    const VF v3 = kColumns > 3 ? LoadWideTail(w3 + k_full, rest) : v2;
+    r0.Add(LoadWideTail(x0 + k_full, rest), v0, v1, v2, v3);
+    r1.Add(LoadWideTail(x1 + k_full, rest), v0, v1, v2, v3);
+    r2.Add(LoadWideTail(x2 + k_full, rest), v0, v1, v2, v3);
+    r3.Add(LoadWideTail(x3 + k_full, rest), v0, v1, v2, v3);
+  }
+  const int64_t count = HWY_MIN(desc.n - n0, int64_t{kColumns});
+  Finish(params, m, n0, count, r0.c0, r0.c1, r0.c2, r0.c3);
+  if (kRows > 1) Finish(params, m + 1, n0, count, r1.c0, r1.c1, r1.c2, r1.c3);
+  if (kRows > 2) Finish(params, m + 2, n0, count, r2.c0, r2.c1, r2.c2, r2.c3);
+  if (kRows > 3) Finish(params, m + 3, n0, count, r3.c0, r3.c1, r3.c2, r3.c3);
+}
+
+template <typename W>
+using DirectTileFn = void (*)(const GemmDesc&, const GemmParams&, int64_t,
+                              int64_t);
+
+template <typename W>
+void RunDirect(const GemmDesc& desc, const GemmParams& params,
+               ThreadPool& pool) {
+  constexpr DirectTileFn<W> kWide[] = {&DirectTile<1, 4, W>,
+                                       &DirectTile<2, 4, W>};
+  constexpr DirectTileFn<W> kTall[] = {
+      &DirectTile<1, 3, W>, &DirectTile<2, 3, W>, &DirectTile<3, 3, W>,
+      &DirectTile<4, 3, W>};
+  const int64_t rows = params.x.rows();
+  const int64_t columns = rows <= 2 ? 4 : 3;
+  const DirectTileFn<W>* tiles = rows <= 2 ? kWide : kTall;
+  const int64_t group_bytes =
+      columns * desc.k * static_cast<int64_t>(sizeof(W));
+  pool.ParallelFor((desc.n + columns - 1) / columns,
+                   kGrainBytes / group_bytes + 1,
+                   [&](int64_t begin, int64_t end) HWY_ATTR {
+                     for (int64_t group = begin; group < end; ++group) {
+                       for (int64_t m = 0; m < rows; m += 4) {
+                         tiles[HWY_MIN(rows - m, int64_t{4}) - 1](
+                             desc, params, m, group * columns);
+                       }
+                     }
+                   });
+}
 
 // Advances kRows x 3 accumulators by `k` columns. x: rows x_stride elements
 // apart. w: three rows kBlockK apart, zeros beyond k. sums: [kRows][kPanel]
@@ -161,7 +168,7 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x, size_t x_stride,
   const float* x1 = x + (kRows > 1 ? x_stride : 0);
   const float* x2 = x + (kRows > 2 ? 2 * x_stride : 0);
   const float* x3 = x + (kRows > 3 ? 3 * x_stride : 0);
-  Sums3 r0, r1, r2, r3;
+  Sums<3> r0, r1, r2, r3;
   r0.Load(sums);
   if constexpr (kRows > 1) r1.Load(sums + kSumsRow);
   if constexpr (kRows > 2) r2.Load(sums + 2 * kSumsRow);
@@ -171,19 +178,19 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x, size_t x_stride,
     const VF w0 = hn::Load(DF(), w + i);
     const VF w1 = hn::Load(DF(), w + kBlockK + i);
     const VF w2 = hn::Load(DF(), w + 2 * kBlockK + i);
-    r0.Add(LoadWide(x + i), w0, w1, w2);
-    if constexpr (kRows > 1) r1.Add(LoadWide(x1 + i), w0, w1, w2);
-    if constexpr (kRows > 2) r2.Add(LoadWide(x2 + i), w0, w1, w2);
-    if constexpr (kRows > 3) r3.Add(LoadWide(x3 + i), w0, w1, w2);
+    r0.Add(LoadWide(x + i), w0, w1, w2, w2);
+    if constexpr (kRows > 1) r1.Add(LoadWide(x1 + i), w0, w1, w2, w2);
+    if constexpr (kRows > 2) r2.Add(LoadWide(x2 + i), w0, w1, w2, w2);
+    if constexpr (kRows > 3) r3.Add(LoadWide(x3 + i), w0, w1, w2, w2);
   }
   if (const size_t rest = k - i; rest != 0) {
     const VF w0 = hn::Load(DF(), w + i);
     const VF w1 = hn::Load(DF(), w + kBlockK + i);
     const VF w2 = hn::Load(DF(), w + 2 * kBlockK + i);
-    r0.Add(LoadWideTail(x + i, rest), w0, w1, w2);
-    if constexpr (kRows > 1) r1.Add(LoadWideTail(x1 + i, rest), w0, w1, w2);
-    if constexpr (kRows > 2) r2.Add(LoadWideTail(x2 + i, rest), w0, w1, w2);
-    if constexpr (kRows > 3) r3.Add(LoadWideTail(x3 + i, rest), w0, w1, w2);
+    r0.Add(LoadWideTail(x + i, rest), w0, w1, w2, w2);
+    if constexpr (kRows > 1) r1.Add(LoadWideTail(x1 + i, rest), w0, w1, w2, w2);
+    if constexpr (kRows > 2) r2.Add(LoadWideTail(x2 + i, rest), w0, w1, w2, w2);
+    if constexpr (kRows > 3) r3.Add(LoadWideTail(x3 + i, rest), w0, w1, w2, w2);
   }
   r0.Store(sums);
   if constexpr (kRows > 1) r1.Store(sums + kSumsRow);
@@ -193,6 +200,24 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x, size_t x_stride,
 
 using PanelTileFn = void (*)(const float*, size_t, const float*, size_t,
                              float*);
+
+// The weights of the next k block are asked for while this one is worked on:
+// at row m of `rows`, that share of the panel's rows. The processor's own
+// prefetchers give up at the short runs of a block.
+template <typename W>
+HWY_INLINE void PrefetchShare(const GemmParams& params, int64_t n0,
+                              int64_t columns, int64_t k0, int64_t k_end,
+                              int64_t m, int64_t rows) {
+  const int64_t first = m * columns / rows;
+  const int64_t last = HWY_MIN(m + 4, rows) * columns / rows;
+  const int64_t bytes =
+      HWY_MIN(k_end - k0, kBlockK) * static_cast<int64_t>(sizeof(W));
+  for (int64_t n = first; n < last; ++n) {
+    const std::byte* w =
+        reinterpret_cast<const std::byte*>(params.w.row<W>(n0 + n) + k0);
+    for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(w + i);
+  }
+}
 
 // y[m0 .. m0 + rows, n0 .. n0 + columns), rows <= kBlockM, columns <= kPanel.
 template <typename W>
@@ -216,6 +241,9 @@ void RunBlock(const GemmDesc& desc, const GemmParams& params, int64_t m0,
     for (int64_t m = 0; m < rows; m += 4) {
       const float* x = params.x.row<float>(m0 + m) + k0;
       const PanelTileFn tile = kTiles[HWY_MIN(rows - m, int64_t{4}) - 1];
+      if (k0 + kBlockK < desc.k) {
+        PrefetchShare<W>(params, n0, columns, k0 + kBlockK, desc.k, m, rows);
+      }
       for (int64_t n = 0; n < columns; n += 3) {
         tile(x, x_stride, panel + n * kBlockK, k,
              sums + m * kSumsRow + n * static_cast<int64_t>(kLanes));
