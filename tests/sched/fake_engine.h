@@ -93,15 +93,15 @@ class FakeEngine {
     return status;
   }
 
-  RequestId Submit(SessionId id, int prompt, int64_t max_new,
-                   int priority = 0) {
+  RequestId SubmitTo(SessionId id, int prompt, int64_t max_new,
+                     int priority = 0) {
     const absl::Status status = TrySubmit(id, prompt, max_new, priority);
     EXPECT_TRUE(status.ok()) << status;
     return last_request_;
   }
   // In a session of its own.
   RequestId Submit(int prompt, int64_t max_new, int priority = 0) {
-    return Submit(AddSession(), prompt, max_new, priority);
+    return SubmitTo(AddSession(), prompt, max_new, priority);
   }
 
   SessionId SessionOf(RequestId request) const {

@@ -1,0 +1,336 @@
+// The life of requests: submission, order, budgets, results, cancels.
+#include "sched/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/sched/fake_engine.h"
+
+namespace inlay {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+SchedulerConfig Config(int32_t batch = 16, int32_t running = 4) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_batch_tokens = batch;
+  config.max_running = running;
+  return config;
+}
+
+std::vector<RequestId> Ids(const StepPlan& plan) {
+  std::vector<RequestId> ids;
+  for (const StepItem& item : plan.items) ids.push_back(item.id);
+  return ids;
+}
+
+std::vector<int> Tokens(const StepPlan& plan) {
+  std::vector<int> tokens;
+  for (const StepItem& item : plan.items) tokens.push_back(item.num_tokens);
+  return tokens;
+}
+
+SchedRequest Plain(RequestId id, int64_t total, int64_t max_new) {
+  SchedRequest request;
+  request.id = id;
+  request.session_id = id;
+  request.num_tokens_total = total;
+  request.max_new_tokens = max_new;
+  return request;
+}
+
+TEST(SchedulerTest, CreateRefusesBadLimits) {
+  KvBlockPool pool(4);
+  EXPECT_EQ(Scheduler::Create(Config(4, 5), &pool).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SchedulerTest, NothingToDo) {
+  FakeEngine engine(Config(), 8);
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_TRUE(engine.Step().empty());
+  EXPECT_EQ(engine.scheduler->plan_in_flight(), nullptr);
+}
+
+TEST(SubmitTest, RefusesWhatCouldNeverFit) {
+  FakeEngine engine(Config(), 5);
+  // 20 slots: 10 + 11 tokens, the last of which needs no KV, is the most.
+  const absl::Status status = engine.scheduler->Submit(Plain(7, 10, 12));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "request 7: KV of up to 21 tokens needs 6 blocks of 4 tokens, "
+            "there are 5");
+  EXPECT_EQ(engine.scheduler->Submit(Plain(7, 21, 0)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine.scheduler->Submit(Plain(7, 1, int64_t{1} << 40)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_TRUE(engine.scheduler->Submit(Plain(7, 10, 11)).ok());
+  EXPECT_TRUE(engine.scheduler->Submit(Plain(8, 20, 0)).ok());
+}
+
+TEST(SubmitTest, RefusesCountsOutOfRange) {
+  FakeEngine engine(Config(), 8);
+  KvBlockTable table(&engine.pool, 4);
+  KvBlockTable other_size(&engine.pool, 8);
+  SchedRequest zero = Plain(1, 0, 1);
+  SchedRequest negative_new = Plain(1, 1, -1);
+  SchedRequest overflow = Plain(1, INT64_MAX, INT64_MAX);
+  SchedRequest all_computed = Plain(1, 5, 1);
+  all_computed.num_computed = 5;
+  SchedRequest negative = Plain(1, 5, 1);
+  negative.num_computed = -1;
+  SchedRequest empty_table = Plain(1, 5, 1);
+  empty_table.num_computed = 2;
+  empty_table.table = &table;
+  SchedRequest wrong_size = Plain(1, 5, 1);
+  wrong_size.table = &other_size;
+  for (const SchedRequest& r : {zero, negative_new, overflow, all_computed,
+                                negative, empty_table, wrong_size}) {
+    const absl::Status status = engine.scheduler->Submit(r);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
+  }
+  ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 5, 1)).ok());
+  EXPECT_EQ(engine.scheduler->Submit(Plain(1, 5, 1)).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SubmitTest, QueueHasACap) {
+  SchedulerConfig config = Config();
+  config.max_queue = 2;
+  FakeEngine engine(config, 8);
+  engine.Submit(1, 1);
+  engine.Submit(1, 1);
+  const absl::Status status = engine.TrySubmit(engine.AddSession(), 1, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("2 requests wait, 2 may"));
+  engine.Step();
+  EXPECT_TRUE(engine.TrySubmit(engine.AddSession(), 1, 1).ok());
+}
+
+TEST(PlanTest, OneRequestFromPromptToEnd) {
+  FakeEngine engine(Config(), 8);
+  const RequestId id = engine.Submit(20, 3);
+  StepPlan plan = engine.Step();
+  EXPECT_THAT(Tokens(plan), ElementsAre(16));
+  EXPECT_FALSE(plan.items[0].samples);
+  EXPECT_EQ(plan.prefill_tokens, 16);
+  plan = engine.Step();
+  EXPECT_EQ(plan.items[0].first_token, 16);
+  EXPECT_EQ(plan.items[0].num_tokens, 4);
+  EXPECT_TRUE(plan.items[0].samples);
+  for (int64_t first : {20, 21}) {
+    plan = engine.Step();
+    EXPECT_EQ(plan.items[0].first_token, first);
+    EXPECT_EQ(plan.decode_tokens, 1);
+    EXPECT_TRUE(plan.items[0].samples);
+  }
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_EQ(engine.scheduler->Find(id), nullptr);
+  EXPECT_EQ(engine.sessions.begin()->second.tokens.size(), 23u);
+  EXPECT_EQ(engine.sessions.begin()->second.table.num_tokens(), 22);
+  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 1u);
+}
+
+TEST(PlanTest, NextTurnComputesOnlyWhatIsNew) {
+  FakeEngine engine(Config(), 8);
+  const SessionId session = engine.AddSession();
+  engine.SubmitTo(session, 6, 1);
+  engine.Step();
+  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 1u);
+  engine.SubmitTo(session, 3, 1);
+  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 0u);
+  const StepPlan plan = engine.Step();
+  EXPECT_EQ(plan.items[0].first_token, 6);
+  EXPECT_EQ(plan.items[0].num_tokens, 4)
+      << "the generated token and the new three";
+}
+
+TEST(PlanTest, PromptAloneEndsWithoutAToken) {
+  FakeEngine engine(Config(), 8);
+  engine.Submit(5, 0);
+  EXPECT_TRUE(engine.Step().items[0].samples);
+  EXPECT_FALSE(engine.scheduler->HasWork());
+}
+
+TEST(PlanTest, DecodesFirstThenRunningPrefillsThenNewcomers) {
+  FakeEngine engine(Config(16), 64);
+  const RequestId a = engine.Submit(4, 9);
+  const RequestId b = engine.Submit(30, 9);
+  const RequestId c = engine.Submit(30, 9);
+  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(4, 12));
+  StepPlan plan = engine.Step();
+  EXPECT_THAT(Ids(plan), ElementsAre(a, b));
+  EXPECT_THAT(Tokens(plan), ElementsAre(1, 15));
+  plan = engine.Step();
+  EXPECT_THAT(Ids(plan), ElementsAre(a, b, c));
+  EXPECT_THAT(Tokens(plan), ElementsAre(1, 3, 12));
+  EXPECT_EQ(plan.decode_tokens, 1);
+  EXPECT_EQ(plan.prefill_tokens, 15);
+  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(1, 1, 14));
+}
+
+TEST(PlanTest, ChunkCapLeavesRoomForOthers) {
+  SchedulerConfig config = Config(16);
+  config.max_prefill_chunk = 6;
+  FakeEngine engine(config, 64);
+  for (int i = 0; i < 3; ++i) engine.Submit(30, 1);
+  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(6, 6, 4));
+}
+
+TEST(PlanTest, HigherPriorityIsAdmittedFirstAndFifoInside) {
+  FakeEngine engine(Config(16, 4), 64);
+  const RequestId low = engine.Submit(4, 2, 0);
+  const RequestId mid1 = engine.Submit(4, 2, 1);
+  const RequestId mid2 = engine.Submit(4, 2, 1);
+  const RequestId high = engine.Submit(4, 2, 5);
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(high, mid1, mid2, low));
+}
+
+TEST(PlanTest, AtMostMaxRunning) {
+  FakeEngine engine(Config(16, 2), 64);
+  for (int i = 0; i < 3; ++i) engine.Submit(2, 2);
+  EXPECT_EQ(engine.Step().items.size(), 2u);
+  EXPECT_EQ(engine.Step().items.size(), 2u);
+  EXPECT_EQ(engine.Step().items.size(), 1u);
+}
+
+TEST(PlanTest, ItIsTheSameUntilCommitted) {
+  FakeEngine engine(Config(), 8);
+  const RequestId a = engine.Submit(4, 2);
+  const StepPlan first = engine.scheduler->Plan();
+  engine.Submit(4, 2);
+  const StepPlan& again = engine.scheduler->Plan();
+  EXPECT_EQ(again.step, first.step);
+  EXPECT_THAT(Ids(again), ElementsAre(a));
+  EXPECT_EQ(engine.scheduler->plan_in_flight(), &again);
+}
+
+TEST(CommitTest, RefusesWhatContradictsThePlan) {
+  FakeEngine engine(Config(4), 16);
+  engine.Submit(3, 2);
+  engine.Submit(3, 2);
+  const StepPlan& plan =
+      engine.scheduler->Plan();  // 3 tokens and a sample; 1 token of 3
+  ASSERT_THAT(Tokens(plan), ElementsAre(3, 1));
+  const StepResult sampled = {1, false, true}, nothing = {0, false, true},
+                   failed = {0, false, false}, ended = {0, true, true};
+  const StepResult failed_and_sampled = {1, false, false},
+                   two = {2, false, true}, minus = {-1, true, true};
+  using Results = std::vector<StepResult>;
+  const auto code = [&](const Results& results) {
+    return engine.scheduler->Commit(plan, results).code();
+  };
+  for (const Results& results :
+       {Results{}, Results{sampled}, Results{nothing, nothing},
+        Results{two, nothing}, Results{sampled, sampled},
+        Results{failed_and_sampled, nothing}, Results{minus, nothing}}) {
+    EXPECT_EQ(code(results), absl::StatusCode::kInvalidArgument);
+  }
+  StepPlan old = plan;
+  --old.step;
+  EXPECT_EQ(engine.scheduler->Commit(old, {sampled, nothing}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine.scheduler->Find(1)->num_computed, 0)
+      << "refused results change nothing";
+  EXPECT_EQ(code({failed, ended}), absl::StatusCode::kOk);
+  EXPECT_EQ(code({failed, ended}), absl::StatusCode::kFailedPrecondition)
+      << "committed already";
+  EXPECT_EQ(engine.scheduler->Find(1)->num_computed, 0);
+  EXPECT_EQ(engine.scheduler->Find(2), nullptr);
+}
+
+TEST(CommitTest, FailedItemsArePlannedAgain) {
+  FakeEngine engine(Config(), 8);
+  engine.Submit(6, 2);
+  engine.fails = [] { return true; };
+  const StepPlan first = engine.Step();
+  engine.fails = [] { return false; };
+  const StepPlan second = engine.Step();
+  EXPECT_EQ(second.items[0].first_token, first.items[0].first_token);
+  EXPECT_EQ(second.items[0].num_tokens, first.items[0].num_tokens);
+  engine.Step();
+  EXPECT_FALSE(engine.scheduler->HasWork());
+}
+
+TEST(CommitTest, SpentRequestsEndByThemselves) {
+  KvBlockPool pool(4);
+  auto scheduler = *Scheduler::Create(Config(), &pool);
+  ASSERT_TRUE(scheduler->Submit(Plain(1, 2, 1)).ok());
+  ASSERT_TRUE(scheduler->Commit(scheduler->Plan(), {{1, false, true}}).ok());
+  EXPECT_FALSE(scheduler->HasWork());
+}
+
+TEST(CancelTest, InEveryState) {
+  FakeEngine engine(Config(16, 2), 64);
+  EXPECT_EQ(engine.scheduler->Cancel(99).code(), absl::StatusCode::kNotFound);
+  const SessionId running = engine.AddSession(),
+                  in_flight = engine.AddSession(),
+                  waiting = engine.AddSession();
+  engine.SubmitTo(running, 4, 9);
+  engine.SubmitTo(in_flight, 4, 9);
+  const RequestId waits = engine.SubmitTo(waiting, 4, 9);
+  engine.Step();
+  engine.Cancel(waiting);
+  EXPECT_EQ(engine.scheduler->Find(waits), nullptr);
+  engine.Cancel(running);
+  EXPECT_EQ(engine.scheduler->num_running(), 1u);
+  const RequestId flies = engine.sessions.at(in_flight).request;
+  engine.after_reserve = [&] {
+    engine.Cancel(in_flight);
+    EXPECT_EQ(engine.scheduler->Find(flies)->state, RequestState::kFinished)
+        << "it stays until the commit";
+    EXPECT_TRUE(engine.scheduler->Cancel(flies).ok()) << "twice is no error";
+  };
+  engine.Step();
+  EXPECT_EQ(engine.scheduler->Cancel(flies).code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_EQ(engine.sessions.at(in_flight).tokens.size(), 5u)
+      << "the cancelled step's token is not there";
+}
+
+TEST(CancelTest, InFlightLeavesItsTableAlone) {
+  FakeEngine engine(Config(), 8);
+  const SessionId session = engine.AddSession();
+  engine.SubmitTo(session, 4, 9);
+  const StepPlan& plan = engine.scheduler->Plan();
+  EXPECT_TRUE(engine.scheduler->Cancel(plan.items[0].id).ok());
+  engine.sessions.erase(session);  // the table is gone before the commit
+  EXPECT_EQ(CheckInvariants(*engine.scheduler, engine.pool), absl::OkStatus());
+  EXPECT_TRUE(engine.scheduler->Commit(plan, {{0, false, false}}).ok());
+  EXPECT_FALSE(engine.scheduler->HasWork());
+}
+
+TEST(InvariantsTest, SeeATableThatMovedBehindTheScheduler) {
+  FakeEngine engine(Config(), 16);
+  const SessionId a = engine.AddSession(), b = engine.AddSession();
+  engine.SubmitTo(a, 4, 9);
+  engine.SubmitTo(b, 4, 1);
+  engine.Step();
+  EXPECT_EQ(CheckInvariants(*engine.scheduler, engine.pool), absl::OkStatus());
+  engine.scheduler->SetIdle(77, &engine.sessions.at(a).table);
+  EXPECT_THAT(
+      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
+      HasSubstr("two owners"));
+  engine.scheduler->Remove(77);
+  engine.scheduler->SetIdle(a, &engine.sessions.at(b).table);
+  EXPECT_THAT(
+      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
+      HasSubstr("is idle and not"));
+  engine.scheduler->Remove(a);
+  engine.sessions.at(a).table.Truncate(3);
+  EXPECT_THAT(
+      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
+      HasSubstr("3 tokens in its table, 4 computed"));
+}
+
+}  // namespace
+}  // namespace inlay
