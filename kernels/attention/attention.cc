@@ -10,6 +10,9 @@
 
 namespace inlay {
 
+absl::Status RunAttentionCpuSimd(const AttentionDesc& desc,
+                                 const AttentionParams& params,
+                                 Stream& stream);  // attention_cpu_simd.cc
 absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream);  // attention_cpu.cc
@@ -31,6 +34,7 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
 }
 
 constexpr AttentionRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunAttentionCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunAttentionCpuScalar},
 };

@@ -1,0 +1,436 @@
+// attention, the vector row: online softmax over tiles of keys.
+//
+// A task is one KV head and up to kMaxRows of a sequence's (query, head) pairs
+// that read it: for decode the whole group of query heads, for prefill several
+// queries of it, so that a tile of keys and values is fetched and widened once
+// for all of them. Tasks are independent: no merging, no workspace.
+//
+// A query's arithmetic is the same in every chunking and batch: tiles are
+// aligned to absolute positions; a dot product has one accumulator vector and
+// one lane-sum tree; what a query does not see has weight exactly 0, which
+// leaves its accumulators as they are; a tile that it does not see at all
+// leaves maximum, sum and values as they are. Keys and values that no query of
+// the task sees are not read: their slots may never have been written, their
+// blocks may be gone.
+#include "kernels/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/attention_cpu_simd.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attention/attention.h"
+#include "kernels/simd_float-inl.h"
+#include "kernels/simd_math-inl.h"
+#include "memory/device/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace inlay {
+namespace HWY_NAMESPACE {
+namespace attention {
+
+// Each of a task's four arrays holds at most this many floats: 32 KB, and all
+// of them lie on the stack, for a workspace would need the number of threads.
+constexpr int kTaskFloats = 8192;
+constexpr int kMaxRows = 60;  // a multiple of the score tile's 3 rows
+constexpr int kMaxKeys = 64;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What the head dimension decides.
+struct Shape {
+  explicit Shape(const AttentionDesc& desc)
+      : dim(desc.head_dim),
+        padded((dim + kPair - 1) / kPair * kPair),
+        group(desc.num_heads / desc.num_kv_heads) {
+    while (keys * padded > kTaskFloats) keys /= 2;
+    max_rows = HWY_MIN(kMaxRows, kTaskFloats / padded);
+  }
+
+  // Values are summed two vectors at a time.
+  static constexpr int kPair = 2 * static_cast<int>(kLanes);
+  int dim;
+  int padded;
+  int group;
+  int keys = kMaxKeys;  // positions a tile
+  int max_rows;
+};
+
+struct Task {
+  const AttentionSequence* sequence;
+  int kv_head;
+  int first_row;  // of the sequence's q_len * group (query, head) pairs
+  int num_rows;
+};
+
+template <typename T>
+class Runner {
+ public:
+  Runner(const AttentionDesc& desc, const AttentionParams& params,
+         const Shape& shape, const Task& task)
+      : desc_(desc), params_(params), shape_(shape), task_(task) {}
+
+  HWY_NOINLINE void Run() {
+    LoadQueries();
+    const int64_t begin = VisibleBegin(0);
+    const int64_t end = VisibleEnd(task_.num_rows - 1);
+    for (int64_t t = begin / shape_.keys * shape_.keys; t < end;
+         t += shape_.keys) {
+      tile_ = t;
+      first_ = static_cast<int>(HWY_MAX(begin - t, int64_t{0}));
+      last_ = static_cast<int>(HWY_MIN(end - t, int64_t{shape_.keys}));
+      LoadTile(/*values=*/false);
+      Scores();
+      for (int r = 0; r < task_.num_rows; ++r) Softmax(r);
+      LoadTile(/*values=*/true);
+      AddValues();
+    }
+    for (int r = 0; r < task_.num_rows; ++r) StoreOutput(r);
+  }
+
+ private:
+  int64_t Query(int r) const { return (task_.first_row + r) / shape_.group; }
+  int Head(int r) const {
+    return task_.kv_head * shape_.group + (task_.first_row + r) % shape_.group;
+  }
+  // Row r sees keys [VisibleBegin, VisibleEnd); both ascend with r.
+  int64_t VisibleEnd(int r) const {
+    const AttentionSequence& sequence = *task_.sequence;
+    if (!desc_.causal) return sequence.kv_len;
+    return sequence.kv_len - sequence.q_len + Query(r) + 1;
+  }
+  int64_t VisibleBegin(int r) const {
+    if (desc_.window <= 0) return 0;
+    return HWY_MAX(VisibleEnd(r) - desc_.window, int64_t{0});
+  }
+
+  void LoadQueries() {
+    std::memset(weights_, 0, sizeof(weights_));
+    std::memset(
+        values_, 0,
+        sizeof(float) * static_cast<size_t>(task_.num_rows * shape_.padded));
+    for (int r = 0; r < task_.num_rows; ++r) {
+      const float* q =
+          params_.q.row<float>(task_.sequence->q_begin + Query(r)) +
+          int64_t{Head(r)} * shape_.dim;
+      WidenRow(q, static_cast<size_t>(shape_.dim), queries_ + r * shape_.padded,
+               static_cast<size_t>(shape_.padded));
+      max_[r] = -kInfinity;
+      sum_[r] = 0.0f;
+    }
+  }
+
+  // Points rows_ at the tile's keys or values as float32. Positions outside
+  // [first_, last_) repeat a neighbour; their scores are masked.
+  void LoadTile(bool values) {
+    const KvLayerView& kv = params_.kv;
+    for (int t = first_; t < last_; ++t) {
+      const int64_t position = tile_ + t;
+      const int64_t block = task_.sequence->blocks[position / kv.block_size];
+      const auto slot = static_cast<int>(position % kv.block_size);
+      const auto* row = reinterpret_cast<const T*>(
+          values ? kv.ValueRow(block, task_.kv_head, slot)
+                 : kv.KeyRow(block, task_.kv_head, slot));
+      if (std::is_same_v<T, float> && shape_.dim == shape_.padded) {
+        rows_[t] = reinterpret_cast<const float*>(row);
+        continue;
+      }
+      float* wide = tile_floats_ + t * shape_.padded;
+      WidenRow(row, static_cast<size_t>(shape_.dim), wide,
+               static_cast<size_t>(shape_.padded));
+      rows_[t] = wide;
+    }
+    for (int t = 0; t < first_; ++t) rows_[t] = rows_[first_];
+    for (int t = last_; t < shape_.keys; ++t) rows_[t] = rows_[last_ - 1];
+  }
+
+  struct Dots {
+    VF k0, k1, k2, k3;
+    HWY_INLINE void Clear() { k0 = k1 = k2 = k3 = hn::Zero(DF()); }
+  };
+
+  // weights_[r .. r + kRows][t .. t + 4) = q . k
+  template <int kRows>
+  HWY_INLINE void ScoreTile(int r, int t) {
+    const DF d;
+    const float* q0 = queries_ + r * shape_.padded;
+    const float* q1 = q0 + (kRows > 1 ? shape_.padded : 0);
+    const float* q2 = q0 + (kRows > 2 ? 2 * shape_.padded : 0);
+    const float* k0 = rows_[t];
+    const float* k1 = rows_[t + 1];
+    const float* k2 = rows_[t + 2];
+    const float* k3 = rows_[t + 3];
+    Dots a, b, c;
+    a.Clear();
+    b.Clear();
+    c.Clear();
+    const auto fma = [&](VF x0, VF x1, VF x2, VF key, VF& ka, VF& kb, VF& kc)
+                         HWY_ATTR {
+                           ka = hn::MulAdd(x0, key, ka);
+                           if constexpr (kRows > 1)
+                             kb = hn::MulAdd(x1, key, kb);
+                           if constexpr (kRows > 2)
+                             kc = hn::MulAdd(x2, key, kc);
+                         };
+    for (int i = 0; i < shape_.padded; i += static_cast<int>(kLanes)) {
+      const VF x0 = hn::Load(d, q0 + i);
+      const VF x1 = kRows > 1 ? hn::Load(d, q1 + i) : x0;
+      const VF x2 = kRows > 2 ? hn::Load(d, q2 + i) : x0;
+      fma(x0, x1, x2, hn::LoadU(d, k0 + i), a.k0, b.k0, c.k0);
+      fma(x0, x1, x2, hn::LoadU(d, k1 + i), a.k1, b.k1, c.k1);
+      fma(x0, x1, x2, hn::LoadU(d, k2 + i), a.k2, b.k2, c.k2);
+      fma(x0, x1, x2, hn::LoadU(d, k3 + i), a.k3, b.k3, c.k3);
+    }
+    float* to = weights_ + r * kMaxKeys + t;
+    StoreSums4(a.k0, a.k1, a.k2, a.k3, to);
+    if (kRows > 1) StoreSums4(b.k0, b.k1, b.k2, b.k3, to + kMaxKeys);
+    if (kRows > 2) StoreSums4(c.k0, c.k1, c.k2, c.k3, to + 2 * kMaxKeys);
+  }
+
+  HWY_NOINLINE void Scores() {
+    const int begin = first_ / 4 * 4;
+    int r = 0;
+    for (; r + 3 <= task_.num_rows; r += 3) {
+      for (int t = begin; t < last_; t += 4) ScoreTile<3>(r, t);
+    }
+    if (task_.num_rows - r == 2) {
+      for (int t = begin; t < last_; t += 4) ScoreTile<2>(r, t);
+    } else if (task_.num_rows - r == 1) {
+      for (int t = begin; t < last_; t += 4) ScoreTile<1>(r, t);
+    }
+  }
+
+  // Turns a row's scores into weights relative to the new maximum and brings
+  // what it has so far to that maximum.
+  HWY_NOINLINE void Softmax(int r) {
+    const DF d;
+    float* weights = weights_ + r * kMaxKeys;
+    const VF begin = hn::Set(
+        d, static_cast<float>(HWY_MAX(VisibleBegin(r) - tile_, int64_t{0})));
+    const VF end =
+        hn::Set(d, static_cast<float>(
+                       HWY_MIN(VisibleEnd(r) - tile_, int64_t{shape_.keys})));
+    const VF scale = hn::Set(d, desc_.scale);
+    const VF cap = hn::Set(d, desc_.softcap);
+    VF max = hn::Set(d, max_[r]);
+    constexpr int kStep = static_cast<int>(kLanes);
+    for (int t = 0; t < shape_.keys; t += kStep) {
+      VF score = hn::Mul(hn::Load(d, weights + t), scale);
+      if (desc_.softcap > 0.0f) {
+        score = hn::Mul(cap, Tanh(hn::Div(score, cap)));
+      }
+      const VF key = hn::Iota(d, static_cast<float>(t));
+      const auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
+      score = hn::IfThenElse(seen, score, hn::Set(d, -kInfinity));
+      hn::Store(score, d, weights + t);
+      max = hn::Max(max, score);
+    }
+    const float new_max = hn::GetLane(hn::MaxOfLanes(d, max));
+    // Nothing seen so far: any finite reference makes every weight 0.
+    const float reference = new_max == -kInfinity ? 0.0f : new_max;
+    const VF subtrahend = hn::Set(d, reference);
+    VF sum = hn::Zero(d);
+    for (int t = 0; t < shape_.keys; t += kStep) {
+      const VF weight =
+          ExpNonPositive(hn::Sub(hn::Load(d, weights + t), subtrahend));
+      hn::Store(weight, d, weights + t);
+      sum = hn::Add(sum, weight);
+    }
+    Rescale(r, reference);
+    sum_[r] += hn::GetLane(hn::SumOfLanes(d, sum));
+    max_[r] = new_max;
+  }
+
+  // Multiplies row r's sum and values by e^(old maximum - reference).
+  HWY_INLINE void Rescale(int r, float reference) {
+    const DF d;
+    const VF factor = ExpNonPositive(hn::Set(d, max_[r] - reference));
+    const float scalar = hn::GetLane(factor);
+    if (scalar == 1.0f) return;
+    sum_[r] *= scalar;
+    float* values = values_ + r * shape_.padded;
+    for (int i = 0; i < shape_.padded; i += static_cast<int>(kLanes)) {
+      hn::Store(hn::Mul(hn::Load(d, values + i), factor), d, values + i);
+    }
+  }
+
+  // values_[r .. r + kRows][i .. i + 2 vectors) += weights x values over keys
+  // [begin, end) of the tile.
+  template <int kRows>
+  HWY_INLINE void ValueTile(int r, int i, int begin, int end) {
+    const DF d;
+    const int second = i + static_cast<int>(kLanes);
+    float* to0 = values_ + r * shape_.padded;
+    float* to1 = to0 + (kRows > 1 ? shape_.padded : 0);
+    float* to2 = to0 + (kRows > 2 ? 2 * shape_.padded : 0);
+    float* to3 = to0 + (kRows > 3 ? 3 * shape_.padded : 0);
+    VF a0 = hn::Load(d, to0 + i), a1 = hn::Load(d, to0 + second);
+    VF b0 = hn::Load(d, to1 + i), b1 = hn::Load(d, to1 + second);
+    VF c0 = hn::Load(d, to2 + i), c1 = hn::Load(d, to2 + second);
+    VF e0 = hn::Load(d, to3 + i), e1 = hn::Load(d, to3 + second);
+    const float* weights = weights_ + r * kMaxKeys;
+    for (int t = begin; t < end; ++t) {
+      const VF v0 = hn::LoadU(d, rows_[t] + i);
+      const VF v1 = hn::LoadU(d, rows_[t] + second);
+      const VF wa = hn::Set(d, weights[t]);
+      a0 = hn::MulAdd(wa, v0, a0);
+      a1 = hn::MulAdd(wa, v1, a1);
+      if constexpr (kRows > 1) {
+        const VF wb = hn::Set(d, weights[t + kMaxKeys]);
+        b0 = hn::MulAdd(wb, v0, b0);
+        b1 = hn::MulAdd(wb, v1, b1);
+      }
+      if constexpr (kRows > 2) {
+        const VF wc = hn::Set(d, weights[t + 2 * kMaxKeys]);
+        c0 = hn::MulAdd(wc, v0, c0);
+        c1 = hn::MulAdd(wc, v1, c1);
+      }
+      if constexpr (kRows > 3) {
+        const VF we = hn::Set(d, weights[t + 3 * kMaxKeys]);
+        e0 = hn::MulAdd(we, v0, e0);
+        e1 = hn::MulAdd(we, v1, e1);
+      }
+    }
+    const auto store = [&](float* to, VF low, VF high) HWY_ATTR {
+      hn::Store(low, d, to + i);
+      hn::Store(high, d, to + second);
+    };
+    store(to0, a0, a1);
+    if constexpr (kRows > 1) store(to1, b0, b1);
+    if constexpr (kRows > 2) store(to2, c0, c1);
+    if constexpr (kRows > 3) store(to3, e0, e1);
+  }
+
+  template <int kRows>
+  HWY_NOINLINE void ValueRows(int r) {
+    // Keys that none of these rows sees need not be visited.
+    const auto begin =
+        static_cast<int>(HWY_MAX(VisibleBegin(r) - tile_, int64_t{first_}));
+    const auto end = static_cast<int>(
+        HWY_MIN(VisibleEnd(r + kRows - 1) - tile_, int64_t{last_}));
+    for (int i = 0; i < shape_.padded; i += 2 * static_cast<int>(kLanes)) {
+      ValueTile<kRows>(r, i, begin, end);
+    }
+  }
+
+  void AddValues() {
+    int r = 0;
+    for (; r + 4 <= task_.num_rows; r += 4) ValueRows<4>(r);
+    switch (task_.num_rows - r) {
+      case 3:
+        return ValueRows<3>(r);
+      case 2:
+        return ValueRows<2>(r);
+      case 1:
+        return ValueRows<1>(r);
+    }
+  }
+
+  void StoreOutput(int r) {
+    const DF d;
+    if (params_.sinks != nullptr) {
+      // One more logit, without a value.
+      const float sink = params_.sinks[Head(r)];
+      const float reference = HWY_MAX(max_[r], sink);
+      Rescale(r, reference);
+      sum_[r] += hn::GetLane(ExpNonPositive(hn::Set(d, sink - reference)));
+    }
+    float* out = params_.out.row<float>(task_.sequence->q_begin + Query(r)) +
+                 int64_t{Head(r)} * shape_.dim;
+    const VF sum = hn::Set(d, sum_[r]);
+    for (int i = 0; i < shape_.dim; i += static_cast<int>(kLanes)) {
+      const VF value =
+          hn::Div(hn::Load(d, values_ + r * shape_.padded + i), sum);
+      const int rest = shape_.dim - i;
+      if (rest >= static_cast<int>(kLanes)) {
+        hn::StoreU(value, d, out + i);
+      } else {
+        StoreTail(value, out + i, static_cast<size_t>(rest));
+      }
+    }
+  }
+
+  const AttentionDesc& desc_;
+  const AttentionParams& params_;
+  const Shape& shape_;
+  const Task& task_;
+  int64_t tile_ = 0;  // position of the tile's first key
+  int first_ = 0;     // keys [first_, last_) of the tile are seen by some row
+  int last_ = 0;
+  const float* rows_[kMaxKeys];
+  float max_[kMaxRows];
+  float sum_[kMaxRows];
+  HWY_ALIGN float queries_[kTaskFloats];
+  HWY_ALIGN float values_[kTaskFloats];
+  HWY_ALIGN float tile_floats_[kTaskFloats];
+  HWY_ALIGN float weights_[kMaxRows * kMaxKeys];
+};
+
+// Tasks in the order in which they are handed out: the dearest first, so that
+// threads finish together. Within a sequence those are its last queries.
+template <typename T>
+void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
+              const Shape& shape, int64_t begin, int64_t end) {
+  int64_t base = 0;
+  for (const AttentionSequence& sequence : params.sequences) {
+    const int64_t rows = int64_t{sequence.q_len} * shape.group;
+    const int64_t tiles = (rows + shape.max_rows - 1) / shape.max_rows;
+    const int64_t count = tiles * desc.num_kv_heads;
+    for (int64_t i = HWY_MAX(begin - base, int64_t{0});
+         i < HWY_MIN(end - base, count); ++i) {
+      const int64_t tile = tiles - 1 - i / desc.num_kv_heads;
+      Task task;
+      task.sequence = &sequence;
+      task.kv_head = static_cast<int>(i % desc.num_kv_heads);
+      task.first_row = static_cast<int>(tile * shape.max_rows);
+      task.num_rows = static_cast<int>(
+          HWY_MIN(rows - task.first_row, int64_t{shape.max_rows}));
+      Runner<T>(desc, params, shape, task).Run();
+    }
+    base += count;
+    if (base >= end) return;
+  }
+}
+
+}  // namespace attention
+
+void RunAttention(const AttentionDesc& desc, const AttentionParams& params,
+                  ThreadPool& pool) {
+  const attention::Shape shape(desc);
+  int64_t tasks = 0;
+  for (const AttentionSequence& sequence : params.sequences) {
+    const int64_t rows = int64_t{sequence.q_len} * shape.group;
+    tasks += (rows + shape.max_rows - 1) / shape.max_rows * desc.num_kv_heads;
+  }
+  pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+    switch (desc.kv) {
+      case DType::kF16:
+        return attention::RunTasks<hwy::float16_t>(desc, params, shape, begin,
+                                                   end);
+      case DType::kBF16:
+        return attention::RunTasks<hwy::bfloat16_t>(desc, params, shape, begin,
+                                                    end);
+      default:
+        return attention::RunTasks<float>(desc, params, shape, begin, end);
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace inlay
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace inlay {
+HWY_EXPORT(RunAttention);
+
+absl::Status RunAttentionCpuSimd(const AttentionDesc& desc,
+                                 const AttentionParams& params,
+                                 Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(RunAttention)(desc, params, *stream.thread_pool());
+  return absl::OkStatus();
+}
+
+}  // namespace inlay
+#endif  // HWY_ONCE
