@@ -35,19 +35,21 @@ class Decoder : public Model {
   absl::Status Forward(const ForwardBatch& batch,
                        absl::Span<std::byte> workspace,
                        Stream& stream) const override;
+  absl::Status Logits(TensorView hidden, TensorView logits,
+                      absl::Span<std::byte> workspace,
+                      Stream& stream) const override;
 
  private:
   struct Workspace {
-    TensorView hidden;    // the residual stream
-    TensorView branch;    // a block's input after its norm
-    TensorView output;    // a block's output before its post-norm
-    TensorView selected;  // rows of `hidden` whose logits are wanted
+    TensorView hidden;  // the residual stream
+    TensorView branch;  // a block's input after its norm
+    TensorView output;  // a block's output before its post-norm
     absl::Span<RopeAngles> angles;
     std::byte* scratch = nullptr;
     std::byte* kernel = nullptr;
   };
 
-  Workspace Place(Arena& arena, int64_t tokens, int64_t logit_rows) const;
+  Workspace Place(Arena& arena, int64_t tokens) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
@@ -55,8 +57,8 @@ class Decoder : public Model {
                      Stream& stream) const;
   absl::Status ForwardBlock(const Block& block, const Step& step,
                             const Workspace& space) const;
-  absl::Status Logits(const ForwardBatch& batch, const Workspace& space,
-                      Stream& stream) const;
+  absl::Status SelectRows(const ForwardBatch& batch, const TensorView& hidden,
+                          Stream& stream) const;
 
   ModelInfo info_;
   KvLayout kv_layout_;
@@ -76,6 +78,19 @@ class Decoder : public Model {
   Op<ElementwiseDesc, ElementwiseParams> add_;
   Op<ElementwiseDesc, ElementwiseParams> softcap_;
 };
+
+// The first aligned byte of a caller's scratch that has at least `needed`
+// bytes.
+absl::StatusOr<std::byte*> AlignScratch(absl::Span<std::byte> workspace,
+                                        size_t needed) {
+  if (workspace.size() < needed) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the workspace has %d bytes, this call needs %d",
+                        workspace.size(), needed));
+  }
+  const auto address = reinterpret_cast<uintptr_t>(workspace.data());
+  return workspace.data() + (-address) % kScratchAlignment;
+}
 
 void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.architecture = build.architecture;
@@ -190,18 +205,16 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
-Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
-                                  int64_t logit_rows) const {
+Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens) const {
   Workspace space;
   space.hidden = arena.TakeMatrix(tokens, info_.hidden_size);
   space.branch = arena.TakeMatrix(tokens, info_.hidden_size);
   if (has_post_norms_) {
     space.output = arena.TakeMatrix(tokens, info_.hidden_size);
   }
-  space.selected = arena.TakeMatrix(logit_rows, info_.hidden_size);
   space.angles = ropes_.Place(arena, tokens);
   size_t scratch_bytes = 0;
-  size_t kernel_bytes = head_.KernelBytes(logit_rows);
+  size_t kernel_bytes = 0;
   for (const std::vector<Block>& layer : layers_) {
     for (const Block& block : layer) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
@@ -216,9 +229,10 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
 size_t Decoder::WorkspaceBytes(int64_t max_tokens,
                                int64_t max_logit_rows) const {
   Arena arena(nullptr);
-  Place(arena, max_tokens, max_logit_rows);
+  Place(arena, max_tokens);
   // Room to align the caller's range.
-  return arena.used() + kScratchAlignment;
+  return std::max(arena.used(), head_.KernelBytes(max_logit_rows)) +
+         kScratchAlignment;
 }
 
 absl::Status Decoder::Embed(const ForwardBatch& batch, const TensorView& hidden,
@@ -256,23 +270,26 @@ absl::Status Decoder::ForwardBlock(const Block& block, const Step& step,
   return add_.Run(add, step.stream);
 }
 
-absl::Status Decoder::Logits(const ForwardBatch& batch, const Workspace& space,
-                             Stream& stream) const {
+absl::Status Decoder::SelectRows(const ForwardBatch& batch,
+                                 const TensorView& hidden,
+                                 Stream& stream) const {
   if (batch.logit_rows.empty()) return absl::OkStatus();
   EmbeddingParams select;
-  select.table = space.hidden;
+  select.table = hidden;
   select.ids = batch.logit_rows.data();
-  select.y = space.selected;
+  select.y = batch.hidden;
   INLAY_RETURN_IF_ERROR(select_rows_.Run(select, stream));
-  if (final_norm_.present()) {
-    INLAY_RETURN_IF_ERROR(
-        final_norm_.Forward(space.selected, space.selected, stream));
-  }
-  const TensorView logits = MatrixView(
-      batch.logits, DType::kF32, static_cast<int64_t>(batch.logit_rows.size()),
-      info_.vocab_size);
-  INLAY_RETURN_IF_ERROR(
-      head_.Forward(space.selected, {}, logits, space.kernel, stream));
+  if (!final_norm_.present()) return absl::OkStatus();
+  return final_norm_.Forward(batch.hidden, batch.hidden, stream);
+}
+
+absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
+                             absl::Span<std::byte> workspace,
+                             Stream& stream) const {
+  INLAY_ASSIGN_OR_RETURN(
+      std::byte* const scratch,
+      AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
+  INLAY_RETURN_IF_ERROR(head_.Forward(hidden, {}, logits, scratch, stream));
   if (final_softcap_ == 0.0f) return absl::OkStatus();
   ElementwiseParams softcap;
   softcap.y = logits;
@@ -284,17 +301,11 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
                               absl::Span<std::byte> workspace,
                               Stream& stream) const {
   const auto tokens = static_cast<int64_t>(batch.tokens.size());
-  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
   if (tokens == 0) return absl::OkStatus();
-  const size_t needed = WorkspaceBytes(tokens, rows);
-  if (workspace.size() < needed) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the workspace has %d bytes; %d tokens with %d rows of logits need %d",
-        workspace.size(), tokens, rows, needed));
-  }
-  const auto address = reinterpret_cast<uintptr_t>(workspace.data());
-  Arena arena(workspace.data() + (-address) % kScratchAlignment);
-  const Workspace space = Place(arena, tokens, rows);
+  INLAY_ASSIGN_OR_RETURN(std::byte* const scratch,
+                         AlignScratch(workspace, WorkspaceBytes(tokens, 0)));
+  Arena arena(scratch);
+  const Workspace space = Place(arena, tokens);
 
   ropes_.Fill(batch, space.angles);
   INLAY_RETURN_IF_ERROR(Embed(batch, space.hidden, stream));
@@ -308,7 +319,7 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
       batch.observer->OnLayer(static_cast<int>(i), space.hidden);
     }
   }
-  return Logits(batch, space, stream);
+  return SelectRows(batch, space.hidden, stream);
 }
 
 }  // namespace

@@ -61,7 +61,9 @@ struct ForwardBatch {
   absl::Span<const int32_t>
       logit_rows;                // tokens whose logits are wanted, ascending
   std::byte* kv_base = nullptr;  // block 0 of the KV cache
-  float* logits = nullptr;       // out: [logit_rows, vocab_size], host memory
+  // Out: [logit_rows, hidden_size] float32, what Logits() takes: the residual
+  // stream of those tokens after the final norm.
+  TensorView hidden;
   LayerObserver* observer = nullptr;  // may be null
 };
 
@@ -72,8 +74,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
-  // Scratch for one Forward of at most `max_tokens` tokens and `max_logit_rows`
-  // rows of logits.
+  // Scratch for one Forward of at most `max_tokens` tokens, or one Logits of at
+  // most `max_logit_rows` rows.
   virtual size_t WorkspaceBytes(int64_t max_tokens,
                                 int64_t max_logit_rows) const = 0;
   // Allocates nothing. Errors are device errors; the KV of the batch's tokens
@@ -81,6 +83,12 @@ class Model {
   virtual absl::Status Forward(const ForwardBatch& batch,
                                absl::Span<std::byte> workspace,
                                Stream& stream) const = 0;
+  // logits [rows, vocab_size] float32 of rows of ForwardBatch::hidden; a call
+  // of its own, so that callers need room for few rows at a time. A row's
+  // logits do not depend on the others.
+  virtual absl::Status Logits(TensorView hidden, TensorView logits,
+                              absl::Span<std::byte> workspace,
+                              Stream& stream) const = 0;
 };
 
 }  // namespace inlay

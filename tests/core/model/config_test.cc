@@ -1,0 +1,291 @@
+// config.json as an attacker or a typo writes it: every bad value is a typed
+// error that names the key, before anything is allocated.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "core/model/arch.h"
+#include "core/model/hf_config.h"
+#include "core/model/load_model.h"
+
+namespace inlay {
+namespace {
+
+using testing::HasSubstr;
+
+Json SmallConfig(const std::string& architecture) {
+  Json config = {{"architectures", {architecture}},
+                 {"vocab_size", 40},
+                 {"hidden_size", 32},
+                 {"intermediate_size", 48},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 8},
+                 {"max_position_embeddings", 64}};
+  if (architecture == "GPT2LMHeadModel") {
+    config = {{"architectures", {architecture}},
+              {"vocab_size", 40},
+              {"n_embd", 32},
+              {"n_layer", 2},
+              {"n_head", 4},
+              {"n_positions", 64}};
+  }
+  return config;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Plan(const Json& config) {
+  static Device* const device = CreateCpuDevice(1, 0)->release();
+  ModelFiles files;
+  files.config = config;
+  files.random = RandomWeights{};
+  return PlanModel(files, *device, {});
+}
+
+absl::Status Bad(const std::string& architecture, const std::string& key,
+                 const Json& value) {
+  Json config = SmallConfig(architecture);
+  config[key] = value;
+  return Plan(config).status();
+}
+
+TEST(Config, EveryArchitecturePlansFromASmallConfig) {
+  for (const ArchRow& row : Architectures()) {
+    const auto model = Plan(SmallConfig(std::string(row.architecture)));
+    ASSERT_TRUE(model.ok()) << row.architecture << ": " << model.status();
+    EXPECT_EQ((*model)->info().architecture, row.architecture);
+    EXPECT_EQ((*model)->info().num_layers, 2);
+    EXPECT_GT((*model)->WorkspaceBytes(1, 1), 0u);
+  }
+}
+
+TEST(Config, ModelTypeServesWhereArchitecturesIsMissing) {
+  for (const ArchRow& row : Architectures()) {
+    Json config = SmallConfig(std::string(row.architecture));
+    config.erase("architectures");
+    EXPECT_EQ(Plan(config).status().code(), absl::StatusCode::kInvalidArgument);
+    config["model_type"] = row.model_type;
+    EXPECT_TRUE(Plan(config).ok());
+  }
+}
+
+TEST(Config, UnknownArchitectureListsTheSupported) {
+  const auto status = Bad("LlamaForCausalLM", "architectures", {"NoSuchModel"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("NoSuchModel"));
+  for (const ArchRow& row : Architectures()) {
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::string(row.architecture)));
+  }
+}
+
+TEST(Config, BadNumbersNameTheirKey) {
+  const Json wrong[] = {
+      0, -1, 1e30, 2.5, "8", Json::array(), true, int64_t{1} << 40};
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "head_dim",
+        "max_position_embeddings"}) {
+    for (const Json& value : wrong) {
+      const auto status = Bad("LlamaForCausalLM", key, value);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << key << " " << value;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+    }
+  }
+  for (const char* key : {"vocab_size", "n_embd", "n_layer", "n_head",
+                          "n_positions", "n_inner"}) {
+    for (const Json& value : wrong) {
+      const auto status = Bad("GPT2LMHeadModel", key, value);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << key << " " << value;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+    }
+  }
+}
+
+struct BadValue {
+  const char* architecture;
+  const char* key;
+  Json value;
+  absl::StatusCode code;
+  const char* in_message;
+};
+
+TEST(Config, BadValues) {
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto kUnimplemented = absl::StatusCode::kUnimplemented;
+  const Json huge_list(5000, 1.0);
+  const BadValue cases[] = {
+      {"LlamaForCausalLM", "num_key_value_heads", 3, kInvalid, "multiple"},
+      {"LlamaForCausalLM", "head_dim", 7, kInvalid, "even"},
+      {"LlamaForCausalLM", "head_dim", 5000, kInvalid, "head_dim"},
+      {"LlamaForCausalLM", "rms_norm_eps", "x", kInvalid, "rms_norm_eps"},
+      {"LlamaForCausalLM", "rms_norm_eps", -1, kInvalid, "rms_norm_eps"},
+      {"LlamaForCausalLM", "hidden_act", "mish", kUnimplemented, "mish"},
+      {"LlamaForCausalLM", "attention_bias", 1, kInvalid, "attention_bias"},
+      {"LlamaForCausalLM", "rope_theta", 0, kInvalid, "rope_theta"},
+      {"LlamaForCausalLM", "rope_theta", 1, kInvalid, "rope_theta"},
+      {"LlamaForCausalLM", "partial_rotary_factor", 0.1, kInvalid,
+       "partial_rotary_factor"},
+      {"LlamaForCausalLM", "rope_scaling", 3, kInvalid, "rope_scaling"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "spiral"}},
+       kUnimplemented,
+       "spiral"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "linear"}},
+       kInvalid,
+       "factor"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "linear"}, {"factor", 0.5}},
+       kInvalid,
+       "factor"},
+      {"LlamaForCausalLM",
+       "rope_parameters",
+       {{"rope_type", "llama3"},
+        {"factor", 8},
+        {"low_freq_factor", 4},
+        {"high_freq_factor", 4}},
+       kInvalid,
+       "high_freq_factor"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "longrope"}, {"factor", 2}, {"long_factor", {1, 1, 1, 1}}},
+       kInvalid,
+       "short_factor"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "longrope"},
+        {"factor", 2},
+        {"short_factor", {1, 1, 1, 1}},
+        {"long_factor", {1, 1, 0, 1}}},
+       kInvalid,
+       "long_factor"},
+      {"LlamaForCausalLM",
+       "rope_scaling",
+       {{"type", "longrope"}, {"factor", 2}, {"short_factor", huge_list}},
+       kInvalid,
+       "short_factor"},
+      {"MistralForCausalLM", "sliding_window", 0, kInvalid, "sliding_window"},
+      {"Qwen2ForCausalLM",
+       "layer_types",
+       {"full_attention"},
+       kInvalid,
+       "layer_types"},
+      {"Qwen2ForCausalLM",
+       "layer_types",
+       {"full_attention", "chunked_attention"},
+       kUnimplemented,
+       "chunked_attention"},
+      {"Gemma2ForCausalLM", "query_pre_attn_scalar", 0, kInvalid,
+       "query_pre_attn_scalar"},
+      {"Gemma2ForCausalLM", "final_logit_softcapping", -3, kInvalid,
+       "final_logit_softcapping"},
+      {"Gemma3ForCausalLM", "sliding_window_pattern", 0, kInvalid,
+       "sliding_window_pattern"},
+      {"Gemma3ForCausalLM", "use_bidirectional_attention", true, kUnimplemented,
+       "use_bidirectional_attention"},
+      {"GPT2LMHeadModel", "n_head", 5, kInvalid, "n_head"},
+      {"GPT2LMHeadModel", "add_cross_attention", true, kUnimplemented,
+       "add_cross_attention"},
+  };
+  for (const BadValue& bad : cases) {
+    const auto status = Bad(bad.architecture, bad.key, bad.value);
+    EXPECT_EQ(status.code(), bad.code) << bad.key << " " << bad.value;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.in_message));
+  }
+}
+
+TEST(Config, HeadDimFollowsFromHiddenSize) {
+  Json config = SmallConfig("LlamaForCausalLM");
+  config.erase("head_dim");
+  EXPECT_EQ((*Plan(config))->info().kv_layers[0].head_dim, 8);
+  config["head_dim"] = nullptr;
+  EXPECT_EQ((*Plan(config))->info().kv_layers[0].head_dim, 8);
+  config["hidden_size"] = 34;
+  EXPECT_EQ(Plan(config).status().code(), absl::StatusCode::kInvalidArgument);
+  // Families with a fixed head_dim do not derive it.
+  config = SmallConfig("GemmaForCausalLM");
+  config.erase("head_dim");
+  EXPECT_EQ((*Plan(config))->info().kv_layers[0].head_dim, 256);
+  config = SmallConfig("LlamaForCausalLM");
+  config.erase("num_key_value_heads");
+  EXPECT_EQ((*Plan(config))->info().kv_layers[0].num_kv_heads, 4);
+}
+
+TEST(Config, ScalingsThatReachFurtherRaiseMaxPositions) {
+  Json config = SmallConfig("Qwen2ForCausalLM");
+  config["rope_scaling"] = {{"type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 64}};
+  EXPECT_EQ((*Plan(config))->info().max_positions, 256);
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
+  EXPECT_EQ((*Plan(config))->info().max_positions, 128);
+  EXPECT_EQ((*Plan(config))->info().rope_threshold, 64);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ((*Plan(config))->info().max_positions, 64);
+  EXPECT_EQ((*Plan(config))->info().rope_threshold, 0);
+}
+
+TEST(Config, NestedRopeParametersAreReadByLayerType) {
+  const Json json = {
+      {"rope_parameters",
+       {{"full_attention",
+         {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5000.0}}},
+        {"sliding_attention", {{"rope_theta", 77.0}}}}}};
+  DecoderConfig decoder;
+  decoder.head_dim = 8;
+  decoder.max_positions = 64;
+  const auto full = ReadRope(json, decoder, {}, "full_attention");
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->scaling, RopeScaling::kLinear);
+  EXPECT_EQ(full->theta, 5000.0);
+  const auto sliding = ReadRope(json, decoder, {}, "sliding_attention");
+  ASSERT_TRUE(sliding.ok()) << sliding.status();
+  EXPECT_EQ(*sliding, PlainRope(8, 77.0));
+}
+
+TEST(Config, TheModelsOwnOriginalLengthWins) {
+  const Json json = {
+      {"original_max_position_embeddings", 16},
+      {"rope_scaling",
+       {{"type", "yarn"}, {"original_max_position_embeddings", 32}}}};
+  DecoderConfig decoder;
+  decoder.head_dim = 8;
+  decoder.max_positions = 64;
+  const auto rope = ReadRope(json, decoder, {});
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->original_max, 16);
+  EXPECT_EQ(rope->factor, 4.0);  // the ratio, where no factor is given
+}
+
+TEST(Config, HugeButLegalSizesPlanWithoutAllocating) {
+  Json config = SmallConfig("LlamaForCausalLM");
+  config["vocab_size"] = int64_t{1} << 24;
+  config["hidden_size"] = int64_t{1} << 20;
+  config["intermediate_size"] = int64_t{1} << 20;
+  const auto model = Plan(config);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_GT((*model)->info().weight_bytes, uint64_t{1} << 44);
+  ModelFiles files;
+  files.config = config;
+  files.random = RandomWeights{};
+  const auto device = *CreateCpuDevice(1, 0);
+  EXPECT_EQ(LoadModel(files, *device, {}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Config, NotAnObject) {
+  EXPECT_EQ(Plan(Json::array()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Plan(Json()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace inlay

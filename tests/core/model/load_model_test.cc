@@ -1,0 +1,237 @@
+#include "core/model/load_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/inspect.h"
+#include "tests/support/memory_weights.h"
+#include "tests/support/model_harness.h"
+
+namespace inlay {
+namespace {
+
+using testing::HasSubstr;
+
+Json SmallLlama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 40},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 32}};
+}
+
+ModelFiles Random(const Json& config, DType dtype = DType::kF32,
+                  uint64_t seed = 3) {
+  ModelFiles files;
+  files.config = config;
+  files.random = RandomWeights{dtype, seed};
+  return files;
+}
+
+std::vector<int32_t> Tokens(int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back((i * 7 + 3) % 40);
+  return tokens;
+}
+
+class LoadModelTest : public testing::Test {
+ protected:
+  ModelHarness::Logits Run(const Model& model, int count, int64_t final_length,
+                           int64_t chunk) {
+    ModelHarness harness(model, *device_, 128);
+    const int sequence = harness.AddSequence(final_length);
+    auto logits = harness.Run(sequence, Tokens(count), chunk);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
+  }
+  std::unique_ptr<Model> Load(const ModelFiles& files) {
+    auto model = LoadModel(files, *device_, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *std::move(model) : nullptr;
+  }
+
+  std::unique_ptr<Device> device_ = *CreateCpuDevice(2, 0);
+};
+
+TEST_F(LoadModelTest, RandomModelsRun) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const auto model = Load(Random(SmallLlama(), dtype));
+    ASSERT_NE(model, nullptr);
+    const auto logits = Run(*model, 20, 20, 7);
+    for (const auto& row : logits) {
+      for (const float value : row) ASSERT_TRUE(std::isfinite(value));
+    }
+    EXPECT_EQ(logits, Run(*Load(Random(SmallLlama(), dtype)), 20, 20, 20));
+    EXPECT_NE(logits, Run(*Load(Random(SmallLlama(), dtype, 4)), 20, 20, 7));
+  }
+}
+
+TEST_F(LoadModelTest, CountsWhatItHolds) {
+  const auto model = Load(Random(SmallLlama(), DType::kBF16));
+  const ModelInfo& info = model->info();
+  // Two tables, and per layer q, k, v, o, three of the MLP and two norms.
+  const uint64_t table = 40 * 32;
+  const uint64_t layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 48;
+  const uint64_t norms = 5 * 32;
+  EXPECT_EQ(info.num_parameters, 2 * table + 2 * layer + norms);
+  EXPECT_EQ(info.weight_bytes, 2 * (2 * table + 2 * layer) + 4 * norms);
+  EXPECT_EQ(info.weight_bytes_per_token, info.weight_bytes - 2 * table);
+  EXPECT_GE(device_->memory_use().by_class[0], info.weight_bytes);
+}
+
+TEST_F(LoadModelTest, ProgressCountsUpAndCancels) {
+  ModelLoadOptions options;
+  uint64_t last = 0, total = 0;
+  options.progress = [&](uint64_t done, uint64_t all) {
+    EXPECT_GT(done, last);
+    last = done;
+    total = all;
+    return true;
+  };
+  ASSERT_TRUE(LoadModel(Random(SmallLlama()), *device_, options).ok());
+  EXPECT_EQ(last, total);
+  options.progress = [](uint64_t done, uint64_t all) { return done < all / 2; };
+  const auto cancelled = LoadModel(Random(SmallLlama()), *device_, options);
+  EXPECT_EQ(cancelled.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(device_->memory_use().total_bytes, 0u);
+}
+
+TEST_F(LoadModelTest, OverBudgetLeavesNothingBehind) {
+  device_->set_budget(8192);
+  const auto model = LoadModel(Random(SmallLlama()), *device_, {});
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->memory_use().total_bytes, 0u);
+}
+
+TEST_F(LoadModelTest, BadOptions) {
+  ModelLoadOptions options;
+  for (const int block_size : {0, -16, kMaxKvBlockSize + 1}) {
+    options.kv_block_size = block_size;
+    EXPECT_EQ(
+        LoadModel(Random(SmallLlama()), *device_, options).status().code(),
+        absl::StatusCode::kInvalidArgument);
+  }
+  options = {};
+  options.kv_dtype = DType::kI8;
+  EXPECT_EQ(LoadModel(Random(SmallLlama()), *device_, options).status().code(),
+            absl::StatusCode::kUnimplemented);
+  options = {};
+  options.forced_kernels["gem"] = "cpu_scalar";
+  EXPECT_EQ(LoadModel(Random(SmallLlama()), *device_, options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  options.forced_kernels = {{"gemm", "no_such_row"}};
+  EXPECT_EQ(LoadModel(Random(SmallLlama()), *device_, options).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(
+      LoadModel(Random(SmallLlama(), DType::kI8), *device_, {}).status().code(),
+      absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(LoadModelTest, MissingAndWronglyShapedTensors) {
+  ModelFiles files;
+  files.config = SmallLlama();
+  EXPECT_EQ(LoadModel(files, *device_, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto source = std::make_shared<MemoryWeights>(true);
+  files.weights = source;
+  auto status = LoadModel(files, *device_, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("model.layers.0.input_layernorm.weight"));
+  const std::vector<float> norm(31);
+  source->Add("model.layers.0.input_layernorm.weight", DType::kF32, {31},
+              norm.data());
+  status = LoadModel(files, *device_, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[31]"));
+}
+
+TEST_F(LoadModelTest, QuantisedCheckpointsAreNamed) {
+  ModelFiles files;
+  files.config = SmallLlama();
+  files.config["quantization_config"] = {{"quant_method", "gptq"}};
+  files.weights = std::make_shared<MemoryWeights>(true);
+  const auto status = LoadModel(files, *device_, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("gptq"));
+}
+
+TEST_F(LoadModelTest, ForwardRefusesASmallWorkspace) {
+  const auto model = Load(Random(SmallLlama()));
+  const auto stream = *device_->CreateStream();
+  const int32_t token = 1;
+  ForwardBatch batch;
+  batch.tokens = absl::MakeConstSpan(&token, 1);
+  std::vector<std::byte> workspace(model->WorkspaceBytes(1, 0) - 1);
+  EXPECT_EQ(model->Forward(batch, absl::MakeSpan(workspace), *stream).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(model->Forward({}, {}, *stream).ok());
+}
+
+// A sequence turns its keys one way for life, chosen by the length it is to
+// reach: however it is fed, the result is the same.
+TEST_F(LoadModelTest, DynamicRopeDependsOnTheFinalLengthOnly) {
+  Json config = SmallLlama();
+  const auto plain = Load(Random(config));
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
+  const auto dynamic = Load(Random(config));
+  ASSERT_EQ(dynamic->info().rope_threshold, 32);
+  ASSERT_EQ(dynamic->info().max_positions, 64);
+  EXPECT_EQ(Run(*dynamic, 20, 32, 20), Run(*plain, 20, 32, 20));
+  EXPECT_NE(Run(*dynamic, 20, 33, 20), Run(*plain, 20, 33, 20));
+  const auto whole = Run(*dynamic, 50, 60, 50);
+  for (const int64_t chunk : {1, 7, 31}) {
+    EXPECT_EQ(Run(*dynamic, 50, 60, chunk), whole);
+    EXPECT_EQ(Run(*dynamic, 50, 50, chunk), whole);
+  }
+}
+
+TEST_F(LoadModelTest, InspectDescribesAModel) {
+  const auto files = OpenModelFiles(INLAY_TEST_DATA "/models/gemma3_text", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto text = InspectModel(*files, *device_, {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto json = ParseJson(*text, "inspect");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ((*json)["architecture"], "Gemma3ForCausalLM");
+  EXPECT_EQ((*json)["model_type"], "gemma3_text");
+  EXPECT_EQ((*json)["supported"], true);
+  EXPECT_EQ((*json)["config"]["hidden_size"], 64);
+  // 4 layers, 2 heads of 32, keys and values in float32.
+  EXPECT_EQ((*json)["kv"]["bytes_per_token"], 4 * 2 * 32 * 2 * 4);
+  EXPECT_EQ((*json)["kv"]["layers"], Json::parse("[[2, 32, 4]]"));
+  EXPECT_EQ((*json)["memory"]["kv_bytes_per_1k_tokens"],
+            1024 * 4 * 2 * 32 * 2 * 4);
+  const auto model = Load(*files);
+  EXPECT_EQ((*json)["model"]["parameters"], model->info().num_parameters);
+  EXPECT_EQ((*json)["memory"]["weights_bytes"], model->info().weight_bytes);
+  EXPECT_EQ((*json)["memory"]["workspace_bytes"],
+            model->WorkspaceBytes(512, 16));
+  EXPECT_EQ((*json)["tensors"].size(), files->weights->weights().size());
+  EXPECT_EQ((*json)["formats"]["bf16"]["bytes"], model->info().weight_bytes);
+  EXPECT_EQ(device_->memory_use().by_class[1], 0u);
+}
+
+TEST_F(LoadModelTest, InspectDescribesWhatIsNotSupported) {
+  Json config = SmallLlama();
+  config["architectures"] = {"NoSuchModel"};
+  const auto text = InspectModel(Random(config), *device_, {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto json = ParseJson(*text, "inspect");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ((*json)["supported"], false);
+  EXPECT_THAT((*json)["reason"].get<std::string>(), HasSubstr("NoSuchModel"));
+  EXPECT_EQ(InspectModel(Random(Json::array()), *device_, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace inlay
