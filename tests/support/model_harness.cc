@@ -78,12 +78,19 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
   batch.final_lengths = final_lengths;
   batch.logit_rows = rows;
   batch.kv_base = kv_.data();
-  batch.logits = flat.data();
-  batch.observer = observer;
+  std::vector<float> hidden(tokens.size() *
+                            static_cast<size_t>(model_.info().hidden_size));
   const auto count = static_cast<int64_t>(tokens.size());
+  batch.hidden =
+      MatrixView(hidden.data(), DType::kF32, count, model_.info().hidden_size);
+  batch.observer = observer;
   workspace_.assign(model_.WorkspaceBytes(count, count), kPoison);
   INLAY_RETURN_IF_ERROR(
       model_.Forward(batch, absl::MakeSpan(workspace_), *stream_));
+  INLAY_RETURN_IF_ERROR(model_.Logits(
+      batch.hidden,
+      MatrixView(flat.data(), DType::kF32, count, model_.info().vocab_size),
+      absl::MakeSpan(workspace_), *stream_));
   INLAY_RETURN_IF_ERROR(stream_->Synchronize());
   Logits logits;
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -16,10 +16,10 @@ void FillSequences(const ForwardBatch& batch, const RopeFrequencies& rope,
         batch.final_lengths.empty() ? sequence.kv_len : batch.final_lengths[i];
     const auto first = static_cast<size_t>(sequence.q_begin);
     const size_t offset = first * rope.inv_freq.size();
-    FillRopeAngles(
-        batch.positions.subspan(first, static_cast<size_t>(sequence.q_len)),
-        length > rope.threshold ? rope.long_inv_freq : rope.inv_freq,
-        rope.attention_factor, cos + offset, sin + offset);
+    FillRopeAngles(absl::MakeConstSpan(batch.positions.data() + first,
+                                       static_cast<size_t>(sequence.q_len)),
+                   length > rope.threshold ? rope.long_inv_freq : rope.inv_freq,
+                   rope.attention_factor, cos + offset, sin + offset);
   }
 }
 

@@ -1,0 +1,129 @@
+#include <utility>
+
+#include "core/model/decoder.h"
+#include "core/model/decoder_impl.h"
+#include "core/model/layers/attention_block.h"
+#include "core/model/layers/mlp.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
+  info_.architecture = build.architecture;
+  info_.model_type = build.model_type;
+  info_.vocab_size = spec.vocab_size;
+  info_.hidden_size = spec.hidden_size;
+  info_.num_layers = static_cast<int>(spec.layers.size());
+  info_.max_positions = spec.max_positions;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
+        info_.kv_layers.push_back(
+            {attention->num_kv_heads, attention->head_dim});
+      }
+    }
+  }
+  kv_layout_ = KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size);
+  ropes_ = RopeTables(spec.ropes);
+  info_.rope_threshold = ropes_.threshold();
+}
+
+absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
+  int kv_layer = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    std::vector<DecoderBlock>& blocks = layers_.emplace_back();
+    for (const BlockSpec& block_spec : layer.blocks) {
+      DecoderBlock& block = blocks.emplace_back();
+      INLAY_ASSIGN_OR_RETURN(
+          block.pre_norm,
+          Norm::Create(block_spec.pre_norm, spec.hidden_size, build));
+      INLAY_ASSIGN_OR_RETURN(
+          block.post_norm,
+          Norm::Create(block_spec.post_norm, spec.hidden_size, build));
+      has_post_norms_ |= block.post_norm.present();
+      if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
+        const int rotary_dim =
+            part->rope < 0
+                ? 0
+                : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
+        INLAY_ASSIGN_OR_RETURN(
+            block.part, AttentionBlock::Create(
+                            *part, kv_layout_.LayerView(kv_layer++, nullptr),
+                            rotary_dim, build));
+      } else {
+        INLAY_ASSIGN_OR_RETURN(
+            block.part, Mlp::Create(std::get<MlpSpec>(block_spec.part), build));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
+  const auto choose = [&](const TensorView& table) {
+    EmbeddingDesc desc;
+    desc.width = spec.hidden_size;
+    desc.table = table.dtype;
+    return build.kernels.Choose("embedding", EmbeddingTable(), desc);
+  };
+  embedding_scale_ = spec.embedding_scale;
+  INLAY_ASSIGN_OR_RETURN(
+      embedding_,
+      build.weights.Matrix(spec.embedding, spec.vocab_size, spec.hidden_size));
+  INLAY_ASSIGN_OR_RETURN(embed_, choose(embedding_));
+  INLAY_ASSIGN_OR_RETURN(select_rows_, choose(TensorView()));
+  // Tables that a decode step reads a row of, not the whole.
+  size_t sparse_bytes = 0;
+  if (!spec.position_embedding.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        position_embedding_,
+        build.weights.Matrix(spec.position_embedding, spec.max_positions,
+                             spec.hidden_size));
+    INLAY_ASSIGN_OR_RETURN(embed_positions_, choose(position_embedding_));
+    sparse_bytes += position_embedding_.bytes();
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, build));
+  TensorView head = embedding_;
+  if (!spec.head.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        head,
+        build.weights.Matrix(spec.head, spec.vocab_size, spec.hidden_size));
+    sparse_bytes += embedding_.bytes();
+  }
+  INLAY_ASSIGN_OR_RETURN(head_, Linear::Over(head, build));
+
+  ElementwiseDesc elementwise;
+  elementwise.width = spec.hidden_size;
+  INLAY_ASSIGN_OR_RETURN(
+      add_,
+      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+  final_softcap_ = spec.final_softcap;
+  elementwise.function = Elementwise::kSoftcap;
+  elementwise.width = spec.vocab_size;
+  INLAY_ASSIGN_OR_RETURN(
+      softcap_,
+      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+  info_.num_parameters = build.weights.num_parameters();
+  info_.weight_bytes = build.weights.bytes();
+  info_.weight_bytes_per_token = info_.weight_bytes - sparse_bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
+                                                      ModelBuild& build) {
+  auto decoder = std::make_unique<Decoder>();
+  build.weights.set_optional_prefix(spec.optional_prefix);
+  decoder->DescribeLayout(spec, build);
+  INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
+  INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
+  decoder->storage_ = build.weights.TakeStorage();
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+absl::StatusOr<std::unique_ptr<Model>> BuildDecoder(const DecoderSpec& spec,
+                                                    ModelBuild& build) {
+  return Decoder::Build(spec, build);
+}
+
+}  // namespace inlay

@@ -1,0 +1,87 @@
+// Decoder: the Model that BuildDecoder makes. decoder_build.cc fills it,
+// decoder.cc runs it.
+#ifndef INLAY_CORE_MODEL_DECODER_IMPL_H_
+#define INLAY_CORE_MODEL_DECODER_IMPL_H_
+
+#include <memory>
+#include <vector>
+
+#include "core/model/decoder_spec.h"
+#include "core/model/layers/linear.h"
+#include "core/model/layers/norm.h"
+#include "core/model/layers/rope_tables.h"
+#include "core/model/layers/step.h"
+#include "core/model/model.h"
+#include "core/model/model_build.h"
+#include "core/model/weights.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+
+namespace inlay {
+
+// A residual block with its weights and kernels.
+struct DecoderBlock {
+  Norm pre_norm;
+  Norm post_norm;
+  std::unique_ptr<Sublayer> part;
+};
+
+class Decoder : public Model {
+ public:
+  static absl::StatusOr<std::unique_ptr<Model>> Build(const DecoderSpec& spec,
+                                                      ModelBuild& build);
+
+  const ModelInfo& info() const override { return info_; }
+  const KvLayout& kv_layout() const override { return kv_layout_; }
+  size_t WorkspaceBytes(int64_t max_tokens,
+                        int64_t max_logit_rows) const override;
+  absl::Status Forward(const ForwardBatch& batch,
+                       absl::Span<std::byte> workspace,
+                       Stream& stream) const override;
+  absl::Status Logits(TensorView hidden, TensorView logits,
+                      absl::Span<std::byte> workspace,
+                      Stream& stream) const override;
+
+ private:
+  struct Workspace {
+    TensorView hidden;  // the residual stream
+    TensorView branch;  // a block's input after its norm
+    TensorView output;  // a block's output before its post-norm
+    absl::Span<RopeAngles> angles;
+    std::byte* scratch = nullptr;
+    std::byte* kernel = nullptr;
+  };
+
+  Workspace Place(Arena& arena, int64_t tokens) const;
+  absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
+  absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
+  void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
+  absl::Status Embed(const ForwardBatch& batch, const TensorView& hidden,
+                     Stream& stream) const;
+  absl::Status ForwardBlock(const DecoderBlock& block, const Step& step,
+                            const Workspace& space) const;
+  absl::Status SelectRows(const ForwardBatch& batch, const TensorView& hidden,
+                          Stream& stream) const;
+
+  ModelInfo info_;
+  KvLayout kv_layout_;
+  WeightStorage storage_;
+  TensorView embedding_;
+  TensorView position_embedding_;  // may be empty
+  float embedding_scale_ = 1.0f;
+  float final_softcap_ = 0.0f;
+  bool has_post_norms_ = false;
+  RopeTables ropes_;
+  std::vector<std::vector<DecoderBlock>> layers_;
+  Norm final_norm_;
+  Linear head_;
+  Op<EmbeddingDesc, EmbeddingParams> embed_;
+  Op<EmbeddingDesc, EmbeddingParams> embed_positions_;
+  Op<EmbeddingDesc, EmbeddingParams> select_rows_;
+  Op<ElementwiseDesc, ElementwiseParams> add_;
+  Op<ElementwiseDesc, ElementwiseParams> softcap_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_DECODER_IMPL_H_
