@@ -94,22 +94,28 @@ int32_t AddedTokens::Trie::Longest(std::string_view text, size_t pos,
 
 absl::StatusOr<AddedTokens> AddedTokens::Create(const Json* list,
                                                 const TokenModel& model,
+                                                size_t num_model_tokens,
                                                 const Normalizer* normalizer) {
   AddedTokens result;
   if (list == nullptr) return result;
   if (!list->is_array()) {
     return absl::InvalidArgumentError("\"added_tokens\" is no array");
   }
-  const size_t num_entries =
-      list->size() + static_cast<size_t>(model.vocab_size());
   for (const Json& item : *list) {
     INLAY_ASSIGN_OR_RETURN(AddedToken token, Parse(item));
-    if (const auto id = model.TokenToId(token.content)) token.id = *id;
-    if (token.content.empty()) continue;
-    INLAY_RETURN_IF_ERROR(CheckTokenId(token.id, num_entries));
+    if (token.content.empty() || result.TokenToId(token.content)) continue;
+    token.id = result.NextId(model, num_model_tokens, token.content);
+    INLAY_RETURN_IF_ERROR(
+        CheckTokenId(token.id, list->size() + num_model_tokens));
     INLAY_RETURN_IF_ERROR(result.Add(std::move(token), normalizer));
   }
   return result;
+}
+
+int32_t AddedTokens::NextId(const TokenModel& model, size_t num_model_tokens,
+                            std::string_view content) const {
+  if (const auto id = model.TokenToId(content)) return *id;
+  return std::max(id_limit_, static_cast<int32_t>(num_model_tokens));
 }
 
 absl::Status AddedTokens::Add(AddedToken token, const Normalizer* normalizer) {
@@ -117,11 +123,6 @@ absl::Status AddedTokens::Add(AddedToken token, const Normalizer* normalizer) {
     return absl::InvalidArgumentError(
         absl::StrFormat("added token %d has %d bytes, at most %d allowed",
                         token.id, token.content.size(), kMaxContentBytes));
-  }
-  if (by_id_.contains(token.id) || by_content_.contains(token.content)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "added token \"%s\": another has its id %d or its content",
-        token.content.substr(0, 80), token.id));
   }
   const auto index = static_cast<int32_t>(tokens_.size());
   std::string key = token.content;

@@ -38,11 +38,14 @@ struct TextSegment {
 // Immutable after Create.
 class AddedTokens {
  public:
-  // `list`: the file's "added_tokens", may be null. A token that `model` has
-  // takes the model's id. `normalizer` may be null. INVALID_ARGUMENT for ids
-  // out of bounds or held by two contents.
+  // `list`: the file's "added_tokens", may be null. Ids are given as the
+  // library gives them, whatever the file says: the model's where it has the
+  // token, else the next one free above the model's `num_model_tokens` tokens
+  // and the tokens before. `normalizer` may be null. INVALID_ARGUMENT for
+  // malformed entries and for ids out of bounds.
   static absl::StatusOr<AddedTokens> Create(const Json* list,
                                             const TokenModel& model,
+                                            size_t num_model_tokens,
                                             const Normalizer* normalizer);
 
   // Appends `text` cut at the tokens that are matched in raw text
@@ -73,6 +76,8 @@ class AddedTokens {
     bool first_byte[256] = {};
   };
 
+  int32_t NextId(const TokenModel& model, size_t num_model_tokens,
+                 std::string_view content) const;
   absl::Status Add(AddedToken token, const Normalizer* normalizer);
 
   std::vector<AddedToken> tokens_;

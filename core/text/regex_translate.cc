@@ -7,7 +7,8 @@ namespace inlay {
 namespace {
 
 // The inside of a class that means what `\letter` means to Oniguruma, empty
-// when PCRE2 agrees. PCRE2's \s has U+180E, its \w no marks, its \h is blanks.
+// when PCRE2 agrees. PCRE2's \s has U+180E, its \w no marks, its \h is blanks;
+// Oniguruma's \w has the superscripts and fractions of Latin-1.
 std::string_view ClassBody(char letter) {
   switch (letter) {
     case 's':
@@ -15,7 +16,8 @@ std::string_view ClassBody(char letter) {
       return "\\t-\\r\\x{85}\\p{Z}";
     case 'w':
     case 'W':
-      return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+      return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}"
+             "\\x{BC}-\\x{BE}";
     case 'h':
     case 'H':
       return "0-9A-Fa-f";

@@ -88,8 +88,10 @@ absl::Status JsonTokenizer::ReadRest(const Json& file) {
   const Json null;
   INLAY_ASSIGN_OR_RETURN(normalizer_,
                          MakeNormalizer(Section(file, "normalizer", null)));
+  const Json* vocab = JsonFind(Section(file, "model", null), "vocab");
   INLAY_ASSIGN_OR_RETURN(
       added_, AddedTokens::Create(JsonFind(file, "added_tokens"), *model_,
+                                  vocab == nullptr ? 0 : vocab->size(),
                                   normalizer_.get()));
   INLAY_ASSIGN_OR_RETURN(
       post_, MakePostProcessor(Section(file, "post_processor", null)));

@@ -1,0 +1,152 @@
+// Every normalizer, pre-tokenizer and decoder type of tokenizer.json with small
+// vocabularies, against what Hugging Face tokenizers 0.23 gives for them
+// (features.json: "encode" rows are [text, ids], "decode" rows are
+// [ids, text, text without special tokens]).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/json/json.h"
+#include "core/text/streaming_decoder.h"
+#include "core/text/tokenizer.h"
+
+namespace inlay {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+Json ReadCases() {
+  std::ifstream file(std::string(INLAY_TEST_DATA) +
+                     "/tokenizers/features.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  auto json = ParseJson(text.str(), "features.json");
+  EXPECT_TRUE(json.ok()) << json.status();
+  return json.ok() ? *json : Json::array();
+}
+
+std::string Described(const Json& spec) {
+  return DumpJson(spec["normalizer"]) + " " + DumpJson(spec["pre_tokenizer"]) +
+         " " + DumpJson(spec["decoder"]);
+}
+
+void CheckEncode(const Tokenizer& tokenizer, const Json& row) {
+  Ids ids;
+  ASSERT_TRUE(tokenizer.Encode(row[0].get<std::string>(), {}, &ids).ok());
+  EXPECT_EQ(ids, row[1].get<Ids>()) << row[0];
+}
+
+void CheckDecode(const Tokenizer& tokenizer, const Json& row) {
+  const Ids ids = row[0].get<Ids>();
+  for (const bool skip : {false, true}) {
+    const auto expected = row[skip ? 2 : 1].get<std::string>();
+    EXPECT_EQ(tokenizer.Decode(ids, {.skip_special = skip}), expected)
+        << row[0];
+    StreamingDecoder decoder(tokenizer, {.skip_special = skip});
+    std::string text;
+    for (const int32_t id : ids) {
+      text += decoder.Push(id);
+      EXPECT_TRUE(std::string_view(expected).starts_with(text));
+    }
+    EXPECT_EQ(text + decoder.Finish(), expected) << row[0];
+  }
+}
+
+TEST(TokenizerFeatures, EqualTheLibrary) {
+  const Json cases = ReadCases();
+  ASSERT_GT(cases.size(), 80u);
+  for (const Json& item : cases) {
+    SCOPED_TRACE(Described(item["tokenizer"]));
+    const auto tokenizer = MakeTokenizerFromJson(DumpJson(item["tokenizer"]));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (item.contains("encode")) {
+      for (const Json& row : item["encode"]) CheckEncode(**tokenizer, row);
+    }
+    if (item.contains("decode")) {
+      for (const Json& row : item["decode"]) CheckDecode(**tokenizer, row);
+    }
+  }
+}
+
+// A word-level tokenizer with the given sections.
+std::unique_ptr<Tokenizer> Make(const std::string& vocab,
+                                const std::string& sections) {
+  auto made = MakeTokenizerFromJson(
+      R"({"model":{"type":"WordLevel","unk_token":"<unk>","vocab":)" + vocab +
+      "}," + sections + "}");
+  EXPECT_TRUE(made.ok()) << made.status();
+  return std::move(*made);
+}
+
+Ids Encode(const Tokenizer& tokenizer, std::string_view text,
+           const EncodeOptions& options) {
+  Ids ids;
+  EXPECT_TRUE(tokenizer.Encode(text, options, &ids).ok());
+  return ids;
+}
+
+TEST(TokenizerFeatures, UntrustedTextWritesNoControlTokens) {
+  const auto tokenizer = Make(R"({"<unk>":0,"a":1})",
+                              R"("pre_tokenizer":{"type":"WhitespaceSplit"},
+         "added_tokens":[{"id":2,"content":"<s>","special":true}])");
+  EXPECT_EQ(Encode(*tokenizer, "a <s>", {}), (Ids{1, 2}));
+  EXPECT_EQ(Encode(*tokenizer, "a <s>", {.parse_special = false}), (Ids{1, 0}));
+  EXPECT_TRUE(tokenizer->IsSpecial(2));
+  EXPECT_FALSE(tokenizer->IsSpecial(1));
+  EXPECT_FALSE(tokenizer->IsSpecial(-1));
+  EXPECT_EQ(tokenizer->IdToToken(3), "");
+  EXPECT_EQ(tokenizer->TokenToId("<s>"), 2);
+}
+
+TEST(TokenizerFeatures, InvalidUtf8IsRepaired) {
+  const auto tokenizer = Make(
+      "{\"<unk>\":0,\"a\xEF\xBF\xBD\":1,"
+      "\"\xEF\xBF\xBD\xEF\xBF\xBD\":2}",
+      R"("pre_tokenizer":{"type":"WhitespaceSplit"})");
+  EXPECT_EQ(Encode(*tokenizer, "a\xE4\xB8 \xFF\xC0", {}), (Ids{1, 2}));
+}
+
+TEST(TokenizerFeatures, TokenBytes) {
+  const auto bytes = Make(R"({"<unk>":0,"\u0120\u00c3":1})",
+                          R"("decoder":{"type":"ByteLevel"})");
+  EXPECT_EQ(bytes->TokenBytes(1), " \xC3");
+  EXPECT_EQ(bytes->TokenBytes(7), "");
+  const auto fallback = Make(R"({"<unk>":0,"<0xE4>":1,"\u2581a":2})",
+                             R"("decoder":{"type":"Sequence","decoders":[
+           {"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
+           {"type":"ByteFallback"},{"type":"Fuse"},
+           {"type":"Strip","content":" ","start":1,"stop":0}]})");
+  EXPECT_EQ(fallback->TokenBytes(1), "\xE4");
+  EXPECT_EQ(fallback->TokenBytes(2), " a");
+  const auto words =
+      Make(R"({"<unk>":0,"##a":1,"b":2})", R"("decoder":{"type":"WordPiece"})");
+  EXPECT_EQ(words->TokenBytes(1), "a");
+  EXPECT_EQ(words->TokenBytes(2), " b");
+}
+
+TEST(TokenizerFeatures, ProcessorsByTheirOldNames) {
+  const std::string vocab = R"({"<unk>":0,"[CLS]":1,"[SEP]":2,"a":3,"b":4})";
+  for (const bool roberta : {false, true}) {
+    const auto tokenizer =
+        Make(vocab, std::string(R"("post_processor":{"type":")") +
+                        (roberta ? "RobertaProcessing" : "BertProcessing") +
+                        R"(","cls":["[CLS]",1],"sep":["[SEP]",2]})");
+    Ids ids;
+    ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids).ok());
+    EXPECT_EQ(ids, roberta ? (Ids{1, 3, 2, 2, 4, 2}) : (Ids{1, 3, 2, 4, 2}));
+    ids.clear();
+    ASSERT_TRUE(
+        tokenizer->EncodePair("a", "b", {.add_special = false}, &ids).ok());
+    EXPECT_EQ(ids, (Ids{3, 4}));
+    EXPECT_EQ(Encode(*tokenizer, "a", {}), (Ids{1, 3, 2}));
+  }
+}
+
+TEST(TokenizerFeatures, LoadingAFolderWithoutTokenizer) {
+  const auto missing = LoadTokenizer(std::string(INLAY_TEST_DATA) + "/none");
+  EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+}
+
+}  // namespace
+}  // namespace inlay
