@@ -1,0 +1,122 @@
+#include "examples/inlay/common.h"
+
+#include <string_view>
+#include <utility>
+
+namespace inlay::cli {
+namespace {
+
+void Log(void*, int32_t level, const char* message) {
+  const std::string kind = level == INLAY_LOG_ERROR ? "error: " : "warning: ";
+  Complain(kind + message);
+}
+
+int32_t ShowLoading(void* progress, int32_t stage, float fraction) {
+  static constexpr std::string_view kStages[] = {"configuration", "tokenizer",
+                                                 "weights", "ready"};
+  const size_t index = static_cast<size_t>(stage);
+  const std::string_view name = index < 4 ? kStages[index] : "loading";
+  static_cast<Progress*>(progress)->Update(
+      "loading: " + std::string(name) + " " +
+      std::to_string(static_cast<int>(fraction * 100)) + " %");
+  return 0;
+}
+
+Outcome Open(const CommonOptions& options, const std::string& path,
+             bool vocab_only, Host* host) {
+  inlay_engine_options engine;
+  inlay_engine_options_init(&engine);
+  engine.backend = options.backend;
+  engine.num_threads = options.num_threads;
+  if (!options.quiet) engine.log = Log;
+  Result<Engine> created = Engine::Create(&engine);
+  if (!created.ok()) return created.error();
+  host->engine = std::move(*created);
+
+  Progress progress(!options.quiet);
+  inlay_model_options model;
+  inlay_model_options_init(&model);
+  model.vocab_only = vocab_only ? 1 : 0;
+  model.kv_type = options.kv_type;
+  model.max_context = options.max_context;
+  model.kv_budget_bytes = options.kv_budget_bytes;
+  if (options.kernels.has_value()) model.kernels = options.kernels->c_str();
+  model.progress = ShowLoading;
+  model.progress_user = &progress;
+  Result<Model> loaded = host->engine->Load(path, &model);
+  if (!loaded.ok()) return loaded.error();
+  host->model = std::move(*loaded);
+
+  Result<inlay_model_info> info = host->model->Info();
+  if (!info.ok()) return info.error();
+  host->info = *info;
+  return Outcome();
+}
+
+}  // namespace
+
+void DeclareCommon(Args& args, CommonOptions* options) {
+  args.Choice("backend", "where to compute (default auto)",
+              {"auto", "cpu", "cuda"}, &options->backend);
+  args.Integer("threads", "CPU threads (default: one per core)",
+               &options->num_threads, 1, 1024);
+  args.Choice("kv-type", "type of the KV cache (default auto)",
+              {"auto", "f32", "f16", "bf16"}, &options->kv_type);
+  args.Bytes("kv-budget", "memory for the KV cache, with K, M or G",
+             &options->kv_budget_bytes);
+  args.Integer("max-context", "cap on the tokens of a session",
+               &options->max_context, 1);
+  args.Text("kernels", "SPEC", "forces kernels: gemm=cpu_scalar,...",
+            &options->kernels);
+  args.Flag("json", "JSON on stdout, one value a line, nothing else",
+            &options->json);
+  args.Flag("quiet", "no warnings, progress or summary on stderr",
+            &options->quiet);
+}
+
+Outcome OpenModel(const CommonOptions& options, const std::string& path,
+                  Host* host) {
+  return Open(options, path, false, host);
+}
+
+Outcome OpenVocabulary(const CommonOptions& options, const std::string& path,
+                       Host* host) {
+  return Open(options, path, true, host);
+}
+
+Outcome Start(Host& host, const inlay_request_options& options,
+              Running* running) {
+  Result<Session> session = host.model->NewSession();
+  if (!session.ok()) return session.error();
+  Result<Request> request = session->Submit(options);
+  if (!request.ok()) return request.error();
+  running->request.reset();
+  running->session = std::move(*session);
+  running->request = std::move(*request);
+  return Outcome();
+}
+
+Outcome Drain(Engine& engine, Request& request, const TakeEvent& take,
+              const std::function<bool()>& cancel) {
+  while (true) {
+    if (cancel()) CLI_RETURN_IF_FAILED(request.Cancel());
+    Result<Event> event = request.Next(0);
+    if (event.ok()) {
+      CLI_RETURN_IF_FAILED(take(event->info()));
+      if (event->finished()) return FinishOutcome(event->info());
+    } else if (event.error().status() == INLAY_TIMEOUT) {
+      const Result<inlay_step_info> step = engine.Step();
+      if (!step.ok()) return step.error();
+    } else {
+      return event.error();
+    }
+  }
+}
+
+Outcome FinishOutcome(const inlay_event_info& info) {
+  if (info.finish_reason != INLAY_FINISH_ERROR) return Outcome();
+  return Outcome::Failed(std::string("the generation failed: ") + info.message +
+                         " (" + inlay_status_name(info.status) + ")");
+}
+
+}  // namespace inlay::cli

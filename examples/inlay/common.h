@@ -1,0 +1,90 @@
+// What every form shares: the options of the engine and the model, opening
+// both, and the loop that drives one request.
+#ifndef INLAY_EXAMPLES_INLAY_COMMON_H_
+#define INLAY_EXAMPLES_INLAY_COMMON_H_
+
+#include <cstdint>
+#include <functional>
+#include <inlay/inlay.hpp>
+#include <optional>
+#include <string>
+
+#include "examples/inlay/args.h"
+#include "examples/inlay/outcome.h"
+#include "examples/inlay/output.h"
+
+namespace inlay::cli {
+
+struct CommonOptions {
+  int32_t backend = INLAY_BACKEND_AUTO;
+  int32_t num_threads = 0;
+  int32_t kv_type = INLAY_KV_AUTO;
+  uint32_t max_context = 0;
+  uint64_t kv_budget_bytes = 0;
+  std::optional<std::string> kernels;
+  bool json = false;
+  bool quiet = false;
+};
+
+void DeclareCommon(Args& args, CommonOptions* options);
+
+// An engine with one model in it. Declare sessions and requests after it.
+struct Host {
+  std::optional<Engine> engine;
+  std::optional<Model> model;
+  inlay_model_info info;
+};
+
+// Host-driven; warnings of the library go to stderr, loading shows progress.
+Outcome OpenModel(const CommonOptions& options, const std::string& path,
+                  Host* host);
+// Tokenizer and chat template only: works on a directory that has no weights.
+Outcome OpenVocabulary(const CommonOptions& options, const std::string& path,
+                       Host* host);
+
+// A session, and the request that `options` describe in it.
+struct Running {
+  std::optional<Session> session;
+  std::optional<Request> request;
+};
+Outcome Start(Host& host, const inlay_request_options& options,
+              Running* running);
+
+using TakeEvent = std::function<Outcome(const inlay_event_info&)>;
+// Steps until the request ends; `take` gets every event, FINISHED too. Cancels
+// it once `cancel` is true; when `take` fails, releasing the request does.
+Outcome Drain(
+    Engine& engine, Request& request, const TakeEvent& take,
+    const std::function<bool()>& cancel = [] { return false; });
+// What a FINISHED event says, as an outcome.
+Outcome FinishOutcome(const inlay_event_info& info);
+
+// The options of sampling and stopping; those not given keep what the model's
+// generation_config.json says.
+class Sampling {
+ public:
+  void Declare(Args& args);
+  // The strings that `options` comes to point to live in this object.
+  Outcome Fill(Model& model, inlay_request_options* options);
+  // Settings as JSON and back, for saved conversations; only those given.
+  Json Save() const;
+  Outcome Load(const Json& settings);
+  void AddStop(std::string stop) { stops_.push_back(std::move(stop)); }
+
+ private:
+  std::optional<int32_t> max_tokens_, top_k_;
+  std::optional<float> temperature_, top_p_, min_p_;
+  std::optional<uint64_t> seed_;
+  std::vector<std::string> stops_;
+  std::vector<const char*> stop_pointers_;
+};
+
+// "stop", "length", ...
+const char* FinishName(int32_t reason);
+// {"finish_reason": .., "usage": {..}, "timings": {..}} of a FINISHED event.
+Json FinishJson(const inlay_event_info& info);
+double TokensPerSecond(const inlay_event_info& info);
+
+}  // namespace inlay::cli
+
+#endif  // INLAY_EXAMPLES_INLAY_COMMON_H_

@@ -1,0 +1,108 @@
+// How the command answers when it is called wrongly, and what every form says
+// of itself.
+#include <gtest/gtest.h>
+
+#include "tests/examples/subprocess.h"
+
+namespace inlay {
+namespace {
+
+using testing::TestWithParam;
+using Words = std::vector<std::string>;
+
+TEST(UsageTest, VersionAndHelp) {
+  const Ran version = Inlay({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.out.rfind("inlay 0.", 0), 0u) << version.out;
+  const Ran help = Inlay({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const std::string command :
+       {"generate", "chat", "logits", "tokenize", "template", "inspect", "eval",
+        "quantize", "bench"}) {
+    EXPECT_NE(help.out.find("  " + command + " "), std::string::npos);
+    const Ran one = Inlay({command, "--help"});
+    EXPECT_EQ(one.status, 0);
+    EXPECT_EQ(one.err, "");
+    for (const char* option : {"--backend", "--json", "--threads", "--kv-type",
+                               "--kv-budget", "--kernels", "--quiet"}) {
+      EXPECT_NE(one.out.find(option), std::string::npos) << command << option;
+    }
+  }
+}
+
+struct Wrong {
+  Words words;
+  const char* message;  // in what stderr says
+};
+
+class WrongUsageTest : public TestWithParam<Wrong> {};
+
+TEST_P(WrongUsageTest, ExitsTwoAndNamesIt) {
+  const Ran ran = Inlay(GetParam().words);
+  EXPECT_EQ(ran.status, 2) << ran.err;
+  EXPECT_EQ(ran.out, "");
+  EXPECT_NE(ran.err.find(GetParam().message), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("usage: inlay"), std::string::npos) << ran.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrongUsageTest,
+    testing::Values(
+        Wrong{{}, "no command"}, Wrong{{"sing"}, "\"sing\""},
+        Wrong{{"generate"}, "MODEL is missing"},
+        Wrong{{"generate", "m", "extra"}, "\"extra\""},
+        Wrong{{"generate", "m", "--nothing"}, "--nothing"},
+        Wrong{{"generate", "m", "-x"}, "-x"},
+        Wrong{{"generate", "m", "--prompt"}, "--prompt"},
+        Wrong{{"generate", "m", "--json=1"}, "--json takes no value"},
+        Wrong{{"generate", "m", "--max-tokens", "many"}, "got \"many\""},
+        Wrong{{"generate", "m", "--max-tokens", "-2"}, "from -1 to"},
+        Wrong{{"generate", "m", "--top-p", "1.5"}, "from 0 to 1"},
+        Wrong{{"generate", "m", "--temperature", "nan"}, "got \"nan\""},
+        Wrong{{"generate", "m", "--seed", "99999999999999999999"}, "--seed"},
+        Wrong{{"generate", "m", "--backend", "tpu"}, "auto|cpu|cuda"},
+        Wrong{{"generate", "m", "--kv-budget", "12T"}, "K, M or G"},
+        Wrong{{"generate", "m", "--kv-budget", "99999999999999G"}, "--kv-bud"},
+        Wrong{{"generate", "m", "--threads", "0"}, "from 1 to 1024"},
+        Wrong{{"generate", "m", "--prompt", "x", "--system", "y"}, "--chat"},
+        Wrong{{"logits", "m"}, "--ids is missing"},
+        Wrong{{"logits", "m", "--ids", ""}, "--ids"},
+        Wrong{{"logits", "m", "--ids", "1,,2"}, "got \"1,,2\""},
+        Wrong{{"logits", "m", "--ids", "-1"}, "got -1"},
+        Wrong{{"logits", "m", "--ids", "1,2", "--positions", "2"}, "0 to 1"},
+        Wrong{{"logits", "m", "--ids", "1,2", "--positions", "-1"}, "got -1"},
+        Wrong{{"template", "m"}, "--input is missing"},
+        Wrong{{"eval", "m"}, "--jsonl"},
+        Wrong{{"bench", "m", "--shared-prefix", "999"}, "--shared-prefix"},
+        Wrong{{"quantize", "m"}, "OUT is missing"}));
+
+TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
+  const Ran ran = Inlay({"generate", "/no/such/model", "--prompt", "x"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_NE(ran.err.find("/no/such/model"), std::string::npos) << ran.err;
+  const Ran json =
+      Inlay({"generate", "/no/such/model", "--prompt", "x", "--json"});
+  EXPECT_EQ(json.status, 1);
+  EXPECT_EQ(json.JsonLine()["status"], "INLAY_NOT_FOUND") << json.out;
+}
+
+TEST(FailureTest, QuantizeIsNotThere) {
+  const Ran ran = Inlay({"quantize", "a", "b", "--type", "q4", "--json"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.JsonLine()["error"].get<std::string>().find("not in this"),
+            std::string::npos);
+}
+
+TEST(FailureTest, FullDiskIsSaidAndAClosedPipeIsNot) {
+  const std::string inlay = std::string(INLAY_BIN) + "/inlay";
+  EXPECT_EQ(system((inlay + " --help >/dev/full 2>/dev/null").c_str()), 256);
+  // The reader is gone before the first write.
+  EXPECT_EQ(system(("bash -c 'set -o pipefail; (sleep 0.2; " + inlay +
+                    " --help) 2>&1 | true'")
+                       .c_str()),
+            0);
+}
+
+}  // namespace
+}  // namespace inlay
