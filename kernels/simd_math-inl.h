@@ -70,7 +70,7 @@ HWY_INLINE VF Tanh(VF x) {
 }
 
 // 1 + erf(x) = erfc(-x), without cancellation for negative x. At most 2^-23
-// absolute, and 40 ulp where x > -9. |x| < 1: erf(x) = x p(x^2), p of degree 6
+// absolute, and 84 ulp where x > -9. |x| < 1: erf(x) = x p(x^2), p of degree 6
 // (0.02). Beyond: erfc(|x|) = e^(-x^2) f(t), t = 1 / (1 + |x| / 2), f of degree
 // 8 (0.14); the square's rounding is what the ulps come from.
 HWY_INLINE VF OnePlusErf(VF x) {

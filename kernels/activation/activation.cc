@@ -4,6 +4,9 @@
 
 namespace inlay {
 
+absl::Status RunActivationCpuSimd(const ActivationDesc& desc,
+                                  const ActivationParams& params,
+                                  Stream& stream);  // activation_cpu_simd.cc
 absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
                                     const ActivationParams& params,
                                     Stream& stream);  // activation_cpu.cc
@@ -15,6 +18,8 @@ const char* CpuRefuses(const ActivationDesc& desc, const DeviceInfo&) {
 }
 
 constexpr ActivationRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+     RunActivationCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunActivationCpuScalar},
 };

@@ -15,11 +15,13 @@
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_cpu_simd.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/attention/attention.h"
 #include "kernels/simd_float-inl.h"
@@ -64,6 +66,28 @@ struct Task {
   int num_rows;
 };
 
+// Walks a sequence's positions without a division for each.
+class BlockCursor {
+ public:
+  BlockCursor(const Task& task, const KvLayerView& kv, int64_t position)
+      : block_(task.sequence->blocks + position / kv.block_size),
+        slot_(static_cast<int>(position % kv.block_size)),
+        block_size_(kv.block_size) {}
+  void Next() {
+    if (++slot_ == block_size_) {
+      slot_ = 0;
+      ++block_;
+    }
+  }
+  int64_t block() const { return *block_; }
+  int slot() const { return slot_; }
+
+ private:
+  const int32_t* block_;
+  int slot_;
+  int block_size_;
+};
+
 template <typename T>
 class Runner {
  public:
@@ -80,10 +104,10 @@ class Runner {
       tile_ = t;
       first_ = static_cast<int>(HWY_MAX(begin - t, int64_t{0}));
       last_ = static_cast<int>(HWY_MIN(end - t, int64_t{shape_.keys}));
-      LoadTile(/*values=*/false);
+      LoadTile<false>(end);
       Scores();
       for (int r = 0; r < task_.num_rows; ++r) Softmax(r);
-      LoadTile(/*values=*/true);
+      LoadTile<true>(end);
       AddValues();
     }
     for (int r = 0; r < task_.num_rows; ++r) StoreOutput(r);
@@ -121,18 +145,31 @@ class Runner {
     }
   }
 
-  // Points rows_ at the tile's keys or values as float32. Positions outside
-  // [first_, last_) repeat a neighbour; their scores are masked.
-  void LoadTile(bool values) {
+  // Points rows_ at the tile's keys or values as float32, and asks for what is
+  // wanted next: the values of the tile, or the keys of the tile after it.
+  // Blocks lie anywhere, so that the processor cannot foresee them. Positions
+  // outside [first_, last_) repeat a neighbour; their scores are masked.
+  template <bool kValues>
+  HWY_NOINLINE void LoadTile(int64_t end) {
     const KvLayerView& kv = params_.kv;
-    for (int t = first_; t < last_; ++t) {
-      const int64_t position = tile_ + t;
-      const int64_t block = task_.sequence->blocks[position / kv.block_size];
-      const auto slot = static_cast<int>(position % kv.block_size);
+    const int head = task_.kv_head;
+    const size_t row_bytes = sizeof(T) * static_cast<size_t>(shape_.dim);
+    // Many rows read a tile often enough to pay for gathering it.
+    const bool direct = std::is_same_v<T, float> &&
+                        shape_.dim == shape_.padded && task_.num_rows <= 8;
+    const int64_t distance = kValues ? shape_.keys - first_ : 0;
+    BlockCursor here(task_, kv, tile_ + first_);
+    BlockCursor ahead(task_, kv, tile_ + first_ + distance);
+    for (int t = first_; t < last_; ++t, here.Next(), ahead.Next()) {
+      if (tile_ + t + distance < end) {
+        PrefetchRow(kValues ? kv.KeyRow(ahead.block(), head, ahead.slot())
+                            : kv.ValueRow(ahead.block(), head, ahead.slot()),
+                    row_bytes);
+      }
       const auto* row = reinterpret_cast<const T*>(
-          values ? kv.ValueRow(block, task_.kv_head, slot)
-                 : kv.KeyRow(block, task_.kv_head, slot));
-      if (std::is_same_v<T, float> && shape_.dim == shape_.padded) {
+          kValues ? kv.ValueRow(here.block(), head, here.slot())
+                  : kv.KeyRow(here.block(), head, here.slot()));
+      if (direct) {
         rows_[t] = reinterpret_cast<const float*>(row);
         continue;
       }
@@ -143,6 +180,10 @@ class Runner {
     }
     for (int t = 0; t < first_; ++t) rows_[t] = rows_[first_];
     for (int t = last_; t < shape_.keys; ++t) rows_[t] = rows_[last_ - 1];
+  }
+
+  static HWY_INLINE void PrefetchRow(const std::byte* row, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) hwy::Prefetch(row + i);
   }
 
   struct Dots {
@@ -191,13 +232,19 @@ class Runner {
   HWY_NOINLINE void Scores() {
     const int begin = first_ / 4 * 4;
     int r = 0;
-    for (; r + 3 <= task_.num_rows; r += 3) {
-      for (int t = begin; t < last_; t += 4) ScoreTile<3>(r, t);
-    }
-    if (task_.num_rows - r == 2) {
-      for (int t = begin; t < last_; t += 4) ScoreTile<2>(r, t);
-    } else if (task_.num_rows - r == 1) {
-      for (int t = begin; t < last_; t += 4) ScoreTile<1>(r, t);
+    while (r < task_.num_rows) {
+      const int rest = task_.num_rows - r;
+      // Four are two twos, better than three and one.
+      if (rest == 3 || rest > 4) {
+        for (int t = begin; t < last_; t += 4) ScoreTile<3>(r, t);
+        r += 3;
+      } else if (rest >= 2) {
+        for (int t = begin; t < last_; t += 4) ScoreTile<2>(r, t);
+        r += 2;
+      } else {
+        for (int t = begin; t < last_; t += 4) ScoreTile<1>(r, t);
+        r += 1;
+      }
     }
   }
 
@@ -206,11 +253,11 @@ class Runner {
   HWY_NOINLINE void Softmax(int r) {
     const DF d;
     float* weights = weights_ + r * kMaxKeys;
-    const VF begin = hn::Set(
-        d, static_cast<float>(HWY_MAX(VisibleBegin(r) - tile_, int64_t{0})));
-    const VF end =
-        hn::Set(d, static_cast<float>(
-                       HWY_MIN(VisibleEnd(r) - tile_, int64_t{shape_.keys})));
+    const int64_t first = HWY_MAX(VisibleBegin(r) - tile_, int64_t{0});
+    const int64_t last = HWY_MIN(VisibleEnd(r) - tile_, int64_t{shape_.keys});
+    const bool all_seen = first == 0 && last == shape_.keys;
+    const VF begin = hn::Set(d, static_cast<float>(first));
+    const VF end = hn::Set(d, static_cast<float>(last));
     const VF scale = hn::Set(d, desc_.scale);
     const VF cap = hn::Set(d, desc_.softcap);
     VF max = hn::Set(d, max_[r]);
@@ -220,9 +267,11 @@ class Runner {
       if (desc_.softcap > 0.0f) {
         score = hn::Mul(cap, Tanh(hn::Div(score, cap)));
       }
-      const VF key = hn::Iota(d, static_cast<float>(t));
-      const auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
-      score = hn::IfThenElse(seen, score, hn::Set(d, -kInfinity));
+      if (!all_seen) {
+        const VF key = hn::Iota(d, static_cast<float>(t));
+        const auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
+        score = hn::IfThenElse(seen, score, hn::Set(d, -kInfinity));
+      }
       hn::Store(score, d, weights + t);
       max = hn::Max(max, score);
     }

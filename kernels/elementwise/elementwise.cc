@@ -2,6 +2,9 @@
 
 namespace inlay {
 
+absl::Status RunElementwiseCpuSimd(const ElementwiseDesc& desc,
+                                   const ElementwiseParams& params,
+                                   Stream& stream);  // elementwise_cpu_simd.cc
 absl::Status RunElementwiseCpuScalar(const ElementwiseDesc& desc,
                                      const ElementwiseParams& params,
                                      Stream& stream);  // elementwise_cpu.cc
@@ -13,6 +16,8 @@ const char* CpuRefuses(const ElementwiseDesc& desc, const DeviceInfo&) {
 }
 
 constexpr ElementwiseRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+     RunElementwiseCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunElementwiseCpuScalar},
 };

@@ -2,6 +2,9 @@
 
 namespace inlay {
 
+absl::Status RunLayerNormCpuSimd(const LayerNormDesc& desc,
+                                 const LayerNormParams& params,
+                                 Stream& stream);  // layer_norm_cpu_simd.cc
 absl::Status RunLayerNormCpuScalar(const LayerNormDesc& desc,
                                    const LayerNormParams& params,
                                    Stream& stream);  // layer_norm_cpu.cc
@@ -13,6 +16,7 @@ const char* CpuRefuses(const LayerNormDesc& desc, const DeviceInfo&) {
 }
 
 constexpr LayerNormRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunLayerNormCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunLayerNormCpuScalar},
 };

@@ -2,6 +2,9 @@
 
 namespace inlay {
 
+absl::Status RunRmsNormCpuSimd(const RmsNormDesc& desc,
+                               const RmsNormParams& params,
+                               Stream& stream);  // rms_norm_cpu_simd.cc
 absl::Status RunRmsNormCpuScalar(const RmsNormDesc& desc,
                                  const RmsNormParams& params,
                                  Stream& stream);  // rms_norm_cpu.cc
@@ -13,6 +16,7 @@ const char* CpuRefuses(const RmsNormDesc& desc, const DeviceInfo&) {
 }
 
 constexpr RmsNormRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunRmsNormCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunRmsNormCpuScalar},
 };

@@ -7,6 +7,7 @@
 
 #include "kernels/kv_write/kv_write.h"
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/simd_target_loop.h"
 
 namespace inlay {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::kUnitF32;
+using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::PutFloat;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
@@ -263,6 +265,18 @@ TEST(AttentionTest, WindowsAtTheirEdges) {
             static_cast<unsigned>(window))
         .Check(cpu);
   }
+}
+
+TEST(AttentionTest, EverySimdTarget) {
+  TestCpu cpu(2);
+  OnEverySimdTarget([&] {
+    AttentionDesc desc = Desc(6, 2, 80, DType::kBF16);
+    desc.softcap = 20.0f;
+    desc.window = 50;
+    Problem(desc, kRagged, 16, 8).Check(cpu);
+    Problem(Desc(3, 3, 20, DType::kF16), kRagged, 16, 9).Check(cpu);
+    Problem(Desc(5, 1, 64), kRagged, 32, 10).Check(cpu);
+  });
 }
 
 TEST(AttentionTest, SoftcapSinksAndBidirectional) {

@@ -1,0 +1,128 @@
+// activation, the vector row.
+#include "kernels/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/activation/activation_cpu_simd.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/activation/activation.h"
+#include "kernels/simd_float-inl.h"
+#include "kernels/simd_math-inl.h"
+#include "memory/device/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace inlay {
+namespace HWY_NAMESPACE {
+namespace activation {
+
+struct Silu {
+  static HWY_INLINE VF Apply(VF x) { return hn::Mul(x, Sigmoid(x)); }
+};
+
+struct Gelu {
+  static HWY_INLINE VF Apply(VF x) {
+    const DF d;
+    const VF erf = OnePlusErf(hn::Mul(x, hn::Set(d, 0.707106781f)));
+    return hn::Mul(hn::Mul(x, hn::Set(d, 0.5f)), erf);
+  }
+};
+
+// 0.5 (1 + tanh(u)) is the sigmoid of 2u, which does not cancel for negative u.
+// 2 sqrt(2 / pi) and 0.044715: Hendrycks and Gimpel, arXiv:1606.08415.
+struct GeluTanh {
+  static HWY_INLINE VF Apply(VF x) {
+    const DF d;
+    const VF cube = hn::Mul(hn::Mul(x, x), x);
+    const VF inner = hn::MulAdd(cube, hn::Set(d, 0.044715f), x);
+    return hn::Mul(x, Sigmoid(hn::Mul(inner, hn::Set(d, 1.59576912f))));
+  }
+};
+
+struct Relu {
+  static HWY_INLINE VF Apply(VF x) {
+    return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(DF())), x);
+  }
+};
+
+struct ReluSquared {
+  static HWY_INLINE VF Apply(VF x) {
+    const VF y = Relu::Apply(x);
+    return hn::Mul(y, y);
+  }
+};
+
+// Columns [begin, begin + count) of one row.
+template <typename Function>
+void RunSpan(const ActivationDesc& desc, const ActivationParams& params,
+             int64_t row, size_t begin, size_t count) {
+  const float* x = params.x.row<float>(row) + begin;
+  const float* up = x + desc.width;
+  float* y = params.y.row<float>(row) + begin;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    VF v = Function::Apply(LoadWide(x + i));
+    if (desc.gated) v = hn::Mul(v, LoadWide(up + i));
+    hn::StoreU(v, DF(), y + i);
+  }
+  if (const size_t rest = count - i; rest != 0) {
+    VF v = Function::Apply(LoadWideTail(x + i, rest));
+    if (desc.gated) v = hn::Mul(v, LoadWideTail(up + i, rest));
+    StoreTail(v, y + i, rest);
+  }
+}
+
+// Rows are cut into spans, so that one wide row still feeds every thread.
+constexpr int64_t kSpan = 1024;
+
+template <typename Function>
+void Run(const ActivationDesc& desc, const ActivationParams& params,
+         ThreadPool& pool) {
+  const int64_t spans = (desc.width + kSpan - 1) / kSpan;
+  pool.ParallelFor(
+      params.x.rows() * spans, 4, [&](int64_t begin, int64_t end) HWY_ATTR {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i % spans * kSpan;
+          RunSpan<Function>(
+              desc, params, i / spans, static_cast<size_t>(column),
+              static_cast<size_t>(HWY_MIN(desc.width - column, kSpan)));
+        }
+      });
+}
+
+}  // namespace activation
+
+void RunActivation(const ActivationDesc& desc, const ActivationParams& params,
+                   ThreadPool& pool) {
+  switch (desc.function) {
+    case Activation::kSilu:
+      return activation::Run<activation::Silu>(desc, params, pool);
+    case Activation::kGelu:
+      return activation::Run<activation::Gelu>(desc, params, pool);
+    case Activation::kGeluTanh:
+      return activation::Run<activation::GeluTanh>(desc, params, pool);
+    case Activation::kRelu:
+      return activation::Run<activation::Relu>(desc, params, pool);
+    case Activation::kReluSquared:
+      return activation::Run<activation::ReluSquared>(desc, params, pool);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace inlay
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace inlay {
+HWY_EXPORT(RunActivation);
+
+absl::Status RunActivationCpuSimd(const ActivationDesc& desc,
+                                  const ActivationParams& params,
+                                  Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(RunActivation)(desc, params, *stream.thread_pool());
+  return absl::OkStatus();
+}
+
+}  // namespace inlay
+#endif  // HWY_ONCE
