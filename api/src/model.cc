@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "api/src/shim.h"
-#include "core/model/inspect.h"
 
 namespace inlay::api {
 namespace {
@@ -86,14 +85,6 @@ absl::StatusOr<std::shared_ptr<ModelHandle>> GetModel(inlay_model* model) {
   return handle;
 }
 
-absl::Status CheckFlags(uint32_t flags) {
-  constexpr uint32_t kAll = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL |
-                            INLAY_TEXT_SKIP_SPECIAL;
-  if ((flags & ~kAll) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "flags is %#x, allowed: INLAY_TEXT_* bits, %#x in all", flags, kAll));
-}
-
 }  // namespace
 }  // namespace inlay::api
 
@@ -147,7 +138,7 @@ inlay_status inlay_model_inspect(const char* path, inlay_buffer** json,
     INLAY_RETURN_IF_ERROR(CheckPointer(json, "json"));
     *json = nullptr;
     INLAY_RETURN_IF_ERROR(CheckPointer(path, "path"));
-    INLAY_ASSIGN_OR_RETURN(std::string text, inlay::InspectModel(path));
+    INLAY_ASSIGN_OR_RETURN(std::string text, inlay::InspectPath(path));
     *json = AddHandle(BufferHandle{std::move(text)});
     return absl::OkStatus();
   });
@@ -161,9 +152,9 @@ inlay_status inlay_model_tokenize(inlay_model* model, const char* text,
     INLAY_RETURN_IF_ERROR(CheckPointer(num_tokens, "num_tokens"));
     *num_tokens = 0;
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetModel(model));
-    INLAY_RETURN_IF_ERROR(CheckArray(text, text_bytes, "text"));
+    INLAY_RETURN_IF_ERROR(CheckInput(text, text_bytes, "text"));
     INLAY_RETURN_IF_ERROR(CheckArray(tokens, capacity, "tokens"));
-    INLAY_RETURN_IF_ERROR(CheckFlags(flags));
+    INLAY_RETURN_IF_ERROR(CheckTextFlags(flags, "flags"));
     INLAY_ASSIGN_OR_RETURN(const inlay::Tokenizer* tokenizer,
                            handle->loaded.model->RequireTokenizer());
     inlay::EncodeOptions encode;
@@ -185,8 +176,8 @@ inlay_status inlay_model_detokenize(inlay_model* model, const int32_t* tokens,
     INLAY_RETURN_IF_ERROR(CheckPointer(text, "text"));
     *text = nullptr;
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetModel(model));
-    INLAY_RETURN_IF_ERROR(CheckArray(tokens, num_tokens, "tokens"));
-    INLAY_RETURN_IF_ERROR(CheckFlags(flags));
+    INLAY_RETURN_IF_ERROR(CheckInput(tokens, num_tokens, "tokens"));
+    INLAY_RETURN_IF_ERROR(CheckTextFlags(flags, "flags"));
     INLAY_ASSIGN_OR_RETURN(const inlay::Tokenizer* tokenizer,
                            handle->loaded.model->RequireTokenizer());
     const int32_t vocab = tokenizer->vocab_size();
@@ -215,6 +206,7 @@ inlay_status inlay_chat_render(inlay_model* model, const char* json,
       INLAY_ASSIGN_OR_RETURN(handle, GetModel(model));
     }
     INLAY_RETURN_IF_ERROR(CheckPointer(json, "json"));
+    INLAY_RETURN_IF_ERROR(CheckInput(json, json_bytes, "json"));
     INLAY_ASSIGN_OR_RETURN(
         std::string rendered,
         inlay::RenderChat(

@@ -16,6 +16,11 @@ absl::Status SetInput(const inlay_request_options& options,
     return absl::InvalidArgumentError(
         "more than one of text, tokens and chat is set, allowed: one of them");
   }
+  INLAY_RETURN_IF_ERROR(CheckInput(options.text, options.text_bytes, "text"));
+  INLAY_RETURN_IF_ERROR(
+      CheckInput(options.tokens, options.num_tokens, "tokens"));
+  INLAY_RETURN_IF_ERROR(CheckInput(options.chat, options.chat_bytes, "chat"));
+  INLAY_RETURN_IF_ERROR(CheckTextFlags(options.text_flags, "text_flags"));
   if (options.text != nullptr) {
     result->input = InputKind::kText;
     result->text.assign(options.text, options.text_bytes);
@@ -24,8 +29,6 @@ absl::Status SetInput(const inlay_request_options& options,
     result->text.assign(options.chat, options.chat_bytes);
   } else {
     // No input at all goes on from the log: an empty list of tokens.
-    INLAY_RETURN_IF_ERROR(
-        CheckArray(options.tokens, options.num_tokens, "tokens"));
     result->input = InputKind::kTokens;
     result->tokens.assign(options.tokens, options.tokens + options.num_tokens);
   }
@@ -39,8 +42,8 @@ absl::Status SetInput(const inlay_request_options& options,
 absl::Status SetStops(const inlay_request_options& options,
                       RequestOptions* result) {
   INLAY_RETURN_IF_ERROR(
-      CheckArray(options.stop_tokens, options.num_stop_tokens, "stop_tokens"));
-  INLAY_RETURN_IF_ERROR(CheckArray(options.stop_strings,
+      CheckInput(options.stop_tokens, options.num_stop_tokens, "stop_tokens"));
+  INLAY_RETURN_IF_ERROR(CheckInput(options.stop_strings,
                                    options.num_stop_strings, "stop_strings"));
   if (options.num_stop_strings > kMaxStops) {
     return absl::InvalidArgumentError(
@@ -69,7 +72,7 @@ absl::Status SetSampling(const inlay_request_options& options,
   sampling->seed = options.seed;
   sampling->num_logprobs = options.num_logprobs;
   INLAY_RETURN_IF_ERROR(
-      CheckArray(options.logit_bias, options.num_logit_bias, "logit_bias"));
+      CheckInput(options.logit_bias, options.num_logit_bias, "logit_bias"));
   for (size_t i = 0; i < options.num_logit_bias; ++i) {
     const inlay_logit_bias& entry = options.logit_bias[i];
     if (std::isinf(entry.bias) && entry.bias < 0) {
@@ -87,7 +90,9 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
       CheckEnum(options.input_mode, INLAY_INPUT_REPLACE, "input_mode"));
   INLAY_RETURN_IF_ERROR(
       CheckEnum(options.logits, INLAY_LOGITS_GENERATED, "logits"));
-  INLAY_RETURN_IF_ERROR(CheckArray(options.logits_positions,
+  INLAY_RETURN_IF_ERROR(CheckEnum(options.ignore_eos, 1, "ignore_eos"));
+  INLAY_RETURN_IF_ERROR(CheckEnum(options.score_prompt, 1, "score_prompt"));
+  INLAY_RETURN_IF_ERROR(CheckInput(options.logits_positions,
                                    options.num_logits_positions,
                                    "logits_positions"));
   if (options.num_logprobs > 128) {

@@ -113,6 +113,26 @@ inline absl::Status CheckArray(const void* pointer, size_t count,
       absl::StrFormat("%s is null, but its count is %d", name, count));
 }
 
+// The same for an array that is read: a count beyond any address space is a
+// mistake that must not reach pointer arithmetic.
+inline absl::Status CheckInput(const void* pointer, size_t count,
+                               const char* name) {
+  constexpr size_t kMost = size_t{1} << 40;
+  if (count > kMost) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the count of %s is %d, allowed: at most %d", name, count, kMost));
+  }
+  return CheckArray(pointer, count, name);
+}
+
+inline absl::Status CheckTextFlags(uint32_t flags, const char* name) {
+  constexpr uint32_t kAll = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL |
+                            INLAY_TEXT_SKIP_SPECIAL;
+  if ((flags & ~kAll) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %#x, allowed: INLAY_TEXT_* bits, %#x in all", name, flags, kAll));
+}
+
 inline absl::Status CheckEnum(int64_t value, int64_t last, const char* name) {
   if (value >= 0 && value <= last) return absl::OkStatus();
   return absl::InvalidArgumentError(

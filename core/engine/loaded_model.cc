@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/model/inspect.h"
 #include "core/model/load_model.h"
 #include "memory/status.h"
 
@@ -107,6 +108,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
     loaded->max_context = std::min(loaded->max_context, options.max_context);
   }
   return loaded;
+}
+
+absl::StatusOr<std::string> InspectPath(const std::string& path) {
+  INLAY_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(path, {}));
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                         CreateCpuDevice(1, 0));
+  return InspectModel(files, *device, {});
 }
 
 }  // namespace inlay

@@ -53,6 +53,9 @@ struct LoadedModel {
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
     const std::string& path, const ModelOptions& options, Device& device);
 
+// What `path` holds, as JSON (core/model/inspect.h), without loading weights.
+absl::StatusOr<std::string> InspectPath(const std::string& path);
+
 // Renders a conversation. `json` is an object with "messages" and whatever
 // else the template reads; "template", "bos_token", "eos_token" and "now" in
 // it override the model's, and with "template" there `model` may be null.

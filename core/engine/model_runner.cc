@@ -169,6 +169,7 @@ absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {
   const SessionId fork_id = context_.next_id->fetch_add(1);
   auto fork = std::make_unique<Session>(fork_id, session->table.Fork());
   fork->log = session->log;
+  fork->is_long = session->is_long;
   scheduler_->SetIdle(fork_id, &fork->table);
   sessions_.emplace(fork_id, std::move(fork));
   return fork_id;

@@ -22,8 +22,10 @@ struct Session {
 
   SessionId id;
   std::vector<int32_t> log;
-  KvBlockTable table;     // KV of log[0, table.num_tokens())
-  RequestId active = 0;   // the running request; 0: none
+  KvBlockTable table;    // KV of log[0, table.num_tokens())
+  RequestId active = 0;  // the running request; 0: none
+  bool is_long =
+      false;  // past ModelInfo::rope_threshold: its KV was rotated so
   bool released = false;  // goes when its request has ended
 };
 

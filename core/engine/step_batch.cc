@@ -1,6 +1,7 @@
 #include "core/engine/step_batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace inlay {
@@ -63,6 +64,9 @@ void AddToBatch(const StepItem& item, Request& request,
   sequence.q_len = item.num_tokens;
   sequence.kv_len = static_cast<int32_t>(item.first_token + item.num_tokens);
   batch.sequences.push_back(sequence);
+  batch.final_lengths.push_back(request.session->is_long
+                                    ? std::numeric_limits<int32_t>::max()
+                                    : sequence.kv_len);
 
   for (int32_t i = 0; i < item.num_tokens; ++i) {
     const int64_t position = item.first_token + i;
@@ -97,6 +101,7 @@ ForwardBatch MakeForwardBatch(StepBatch& batch, std::byte* kv_base) {
   forward.positions = batch.positions;
   forward.slots = batch.slots;
   forward.sequences = batch.sequences;
+  forward.final_lengths = batch.final_lengths;
   forward.logit_rows = batch.logit_rows;
   forward.kv_base = kv_base;
   return forward;

@@ -50,6 +50,7 @@ struct StepBatch {
   std::vector<int32_t> positions;
   std::vector<int64_t> slots;
   std::vector<AttentionSequence> sequences;
+  std::vector<int32_t> final_lengths;  // of sequences, see ForwardBatch
   std::vector<int32_t>
       blocks;  // block tables of all sequences, one after another
   std::vector<int32_t> logit_rows;
@@ -64,6 +65,7 @@ struct StepBatch {
     positions.clear();
     slots.clear();
     sequences.clear();
+    final_lengths.clear();
     blocks.clear();
     logit_rows.clear();
     rows.clear();

@@ -137,6 +137,11 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       {session.table.num_tokens(), static_cast<int64_t>(kept), total - 1});
   entry.max_new_tokens = std::min(limit, room);
   entry.table = &session.table;
+  const int64_t threshold = loaded_->model->info().rope_threshold;
+  const bool is_long =
+      threshold > 0 && total + entry.max_new_tokens > threshold;
+  // KV of the other rotation is of no use.
+  if (is_long != session.is_long) entry.num_computed = 0;
 
   INLAY_ASSIGN_OR_RETURN(
       Sampler sampler,
@@ -172,6 +177,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   request->submitted = absl::Now();
   session.log = std::move(log);
   session.active = entry.id;
+  session.is_long = is_long;
   context_.events->Open(entry.id);
   requests_.emplace(entry.id, std::move(request));
   ++stats_.submitted;

@@ -40,18 +40,33 @@ absl::Status CheckLimits(std::string_view text, std::string_view what,
   return absl::OkStatus();
 }
 
+// The parser's own words, which quote the input: cut and made printable.
+std::string Printable(std::string_view what) {
+  std::string text(what.substr(0, 160));
+  for (char& c : text) {
+    if (c < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 template <typename J>
 absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
                         const JsonLimits& limits) {
   INLAY_RETURN_IF_ERROR(CheckLimits(text, what, limits));
+  // nlohmann takes a NUL for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: not valid JSON at byte %d: a NUL byte", what, nul));
+  }
   try {
     return J::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: not valid JSON at byte %d: %s", what, error.byte, error.what()));
-  } catch (const nlohmann::json::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: not valid JSON: %s", what, error.what()));
+        absl::StrFormat("%s: not valid JSON at byte %d: %s", what, error.byte,
+                        Printable(error.what())));
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: not valid JSON: %s", what, Printable(error.what())));
   }
 }
 

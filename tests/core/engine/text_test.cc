@@ -1,0 +1,104 @@
+// Text in and out of the engine: the model that ships answers, streams whole
+// characters, and stops before its stop strings.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/engine_harness.h"
+
+namespace inlay {
+namespace {
+
+using testing::EngineHarness;
+using testing::Outcome;
+using testing::PocketModel;
+
+RequestOptions Chat(const std::string& user) {
+  RequestOptions options;
+  options.input = InputKind::kChat;
+  options.text =
+      R"({"messages":[{"role":"user","content":")" + user + R"("}]})";
+  return options;
+}
+
+TEST(TextTest, AnswersAChat) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const Outcome outcome = harness.RunAlone(Chat("946 - 73"));
+  EXPECT_EQ(outcome.text, "873");
+  EXPECT_EQ(outcome.bytes, "873");
+  EXPECT_EQ(outcome.finish.reason, FinishReason::kStop);
+  EXPECT_EQ(outcome.finish.stop_token, 6);
+}
+
+TEST(TextTest, ALaterTurnFindsTheEarlierOnesCached) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const SessionId session = *harness.runner().CreateSession();
+  harness.Run(session, Chat("946 - 73"));
+  RequestOptions options;
+  options.input = InputKind::kChat;
+  options.text =
+      R"({"messages":[{"role":"user","content":"946 - 73"},
+          {"role":"assistant","content":"873"},
+          {"role":"user","content":"Echo: 90QW7 695-711"}]})";
+  const Outcome second = harness.Run(session, options);
+  EXPECT_EQ(second.text, "90QW7 695-711");
+  EXPECT_GE(second.finish.cached_tokens, 10u);
+}
+
+TEST(TextTest, StopStringsAreNeverShown) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const std::string prompt = "Tell a story about a fox and a lantern.";
+  const Outcome whole = harness.RunAlone(Chat(prompt));
+  ASSERT_GT(whole.text.size(), 200u);
+  // Any piece of the story stops it just before.
+  for (const size_t at : {size_t{3}, size_t{40}, size_t{77}, size_t{150}}) {
+    const std::string stop = whole.text.substr(at, 9);
+    RequestOptions options = Chat(prompt);
+    options.stop_strings = {"never said", stop};
+    const Outcome outcome = harness.RunAlone(options);
+    EXPECT_EQ(outcome.text, whole.text.substr(0, whole.text.find(stop)));
+    EXPECT_EQ(outcome.finish.reason, FinishReason::kStop);
+    EXPECT_EQ(outcome.finish.stop_string, 1);
+    EXPECT_EQ(outcome.bytes, outcome.text.substr(0, outcome.bytes.size()));
+  }
+}
+
+TEST(TextTest, SamplingReproducesBySeed) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const auto run = [&](uint64_t seed) {
+    RequestOptions options = Chat("Tell a story about a dog and a boat.");
+    options.max_tokens = 60;
+    options.sampling.temperature = 1.0f;
+    options.sampling.seed = seed;
+    return harness.RunAlone(options).tokens;
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(TextTest, RawTextFollowsBos) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  RequestOptions options;
+  options.input = InputKind::kText;
+  options.text = "Once upon a time,";
+  options.max_tokens = 8;
+  const SessionId session = *harness.runner().CreateSession();
+  const Outcome outcome = harness.Run(session, options);
+  EXPECT_EQ(harness.runner().Tokens(session)->front(), 0);  // <|bos|>
+  ASSERT_FALSE(outcome.text.empty());
+  EXPECT_EQ(outcome.text.front(), ' ');
+  // Text appended to a log gets no second BOS.
+  options.text = " The end.";
+  options.max_tokens = 0;
+  const size_t before = harness.runner().Tokens(session)->size();
+  harness.Run(session, options);
+  EXPECT_NE((*harness.runner().Tokens(session))[before], 0);
+}
+
+}  // namespace
+}  // namespace inlay

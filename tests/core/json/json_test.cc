@@ -1,0 +1,71 @@
+#include "core/json/json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace inlay {
+namespace {
+
+TEST(JsonTest, ParsesAndKeepsOrderWhereAsked) {
+  const auto json =
+      ParseOrderedJson(R"({"b":1,"a":[true,null,"\u00e9"]})", "x");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->begin().key(), "b");
+  EXPECT_EQ(DumpJson(*json), R"({"b":1,"a":[true,null,"é"]})");
+}
+
+TEST(JsonTest, RefusesWhatIsNotJson) {
+  for (const std::string& text :
+       {std::string("{"), std::string("[1,]"), std::string("nul"),
+        std::string("\"\xff\""), std::string("{} \0{}", 5), std::string()}) {
+    const auto json = ParseJson(text, "the file");
+    ASSERT_FALSE(json.ok()) << text;
+    EXPECT_EQ(json.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(json.status().ToString().find("the file"), std::string::npos);
+  }
+}
+
+TEST(JsonTest, CapsSizeAndDepth) {
+  JsonLimits limits;
+  limits.max_bytes = 10;
+  EXPECT_EQ(ParseJson("[1,2,3,4,5,6]", "x", limits).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  limits = JsonLimits();
+  limits.max_depth = 3;
+  EXPECT_TRUE(ParseJson("[[[\"[[[[\"]]]", "x", limits).ok());
+  EXPECT_EQ(ParseJson("[[[[1]]]]", "x", limits).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  // A million levels end at the cap, not in the parser's stack.
+  EXPECT_FALSE(ParseJson(std::string(1 << 20, '['), "x").ok());
+}
+
+TEST(JsonTest, MessagesStayShort) {
+  const auto json = ParseJson("\"" + std::string(1 << 16, 'a') + "\x01\"", "x");
+  ASSERT_FALSE(json.ok());
+  EXPECT_LT(json.status().message().size(), 300u);
+}
+
+TEST(JsonTest, TypedLookupsNameKeyValueAndRange) {
+  const Json json = *ParseJson(
+      R"({"n":5,"x":1.5,"t":true,"s":"v","big":18446744073709551615,"z":null})",
+      "x");
+  EXPECT_EQ(*JsonInt(json, "n", 0, 0, 10), 5);
+  EXPECT_EQ(*JsonInt(json, "missing", 7, 0, 10), 7);
+  EXPECT_EQ(*JsonInt(json, "z", 7, 0, 10), 7);
+  EXPECT_EQ(*JsonNumber(json, "n", 0, 0, 10), 5.0);
+  EXPECT_TRUE(*JsonBool(json, "t", false));
+  EXPECT_EQ(*JsonString(json, "s", ""), "v");
+  for (const char* key : {"x", "t", "s", "big"}) {
+    EXPECT_FALSE(JsonInt(json, key, 0, INT64_MIN, INT64_MAX).ok()) << key;
+  }
+  const absl::Status status = JsonInt(json, "n", 0, 6, 10).status();
+  EXPECT_EQ(status.message(), "\"n\" is 5, allowed: an integer from 6 to 10");
+  EXPECT_FALSE(JsonNumber(json, "x", 0, 2, 3).ok());
+  EXPECT_FALSE(JsonBool(json, "n", false).ok());
+  EXPECT_FALSE(JsonString(json, "n", "").ok());
+  EXPECT_EQ(JsonFind(Json::array(), "n"), nullptr);
+}
+
+}  // namespace
+}  // namespace inlay
