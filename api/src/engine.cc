@@ -45,12 +45,12 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
   result.scheduler.max_running = static_cast<int32_t>(
       std::min(options.max_running, options.max_batch_tokens));
   result.scheduler.max_queue = static_cast<int32_t>(options.max_queue);
-  result.log_level = static_cast<LogLevel>(options.log_level);
   if (options.log != nullptr) {
-    result.log = [log = options.log, user = options.log_user](
-                     LogLevel level, const std::string& message) {
-      log(user, static_cast<int32_t>(level), message.c_str());
-    };
+    result.log = Log(static_cast<LogLevel>(options.log_level),
+                     [log = options.log, user = options.log_user](
+                         LogLevel level, const std::string& message) {
+                       log(user, static_cast<int32_t>(level), message.c_str());
+                     });
   }
   if (options.allocate != nullptr) {
     result.allocator = HostAllocator{options.allocate, options.deallocate,

@@ -1,0 +1,476 @@
+// Options and arguments that are wrong: each gives its typed error, whose
+// message has the name and the value, and the engine goes on.
+#include <gmock/gmock.h>
+
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <thread>
+
+#include "tests/api/host.h"
+
+namespace inlay::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+void ExpectError(inlay_status got, const Error& error, inlay_status expected,
+                 const std::vector<std::string>& words) {
+  EXPECT_EQ(got, expected) << inlay_status_name(got) << ": " << error.message();
+  EXPECT_EQ(error.status(), expected);
+  for (const std::string& word : words) {
+    EXPECT_THAT(error.message(), HasSubstr(word));
+  }
+}
+
+// ---- struct_size ----------------------------------------------------------
+
+// `call` uses the struct at its argument, which is all in order but for its
+// size.
+template <typename T>
+void CheckOptionSizes(
+    void (*init)(T*),
+    const std::function<inlay_status(const T*, inlay_error**)>& call) {
+  struct {
+    T options;
+    char tail[64];
+  } grown;
+  const auto reset = [&] {
+    std::memset(&grown, 0, sizeof(grown));
+    init(&grown.options);
+  };
+  for (const size_t size : {size_t{0}, size_t{4}, sizeof(T) - 1,
+                            size_t{1} << 17, size_t{UINT32_MAX}}) {
+    reset();
+    grown.options.struct_size = static_cast<uint32_t>(size);
+    Error error;
+    ExpectError(call(&grown.options, error.out()), error,
+                INLAY_INVALID_ARGUMENT,
+                {"struct_size", std::to_string(size), std::to_string(sizeof(T)),
+                 "_init"});
+  }
+  reset();
+  grown.options.struct_size = sizeof(grown);
+  Error error;
+  EXPECT_EQ(call(&grown.options, error.out()), INLAY_OK) << error.message();
+  grown.tail[sizeof(grown.tail) - 1] = 1;
+  ExpectError(call(&grown.options, error.out()), error, INLAY_UNSUPPORTED,
+              {std::to_string(sizeof(T))});
+  // Beyond the size given nothing is read.
+  grown.options.struct_size = sizeof(T);
+  EXPECT_EQ(call(&grown.options, error.out()), INLAY_OK) << error.message();
+}
+
+TEST(StructSize, Options) {
+  Host host;
+  CheckOptionSizes<inlay_engine_options>(
+      inlay_engine_options_init,
+      [](const inlay_engine_options* options, inlay_error** error) {
+        inlay_engine* engine = nullptr;
+        const auto status = inlay_engine_create(options, &engine, error);
+        EXPECT_EQ(engine != nullptr, status == INLAY_OK);
+        inlay_engine_release(engine);
+        return status;
+      });
+  CheckOptionSizes<inlay_model_options>(
+      inlay_model_options_init,
+      [&](const inlay_model_options* options, inlay_error** error) {
+        auto* model = reinterpret_cast<inlay_model*>(1);
+        const auto status = inlay_model_load(host.engine, TinyModel().c_str(),
+                                             options, &model, error);
+        EXPECT_EQ(model != nullptr, status == INLAY_OK);
+        inlay_model_release(model);
+        return status;
+      });
+  inlay_session* session = host.NewSession();
+  const int32_t prompt[] = {1, 2};
+  CheckOptionSizes<inlay_request_options>(
+      inlay_request_options_init,
+      [&](const inlay_request_options* options, inlay_error** error) {
+        auto filled =
+            *reinterpret_cast<const char(*)[sizeof(*options) + 64]>(options);
+        std::vector<char> copy(filled, filled + sizeof(*options) + 64);
+        auto* mine = reinterpret_cast<inlay_request_options*>(copy.data());
+        mine->tokens = prompt;
+        mine->num_tokens = 2;
+        mine->input_mode = INLAY_INPUT_REPLACE;
+        mine->max_tokens = 1;
+        inlay_request* request = nullptr;
+        const auto status =
+            inlay_session_submit(session, mine, &request, error);
+        EXPECT_EQ(request != nullptr, status == INLAY_OK);
+        if (status == INLAY_OK) host.Finish(request);
+        return status;
+      });
+  inlay_session_release(session);
+  host.ExpectWorks();
+}
+
+// Results of a newer host's header are filled as far as this library knows.
+template <typename T>
+void CheckResultSizes(
+    void (*init)(T*),
+    const std::function<inlay_status(T*, inlay_error**)>& call) {
+  struct {
+    T result;
+    unsigned char tail[64];
+  } grown;
+  for (const size_t size : {size_t{0}, size_t{4}, sizeof(T) - 1}) {
+    init(&grown.result);
+    grown.result.struct_size = static_cast<uint32_t>(size);
+    const T before = grown.result;
+    Error error;
+    ExpectError(call(&grown.result, error.out()), error, INLAY_INVALID_ARGUMENT,
+                {"struct_size", std::to_string(size), std::to_string(sizeof(T)),
+                 "_init"});
+    EXPECT_EQ(std::memcmp(&before, &grown.result, sizeof(T)), 0);
+  }
+  std::memset(&grown, 0xab, sizeof(grown));
+  init(&grown.result);
+  grown.result.struct_size = sizeof(grown);
+  Error error;
+  EXPECT_EQ(call(&grown.result, error.out()), INLAY_OK) << error.message();
+  EXPECT_EQ(grown.result.struct_size, sizeof(grown));
+  for (const unsigned char byte : grown.tail) EXPECT_EQ(byte, 0xab);
+}
+
+TEST(StructSize, Results) {
+  Host host;
+  inlay_session* session = host.NewSession();
+  const std::vector<int32_t> prompt = {1, 2};
+  inlay_request* request = host.Submit(session, TokensRequest(prompt, 1));
+  host.Step();
+  inlay_event* event = nullptr;
+  ASSERT_EQ(inlay_event_next(host.engine, 0, &event, nullptr), INLAY_OK);
+  CheckResultSizes<inlay_step_info>(
+      inlay_step_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_engine_step(host.engine, 0, out, error);
+      });
+  CheckResultSizes<inlay_stats>(
+      inlay_stats_init, [&](auto* out, inlay_error** error) {
+        return inlay_engine_stats(host.engine, out, error);
+      });
+  CheckResultSizes<inlay_model_info>(
+      inlay_model_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_model_get_info(host.model, out, error);
+      });
+  CheckResultSizes<inlay_session_info>(
+      inlay_session_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_session_get_info(session, out, error);
+      });
+  CheckResultSizes<inlay_event_info>(
+      inlay_event_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_event_get_info(event, out, error);
+      });
+  CheckResultSizes<inlay_request_options>(
+      inlay_request_options_init, [&](auto* out, inlay_error** error) {
+        return inlay_model_request_options(host.model, out, error);
+      });
+  inlay_event_release(event);
+  inlay_request_release(request);
+  inlay_session_release(session);
+}
+
+// ---- null places for results ----------------------------------------------
+
+TEST(NullResults, AreRefusedByName) {
+  Host host;
+  inlay_session* session = host.NewSession();
+  const std::vector<int32_t> prompt = {1, 2};
+  const auto options = TokensRequest(prompt, 1);
+  inlay_request* request = host.Submit(session, options);
+  host.Step();
+  inlay_event* event = nullptr;
+  ASSERT_EQ(inlay_event_next(host.engine, 0, &event, nullptr), INLAY_OK);
+  Error e;
+  const auto expect = [&](inlay_status status, const char* name) {
+    ExpectError(status, e, INLAY_INVALID_ARGUMENT, {name, "null"});
+  };
+  size_t count = 0;
+  inlay_buffer* buffer = nullptr;
+  const std::string path = TinyModel();
+  expect(inlay_engine_create(nullptr, nullptr, e.out()), "engine");
+  expect(inlay_model_load(host.engine, path.c_str(), nullptr, nullptr, e.out()),
+         "model");
+  inlay_model* model = nullptr;
+  expect(inlay_model_load(host.engine, nullptr, nullptr, &model, e.out()),
+         "path");
+  expect(inlay_model_inspect(path.c_str(), nullptr, e.out()), "json");
+  expect(inlay_model_inspect(nullptr, &buffer, e.out()), "path");
+  expect(inlay_engine_stats(host.engine, nullptr, e.out()), "inlay_stats");
+  expect(inlay_engine_event_fd(host.engine, nullptr, e.out()), "fd");
+  expect(inlay_model_get_info(host.model, nullptr, e.out()),
+         "inlay_model_info");
+  expect(inlay_model_request_options(host.model, nullptr, e.out()),
+         "inlay_request_options");
+  expect(
+      inlay_model_tokenize(host.model, "a", 1, 0, nullptr, 0, nullptr, e.out()),
+      "num_tokens");
+  expect(inlay_model_tokenize(host.model, nullptr, 1, 0, nullptr, 0, &count,
+                              e.out()),
+         "text");
+  expect(
+      inlay_model_tokenize(host.model, "a", 1, 0, nullptr, 3, &count, e.out()),
+      "tokens");
+  expect(inlay_model_detokenize(host.model, nullptr, 2, 0, &buffer, e.out()),
+         "tokens");
+  expect(inlay_model_detokenize(host.model, nullptr, 0, 0, nullptr, e.out()),
+         "text");
+  expect(inlay_chat_render(nullptr, nullptr, 0, &buffer, e.out()), "json");
+  expect(inlay_chat_render(nullptr, "{}", 2, nullptr, e.out()), "text");
+  expect(inlay_session_create(host.model, nullptr, e.out()), "session");
+  expect(inlay_session_fork(session, nullptr, e.out()), "fork");
+  expect(inlay_session_get_info(session, nullptr, e.out()),
+         "inlay_session_info");
+  expect(inlay_session_tokens(session, nullptr, 0, nullptr, e.out()),
+         "num_tokens");
+  expect(inlay_session_tokens(session, nullptr, 1, &count, e.out()), "tokens");
+  expect(inlay_session_submit(session, &options, nullptr, e.out()), "request");
+  expect(inlay_session_submit(session, nullptr, &request, e.out()), "options");
+  expect(inlay_event_next(host.engine, 0, nullptr, e.out()), "event");
+  expect(inlay_event_get_info(event, nullptr, e.out()), "inlay_event_info");
+  EXPECT_EQ(request, nullptr) << "result handles are null after a failure";
+  inlay_engine_options_init(nullptr);
+  inlay_step_info_init(nullptr);
+  inlay_stats_init(nullptr);
+  inlay_model_options_init(nullptr);
+  inlay_model_info_init(nullptr);
+  inlay_session_info_init(nullptr);
+  inlay_request_options_init(nullptr);
+  inlay_event_info_init(nullptr);
+  inlay_event_release(event);
+  inlay_session_release(session);
+  host.ExpectWorks();
+}
+
+// ---- engine and model options ---------------------------------------------
+
+TEST(EngineOptions, OutOfRange) {
+  struct Case {
+    std::function<void(inlay_engine_options&)> spoil;
+    std::vector<std::string> words;
+    inlay_status status = INLAY_INVALID_ARGUMENT;
+  };
+  const std::vector<Case> cases = {
+      {[](auto& o) { o.backend = 3; }, {"backend", "3"}},
+      {[](auto& o) { o.backend = -1; }, {"backend", "-1"}},
+      {[](auto& o) { o.drive = 2; }, {"drive", "2"}},
+      {[](auto& o) { o.num_threads = -1; }, {"num_threads", "-1"}},
+      {[](auto& o) { o.num_threads = 1025; }, {"num_threads", "1025"}},
+      {[](auto& o) { o.max_batch_tokens = 0; }, {"max_batch_tokens", "0"}},
+      {[](auto& o) { o.max_batch_tokens = 65537; },
+       {"max_batch_tokens", "65537"}},
+      {[](auto& o) { o.max_running = 0; }, {"max_running", "0"}},
+      {[](auto& o) { o.max_running = 4097; }, {"max_running", "4097"}},
+      {[](auto& o) { o.max_queue = 0; }, {"max_queue", "0"}},
+      {[](auto& o) { o.log_level = 4; }, {"log_level", "4"}},
+      {[](auto& o) {
+         o.allocate = [](void*, size_t, size_t) -> void* { return nullptr; };
+       },
+       {"allocate"}},
+      {[](auto& o) { o.deallocate = [](void*, void*, size_t, size_t) {}; },
+       {"deallocate"}},
+  };
+  for (const Case& c : cases) {
+    auto options = EngineDefaults();
+    c.spoil(options);
+    Error error;
+    auto* engine = reinterpret_cast<inlay_engine*>(1);
+    ExpectError(inlay_engine_create(&options, &engine, error.out()), error,
+                c.status, c.words);
+    EXPECT_EQ(engine, nullptr);
+  }
+}
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  void ExpectLoad(const std::string& path, const inlay_model_options& options,
+                  inlay_status expected,
+                  const std::vector<std::string>& words) {
+    Error error;
+    auto* model = reinterpret_cast<inlay_model*>(1);
+    ExpectError(inlay_model_load(host_.engine, path.c_str(), &options, &model,
+                                 error.out()),
+                error, expected, words);
+    EXPECT_EQ(model, nullptr);
+  }
+  void ExpectLoad(const std::function<void(inlay_model_options&)>& spoil,
+                  inlay_status expected,
+                  const std::vector<std::string>& words) {
+    auto options = ModelDefaults();
+    spoil(options);
+    ExpectLoad(TinyModel(), options, expected, words);
+  }
+
+  Host host_;
+};
+
+TEST_F(OptionsTest, OfModels) {
+  const auto bad = INLAY_INVALID_ARGUMENT;
+  ExpectLoad([](auto& o) { o.vocab_only = 2; }, bad, {"vocab_only", "2"});
+  ExpectLoad([](auto& o) { o.weights = -1; }, bad, {"weights", "-1"});
+  ExpectLoad([](auto& o) { o.kv_type = 4; }, bad, {"kv_type", "4"});
+  for (const uint32_t size : {1u, 4u, 7u, 24u, 512u, UINT32_MAX}) {
+    ExpectLoad([&](auto& o) { o.kv_block_size = size; }, bad,
+               {"kv_block_size", std::to_string(size)});
+  }
+  ExpectLoad([](auto& o) { o.kernels = "gemm"; }, bad, {"gemm"});
+  ExpectLoad([](auto& o) { o.kernels = "=x"; }, bad, {"=x"});
+  ExpectLoad([](auto& o) { o.kernels = "gemm=no_such_row"; }, INLAY_NOT_FOUND,
+             {"gemm"});
+  ExpectLoad([](auto& o) { o.kernels = "no_such_op=cpu_scalar"; }, bad,
+             {"no_such_op"});
+  ExpectLoad([](auto& o) { o.kv_budget_bytes = 100; }, INLAY_RESOURCE_EXHAUSTED,
+             {"100"});
+  host_.ExpectWorks();
+}
+
+TEST_F(OptionsTest, Paths) {
+  const auto options = ModelDefaults();
+  ExpectLoad("/no/such/model", options, INLAY_NOT_FOUND, {"/no/such/model"});
+  ExpectLoad("", options, INLAY_INVALID_ARGUMENT, {});
+  ExpectLoad("random:", options, INLAY_INVALID_ARGUMENT, {"random:"});
+  ExpectLoad("random:" + TinyModel() + "?dtype=q9", options,
+             INLAY_INVALID_ARGUMENT, {"q9"});
+  ExpectLoad(std::string(INLAY_TEST_DATA), options, INLAY_NOT_FOUND, {});
+  const std::string deep(100'000, 'x');
+  Error error;
+  inlay_model* model = nullptr;
+  EXPECT_NE(inlay_model_load(host_.engine, deep.c_str(), nullptr, &model,
+                             error.out()),
+            INLAY_OK);
+  inlay_buffer* json = nullptr;
+  ExpectError(inlay_model_inspect("/no/such/model", &json, error.out()), error,
+              INLAY_NOT_FOUND, {"/no/such/model"});
+  host_.ExpectWorks();
+}
+
+TEST_F(OptionsTest, BrokenWeightFiles) {
+  namespace fs = std::filesystem;
+  const fs::path dir =
+      fs::temp_directory_path() / ("inlay_api_" + std::to_string(getpid()));
+  fs::create_directories(dir);
+  fs::copy_file(TinyModel() + "/config.json", dir / "config.json");
+  const fs::path weights = dir / "model.safetensors";
+  for (const int32_t access : {INLAY_WEIGHTS_MAP, INLAY_WEIGHTS_READ}) {
+    for (const uint64_t size : {0u, 4u, 100u, 4000u, 330'000u}) {
+      fs::remove(weights);
+      fs::copy_file(TinyModel() + "/model.safetensors", weights);
+      fs::resize_file(weights, size);
+      auto options = ModelDefaults();
+      options.weights = access;
+      ExpectLoad(dir.string(), options, INLAY_INVALID_ARGUMENT,
+                 {"model.safetensors"});
+    }
+  }
+  fs::remove_all(dir);
+  host_.ExpectWorks();
+}
+
+TEST_F(OptionsTest, SessionsOfVocabularyOnlyModels) {
+  auto options = ModelDefaults();
+  options.vocab_only = 1;
+  Host host(PocketModel(), EngineDefaults(), options);
+  Error error;
+  inlay_session* session = nullptr;
+  ExpectError(inlay_session_create(host.model, &session, error.out()), error,
+              INLAY_INVALID_STATE, {"vocab_only"});
+  size_t count = 0;
+  EXPECT_EQ(inlay_model_tokenize(host.model, "a fox", 5, 0, nullptr, 0, &count,
+                                 error.out()),
+            INLAY_OK)
+      << error.message();
+  EXPECT_GT(count, 0u);
+}
+
+TEST_F(OptionsTest, StepOfThreadDrivenEngines) {
+  auto options = EngineDefaults();
+  options.drive = INLAY_DRIVE_THREAD;
+  Host host(TinyModel(), options);
+  Error error;
+  ExpectError(inlay_engine_step(host.engine, 0, nullptr, error.out()), error,
+              INLAY_INVALID_STATE, {"thread"});
+  host.ExpectWorks();
+}
+
+TEST_F(OptionsTest, TextOfModelsWithoutTokenizer) {
+  Error error;
+  size_t count = 0;
+  inlay_buffer* buffer = nullptr;
+  ExpectError(inlay_model_tokenize(host_.model, "a", 1, 0, nullptr, 0, &count,
+                                   error.out()),
+              error, INLAY_UNSUPPORTED, {"tokenizer"});
+  const int32_t token = 1;
+  ExpectError(
+      inlay_model_detokenize(host_.model, &token, 1, 0, &buffer, error.out()),
+      error, INLAY_UNSUPPORTED, {"tokenizer"});
+  const std::string chat = R"({"messages":[]})";
+  ExpectError(inlay_chat_render(host_.model, chat.data(), chat.size(), &buffer,
+                                error.out()),
+              error, INLAY_UNSUPPORTED, {"template"});
+}
+
+TEST_F(OptionsTest, Text) {
+  auto vocab = ModelDefaults();
+  vocab.vocab_only = 1;
+  Host host(PocketModel(), EngineDefaults(), vocab);
+  Error error;
+  size_t count = 0;
+  inlay_buffer* buffer = nullptr;
+  const auto render = [&](const std::string& json) {
+    return inlay_chat_render(host.model, json.data(), json.size(), &buffer,
+                             error.out());
+  };
+  ExpectError(inlay_model_tokenize(host.model, "a", 1, 8, nullptr, 0, &count,
+                                   error.out()),
+              error, INLAY_INVALID_ARGUMENT, {"flags", "0x8"});
+  for (const int32_t token : {-1, 1 << 20, INT_MAX, INT_MIN}) {
+    const int32_t tokens[] = {1, token};
+    ExpectError(
+        inlay_model_detokenize(host.model, tokens, 2, 0, &buffer, error.out()),
+        error, INLAY_INVALID_ARGUMENT, {"tokens[1]", std::to_string(token)});
+  }
+  const auto bad = INLAY_INVALID_ARGUMENT;
+  ExpectError(render(""), error, bad, {"JSON"});
+  ExpectError(render("{"), error, bad, {"JSON"});
+  ExpectError(render("[]"), error, bad, {"array"});
+  ExpectError(render(R"({"messages":[],"template":3})"), error, bad,
+              {"template", "number"});
+  ExpectError(render(R"({"messages":[],"template":"{{ 1 +"})"), error, bad, {});
+  ExpectError(render(R"({"messages":[],"now":"noon"})"), error, bad, {"noon"});
+  ExpectError(inlay_chat_render(nullptr, R"({"messages":[]})", 15, &buffer,
+                                error.out()),
+              error, bad, {"template"});
+  ExpectError(render(std::string(100'000, '[')), error,
+              INLAY_RESOURCE_EXHAUSTED, {"64"});
+  // Invalid UTF-8 reads as U+FFFD.
+  int32_t wrong[8], right[8];
+  size_t num_wrong = 0, num_right = 0;
+  EXPECT_EQ(inlay_model_tokenize(host.model,
+                                 "a\xff"
+                                 "b",
+                                 3, 0, wrong, 8, &num_wrong, error.out()),
+            INLAY_OK)
+      << error.message();
+  EXPECT_EQ(inlay_model_tokenize(host.model,
+                                 "a\xef\xbf\xbd"
+                                 "b",
+                                 5, 0, right, 8, &num_right, error.out()),
+            INLAY_OK);
+  ASSERT_EQ(num_wrong, num_right);
+  EXPECT_TRUE(std::equal(wrong, wrong + std::min<size_t>(num_wrong, 8), right));
+  // Fewer places than tokens: the count is whole, what fits is written.
+  int32_t one = -7;
+  EXPECT_EQ(inlay_model_tokenize(host.model, "a fox and a hen", 15, 0, &one, 1,
+                                 &count, error.out()),
+            INLAY_OK);
+  EXPECT_GT(count, 1u);
+  EXPECT_GE(one, 0);
+}
+
+}  // namespace
+}  // namespace inlay::testing
