@@ -57,8 +57,9 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
                                             const ModelOptions& options) {
   Reclaim();
   if (closed()) return absl::UnavailableError("the engine was released");
-  INLAY_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
-                         LoadModelFromPath(path, options, *device_));
+  INLAY_ASSIGN_OR_RETURN(
+      std::unique_ptr<LoadedModel> loaded,
+      LoadModelFromPath(path, options, *device_, options_.log));
   Loaded result;
   if (!options.vocab_only) {
     RunnerContext context;
@@ -67,6 +68,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.next_id = &next_id_;
     context.on_work = [this] { NotifyWork(); };
     context.scheduler = options_.scheduler;
+    context.log = options_.log;
     INLAY_ASSIGN_OR_RETURN(std::shared_ptr<ModelRunner> runner,
                            ModelRunner::Create(context, std::move(loaded),
                                                options.kv_budget_bytes));
@@ -184,10 +186,6 @@ EngineStats Engine::stats() {
     stats.runners += runner->stats();
   }
   return stats;
-}
-
-void Engine::Log(LogLevel level, const std::string& message) const {
-  if (options_.log && level <= options_.log_level) options_.log(level, message);
 }
 
 }  // namespace inlay

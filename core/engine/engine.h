@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
+#include "core/engine/log.h"
 #include "core/engine/model_runner.h"
 #include "memory/device/device.h"
 #include "memory/mutex.h"
@@ -23,15 +23,12 @@
 
 namespace inlay {
 
-enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
-
 struct EngineOptions {
   bool own_thread = false;
   int num_threads = 0;  // 0: one per core
   uint64_t memory_budget_bytes = 0;
   SchedulerConfig scheduler;
-  LogLevel log_level = LogLevel::kWarning;
-  std::function<void(LogLevel, const std::string&)> log;  // may be empty
+  Log log;
   std::optional<HostAllocator> allocator;
 };
 
@@ -75,7 +72,6 @@ class Engine {
 
   EventQueue& events() { return events_; }
   EngineStats stats();
-  void Log(LogLevel level, const std::string& message) const;
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}

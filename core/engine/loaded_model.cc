@@ -40,7 +40,17 @@ ParseForcedKernels(std::string_view text) {
   return forced;
 }
 
-absl::Status LoadText(const ModelFiles& files, LoadedModel& loaded) {
+uint64_t MappedBytes(const WeightSource* source) {
+  uint64_t bytes = 0;
+  if (source == nullptr) return bytes;
+  for (const WeightInfo& weight : source->weights()) {
+    if (source->Mapped(weight) != nullptr) bytes += weight.bytes;
+  }
+  return bytes;
+}
+
+absl::Status LoadText(const ModelFiles& files, const Log& log,
+                      LoadedModel& loaded) {
   loaded.chat = files.chat;
   loaded.generation = files.generation;
   if (!files.directory.empty()) {
@@ -49,12 +59,19 @@ absl::Status LoadText(const ModelFiles& files, LoadedModel& loaded) {
       loaded.tokenizer = *std::move(tokenizer);
     } else if (!absl::IsNotFound(tokenizer.status())) {
       return tokenizer.status();
+    } else {
+      log(LogLevel::kInfo, "no tokenizer: only token ids work with this model");
     }
   }
   // A template that does not parse must not keep the model from generating:
   // rendering reports it.
   if (!loaded.chat.chat_template.empty()) {
     loaded.chat_template = ChatTemplate::Parse(loaded.chat.chat_template);
+    if (!loaded.chat_template.ok()) {
+      log(LogLevel::kWarning,
+          absl::StrFormat("the chat template cannot be used: %s",
+                          loaded.chat_template.status().message()));
+    }
   }
   for (const auto& [name, source] : loaded.chat.named_templates) {
     auto parsed = ChatTemplate::Parse(source);
@@ -77,7 +94,8 @@ absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
-    const std::string& path, const ModelOptions& options, Device& device) {
+    const std::string& path, const ModelOptions& options, Device& device,
+    const Log& log) {
   INLAY_RETURN_IF_ERROR(Report(options, LoadStage::kConfig, 0.0f));
   ModelFilesOptions files_options;
   files_options.access = options.weights;
@@ -87,7 +105,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
 
   auto loaded = std::make_unique<LoadedModel>();
   INLAY_RETURN_IF_ERROR(Report(options, LoadStage::kTokenizer, 0.0f));
-  INLAY_RETURN_IF_ERROR(LoadText(files, *loaded));
+  INLAY_RETURN_IF_ERROR(LoadText(files, log, *loaded));
   if (options.vocab_only) return loaded;
 
   ModelLoadOptions load;
@@ -107,6 +125,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   if (options.max_context > 0) {
     loaded->max_context = std::min(loaded->max_context, options.max_context);
   }
+  loaded->mapped_bytes = MappedBytes(files.weights.get());
+  const ModelInfo& info = loaded->model->info();
+  log(LogLevel::kInfo,
+      absl::StrFormat(
+          "loaded %s: %s, %d parameters, %d bytes of weights, %d of "
+          "them mapped",
+          path, info.architecture, info.num_parameters, info.weight_bytes,
+          loaded->mapped_bytes));
   return loaded;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/log.h"
 #include "core/formats/model_files.h"
 #include "core/model/model.h"
 #include "core/text/template/chat_template.h"
@@ -51,7 +52,8 @@ struct LoadedModel {
 // CANCELLED when `options.progress` says so; otherwise the first error of the
 // parts, which name files and fields. A directory without a tokenizer loads.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
-    const std::string& path, const ModelOptions& options, Device& device);
+    const std::string& path, const ModelOptions& options, Device& device,
+    const Log& log);
 
 // What `path` holds, as JSON (core/model/inspect.h), without loading weights.
 absl::StatusOr<std::string> InspectPath(const std::string& path);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/loaded_model.h"
+#include "core/engine/log.h"
 #include "core/engine/request.h"
 #include "core/engine/step_batch.h"
 #include "memory/device/device.h"
@@ -32,6 +33,7 @@ struct RunnerContext {
   std::atomic<uint64_t>* next_id = nullptr;  // of sessions and requests
   std::function<void()> on_work;  // called when there is work to step
   SchedulerConfig scheduler;      // block_size is the model's
+  Log log;
 };
 
 struct SessionInfo {

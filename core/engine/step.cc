@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/engine/logit_slice.h"
 #include "core/engine/model_runner.h"
@@ -291,6 +292,9 @@ void ModelRunner::End(Request& request) {
       break;
     case FinishReason::kError:
       ++stats_.failed;
+      context_.log(LogLevel::kWarning,
+                   absl::StrFormat("request %d failed: %s", request.id,
+                                   finish.status.ToString()));
       break;
   }
   Event event = MakeEvent(request, EventKind::kFinished);
