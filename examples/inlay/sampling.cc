@@ -38,6 +38,7 @@ void Sampling::Declare(Args& args) {
 }
 
 Outcome Sampling::Fill(Model& model, inlay_request_options* options) {
+  inlay_request_options_init(options);
   CLI_RETURN_IF_FAILED(Call([&](inlay_error** error) {
     return inlay_model_request_options(model.get(), options, error);
   }));
