@@ -37,11 +37,13 @@ absl::StatusOr<std::vector<Value>> Bind(const NativeDef& def,
                                    param.substr(0, param.size() - 1) == name);
         });
     const auto i = static_cast<size_t>(it - params.begin());
-    if (it == params.end() || !values[i].is_no_argument()) {
+    if (it == params.end()) {
+      return TypeError(
+          absl::StrFormat("%s() has no argument named '%s'", def.name, name));
+    }
+    if (!values[i].is_no_argument()) {
       return TypeError(absl::StrFormat(
-          it == params.end() ? "%s() has no argument named '%s'"
-                             : "%s() got several values for argument '%s'",
-          def.name, name));
+          "%s() got several values for argument '%s'", def.name, name));
     }
     values[i] = value;
   }

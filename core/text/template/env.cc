@@ -81,10 +81,11 @@ absl::StatusOr<Value> Env::Iterator(std::vector<Value> items,
   return Value::OfRep(Kind::kIterator, std::move(rep));
 }
 
-absl::StatusOr<Value> Env::Range(Int start, Int step, int64_t size) {
+absl::StatusOr<Value> Env::Range(Int start, Int stop, Int step, int64_t size) {
   auto rep = std::make_shared<RangeRep>();
   INLAY_RETURN_IF_ERROR(Charge(*rep, 0));
   rep->start = start;
+  rep->stop = stop;
   rep->step = step;
   rep->size = size;
   return Value::OfRep(Kind::kRange, std::move(rep));
@@ -143,7 +144,7 @@ bool TextSink::Admit(size_t bytes) {
     status_ = absl::ResourceExhaustedError(absl::StrFormat(
         "text of more than the %d bytes allowed here", max_bytes_));
   } else {
-    status_ = budget_.Spend(static_cast<int64_t>(bytes >> 8));
+    status_ = budget_.Spend(static_cast<int64_t>(bytes / kBytesAStep));
   }
   return status_.ok();
 }

@@ -33,7 +33,7 @@ class Env {
   absl::StatusOr<Value> Group(Value grouper, Value list);
   absl::StatusOr<Value> Iterator(std::vector<Value> items,
                                  std::string_view type_name = "generator");
-  absl::StatusOr<Value> Range(Int start, Int step, int64_t size);
+  absl::StatusOr<Value> Range(Int start, Int stop, Int step, int64_t size);
   absl::StatusOr<Value> Method(const Value& self, const NativeDef* def);
 
   // An object that lives until the rendering ends.

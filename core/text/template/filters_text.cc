@@ -189,7 +189,12 @@ Result Format(Env& env, const Value& self, const Args& args) {
 }
 
 Result Truncate(Env& env, const Value& self, const Args& args) {
-  INLAY_ASSIGN_OR_RETURN(const Value value, StrValue(env, self));
+  if (self.is_undefined()) return self;
+  if (!self.is_string()) {
+    return TypeError(
+        absl::StrFormat("truncate needs a string, got %s", TypeName(self)));
+  }
+  const Value& value = self;
   INLAY_ASSIGN_OR_RETURN(const int64_t length,
                          args.Integer(0, 255, "truncate's length"));
   INLAY_ASSIGN_OR_RETURN(const std::string_view end,
@@ -213,6 +218,10 @@ Result Truncate(Env& env, const Value& self, const Args& args) {
 }
 
 Result UrlEncode(Env& env, const Value& self, const Args&) {
+  if (IsIterable(self) && !self.is_string() && !self.is_undefined()) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "urlencode supports strings only, got %s", TypeName(self)));
+  }
   INLAY_ASSIGN_OR_RETURN(const Value text, StrValue(env, self));
   TextSink out(env.budget());
   for (const char c : text.text()) {

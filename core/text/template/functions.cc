@@ -51,7 +51,7 @@ Result Range(Env& env, const Value&, const Args& args) {
         absl::StrFormat("a range of %s elements, at most %s allowed",
                         IntText(size), IntText(kMaxRange)));
   }
-  return env.Range(start, step, static_cast<int64_t>(size));
+  return env.Range(start, stop, step, static_cast<int64_t>(size));
 }
 
 // dict(mapping or pairs, **members)

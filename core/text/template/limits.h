@@ -10,7 +10,7 @@ namespace inlay {
 
 // The defaults fit every published chat template several hundred times over.
 struct TemplateLimits {
-  // One step is one evaluated operation, one loop turn, or 256 bytes copied.
+  // One step is one evaluated operation, one loop turn, or 64 bytes copied.
   int64_t max_steps = 4'000'000;
   // Nesting of blocks and brackets in the source, of values in values, and of
   // macro calls. At most kMaxTemplateDepth: beyond it the recursion would

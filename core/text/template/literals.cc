@@ -1,5 +1,6 @@
 #include "core/text/template/literals.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string>
@@ -180,62 +181,78 @@ bool ParseFloat(std::string_view text, double& out) {
   return true;
 }
 
+namespace {
+
+// What Jinja sees of a character behind a backslash: it writes everything
+// beyond ASCII as escapes before it resolves any, so the backslash hits one.
+std::string EscapedBeyondAscii(char32_t c) {
+  const auto code = static_cast<uint32_t>(c);
+  if (c < 0x100) return absl::StrFormat("\\x%02x", code);
+  if (c < 0x10000) return absl::StrFormat("\\u%04x", code);
+  return absl::StrFormat("\\U%08x", code);
+}
+
+// The character of \xHH, \uHHHH or \UHHHHHHHH; `pos` stands behind the letter.
+absl::Status AppendHexEscape(std::string_view body, char letter, size_t& pos,
+                             std::string& out) {
+  const size_t length = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
+  const std::string_view digits = body.substr(pos, length);
+  Int code = 0;
+  if (digits.size() != length || digits.find('_') != digits.npos ||
+      DigitsEnd(digits, 0, 16) != length || !Accumulate(digits, 16, code)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("truncated \\%c escape: %d hexadecimal digits expected",
+                        letter, length));
+  }
+  if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
+    return absl::InvalidArgumentError("escape of no Unicode character");
+  }
+  AppendChar(static_cast<char32_t>(code), out);
+  pos += length;
+  return absl::OkStatus();
+}
+
+void AppendOctalEscape(std::string_view body, size_t& pos, std::string& out) {
+  const size_t begin = pos;
+  while (pos < body.size() && pos < begin + 3 && body[pos] >= '0' &&
+         body[pos] <= '7') {
+    ++pos;
+  }
+  Int code = 0;
+  Accumulate(body.substr(begin, pos - begin), 8, code);
+  AppendChar(static_cast<char32_t>(code), out);
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> Unescape(std::string_view body) {
-  // Jinja first writes everything beyond ASCII as escapes and then resolves
-  // all escapes, so a backslash before such a character hits its escape.
+  static constexpr std::string_view kFrom = "\\'\"abfnrtv";
+  static constexpr std::string_view kTo = "\\'\"\a\b\f\n\r\t\v";
   std::string out;
   for (size_t pos = 0; pos < body.size();) {
     if (body[pos] != '\\') {
-      const size_t begin = pos;
-      NextChar(body, pos);
-      out.append(body.substr(begin, pos - begin));
+      const size_t end = std::min(body.find('\\', pos), body.size());
+      out.append(body.substr(pos, end - pos));
+      pos = end;
       continue;
     }
     ++pos;  // the lexer never ends a body with a lone backslash
     const size_t begin = pos;
     const char32_t c = NextChar(body, pos);
-    static constexpr std::string_view kFrom = "\\'\"abfnrtv";
-    static constexpr std::string_view kTo = "\\'\"\a\b\f\n\r\t\v";
     if (c >= 0x80) {
-      out += c < 0x100 ? absl::StrFormat("\\x%02x", static_cast<uint32_t>(c))
-             : c < 0x10000
-                 ? absl::StrFormat("\\u%04x", static_cast<uint32_t>(c))
-                 : absl::StrFormat("\\U%08x", static_cast<uint32_t>(c));
-    } else if (c == '\n') {
-      continue;
+      out += EscapedBeyondAscii(c);
+    } else if (c == 'x' || c == 'u' || c == 'U') {
+      INLAY_RETURN_IF_ERROR(
+          AppendHexEscape(body, static_cast<char>(c), pos, out));
+    } else if (c >= '0' && c <= '7') {
+      pos = begin;
+      AppendOctalEscape(body, pos, out);
+    } else if (c == 'N') {
+      return absl::UnimplementedError("\\N{...} escapes are not supported");
     } else if (const size_t i = kFrom.find(static_cast<char>(c));
                i != kFrom.npos) {
       out.push_back(kTo[i]);
-    } else if (c == 'x' || c == 'u' || c == 'U') {
-      const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-      const size_t end = pos + digits;
-      Int code = 0;
-      if (end > body.size() ||
-          DigitsEnd(body.substr(pos, digits), 0, 16) != digits ||
-          body.substr(pos, digits).find('_') != body.npos ||
-          !Accumulate(body.substr(pos, digits), 16, code)) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "truncated \\%c escape: %d hexadecimal digits expected",
-            static_cast<char>(c), digits));
-      }
-      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-        return absl::InvalidArgumentError("escape of no Unicode character");
-      }
-      AppendChar(static_cast<char32_t>(code), out);
-      pos = end;
-    } else if (c >= '0' && c <= '7') {
-      size_t end = begin + 1;
-      while (end < body.size() && end < begin + 3 && body[end] >= '0' &&
-             body[end] <= '7') {
-        ++end;
-      }
-      Int code = 0;
-      Accumulate(body.substr(begin, end - begin), 8, code);
-      AppendChar(static_cast<char32_t>(code), out);
-      pos = end;
-    } else if (c == 'N') {
-      return absl::UnimplementedError("\\N{...} escapes are not supported");
-    } else {
+    } else if (c != '\n') {
       out.push_back('\\');
       out.push_back(static_cast<char>(c));
     }

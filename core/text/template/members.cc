@@ -80,7 +80,7 @@ bool IsIndexed(const Value& value) {
 }
 
 struct Bounds {
-  int64_t start = 0, step = 1;
+  int64_t start = 0, stop = 0, step = 1;
   int64_t count = 0;
 };
 
@@ -105,12 +105,14 @@ absl::StatusOr<Bounds> SliceBounds(const Value& start, const Value& stop,
   const Int first = clip(start, by < 0 ? length - 1 : 0);
   const Int last = clip(stop, by < 0 ? -1 : length);
   Bounds bounds;
-  const Int span = by > 0 ? last - first : first - last;
-  if (span <= 0) return bounds;
-  // A step longer than the sequence takes one element, whatever its size.
-  bounds.step = static_cast<int64_t>(std::clamp<Int>(by, -length, length));
-  const Int stride = bounds.step > 0 ? bounds.step : -bounds.step;
   bounds.start = static_cast<int64_t>(first);
+  bounds.stop = static_cast<int64_t>(last);
+  const Int span = by > 0 ? last - first : first - last;
+  // A step longer than the sequence takes one element, whatever its size.
+  const Int longest = length + 1;
+  bounds.step = static_cast<int64_t>(std::clamp<Int>(by, -longest, longest));
+  if (span <= 0) return bounds;
+  const Int stride = bounds.step > 0 ? bounds.step : -bounds.step;
   bounds.count = static_cast<int64_t>((span + stride - 1) / stride);
   return bounds;
 }
@@ -121,7 +123,9 @@ absl::StatusOr<Value> SliceText(Env& env, const Value& value,
   INLAY_RETURN_IF_ERROR(env.budget().SpendBytes(text.size()));
   const auto start = static_cast<size_t>(bounds.start);
   const auto count = static_cast<size_t>(bounds.count);
-  if (bounds.step == 1) {
+  if (bounds.step != 1) {
+    INLAY_RETURN_IF_ERROR(env.budget().SpendBytes(8 * text.size()));
+  } else {
     if (value.is_ascii()) return env.String(text.substr(start, count));
     const size_t begin = ByteOffset(text, start);
     const size_t end =
@@ -190,6 +194,7 @@ absl::StatusOr<Value> Slice(Env& env, const Value& value, const Value& start,
   if (value.is(Kind::kRange)) {
     const RangeRep& range = value.range();
     return env.Range(range.start + range.step * bounds.start,
+                     range.start + range.step * bounds.stop,
                      range.step * bounds.step, bounds.count);
   }
   INLAY_RETURN_IF_ERROR(env.budget().Spend(bounds.count));

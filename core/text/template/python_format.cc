@@ -56,7 +56,9 @@ class PercentValues {
   }
   bool AllUsed() const {
     if (values_.is(Kind::kTuple)) return used_ == values_.items().size();
-    return used_ > 0 || values_.is(Kind::kDict) || values_.is(Kind::kList);
+    // Python lets anything pass that can be subscripted, texts apart.
+    return used_ > 0 || values_.is(Kind::kDict) || values_.is(Kind::kList) ||
+           values_.is(Kind::kRange) || values_.is_undefined();
   }
 
  private:

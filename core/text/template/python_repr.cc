@@ -83,8 +83,8 @@ absl::Status AppendNamespace(Env& env, const Value& value, int depth,
 }
 
 void AppendRange(const RangeRep& range, TextSink& out) {
-  const Int stop = range.start + range.step * range.size;
-  out.Append(absl::StrCat("range(", IntText(range.start), ", ", IntText(stop)));
+  out.Append(
+      absl::StrCat("range(", IntText(range.start), ", ", IntText(range.stop)));
   if (range.step != 1) out.Append(absl::StrCat(", ", IntText(range.step)));
   out.Append(')');
 }

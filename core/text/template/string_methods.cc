@@ -109,7 +109,7 @@ Result Find(Env& env, const Value& self, const Args& args) {
 Result Count(Env& env, const Value& self, const Args& args) {
   INLAY_ASSIGN_OR_RETURN(const std::string_view needle,
                          args.Text(0, "", "the text to count"));
-  INLAY_RETURN_IF_ERROR(env.budget().SpendBytes(self.text().size()));
+  INLAY_RETURN_IF_ERROR(env.budget().SpendBytes(8 * self.text().size()));
   INLAY_ASSIGN_OR_RETURN(const Window window, SelectWindow(self, args, 1));
   if (!window.valid) return Value::OfInt(0);
   if (needle.empty()) {

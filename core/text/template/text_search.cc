@@ -37,7 +37,7 @@ size_t FindLastText(std::string_view text, std::string_view needle,
 
 absl::Status SpendSearch(Env& env, std::string_view text,
                          std::string_view needle) {
-  return env.budget().SpendBytes(text.size() * (1 + needle.size() / 8));
+  return env.budget().SpendBytes(text.size() * (8 + needle.size()));
 }
 
 absl::StatusOr<std::string> ReplaceText(Env& env, std::string_view text,

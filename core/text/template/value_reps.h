@@ -32,7 +32,7 @@ struct DictRep : Rep {
 };
 
 struct RangeRep : Rep {
-  Int start = 0, step = 1;
+  Int start = 0, stop = 0, step = 1;
   int64_t size = 0;
 };
 

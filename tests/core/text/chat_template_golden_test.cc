@@ -39,6 +39,7 @@ TEST(ChatTemplateGolden, EveryCaseRendersExactly) {
   int num_cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(
            std::string(INLAY_TEST_DATA) + "/chat_templates")) {
+    if (!entry.is_regular_file()) continue;
     SCOPED_TRACE(entry.path().filename().string());
     const auto file = ParseOrderedJson(ReadFile(entry.path()), "golden");
     ASSERT_TRUE(file.ok()) << file.status();
