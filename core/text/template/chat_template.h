@@ -29,7 +29,8 @@ struct RenderOptions {
 };
 
 // A parsed template. Copies share it; every method may be called from any
-// thread, also at the same time.
+// thread, also at the same time. The deepest templates that the limits allow
+// need less than 512 KiB of its stack.
 class ChatTemplate {
  public:
   // `source` is UTF-8 and is not kept. Errors say the line. INVALID_ARGUMENT:

@@ -41,9 +41,7 @@ Result First(Env& env, const Value& self, const Args&) {
 }
 
 absl::Status CheckReversible(const Value& value) {
-  const bool known =
-      IsIterable(value) && !value.is(Kind::kIterator) && !value.is_undefined();
-  if (known) return absl::OkStatus();
+  if (IsIterable(value) && !value.is(Kind::kIterator)) return absl::OkStatus();
   return TypeError(
       absl::StrFormat("'%s' object is not reversible", TypeName(value)));
 }
