@@ -20,8 +20,7 @@ struct Seen {
 class Load {
  public:
   Load(Host& host, const BenchOptions& options)
-      : host_(host),
-        options_(options),
+      : options_(options),
         random_(host.info.vocab_size),
         prefix_(random_.Take(options.shared_prefix)),
         seen_(static_cast<size_t>(options.requests.value_or(64))),
@@ -133,7 +132,6 @@ class Load {
             {"p99", Percentile(samples, 99)}};
   }
 
-  Host& host_;
   const BenchOptions& options_;
   RandomTokens random_;
   const std::vector<int32_t> prefix_;

@@ -32,12 +32,14 @@ void Complain(std::string_view text) {
                text.data());
 }
 
-Progress::Progress(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}
+Progress::Progress(bool enabled)
+    : enabled_(enabled && StderrIsTerminal()),
+      last_(std::chrono::steady_clock::now()) {}
 
 void Progress::Update(std::string_view text) {
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (shown_ && now - last_ < std::chrono::milliseconds(100)) return;
+  if (now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   shown_ = true;
   std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(text.size()),

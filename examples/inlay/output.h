@@ -26,8 +26,8 @@ bool StderrIsTerminal();
 // "inlay: text" on stderr.
 void Complain(std::string_view text);
 
-// A line on stderr that is written over and over, at most ten times a second;
-// nothing where stderr is no terminal.
+// A line on stderr that is written over and over, every tenth of a second: work
+// that is quicker shows none. Nothing where stderr is no terminal.
 class Progress {
  public:
   explicit Progress(bool enabled);
