@@ -78,6 +78,9 @@ inline inlay_request_options ChatRequest(const std::string& json,
   return options;
 }
 
+// The options refer to the text.
+inlay_request_options ChatRequest(std::string&&, int32_t) = delete;
+
 // Counts live bytes, refuses above `limit`, and refuses every call from
 // `fail_at` on (the first is 1; 0: never).
 class CountingAllocator {
