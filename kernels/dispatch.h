@@ -44,7 +44,7 @@ absl::StatusOr<const KernelRow<Desc, Params>*> Select(
   for (const KernelRow<Desc, Params>& row : table) {
     const char* reason = nullptr;
     if (!forced.empty() && row.name != forced) {
-      reason = "another row is forced";
+      reason = "not the row that is forced";
     } else if (row.device != device.kind) {
       reason = "other device";
     } else if (row.min_sm > device.sm) {
@@ -57,7 +57,9 @@ absl::StatusOr<const KernelRow<Desc, Params>*> Select(
                                row.name, reason);
   }
   return absl::NotFoundError(absl::StrFormat(
-      "%s: no kernel serves this call on %s (%s)", op, device.name, reasons));
+      "%s: no kernel serves this call on %s%s%s (%s)", op, device.name,
+      forced.empty() ? "" : ", where the row is forced to be ", forced,
+      reasons));
 }
 
 }  // namespace inlay

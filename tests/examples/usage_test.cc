@@ -2,6 +2,8 @@
 // of itself.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/examples/subprocess.h"
 
 namespace inlay {
@@ -34,6 +36,11 @@ struct Wrong {
   Words words;
   const char* message;  // in what stderr says
 };
+
+// What ctest shows as the case's parameter.
+void PrintTo(const Wrong& wrong, std::ostream* out) {
+  for (const auto& word : wrong.words) *out << word << ' ';
+}
 
 class WrongUsageTest : public TestWithParam<Wrong> {};
 

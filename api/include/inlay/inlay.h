@@ -369,7 +369,8 @@ typedef struct inlay_request_options {
 } inlay_request_options;
 
 INLAY_API void inlay_request_options_init(inlay_request_options* options);
-/* As _init, then the sampling settings of the model's generation_config.json, where it has them. */
+/* Overwrites `options` (which _init has prepared) with the defaults and the sampling settings of the model's
+ * generation_config.json, where it has them. */
 INLAY_API inlay_status inlay_model_request_options(inlay_model* model, inlay_request_options* options,
                                                    inlay_error** error);
 

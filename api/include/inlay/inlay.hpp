@@ -287,6 +287,17 @@ class Model {
     if (!error.ok()) return error;
     return internal::TakeBuffer(text);
   }
+  // The defaults for requests, with the sampling settings the model's files ask
+  // for.
+  Result<inlay_request_options> RequestOptions() {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_model_request_options(get(), &options, e);
+    });
+    if (!error.ok()) return error;
+    return options;
+  }
   Result<std::string> RenderChat(std::string_view json) {
     inlay_buffer* text = nullptr;
     Error error = internal::Try([&](inlay_error** e) {
@@ -299,6 +310,16 @@ class Model {
  private:
   Handle<inlay_model, inlay_model_release> handle_;
 };
+
+// What a model path holds, as JSON, without loading weights.
+inline Result<std::string> InspectModel(const std::string& path) {
+  inlay_buffer* json = nullptr;
+  Error error = internal::Try([&](inlay_error** e) {
+    return inlay_model_inspect(path.c_str(), &json, e);
+  });
+  if (!error.ok()) return error;
+  return internal::TakeBuffer(json);
+}
 
 class Engine {
  public:
