@@ -83,7 +83,7 @@ inlay_status inlay_request_next_event(inlay_request* request,
     *event = nullptr;
     INLAY_ASSIGN_OR_RETURN(const auto handle,
                            GetHandle<RequestHandle>(request));
-    return HandOut(handle->engine->events().NextOf(handle->id, timeout_us),
+    return HandOut(handle->engine->events().NextOf(handle->id(), timeout_us),
                    event);
   });
 }

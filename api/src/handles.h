@@ -4,9 +4,11 @@
 #ifndef INLAY_API_SRC_HANDLES_H_
 #define INLAY_API_SRC_HANDLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,9 +31,29 @@ struct SessionHandle {
   SessionId id = 0;
 };
 struct RequestHandle {
+  static constexpr RequestId kNone = ~RequestId{0};
+
+  RequestHandle(std::shared_ptr<Engine> its_engine,
+                std::shared_ptr<ModelRunner> its_runner)
+      : engine(std::move(its_engine)), runner(std::move(its_runner)) {}
+
+  // Events carry the handle and may reach another thread before the submitting
+  // one has the id: those calls wait the moment it takes.
+  RequestId id() const {
+    id_.wait(0);
+    return id_.load();
+  }
+  // kNone: there will be no request.
+  void Resolve(RequestId id) {
+    id_.store(id);
+    id_.notify_all();
+  }
+
   std::shared_ptr<Engine> engine;
   std::shared_ptr<ModelRunner> runner;
-  RequestId id = 0;
+
+ private:
+  std::atomic<RequestId> id_{0};
 };
 struct EventHandle {
   Event event;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "api/src/shim.h"
 
 namespace inlay::api {
@@ -225,13 +226,20 @@ inlay_status inlay_session_submit(inlay_session* session,
                            ToRequestOptions(read));
     // The handle is in the table before the request can produce events, which
     // carry it.
-    auto object = std::make_shared<RequestHandle>(
-        RequestHandle{handle->engine, handle->runner, 0});
+    const auto object =
+        std::make_shared<RequestHandle>(handle->engine, handle->runner);
     const uint64_t number = NewHandleNumber(HandleTraits<RequestHandle>::kType);
+    InsertHandle(number, object);
+    auto withdraw = absl::MakeCleanup([&] {
+      object->Resolve(RequestHandle::kNone);
+      EraseHandle(number);
+    });
     converted.tag = number;
     INLAY_ASSIGN_OR_RETURN(
-        object->id, handle->runner->Submit(handle->id, std::move(converted)));
-    InsertHandle(number, std::move(object));
+        const inlay::RequestId id,
+        handle->runner->Submit(handle->id, std::move(converted)));
+    std::move(withdraw).Cancel();
+    object->Resolve(id);
     *request = reinterpret_cast<inlay_request*>(number);
     return absl::OkStatus();
   });
@@ -241,7 +249,7 @@ inlay_status inlay_request_cancel(inlay_request* request, inlay_error** error) {
   return Guard(error, [&]() -> absl::Status {
     INLAY_ASSIGN_OR_RETURN(const auto handle,
                            GetHandle<RequestHandle>(request));
-    return handle->runner->Cancel(handle->id);
+    return handle->runner->Cancel(handle->id());
   });
 }
 
@@ -250,7 +258,7 @@ void inlay_request_release(inlay_request* request) {
     const auto handle = TakeHandle<RequestHandle>(request);
     if (handle == nullptr) return;
     // Closed engines have ended it already.
-    static_cast<void>(handle->runner->Cancel(handle->id));
-    handle->engine->events().Drop(handle->id);
+    static_cast<void>(handle->runner->Cancel(handle->id()));
+    handle->engine->events().Drop(handle->id());
   });
 }

@@ -112,6 +112,40 @@ TEST_P(BothDrives, EventsOfManyRequestsCarryTheirOwnData) {
   }
 }
 
+// The request an event names is one that calls know, even when the event was
+// there before inlay_session_submit() returned.
+TEST(Events, NameRequestsThatCanBeCancelled) {
+  Host host(TinyModel(), DrivenBy(INLAY_DRIVE_THREAD));
+  std::atomic<int> unknown{0}, finished{0};
+  constexpr int kRequests = 200;
+  std::thread reader([&] {
+    while (finished < kRequests) {
+      inlay_event* event = nullptr;
+      if (inlay_event_next(host.engine, 20'000'000, &event, nullptr) !=
+          INLAY_OK) {
+        return;
+      }
+      auto info = Defaults(inlay_event_info_init);
+      inlay_event_get_info(event, &info, nullptr);
+      if (inlay_request_cancel(info.request, nullptr) != INLAY_OK) ++unknown;
+      if (info.kind == INLAY_EVENT_FINISHED) ++finished;
+      inlay_event_release(event);
+    }
+  });
+  const std::vector<int32_t> prompt = {1, 2};
+  std::vector<inlay_session*> sessions;
+  std::vector<inlay_request*> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    sessions.push_back(host.NewSession());
+    requests.push_back(host.Submit(sessions.back(), TokensRequest(prompt, 1)));
+  }
+  reader.join();
+  EXPECT_EQ(unknown, 0);
+  EXPECT_EQ(finished, kRequests);
+  for (inlay_request* request : requests) inlay_request_release(request);
+  for (inlay_session* session : sessions) inlay_session_release(session);
+}
+
 TEST_P(BothDrives, TheDescriptorIsReadableWhileAnEventWaits) {
   Host host(TinyModel(), DrivenBy(GetParam()));
   Error error;
