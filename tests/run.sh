@@ -25,7 +25,7 @@ build() {
 say() { printf '\n== %s\n' "$*"; }
 
 say "Release build"
-build build all -- -DCMAKE_BUILD_TYPE=Release
+build build all -- -DCMAKE_BUILD_TYPE=Release -DINLAY_TESTS=ON -DINLAY_EXAMPLES=ON
 say "Tests"
 ctest --test-dir build -j "$jobs" --output-on-failure --progress
 [ "${1:-}" = quick ] && exit 0
