@@ -1,6 +1,8 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -152,6 +154,20 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
   return summary;
 }
 
+// A step whose exceptions (memory running out) do not end the thread: whether
+// it did anything.
+bool Engine::TryStep() {
+  MutexLock lock(&step_mu_);
+  try {
+    StepInfo info;
+    return StepOnce(&info);
+  } catch (const std::exception&) {
+    // Others may give memory back; until then there is no hurry.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  }
+}
+
 void Engine::ThreadMain() {
   while (!closed()) {
     uint64_t seen = 0;
@@ -159,13 +175,7 @@ void Engine::ThreadMain() {
       MutexLock lock(&mu_);
       seen = work_signals_;
     }
-    StepInfo info;
-    bool worked = false;
-    {
-      MutexLock lock(&step_mu_);
-      worked = StepOnce(&info);
-    }
-    if (worked) continue;
+    if (TryStep()) continue;
     MutexLock lock(&mu_);
     while (work_signals_ == seen && !closed()) work_arrived_.Wait(&mu_);
   }

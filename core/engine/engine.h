@@ -76,6 +76,7 @@ class Engine {
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
   void ThreadMain();
+  bool TryStep();
   bool StepOnce(StepInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool HasWork();
   std::vector<std::shared_ptr<ModelRunner>> Runners();

@@ -111,9 +111,10 @@ class ModelRunner {
   void ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
   absl::Status Sample(StepInfo& info);
-  void SampleRow(LogitRow& row, absl::Span<float> logits);
+  absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
   void Commit(const absl::Status& executed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StepResult CommitItem(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static StepResult Fail(Request& request, const absl::Status& status);
   bool TakeToken(Request& request, const SampleResult& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,8 +1,11 @@
 // ModelRunner::Step: plan -> reserve -> build batch -> forward -> sample ->
 // commit -> emit. What a step that fails had reserved goes back by destructors.
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/engine/logit_slice.h"
@@ -22,6 +25,19 @@ uint64_t Microseconds(absl::Duration duration) {
       std::max<int64_t>(0, absl::ToInt64Microseconds(duration)));
 }
 
+// Runs a part of the step whose exceptions (memory running out) must become the
+// fault of the requests in it, not leave the plan uncommitted.
+template <typename Part>
+absl::Status Caught(Part&& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {
+    return absl::AlreadyExistsError("out of memory");
+  } catch (const std::exception& exception) {
+    return absl::InternalError(exception.what());
+  }
+}
+
 }  // namespace
 
 bool ModelRunner::Step(StepInfo* info) {
@@ -29,13 +45,17 @@ bool ModelRunner::Step(StepInfo* info) {
   {
     MutexLock lock(&mu_);
     if (closed_) return false;
+    // Should memory run out in here, what was reserved goes back, and the next
+    // step gets the same plan again: it is not committed.
+    auto undo = absl::MakeCleanup([this] { batch_.Clear(); });
     Plan();
     if (plan_.items.empty()) return false;
     ReserveAndBuild();
+    std::move(undo).Cancel();
   }
   const absl::Time planned = absl::Now();
-  absl::Status executed = Forward();
-  if (executed.ok()) executed = Sample(*info);
+  absl::Status executed = Caught([&] { return Forward(); });
+  if (executed.ok()) executed = Caught([&] { return Sample(*info); });
   const absl::Time computed = absl::Now();
   {
     MutexLock lock(&mu_);
@@ -57,11 +77,16 @@ bool ModelRunner::Step(StepInfo* info) {
 
 void ModelRunner::Plan() {
   plan_ = scheduler_->Plan();
+  // Not all need be there still when a plan is taken up a second time.
   for (const RequestId id : plan_.preempted) {
-    requests_.at(id)->session->table.Clear();
+    const auto it = requests_.find(id);
+    if (it != requests_.end()) it->second->session->table.Clear();
   }
   for (const SessionId id : plan_.evicted_sessions) {
-    sessions_.at(id)->table.Clear();
+    const auto it = sessions_.find(id);
+    if (it != sessions_.end() && it->second->active == 0) {
+      it->second->table.Clear();
+    }
   }
   stats_.preemptions += plan_.preempted.size();
   stats_.evictions += plan_.evicted_sessions.size();
@@ -130,9 +155,14 @@ absl::Status ModelRunner::Sample(StepInfo& info) {
     stream_->thread_pool()->ParallelFor(
         count, 1, [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) {
-            SampleRow(batch_.rows[static_cast<size_t>(begin + i)],
-                      absl::MakeSpan(logits_.as<float>() + i * vocab,
-                                     static_cast<size_t>(vocab)));
+            // On worker threads, where nothing else would catch.
+            LogitRow& row = batch_.rows[static_cast<size_t>(begin + i)];
+            const absl::Status status = Caught([&] {
+              return SampleRow(row,
+                               absl::MakeSpan(logits_.as<float>() + i * vocab,
+                                              static_cast<size_t>(vocab)));
+            });
+            if (!status.ok()) row.status = status;
           }
         });
   }
@@ -141,17 +171,15 @@ absl::Status ModelRunner::Sample(StepInfo& info) {
   return absl::OkStatus();
 }
 
-void ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
+absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   const Request& request = *batch_.items[static_cast<size_t>(row.item)].request;
   if (row.emits) row.logits.assign(logits.begin(), logits.end());
   if (row.scored >= 0) row.score = LogProbOf(logits, row.scored);
-  if (!row.samples) return;
+  if (!row.samples) return absl::OkStatus();
   auto sample = request.sampler.Sample(logits);
-  if (sample.ok()) {
-    row.sample = *std::move(sample);
-  } else {
-    row.status = absl::DataLossError(sample.status().message());
-  }
+  if (!sample.ok()) return absl::DataLossError(sample.status().message());
+  row.sample = *std::move(sample);
+  return absl::OkStatus();
 }
 
 void ModelRunner::Commit(const absl::Status& executed) {
@@ -163,7 +191,11 @@ void ModelRunner::Commit(const absl::Status& executed) {
       item.status = executed;
       if (item.status.ok()) reservation.Commit(item.plan.num_tokens);
     }
-    results_[i] = CommitItem(item);
+    const absl::Status status = Caught([&] {
+      results_[i] = CommitItem(item);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) results_[i] = Fail(*item.request, status);
   }
   // Uncommitted reservations refer to tables that End() may take away below.
   batch_.reservations.clear();
@@ -181,14 +213,16 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
   Request& request = *item.request;
   StepResult result;
   if (!item.status.ok()) {
-    request.finish.status = item.status;
-    request.finish.reason = FinishReason::kError;
+    result = Fail(request, item.status);
     result.computed = false;
-    result.finished = true;
     return result;
   }
   // Cancelled while it was computed: what came out is not shown any more.
   if (request.cancelled) return result;
+  for (int32_t r = item.first_row; r < item.last_row; ++r) {
+    const LogitRow& row = batch_.rows[static_cast<size_t>(r)];
+    if (!row.status.ok()) return Fail(request, row.status);
+  }
   EmitRows(item);
   const int64_t end = item.plan.first_token + item.plan.num_tokens;
   request.delivered_end = std::max(request.delivered_end, end);
@@ -199,14 +233,16 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
     return result;
   }
   const LogitRow& row = batch_.rows[static_cast<size_t>(item.last_row - 1)];
-  if (!row.status.ok()) {
-    request.finish.status = row.status;
-    request.finish.reason = FinishReason::kError;
-    result.finished = true;
-    return result;
-  }
   result.tokens_appended = 1;
   result.finished = TakeToken(request, row.sample);
+  return result;
+}
+
+StepResult ModelRunner::Fail(Request& request, const absl::Status& status) {
+  request.finish.status = status;
+  request.finish.reason = FinishReason::kError;
+  StepResult result;
+  result.finished = true;
   return result;
 }
 
