@@ -101,7 +101,7 @@ absl::Status FileReader::ReadAt(uint64_t offset,
       return SystemError(errno, "read", path_);
     }
     if (got == 0) {
-      return absl::DataLossError(absl::StrFormat(
+      return IoError(absl::StrFormat(
           "cannot read %s: it ends at byte %d but had %d bytes when opened",
           path_, offset, size_));
     }

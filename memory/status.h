@@ -3,6 +3,7 @@
 #ifndef INLAY_MEMORY_STATUS_H_
 #define INLAY_MEMORY_STATUS_H_
 
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +11,26 @@
 
 #define INLAY_CONCAT_INNER_(a, b) a##b
 #define INLAY_CONCAT_(a, b) INLAY_CONCAT_INNER_(a, b)
+
+namespace inlay {
+
+// The allocator returned null. absl has no code for it; inside the library it
+// travels as kAlreadyExists, which nothing else uses (api/status.def).
+inline absl::Status OutOfMemoryError(const std::string& message) {
+  return absl::AlreadyExistsError(message);
+}
+
+// The system refused to read or write a file: kPermissionDenied, likewise.
+inline absl::Status IoError(const std::string& message) {
+  return absl::PermissionDeniedError(message);
+}
+
+// A model produced NaN or infinity: kDataLoss, likewise.
+inline absl::Status NumericError(const std::string& message) {
+  return absl::DataLossError(message);
+}
+
+}  // namespace inlay
 
 // Evaluates an absl::Status expression once and returns it from the enclosing
 // function if it is an error.

@@ -6,7 +6,9 @@ namespace inlay {
 void IdleSessions::Set(SessionId id, const KvBlockTable* table) {
   INLAY_DCHECK(table != nullptr);
   Remove(id);
-  by_id_[id] = lru_.insert(lru_.end(), IdleSession{id, table});
+  std::list<IdleSession> one(1, IdleSession{id, table});
+  by_id_.emplace(id, one.begin());
+  lru_.splice(lru_.end(), one);
 }
 
 void IdleSessions::Remove(SessionId id) {

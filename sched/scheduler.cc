@@ -41,8 +41,15 @@ absl::Status Scheduler::Submit(const SchedRequest& request) {
       CheckFitsAlone(entry->request, config_, pool_->num_total()));
   entry->request.arrival = next_arrival_++;
   queues_.idle().Remove(request.session_id);
-  queues_.AddWaiting(entry.get());
+  // The owner first: should memory run out, no queue keeps what nobody owns.
+  SchedEntry* const raw = entry.get();
   requests_.emplace(request.id, std::move(entry));
+  try {
+    queues_.AddWaiting(raw);
+  } catch (...) {
+    requests_.erase(request.id);
+    throw;
+  }
   return absl::OkStatus();
 }
 

@@ -47,9 +47,20 @@ inlay_event_info ToEventInfo(const Event& event) {
   return info;
 }
 
-absl::Status HandOut(absl::StatusOr<Event> event, inlay_event** handle) {
-  INLAY_RETURN_IF_ERROR(event.status());
-  *handle = AddHandle(EventHandle{*std::move(event)});
+// Takes an event by `take` and hands it out. The handle is made first: an event
+// taken is never lost for want of memory.
+template <typename Take>
+absl::Status HandOut(Take&& take, inlay_event** handle) {
+  auto object = std::make_shared<EventHandle>();
+  const uint64_t number = NewHandleNumber(HandleTraits<EventHandle>::kType);
+  InsertHandle(number, object);
+  absl::StatusOr<Event> event = take();
+  if (!event.ok()) {
+    EraseHandle(number);
+    return event.status();
+  }
+  object->event = *std::move(event);
+  *handle = reinterpret_cast<inlay_event*>(number);
   return absl::OkStatus();
 }
 
@@ -71,7 +82,8 @@ inlay_status inlay_event_next(inlay_engine* engine, uint64_t timeout_us,
     INLAY_RETURN_IF_ERROR(CheckPointer(event, "event"));
     *event = nullptr;
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
-    return HandOut(handle->engine->events().Next(timeout_us), event);
+    return HandOut([&] { return handle->engine->events().Next(timeout_us); },
+                   event);
   });
 }
 
@@ -83,8 +95,11 @@ inlay_status inlay_request_next_event(inlay_request* request,
     *event = nullptr;
     INLAY_ASSIGN_OR_RETURN(const auto handle,
                            GetHandle<RequestHandle>(request));
-    return HandOut(handle->engine->events().NextOf(handle->id(), timeout_us),
-                   event);
+    return HandOut(
+        [&] {
+          return handle->engine->events().NextOf(handle->id(), timeout_us);
+        },
+        event);
   });
 }
 

@@ -48,8 +48,8 @@ inlay_model_info ToModelInfo(const ModelHandle& handle) {
   inlay_model_info result;
   inlay_model_info_init(&result);
   const LoadedModel& loaded = *handle.loaded.model;
-  if (loaded.model != nullptr) {
-    const ModelInfo& info = loaded.model->info();
+  if (handle.loaded.runner != nullptr) {
+    const ModelInfo& info = loaded.info;
     result.num_layers = static_cast<uint32_t>(info.num_layers);
     info.architecture.copy(result.architecture,
                            sizeof(result.architecture) - 1);
@@ -59,7 +59,7 @@ inlay_model_info ToModelInfo(const ModelHandle& handle) {
     result.num_parameters = info.num_parameters;
     result.weight_bytes = info.weight_bytes;
     result.bytes_per_decode = info.weight_bytes_per_token;
-    const KvLayout& layout = loaded.model->kv_layout();
+    const KvLayout& layout = loaded.kv_layout;
     result.kv_bytes_per_token =
         layout.block_bytes() / static_cast<uint64_t>(layout.block_size());
     result.kv_capacity_tokens =
@@ -115,7 +115,10 @@ inlay_status inlay_model_load(inlay_engine* engine, const char* path,
 }
 
 void inlay_model_release(inlay_model* model) {
-  GuardVoid([&] { TakeHandle<ModelHandle>(model); });
+  GuardVoid([&] {
+    auto handle = TakeHandle<ModelHandle>(model);
+    if (handle != nullptr) ReleaseAndWake(std::move(handle));
+  });
 }
 
 void inlay_model_info_init(inlay_model_info* info) {

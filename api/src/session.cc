@@ -141,8 +141,10 @@ inlay_status inlay_session_create(inlay_model* model, inlay_session** session,
 
 void inlay_session_release(inlay_session* session) {
   GuardVoid([&] {
-    const auto handle = TakeHandle<SessionHandle>(session);
-    if (handle != nullptr) handle->runner->ReleaseSession(handle->id);
+    auto handle = TakeHandle<SessionHandle>(session);
+    if (handle == nullptr) return;
+    handle->runner->ReleaseSession(handle->id);
+    ReleaseAndWake(std::move(handle));
   });
 }
 

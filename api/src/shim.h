@@ -100,6 +100,15 @@ void InitStruct(T* value) {
   value->struct_size = static_cast<uint32_t>(sizeof(T));
 }
 
+// Drops a handle's object, and then lets the engine reclaim what only that
+// held.
+template <typename T>
+void ReleaseAndWake(std::shared_ptr<T> handle) {
+  const std::shared_ptr<Engine> engine = handle->engine;
+  handle.reset();
+  engine->Wake();
+}
+
 inline absl::Status CheckPointer(const void* pointer, const char* name) {
   if (pointer != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));

@@ -8,7 +8,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "core/engine/clock.h"
+#include "memory/device/block_signals.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,6 +24,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
           options.num_threads, options.memory_budget_bytes,
           options.allocator.has_value() ? &*options.allocator : nullptr));
   if (options.own_thread) {
+    // The host's signal handlers run on the host's threads.
+    const ScopedBlockSignals block_signals;
     try {
       engine->thread_ =
           std::thread([raw = engine.get()] { raw->ThreadMain(); });
@@ -105,7 +108,18 @@ void Engine::Reclaim() {
       [](const auto& runner) { return runner.use_count() > 1; });
   std::move(first, runners_.end(), std::back_inserter(unused));
   runners_.erase(first, runners_.end());
+  for (const auto& runner : unused) Retire(*runner);
 }
+
+void Engine::Retire(ModelRunner& runner) {
+  RunnerStats stats = runner.stats();
+  // Gauges go with the model, counters stay.
+  stats.sessions = stats.running = stats.waiting = 0;
+  stats.kv_blocks_total = stats.kv_blocks_used = 0;
+  retired_ += stats;
+}
+
+void Engine::Wake() { NotifyWork(); }
 
 bool Engine::HasWork() {
   const auto runners = Runners();
@@ -113,14 +127,21 @@ bool Engine::HasWork() {
                      [](const auto& runner) { return runner->HasWork(); });
 }
 
-// Models take turns, one step each.
+std::shared_ptr<ModelRunner> Engine::RunnerAt(size_t index, size_t* count) {
+  MutexLock lock(&mu_);
+  *count = runners_.size();
+  return runners_.empty() ? nullptr : runners_[index % runners_.size()];
+}
+
+// Models take turns, one step each. Only the model whose turn it is is held:
+// others can be reclaimed meanwhile.
 bool Engine::StepOnce(StepInfo* info) {
   Reclaim();
-  const auto runners = Runners();
-  for (size_t i = 0; i < runners.size(); ++i) {
-    const size_t turn = (next_runner_ + i) % runners.size();
-    if (runners[turn]->Step(info)) {
-      next_runner_ = turn + 1;
+  size_t count = 1;
+  for (size_t i = 0; i < count; ++i) {
+    const auto runner = RunnerAt(next_runner_ + i, &count);
+    if (runner != nullptr && runner->Step(info)) {
+      next_runner_ = (next_runner_ + i) % count + 1;
       return true;
     }
   }
@@ -141,12 +162,9 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
   const auto unlock = absl::MakeCleanup(
       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { step_mu_.Unlock(); });
   if (closed()) return absl::UnavailableError("the engine was released");
-  const absl::Time begin = absl::Now();
+  const SteadyTime begin = Now();
   StepSummary summary;
-  const auto elapsed = [&] {
-    return static_cast<uint64_t>(
-        std::max<int64_t>(0, absl::ToInt64Microseconds(absl::Now() - begin)));
-  };
+  const auto elapsed = [&] { return MicrosecondsBetween(begin, Now()); };
   while (StepOnce(&summary.info) && elapsed() < budget_us && !closed()) {
   }
   summary.more_work = HasWork();
@@ -161,7 +179,7 @@ bool Engine::TryStep() {
   try {
     StepInfo info;
     return StepOnce(&info);
-  } catch (const std::exception&) {
+  } catch (...) {
     // Others may give memory back; until then there is no hurry.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
@@ -190,6 +208,10 @@ void Engine::NotifyWork() {
 EngineStats Engine::stats() {
   EngineStats stats;
   stats.memory = device_->memory_use();
+  {
+    MutexLock lock(&mu_);
+    stats.runners = retired_;
+  }
   for (const auto& runner : Runners()) {
     ++stats.models;
     stats.mapped_bytes += runner->loaded().mapped_bytes;

@@ -70,6 +70,10 @@ class Engine {
   };
   absl::StatusOr<StepSummary> Step(uint64_t budget_us);
 
+  // Lets the engine's own thread, if it has one, look for what can be
+  // reclaimed.
+  void Wake();
+
   EventQueue& events() { return events_; }
   EngineStats stats();
 
@@ -80,7 +84,9 @@ class Engine {
   bool StepOnce(StepInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool HasWork();
   std::vector<std::shared_ptr<ModelRunner>> Runners();
+  std::shared_ptr<ModelRunner> RunnerAt(size_t index, size_t* count);
   void Reclaim();
+  void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
 
   const EngineOptions options_;
@@ -96,6 +102,7 @@ class Engine {
   CondVar work_arrived_;
   uint64_t work_signals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
+  RunnerStats retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
   std::thread thread_;
 };
 

@@ -53,7 +53,20 @@ void EventQueue::Push(Event event) {
   if (it == streams_.end()) return;
   auto& pending = it->second.pending;
   if (!pending.empty() && TryJoin(*pending.back(), event)) return;
-  pending.push_back(events_.insert(events_.end(), std::move(event)));
+  // In the two queues at once or, should memory run out, in neither.
+  List one;
+  std::list<List::iterator> one_pending;
+  if (event.kind == EventKind::kFinished && !it->second.last_event.empty()) {
+    one.splice(one.end(), it->second.last_event);
+    one_pending.splice(one_pending.end(), it->second.last_pending);
+  } else {
+    one.emplace_back();
+    one_pending.emplace_back();
+  }
+  one.front() = std::move(event);
+  one_pending.front() = one.begin();
+  events_.splice(events_.end(), one);
+  pending.splice(pending.end(), one_pending);
   UpdateDescriptor();
   it->second.arrived->SignalAll();
   arrived_.SignalAll();

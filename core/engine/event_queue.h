@@ -4,7 +4,6 @@
 #define INLAY_CORE_ENGINE_EVENT_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 
@@ -49,7 +48,11 @@ class EventQueue {
  private:
   using List = std::list<Event>;
   struct Stream {
-    std::deque<List::iterator> pending;
+    std::list<List::iterator> pending;
+    // Places for the last event, made at Open: it always arrives, even when
+    // memory has run out.
+    List last_event = List(1);
+    std::list<List::iterator> last_pending = std::list<List::iterator>(1);
     bool finished_taken = false;
     // Its own, so that an event wakes only who waits for this request.
     std::shared_ptr<CondVar> arrived = std::make_shared<CondVar>();

@@ -121,12 +121,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
         .ok();
   };
   INLAY_ASSIGN_OR_RETURN(loaded->model, LoadModel(files, device, load));
-  loaded->max_context = loaded->model->info().max_positions;
+  loaded->info = loaded->model->info();
+  loaded->kv_layout = loaded->model->kv_layout();
+  loaded->max_context = loaded->info.max_positions;
   if (options.max_context > 0) {
     loaded->max_context = std::min(loaded->max_context, options.max_context);
   }
   loaded->mapped_bytes = MappedBytes(files.weights.get());
-  const ModelInfo& info = loaded->model->info();
+  const ModelInfo& info = loaded->info;
   log(LogLevel::kInfo,
       absl::StrFormat(
           "loaded %s: %s, %d parameters, %d bytes of weights, %d of "

@@ -35,7 +35,11 @@ struct ModelOptions {
 
 // Immutable after loading, but for the weights that Unload() drops.
 struct LoadedModel {
-  std::unique_ptr<Model> model;          // null when vocab_only
+  // Null when vocab_only. Only the stepping thread may follow it: Close() drops
+  // it. Everyone else reads the copies of what it says.
+  std::unique_ptr<Model> model;
+  ModelInfo info;
+  KvLayout kv_layout;
   std::unique_ptr<Tokenizer> tokenizer;  // null when the model has none
   ChatFormat chat;
   absl::StatusOr<ChatTemplate> chat_template =

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "core/engine/logit_slice.h"
 #include "memory/status.h"
 
@@ -113,6 +112,9 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   SchedulerConfig config = context_.scheduler;
   config.block_size = layout.block_size();
   INLAY_ASSIGN_OR_RETURN(scheduler_, Scheduler::Create(config, &*pool_));
+  // So that a step's bookkeeping cannot run out of memory.
+  results_.reserve(static_cast<size_t>(config.max_running));
+  batch_.items.reserve(static_cast<size_t>(config.max_running));
   return absl::OkStatus();
 }
 
@@ -140,9 +142,8 @@ absl::StatusOr<SessionId> ModelRunner::CreateSession() {
   if (closed_) return ClosedError();
   const SessionId id = context_.next_id->fetch_add(1);
   sessions_.emplace(
-      id,
-      std::make_unique<Session>(
-          id, KvBlockTable(&*pool_, loaded_->model->kv_layout().block_size())));
+      id, std::make_unique<Session>(
+              id, KvBlockTable(&*pool_, loaded_->kv_layout.block_size())));
   return id;
 }
 
@@ -170,8 +171,9 @@ absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {
   auto fork = std::make_unique<Session>(fork_id, session->table.Fork());
   fork->log = session->log;
   fork->is_long = session->is_long;
-  scheduler_->SetIdle(fork_id, &fork->table);
+  const KvBlockTable* table = &fork->table;
   sessions_.emplace(fork_id, std::move(fork));
+  scheduler_->SetIdle(fork_id, table);
   return fork_id;
 }
 

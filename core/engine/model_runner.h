@@ -107,8 +107,8 @@ class ModelRunner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Step's parts, in order.
-  void Plan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Plan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
   absl::Status Sample(StepInfo& info);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
@@ -120,8 +120,12 @@ class ModelRunner {
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Event MakeEvent(const Request& request, EventKind kind) const;
-  // Emits what is left of its output and its end, and forgets it.
+  // Emits what is left of its output and its end, and forgets it. Never throws.
   void End(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EmitEnd(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends every request with `why` and starts over with a new scheduler: what is
+  // left when planning itself failed.
+  void StartOver(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindSession(SessionId id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindIdleSession(SessionId id)
@@ -152,6 +156,7 @@ class ModelRunner {
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);
   RunnerStats stats_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> failures_ ABSL_GUARDED_BY(mu_);  // to be logged
 };
 
 }  // namespace inlay

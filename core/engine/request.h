@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
+#include "core/engine/clock.h"
 #include "core/engine/event.h"
 #include "core/engine/output.h"
 #include "core/engine/request_options.h"
@@ -54,7 +54,7 @@ struct Request {
   bool started = false;
   bool in_flight = false;  // in the step being computed: Commit() ends it
   bool cancelled = false;
-  absl::Time submitted;
+  SteadyTime submitted;
 };
 
 }  // namespace inlay

@@ -5,9 +5,8 @@
 #include <new>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "core/engine/clock.h"
 #include "core/engine/logit_slice.h"
 #include "core/engine/model_runner.h"
 #include "core/sampling/log_softmax.h"
@@ -19,11 +18,6 @@
 
 namespace inlay {
 namespace {
-
-uint64_t Microseconds(absl::Duration duration) {
-  return static_cast<uint64_t>(
-      std::max<int64_t>(0, absl::ToInt64Microseconds(duration)));
-}
 
 // Runs a part of the step whose exceptions (memory running out) must become the
 // fault of the requests in it, not leave the plan uncommitted.
@@ -41,29 +35,32 @@ absl::Status Caught(Part&& part) {
 }  // namespace
 
 bool ModelRunner::Step(StepInfo* info) {
-  const absl::Time begin = absl::Now();
+  const SteadyTime begin = Now();
   {
     MutexLock lock(&mu_);
     if (closed_) return false;
-    // Should memory run out in here, what was reserved goes back, and the next
-    // step gets the same plan again: it is not committed.
-    auto undo = absl::MakeCleanup([this] { batch_.Clear(); });
-    Plan();
-    if (plan_.items.empty()) return false;
-    ReserveAndBuild();
-    std::move(undo).Cancel();
+    absl::Status prepared = Caught([&] { return Plan(); });
+    if (prepared.ok() && plan_.items.empty()) return false;
+    if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
+    if (!prepared.ok()) {
+      batch_.Clear();
+      StartOver(prepared);
+      return true;
+    }
   }
-  const absl::Time planned = absl::Now();
+  const SteadyTime planned = Now();
   absl::Status executed = Caught([&] { return Forward(); });
   if (executed.ok()) executed = Caught([&] { return Sample(*info); });
-  const absl::Time computed = absl::Now();
+  const SteadyTime computed = Now();
+  std::vector<std::string> failures;
   {
     MutexLock lock(&mu_);
     Commit(executed);
-    const absl::Time end = absl::Now();
+    const SteadyTime end = Now();
     ++stats_.steps;
-    stats_.step_us += Microseconds(end - begin);
-    stats_.schedule_us += Microseconds((end - computed) + (planned - begin));
+    stats_.step_us += MicrosecondsBetween(begin, end);
+    stats_.schedule_us += MicrosecondsBetween(begin, planned) +
+                          MicrosecondsBetween(computed, end);
     stats_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
     stats_.decode_tokens += static_cast<uint64_t>(batch_.decode_tokens);
     info->requests += static_cast<uint32_t>(batch_.items.size());
@@ -71,29 +68,30 @@ bool ModelRunner::Step(StepInfo* info) {
     info->decode_tokens += static_cast<uint32_t>(batch_.decode_tokens);
     batch_.Clear();
     CheckInvariantsInDebug();
+    failures.swap(failures_);
+  }
+  // Not under the mutex: the sink is the host's.
+  for (const std::string& failure : failures) {
+    context_.log(LogLevel::kWarning, failure);
   }
   return true;
 }
 
-void ModelRunner::Plan() {
+absl::Status ModelRunner::Plan() {
   plan_ = scheduler_->Plan();
-  // Not all need be there still when a plan is taken up a second time.
   for (const RequestId id : plan_.preempted) {
-    const auto it = requests_.find(id);
-    if (it != requests_.end()) it->second->session->table.Clear();
+    requests_.at(id)->session->table.Clear();
   }
   for (const SessionId id : plan_.evicted_sessions) {
-    const auto it = sessions_.find(id);
-    if (it != sessions_.end() && it->second->active == 0) {
-      it->second->table.Clear();
-    }
+    sessions_.at(id)->table.Clear();
   }
   stats_.preemptions += plan_.preempted.size();
   stats_.evictions += plan_.evicted_sessions.size();
+  return absl::OkStatus();
 }
 
-void ModelRunner::ReserveAndBuild() {
-  const absl::Time now = absl::Now();
+absl::Status ModelRunner::ReserveAndBuild() {
+  const SteadyTime now = Now();
   batch_.decode_tokens = plan_.decode_tokens;
   batch_.prefill_tokens = plan_.prefill_tokens;
   results_.assign(plan_.items.size(), StepResult{});
@@ -101,7 +99,13 @@ void ModelRunner::ReserveAndBuild() {
     Request& request = *requests_.at(item.id);
     if (!request.started) {
       request.started = true;
-      request.finish.queue_us = Microseconds(now - request.submitted);
+      request.finish.queue_us = MicrosecondsBetween(request.submitted, now);
+    }
+    // KV that was there at submit may have gone while it waited.
+    if (request.finish.generated_tokens == 0) {
+      request.finish.cached_tokens =
+          std::min<uint64_t>(request.finish.cached_tokens,
+                             static_cast<uint64_t>(item.first_token));
     }
     request.in_flight = true;
     auto reservation =
@@ -119,6 +123,7 @@ void ModelRunner::ReserveAndBuild() {
     failed.status = reservation.status();
     batch_.items.push_back(std::move(failed));
   }
+  return absl::OkStatus();
 }
 
 absl::Status ModelRunner::Forward() {
@@ -177,7 +182,7 @@ absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   if (row.scored >= 0) row.score = LogProbOf(logits, row.scored);
   if (!row.samples) return absl::OkStatus();
   auto sample = request.sampler.Sample(logits);
-  if (!sample.ok()) return absl::DataLossError(sample.status().message());
+  if (!sample.ok()) return sample.status();
   row.sample = *std::move(sample);
   return absl::OkStatus();
 }
@@ -199,9 +204,10 @@ void ModelRunner::Commit(const absl::Status& executed) {
   }
   // Uncommitted reservations refer to tables that End() may take away below.
   batch_.reservations.clear();
-  const absl::Status committed = scheduler_->Commit(plan_, results_);
+  const absl::Status committed =
+      Caught([&] { return scheduler_->Commit(plan_, results_); });
   INLAY_DCHECK(committed.ok());
-  static_cast<void>(committed);
+  if (!committed.ok()) return StartOver(committed);
   for (size_t i = 0; i < batch_.items.size(); ++i) {
     Request& request = *batch_.items[i].request;
     request.in_flight = false;
@@ -251,7 +257,7 @@ bool ModelRunner::TakeToken(Request& request, const SampleResult& sample) {
   request.session->log.push_back(sample.token);
   request.sampler.Observe(sample.token);
   if (finish.generated_tokens++ == 0) {
-    finish.first_token_us = Microseconds(absl::Now() - request.submitted);
+    finish.first_token_us = MicrosecondsBetween(request.submitted, Now());
   }
   const auto contains = [&](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), sample.token) != ids.end();
@@ -312,41 +318,68 @@ void ModelRunner::End(Request& request) {
     finish.reason = FinishReason::kCancelled;
     finish.status = absl::CancelledError("the request was cancelled");
   }
+  finish.total_us = MicrosecondsBetween(request.submitted, Now());
+  stats_.finished += finish.reason <= FinishReason::kLength ? 1 : 0;
+  stats_.cancelled += finish.reason == FinishReason::kCancelled ? 1 : 0;
+  stats_.failed += finish.reason == FinishReason::kError ? 1 : 0;
+
+  // Out of the books first; then, for whoever sees the end, the session is
+  // idle.
+  const auto node = requests_.extract(request.id);
+  Session& session = *request.session;
+  session.active = 0;
+  if (session.released) {
+    sessions_.erase(session.id);
+  } else if (!Caught([&] {
+                scheduler_->SetIdle(session.id, &session.table);
+                return absl::OkStatus();
+              }).ok()) {
+    // Blocks that the scheduler cannot find again must not stay in use.
+    session.table.Clear();
+  }
+  const absl::Status emitted = Caught([&] {
+    EmitEnd(request);
+    return absl::OkStatus();
+  });
+  if (!emitted.ok()) {
+    // The end always arrives: its place in the queue was made at submit.
+    Event event = MakeEvent(request, EventKind::kFinished);
+    event.finish = finish;
+    context_.events->Push(std::move(event));
+  }
+}
+
+void ModelRunner::EmitEnd(Request& request) {
   request.output.Finish();
   Event text = MakeEvent(request, EventKind::kTokens);
   if (request.output.TakeInto(request.options.sampling.num_logprobs, text)) {
     context_.events->Push(std::move(text));
   }
-  finish.total_us = Microseconds(absl::Now() - request.submitted);
-  switch (finish.reason) {
-    case FinishReason::kStop:
-    case FinishReason::kLength:
-      ++stats_.finished;
-      break;
-    case FinishReason::kCancelled:
-      ++stats_.cancelled;
-      break;
-    case FinishReason::kError:
-      ++stats_.failed;
-      context_.log(LogLevel::kWarning,
-                   absl::StrFormat("request %d failed: %s", request.id,
-                                   finish.status.ToString()));
-      break;
-  }
   Event event = MakeEvent(request, EventKind::kFinished);
-  event.finish = finish;
-  event.message = std::string(finish.status.message());
-
-  Session& session = *request.session;
-  session.active = 0;
-  requests_.erase(request.id);
-  if (session.released) {
-    sessions_.erase(session.id);
-  } else {
-    scheduler_->SetIdle(session.id, &session.table);
+  event.finish = request.finish;
+  event.message = std::string(request.finish.status.message());
+  if (request.finish.reason == FinishReason::kError) {
+    failures_.push_back(absl::StrFormat("request %d failed: %s", request.id,
+                                        request.finish.status.ToString()));
   }
-  // Last: whoever sees the end finds the session idle.
   context_.events->Push(std::move(event));
+}
+
+void ModelRunner::StartOver(const absl::Status& why) {
+  while (!requests_.empty()) {
+    Request& request = *requests_.begin()->second;
+    Fail(request, why);
+    request.session->table.Clear();
+    End(request);
+  }
+  for (auto& [id, session] : sessions_) session->table.Clear();
+  const SchedulerConfig config = scheduler_->config();
+  const absl::Status restarted = Caught([&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(scheduler_, Scheduler::Create(config, &*pool_));
+    return absl::OkStatus();
+  });
+  // With no memory for an empty scheduler, every later call says so.
+  if (!restarted.ok()) closed_ = true;
 }
 
 void ModelRunner::CheckInvariantsInDebug() {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
 #include "memory/status.h"
 
@@ -34,6 +35,44 @@ absl::Status CheckTokens(const std::vector<int32_t>& tokens, int64_t vocab,
   return absl::OkStatus();
 }
 
+// Logits handed to the host stay in memory until it takes them.
+constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
+
+// The first position that must be computed by this request, cached or not: the
+// last token's, whose logits choose the next, or an earlier one whose logits
+// the host wants to see. `total`: tokens of prompt and log, > 0.
+absl::StatusOr<int64_t> FirstWanted(const RequestOptions& options,
+                                    int64_t prompt_begin, int64_t total) {
+  int64_t first = total - 1;
+  if (options.score_prompt) {
+    first = std::min(first, std::max<int64_t>(0, prompt_begin - 1));
+  }
+  if (options.logits != LogitsMode::kPositions) return first;
+  for (const int64_t position : options.logits_positions) {
+    if (position < 0 || position >= total) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "logits_positions has %d, allowed: 0 to %d", position, total - 1));
+    }
+    first = std::min(first, position);
+  }
+  return first;
+}
+
+absl::Status CheckLogitsBytes(const RequestOptions& options, int64_t total,
+                              int64_t vocab) {
+  const int64_t rows =
+      options.logits == LogitsMode::kAll ? total
+      : options.logits == LogitsMode::kPositions
+          ? static_cast<int64_t>(options.logits_positions.size())
+          : 0;
+  const auto row_bytes = vocab * static_cast<int64_t>(sizeof(float));
+  if (rows <= kMaxLogitsBytes / row_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "logits of %d positions are asked for, %d bytes each; a request gets at "
+      "most %d bytes: ask for fewer positions, or for scores",
+      rows, row_bytes, kMaxLogitsBytes));
+}
+
 }  // namespace
 
 absl::Status ModelRunner::Tokenize(RequestOptions& options,
@@ -60,7 +99,7 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
 }
 
 absl::Status ModelRunner::Check(const RequestOptions& options) const {
-  const int64_t vocab = loaded_->model->info().vocab_size;
+  const int64_t vocab = loaded_->info.vocab_size;
   INLAY_RETURN_IF_ERROR(Validate(options.sampling, vocab));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.tokens, vocab, "tokens"));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.stop_tokens, vocab, "stop_tokens"));
@@ -126,26 +165,34 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
           ? options.max_tokens
           : std::max<int64_t>(1, capacity_tokens_ - total + 1);
 
+  INLAY_RETURN_IF_ERROR(
+      CheckLogitsBytes(options, total, loaded_->info.vocab_size));
   SchedRequest entry;
   entry.id = context_.next_id->fetch_add(1);
   entry.session_id = session.id;
   entry.priority = options.priority;
   entry.num_tokens_total = total;
-  // At least the last token is computed again: its logits are what is asked
-  // for.
+  const int64_t prompt_begin =
+      options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
+  INLAY_ASSIGN_OR_RETURN(const int64_t wanted,
+                         FirstWanted(options, prompt_begin, total));
   entry.num_computed = std::min<int64_t>(
-      {session.table.num_tokens(), static_cast<int64_t>(kept), total - 1});
+      {session.table.num_tokens(), static_cast<int64_t>(kept), wanted});
   entry.max_new_tokens = std::min(limit, room);
   entry.table = &session.table;
-  const int64_t threshold = loaded_->model->info().rope_threshold;
-  const bool is_long =
-      threshold > 0 && total + entry.max_new_tokens > threshold;
+  // By the context, not the cache: the same request must rotate the same
+  // whatever the budget.
+  const int64_t threshold = loaded_->info.rope_threshold;
+  const int64_t longest =
+      total +
+      (options.max_tokens < 0 ? room : std::min(options.max_tokens, room));
+  const bool is_long = threshold > 0 && longest > threshold;
   // KV of the other rotation is of no use.
   if (is_long != session.is_long) entry.num_computed = 0;
 
   INLAY_ASSIGN_OR_RETURN(
       Sampler sampler,
-      Sampler::Create(options.sampling, loaded_->model->info().vocab_size));
+      Sampler::Create(options.sampling, loaded_->info.vocab_size));
   std::vector<int32_t> log(session.log.begin(),
                            session.log.begin() + static_cast<int64_t>(kept));
   log.insert(log.end(), options.tokens.begin() + static_cast<int64_t>(skipped),
@@ -159,27 +206,31 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       !options.stop_strings.empty(),
       absl::MakeConstSpan(log).subspan(log.size() - context_size));
 
-  // A shorter table is what the scheduler is told of; if it refuses, all that
-  // is lost is KV the session can compute again.
-  session.table.Truncate(entry.num_computed);
-  const absl::Status submitted = scheduler_->Submit(entry);
-  if (!submitted.ok()) return submitted;
-
-  const bool replaces = options.mode == InputMode::kReplace;
   auto request =
       std::make_unique<Request>(entry.id, &session, std::move(options),
                                 std::move(sampler), std::move(output));
-  request->prompt_begin = replaces ? 0 : static_cast<int64_t>(kept);
+  request->prompt_begin = prompt_begin;
   request->prompt_end = total;
   request->max_new_tokens = entry.max_new_tokens;
   request->finish.prompt_tokens = static_cast<uint64_t>(total);
   request->finish.cached_tokens = static_cast<uint64_t>(entry.num_computed);
-  request->submitted = absl::Now();
+  request->submitted = Now();
+
+  // The scheduler last: until it knows the request, all can be taken back. A
+  // shorter table is what it is told of; if it refuses, all that is lost is KV
+  // that the session can compute again.
+  auto undo = absl::MakeCleanup([&] {
+    requests_.erase(entry.id);
+    context_.events->Drop(entry.id);
+  });
+  context_.events->Open(entry.id);
+  requests_.emplace(entry.id, std::move(request));
+  session.table.Truncate(entry.num_computed);
+  INLAY_RETURN_IF_ERROR(scheduler_->Submit(entry));
+  std::move(undo).Cancel();
   session.log = std::move(log);
   session.active = entry.id;
   session.is_long = is_long;
-  context_.events->Open(entry.id);
-  requests_.emplace(entry.id, std::move(request));
   ++stats_.submitted;
   return entry.id;
 }

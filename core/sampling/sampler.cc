@@ -22,13 +22,13 @@ absl::Status CheckFinite(absl::Span<const float> logits,
                          const LogitBlocks& blocks) {
   if (!blocks.valid) {
     const int64_t at = FirstInvalidLogit(logits);
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return NumericError(absl::StrFormat(
         "logits are not finite: logit %d of %d is %g, allowed are finite "
         "values and -inf",
         at, logits.size(), logits[at]));
   }
   if (blocks.max == -kInf) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return NumericError(absl::StrFormat(
         "logits are not finite: all %d are -inf, allowed is at least one "
         "finite value",
         logits.size()));
@@ -117,7 +117,7 @@ absl::StatusOr<SampleResult> Sampler::Sample(
   if (AdjustLogits(params_, seen_, logits) || !allowed.empty()) {
     blocks = ScanLogits(logits);
     if (blocks.max == -kInf) {
-      return absl::FailedPreconditionError(absl::StrFormat(
+      return absl::InvalidArgumentError(absl::StrFormat(
           "no token is left to sample: mask, bans and bias exclude all %d, "
           "allowed is at least one",
           logits.size()));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <thread>
@@ -37,13 +38,25 @@ int UsableCores() {
   return std::clamp(cores, 1, ThreadPool::kMaxThreads);
 }
 
+// What the control group of a container allows, where there is one.
+size_t ContainerMemoryBytes() {
+  for (const char* path : {"/sys/fs/cgroup/memory.max",
+                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    size_t bytes = 0;
+    if (file >> bytes) return bytes;  // "max" is no number
+  }
+  return std::numeric_limits<size_t>::max();
+}
+
 size_t PhysicalMemoryBytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGE_SIZE);
   if (pages <= 0 || page_bytes <= 0) {
     return std::numeric_limits<ptrdiff_t>::max();
   }
-  return static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
+  return std::min(static_cast<size_t>(pages) * static_cast<size_t>(page_bytes),
+                  ContainerMemoryBytes());
 }
 
 class CpuStream final : public Stream {
@@ -76,7 +89,7 @@ class CpuDevice final : public Device {
     void* data = allocator_.allocate(allocator_.user, bytes, kAlignment);
     if (data == nullptr) {
       total_.fetch_sub(bytes);
-      return absl::ResourceExhaustedError(
+      return OutOfMemoryError(
           absl::StrFormat("cpu: the allocator has no %d bytes", bytes));
     }
     if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) {

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "absl/strings/str_format.h"
+#include "memory/device/block_signals.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -50,25 +51,6 @@ bool SpinUntil(Done done) {
   } while (std::chrono::steady_clock::now() < deadline);
   return done();
 }
-
-// The host's signals are for the host's threads: workers inherit a full mask.
-class ScopedBlockSignals {
- public:
-  ScopedBlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    active_ = pthread_sigmask(SIG_SETMASK, &all, &saved_) == 0;
-  }
-  ~ScopedBlockSignals() {
-    if (active_) pthread_sigmask(SIG_SETMASK, &saved_, nullptr);
-  }
-  ScopedBlockSignals(const ScopedBlockSignals&) = delete;
-  ScopedBlockSignals& operator=(const ScopedBlockSignals&) = delete;
-
- private:
-  sigset_t saved_;
-  bool active_ = false;
-};
 
 }  // namespace
 

@@ -169,7 +169,7 @@ TEST(CpuDeviceTest, UsesTheHostsAllocator) {
   EXPECT_EQ(recorder.freed, std::vector<size_t>{100});
   recorder.refuse = true;
   EXPECT_EQ(device->Allocate(100, MemoryClass::kKv).status().code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kAlreadyExists);
   recorder.refuse = false;
   recorder.offset = 16;
   EXPECT_EQ(device->Allocate(90, MemoryClass::kKv).status().code(),

@@ -227,13 +227,51 @@ TEST(SessionTest, LogitsAreThoseTokensAreChosenFrom) {
   EXPECT_EQ(some.logits[1].second, all.logits[4].second);
 }
 
+// What the host asks to see does not depend on what happened to be cached.
+TEST(SessionTest, CachedTokensAreComputedAgainWhereAskedFor) {
+  EngineHarness harness(GoldenModel("llama3"));
+  ASSERT_TRUE(harness.ok());
+  RequestOptions options = TokenRequest(kPrompt, 0);
+  options.score_prompt = true;
+  options.logits = LogitsMode::kPositions;
+  options.logits_positions = {1, 4};
+  options.mode = InputMode::kReplace;
+  const SessionId session = *harness.runner().CreateSession();
+  const Outcome fresh = harness.Run(session, options);
+  const Outcome cached = harness.Run(session, options);
+  ASSERT_EQ(fresh.scores.size(), kPrompt.size() - 1);
+  ASSERT_EQ(fresh.logits.size(), 2u);
+  EXPECT_EQ(cached.scores, fresh.scores);
+  EXPECT_EQ(cached.logits, fresh.logits);
+
+  // Appended tokens are scored from the first one on.
+  RequestOptions more = TokenRequest({5, 6, 7}, 0);
+  more.score_prompt = true;
+  const Outcome appended = harness.Run(session, more);
+  ASSERT_EQ(appended.scores.size(), 3u);
+  EXPECT_EQ(appended.scores[0].first, static_cast<int64_t>(kPrompt.size()));
+
+  for (const int64_t position : {int64_t{-1}, int64_t{10}}) {
+    RequestOptions wrong = TokenRequest({}, 0);
+    wrong.logits = LogitsMode::kPositions;
+    wrong.logits_positions = {position};
+    EXPECT_EQ(harness.runner().Submit(session, wrong).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(SessionTest, ModelsAreReclaimedWhenNobodyHoldsThem) {
   EngineHarness harness(GoldenModel("llama3"));
   ASSERT_TRUE(harness.ok());
   EXPECT_GT(harness.engine().stats().memory.total_bytes, 0u);
+  harness.RunAlone(TokenRequest(kPrompt, 2));
   harness.DropModel();
   ASSERT_TRUE(harness.engine().Step(0).ok());
   EXPECT_EQ(harness.engine().stats().models, 0u);
+  // Counters count since creation, whatever became of the model.
+  EXPECT_EQ(harness.engine().stats().runners.submitted, 1u);
+  EXPECT_EQ(harness.engine().stats().runners.finished, 1u);
+  EXPECT_EQ(harness.engine().stats().runners.kv_blocks_total, 0u);
   EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <thread>
 #include <vector>
@@ -60,6 +61,17 @@ TEST(ThreadsTest, ManySubmittersEachTakeTheirOwnEvents) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 24);
   EXPECT_EQ(harness.BlocksUsed(), 0u);
+}
+
+TEST(ThreadsTest, AnIdleEngineReclaimsAModelWhenWoken) {
+  EngineHarness harness(GoldenModel("llama3"), OwnThread());
+  ASSERT_TRUE(harness.ok());
+  harness.DropModel();
+  harness.engine().Wake();
+  for (int i = 0; i < 5000 && harness.engine().stats().models > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
 }
 
 TEST(ThreadsTest, CancelReleaseForkAndCloseInAnyOrder) {

@@ -321,16 +321,16 @@ TEST(Sampler, LogitsThatAreNotFinite) {
       std::vector<float> logits(100, 1);
       logits[97] = bad;
       const absl::Status status = ErrorOf({.temperature = temperature}, logits);
-      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(status.message()),
                   HasSubstr("logits are not finite: logit 97 of 100 is"));
     }
   }
   const absl::Status status = ErrorOf({}, std::vector<float>(3, -kInf));
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("all 3 are -inf"));
   EXPECT_EQ(ErrorOf({.banned_tokens = {0}}, {1}).code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Sampler, RefusesWrongSizesAndOptions) {
