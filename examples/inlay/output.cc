@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace inlay::cli {
 
@@ -16,8 +17,29 @@ Outcome WriteOut(std::string_view text) {
                          std::strerror(errno));
 }
 
+namespace {
+
+// One value a line must hold for readers whose lines also end at these Unicode
+// line breaks (Python's splitlines); inside JSON they occur in strings only.
+void EscapeLineBreaks(std::string& json) {
+  constexpr std::pair<std::string_view, std::string_view> kBreaks[] = {
+      {"\xc2\x85", "\\u0085"},
+      {"\xe2\x80\xa8", "\\u2028"},
+      {"\xe2\x80\xa9", "\\u2029"}};
+  for (const auto& [character, escape] : kBreaks) {
+    for (size_t at = json.find(character); at != std::string::npos;
+         at = json.find(character, at + escape.size())) {
+      json.replace(at, character.size(), escape);
+    }
+  }
+}
+
+}  // namespace
+
 std::string JsonText(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string json = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  EscapeLineBreaks(json);
+  return json;
 }
 
 Outcome WriteJsonLine(const Json& value) {
