@@ -157,7 +157,8 @@ TEST(RopeTest, MatchesFloat64) {
       std::vector<float> cos(static_cast<size_t>(6 * pairs));
       std::vector<float> sin(cos.size());
       FillRopeAngles(positions, inv_freq, 1.25f, cos.data(), sin.data());
-      const auto want = [&](int64_t t, int64_t c) {
+      const auto want = [&, head_dim = head_dim, rotary_dim = rotary_dim](
+                            int64_t t, int64_t c) {
         const auto d = static_cast<int>(c % head_dim);
         if (d >= rotary_dim) return double{x(t, c)};
         const bool half = style == RopeStyle::kHalf;
