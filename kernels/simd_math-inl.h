@@ -38,8 +38,11 @@ HWY_INLINE VF ExpNonPositive(VF x) {
   const VF q = Polynomial(r, 0x1.fffffcp-2f, 0x1.55549p-3f, 0x1.5558f4p-5f,
                           0x1.123a6cp-7f, 0x1.6a234ep-10f);
   const VF e = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+  // What has no exponent (NaN) or needs none (the zeros) must not be converted:
+  // where the compiler does it, that is undefined.
+  const VF bounded = hn::IfThenElseZero(hn::Ge(n, hn::Set(d, -127.0f)), n);
   const auto exponent =
-      hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+      hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, bounded), hn::Set(di, 127)));
   const VF scaled = hn::Mul(e, hn::BitCast(d, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33f)), scaled);
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "sched/admission.h"
@@ -44,12 +45,9 @@ absl::Status Scheduler::Submit(const SchedRequest& request) {
   // The owner first: should memory run out, no queue keeps what nobody owns.
   SchedEntry* const raw = entry.get();
   requests_.emplace(request.id, std::move(entry));
-  try {
-    queues_.AddWaiting(raw);
-  } catch (...) {
-    requests_.erase(request.id);
-    throw;
-  }
+  auto undo = absl::MakeCleanup([&] { requests_.erase(request.id); });
+  queues_.AddWaiting(raw);
+  std::move(undo).Cancel();
   return absl::OkStatus();
 }
 
