@@ -31,7 +31,7 @@ inlay_status Guard(inlay_error** error, Body&& body) noexcept {
   try {
     return Report(body(), error);
   } catch (const std::bad_alloc&) {
-    return Report(absl::AlreadyExistsError("out of memory"), error);
+    return Report(OutOfMemoryError("out of memory"), error);
   } catch (const std::exception& exception) {
     return Report(absl::InternalError(exception.what()), error);
   } catch (...) {

@@ -24,8 +24,9 @@ struct Session {
   std::vector<int32_t> log;
   KvBlockTable table;    // KV of log[0, table.num_tokens())
   RequestId active = 0;  // the running request; 0: none
-  bool is_long =
-      false;  // past ModelInfo::rope_threshold: its KV was rotated so
+  // Its last request could pass ModelInfo::rope_threshold: its KV is rotated
+  // so.
+  bool is_long = false;
   bool released = false;  // goes when its request has ended
 };
 
@@ -40,7 +41,7 @@ struct Request {
 
   RequestId id;
   Session* session;
-  RequestOptions options;  // its input is moved out
+  RequestOptions options;  // without its input, which is in the log
   Sampler sampler;
   OutputAssembler output;
   FinishInfo finish;

@@ -26,7 +26,7 @@ absl::Status Caught(Part&& part) {
   try {
     return part();
   } catch (const std::bad_alloc&) {
-    return absl::AlreadyExistsError("out of memory");
+    return OutOfMemoryError("out of memory");
   } catch (const std::exception& exception) {
     return absl::InternalError(exception.what());
   }

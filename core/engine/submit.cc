@@ -206,6 +206,8 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       !options.stop_strings.empty(),
       absl::MakeConstSpan(log).subspan(log.size() - context_size));
 
+  options.text = std::string();
+  options.tokens = std::vector<int32_t>();
   auto request =
       std::make_unique<Request>(entry.id, &session, std::move(options),
                                 std::move(sampler), std::move(output));
