@@ -1,4 +1,4 @@
-// The free list and the reference counts of KV blocks.
+// The free list, the reference counts and the cache marks of KV blocks.
 #include "memory/kv/block_pool.h"
 
 #include <algorithm>
@@ -9,23 +9,54 @@ namespace inlay {
 
 KvBlockPool::KvBlockPool(int32_t num_blocks) {
   INLAY_DCHECK(num_blocks >= 0);
-  refs_.assign(static_cast<size_t>(num_blocks), 0);
-  free_.reserve(refs_.size());
-  for (int32_t id = num_blocks - 1; id >= 0; --id) free_.push_back(id);
+  AddBlocks(0, num_blocks);
+}
+
+void KvBlockPool::AddBlocks(int32_t first, int32_t count) {
+  INLAY_DCHECK(first >= 0 && count >= 0);
+  const auto end = static_cast<size_t>(std::max(end_id(), first + count));
+  refs_.reserve(end);
+  state_.reserve(end);
+  free_.reserve(end);
+  refs_.resize(end, 0);
+  state_.resize(end, kAbsent);
+  for (int32_t id = first + count - 1; id >= first; --id) {
+    uint8_t& state = state_[static_cast<size_t>(id)];
+    INLAY_DCHECK(state == kAbsent);
+    state = kPresent;
+    free_.push_back(id);
+  }
+  num_total_ += count;
+}
+
+void KvBlockPool::RemoveBlocks(int32_t first, int32_t count) {
+  const auto inside = [&](int32_t id) {
+    return id >= first && id < first + count;
+  };
+  std::erase_if(free_, inside);
+  for (int32_t id = first; id < first + count; ++id) {
+    INLAY_DCHECK(state_[static_cast<size_t>(id)] == kPresent &&
+                 RefCount(id) == 0);
+    state_[static_cast<size_t>(id)] = kAbsent;
+  }
+  num_total_ -= count;
 }
 
 absl::StatusOr<std::vector<int32_t>> KvBlockPool::Allocate(int64_t count) {
   if (count < 0)
     return absl::InvalidArgumentError(
         absl::StrCat("KV blocks to allocate: got ", count, ", must be >= 0"));
-  if (count > num_free()) {
-    return absl::ResourceExhaustedError(absl::StrCat("KV blocks: ", count,
-                                                     " wanted, ", num_free(),
-                                                     " free of ", num_total()));
+  if (count > num_available()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "KV blocks: ", count, " wanted, ", num_free(), " free and ",
+        num_evictable(), " evictable of ", num_total()));
   }
   if (count > 0 && fault_ && fault_())
     return absl::ResourceExhaustedError("KV blocks: injected fault");
-  std::vector<int32_t> ids(free_.rbegin(), free_.rbegin() + count);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  if (count > num_free()) reclaimer_->Reclaim(count - num_free());
+  INLAY_DCHECK(count <= num_free());
+  std::copy_n(free_.rbegin(), count, ids.begin());
   free_.resize(free_.size() - ids.size());
   for (int32_t id : ids) {
     INLAY_DCHECK(RefCount(id) == 0);
@@ -36,8 +67,45 @@ absl::StatusOr<std::vector<int32_t>> KvBlockPool::Allocate(int64_t count) {
 }
 
 void KvBlockPool::Unref(int32_t id) {
-  INLAY_DCHECK(IsUsed(id));
+  INLAY_DCHECK(IsUsed(id) && !IsEvictable(id));
   if (--refs_[static_cast<size_t>(id)] == 0) free_.push_back(id);
+  if (!IsEvictable(id)) return;
+  ++num_evictable_;
+  reclaimer_->OnEvictable(id);
+}
+
+void KvBlockPool::BecomeHeld(int32_t id) {
+  --num_evictable_;
+  reclaimer_->OnHeld(id);
+}
+
+void KvBlockPool::AddToCache(int32_t id) {
+  INLAY_DCHECK(IsUsed(id) && !IsCached(id));
+  ++refs_[static_cast<size_t>(id)];
+  state_[static_cast<size_t>(id)] |= kCached;
+}
+
+void KvBlockPool::RemoveFromCache(int32_t id) {
+  INLAY_DCHECK(IsUsed(id) && IsCached(id));
+  if (IsEvictable(id)) BecomeHeld(id);
+  state_[static_cast<size_t>(id)] &= static_cast<uint8_t>(~kCached);
+  Unref(id);
+}
+
+void KvBlockPool::Move(int32_t from, int32_t to) {
+  INLAY_DCHECK(IsUsed(from) && RefCount(to) == 0 && from != to);
+  const auto taken = std::find(free_.rbegin(), free_.rend(), to);
+  INLAY_DCHECK(taken != free_.rend());
+  *taken = from;
+  std::swap(refs_[static_cast<size_t>(from)], refs_[static_cast<size_t>(to)]);
+  std::swap(state_[static_cast<size_t>(from)], state_[static_cast<size_t>(to)]);
+}
+
+int32_t KvBlockPool::FreeBlockOutside(int32_t first, int32_t count) const {
+  for (auto id = free_.rbegin(); id != free_.rend(); ++id) {
+    if (*id < first || *id >= first + count) return *id;
+  }
+  return -1;
 }
 
 }  // namespace inlay

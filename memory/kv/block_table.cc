@@ -1,6 +1,7 @@
 // Sharing and releasing the blocks of one sequence.
 #include "memory/kv/block_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace inlay {
@@ -14,6 +15,7 @@ KvBlockTable::KvBlockTable(KvBlockTable&& other) noexcept
     : pool_(other.pool_),
       block_size_(other.block_size_),
       num_tokens_(std::exchange(other.num_tokens_, 0)),
+      num_dropped_(std::exchange(other.num_dropped_, 0)),
       blocks_(std::exchange(other.blocks_, {})) {}
 
 KvBlockTable& KvBlockTable::operator=(KvBlockTable&& other) noexcept {
@@ -22,6 +24,7 @@ KvBlockTable& KvBlockTable::operator=(KvBlockTable&& other) noexcept {
   pool_ = other.pool_;
   block_size_ = other.block_size_;
   num_tokens_ = std::exchange(other.num_tokens_, 0);
+  num_dropped_ = std::exchange(other.num_dropped_, 0);
   blocks_ = std::exchange(other.blocks_, {});
   return *this;
 }
@@ -30,8 +33,38 @@ KvBlockTable KvBlockTable::Fork() const {
   KvBlockTable fork(pool_, block_size_);
   fork.blocks_ = blocks_;  // may throw: before any reference is taken
   fork.num_tokens_ = num_tokens_;
-  for (int32_t id : blocks_) pool_->Ref(id);
+  fork.num_dropped_ = num_dropped_;
+  for (int32_t id : blocks_) {
+    if (id != kNoBlock) pool_->Ref(id);
+  }
   return fork;
+}
+
+void KvBlockTable::Share(absl::Span<const int32_t> blocks, int64_t num_tokens) {
+  INLAY_DCHECK(blocks_.empty() && static_cast<int64_t>(blocks.size()) ==
+                                      KvBlocksFor(num_tokens, block_size_));
+  blocks_.assign(blocks.begin(), blocks.end());
+  num_tokens_ = num_tokens;
+  num_dropped_ = 0;
+  while (num_dropped_ < blocks_.size() && blocks_[num_dropped_] == kNoBlock)
+    ++num_dropped_;
+  for (size_t i = num_dropped_; i < blocks_.size(); ++i) pool_->Ref(blocks_[i]);
+}
+
+void KvBlockTable::Replace(size_t index, int32_t id) {
+  pool_->Ref(id);
+  pool_->Unref(blocks_[index]);
+  blocks_[index] = id;
+}
+
+void KvBlockTable::DropBefore(int64_t position) {
+  const auto end = static_cast<size_t>(
+      std::clamp<int64_t>(std::min(position, num_tokens_) / block_size_, 0,
+                          static_cast<int64_t>(blocks_.size())));
+  for (; num_dropped_ < end; ++num_dropped_) {
+    pool_->Unref(blocks_[num_dropped_]);
+    blocks_[num_dropped_] = kNoBlock;
+  }
 }
 
 void KvBlockTable::Truncate(int64_t num_tokens) {
@@ -41,10 +74,11 @@ void KvBlockTable::Truncate(int64_t num_tokens) {
   // From the back, so that the free list hands the blocks out again in sequence
   // order.
   while (blocks_.size() > keep) {
-    pool_->Unref(blocks_.back());
+    if (blocks_.back() != kNoBlock) pool_->Unref(blocks_.back());
     blocks_.pop_back();
   }
   num_tokens_ = num_tokens;
+  num_dropped_ = std::min(num_dropped_, blocks_.size());
 }
 
 bool KvBlockTable::AppendCopies() const {

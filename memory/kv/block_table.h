@@ -25,11 +25,14 @@ inline int64_t KvBlocksFor(int64_t num_tokens, int64_t block_size) {
 }
 
 // The token at position p lives in blocks()[p / block_size], slot p %
-// block_size. Holds exactly the blocks that its tokens occupy. Blocks may be
-// shared with other tables; a shared block is never written (copy on write).
-// Thread-compatible, together with its pool.
+// block_size. Holds exactly the blocks that its tokens occupy, less those
+// dropped from its front (kNoBlock stands for them). Blocks may be shared with
+// other tables and the prefix index; a shared block is never written (copy on
+// write). Thread-compatible, together with its pool.
 class KvBlockTable {
  public:
+  static constexpr int32_t kNoBlock = -1;
+
   // `pool` is not owned and must outlive the table. block_size: tokens a block,
   // >= 1, the same for all tables of a pool.
   KvBlockTable(KvBlockPool* pool, int32_t block_size);
@@ -44,6 +47,17 @@ class KvBlockTable {
   // wholly past them. num_tokens >= 0.
   void Truncate(int64_t num_tokens);
   void Clear() { Truncate(0); }
+  // Fills an empty table with blocks in use that hold num_tokens tokens: it
+  // becomes one more holder of each. blocks: KvBlocksFor(num_tokens) ids or
+  // kNoBlock.
+  void Share(absl::Span<const int32_t> blocks, int64_t num_tokens);
+  // blocks()[index] becomes `id`, in use, whose content is the same.
+  void Replace(size_t index, int32_t id);
+  // Drops the blocks wholly before `position`: no later token reads them
+  // (sliding windows).
+  void DropBefore(int64_t position);
+  // blocks()[index] was moved to `id` in the pool (KvBlockPool::Move).
+  void SetMoved(size_t index, int32_t id) { blocks_[index] = id; }
 
   // Blocks that a reservation of `extra_tokens` (>= 0) more would take from the
   // pool, a copy-on-write one included.
@@ -63,8 +77,9 @@ class KvBlockTable {
   KvBlockPool* pool_;
   int32_t block_size_;
   int64_t num_tokens_ = 0;  // tokens whose KV is valid
-  std::vector<int32_t>
-      blocks_;  // KvBlocksFor(num_tokens_, block_size_) ids, one reference each
+  size_t num_dropped_ = 0;  // leading blocks that are kNoBlock
+  // KvBlocksFor(num_tokens_, block_size_) ids, one reference each.
+  std::vector<int32_t> blocks_;
 };
 
 }  // namespace inlay

@@ -39,7 +39,8 @@ TEST(KvBlockPoolTest, AllocatesAllOrNothing) {
   EXPECT_EQ(three->size(), 3u);
   auto refused = pool.Allocate(3);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.status().message(), "KV blocks: 3 wanted, 2 free of 5");
+  EXPECT_EQ(refused.status().message(),
+            "KV blocks: 3 wanted, 2 free and 0 evictable of 5");
   EXPECT_EQ(pool.num_free(), 2);
   EXPECT_EQ(pool.Allocate(-1).status().code(),
             absl::StatusCode::kInvalidArgument);
