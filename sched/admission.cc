@@ -24,24 +24,18 @@ absl::Status CheckCounts(const SchedRequest& request,
                          const SchedulerConfig& config) {
   INLAY_RETURN_IF_ERROR(
       InRange(request, "tokens", request.num_tokens_total, 1, kMaxTokens));
-  // At least one token is computed: the next is sampled from its logits.
-  INLAY_RETURN_IF_ERROR(InRange(request, "tokens computed",
-                                request.num_computed, 0,
-                                request.num_tokens_total - 1));
   INLAY_RETURN_IF_ERROR(
       InRange(request, "new tokens", request.max_new_tokens, 0, kMaxTokens));
-  if (request.table == nullptr) return absl::OkStatus();
   INLAY_RETURN_IF_ERROR(InRange(request, "table's block size",
                                 request.table->block_size(), config.block_size,
                                 config.block_size));
-  return InRange(request, "table's tokens", request.table->num_tokens(),
-                 request.num_computed, request.num_computed);
+  return InRange(request, "table's tokens", request.table->num_tokens(), 0, 0);
 }
 
 absl::Status CheckFitsAlone(const SchedRequest& request,
                             const SchedulerConfig& config,
                             int64_t pool_blocks) {
-  const int64_t tokens = PeakKvTokens(request);
+  const int64_t tokens = PeakKvTokens(request, config);
   const int64_t blocks = KvBlocksFor(tokens, config.block_size);
   if (blocks <= pool_blocks) return absl::OkStatus();
   return absl::ResourceExhaustedError(

@@ -6,21 +6,20 @@
 namespace inlay {
 
 BlockLedger::BlockLedger(const KvBlockPool* pool, int32_t block_size)
-    : pool_(pool),
-      block_size_(block_size),
-      released_(static_cast<size_t>(pool->num_total()), 0) {
+    : pool_(pool), block_size_(block_size) {
   Begin();
 }
 
 void BlockLedger::Begin() {
-  num_free_ = pool_->num_free();
-  for (int32_t id : touched_) released_[static_cast<size_t>(id)] = 0;
-  touched_.clear();
+  EndTrials();
+  claimed_ = 0;
+  if (released_.size() < static_cast<size_t>(pool_->end_id())) {
+    released_.resize(static_cast<size_t>(pool_->end_id()), 0);
+  }
 }
 
 bool BlockLedger::Copies(const SchedRequest& request) const {
-  if (request.table == nullptr || request.num_computed % block_size_ == 0)
-    return false;
+  if (request.num_computed % block_size_ == 0) return false;
   const int32_t last =
       request.table
           ->blocks()[static_cast<size_t>(request.num_computed / block_size_)];
@@ -37,36 +36,34 @@ int64_t BlockLedger::Need(const SchedRequest& request,
 
 int64_t BlockLedger::MaxFitting(const SchedRequest& request,
                                 int64_t max_tokens) const {
-  const int64_t blocks = num_free_ - (Copies(request) ? 1 : 0);
+  const int64_t blocks = num_available() - (Copies(request) ? 1 : 0);
   if (blocks < 0) return 0;
   const int64_t held = KvBlocksFor(request.num_computed, block_size_);
   return std::min(max_tokens,
                   (held + blocks) * block_size_ - request.num_computed);
 }
 
-void BlockLedger::Release(const KvBlockTable& table) {
+void BlockLedger::Try(const KvBlockTable& table) {
   for (int32_t id : table.blocks()) {
+    if (id == KvBlockTable::kNoBlock) continue;
     int32_t& released = released_[static_cast<size_t>(id)];
     if (released == 0) touched_.push_back(id);
-    if (++released == pool_->RefCount(id)) ++num_free_;
+    if (++released == Holders(id)) ++tried_;
   }
 }
 
-void BlockLedger::UndoRelease(const KvBlockTable& table) {
+void BlockLedger::UndoTry(const KvBlockTable& table) {
   for (int32_t id : table.blocks()) {
+    if (id == KvBlockTable::kNoBlock) continue;
     int32_t& released = released_[static_cast<size_t>(id)];
-    if (released-- == pool_->RefCount(id)) --num_free_;
+    if (released-- == Holders(id)) --tried_;
   }
 }
 
-void BlockLedger::Release(const SchedRequest& request) {
-  if (request.table != nullptr) return Release(*request.table);
-  num_free_ += KvBlocksFor(request.num_computed, block_size_);
-}
-
-void BlockLedger::UndoRelease(const SchedRequest& request) {
-  if (request.table != nullptr) return UndoRelease(*request.table);
-  num_free_ -= KvBlocksFor(request.num_computed, block_size_);
+void BlockLedger::EndTrials() {
+  for (int32_t id : touched_) released_[static_cast<size_t>(id)] = 0;
+  touched_.clear();
+  tried_ = 0;
 }
 
 }  // namespace inlay

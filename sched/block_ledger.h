@@ -1,6 +1,6 @@
 // BlockLedger: the KV blocks of a step as they will be once the plan so far is
-// carried out. Owns no blocks and changes none: it counts what tables would
-// give back and what items would take.
+// carried out. Owns no blocks and changes none: it counts what items take, and
+// what tables would give back.
 #ifndef INLAY_SCHED_BLOCK_LEDGER_H_
 #define INLAY_SCHED_BLOCK_LEDGER_H_
 
@@ -18,40 +18,45 @@ class BlockLedger {
   // `pool` is not owned. block_size: tokens a block, >= 1.
   BlockLedger(const KvBlockPool* pool, int32_t block_size);
 
-  // Starts from the pool as it is. O(blocks released since the last start).
+  // Nothing claimed. May throw std::bad_alloc after the pool grew.
   void Begin();
 
-  int64_t num_free() const { return num_free_; }
+  // What the pool can give, less what is claimed, plus what is let go on trial.
+  int64_t num_available() const {
+    return pool_->num_available() - claimed_ + tried_;
+  }
   // Blocks that num_tokens (>= 0) more tokens of the request take, the copy of
   // a shared last block included.
   int64_t Need(const SchedRequest& request, int64_t num_tokens) const;
   bool Fits(const SchedRequest& request, int64_t num_tokens) const {
-    return Need(request, num_tokens) <= num_free_;
+    return Need(request, num_tokens) <= num_available();
   }
   // The most tokens, up to max_tokens, that fit.
   int64_t MaxFitting(const SchedRequest& request, int64_t max_tokens) const;
 
-  void Claim(int64_t blocks) { num_free_ -= blocks; }
-  void Unclaim(int64_t blocks) { num_free_ += blocks; }
+  void Claim(int64_t blocks) { claimed_ += blocks; }
+  void Unclaim(int64_t blocks) { claimed_ -= blocks; }
 
-  // The table is cleared before the step: a block comes free when the last of
-  // its holders is released. O(its blocks).
-  void Release(const KvBlockTable& table);
-  void UndoRelease(const KvBlockTable& table);
-  // The same for a request, which may have no table: then each of its blocks
-  // counts as its own.
-  void Release(const SchedRequest& request);
-  void UndoRelease(const SchedRequest& request);
+  // What if the table were cleared: a block becomes available when the last of
+  // its holders is. O(its blocks).
+  void Try(const KvBlockTable& table);
+  void UndoTry(const KvBlockTable& table);
+  // Ends all trials; the caller has carried out those it meant.
+  void EndTrials();
 
  private:
   bool Copies(const SchedRequest& request) const;
+  // References to the block that are not the cache's.
+  int32_t Holders(int32_t id) const {
+    return pool_->RefCount(id) - (pool_->IsCached(id) ? 1 : 0);
+  }
 
   const KvBlockPool* pool_;
   int32_t block_size_;
-  int64_t num_free_ = 0;
-  std::vector<int32_t>
-      released_;  // by block: references given back in this plan
-  std::vector<int32_t> touched_;  // blocks with an entry in released_ to reset
+  int64_t claimed_ = 0;
+  int64_t tried_ = 0;
+  std::vector<int32_t> released_;  // by block: references let go on trial
+  std::vector<int32_t> touched_;   // blocks with an entry in released_ to reset
 };
 
 }  // namespace inlay

@@ -7,8 +7,11 @@
 namespace inlay {
 namespace {
 
-absl::Status InRange(const char* name, int32_t value, int32_t low,
-                     int32_t high) {
+// Times can be added without overflow.
+constexpr int64_t kMaxTimeUs = int64_t{1} << 60;
+
+absl::Status InRange(const char* name, int64_t value, int64_t low,
+                     int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "scheduler ", name, ": got ", value, ", allowed ", low, " to ", high));
@@ -24,7 +27,10 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
       InRange("max_running", config.max_running, 1, config.max_batch_tokens));
   INLAY_RETURN_IF_ERROR(
       InRange("max_prefill_chunk", config.max_prefill_chunk, 0, INT32_MAX));
-  return InRange("max_queue", config.max_queue, 1, INT32_MAX);
+  INLAY_RETURN_IF_ERROR(InRange("max_queue", config.max_queue, 1, INT32_MAX));
+  INLAY_RETURN_IF_ERROR(
+      InRange("tpot_target_us", config.tpot_target_us, 0, kMaxTimeUs));
+  return InRange("starvation_us", config.starvation_us, 0, kMaxTimeUs);
 }
 
 }  // namespace inlay

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "sched/cost_model.h"
 
 namespace inlay {
 
@@ -16,7 +17,15 @@ struct SchedulerConfig {
   int32_t max_prefill_chunk =
       0;  // tokens of one request in a step; 0: max_batch_tokens
   int32_t max_queue =
-      4096;  // waiting requests above which Submit() refuses, >= 1
+      4096;            // waiting requests above which Submit() refuses, >= 1
+  int64_t window = 0;  // > 0: KV further than this from a sequence's end goes
+  // Prefill shares a step with decodes only as far as the step is expected to
+  // stay within it; 0: no target.
+  int64_t tpot_target_us = 0;
+  // A request that has waited this long goes before all others that have not;
+  // 0: never.
+  int64_t starvation_us = 0;
+  CostPrior cost_prior;
 };
 
 // INVALID_ARGUMENT naming the first value out of its range.

@@ -18,7 +18,7 @@ absl::Status Violated(const Args&... args) {
 }
 
 absl::Status CheckRequest(const SchedRequest& request,
-                          const Scheduler& scheduler, const KvBlockPool& pool) {
+                          const Scheduler& scheduler) {
   if (scheduler.Find(request.id) != &request)
     return Violated("request ", request.id, " is queued but not known");
   if (request.num_computed < 0 || request.pending() < 1 ||
@@ -33,16 +33,16 @@ absl::Status CheckRequest(const SchedRequest& request,
                     " + ", request.max_new_tokens, " tokens, were ",
                     request.max_total_tokens);
   }
-  return CheckFitsAlone(request, scheduler.config(), pool.num_total());
+  return absl::OkStatus();
 }
 
-absl::Status CheckRunning(const Scheduler& scheduler, const KvBlockPool& pool) {
+absl::Status CheckRunning(const Scheduler& scheduler) {
   const std::vector<SchedEntry*>& running = scheduler.queues().running();
   if (running.size() > static_cast<size_t>(scheduler.config().max_running))
     return Violated(running.size(), " requests run");
   for (size_t i = 0; i < running.size(); ++i) {
     const SchedRequest& request = running[i]->request;
-    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler, pool));
+    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler));
     const bool cancelled =
         request.state == RequestState::kFinished && running[i]->in_flight;
     if (request.state != RequestState::kRunning && !cancelled)
@@ -55,32 +55,23 @@ absl::Status CheckRunning(const Scheduler& scheduler, const KvBlockPool& pool) {
   return absl::OkStatus();
 }
 
-absl::Status CheckWaiting(const Scheduler& scheduler, const KvBlockPool& pool) {
+absl::Status CheckWaiting(const Scheduler& scheduler) {
   const SchedEntry* last = nullptr;
-  size_t with_kv = 0;
   for (const SchedEntry* entry : scheduler.queues().waiting()) {
     const SchedRequest& request = entry->request;
-    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler, pool));
+    INLAY_RETURN_IF_ERROR(CheckRequest(request, scheduler));
     if (request.state != RequestState::kWaiting &&
         request.state != RequestState::kPreempted) {
       return Violated("request ", request.id, " waits in another state");
     }
-    if (request.state == RequestState::kPreempted && request.num_computed > 0) {
-      return Violated("request ", request.id, " is preempted and has KV");
-    }
+    if (request.num_computed > 0)
+      return Violated("request ", request.id, " waits and has KV");
     if (last != nullptr && !RanksBefore(last->request, request))
       return Violated("waiting out of order at ", request.id);
     if (entry->in_flight || entry->planned_tokens > 0)
       return Violated("request ", request.id, " waits and is planned");
-    const bool listed = scheduler.queues().waiting_with_kv().contains(
-        const_cast<SchedEntry*>(entry));
-    if (listed != (request.num_computed > 0))
-      return Violated("request ", request.id, ": wrong list for its KV");
-    with_kv += listed ? 1 : 0;
     last = entry;
   }
-  if (with_kv != scheduler.queues().waiting_with_kv().size())
-    return Violated("a stranger among those that wait with KV");
   return absl::OkStatus();
 }
 
@@ -118,15 +109,14 @@ absl::Status CheckPlan(const Scheduler& scheduler) {
 absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
   if (scheduler.plan_in_flight() != nullptr) return absl::OkStatus();
   absl::flat_hash_set<const KvBlockTable*> tables;
-  std::vector<int32_t> holders(static_cast<size_t>(pool.num_total()), 0);
+  std::vector<int32_t> holders(static_cast<size_t>(pool.end_id()), 0);
   const auto add = [&](const KvBlockTable* table) {
-    for (int32_t id : table->blocks()) ++holders[static_cast<size_t>(id)];
+    for (int32_t id : table->blocks()) {
+      if (id != KvBlockTable::kNoBlock) ++holders[static_cast<size_t>(id)];
+    }
     return tables.insert(table).second;
   };
   const auto add_request = [&](const SchedRequest& request) -> absl::Status {
-    if (scheduler.queues().idle().contains(request.session_id))
-      return Violated("session ", request.session_id, " is idle and not");
-    if (request.table == nullptr) return absl::OkStatus();
     if (!add(request.table))
       return Violated("request ", request.id, ": its table has two owners");
     if (request.table->num_tokens() == request.num_computed)
@@ -139,12 +129,9 @@ absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
     INLAY_RETURN_IF_ERROR(add_request(entry->request));
   for (const SchedEntry* entry : scheduler.queues().waiting())
     INLAY_RETURN_IF_ERROR(add_request(entry->request));
-  for (const IdleSession& idle : scheduler.queues().idle().lru()) {
-    if (!add(idle.table))
-      return Violated("session ", idle.id, ": its table has two owners");
-  }
-  for (int32_t id = 0; id < pool.num_total(); ++id) {
-    const int32_t known = holders[static_cast<size_t>(id)];
+  for (int32_t id = 0; id < pool.end_id(); ++id) {
+    const int32_t known = holders[static_cast<size_t>(id)] +
+                          (pool.RefCount(id) > 0 && pool.IsCached(id) ? 1 : 0);
     if (known > pool.RefCount(id))
       return Violated("block ", id, ": ", known, " holders, ",
                       pool.RefCount(id), " references");
@@ -156,8 +143,8 @@ absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
 
 absl::Status CheckInvariants(const Scheduler& scheduler,
                              const KvBlockPool& pool) {
-  INLAY_RETURN_IF_ERROR(CheckRunning(scheduler, pool));
-  INLAY_RETURN_IF_ERROR(CheckWaiting(scheduler, pool));
+  INLAY_RETURN_IF_ERROR(CheckRunning(scheduler));
+  INLAY_RETURN_IF_ERROR(CheckWaiting(scheduler));
   INLAY_RETURN_IF_ERROR(CheckPlan(scheduler));
   INLAY_RETURN_IF_ERROR(CheckTables(scheduler, pool));
   if (pool.num_free() + pool.num_used() != pool.num_total())

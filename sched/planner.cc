@@ -4,6 +4,8 @@
 // that).
 #include "sched/planner.h"
 
+#include <algorithm>
+
 namespace inlay {
 namespace {
 
@@ -12,6 +14,38 @@ void Give(SchedEntry* entry, int64_t num_tokens, PlanContext* context) {
   entry->planned_blocks = context->ledger->Need(entry->request, num_tokens);
   context->ledger->Claim(entry->planned_blocks);
   context->budget -= num_tokens;
+  context->plan->shape.Add(entry->request.num_computed,
+                           static_cast<int32_t>(num_tokens));
+}
+
+void TakeBack(SchedEntry* entry, PlanContext* context) {
+  context->ledger->Unclaim(entry->planned_blocks);
+  context->budget += entry->planned_tokens;
+  entry->planned_tokens = 0;
+  entry->planned_blocks = 0;
+}
+
+bool DecodeFitsTime(const SchedRequest& request, const PlanContext& context) {
+  // A step of nothing is no step: the first gets on whatever it costs.
+  if (context.input.budget_us == 0) return true;
+  if (context.input.must_progress && context.plan->shape.num_tokens == 0)
+    return true;
+  StepShape with = context.plan->shape;
+  with.Add(request.num_computed, 1);
+  const double limit = static_cast<double>(context.input.budget_us) /
+                       (context.prefill_due ? 2 : 1);
+  return context.cost.BoundUs(with) <= limit;
+}
+
+// When not all decodes fit the time, those that waited longest go first;
+// priority still comes before that.
+void OrderByTurn(std::vector<SchedEntry*>* entries) {
+  std::stable_sort(entries->begin(), entries->end(),
+                   [](const SchedEntry* a, const SchedEntry* b) {
+                     if (ClassAbove(a->request, b->request)) return true;
+                     if (ClassAbove(b->request, a->request)) return false;
+                     return a->request.last_step < b->request.last_step;
+                   });
 }
 
 // One token each. One that finds no block and nobody below it to take it from
@@ -21,7 +55,7 @@ void PlanDecodes(PlanContext* context) {
   const std::vector<SchedEntry*>& running = context->queues->running();
   for (size_t i = 0; i < running.size(); ++i) {
     if (!IsDecode(running[i]->request)) continue;
-    if (MakeRoom(running[i], 1, Reach::kRunning, context)) {
+    if (MakeRoom(running[i], 1, context)) {
       Give(running[i], 1, context);
     } else {
       ++context->plan->num_blocked;
@@ -29,48 +63,142 @@ void PlanDecodes(PlanContext* context) {
   }
 }
 
-// A whole chunk if cached KV can make way for it, else what fits, and only for
-// the sake of the very first token does somebody below stop running.
+// The same within the time there is. Blocks are given out as above; then those
+// whose turn it is not give theirs back.
+void LimitDecodes(PlanContext* context) {
+  std::vector<SchedEntry*>& given = *context->scratch;
+  given.clear();
+  for (SchedEntry* entry : context->queues->running()) {
+    if (entry->planned_tokens > 0) given.push_back(entry);
+  }
+  context->plan->shape = StepShape();
+  OrderByTurn(&given);
+  for (SchedEntry* entry : given) {
+    if (DecodeFitsTime(entry->request, *context)) {
+      context->plan->shape.Add(entry->request.num_computed, 1);
+    } else {
+      TakeBack(entry, context);
+      context->out_of_time = true;
+    }
+  }
+}
+
+// Tokens of prefill (0 .. chunk) that the step has time for.
+int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
+  const StepShape& shape = context->plan->shape;
+  auto limit = static_cast<double>(context->input.budget_us);
+  const bool others = shape.num_tokens > 0;
+  if (context->plan_has_decodes && context->config.tpot_target_us > 0) {
+    const auto target = static_cast<double>(context->config.tpot_target_us);
+    limit = limit > 0 ? std::min(limit, target) : target;
+  }
+  if (limit == 0) return chunk;
+  const int32_t tokens =
+      context->cost.MaxTokens(shape, first_token, chunk, limit);
+  if (tokens > 0) return tokens;
+  // Decodes alone may leave no time at all, step after step.
+  if (!others ? context->input.must_progress : context->prefill_due)
+    return std::min(chunk, context->config.block_size);
+  context->out_of_time = true;
+  context->prefill_late |= !context->prefill_given;
+  return 0;
+}
+
+// A whole chunk if there is room for it, else what fits, and only for the sake
+// of the very first token does somebody below stop running.
 int64_t RoomForChunk(SchedEntry* entry, int64_t chunk, PlanContext* context) {
-  if (MakeRoom(entry, chunk, Reach::kCached, context)) return chunk;
-  if (!MakeRoom(entry, 1, Reach::kRunning, context)) return 0;
+  if (context->ledger->Fits(entry->request, chunk)) return chunk;
+  if (!MakeRoom(entry, 1, context)) return 0;
   return context->ledger->MaxFitting(entry->request, chunk);
+}
+
+// Only the first prefill of a step may be due: false once one was given tokens.
+void GivePrefill(SchedEntry* entry, int64_t tokens, PlanContext* context) {
+  Give(entry, tokens, context);
+  context->prefill_given = true;
+  context->prefill_due = false;
 }
 
 void PlanPrefills(PlanContext* context) {
   const std::vector<SchedEntry*>& running = context->queues->running();
   for (size_t i = 0; i < running.size() && context->budget > 0; ++i) {
-    if (IsDecode(running[i]->request)) continue;
-    const int32_t chunk =
-        ChunkTokens(running[i]->request, context->budget, context->config);
+    const SchedRequest& request = running[i]->request;
+    if (IsDecode(request)) continue;
+    const int32_t chunk = ChunkInTime(
+        request.num_computed,
+        ChunkTokens(request, context->budget, context->config), context);
+    if (chunk == 0) return;
     const int64_t tokens = RoomForChunk(running[i], chunk, context);
     if (tokens > 0) {
-      Give(running[i], tokens, context);
+      GivePrefill(running[i], tokens, context);
     } else {
       ++context->plan->num_blocked;
     }
   }
 }
 
+// Whether a place among the running can be had for `head`; one of a lower class
+// leaves for it.
+bool MakePlace(const SchedEntry* head, PlanContext* context) {
+  const std::vector<SchedEntry*>& running = context->queues->running();
+  if (running.size() < static_cast<size_t>(context->config.max_running))
+    return true;
+  if (!ClassAbove(head->request, running.back()->request)) return false;
+  Preempt(running.back(), context);
+  return true;
+}
+
+bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
+  constexpr uint64_t kSteps = 16;
+  return head.refused_available >= context.ledger->num_available() &&
+         context.plan->step < head.refused_step + kSteps &&
+         !head.request.starved && context.plan->shape.num_tokens > 0;
+}
+
+// Lets the first in the queue in, if it can be.
+bool AdmitHead(PlanContext* context) {
+  Queues* queues = context->queues;
+  SchedEntry* head = *queues->waiting().begin();
+  const std::vector<SchedEntry*>& running = queues->running();
+  // Blocks are short for those who run already: a newcomer would only take what
+  // they miss, unless it goes before them.
+  const bool short_of_blocks =
+      context->plan->num_blocked > 0 || context->num_preempted_running > 0;
+  if (short_of_blocks && !running.empty() &&
+      !ClassAbove(head->request, running.back()->request))
+    return false;
+  if (RefusedLately(*head, *context)) return false;
+  // Without regard to what is cached: an upper bound that is cheap to have.
+  const int32_t most =
+      ChunkTokens(head->request, context->budget, context->config);
+  if (ChunkInTime(0, most, context) == 0) return false;
+  if (!MakePlace(head, context)) return false;
+  const int64_t cached = MakeRoomToAdmit(head, most, context);
+  if (cached < 0) {
+    head->refused_step = context->plan->step;
+    head->refused_available = context->ledger->num_available();
+    return false;
+  }
+  SchedRequest& request = head->request;
+  request.num_computed = cached > 0 ? context->owner->Take(request, cached) : 0;
+  queues->Admit(head);
+  context->shares->Advance(request.share_tag);
+  const int32_t chunk =
+      IsDecode(request)
+          ? 1
+          : ChunkInTime(request.num_computed,
+                        ChunkTokens(request, context->budget, context->config),
+                        context);
+  const int64_t tokens = context->ledger->MaxFitting(request, chunk);
+  if (tokens > 0) GivePrefill(head, tokens, context);
+  return true;
+}
+
 // Strictly in rank order: one that does not fit holds up those behind it, or a
 // long prompt would never get in.
 void PlanAdmissions(PlanContext* context) {
-  // Blocks are short for those who run already: a newcomer would only take what
-  // they miss.
-  if (context->plan->num_blocked > 0 || context->num_preempted_running > 0)
-    return;
-  Queues* queues = context->queues;
-  const auto max_running = static_cast<size_t>(context->config.max_running);
-  while (!queues->waiting().empty() && queues->running().size() < max_running &&
-         context->budget > 0) {
-    SchedEntry* head = *queues->waiting().begin();
-    const int32_t chunk =
-        ChunkTokens(head->request, context->budget, context->config);
-    if (!MakeRoom(head, AdmissionTokens(head->request, chunk), Reach::kCached,
-                  context))
-      return;
-    queues->Admit(head);
-    Give(head, chunk, context);
+  while (!context->queues->waiting().empty() && context->budget > 0) {
+    if (!AdmitHead(context)) return;
   }
 }
 
@@ -103,9 +231,12 @@ void AddItems(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
 void PlanStep(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
   context->budget = context->config.max_batch_tokens;
   PlanDecodes(context);
+  if (context->input.budget_us > 0) LimitDecodes(context);
+  context->plan_has_decodes = context->plan->shape.num_tokens > 0;
   PlanPrefills(context);
   PlanAdmissions(context);
   AddItems(context, scheduled);
+  context->plan->predicted_us = context->cost.PredictUs(context->plan->shape);
 }
 
 }  // namespace inlay

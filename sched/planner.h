@@ -9,43 +9,48 @@
 
 #include "sched/block_ledger.h"
 #include "sched/config.h"
+#include "sched/cost_model.h"
+#include "sched/fair_share.h"
+#include "sched/kv_owner.h"
 #include "sched/queues.h"
 #include "sched/step_plan.h"
 
 namespace inlay {
 
-// Something whose KV may go: an idle session (entry is null) or a waiting or
-// running request.
-struct Victim {
-  SchedEntry* entry;
-  IdleSession idle;
-};
-
 // What the passes of one plan share.
 struct PlanContext {
   const SchedulerConfig& config;
+  const PlanInput& input;
+  const CostModel& cost;
+  KvOwner* owner;
   Queues* queues;
   BlockLedger* ledger;
+  FairShare* shares;
   StepPlan* plan;
-  std::vector<Victim>* victims;  // scratch, reused
-  int64_t budget = 0;            // tokens of the step not given out yet
+  std::vector<SchedEntry*>* scratch;  // reused
+  int64_t budget = 0;                 // tokens of the step not given out yet
+  bool prefill_due = false;           // it got nothing for long: now it must
+  bool out_of_time = false;           // something was left out for want of time
+  bool plan_has_decodes = false;
+  bool prefill_given = false;
+  bool prefill_late = false;  // it got nothing in this step, for want of time
   int32_t num_preempted_running = 0;
 };
 
-// Whose KV may go for a request.
-enum class Reach {
-  kCached,  // that of idle sessions and of other waiting requests: nobody stops
-            // running
-  kRunning,  // also that of running requests that rank below it
-};
+// Makes room in the ledger for num_tokens more tokens of the running `entry`:
+// running requests that rank below it are preempted, the last in rank first.
+// False, with nothing changed, when even all of them are not enough. What turns
+// out not to help is left alone. O(1) when there is room.
+bool MakeRoom(SchedEntry* entry, int64_t num_tokens, PlanContext* context);
 
-// Makes room in the ledger for num_tokens more tokens of `entry`: first idle
-// sessions, least recently used first, then waiting requests, then running
-// ones, the last in rank first. False, with nothing changed, when even all of
-// it is not enough. What turns out not to help is left alone. O(1) when there
-// is room.
-bool MakeRoom(SchedEntry* entry, int64_t num_tokens, Reach reach,
-              PlanContext* context);
+// Makes room for admitting the waiting `head` with num_tokens tokens past what
+// is cached of it: may preempt running requests whose class is below its own.
+// The tokens to take from the cache, or -1 when there is no room.
+int64_t MakeRoomToAdmit(const SchedEntry* head, int64_t chunk,
+                        PlanContext* context);
+
+// `entry` runs no more in this plan: its KV goes, it waits.
+void Preempt(SchedEntry* entry, PlanContext* context);
 
 // Fills the plan (empty before, its vectors reused) and moves the requests;
 // `scheduled` gets the entry of each item.

@@ -10,13 +10,25 @@
 
 namespace inlay {
 
-// Who goes first: the higher priority, then the earlier arrival. Total, and
-// fixed for a request's life, so that the first in rank stays first until it
-// ends: the reason why there is no livelock and no starvation inside a
-// priority.
+// Whether `a` may stop `b` from running to get in itself: it has waited too
+// long, or its priority is higher.
+inline bool ClassAbove(const SchedRequest& a, const SchedRequest& b) {
+  return a.starved != b.starved ? a.starved : a.priority > b.priority;
+}
+
+// Who goes first: the starved, the higher priority, the earlier deadline, the
+// one with the smaller share so far, the earlier arrival. Total, and fixed for
+// a request's life but for `starved`, which only rises: so the first in rank
+// stays first until it ends, the reason why there is no livelock.
 inline bool RanksBefore(const SchedRequest& a, const SchedRequest& b) {
-  return a.priority != b.priority ? a.priority > b.priority
-                                  : a.arrival < b.arrival;
+  if (a.starved != b.starved) return a.starved;
+  // Among the starved only time counts, or a stream of urgent ones would starve
+  // them again.
+  if (a.starved) return a.arrival < b.arrival;
+  if (a.priority != b.priority) return a.priority > b.priority;
+  if (a.deadline_us != b.deadline_us) return a.deadline_us < b.deadline_us;
+  if (a.share_tag != b.share_tag) return a.share_tag < b.share_tag;
+  return a.arrival < b.arrival;
 }
 
 // One token to compute: a decode, or the short rest of a prompt, which costs a
@@ -32,11 +44,13 @@ int32_t ChunkTokens(const SchedRequest& request, int64_t budget,
 
 // Tokens whose KV must find room before the request is admitted with a first
 // chunk of `chunk` tokens.
-int64_t AdmissionTokens(const SchedRequest& request, int64_t chunk);
+int64_t AdmissionTokens(const SchedRequest& request, int64_t chunk,
+                        const SchedulerConfig& config);
 
 // The most tokens of KV that the request can come to hold, by num_tokens_total
 // and max_total_tokens.
-int64_t PeakKvTokens(const SchedRequest& request);
+int64_t PeakKvTokens(const SchedRequest& request,
+                     const SchedulerConfig& config);
 
 }  // namespace inlay
 

@@ -4,6 +4,7 @@
 #define INLAY_SCHED_REQUEST_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "memory/kv/block_table.h"
 
@@ -13,31 +14,36 @@ using RequestId = uint64_t;
 using SessionId = uint64_t;
 
 enum class RequestState : uint8_t {
-  kWaiting,    // submitted, not admitted yet; may hold KV of its session's
-               // earlier turns
+  kWaiting,    // submitted, not admitted yet; holds no KV
   kRunning,    // admitted: gets tokens of the steps
-  kPreempted,  // was running, lost its KV, waits at the head of its priority to
-               // recompute it
+  kPreempted,  // was running, gave its KV up, waits to go on
   kFinished,   // ended or cancelled; forgotten by the end of the step in flight
 };
 
+inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
+
 struct SchedRequest {
-  // Set by the submitter.
+  // Set by the submitter. Times are of the clock of PlanInput::now_us.
   RequestId id = 0;  // unique among the requests that the scheduler holds
   SessionId session_id = 0;
-  int32_t priority =
-      0;  // higher first; first come, first served inside a priority
+  int32_t priority = 0;  // higher first
+  int64_t submitted_us = 0;
+  int64_t deadline_us = kNoDeadline;  // it expires when this passes
+  uint64_t share_key = 0;  // whose share of the engine it counts against
   int64_t num_tokens_total =
       0;  // tokens known so far: the prompt, and later what was generated
-  int64_t num_computed =
-      0;  // of these, tokens whose KV is valid; less than num_tokens_total
   int64_t max_new_tokens =
       0;  // tokens that may still be generated; 0: only compute the prompt
-  KvBlockTable* table = nullptr;  // the session's, not owned; null: KV is
-                                  // counted, not looked at (tests)
+  KvBlockTable* table = nullptr;  // the session's, empty, not owned, not null
 
   // Kept by the scheduler.
-  uint64_t arrival = 0;  // order of submission
+  int64_t num_computed = 0;  // tokens whose KV is in the table; less than
+                             // num_tokens_total
+  uint64_t arrival = 0;      // order of submission
+  double share_tag = 0;  // virtual time at which its share began (fair_share.h)
+  bool starved = false;  // waited longer than the bound
+  int64_t waiting_since_us = 0;
+  uint64_t last_step = 0;  // that it had an item in
   int64_t max_total_tokens =
       0;  // num_tokens_total + max_new_tokens at submission
   RequestState state = RequestState::kWaiting;

@@ -11,16 +11,27 @@
 #include "sched/invariants.h"
 
 namespace inlay {
+namespace {
+
+// Steps after which prefill gets on even where decodes leave it no time.
+constexpr int32_t kPrefillGap = 8;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(
-    const SchedulerConfig& config, const KvBlockPool* pool) {
-  INLAY_DCHECK(pool != nullptr);
+    const SchedulerConfig& config, const KvBlockPool* pool, KvOwner* owner) {
+  INLAY_DCHECK(pool != nullptr && owner != nullptr);
   INLAY_RETURN_IF_ERROR(ValidateConfig(config));
-  return absl::WrapUnique(new Scheduler(config, pool));
+  return absl::WrapUnique(new Scheduler(config, pool, owner));
 }
 
-Scheduler::Scheduler(const SchedulerConfig& config, const KvBlockPool* pool)
-    : config_(config), pool_(pool), ledger_(pool, config.block_size) {}
+Scheduler::Scheduler(const SchedulerConfig& config, const KvBlockPool* pool,
+                     KvOwner* owner)
+    : config_(config),
+      pool_(pool),
+      owner_(owner),
+      cost_(config.cost_prior),
+      ledger_(pool, config.block_size) {}
 
 absl::Status Scheduler::Submit(const SchedRequest& request) {
   INLAY_RETURN_IF_ERROR(CheckCounts(request, config_));
@@ -38,16 +49,20 @@ absl::Status Scheduler::Submit(const SchedRequest& request) {
   entry->request.max_total_tokens =
       request.num_tokens_total + request.max_new_tokens;
   entry->request.state = RequestState::kWaiting;
+  entry->request.num_computed = 0;
+  entry->request.waiting_since_us = request.submitted_us;
   INLAY_RETURN_IF_ERROR(
       CheckFitsAlone(entry->request, config_, pool_->num_total()));
   entry->request.arrival = next_arrival_++;
-  queues_.idle().Remove(request.session_id);
+  entry->request.share_tag =
+      shares_.Tag(request.share_key, request.num_tokens_total);
   // The owner first: should memory run out, no queue keeps what nobody owns.
   SchedEntry* const raw = entry.get();
   requests_.emplace(request.id, std::move(entry));
   auto undo = absl::MakeCleanup([&] { requests_.erase(request.id); });
   queues_.AddWaiting(raw);
   std::move(undo).Cancel();
+  stalled_ = false;
   return absl::OkStatus();
 }
 
@@ -63,15 +78,8 @@ absl::Status Scheduler::Cancel(RequestId id) {
     queues_.Remove(entry);
     requests_.erase(found);
   }
+  stalled_ = false;
   return absl::OkStatus();
-}
-
-void Scheduler::SetIdle(SessionId session_id, const KvBlockTable* table) {
-  queues_.idle().Set(session_id, table);
-}
-
-void Scheduler::Remove(SessionId session_id) {
-  queues_.idle().Remove(session_id);
 }
 
 const SchedRequest* Scheduler::Find(RequestId id) const {
@@ -79,19 +87,49 @@ const SchedRequest* Scheduler::Find(RequestId id) const {
   return found == requests_.end() ? nullptr : &found->second->request;
 }
 
-const StepPlan& Scheduler::Plan() {
+void Scheduler::Expire(int64_t now_us) {
+  while (SchedEntry* entry = queues_.Expired(now_us)) {
+    plan_.expired.push_back(entry->request.id);
+    queues_.Remove(entry);
+    requests_.erase(entry->request.id);
+  }
+}
+
+const StepPlan& Scheduler::Plan(const PlanInput& input) {
   if (plan_in_flight() != nullptr) return plan_;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   ++plan_.step;
   plan_.items.clear();
   plan_.preempted.clear();
-  plan_.evicted_sessions.clear();
+  plan_.expired.clear();
   plan_.decode_tokens = plan_.prefill_tokens = plan_.num_blocked = 0;
+  plan_.shape = StepShape();
+  Expire(input.now_us);
+  if (config_.starvation_us > 0)
+    queues_.PromoteStarved(input.now_us - config_.starvation_us);
   ledger_.Begin();
-  PlanContext context = {config_, &queues_, &ledger_, &plan_, &victims_};
+  PlanContext context = {config_,  input,    cost_,  owner_,   &queues_,
+                         &ledger_, &shares_, &plan_, &scratch_};
+  context.prefill_due = steps_without_prefill_ >= kPrefillGap;
   PlanStep(&context, &scheduled_);
+  steps_without_prefill_ =
+      context.prefill_late ? steps_without_prefill_ + 1 : 0;
+  stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   return plan_;
+}
+
+int Scheduler::PreemptTo(int64_t max_held, int64_t now_us) {
+  INLAY_DCHECK(plan_in_flight() == nullptr);
+  int preempted = 0;
+  while (pool_->num_used() - pool_->num_evictable() > max_held &&
+         !queues_.running().empty()) {
+    SchedEntry* last = queues_.running().back();
+    owner_->Drop(last->request);
+    queues_.Preempt(last, now_us);
+    ++preempted;
+  }
+  return preempted;
 }
 
 absl::Status Scheduler::CheckResult(size_t index,
@@ -113,7 +151,8 @@ absl::Status Scheduler::CheckResult(size_t index,
 }
 
 absl::Status Scheduler::Commit(const StepPlan& plan,
-                               absl::Span<const StepResult> results) {
+                               absl::Span<const StepResult> results,
+                               double elapsed_us) {
   const uint64_t in_flight = plan_in_flight() != nullptr ? plan_.step : 0;
   if (plan.step != plan_.step || (in_flight == 0 && !plan.empty())) {
     return absl::FailedPreconditionError(
@@ -128,6 +167,7 @@ absl::Status Scheduler::Commit(const StepPlan& plan,
   for (size_t i = 0; i < results.size(); ++i)
     INLAY_RETURN_IF_ERROR(CheckResult(i, results[i]));
 
+  if (elapsed_us >= 0 && !plan_.empty()) cost_.Observe(plan_.shape, elapsed_us);
   bool any_finished = false;
   for (size_t i = 0; i < results.size(); ++i) {
     ApplyResult(scheduled_[i], plan_.items[i], results[i]);
@@ -150,6 +190,8 @@ void Scheduler::ApplyResult(SchedEntry* entry, const StepItem& item,
   entry->planned_tokens = 0;
   entry->planned_blocks = 0;
   SchedRequest& request = entry->request;
+  request.last_step = plan_.step;
+  shares_.Charge(request.share_key, result.tokens_appended);
   if (result.computed) {
     request.num_computed += item.num_tokens;
     request.num_tokens_total += result.tokens_appended;

@@ -2,7 +2,8 @@
 // Owns the requests' scheduling state; knows no models, devices, token values
 // or KV data. Sources: iteration-level scheduling (Orca, Yu et al., 2022),
 // chunked prefill beside decodes (Sarathi-Serve, Agrawal et al., 2024),
-// preemption by recomputation (PagedAttention, Kwon et al., 2023).
+// preemption by recomputation (PagedAttention, Kwon et al., 2023), start-time
+// fair queueing (fair_share.h).
 #ifndef INLAY_SCHED_SCHEDULER_H_
 #define INLAY_SCHED_SCHEDULER_H_
 
@@ -17,6 +18,9 @@
 #include "memory/kv/block_pool.h"
 #include "sched/block_ledger.h"
 #include "sched/config.h"
+#include "sched/cost_model.h"
+#include "sched/fair_share.h"
+#include "sched/kv_owner.h"
 #include "sched/planner.h"
 #include "sched/queues.h"
 #include "sched/request.h"
@@ -24,22 +28,22 @@
 
 namespace inlay {
 
-// A step is Plan(), the engine's work, Commit(). Every table in the pool must
-// belong to a request held here or to a session set idle: only then can the
-// scheduler take its blocks back, and only then does every request end.
-// Thread-compatible: the engine's step thread owns it.
+// A step is Plan(), the engine's work, Commit(). Every block in the pool must
+// be evictable or belong to the table of a request held here, but for what the
+// host keeps away on purpose: only then can the scheduler take it back, and
+// only then does every request end. Thread-compatible: the engine's step thread
+// owns it.
 class Scheduler {
  public:
-  // `pool` is not owned and must outlive the scheduler. INVALID_ARGUMENT: a
-  // limit out of its range.
+  // `pool` and `owner` are not owned and must outlive the scheduler.
+  // INVALID_ARGUMENT: a limit out of its range.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(
-      const SchedulerConfig& config, const KvBlockPool* pool);
+      const SchedulerConfig& config, const KvBlockPool* pool, KvOwner* owner);
 
-  // Queues a request; its session is idle no longer. Its table must hold
-  // num_computed tokens and is not touched by others until the request ends.
-  // RESOURCE_EXHAUSTED: the queue is full, or its KV could not fit even alone;
-  // INVALID_ARGUMENT: counts out of range, an id in use, a table of another
-  // size.
+  // Queues a request. Its table must be empty and is not touched by others
+  // until the request ends. RESOURCE_EXHAUSTED: the queue is full, or its KV
+  // could not fit even alone; INVALID_ARGUMENT: counts out of range, an id in
+  // use, a table of another size.
   absl::Status Submit(const SchedRequest& request);
 
   // The request leaves: at once, or, if the plan in flight has it, at Commit(),
@@ -47,54 +51,65 @@ class Scheduler {
   // no such request.
   absl::Status Cancel(RequestId id);
 
-  // The session has no request and keeps KV that may be evicted. `table` (not
-  // owned) must stay until Remove(), eviction or the session's next Submit();
-  // it may be truncated and forked meanwhile. A second call makes it most
-  // recently used.
-  void SetIdle(SessionId session_id, const KvBlockTable* table);
-  // The session is not idle (any more); its table may go.
-  void Remove(SessionId session_id);
-
   // The next step. Valid until the next Plan() that follows its Commit();
   // before that, Plan() returns the same plan again. A plan without items needs
   // no Commit().
-  const StepPlan& Plan();
+  const StepPlan& Plan(const PlanInput& input);
   // results[i] tells of plan.items[i]. A request that has no tokens left to
-  // generate ends like a finished one. FAILED_PRECONDITION: not the plan in
-  // flight; INVALID_ARGUMENT: results that contradict it; nothing changes then.
+  // generate ends like a finished one. elapsed_us: what computing the step
+  // took, for the cost model; < 0: not known. FAILED_PRECONDITION: not the plan
+  // in flight; INVALID_ARGUMENT: results that contradict it; nothing changes
+  // then.
   absl::Status Commit(const StepPlan& plan,
-                      absl::Span<const StepResult> results);
+                      absl::Span<const StepResult> results,
+                      double elapsed_us = -1);
 
-  bool HasWork() const { return !requests_.empty(); }
+  // Preempts running requests, the last in rank first, until tables hold at
+  // most `max_held` blocks; how many. Only while no plan is in flight.
+  int PreemptTo(int64_t max_held, int64_t now_us);
+
+  // False also when the last plan had nothing in it and nothing has happened
+  // since: all that is left waits for blocks that others hold.
+  bool HasWork() const { return !requests_.empty() && !stalled_; }
+  bool empty() const { return requests_.empty(); }
+  // Blocks may have become available otherwise than by requests.
+  void Retry() { stalled_ = false; }
   size_t num_waiting() const { return queues_.waiting().size(); }
   size_t num_running() const { return queues_.running().size(); }
-  size_t num_idle_sessions() const { return queues_.idle().size(); }
   // Null: no such request. Valid until the request ends.
   const SchedRequest* Find(RequestId id) const;
 
   const SchedulerConfig& config() const { return config_; }
   const Queues& queues() const { return queues_; }
+  const CostModel& cost() const { return cost_; }
   // Null when every plan is committed.
   const StepPlan* plan_in_flight() const {
     return scheduled_.empty() ? nullptr : &plan_;
   }
 
  private:
-  Scheduler(const SchedulerConfig& config, const KvBlockPool* pool);
+  Scheduler(const SchedulerConfig& config, const KvBlockPool* pool,
+            KvOwner* owner);
+  void Expire(int64_t now_us);
   absl::Status CheckResult(size_t index, const StepResult& result) const;
   void ApplyResult(SchedEntry* entry, const StepItem& item,
                    const StepResult& result);
 
   const SchedulerConfig config_;
   const KvBlockPool* const pool_;
+  KvOwner* const owner_;
   absl::flat_hash_map<RequestId, std::unique_ptr<SchedEntry>> requests_;
   Queues queues_;
+  FairShare shares_;
+  CostModel cost_;
   uint64_t next_arrival_ = 0;
+  bool stalled_ = false;
+  int32_t steps_without_prefill_ = 0;  // for want of time
 
   BlockLedger ledger_;
   StepPlan plan_;
   std::vector<SchedEntry*> scheduled_;  // of plan_.items, until it is committed
-  std::vector<Victim> victims_;         // scratch of Plan()
+  std::vector<SchedEntry*> scratch_;    // of Plan()
 };
 
 }  // namespace inlay

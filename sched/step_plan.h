@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sched/cost_model.h"
 #include "sched/request.h"
 
 namespace inlay {
@@ -20,21 +21,31 @@ struct StepItem {
                  // from its logits
 };
 
-// The engine first clears the tables of `preempted` and `evicted_sessions`
-// (even if the step is then given up: the scheduler already counts on it), then
-// reserves KV for every item, in any order; without faults all of them fit. No
-// table may be forked between Plan() and the reservations.
+// What planning a step depends on besides the requests.
+struct PlanInput {
+  int64_t now_us = 0;
+  int64_t budget_us = 0;  // the step should take no longer; 0: no limit
+  // Something is planned even if its least does not fit the budget.
+  bool must_progress = true;
+};
+
+// The engine first ends `expired`, then reserves KV for every item, in any
+// order; without faults all of them fit. No table may be forked between Plan()
+// and the reservations.
 struct StepPlan {
   uint64_t step = 0;
   std::vector<StepItem> items;  // those of one pending token (decodes) first,
                                 // each group in rank order
-  std::vector<RequestId> preempted;  // their KV goes, they recompute; one of
-                                     // them may be in `items`, from token 0
-  std::vector<SessionId> evicted_sessions;  // idle ones whose KV goes
-  int32_t decode_tokens = 0;   // of items that had one token pending
-  int32_t prefill_tokens = 0;  // of the others
+  std::vector<RequestId> preempted;  // their KV went (KvOwner::Drop) and they
+                                     // wait again
+  std::vector<RequestId> expired;    // past their deadline: the scheduler knows
+                                     // them no more
+  int32_t decode_tokens = 0;         // of items that had one token pending
+  int32_t prefill_tokens = 0;        // of the others
   int32_t num_blocked =
       0;  // running requests left out of this step for want of KV blocks
+  StepShape shape;
+  double predicted_us = 0;  // what the step is expected to take
 
   bool empty() const { return items.empty(); }
 };

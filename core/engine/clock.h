@@ -19,6 +19,13 @@ inline uint64_t MicrosecondsBetween(SteadyTime begin, SteadyTime end) {
           .count());
 }
 
+// A point in time as the scheduler counts it.
+inline int64_t ToMicroseconds(SteadyTime time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             time.time_since_epoch())
+      .count();
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_ENGINE_CLOCK_H_

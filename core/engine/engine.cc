@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +14,11 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+constexpr std::chrono::milliseconds kStalledPoll(5);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     const EngineOptions& options) {
@@ -73,6 +79,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.next_id = &next_id_;
     context.on_work = [this] { NotifyWork(); };
     context.scheduler = options_.scheduler;
+    context.prefix_sharing = options_.prefix_sharing;
     context.log = options_.log;
     INLAY_ASSIGN_OR_RETURN(std::shared_ptr<ModelRunner> runner,
                            ModelRunner::Create(context, std::move(loaded),
@@ -115,11 +122,17 @@ void Engine::Retire(ModelRunner& runner) {
   RunnerStats stats = runner.stats();
   // Gauges go with the model, counters stay.
   stats.sessions = stats.running = stats.waiting = 0;
-  stats.kv_blocks_total = stats.kv_blocks_used = 0;
+  stats.kv_blocks_total = stats.kv_blocks_used = stats.kv_blocks_cached = 0;
   retired_ += stats;
 }
 
 void Engine::Wake() { NotifyWork(); }
+
+bool Engine::HasRequests() {
+  const auto runners = Runners();
+  return std::any_of(runners.begin(), runners.end(),
+                     [](const auto& runner) { return runner->HasRequests(); });
+}
 
 bool Engine::HasWork() {
   const auto runners = Runners();
@@ -135,12 +148,15 @@ std::shared_ptr<ModelRunner> Engine::RunnerAt(size_t index, size_t* count) {
 
 // Models take turns, one step each. Only the model whose turn it is is held:
 // others can be reclaimed meanwhile.
-bool Engine::StepOnce(StepInfo* info) {
+bool Engine::StepOnce(const StepLimits& limits, StepInfo* info) {
   Reclaim();
+  ObeyBudget();
+  const auto obey = absl::MakeCleanup(
+      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { ObeyBudget(); });
   size_t count = 1;
   for (size_t i = 0; i < count; ++i) {
     const auto runner = RunnerAt(next_runner_ + i, &count);
-    if (runner != nullptr && runner->Step(info)) {
+    if (runner != nullptr && runner->Step(limits, info)) {
       next_runner_ = (next_runner_ + i) % count + 1;
       return true;
     }
@@ -165,10 +181,17 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
   const SteadyTime begin = Now();
   StepSummary summary;
   const auto elapsed = [&] { return MicrosecondsBetween(begin, Now()); };
-  while (StepOnce(&summary.info) && elapsed() < budget_us && !closed()) {
+  // Each step gets the time that is left; only the first must do something.
+  StepLimits limits{budget_us, true};
+  while (StepOnce(limits, &summary.info) && elapsed() < budget_us &&
+         !closed()) {
+    limits.budget_us = std::max<uint64_t>(1, budget_us - elapsed());
+    limits.must_progress = false;
   }
   summary.more_work = HasWork();
   summary.duration_us = elapsed();
+  if (budget_us > 0 && summary.duration_us > budget_us)
+    summary.overshoot_us = summary.duration_us - budget_us;
   return summary;
 }
 
@@ -178,7 +201,7 @@ bool Engine::TryStep() {
   MutexLock lock(&step_mu_);
   try {
     StepInfo info;
-    return StepOnce(&info);
+    return StepOnce(StepLimits(), &info);
   } catch (...) {
     // Others may give memory back; until then there is no hurry.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -194,8 +217,87 @@ void Engine::ThreadMain() {
       seen = work_signals_;
     }
     if (TryStep()) continue;
+    // Requests that wait for memory may still meet their deadlines.
+    const bool waiting = HasRequests();
     MutexLock lock(&mu_);
-    while (work_signals_ == seen && !closed()) work_arrived_.Wait(&mu_);
+    if (work_signals_ != seen || closed()) continue;
+    if (waiting) {
+      work_arrived_.WaitUntil(&mu_, Now() + kStalledPoll);
+    } else {
+      work_arrived_.Wait(&mu_);
+    }
+  }
+}
+
+absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
+  if (device != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "device is %d, allowed: 0, the only one of this engine", device));
+  }
+  if (closed()) return absl::UnavailableError("the engine was released");
+  if (bytes != 0) {
+    uint64_t least = 0;
+    const MemoryUse use = device_->memory_use();
+    for (const MemoryClass fixed :
+         {MemoryClass::kWeights, MemoryClass::kWorkspace})
+      least += use.by_class[static_cast<size_t>(fixed)];
+    if (bytes < least) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "the memory budget is %d bytes, allowed: at least %d, which weights "
+          "and scratch take; release models for less",
+          bytes, least));
+    }
+  }
+  device_->set_budget(bytes);
+  budget_changed_ = true;
+  if (step_mu_.TryLock()) {
+    const auto unlock = absl::MakeCleanup(
+        [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { step_mu_.Unlock(); });
+    ObeyBudget();
+  }
+  NotifyWork();
+  return absl::OkStatus();
+}
+
+void Engine::ObeyBudget() {
+  if (!budget_changed_.exchange(false)) return;
+  try {
+    ApplyBudget();
+  } catch (...) {
+    // No memory for the bookkeeping now: the next step tries again.
+    budget_changed_ = true;
+  }
+}
+
+// What weights and scratch leave is shared out: to each cache what it was made
+// with, or its proportion of that.
+void Engine::ApplyBudget() {
+  const auto runners = Runners();
+  const MemoryUse use = device_->memory_use();
+  std::vector<uint64_t> wanted;
+  uint64_t sum = 0, held = 0;
+  for (const auto& runner : runners) {
+    const ModelRunner::KvMemory memory = runner->kv_memory();
+    wanted.push_back(memory.target_bytes);
+    sum += memory.target_bytes;
+    held += memory.bytes;
+  }
+  uint64_t room = std::numeric_limits<uint64_t>::max();
+  if (use.budget_bytes > 0) {
+    const uint64_t fixed = use.total_bytes - std::min(use.total_bytes, held);
+    room = use.budget_bytes - std::min<uint64_t>(use.budget_bytes, fixed);
+  }
+  if (room < sum) {
+    const double share = static_cast<double>(room) / static_cast<double>(sum);
+    for (uint64_t& bytes : wanted)
+      bytes = static_cast<uint64_t>(static_cast<double>(bytes) * share);
+  }
+  // Whoever has too much gives before others take.
+  for (const bool shrink : {true, false}) {
+    for (size_t i = 0; i < runners.size(); ++i) {
+      if ((wanted[i] < runners[i]->kv_memory().bytes) == shrink)
+        runners[i]->ResizeKv(wanted[i]);
+    }
   }
 }
 

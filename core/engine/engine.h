@@ -28,6 +28,7 @@ struct EngineOptions {
   int num_threads = 0;  // 0: one per core
   uint64_t memory_budget_bytes = 0;
   SchedulerConfig scheduler;
+  bool prefix_sharing = true;
   Log log;
   std::optional<HostAllocator> allocator;
 };
@@ -67,8 +68,15 @@ class Engine {
     StepInfo info;
     bool more_work = false;
     uint64_t duration_us = 0;
+    uint64_t overshoot_us = 0;  // past the budget; 0 without one
   };
   absl::StatusOr<StepSummary> Step(uint64_t budget_us);
+
+  // The memory that all allocations may take, from now on: 0 lifts the limit.
+  // Caches shrink and requests are preempted until it is kept, at once, or at
+  // the end of the step in flight; with more memory, caches grow back.
+  // RESOURCE_EXHAUSTED: less than weights and scratch take; nothing changes.
+  absl::Status SetMemoryBudget(int device, uint64_t bytes);
 
   // Lets the engine's own thread, if it has one, look for what can be
   // reclaimed.
@@ -81,10 +89,14 @@ class Engine {
   explicit Engine(const EngineOptions& options) : options_(options) {}
   void ThreadMain();
   bool TryStep();
-  bool StepOnce(StepInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  bool StepOnce(const StepLimits& limits, StepInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool HasWork();
+  bool HasRequests();
   std::vector<std::shared_ptr<ModelRunner>> Runners();
   std::shared_ptr<ModelRunner> RunnerAt(size_t index, size_t* count);
+  void ObeyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  void ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
@@ -97,6 +109,7 @@ class Engine {
 
   Mutex step_mu_;  // held by whoever steps
   size_t next_runner_ ABSL_GUARDED_BY(step_mu_) = 0;
+  std::atomic<bool> budget_changed_{false};
 
   Mutex mu_;  // never held across a step or a load
   CondVar work_arrived_;

@@ -32,6 +32,21 @@ uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
   return bytes;
 }
 
+// A slow machine: the first steps within a time budget must not overrun it.
+CostPrior Prior(const ModelInfo& info) {
+  constexpr double kBytesPerUs = 2e3;
+  constexpr double kFlopsPerUs = 5e3;
+  CostPrior prior;
+  prior.step_us =
+      20.0 + static_cast<double>(info.weight_bytes_per_token) / kBytesPerUs;
+  prior.token_us = 2.0 * static_cast<double>(info.num_parameters) / kFlopsPerUs;
+  double pair_flops = 0;
+  for (const KvLayerShape& layer : info.kv_layers)
+    pair_flops += 16.0 * layer.num_kv_heads * layer.head_dim;
+  prior.pair_us = pair_flops / kFlopsPerUs;
+  return prior;
+}
+
 }  // namespace
 
 RunnerStats& RunnerStats::operator+=(const RunnerStats& other) {
@@ -51,6 +66,9 @@ RunnerStats& RunnerStats::operator+=(const RunnerStats& other) {
   decode_tokens += other.decode_tokens;
   kv_blocks_total += other.kv_blocks_total;
   kv_blocks_used += other.kv_blocks_used;
+  kv_blocks_cached += other.kv_blocks_cached;
+  lookup_tokens += other.lookup_tokens;
+  hit_tokens += other.hit_tokens;
   return *this;
 }
 
@@ -96,26 +114,27 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   if (kv_budget_bytes == 0) {
     kv_budget_bytes = DefaultKvBytes(device, block_bytes, blocks_per_context);
   }
-  const uint64_t blocks = std::min<uint64_t>(kv_budget_bytes / block_bytes,
-                                             INT32_MAX / layout.block_size());
-  if (blocks == 0) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "the KV cache may take %d bytes, one block of %d tokens needs %d",
-        kv_budget_bytes, layout.block_size(), block_bytes));
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      kv_, device.Allocate(blocks * block_bytes, MemoryClass::kKv));
-  capacity_tokens_ = static_cast<int64_t>(blocks) * layout.block_size();
-
+  INLAY_ASSIGN_OR_RETURN(auto kv,
+                         KvCache::Create(&device, layout, kv_budget_bytes,
+                                         model.info().kv_window));
   MutexLock lock(&mu_);
-  pool_.emplace(static_cast<int32_t>(blocks));
-  SchedulerConfig config = context_.scheduler;
-  config.block_size = layout.block_size();
-  INLAY_ASSIGN_OR_RETURN(scheduler_, Scheduler::Create(config, &*pool_));
+  kv_ = std::move(kv);
+  kv_target_bytes_ = kv_->bytes();
+  capacity_tokens_ = int64_t{kv_->pool().num_total()} * layout.block_size();
+  INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
+  const SchedulerConfig& config = scheduler_->config();
   // So that a step's bookkeeping cannot run out of memory.
   results_.reserve(static_cast<size_t>(config.max_running));
   batch_.items.reserve(static_cast<size_t>(config.max_running));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Scheduler>> ModelRunner::NewScheduler() {
+  SchedulerConfig config = context_.scheduler;
+  config.block_size = loaded_->kv_layout.block_size();
+  config.window = loaded_->info.kv_window;
+  config.cost_prior = Prior(loaded_->info);
+  return Scheduler::Create(config, &kv_->pool(), this);
 }
 
 absl::StatusOr<Session*> ModelRunner::FindSession(SessionId id) {
@@ -141,9 +160,9 @@ absl::StatusOr<SessionId> ModelRunner::CreateSession() {
   MutexLock lock(&mu_);
   if (closed_) return ClosedError();
   const SessionId id = context_.next_id->fetch_add(1);
-  sessions_.emplace(
-      id, std::make_unique<Session>(
-              id, KvBlockTable(&*pool_, loaded_->kv_layout.block_size())));
+  auto session = std::make_unique<Session>(id, kv_->NewSequence());
+  if (!context_.prefix_sharing) session->isolation = id;
+  sessions_.emplace(id, std::move(session));
   return id;
 }
 
@@ -154,7 +173,6 @@ void ModelRunner::ReleaseSession(SessionId id) {
   Session& session = *it->second;
   session.released = true;
   if (session.active == 0) {
-    scheduler_->Remove(id);
     sessions_.erase(it);
     return;
   }
@@ -168,12 +186,12 @@ absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
   const SessionId fork_id = context_.next_id->fetch_add(1);
-  auto fork = std::make_unique<Session>(fork_id, session->table.Fork());
+  auto fork = std::make_unique<Session>(fork_id, kv_->NewSequence());
   fork->log = session->log;
+  fork->isolation = session->isolation;
   fork->is_long = session->is_long;
-  const KvBlockTable* table = &fork->table;
+  fork->mark = session->mark;
   sessions_.emplace(fork_id, std::move(fork));
-  scheduler_->SetIdle(fork_id, table);
   return fork_id;
 }
 
@@ -186,15 +204,17 @@ absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
                         num_tokens, session->log.size()));
   }
   session->log.resize(num_tokens);
-  session->table.Truncate(static_cast<int64_t>(num_tokens));
   return absl::OkStatus();
 }
 
 absl::StatusOr<SessionInfo> ModelRunner::GetSessionInfo(SessionId id) {
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
-  return SessionInfo{session->active != 0, session->log.size(),
-                     static_cast<uint64_t>(session->table.num_tokens())};
+  const bool busy = session->active != 0;
+  const int64_t cached =
+      busy ? session->kv.table.num_tokens()
+           : kv_->Find(session->salt(), session->log).num_tokens;
+  return SessionInfo{busy, session->log.size(), static_cast<uint64_t>(cached)};
 }
 
 absl::StatusOr<std::vector<int32_t>> ModelRunner::Tokens(SessionId id) {
@@ -220,6 +240,11 @@ bool ModelRunner::HasWork() {
   return !closed_ && scheduler_->HasWork();
 }
 
+bool ModelRunner::HasRequests() {
+  MutexLock lock(&mu_);
+  return !closed_ && !scheduler_->empty();
+}
+
 RunnerStats ModelRunner::stats() {
   MutexLock lock(&mu_);
   RunnerStats stats = stats_;
@@ -227,8 +252,10 @@ RunnerStats ModelRunner::stats() {
   stats.sessions = sessions_.size();
   stats.running = scheduler_->num_running();
   stats.waiting = scheduler_->num_waiting();
-  stats.kv_blocks_total = static_cast<uint64_t>(pool_->num_total());
-  stats.kv_blocks_used = static_cast<uint64_t>(pool_->num_used());
+  const KvBlockPool& pool = kv_->pool();
+  stats.kv_blocks_total = static_cast<uint64_t>(pool.num_total());
+  stats.kv_blocks_used = static_cast<uint64_t>(kv_->num_held());
+  stats.kv_blocks_cached = static_cast<uint64_t>(pool.num_evictable());
   return stats;
 }
 
@@ -244,10 +271,9 @@ void ModelRunner::Close() {
   closed_ = true;
   sessions_.clear();
   scheduler_.reset();
-  INLAY_DCHECK(!pool_.has_value() || pool_->num_used() == 0);
-  pool_.reset();
+  INLAY_DCHECK(kv_ == nullptr || kv_->num_held() == 0);
+  kv_.reset();
   stream_.reset();
-  kv_ = Buffer();
   workspace_ = Buffer();
   hidden_ = Buffer();
   logits_ = Buffer();

@@ -15,13 +15,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
+#include "core/engine/kv_cache.h"
 #include "core/engine/loaded_model.h"
 #include "core/engine/log.h"
 #include "core/engine/request.h"
 #include "core/engine/step_batch.h"
 #include "memory/device/device.h"
-#include "memory/kv/block_pool.h"
 #include "memory/mutex.h"
+#include "sched/kv_owner.h"
 #include "sched/scheduler.h"
 
 namespace inlay {
@@ -32,7 +33,8 @@ struct RunnerContext {
   EventQueue* events = nullptr;
   std::atomic<uint64_t>* next_id = nullptr;  // of sessions and requests
   std::function<void()> on_work;  // called when there is work to step
-  SchedulerConfig scheduler;      // block_size is the model's
+  SchedulerConfig scheduler;      // block_size, window and prior: the model's
+  bool prefix_sharing = true;     // between sessions
   Log log;
 };
 
@@ -48,12 +50,23 @@ struct RunnerStats {
   uint64_t preemptions = 0, evictions = 0;
   uint64_t steps = 0, step_us = 0, schedule_us = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;
-  uint64_t kv_blocks_total = 0, kv_blocks_used = 0;
+  uint64_t kv_blocks_total = 0;
+  uint64_t kv_blocks_used = 0;    // held by requests, prefixes, reservations
+  uint64_t kv_blocks_cached = 0;  // held by nobody, and still of use
+  uint64_t lookup_tokens = 0;     // of requests that began
+  uint64_t hit_tokens = 0;        // of these, found in the cache
 
   RunnerStats& operator+=(const RunnerStats& other);
 };
 
+// What a step may take.
+struct StepLimits {
+  uint64_t budget_us = 0;     // 0: no limit
+  bool must_progress = true;  // if even the least does not fit the budget
+};
+
 struct StepInfo {
+  uint64_t predicted_us = 0;  // what the steps were expected to take
   uint32_t requests = 0;
   uint32_t prefill_tokens = 0;
   uint32_t decode_tokens = 0;
@@ -63,13 +76,13 @@ struct StepInfo {
 // Thread-safe, but that one thread at a time may be in Step(). Other calls
 // never wait for a forward pass: the mutex is free while one runs. After
 // Close() all give UNAVAILABLE.
-class ModelRunner {
+class ModelRunner final : private KvOwner {
  public:
   // Allocates the KV cache and scratch. RESOURCE_EXHAUSTED names the bytes.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
       const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
       uint64_t kv_budget_bytes);
-  ~ModelRunner();
+  ~ModelRunner() override;
 
   const LoadedModel& loaded() const { return *loaded_; }
   int64_t kv_capacity_tokens() const { return capacity_tokens_; }
@@ -87,9 +100,24 @@ class ModelRunner {
   absl::Status Cancel(RequestId id);
 
   bool HasWork();
+  // Also those that nothing can be done for now.
+  bool HasRequests();
   // One step: plan, reserve, build batch, forward, sample, commit, emit. False
-  // when there was nothing to do.
-  bool Step(StepInfo* info);
+  // when there was nothing to do, or no time for it.
+  bool Step(const StepLimits& limits, StepInfo* info);
+
+  // Memory of the KV cache: what it has, what it was made with, and the least
+  // that it can be brought to.
+  struct KvMemory {
+    uint64_t bytes = 0;
+    uint64_t target_bytes = 0;
+    uint64_t extent_bytes = 0;
+  };
+  KvMemory kv_memory();
+  // Brings the cache to at most `bytes`, and to that if the device has the
+  // memory. What is cached goes first, then running requests are preempted;
+  // none is lost. Only between steps.
+  void ResizeKv(uint64_t bytes);
 
   RunnerStats stats();
   // Ends every request and frees the KV cache and the weights.
@@ -106,13 +134,30 @@ class ModelRunner {
   absl::StatusOr<RequestId> Admit(Session& session, RequestOptions&& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // KvOwner, called by the scheduler while it plans.
+  PrefixHit Peek(const SchedRequest& request) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t Take(const SchedRequest& request, int64_t max_tokens) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Drop(const SchedRequest& request) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::StatusOr<std::unique_ptr<Scheduler>> NewScheduler()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Full blocks of the session can be found by others.
+  void PublishKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session's KV goes to the cache, under what its log says.
+  void RetireKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<KvBlockTable*> HeldTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Step's parts, in order.
-  absl::Status Plan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Plan(const PlanInput& input) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
   absl::Status Sample(StepInfo& info);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
-  void Commit(const absl::Status& executed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Commit(const absl::Status& executed, SteadyTime begin)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StepResult CommitItem(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static StepResult Fail(Request& request, const absl::Status& status);
   bool TakeToken(Request& request, const SampleResult& sample)
@@ -138,7 +183,6 @@ class ModelRunner {
 
   // The stepping thread's own: not touched by other calls.
   std::unique_ptr<Stream> stream_;
-  Buffer kv_;
   Buffer workspace_;
   Buffer hidden_;  // [max_batch_tokens, hidden_size] float32
   Buffer logits_;  // [kLogitSlice, vocab_size] float32
@@ -147,7 +191,9 @@ class ModelRunner {
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   // Declared before what refers to it: tables and the scheduler go first.
-  std::optional<KvBlockPool> pool_ ABSL_GUARDED_BY(mu_);
+  // Its base() is also read by the stepping thread, while nothing changes it.
+  std::unique_ptr<KvCache> kv_;
+  uint64_t kv_target_bytes_ = 0;
   std::unique_ptr<Scheduler> scheduler_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<SessionId, std::unique_ptr<Session>> sessions_
       ABSL_GUARDED_BY(mu_);

@@ -3,27 +3,40 @@
 #ifndef INLAY_CORE_ENGINE_REQUEST_H_
 #define INLAY_CORE_ENGINE_REQUEST_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "core/engine/clock.h"
 #include "core/engine/event.h"
+#include "core/engine/kv_cache.h"
 #include "core/engine/output.h"
 #include "core/engine/request_options.h"
 #include "core/sampling/sampler.h"
-#include "memory/kv/block_table.h"
 
 namespace inlay {
 
+// Where a session's generation stands, for a request that goes on from there.
+struct SamplerMark {
+  uint64_t seed = 0;
+  uint64_t num_draws = 0;
+  int64_t generated_begin = 0;  // log positions from here on were generated
+};
+
 struct Session {
-  Session(SessionId session_id, KvBlockTable kv)
-      : id(session_id), table(std::move(kv)) {}
+  Session(SessionId session_id, KvSequence sequence)
+      : id(session_id), kv(std::move(sequence)) {}
+
+  // Sequences of different salts share no KV.
+  uint64_t salt() const { return 2 * isolation + (is_long ? 1 : 0); }
 
   SessionId id;
   std::vector<int32_t> log;
-  KvBlockTable table;    // KV of log[0, table.num_tokens())
-  RequestId active = 0;  // the running request; 0: none
+  KvSequence kv;  // of log[0, kv.table.num_tokens()) while a request runs
+  RequestId active = 0;    // the running request; 0: none
+  uint64_t isolation = 0;  // 0: shares KV with all that have 0 too
+  SamplerMark mark;
   // Its last request could pass ModelInfo::rope_threshold: its KV is rotated
   // so.
   bool is_long = false;
@@ -52,10 +65,19 @@ struct Request {
   // Positions below it had their logits and scores delivered: recomputation
   // after a preemption does not repeat them.
   int64_t delivered_end = 0;
+  // The first position whose logits were asked for: it must be computed, cached
+  // or not.
+  int64_t first_wanted = 0;
   bool started = false;
   bool in_flight = false;  // in the step being computed: Commit() ends it
   bool cancelled = false;
   SteadyTime submitted;
+
+  // Tokens whose KV may come from the cache.
+  int64_t reusable() const {
+    return std::min(static_cast<int64_t>(session->log.size()) - 1,
+                    std::max(first_wanted, delivered_end));
+  }
 };
 
 }  // namespace inlay

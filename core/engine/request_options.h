@@ -38,7 +38,13 @@ struct RequestOptions {
   std::vector<int64_t> logits_positions;
   bool score_prompt = false;
 
+  // The session's last generation goes on: its draws and the tokens that
+  // penalties count continue. Needs the seed of that one.
+  bool resume = false;
+
   int32_t priority = 0;
+  uint64_t deadline_us = 0;  // from submit; 0: none
+  uint64_t share_key = 0;    // 0: the session's own
   uint64_t tag = 0;
   void* user_data = nullptr;
 };

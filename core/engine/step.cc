@@ -19,6 +19,8 @@
 namespace inlay {
 namespace {
 
+constexpr uint64_t kMostBudgetUs = uint64_t{1} << 60;
+
 // Runs a part of the step whose exceptions (memory running out) must become the
 // fault of the requests in it, not leave the plan uncommitted.
 template <typename Part>
@@ -34,13 +36,18 @@ absl::Status Caught(Part&& part) {
 
 }  // namespace
 
-bool ModelRunner::Step(StepInfo* info) {
+bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   const SteadyTime begin = Now();
+  PlanInput input;
+  input.now_us = ToMicroseconds(begin);
+  input.budget_us =
+      static_cast<int64_t>(std::min<uint64_t>(limits.budget_us, kMostBudgetUs));
+  input.must_progress = limits.must_progress;
   {
     MutexLock lock(&mu_);
     if (closed_) return false;
-    absl::Status prepared = Caught([&] { return Plan(); });
-    if (prepared.ok() && plan_.items.empty()) return false;
+    absl::Status prepared = Caught([&] { return Plan(input); });
+    if (prepared.ok() && plan_.items.empty()) return !plan_.expired.empty();
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
     if (!prepared.ok()) {
       batch_.Clear();
@@ -55,7 +62,7 @@ bool ModelRunner::Step(StepInfo* info) {
   std::vector<std::string> failures;
   {
     MutexLock lock(&mu_);
-    Commit(executed);
+    Commit(executed, begin);
     const SteadyTime end = Now();
     ++stats_.steps;
     stats_.step_us += MicrosecondsBetween(begin, end);
@@ -63,6 +70,7 @@ bool ModelRunner::Step(StepInfo* info) {
                           MicrosecondsBetween(computed, end);
     stats_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
     stats_.decode_tokens += static_cast<uint64_t>(batch_.decode_tokens);
+    info->predicted_us += static_cast<uint64_t>(plan_.predicted_us);
     info->requests += static_cast<uint32_t>(batch_.items.size());
     info->prefill_tokens += static_cast<uint32_t>(batch_.prefill_tokens);
     info->decode_tokens += static_cast<uint32_t>(batch_.decode_tokens);
@@ -77,16 +85,14 @@ bool ModelRunner::Step(StepInfo* info) {
   return true;
 }
 
-absl::Status ModelRunner::Plan() {
-  plan_ = scheduler_->Plan();
-  for (const RequestId id : plan_.preempted) {
-    requests_.at(id)->session->table.Clear();
-  }
-  for (const SessionId id : plan_.evicted_sessions) {
-    sessions_.at(id)->table.Clear();
+absl::Status ModelRunner::Plan(const PlanInput& input) {
+  plan_ = scheduler_->Plan(input);
+  for (const RequestId id : plan_.expired) {
+    Request& request = *requests_.at(id);
+    Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
+    End(request);
   }
   stats_.preemptions += plan_.preempted.size();
-  stats_.evictions += plan_.evicted_sessions.size();
   return absl::OkStatus();
 }
 
@@ -100,16 +106,13 @@ absl::Status ModelRunner::ReserveAndBuild() {
     if (!request.started) {
       request.started = true;
       request.finish.queue_us = MicrosecondsBetween(request.submitted, now);
-    }
-    // KV that was there at submit may have gone while it waited.
-    if (request.finish.generated_tokens == 0) {
-      request.finish.cached_tokens =
-          std::min<uint64_t>(request.finish.cached_tokens,
-                             static_cast<uint64_t>(item.first_token));
+      request.finish.cached_tokens = static_cast<uint64_t>(item.first_token);
+      stats_.lookup_tokens += request.finish.prompt_tokens;
+      stats_.hit_tokens += request.finish.cached_tokens;
     }
     request.in_flight = true;
     auto reservation =
-        KvReservation::Make(&request.session->table, item.num_tokens);
+        KvReservation::Make(&request.session->kv.table, item.num_tokens);
     if (reservation.ok()) {
       AddToBatch(item, request, *std::move(reservation), batch_);
       continue;
@@ -128,15 +131,13 @@ absl::Status ModelRunner::ReserveAndBuild() {
 
 absl::Status ModelRunner::Forward() {
   const Model& model = *loaded_->model;
-  const size_t block_bytes = model.kv_layout().block_bytes();
   for (const KvBlockCopy& copy : batch_.copies) {
-    INLAY_RETURN_IF_ERROR(context_.device->Copy(
-        kv_.data() + static_cast<size_t>(copy.dst) * block_bytes,
-        kv_.data() + static_cast<size_t>(copy.src) * block_bytes, block_bytes,
-        *stream_));
+    INLAY_RETURN_IF_ERROR(context_.device->Copy(kv_->Block(copy.dst),
+                                                kv_->Block(copy.src),
+                                                kv_->block_bytes(), *stream_));
   }
   if (batch_.tokens.empty()) return absl::OkStatus();
-  ForwardBatch forward = MakeForwardBatch(batch_, kv_.data());
+  ForwardBatch forward = MakeForwardBatch(batch_, kv_->base());
   forward.hidden = MatrixView(hidden_.data(), DType::kF32,
                               static_cast<int64_t>(batch_.rows.size()),
                               model.info().hidden_size);
@@ -187,14 +188,17 @@ absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   return absl::OkStatus();
 }
 
-void ModelRunner::Commit(const absl::Status& executed) {
+void ModelRunner::Commit(const absl::Status& executed, SteadyTime begin) {
   size_t reserved = 0;
   for (size_t i = 0; i < batch_.items.size(); ++i) {
     BatchItem& item = batch_.items[i];
     if (item.status.ok()) {
       KvReservation& reservation = batch_.reservations[reserved++];
       item.status = executed;
-      if (item.status.ok()) reservation.Commit(item.plan.num_tokens);
+      if (item.status.ok()) {
+        reservation.Commit(item.plan.num_tokens);
+        PublishKv(*item.request->session);
+      }
     }
     const absl::Status status = Caught([&] {
       results_[i] = CommitItem(item);
@@ -204,8 +208,11 @@ void ModelRunner::Commit(const absl::Status& executed) {
   }
   // Uncommitted reservations refer to tables that End() may take away below.
   batch_.reservations.clear();
-  const absl::Status committed =
-      Caught([&] { return scheduler_->Commit(plan_, results_); });
+  const absl::Status committed = Caught([&] {
+    const uint64_t elapsed = MicrosecondsBetween(begin, Now());
+    return scheduler_->Commit(
+        plan_, results_, executed.ok() ? static_cast<double>(elapsed) : -1.0);
+  });
   INLAY_DCHECK(committed.ok());
   if (!committed.ok()) return StartOver(committed);
   for (size_t i = 0; i < batch_.items.size(); ++i) {
@@ -256,6 +263,7 @@ bool ModelRunner::TakeToken(Request& request, const SampleResult& sample) {
   FinishInfo& finish = request.finish;
   request.session->log.push_back(sample.token);
   request.sampler.Observe(sample.token);
+  request.session->mark.num_draws = request.sampler.state().num_generated;
   if (finish.generated_tokens++ == 0) {
     finish.first_token_us = MicrosecondsBetween(request.submitted, Now());
   }
@@ -328,15 +336,8 @@ void ModelRunner::End(Request& request) {
   const auto node = requests_.extract(request.id);
   Session& session = *request.session;
   session.active = 0;
-  if (session.released) {
-    sessions_.erase(session.id);
-  } else if (!Caught([&] {
-                scheduler_->SetIdle(session.id, &session.table);
-                return absl::OkStatus();
-              }).ok()) {
-    // Blocks that the scheduler cannot find again must not stay in use.
-    session.table.Clear();
-  }
+  RetireKv(session);
+  if (session.released) sessions_.erase(session.id);
   const absl::Status emitted = Caught([&] {
     EmitEnd(request);
     return absl::OkStatus();
@@ -369,13 +370,11 @@ void ModelRunner::StartOver(const absl::Status& why) {
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;
     Fail(request, why);
-    request.session->table.Clear();
+    KvCache::Clear(&request.session->kv);
     End(request);
   }
-  for (auto& [id, session] : sessions_) session->table.Clear();
-  const SchedulerConfig config = scheduler_->config();
   const absl::Status restarted = Caught([&]() -> absl::Status {
-    INLAY_ASSIGN_OR_RETURN(scheduler_, Scheduler::Create(config, &*pool_));
+    INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
     return absl::OkStatus();
   });
   // With no memory for an empty scheduler, every later call says so.
@@ -384,10 +383,8 @@ void ModelRunner::StartOver(const absl::Status& why) {
 
 void ModelRunner::CheckInvariantsInDebug() {
 #ifndef NDEBUG
-  INLAY_DCHECK(CheckInvariants(*scheduler_, *pool_).ok());
-  if (requests_.empty() && sessions_.empty()) {
-    INLAY_DCHECK(pool_->num_used() == 0);
-  }
+  INLAY_DCHECK(CheckInvariants(*scheduler_, kv_->pool()).ok());
+  if (requests_.empty()) INLAY_DCHECK(kv_->num_held() == 0);
 #endif
 }
 

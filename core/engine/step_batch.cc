@@ -53,7 +53,7 @@ void AddToBatch(const StepItem& item, Request& request,
   entry.request = &request;
   entry.first_row = static_cast<int32_t>(batch.rows.size());
 
-  const int32_t block_size = request.session->table.block_size();
+  const int32_t block_size = request.session->kv.table.block_size();
   const size_t block_begin = batch.blocks.size();
   batch.blocks.resize(block_begin +
                       static_cast<size_t>(reservation.num_blocks()));
@@ -89,7 +89,7 @@ void AddToBatch(const StepItem& item, Request& request,
   batch.reservations.push_back(std::move(reservation));
 }
 
-ForwardBatch MakeForwardBatch(StepBatch& batch, std::byte* kv_base) {
+ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base) {
   // Only now do the block tables stand still in memory.
   const int32_t* blocks = batch.blocks.data();
   for (size_t i = 0; i < batch.sequences.size(); ++i) {

@@ -80,7 +80,7 @@ void AddToBatch(const StepItem& item, Request& request,
 
 // The view of the finished batch that Model::Forward takes. It points into
 // `batch`, which must not grow any more.
-ForwardBatch MakeForwardBatch(StepBatch& batch, std::byte* kv_base);
+ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base);
 
 }  // namespace inlay
 

@@ -35,6 +35,36 @@ absl::Status CheckTokens(const std::vector<int32_t>& tokens, int64_t vocab,
   return absl::OkStatus();
 }
 
+// Keys of hosts and of sessions are told apart by their highest bit.
+constexpr uint64_t kNamedShare = uint64_t{1} << 63;
+constexpr uint64_t kMostDeadlineUs = uint64_t{1} << 60;
+
+// Shows the sampler the log that the request starts from: all of it is prompt,
+// but for what the generation that it resumes had chosen.
+absl::Status Observe(const RequestOptions& options, const Session& session,
+                     absl::Span<const int32_t> log, Sampler* sampler) {
+  if (!options.resume) {
+    sampler->ObservePrompt(log);
+    return absl::OkStatus();
+  }
+  const SamplerMark& mark = session.mark;
+  if (mark.generated_begin == 0) {
+    return absl::FailedPreconditionError(
+        "resume: the session has generated nothing yet");
+  }
+  if (options.sampling.seed != mark.seed) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "resume: seed is %d, the generation to go on with has %d",
+        options.sampling.seed, mark.seed));
+  }
+  const auto begin = static_cast<size_t>(std::min<int64_t>(
+      mark.generated_begin, static_cast<int64_t>(log.size())));
+  sampler->ObservePrompt(log.first(begin));
+  for (const int32_t token : log.subspan(begin)) sampler->Observe(token);
+  sampler->set_state({mark.seed, mark.num_draws});
+  return absl::OkStatus();
+}
+
 // Logits handed to the host stay in memory until it takes them.
 constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
 
@@ -176,10 +206,17 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
   INLAY_ASSIGN_OR_RETURN(const int64_t wanted,
                          FirstWanted(options, prompt_begin, total));
-  entry.num_computed = std::min<int64_t>(
-      {session.table.num_tokens(), static_cast<int64_t>(kept), wanted});
   entry.max_new_tokens = std::min(limit, room);
-  entry.table = &session.table;
+  entry.table = &session.kv.table;
+  const SteadyTime now = Now();
+  entry.submitted_us = ToMicroseconds(now);
+  if (options.deadline_us > 0) {
+    entry.deadline_us =
+        entry.submitted_us +
+        static_cast<int64_t>(std::min(options.deadline_us, kMostDeadlineUs));
+  }
+  entry.share_key = options.share_key != 0 ? kNamedShare | options.share_key
+                                           : session.id & ~kNamedShare;
   // By the context, not the cache: the same request must rotate the same
   // whatever the budget.
   const int64_t threshold = loaded_->info.rope_threshold;
@@ -187,8 +224,6 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       total +
       (options.max_tokens < 0 ? room : std::min(options.max_tokens, room));
   const bool is_long = threshold > 0 && longest > threshold;
-  // KV of the other rotation is of no use.
-  if (is_long != session.is_long) entry.num_computed = 0;
 
   INLAY_ASSIGN_OR_RETURN(
       Sampler sampler,
@@ -197,7 +232,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
                            session.log.begin() + static_cast<int64_t>(kept));
   log.insert(log.end(), options.tokens.begin() + static_cast<int64_t>(skipped),
              options.tokens.end());
-  sampler.ObservePrompt(log);
+  INLAY_RETURN_IF_ERROR(Observe(options, session, log, &sampler));
   INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
                          StopMatcher::Create(options.stop_strings));
   const size_t context_size = std::min(log.size(), kDecodeContext);
@@ -206,6 +241,8 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       !options.stop_strings.empty(),
       absl::MakeConstSpan(log).subspan(log.size() - context_size));
 
+  const bool resumes = options.resume;
+  const uint64_t seed = options.sampling.seed;
   options.text = std::string();
   options.tokens = std::vector<int32_t>();
   auto request =
@@ -215,24 +252,22 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   request->prompt_end = total;
   request->max_new_tokens = entry.max_new_tokens;
   request->finish.prompt_tokens = static_cast<uint64_t>(total);
-  request->finish.cached_tokens = static_cast<uint64_t>(entry.num_computed);
-  request->submitted = Now();
+  request->first_wanted = wanted;
+  request->submitted = now;
 
-  // The scheduler last: until it knows the request, all can be taken back. A
-  // shorter table is what it is told of; if it refuses, all that is lost is KV
-  // that the session can compute again.
+  // The scheduler last: until it knows the request, all can be taken back.
   auto undo = absl::MakeCleanup([&] {
     requests_.erase(entry.id);
     context_.events->Drop(entry.id);
   });
   context_.events->Open(entry.id);
   requests_.emplace(entry.id, std::move(request));
-  session.table.Truncate(entry.num_computed);
   INLAY_RETURN_IF_ERROR(scheduler_->Submit(entry));
   std::move(undo).Cancel();
   session.log = std::move(log);
   session.active = entry.id;
   session.is_long = is_long;
+  if (!resumes) session.mark = {seed, 0, total};
   ++stats_.submitted;
   return entry.id;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/model/decoder.h"
@@ -15,14 +16,18 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.hidden_size = spec.hidden_size;
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
+  bool all_windowed = true;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
         info_.kv_layers.push_back(
             {attention->num_kv_heads, attention->head_dim});
+        all_windowed = all_windowed && attention->window > 0;
+        info_.kv_window = std::max<int64_t>(info_.kv_window, attention->window);
       }
     }
   }
+  if (!all_windowed) info_.kv_window = 0;
   kv_layout_ = KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size);
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();

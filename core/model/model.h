@@ -34,6 +34,9 @@ struct ModelInfo {
   // differently, so that neither can use the other's KV (see
   // ForwardBatch::final_lengths); 0: no such distinction.
   int64_t rope_threshold = 0;
+  // A token at position p reads keys of (p - kv_window, p] only, in every
+  // layer; 0: some layer reads all.
+  int64_t kv_window = 0;
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
@@ -59,8 +62,8 @@ struct ForwardBatch {
   // of the sequence is reused. Empty: kv_len.
   absl::Span<const int32_t> final_lengths;
   absl::Span<const int32_t>
-      logit_rows;                // tokens whose logits are wanted, ascending
-  std::byte* kv_base = nullptr;  // block 0 of the KV cache
+      logit_rows;  // tokens whose logits are wanted, ascending
+  KvBase kv_base;  // the KV cache
   // Out: [logit_rows, hidden_size] float32, what Logits() takes: the residual
   // stream of those tokens after the final norm.
   TensorView hidden;

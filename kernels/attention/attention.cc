@@ -104,7 +104,7 @@ absl::Status ValidateAttention(const AttentionDesc& desc,
                                      sequence.q_len,
                                      std::numeric_limits<int32_t>::max()));
     if (sequence.kv_len > 0 &&
-        (sequence.blocks == nullptr || params.kv.base == nullptr)) {
+        (sequence.blocks == nullptr || params.kv.base.empty())) {
       return absl::InvalidArgumentError(
           "attention: a sequence with keys has no blocks");
     }

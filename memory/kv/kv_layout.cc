@@ -29,7 +29,7 @@ KvLayout::KvLayout(std::vector<KvLayerShape> layers, DType dtype,
   }
 }
 
-KvLayerView KvLayout::LayerView(int layer, std::byte* base) const {
+KvLayerView KvLayout::LayerView(int layer, KvBase base) const {
   const KvLayerShape& shape = layers_[static_cast<size_t>(layer)];
   KvLayerView view;
   view.base = base;

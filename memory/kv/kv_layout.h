@@ -21,12 +21,30 @@ struct KvLayerShape {
   int head_dim = 0;
 };
 
+// Where a cache's blocks lie: in one range, or in extents of 2^extent_shift
+// blocks each (storage.h), which come and go with the memory there is.
+struct KvBase {
+  KvBase() = default;
+  KvBase(std::byte* range) : base(range) {}  // NOLINT: one range is a cache
+
+  std::byte* Block(int64_t block, int64_t block_stride_bytes) const {
+    if (extents == nullptr) return base + block * block_stride_bytes;
+    const int64_t mask = (int64_t{1} << extent_shift) - 1;
+    return extents[block >> extent_shift] + (block & mask) * block_stride_bytes;
+  }
+  bool empty() const { return base == nullptr && extents == nullptr; }
+
+  std::byte* base = nullptr;            // of block 0; null with extents
+  std::byte* const* extents = nullptr;  // not owned; null for what is absent
+  int extent_shift = 0;
+};
+
 // One layer of the whole cache, as kernels see it. Element (block b, head h,
 // slot t, dimension d) of K lies at
-//   base + b * block_stride_bytes + k_offset_bytes + RowBytes(dtype, ((h *
+//   base.Block(b) + k_offset_bytes + RowBytes(dtype, ((h *
 //   block_size + t) * head_dim + d)).
 struct KvLayerView {
-  std::byte* base = nullptr;
+  KvBase base;
   int64_t block_stride_bytes = 0;
   int64_t k_offset_bytes = 0;
   int64_t v_offset_bytes = 0;
@@ -45,7 +63,7 @@ struct KvLayerView {
  private:
   std::byte* Row(int64_t offset, int64_t block, int head, int slot) const {
     const int64_t row = int64_t{head} * block_size + slot;
-    return base + block * block_stride_bytes + offset +
+    return base.Block(block, block_stride_bytes) + offset +
            row * static_cast<int64_t>(
                      RowBytes(dtype, static_cast<size_t>(head_dim)));
   }
@@ -61,8 +79,8 @@ class KvLayout {
   DType dtype() const { return dtype_; }
   size_t block_bytes() const { return block_bytes_; }
 
-  // The view of `layer` over a cache whose block 0 starts at `base`.
-  KvLayerView LayerView(int layer, std::byte* base) const;
+  // The view of `layer` over the cache at `base`.
+  KvLayerView LayerView(int layer, KvBase base) const;
 
  private:
   std::vector<KvLayerShape> layers_;

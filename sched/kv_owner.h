@@ -1,0 +1,46 @@
+// KvOwner: what the scheduler asks of whoever knows the tokens behind the
+// tables: what is cached of a request, and to take or drop it while a step is
+// being planned.
+#ifndef INLAY_SCHED_KV_OWNER_H_
+#define INLAY_SCHED_KV_OWNER_H_
+
+#include <cstdint>
+
+#include "sched/request.h"
+
+namespace inlay {
+
+// What is cached of a request's tokens.
+struct PrefixHit {
+  int64_t num_tokens = 0;  // less than the request's num_tokens_total
+  // Of the blocks they fill, those that others hold: taking them uses up no
+  // available block.
+  int64_t num_held = 0;
+};
+
+// Called from inside Scheduler::Plan() only, which must not be called back.
+class KvOwner {
+ public:
+  virtual ~KvOwner() = default;
+  // Changes nothing.
+  virtual PrefixHit Peek(const SchedRequest& request) = 0;
+  // Fills the request's table (empty) with what is cached of its first
+  // max_tokens tokens; the tokens it holds then. Takes no more available blocks
+  // than Peek() said.
+  virtual int64_t Take(const SchedRequest& request, int64_t max_tokens) = 0;
+  // Clears the request's table; every block that nobody else holds becomes
+  // available.
+  virtual void Drop(const SchedRequest& request) = 0;
+};
+
+// Nothing is ever cached.
+class NoPrefixes final : public KvOwner {
+ public:
+  PrefixHit Peek(const SchedRequest&) override { return {}; }
+  int64_t Take(const SchedRequest&, int64_t) override { return 0; }
+  void Drop(const SchedRequest& request) override { request.table->Clear(); }
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_SCHED_KV_OWNER_H_
