@@ -13,8 +13,8 @@ namespace inlay {
 // What is cached of a request's tokens.
 struct PrefixHit {
   int64_t num_tokens = 0;  // less than the request's num_tokens_total
-  // Of the blocks they fill, those that others hold: taking them uses up no
-  // available block.
+  // Of the blocks they fill, those that others hold (taking them uses up no
+  // available block), and blocks that were set aside for the request.
   int64_t num_held = 0;
 };
 
@@ -24,9 +24,9 @@ class KvOwner {
   virtual ~KvOwner() = default;
   // Changes nothing.
   virtual PrefixHit Peek(const SchedRequest& request) = 0;
-  // Fills the request's table (empty) with what is cached of its first
-  // max_tokens tokens; the tokens it holds then. Takes no more available blocks
-  // than Peek() said.
+  // The request is admitted: fills its table (empty) with what is cached of its
+  // first max_tokens (>= 0) tokens; the tokens it holds then. Takes no more
+  // available blocks than Peek() said.
   virtual int64_t Take(const SchedRequest& request, int64_t max_tokens) = 0;
   // Clears the request's table; every block that nobody else holds becomes
   // available.

@@ -180,7 +180,7 @@ bool AdmitHead(PlanContext* context) {
     return false;
   }
   SchedRequest& request = head->request;
-  request.num_computed = cached > 0 ? context->owner->Take(request, cached) : 0;
+  request.num_computed = context->owner->Take(request, cached);
   queues->Admit(head);
   context->shares->Advance(request.share_tag);
   const int32_t chunk =

@@ -119,6 +119,21 @@ const StepPlan& Scheduler::Plan(const PlanInput& input) {
   return plan_;
 }
 
+uint64_t Scheduler::EstimateFirstTokenUs(int64_t num_cached,
+                                         int64_t num_tokens) const {
+  const auto prefill = [&](int64_t first, int64_t count) {
+    return cost_.PrefillUs(first, count, config_.max_batch_tokens);
+  };
+  double sum = prefill(num_cached, num_tokens - num_cached);
+  for (const SchedEntry* entry : queues_.running()) {
+    if (!IsDecode(entry->request))
+      sum += prefill(entry->request.num_computed, entry->request.pending());
+  }
+  for (const SchedEntry* entry : queues_.waiting())
+    sum += prefill(0, entry->request.num_tokens_total);
+  return static_cast<uint64_t>(sum);
+}
+
 int Scheduler::PreemptTo(int64_t max_held, int64_t now_us) {
   INLAY_DCHECK(plan_in_flight() == nullptr);
   int preempted = 0;

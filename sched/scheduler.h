@@ -80,6 +80,9 @@ class Scheduler {
   const SchedRequest* Find(RequestId id) const;
 
   const SchedulerConfig& config() const { return config_; }
+  // When a request of num_tokens tokens, num_cached of them cached, would give
+  // its first token, submitted now behind what is here.
+  uint64_t EstimateFirstTokenUs(int64_t num_cached, int64_t num_tokens) const;
   const Queues& queues() const { return queues_; }
   const CostModel& cost() const { return cost_; }
   // Null when every plan is committed.

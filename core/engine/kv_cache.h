@@ -22,6 +22,13 @@ namespace inlay {
 struct KvSequence {
   explicit KvSequence(KvBlockTable blocks) : table(std::move(blocks)) {}
 
+  // An empty one in the same cache.
+  KvSequence Empty() const {
+    KvBlockTable blocks = table.Fork();
+    blocks.Clear();
+    return KvSequence(std::move(blocks));
+  }
+
   KvBlockTable table;
   PrefixCursor cursor;
 };

@@ -270,6 +270,7 @@ void ModelRunner::Close() {
   }
   closed_ = true;
   sessions_.clear();
+  prefixes_.clear();
   scheduler_.reset();
   INLAY_DCHECK(kv_ == nullptr || kv_->num_held() == 0);
   kv_.reset();

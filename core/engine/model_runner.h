@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "core/engine/kv_cache.h"
 #include "core/engine/loaded_model.h"
 #include "core/engine/log.h"
+#include "core/engine/named_prefix.h"
 #include "core/engine/request.h"
 #include "core/engine/step_batch.h"
 #include "memory/device/device.h"
@@ -42,6 +44,17 @@ struct SessionInfo {
   bool busy = false;
   uint64_t num_tokens = 0;
   uint64_t num_cached = 0;
+};
+
+struct RequestQuote {
+  uint64_t prompt_tokens = 0;   // of the input and the log before it
+  uint64_t cached_tokens = 0;   // of these, not to be computed
+  uint64_t kv_bytes = 0;        // that the sequence comes to hold
+  uint64_t new_kv_bytes = 0;    // of these, not shared with the cache
+  uint64_t first_token_us = 0;  // estimate, behind what is queued now
+  bool fits = false;            // in the cache, if nothing else were there
+  bool fits_now = false;        // beside what runs
+  bool reserved = false;
 };
 
 struct RunnerStats {
@@ -96,8 +109,24 @@ class ModelRunner final : private KvOwner {
 
   // Text and chat are tokenised before the mutex is taken.
   absl::StatusOr<RequestId> Submit(SessionId id, RequestOptions options);
+  // What the request would need if it were submitted now. With `reserve`,
+  // blocks for all of it are set aside until the session's next request begins,
+  // or its next quote, or its release, or the cache has to shrink.
+  // RESOURCE_EXHAUSTED: they are not to be had.
+  absl::StatusOr<RequestQuote> Quote(SessionId id, RequestOptions options,
+                                     bool reserve);
   // OK also when it has ended.
   absl::Status Cancel(RequestId id);
+
+  // Named prefixes (named_prefix.h). `input`: text, tokens or chat.
+  // RESOURCE_EXHAUSTED: a pinned one does not fit its budget or the cache.
+  absl::StatusOr<PrefixId> CreatePrefix(std::string name, RequestOptions input,
+                                        bool pin, uint64_t budget_bytes);
+  absl::StatusOr<PrefixId> PrefixNamed(std::string_view name);
+  absl::Status PinPrefix(PrefixId id, bool pinned);
+  absl::StatusOr<PrefixInfo> GetPrefixInfo(PrefixId id);
+  absl::StatusOr<SessionId> OpenPrefix(PrefixId id);
+  void ReleasePrefix(PrefixId id);
 
   bool HasWork();
   // Also those that nothing can be done for now.
@@ -131,8 +160,36 @@ class ModelRunner final : private KvOwner {
   // Submit's parts.
   absl::Status Tokenize(RequestOptions& options, bool session_is_empty) const;
   absl::Status Check(const RequestOptions& options) const;
+  absl::Status Prepare(SessionId id, RequestOptions& options);
+  // The log a request would make, and what follows from it.
+  struct Draft {
+    std::vector<int32_t> log;
+    int64_t prompt_begin = 0;
+    int64_t max_new_tokens = 0;
+    int64_t first_wanted = 0;
+    bool is_long = false;
+  };
+  absl::StatusOr<Draft> MakeDraft(const Session& session,
+                                  const RequestOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  SchedRequest MakeEntry(Session& session, const Draft& draft,
+                         const RequestOptions& options, SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<RequestId> Admit(Session& session, RequestOptions&& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Named prefixes' parts.
+  absl::StatusOr<PrefixId> AddPrefix(std::string name, RequestOptions input,
+                                     bool pin, uint64_t budget_bytes);
+  absl::StatusOr<NamedPrefix*> FindPrefix(PrefixId id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sees to it that the prefix is computed and held.
+  absl::Status Warm(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WarmPrefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnWarmed(PrefixId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False when it is not all computed.
+  bool HoldPrefix(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropHolds() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // KvOwner, called by the scheduler while it plans.
   PrefixHit Peek(const SchedRequest& request) override
@@ -198,6 +255,8 @@ class ModelRunner final : private KvOwner {
   absl::flat_hash_map<SessionId, std::unique_ptr<Session>> sessions_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_
+      ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<PrefixId, std::unique_ptr<NamedPrefix>> prefixes_
       ABSL_GUARDED_BY(mu_);
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);

@@ -11,6 +11,7 @@
 #include "core/engine/clock.h"
 #include "core/engine/event.h"
 #include "core/engine/kv_cache.h"
+#include "core/engine/named_prefix.h"
 #include "core/engine/output.h"
 #include "core/engine/request_options.h"
 #include "core/sampling/sampler.h"
@@ -26,20 +27,26 @@ struct SamplerMark {
 
 struct Session {
   Session(SessionId session_id, KvSequence sequence)
-      : id(session_id), kv(std::move(sequence)) {}
+      : id(session_id), kv(sequence.Empty()), hold(std::move(sequence)) {}
 
   // Sequences of different salts share no KV.
-  uint64_t salt() const { return 2 * isolation + (is_long ? 1 : 0); }
+  uint64_t SaltFor(bool long_rope) const {
+    return 2 * isolation + (long_rope ? 1 : 0);
+  }
+  uint64_t salt() const { return SaltFor(is_long); }
 
   SessionId id;
   std::vector<int32_t> log;
   KvSequence kv;  // of log[0, kv.table.num_tokens()) while a request runs
+  // Blocks set aside for its next request, until that begins (quote.cc).
+  KvSequence hold;
   RequestId active = 0;    // the running request; 0: none
   uint64_t isolation = 0;  // 0: shares KV with all that have 0 too
   SamplerMark mark;
   // Its last request could pass ModelInfo::rope_threshold: its KV is rotated
   // so.
   bool is_long = false;
+  PrefixId warms = 0;     // the prefix that it computes; 0: it is the host's
   bool released = false;  // goes when its request has ended
 };
 

@@ -19,12 +19,15 @@ PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const Session& session = *request.session;
   const PrefixMatch match =
       kv_->Find(session.salt(), Prefix(session.log, request.reusable()));
-  return {match.num_tokens,
-          static_cast<int64_t>(match.blocks.size()) - match.num_evictable};
+  const auto set_aside =
+      static_cast<int64_t>(session.hold.table.blocks().size());
+  return {match.num_tokens, static_cast<int64_t>(match.blocks.size()) -
+                                match.num_evictable + set_aside};
 }
 
 int64_t ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {
   Session& session = *requests_.at(entry.id)->session;
+  KvCache::Clear(&session.hold);
   return kv_->Take(session.salt(), Prefix(session.log, max_tokens),
                    &session.kv);
 }
@@ -50,9 +53,21 @@ void ModelRunner::RetireKv(Session& session) {
 
 std::vector<KvBlockTable*> ModelRunner::HeldTables() {
   std::vector<KvBlockTable*> tables;
-  for (auto& [id, request] : requests_)
-    tables.push_back(&request->session->kv.table);
+  for (auto& [id, session] : sessions_) {
+    for (KvSequence* sequence : {&session->kv, &session->hold}) {
+      if (sequence->table.num_tokens() > 0) tables.push_back(&sequence->table);
+    }
+  }
+  for (auto& [id, prefix] : prefixes_) {
+    if (prefix->held.table.num_tokens() > 0)
+      tables.push_back(&prefix->held.table);
+  }
   return tables;
+}
+
+void ModelRunner::DropHolds() {
+  for (auto& [id, session] : sessions_) KvCache::Clear(&session->hold);
+  for (auto& [id, prefix] : prefixes_) KvCache::Clear(&prefix->held);
 }
 
 ModelRunner::KvMemory ModelRunner::kv_memory() {
@@ -65,12 +80,16 @@ void ModelRunner::ResizeKv(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (closed_) return;
   if (bytes < kv_->bytes()) {
+    const int64_t blocks = kv_->BlocksWithin(bytes);
     stats_.preemptions += static_cast<uint64_t>(
-        scheduler_->PreemptTo(kv_->BlocksWithin(bytes), ToMicroseconds(Now())));
+        scheduler_->PreemptTo(blocks, ToMicroseconds(Now())));
+    // What nobody runs on goes last: the host asked for it to stay.
+    if (kv_->num_held() > blocks) DropHolds();
     const std::vector<KvBlockTable*> held = HeldTables();
     kv_->Shrink(bytes, held, *stream_);
   } else {
     kv_->Grow(std::min(bytes, kv_target_bytes_));
+    WarmPrefixes();
   }
   scheduler_->Retry();
 }

@@ -337,6 +337,7 @@ void ModelRunner::End(Request& request) {
   Session& session = *request.session;
   session.active = 0;
   RetireKv(session);
+  if (session.warms != 0) OnWarmed(session.warms);
   if (session.released) sessions_.erase(session.id);
   const absl::Status emitted = Caught([&] {
     EmitEnd(request);
@@ -384,7 +385,8 @@ void ModelRunner::StartOver(const absl::Status& why) {
 void ModelRunner::CheckInvariantsInDebug() {
 #ifndef NDEBUG
   INLAY_DCHECK(CheckInvariants(*scheduler_, kv_->pool()).ok());
-  if (requests_.empty()) INLAY_DCHECK(kv_->num_held() == 0);
+  if (requests_.empty() && HeldTables().empty())
+    INLAY_DCHECK(kv_->num_held() == 0);
 #endif
 }
 

@@ -145,31 +145,9 @@ absl::Status ModelRunner::Check(const RequestOptions& options) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
-                                              RequestOptions options) {
-  bool session_is_empty = false;
-  {
-    MutexLock lock(&mu_);
-    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
-    session_is_empty = session->log.empty();
-  }
-  INLAY_RETURN_IF_ERROR(Tokenize(options, session_is_empty));
-  INLAY_RETURN_IF_ERROR(Check(options));
-  std::sort(options.logits_positions.begin(), options.logits_positions.end());
-  absl::StatusOr<RequestId> request;
-  {
-    MutexLock lock(&mu_);
-    // Looked up again: it may have become busy or gone meanwhile.
-    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
-    request = Admit(*session, std::move(options));
-  }
-  if (request.ok() && context_.on_work) context_.on_work();
-  return request;
-}
-
-absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
-                                             RequestOptions&& options) {
-  // The log this request would make; the session's own changes only at the end.
+absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
+    const Session& session, const RequestOptions& options) {
+  Draft draft;
   const size_t kept = options.mode == InputMode::kReplace
                           ? CommonPrefix(session.log, options.tokens)
                           : session.log.size();
@@ -194,21 +172,66 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       options.max_tokens >= 0
           ? options.max_tokens
           : std::max<int64_t>(1, capacity_tokens_ - total + 1);
-
   INLAY_RETURN_IF_ERROR(
       CheckLogitsBytes(options, total, loaded_->info.vocab_size));
+  draft.max_new_tokens = std::min(limit, room);
+  draft.prompt_begin =
+      options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
+  INLAY_ASSIGN_OR_RETURN(draft.first_wanted,
+                         FirstWanted(options, draft.prompt_begin, total));
+  // By the context, not the cache: the same request must rotate the same
+  // whatever the budget.
+  const int64_t threshold = loaded_->info.rope_threshold;
+  const int64_t longest =
+      total +
+      (options.max_tokens < 0 ? room : std::min(options.max_tokens, room));
+  draft.is_long = threshold > 0 && longest > threshold;
+  draft.log.reserve(static_cast<size_t>(total));
+  draft.log.assign(session.log.begin(),
+                   session.log.begin() + static_cast<int64_t>(kept));
+  draft.log.insert(draft.log.end(),
+                   options.tokens.begin() + static_cast<int64_t>(skipped),
+                   options.tokens.end());
+  return draft;
+}
+
+absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
+  bool session_is_empty = false;
+  {
+    MutexLock lock(&mu_);
+    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+    session_is_empty = session->log.empty();
+  }
+  INLAY_RETURN_IF_ERROR(Tokenize(options, session_is_empty));
+  INLAY_RETURN_IF_ERROR(Check(options));
+  std::sort(options.logits_positions.begin(), options.logits_positions.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
+                                              RequestOptions options) {
+  INLAY_RETURN_IF_ERROR(Prepare(id, options));
+  absl::StatusOr<RequestId> request;
+  {
+    MutexLock lock(&mu_);
+    // Looked up again: it may have become busy or gone meanwhile.
+    INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+    request = Admit(*session, std::move(options));
+  }
+  if (request.ok() && context_.on_work) context_.on_work();
+  return request;
+}
+
+SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
+                                    const RequestOptions& options,
+                                    SteadyTime now) {
   SchedRequest entry;
   entry.id = context_.next_id->fetch_add(1);
   entry.session_id = session.id;
   entry.priority = options.priority;
-  entry.num_tokens_total = total;
-  const int64_t prompt_begin =
-      options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
-  INLAY_ASSIGN_OR_RETURN(const int64_t wanted,
-                         FirstWanted(options, prompt_begin, total));
-  entry.max_new_tokens = std::min(limit, room);
+  entry.num_tokens_total = static_cast<int64_t>(draft.log.size());
+  entry.max_new_tokens = draft.max_new_tokens;
   entry.table = &session.kv.table;
-  const SteadyTime now = Now();
   entry.submitted_us = ToMicroseconds(now);
   if (options.deadline_us > 0) {
     entry.deadline_us =
@@ -217,42 +240,41 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   }
   entry.share_key = options.share_key != 0 ? kNamedShare | options.share_key
                                            : session.id & ~kNamedShare;
-  // By the context, not the cache: the same request must rotate the same
-  // whatever the budget.
-  const int64_t threshold = loaded_->info.rope_threshold;
-  const int64_t longest =
-      total +
-      (options.max_tokens < 0 ? room : std::min(options.max_tokens, room));
-  const bool is_long = threshold > 0 && longest > threshold;
+  return entry;
+}
 
+absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
+                                             RequestOptions&& options) {
+  // The log this request would make; the session's own changes only at the end.
+  INLAY_ASSIGN_OR_RETURN(Draft draft, MakeDraft(session, options));
+  const SteadyTime now = Now();
+  const SchedRequest entry = MakeEntry(session, draft, options, now);
   INLAY_ASSIGN_OR_RETURN(
       Sampler sampler,
       Sampler::Create(options.sampling, loaded_->info.vocab_size));
-  std::vector<int32_t> log(session.log.begin(),
-                           session.log.begin() + static_cast<int64_t>(kept));
-  log.insert(log.end(), options.tokens.begin() + static_cast<int64_t>(skipped),
-             options.tokens.end());
-  INLAY_RETURN_IF_ERROR(Observe(options, session, log, &sampler));
+  INLAY_RETURN_IF_ERROR(Observe(options, session, draft.log, &sampler));
   INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
                          StopMatcher::Create(options.stop_strings));
-  const size_t context_size = std::min(log.size(), kDecodeContext);
+  const size_t context_size = std::min(draft.log.size(), kDecodeContext);
   OutputAssembler output(
       loaded_->tokenizer.get(), std::move(matcher),
       !options.stop_strings.empty(),
-      absl::MakeConstSpan(log).subspan(log.size() - context_size));
+      absl::MakeConstSpan(draft.log).subspan(draft.log.size() - context_size));
 
-  const bool resumes = options.resume;
-  const uint64_t seed = options.sampling.seed;
+  const SamplerMark mark =
+      options.resume ? session.mark
+                     : SamplerMark{options.sampling.seed, 0,
+                                   static_cast<int64_t>(draft.log.size())};
   options.text = std::string();
   options.tokens = std::vector<int32_t>();
   auto request =
       std::make_unique<Request>(entry.id, &session, std::move(options),
                                 std::move(sampler), std::move(output));
-  request->prompt_begin = prompt_begin;
-  request->prompt_end = total;
+  request->prompt_begin = draft.prompt_begin;
+  request->prompt_end = entry.num_tokens_total;
   request->max_new_tokens = entry.max_new_tokens;
-  request->finish.prompt_tokens = static_cast<uint64_t>(total);
-  request->first_wanted = wanted;
+  request->finish.prompt_tokens = static_cast<uint64_t>(entry.num_tokens_total);
+  request->first_wanted = draft.first_wanted;
   request->submitted = now;
 
   // The scheduler last: until it knows the request, all can be taken back.
@@ -264,10 +286,10 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   requests_.emplace(entry.id, std::move(request));
   INLAY_RETURN_IF_ERROR(scheduler_->Submit(entry));
   std::move(undo).Cancel();
-  session.log = std::move(log);
+  session.log = std::move(draft.log);
   session.active = entry.id;
-  session.is_long = is_long;
-  if (!resumes) session.mark = {seed, 0, total};
+  session.is_long = draft.is_long;
+  session.mark = mark;
   ++stats_.submitted;
   return entry.id;
 }

@@ -1,0 +1,180 @@
+// ModelRunner's named prefixes. A pinned one is computed by a request of the
+// engine's own, of which the host sees no events; its KV is then held by the
+// prefix itself, like that of any sequence.
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "core/engine/model_runner.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
+                                                RequestOptions input, bool pin,
+                                                uint64_t budget_bytes) {
+  if (name.empty()) return absl::InvalidArgumentError("the name is empty");
+  INLAY_RETURN_IF_ERROR(Tokenize(input, true));
+  INLAY_RETURN_IF_ERROR(Check(input));
+  if (input.tokens.empty())
+    return absl::InvalidArgumentError("the prefix is empty");
+  const auto tokens = static_cast<int64_t>(input.tokens.size());
+  if (tokens >= loaded_->max_context) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the prefix has %d tokens, allowed: less than the context, %d", tokens,
+        loaded_->max_context));
+  }
+  MutexLock lock(&mu_);
+  if (closed_) return absl::UnavailableError("the engine was released");
+  for (const auto& [id, other] : prefixes_) {
+    if (other->name == name) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the model has a prefix \"%s\": release it first", name));
+    }
+  }
+  const uint64_t bytes =
+      static_cast<uint64_t>(KvBlocksFor(tokens, kv_->block_size())) *
+      kv_->block_bytes();
+  const uint64_t most =
+      budget_bytes > 0 ? std::min(budget_bytes, kv_->bytes()) : kv_->bytes();
+  if (pin && bytes > most) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the prefix \"%s\" needs %d bytes of KV, it may take %d", name, bytes,
+        most));
+  }
+  const PrefixId id = context_.next_id->fetch_add(1);
+  auto prefix =
+      std::make_unique<NamedPrefix>(id, std::move(name), kv_->NewSequence());
+  prefix->tokens = std::move(input.tokens);
+  prefix->pinned = pin;
+  if (!context_.prefix_sharing) prefix->isolation = id;
+  NamedPrefix& added = *prefix;
+  prefixes_.emplace(id, std::move(prefix));
+  auto undo = absl::MakeCleanup([&] { prefixes_.erase(id); });
+  if (pin) INLAY_RETURN_IF_ERROR(Warm(added));
+  std::move(undo).Cancel();
+  return id;
+}
+
+absl::StatusOr<PrefixId> ModelRunner::CreatePrefix(std::string name,
+                                                   RequestOptions input,
+                                                   bool pin,
+                                                   uint64_t budget_bytes) {
+  auto id = AddPrefix(std::move(name), std::move(input), pin, budget_bytes);
+  // Not under the mutex: whoever steps takes its own first.
+  if (id.ok() && context_.on_work) context_.on_work();
+  return id;
+}
+
+absl::Status ModelRunner::Warm(NamedPrefix& prefix) {
+  if (HoldPrefix(prefix) || prefix.warming != 0) return absl::OkStatus();
+  const SessionId id = context_.next_id->fetch_add(1);
+  auto session = std::make_unique<Session>(id, kv_->NewSequence());
+  session->isolation = prefix.isolation;
+  session->warms = prefix.id;
+  session->released = true;  // it goes with its request
+  Session& added = *session;
+  sessions_.emplace(id, std::move(session));
+  auto undo = absl::MakeCleanup([&] { sessions_.erase(id); });
+  RequestOptions options;
+  options.tokens = prefix.tokens;
+  options.max_tokens = 0;
+  INLAY_ASSIGN_OR_RETURN(const RequestId request,
+                         Admit(added, std::move(options)));
+  std::move(undo).Cancel();
+  context_.events->Drop(request);
+  prefix.warming = id;
+  return absl::OkStatus();
+}
+
+bool ModelRunner::HoldPrefix(NamedPrefix& prefix) {
+  const auto tokens = static_cast<int64_t>(prefix.tokens.size());
+  if (prefix.held.table.num_tokens() == tokens) return true;
+  KvCache::Clear(&prefix.held);
+  const uint64_t salt = 2 * prefix.isolation;
+  if (kv_->Find(salt, prefix.tokens).num_tokens < tokens) return false;
+  kv_->Take(salt, prefix.tokens, &prefix.held);
+  return true;
+}
+
+void ModelRunner::OnWarmed(PrefixId id) {
+  const auto found = prefixes_.find(id);
+  if (found == prefixes_.end()) return;
+  found->second->warming = 0;
+  if (found->second->pinned) HoldPrefix(*found->second);
+}
+
+void ModelRunner::WarmPrefixes() {
+  for (auto& [id, prefix] : prefixes_) {
+    // Where there is still no room, the next growth tries again.
+    if (prefix->pinned) static_cast<void>(Warm(*prefix));
+  }
+}
+
+absl::StatusOr<NamedPrefix*> ModelRunner::FindPrefix(PrefixId id) {
+  if (closed_) return absl::UnavailableError("the engine was released");
+  const auto found = prefixes_.find(id);
+  if (found == prefixes_.end())
+    return absl::NotFoundError("the prefix was released");
+  return found->second.get();
+}
+
+absl::StatusOr<PrefixId> ModelRunner::PrefixNamed(std::string_view name) {
+  MutexLock lock(&mu_);
+  for (const auto& [id, prefix] : prefixes_) {
+    if (prefix->name == name) return id;
+  }
+  return absl::NotFoundError(
+      absl::StrFormat("the model has no prefix \"%s\"", name));
+}
+
+absl::Status ModelRunner::PinPrefix(PrefixId id, bool pinned) {
+  {
+    MutexLock lock(&mu_);
+    INLAY_ASSIGN_OR_RETURN(NamedPrefix * prefix, FindPrefix(id));
+    prefix->pinned = pinned;
+    if (pinned) {
+      INLAY_RETURN_IF_ERROR(Warm(*prefix));
+    } else {
+      KvCache::Clear(&prefix->held);
+    }
+    scheduler_->Retry();
+  }
+  if (context_.on_work) context_.on_work();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PrefixInfo> ModelRunner::GetPrefixInfo(PrefixId id) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(NamedPrefix * prefix, FindPrefix(id));
+  PrefixInfo info;
+  info.num_tokens = prefix->tokens.size();
+  info.num_cached = static_cast<uint64_t>(
+      kv_->Find(2 * prefix->isolation, prefix->tokens).num_tokens);
+  info.kv_bytes =
+      static_cast<uint64_t>(KvBlocksFor(
+          static_cast<int64_t>(prefix->tokens.size()), kv_->block_size())) *
+      kv_->block_bytes();
+  info.pinned = prefix->pinned;
+  return info;
+}
+
+absl::StatusOr<SessionId> ModelRunner::OpenPrefix(PrefixId id) {
+  MutexLock lock(&mu_);
+  INLAY_ASSIGN_OR_RETURN(NamedPrefix * prefix, FindPrefix(id));
+  const SessionId session_id = context_.next_id->fetch_add(1);
+  auto session = std::make_unique<Session>(session_id, kv_->NewSequence());
+  session->log = prefix->tokens;
+  session->isolation = prefix->isolation;
+  sessions_.emplace(session_id, std::move(session));
+  return session_id;
+}
+
+void ModelRunner::ReleasePrefix(PrefixId id) {
+  MutexLock lock(&mu_);
+  if (closed_) return;
+  prefixes_.erase(id);
+  scheduler_->Retry();
+}
+
+}  // namespace inlay
