@@ -11,30 +11,14 @@
 #include <functional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "memory/kv/block_key.h"
 #include "memory/kv/block_pool.h"
 #include "memory/kv/block_table.h"
+#include "memory/kv/eviction_heap.h"
+#include "memory/kv/prefix_tree.h"
 
 namespace inlay {
-
-// Names a block by all tokens up to its end. 128 bits of a chained hash; the
-// same in every process, so that it can name blocks on disk.
-struct KvBlockKey {
-  uint64_t high = 0;
-  uint64_t low = 0;
-
-  bool operator==(const KvBlockKey&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H state, const KvBlockKey& key) {
-    return H::combine(std::move(state), key.high, key.low);
-  }
-};
-
-// The key before the first block. Sequences of different salts share nothing.
-KvBlockKey RootKey(uint64_t salt);
-// The key of the block that follows `parent` and holds `tokens`.
-KvBlockKey ChainKey(const KvBlockKey& parent, absl::Span<const int32_t> tokens);
 
 // What is cached of a sequence: its first num_tokens tokens.
 struct PrefixMatch {
@@ -47,8 +31,8 @@ struct PrefixMatch {
 };
 
 // How far a table has been entered into the index: its first num_blocks blocks,
-// the last under `key`. Belongs to whoever owns the table; starts over when the
-// table is cleared.
+// the last under `key`. Belongs to whoever owns the table; starts over (as
+// PrefixCursor()) when the table is cleared or cut into these blocks.
 struct PrefixCursor {
   KvBlockKey key;
   int64_t num_blocks = 0;
@@ -81,11 +65,14 @@ class PrefixIndex final : public KvBlockReclaimer {
 
   // The longest cached beginning of `tokens` under `salt`, full blocks and then
   // part of one. A part is worth a copy only from kMinPartialTokens on. Tokens
-  // are compared, not only their hashes. O(blocks matched + 1).
+  // are compared, not only their hashes; with a window, only the key vouches
+  // for the tokens of blocks that are gone. O(blocks matched + 1), with a
+  // window O(blocks of `tokens`). May throw std::bad_alloc.
   PrefixMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const;
 
   // `table` (empty) becomes a holder of the match, which was found after the
-  // last change of index and pool. `tokens` and `salt` as given to Find().
+  // last change of index and pool. `tokens` and `salt` as given to Find(). May
+  // throw std::bad_alloc, and has changed nothing then.
   void Take(const PrefixMatch& match, uint64_t salt,
             absl::Span<const int32_t> tokens, KvBlockTable* table,
             PrefixCursor* cursor);
@@ -93,7 +80,8 @@ class PrefixIndex final : public KvBlockReclaimer {
   // Enters the full blocks of `table` that the cursor is not past yet.
   // `tokens`: at least those of the table. Where the index already has a block
   // of the same tokens, the table takes that one and gives its own back.
-  // O(blocks entered). May throw std::bad_alloc, and is consistent then.
+  // Blocks that the table dropped are passed over. O(blocks entered). May throw
+  // std::bad_alloc: what the cursor is past is entered then.
   void Insert(uint64_t salt, absl::Span<const int32_t> tokens,
               KvBlockTable* table, PrefixCursor* cursor);
   // The same, and a partly filled last block too; for a table about to be
@@ -101,10 +89,11 @@ class PrefixIndex final : public KvBlockReclaimer {
   void InsertAll(uint64_t salt, absl::Span<const int32_t> tokens,
                  KvBlockTable* table, PrefixCursor* cursor);
 
-  // Forgets every evictable block.
+  // Forgets every evictable block; none is offered to `demote`.
   void Clear();
 
-  // The pool moved a block (KvBlockPool::Move was called already).
+  // The pool moved a block (KvBlockPool::Move was called already). Does not
+  // fail: without memory to note the new id, the block is forgotten.
   void OnMoved(int32_t from, int32_t to);
 
   // KvBlockReclaimer.
@@ -112,12 +101,45 @@ class PrefixIndex final : public KvBlockReclaimer {
   void OnEvictable(int32_t id) override;
   void OnHeld(int32_t id) override;
 
-  int64_t num_blocks() const;      // known, evictable or not
-  uint64_t num_reclaimed() const;  // since creation
+  // Blocks known, evictable or not.
+  int64_t num_blocks() const { return num_blocks_; }
+  // Since creation.
+  uint64_t num_reclaimed() const { return num_reclaimed_; }
   static constexpr int kMinPartialTokens = 2;
 
+  // Tests only: keys that collide, in the place of ChainKey().
+  using Chain = KvBlockKey (*)(const KvBlockKey&, absl::Span<const int32_t>);
+  void SetChainForTest(Chain chain) { chain_ = chain; }
+
  private:
-  // (the implementation's own)
+  static constexpr int32_t kNone = KvBlockTable::kNoBlock;
+
+  // An evictable block's place in the order of eviction: the lower goes first.
+  struct Rank {
+    double priority = 0;
+    uint64_t order = 0;  // higher is more recent
+  };
+
+  int64_t FirstNeeded(int64_t num_tokens) const;
+  bool Enter(const KvBlockKey& key, const KvBlockKey& parent,
+             absl::Span<const int32_t> tokens, size_t index,
+             KvBlockTable* table);
+  void DropSubsumed(int32_t id);
+  void Grow();
+  void Detach(int32_t id);
+  void Remove(int32_t id);
+  int32_t Victim() const;
+
+  KvBlockPool* pool_;
+  Options options_;
+  Chain chain_ = &ChainKey;
+  PrefixTree tree_;
+  std::vector<Rank> ranks_;  // by block id
+  EvictionHeap heap_;        // evictable, and (window 0) without children
+  double inflation_ = 0;     // GreedyDual's L: the priority of what went last
+  uint64_t last_order_ = 0;
+  int64_t num_blocks_ = 0;
+  uint64_t num_reclaimed_ = 0;
 };
 
 }  // namespace inlay

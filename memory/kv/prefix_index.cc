@@ -1,0 +1,258 @@
+// What is found, what is entered, and what goes first when blocks are short.
+#include "memory/kv/prefix_index.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <utility>
+
+namespace inlay {
+
+PrefixIndex::PrefixIndex(KvBlockPool* pool, Options options)
+    : pool_(pool), options_(std::move(options)), tree_(options_.block_size) {
+  INLAY_DCHECK(pool != nullptr && options_.block_size >= 1 &&
+               options_.window >= 0);
+  // With 1 no block at all would be needed; the last one is kept, so that a
+  // table always has the block that it appends to.
+  if (options_.window == 1) options_.window = 2;
+  pool_->SetReclaimer(this);
+}
+
+PrefixIndex::~PrefixIndex() {
+  for (int32_t id = 0; id < pool_->end_id(); ++id) {
+    if (tree_.Contains(id)) Remove(id);
+  }
+  pool_->SetReclaimer(nullptr);
+}
+
+// Of a sequence of num_tokens tokens, the first block that a later token reads.
+int64_t PrefixIndex::FirstNeeded(int64_t num_tokens) const {
+  if (options_.window == 0) return 0;
+  return std::max<int64_t>(0, num_tokens - options_.window + 1) /
+         options_.block_size;
+}
+
+PrefixMatch PrefixIndex::Find(uint64_t salt,
+                              absl::Span<const int32_t> tokens) const {
+  const auto block_size = static_cast<size_t>(options_.block_size);
+  PrefixMatch match;
+  KvBlockKey key = RootKey(salt);
+  PrefixTree::Child tail;
+  int64_t run = 0;  // blocks [run, i) are all there
+  for (int64_t i = 0;; ++i) {
+    const int64_t begin = i * options_.block_size;
+    const absl::Span<const int32_t> next =
+        tokens.subspan(static_cast<size_t>(begin), block_size);
+    const bool full = next.size() == block_size;
+    const int64_t end = begin + static_cast<int64_t>(next.size());
+    const KvBlockKey next_key = full ? chain_(key, next) : key;
+    const int32_t id =
+        full ? tree_.Lookup(next_key, key, next) : PrefixTree::kNone;
+    if (id >= 0) {
+      match.blocks.push_back(id);
+      if (run <= FirstNeeded(end)) match.num_tokens = end;
+    } else {
+      if (run <= FirstNeeded(end)) {
+        const PrefixTree::Child child = tree_.BestChild(key, next);
+        if (child.common >= kMinPartialTokens &&
+            run <= FirstNeeded(begin + child.common)) {
+          match.num_tokens = begin + child.common;
+          tail = child;
+        }
+      }
+      if (!full || options_.window == 0 || id == PrefixTree::kCollision) break;
+      match.blocks.push_back(kNone);
+      run = i + 1;
+    }
+    key = next_key;
+  }
+  match.blocks.resize(
+      static_cast<size_t>(KvBlocksFor(match.num_tokens, options_.block_size)));
+  if (match.num_tokens % options_.block_size != 0)
+    match.blocks.back() = tail.id;
+  std::fill_n(match.blocks.begin(), FirstNeeded(match.num_tokens), kNone);
+  for (int32_t id : match.blocks)
+    match.num_evictable += id != kNone && pool_->IsEvictable(id) ? 1 : 0;
+  return match;
+}
+
+void PrefixIndex::Take(const PrefixMatch& match, uint64_t salt,
+                       absl::Span<const int32_t> tokens, KvBlockTable* table,
+                       PrefixCursor* cursor) {
+  table->Share(match.blocks, match.num_tokens);
+  cursor->num_blocks = match.num_tokens / options_.block_size;
+  const auto count = static_cast<size_t>(cursor->num_blocks);
+  if (count > 0 && match.blocks[count - 1] != kNone) {
+    cursor->key = tree_.key(match.blocks[count - 1]);
+    return;
+  }
+  const auto size = static_cast<size_t>(options_.block_size);
+  cursor->key = RootKey(salt);
+  for (size_t i = 0; i < count; ++i)
+    cursor->key = chain_(cursor->key, tokens.subspan(i * size, size));
+}
+
+void PrefixIndex::Insert(uint64_t salt, absl::Span<const int32_t> tokens,
+                         KvBlockTable* table, PrefixCursor* cursor) {
+  INLAY_DCHECK(static_cast<int64_t>(tokens.size()) >= table->num_tokens() &&
+               table->block_size() == options_.block_size);
+  const auto size = static_cast<size_t>(options_.block_size);
+  const int64_t num_full = table->num_tokens() / options_.block_size;
+  if (cursor->num_blocks > num_full) *cursor = PrefixCursor();  // it was cut
+  while (cursor->num_blocks < num_full) {
+    if (cursor->num_blocks == 0) cursor->key = RootKey(salt);
+    const auto index = static_cast<size_t>(cursor->num_blocks);
+    const absl::Span<const int32_t> block = tokens.subspan(index * size, size);
+    const KvBlockKey key = chain_(cursor->key, block);
+    if (!Enter(key, cursor->key, block, index, table)) return;
+    cursor->key = key;
+    ++cursor->num_blocks;
+  }
+}
+
+void PrefixIndex::InsertAll(uint64_t salt, absl::Span<const int32_t> tokens,
+                            KvBlockTable* table, PrefixCursor* cursor) {
+  Insert(salt, tokens, table, cursor);
+  const int64_t begin = cursor->num_blocks * options_.block_size;
+  const int64_t count = table->num_tokens() - begin;
+  // A collision may have stopped Insert().
+  if (count < kMinPartialTokens || count >= options_.block_size) return;
+  const absl::Span<const int32_t> tail =
+      tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  const KvBlockKey parent =
+      cursor->num_blocks == 0 ? RootKey(salt) : cursor->key;
+  const auto index = static_cast<size_t>(cursor->num_blocks);
+  // Held once more and let go with the table, so that it counts as used now.
+  const PrefixTree::Child child = tree_.BestChild(parent, tail);
+  if (child.common == count)
+    table->Replace(index, child.id);
+  else
+    Enter(chain_(parent, tail), parent, tail, index, table);
+}
+
+// Whether the index has the tokens of block `index` of `table` now; not when
+// their key names others.
+bool PrefixIndex::Enter(const KvBlockKey& key, const KvBlockKey& parent,
+                        absl::Span<const int32_t> tokens, size_t index,
+                        KvBlockTable* table) {
+  const int32_t id = table->blocks()[index];
+  if (id == kNone) return true;
+  const int32_t known = tree_.Lookup(key, parent, tokens);
+  if (known == PrefixTree::kCollision) return false;
+  if (known >= 0) {
+    if (known != id) table->Replace(index, known);
+    return true;
+  }
+  Grow();
+  // Its only holder wrote on behind the tokens that it was entered with.
+  if (tree_.Contains(id)) Remove(id);
+  tree_.Link(id, key, parent, tokens,
+             static_cast<int64_t>(index) * options_.block_size +
+                 static_cast<int64_t>(tokens.size()));
+  pool_->AddToCache(id);
+  ++num_blocks_;
+  DropSubsumed(id);
+  return true;
+}
+
+// Forgets evictable blocks whose tokens `id`, just entered, begins with too.
+void PrefixIndex::DropSubsumed(int32_t id) {
+  const absl::Span<const int32_t> tokens = tree_.tokens(id);
+  int32_t other = tree_.older(id);
+  for (int seen = 1; other != kNone && seen < PrefixTree::kMaxChildrenSeen;
+       ++seen) {
+    const int32_t next = tree_.older(other);
+    const absl::Span<const int32_t> held = tree_.tokens(other);
+    if (pool_->IsEvictable(other) &&
+        held == tokens.first(std::min(held.size(), tokens.size())))
+      Remove(other);
+    other = next;
+  }
+}
+
+// Room for every block of the pool; ranks_ grows last and stands for all.
+void PrefixIndex::Grow() {
+  const int32_t end = pool_->end_id();
+  if (static_cast<size_t>(end) <= ranks_.size()) return;
+  tree_.Reserve(end);
+  heap_.Reserve(end);
+  ranks_.resize(static_cast<size_t>(end));
+}
+
+void PrefixIndex::Detach(int32_t id) {
+  OnHeld(id);
+  --num_blocks_;
+  const int32_t parent = tree_.Unlink(id);
+  if (parent == kNone || !pool_->IsEvictable(parent) || heap_.Contains(parent))
+    return;
+  const Rank& rank = ranks_[static_cast<size_t>(parent)];
+  heap_.Push(parent, rank.priority, rank.order);
+}
+
+void PrefixIndex::Remove(int32_t id) {
+  Detach(id);
+  pool_->RemoveFromCache(id);
+}
+
+void PrefixIndex::OnEvictable(int32_t id) {
+  const double cost =
+      options_.cost ? options_.cost(tree_.end_position(id)) : 1.0;
+  // Only what can be compared and added up.
+  const double added = std::isfinite(cost) && cost > 0 ? cost : 0;
+  Rank& rank = ranks_[static_cast<size_t>(id)];
+  rank = {inflation_ + added, ++last_order_};
+  if (options_.window > 0 || !tree_.HasChildren(id))
+    heap_.Push(id, rank.priority, rank.order);
+}
+
+void PrefixIndex::OnHeld(int32_t id) {
+  // It may not be there: it has children, or OnMoved() had no room for it.
+  if (static_cast<size_t>(id) < ranks_.size() && heap_.Contains(id))
+    heap_.Erase(id);
+}
+
+// The next to be reclaimed; there is an evictable block.
+int32_t PrefixIndex::Victim() const {
+  if (!heap_.empty()) return heap_.top();
+  // Only where a table holds a block without the blocks before it: none of
+  // ours does (window 0), but what counts as available must be.
+  int32_t id = 0;
+  while (!pool_->IsEvictable(id)) ++id;
+  return id;
+}
+
+void PrefixIndex::Reclaim(int64_t count) {
+  for (; count > 0; --count) {
+    const int32_t id = Victim();
+    const absl::Span<const int32_t> tokens = tree_.tokens(id);
+    inflation_ = std::max(inflation_, ranks_[static_cast<size_t>(id)].priority);
+    if (options_.demote &&
+        tokens.size() == static_cast<size_t>(options_.block_size))
+      options_.demote(tree_.key(id), tokens, id);
+    ++num_reclaimed_;
+    Remove(id);
+  }
+}
+
+void PrefixIndex::Clear() {
+  while (pool_->num_evictable() > 0) Remove(Victim());
+}
+
+void PrefixIndex::OnMoved(int32_t from, int32_t to) {
+  if (!tree_.Contains(from)) return;
+  try {
+    Grow();
+  } catch (const std::bad_alloc&) {
+    if (static_cast<size_t>(to) >= ranks_.size()) {
+      Detach(from);
+      pool_->RemoveFromCache(to);
+      return;
+    }
+  }
+  const auto old_id = static_cast<size_t>(from);
+  ranks_[static_cast<size_t>(to)] = ranks_[old_id];
+  tree_.Rename(from, to);
+  heap_.Rename(from, to);
+}
+
+}  // namespace inlay
