@@ -1,9 +1,17 @@
 // CostModel: what a step will take, learned from the steps that were. Plain
 // host arithmetic; knows no clocks, devices or models.
+//
+// A linear function of the shape says what was never measured
+// (sched/linear_fit.h); for the shapes that occur (buckets of powers of two)
+// the ratio to it and its spread are averaged. Predictions and bounds never
+// fall when a shape grows: see Estimate().
 #ifndef INLAY_SCHED_COST_MODEL_H_
 #define INLAY_SCHED_COST_MODEL_H_
 
+#include <array>
 #include <cstdint>
+
+#include "sched/linear_fit.h"
 
 namespace inlay {
 
@@ -22,6 +30,7 @@ struct StepShape {
 };
 
 // What is believed before anything was measured; should be on the slow side.
+// Values that are not finite or negative count as the defaults.
 struct CostPrior {
   double step_us = 1000;  // of a step of one token
   double token_us = 100;  // each further token
@@ -33,7 +42,7 @@ class CostModel {
  public:
   explicit CostModel(const CostPrior& prior);
 
-  // A step of this shape took `us` (>= 0).
+  // A step of this shape took `us` (>= 0; anything else is ignored).
   void Observe(const StepShape& shape, double us);
 
   // The expected time.
@@ -53,7 +62,36 @@ class CostModel {
                    int32_t max_batch_tokens) const;
 
  private:
-  // (the implementation's own)
+  // Shapes with [token_low, token_high] tokens and [pair_low, pair_high]
+  // pairs: both intervals begin and end at powers of two.
+  struct Bucket {
+    double token_low, token_high, pair_low, pair_high;
+    double ratio;      // measured / linear
+    double deviation;  // mean distance of a measured ratio from it, relative
+    int64_t count;     // samples
+    int64_t last_use;
+  };
+  // More shapes than an engine sees in any while; the oldest is replaced.
+  static constexpr int kMaxBuckets = 32;
+
+  enum class Level { kExpected, kBound };
+  double Estimate(const LinearFit::Vector& x, Level level) const;
+  double Margin(double deviation, Level level) const;
+  Bucket* FindBucket(const LinearFit::Vector& x);
+  Bucket* AddBucket(const LinearFit::Vector& x);
+  // Learns the spread and whether the machine's speed has changed, from a
+  // shape that is known well.
+  void Track(double expected, double bound, double us);
+  void UpdateBucket(const LinearFit::Vector& x, double us);
+
+  LinearFit fit_;
+  std::array<Bucket, kMaxBuckets> buckets_;
+  int num_buckets_ = 0;
+  int64_t num_observed_ = 0;
+  double deviation_;   // of all shapes, as Bucket::deviation
+  double multiplier_;  // the bound's distance, in deviations
+  double drift_ = 0;   // recent mean of log(measured / expected)
+  bool speed_changes_ = false;
 };
 
 }  // namespace inlay
