@@ -71,6 +71,8 @@ class Histogram {
     // Of the sorted values 0 .. count - 1, which; NaN is taken as 0.
     const double rank =
         p > 0 ? std::min(p, 1.0) * static_cast<double>(count_ - 1) : 0;
+    if (rank <= 0) return static_cast<double>(min());
+    if (p >= 1) return static_cast<double>(max_);
     double before = 0;
     size_t i = 0;
     for (; i + 1 < kNumBuckets; ++i) {
