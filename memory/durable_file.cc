@@ -1,0 +1,117 @@
+#include "memory/durable_file.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/mapped_file.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Some file systems (of networks, of user space) cannot sync a folder; there
+// is nothing better to do on them.
+bool CannotSync(int error) {
+  return error == EINVAL || error == ENOTSUP || error == ENOSYS;
+}
+
+}  // namespace
+
+DurableFile::DurableFile(std::string path, std::string temporary,
+                         const FileOps& ops, ScopedDescriptor folder,
+                         ScopedDescriptor file)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      ops_(&ops),
+      folder_(std::move(folder)),
+      file_(std::move(file)) {}
+
+absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
+                                                const FileOps& ops) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("cannot write a file whose path %s",
+                        path.empty() ? "is empty" : "has a NUL inside"));
+  }
+  if (path.back() == '/' || IsDirectory(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("cannot write %s: it is a folder", path));
+  }
+  // Before anything is written: without the folder nothing can become durable.
+  const std::string folder_path = FolderOf(path);
+  ScopedDescriptor folder(&ops,
+                          ops.OpenAt(AT_FDCWD, folder_path.c_str(),
+                                     O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  if (!folder.valid()) return FileError(errno, "open the folder", folder_path);
+  std::string temporary = absl::StrFormat("%s.tmp-XXXXXX", path);
+  ScopedDescriptor file(&ops, ops.MakeTemporary(temporary.data()));
+  if (!file.valid()) return FileError(errno, "create a file beside", path);
+  return DurableFile(path, std::move(temporary), ops, std::move(folder),
+                     std::move(file));
+}
+
+DurableFile::DurableFile(DurableFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      ops_(other.ops_),
+      folder_(std::move(other.folder_)),
+      file_(std::move(other.file_)),
+      num_bytes_(other.num_bytes_),
+      status_(std::move(other.status_)) {}
+
+DurableFile::~DurableFile() { Discard(); }
+
+void DurableFile::Discard() {
+  if (file_.valid()) ops_->Close(file_.Release());
+  if (!temporary_.empty()) ops_->UnlinkAt(AT_FDCWD, temporary_.c_str());
+  temporary_.clear();
+}
+
+absl::Status DurableFile::Fail(absl::Status status) {
+  Discard();
+  status_ = std::move(status);
+  return status_;
+}
+
+absl::Status DurableFile::Append(absl::Span<const std::byte> bytes) {
+  INLAY_RETURN_IF_ERROR(status_);
+  INLAY_DCHECK(file_.valid());
+  if (!WriteFully(*ops_, file_.get(), bytes)) {
+    return Fail(FileError(errno, "write", path_));
+  }
+  num_bytes_ += bytes.size();
+  return absl::OkStatus();
+}
+
+absl::Status DurableFile::Commit() {
+  INLAY_RETURN_IF_ERROR(status_);
+  INLAY_DCHECK(file_.valid());
+  if (ops_->Fsync(file_.get()) != 0) {
+    return Fail(FileError(errno, "make durable", path_));
+  }
+  // Network file systems report late write errors here. EINTR is none: the
+  // bytes are synced and the descriptor is gone.
+  if (ops_->Close(file_.Release()) != 0 && errno != EINTR) {
+    return Fail(FileError(errno, "close", path_));
+  }
+  if (ops_->Rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return Fail(FileError(errno, "replace", path_));
+  }
+  temporary_.clear();
+  if (ops_->Fsync(folder_.get()) != 0 && !CannotSync(errno)) {
+    return Fail(FileError(
+        errno, "make durable (the new file is in place and complete)", path_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

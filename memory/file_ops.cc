@@ -1,0 +1,117 @@
+#include "memory/file_ops.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
+// INT_MAX: ask for less than both.
+constexpr size_t kMaxTransferBytes = size_t{1} << 30;
+
+}  // namespace
+
+int FileOps::OpenAt(int folder, const char* name, int flags,
+                    mode_t mode) const {
+  return openat(folder, name, flags, mode);
+}
+int FileOps::MakeTemporary(char* name_template) const {
+  return mkostemp(name_template, O_CLOEXEC);
+}
+ssize_t FileOps::Write(int descriptor, const void* data, size_t bytes) const {
+  return write(descriptor, data, bytes);
+}
+ssize_t FileOps::ReadAt(int descriptor, void* data, size_t bytes,
+                        uint64_t offset) const {
+  return pread(descriptor, data, bytes, static_cast<off_t>(offset));
+}
+int FileOps::Fsync(int descriptor) const { return fsync(descriptor); }
+int FileOps::Close(int descriptor) const { return close(descriptor); }
+int FileOps::Rename(const char* from, const char* to) const {
+  return rename(from, to);
+}
+int FileOps::UnlinkAt(int folder, const char* name) const {
+  return unlinkat(folder, name, 0);
+}
+
+const FileOps& SystemFileOps() {
+  static const FileOps ops;
+  return ops;
+}
+
+ScopedDescriptor::ScopedDescriptor(ScopedDescriptor&& other) noexcept
+    : ops_(other.ops_), descriptor_(other.Release()) {}
+
+ScopedDescriptor& ScopedDescriptor::operator=(
+    ScopedDescriptor&& other) noexcept {
+  std::swap(ops_, other.ops_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+ScopedDescriptor::~ScopedDescriptor() {
+  // Not repeated after EINTR: the descriptor is gone by then and its number
+  // may already belong to another thread.
+  if (descriptor_ >= 0) ops_->Close(descriptor_);
+}
+
+int ScopedDescriptor::Release() { return std::exchange(descriptor_, -1); }
+
+absl::Status FileError(int error, const char* verb, const std::string& path) {
+  const std::string what = absl::StrFormat("cannot %s %s", verb, path);
+  const absl::Status status = absl::ErrnoToStatus(error, what);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return absl::ResourceExhaustedError(status.message());
+  }
+  return error == EIO ? IoError(std::string(status.message())) : status;
+}
+
+bool WriteFully(const FileOps& ops, int descriptor,
+                absl::Span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ops.Write(descriptor, bytes.data(),
+                                  std::min(bytes.size(), kMaxTransferBytes));
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    if (put == 0) {  // would go on for ever
+      errno = EIO;
+      return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+  return true;
+}
+
+bool ReadFully(const FileOps& ops, int descriptor, uint64_t offset,
+               absl::Span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t got =
+        ops.ReadAt(descriptor, bytes.data(),
+                   std::min(bytes.size(), kMaxTransferBytes), offset);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    if (got == 0) {
+      errno = 0;
+      return false;
+    }
+    offset += static_cast<uint64_t>(got);
+    bytes.remove_prefix(static_cast<size_t>(got));
+  }
+  return true;
+}
+
+}  // namespace inlay

@@ -1,0 +1,178 @@
+#include "memory/durable_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "memory/mapped_file.h"
+#include "tests/support/file_fault.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::FaultyFileOps;
+using ::inlay::testing::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::Span<const std::byte> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+std::string Content(const std::string& path) {
+  const auto text = ReadWholeFile(path, 1 << 20);
+  return text.ok() ? *text : std::string(text.status().message());
+}
+
+// In three pieces.
+absl::Status WriteFile(const std::string& path, const std::string& text,
+                       const FileOps& ops = SystemFileOps()) {
+  auto file = DurableFile::Create(path, ops);
+  if (!file.ok()) return file.status();
+  const size_t third = text.size() / 3;
+  for (const auto& piece : {text.substr(0, third), text.substr(third, third),
+                            text.substr(2 * third)}) {
+    const absl::Status status = file->Append(AsBytes(piece));
+    if (!status.ok()) return status;
+  }
+  return file->Commit();
+}
+
+class DurableFileTest : public ::testing::Test {
+ protected:
+  ScratchFolder folder_;
+  const std::string path_ = folder_.File("f");
+};
+
+TEST_F(DurableFileTest, CreatesAndReplaces) {
+  for (const std::string text : {"first", "", "another, longer one"}) {
+    ASSERT_TRUE(WriteFile(path_, text).ok());
+    EXPECT_EQ(Content(path_), text);
+    EXPECT_THAT(folder_.Names(), ElementsAre("f"));
+  }
+  struct stat info;
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(DurableFileTest, NothingIsSeenBeforeCommit) {
+  ASSERT_TRUE(WriteFile(path_, "old").ok());
+  {
+    auto file = DurableFile::Create(path_);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Append(AsBytes("new")).ok());
+    EXPECT_EQ(file->num_bytes(), 3u);
+    EXPECT_EQ(Content(path_), "old");
+    EXPECT_EQ(folder_.Names().size(), 2u);
+    DurableFile moved = *std::move(file);
+    EXPECT_TRUE(moved.Append(AsBytes("er")).ok());
+  }
+  EXPECT_EQ(Content(path_), "old");
+  EXPECT_THAT(folder_.Names(), ElementsAre("f"));
+}
+
+// Whichever call fails, once or from then on: the old file or the whole new one
+// is there, never part of one. A temporary file is left only where removing it
+// fails too.
+TEST_F(DurableFileTest, EveryCallMayFail) {
+  const std::string text(1000, 'n');
+  for (const int error : {EIO, ENOSPC, EACCES, EINTR}) {
+    for (const bool keeps_failing : {false, true}) {
+      for (int64_t call = 0;; ++call) {
+        ASSERT_LT(call, 100);
+        std::ofstream(path_) << "old";
+        FaultyFileOps ops;
+        ops.error = error;
+        ops.fail_at = call;
+        // An endless EINTR would be retried for ever.
+        ops.keeps_failing = keeps_failing && error != EINTR;
+        const absl::Status status = WriteFile(path_, text, ops);
+        const std::string content = Content(path_);
+        if (ops.num_calls <= call) {
+          ASSERT_TRUE(status.ok()) << status;
+          ASSERT_EQ(content, text);
+          break;
+        }
+        if (status.ok()) {
+          EXPECT_EQ(content, text) << "call " << call;
+        } else if (content == text) {
+          EXPECT_THAT(std::string(status.message()),
+                      HasSubstr("the new file is in place"));
+        } else {
+          EXPECT_EQ(content, "old") << "call " << call;
+          EXPECT_THAT(std::string(status.message()), HasSubstr(folder_.path()));
+        }
+        if (!ops.keeps_failing) {
+          EXPECT_THAT(folder_.Names(), ElementsAre("f")) << "call " << call;
+        }
+        for (const std::string& name : folder_.Names()) {
+          if (name != "f") std::filesystem::remove(folder_.File(name));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DurableFileTest, ShortWritesAndADeviceThatFillsUp) {
+  const std::string text = "0123456789";
+  ASSERT_TRUE(WriteFile(path_, "old").ok());
+  for (int64_t space = 0; space <= 10; ++space) {
+    FaultyFileOps ops;
+    ops.space = space;
+    ops.max_write = 3;
+    const absl::Status status = WriteFile(path_, text, ops);
+    EXPECT_EQ(status.ok(), space == 10) << status;
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    }
+    EXPECT_EQ(Content(path_), space == 10 ? text : "old");
+    EXPECT_THAT(folder_.Names(), ElementsAre("f"));
+  }
+}
+
+TEST_F(DurableFileTest, AnErrorStays) {
+  FaultyFileOps ops;
+  auto file = DurableFile::Create(path_, ops);
+  ASSERT_TRUE(file.ok());
+  ops.space = 0;
+  const absl::Status first = file->Append(AsBytes("x"));
+  EXPECT_FALSE(first.ok());
+  ops.space = 100;
+  EXPECT_EQ(file->Append(AsBytes("x")), first);
+  EXPECT_EQ(file->Commit(), first);
+  EXPECT_TRUE(folder_.Names().empty());
+}
+
+TEST_F(DurableFileTest, SaysWhatIsWrong) {
+  EXPECT_EQ(DurableFile::Create(folder_.File("no/f")).status().code(),
+            absl::StatusCode::kNotFound);
+  for (const std::string& path :
+       {std::string(), folder_.path(), folder_.path() + "/", std::string("/"),
+        path_ + std::string("\0x", 2)}) {
+    EXPECT_EQ(DurableFile::Create(path).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  std::ofstream(folder_.File("plain")) << "x";
+  EXPECT_FALSE(DurableFile::Create(folder_.File("plain/f")).ok());
+}
+
+TEST_F(DurableFileTest, WritersOfOnePathDoNotMix) {
+  auto a = DurableFile::Create(path_);
+  auto b = DurableFile::Create(path_);
+  ASSERT_TRUE(a.ok() && b.ok());
+  ASSERT_TRUE(a->Append(AsBytes("aa")).ok());
+  ASSERT_TRUE(b->Append(AsBytes("b")).ok());
+  ASSERT_TRUE(b->Commit().ok());
+  EXPECT_EQ(Content(path_), "b");
+  ASSERT_TRUE(a->Commit().ok());
+  EXPECT_EQ(Content(path_), "aa");
+  EXPECT_THAT(folder_.Names(), ElementsAre("f"));
+}
+
+}  // namespace
+}  // namespace inlay
