@@ -6,6 +6,9 @@
 namespace inlay::api {
 namespace {
 
+// A thousand years: times of it can be added without overflow.
+constexpr uint64_t kMostUs = uint64_t{1} << 55;
+
 absl::Status CheckRange(uint64_t value, uint64_t min, uint64_t max,
                         const char* name) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -45,6 +48,20 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
   result.scheduler.max_running = static_cast<int32_t>(
       std::min(options.max_running, options.max_batch_tokens));
   result.scheduler.max_queue = static_cast<int32_t>(options.max_queue);
+  INLAY_RETURN_IF_ERROR(
+      CheckRange(options.prefix_sharing, 0, 1, "prefix_sharing"));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange(options.max_prefill_chunk, 0, 65536, "max_prefill_chunk"));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange(options.tpot_target_us, 0, kMostUs, "tpot_target_us"));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange(options.starvation_us, 0, kMostUs, "starvation_us"));
+  result.prefix_sharing = options.prefix_sharing != 0;
+  result.scheduler.max_prefill_chunk =
+      static_cast<int32_t>(options.max_prefill_chunk);
+  result.scheduler.tpot_target_us =
+      static_cast<int64_t>(options.tpot_target_us);
+  result.scheduler.starvation_us = static_cast<int64_t>(options.starvation_us);
   if (options.log != nullptr) {
     result.log = Log(static_cast<LogLevel>(options.log_level),
                      [log = options.log, user = options.log_user](
@@ -90,6 +107,9 @@ inlay_stats ToStats(const EngineStats& stats) {
   result.kv_bytes = of(MemoryClass::kKv);
   result.workspace_bytes = of(MemoryClass::kWorkspace);
   result.mapped_bytes = stats.mapped_bytes;
+  result.kv_blocks_cached = runners.kv_blocks_cached;
+  result.lookup_tokens = runners.lookup_tokens;
+  result.hit_tokens = runners.hit_tokens;
   return result;
 }
 
@@ -98,13 +118,21 @@ inlay_stats ToStats(const EngineStats& stats) {
 
 using namespace inlay::api;  // NOLINT: the shim's own names
 
-void inlay_engine_options_init(inlay_engine_options* options) {
-  if (options == nullptr) return;
-  InitStruct(options);
-  options->max_batch_tokens = 512;
-  options->max_running = 256;
-  options->max_queue = 65536;
-  options->log_level = INLAY_LOG_WARNING;
+void(inlay_engine_options_init)(inlay_engine_options* options) {
+  inlay_engine_options_init_sized(options, kFirstSize<inlay_engine_options>);
+}
+
+void inlay_engine_options_init_sized(inlay_engine_options* options,
+                                     size_t size) {
+  inlay_engine_options defaults;
+  InitStruct(&defaults);
+  defaults.max_batch_tokens = 512;
+  defaults.max_running = 256;
+  defaults.max_queue = 65536;
+  defaults.log_level = INLAY_LOG_WARNING;
+  defaults.prefix_sharing = 1;
+  defaults.starvation_us = 10'000'000;
+  InitSized(defaults, options, size);
 }
 
 inlay_status inlay_engine_create(const inlay_engine_options* options,
@@ -130,8 +158,14 @@ void inlay_engine_release(inlay_engine* engine) {
   });
 }
 
-void inlay_step_info_init(inlay_step_info* info) {
-  if (info != nullptr) InitStruct(info);
+void(inlay_step_info_init)(inlay_step_info* info) {
+  inlay_step_info_init_sized(info, kFirstSize<inlay_step_info>);
+}
+
+void inlay_step_info_init_sized(inlay_step_info* info, size_t size) {
+  inlay_step_info zero;
+  InitStruct(&zero);
+  InitSized(zero, info, size);
 }
 
 inlay_status inlay_engine_step(inlay_engine* engine, uint64_t budget_us,
@@ -151,13 +185,30 @@ inlay_status inlay_engine_step(inlay_engine* engine, uint64_t budget_us,
     result.sampled_tokens = summary.info.sampled_tokens;
     result.more_work = summary.more_work ? 1 : 0;
     result.duration_us = summary.duration_us;
+    result.predicted_us = summary.info.predicted_us;
+    result.overshoot_us = summary.overshoot_us;
     WriteResult(result, info);
     return absl::OkStatus();
   });
 }
 
-void inlay_stats_init(inlay_stats* stats) {
-  if (stats != nullptr) InitStruct(stats);
+void(inlay_stats_init)(inlay_stats* stats) {
+  inlay_stats_init_sized(stats, kFirstSize<inlay_stats>);
+}
+
+void inlay_stats_init_sized(inlay_stats* stats, size_t size) {
+  inlay_stats zero;
+  InitStruct(&zero);
+  InitSized(zero, stats, size);
+}
+
+inlay_status inlay_engine_set_memory_budget(inlay_engine* engine,
+                                            int32_t device, uint64_t bytes,
+                                            inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    return handle->engine->SetMemoryBudget(device, bytes);
+  });
 }
 
 inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* stats,

@@ -55,6 +55,11 @@ struct RequestHandle {
  private:
   std::atomic<RequestId> id_{0};
 };
+struct PrefixHandle {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<ModelRunner> runner;
+  PrefixId id = 0;
+};
 struct EventHandle {
   Event event;
 };
@@ -83,6 +88,7 @@ INLAY_HANDLE(RequestHandle, inlay_request, 4, "request")
 INLAY_HANDLE(EventHandle, inlay_event, 5, "event")
 INLAY_HANDLE(BufferHandle, inlay_buffer, 6, "buffer")
 INLAY_HANDLE(ErrorHandle, inlay_error, 7, "error")
+INLAY_HANDLE(PrefixHandle, inlay_prefix, 8, "prefix")
 #undef INLAY_HANDLE
 
 // The untyped registry; thread-safe. Numbers are never used twice.

@@ -220,14 +220,20 @@ inlay_status inlay_chat_render(inlay_model* model, const char* json,
   });
 }
 
-void inlay_request_options_init(inlay_request_options* options) {
-  if (options == nullptr) return;
-  InitStruct(options);
-  options->text_flags = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL;
-  options->max_tokens = -1;
-  options->top_p = 1.0f;
-  options->repetition_penalty = 1.0f;
-  options->num_logprobs = -1;
+void(inlay_request_options_init)(inlay_request_options* options) {
+  inlay_request_options_init_sized(options, kFirstSize<inlay_request_options>);
+}
+
+void inlay_request_options_init_sized(inlay_request_options* options,
+                                      size_t size) {
+  inlay_request_options defaults;
+  InitStruct(&defaults);
+  defaults.text_flags = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL;
+  defaults.max_tokens = -1;
+  defaults.top_p = 1.0f;
+  defaults.repetition_penalty = 1.0f;
+  defaults.num_logprobs = -1;
+  InitSized(defaults, options, size);
 }
 
 inlay_status inlay_model_request_options(inlay_model* model,

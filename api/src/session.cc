@@ -4,41 +4,11 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "api/src/request_input.h"
 #include "api/src/shim.h"
 
 namespace inlay::api {
 namespace {
-
-absl::Status SetInput(const inlay_request_options& options,
-                      RequestOptions* result) {
-  const int given = (options.text != nullptr) + (options.tokens != nullptr) +
-                    (options.chat != nullptr);
-  if (given > 1) {
-    return absl::InvalidArgumentError(
-        "more than one of text, tokens and chat is set, allowed: one of them");
-  }
-  INLAY_RETURN_IF_ERROR(CheckInput(options.text, options.text_bytes, "text"));
-  INLAY_RETURN_IF_ERROR(
-      CheckInput(options.tokens, options.num_tokens, "tokens"));
-  INLAY_RETURN_IF_ERROR(CheckInput(options.chat, options.chat_bytes, "chat"));
-  INLAY_RETURN_IF_ERROR(CheckTextFlags(options.text_flags, "text_flags"));
-  if (options.text != nullptr) {
-    result->input = InputKind::kText;
-    result->text.assign(options.text, options.text_bytes);
-  } else if (options.chat != nullptr) {
-    result->input = InputKind::kChat;
-    result->text.assign(options.chat, options.chat_bytes);
-  } else {
-    // No input at all goes on from the log: an empty list of tokens.
-    result->input = InputKind::kTokens;
-    result->tokens.assign(options.tokens, options.tokens + options.num_tokens);
-  }
-  result->mode = options.input_mode == INLAY_INPUT_APPEND ? InputMode::kAppend
-                                                          : InputMode::kReplace;
-  result->add_special = (options.text_flags & INLAY_TEXT_ADD_SPECIAL) != 0;
-  result->parse_special = (options.text_flags & INLAY_TEXT_PARSE_SPECIAL) != 0;
-  return absl::OkStatus();
-}
 
 absl::Status SetStops(const inlay_request_options& options,
                       RequestOptions* result) {
@@ -87,6 +57,7 @@ absl::Status SetSampling(const inlay_request_options& options,
 
 absl::StatusOr<RequestOptions> ToRequestOptions(
     const inlay_request_options& options) {
+  INLAY_RETURN_IF_ERROR(CheckEnum(options.resume, 1, "resume"));
   INLAY_RETURN_IF_ERROR(
       CheckEnum(options.input_mode, INLAY_INPUT_REPLACE, "input_mode"));
   INLAY_RETURN_IF_ERROR(
@@ -102,6 +73,8 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
   }
   RequestOptions result;
   INLAY_RETURN_IF_ERROR(SetInput(options, &result));
+  result.mode = options.input_mode == INLAY_INPUT_APPEND ? InputMode::kAppend
+                                                         : InputMode::kReplace;
   INLAY_RETURN_IF_ERROR(SetStops(options, &result));
   INLAY_RETURN_IF_ERROR(SetSampling(options, &result.sampling));
   result.max_tokens = options.max_tokens;
@@ -113,6 +86,9 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
   result.score_prompt = options.score_prompt != 0;
   result.priority = options.priority;
   result.user_data = options.user_data;
+  result.resume = options.resume != 0;
+  result.deadline_us = options.deadline_us;
+  result.share_key = options.share_key;
   return result;
 }
 
@@ -243,6 +219,43 @@ inlay_status inlay_session_submit(inlay_session* session,
     std::move(withdraw).Cancel();
     object->Resolve(id);
     *request = reinterpret_cast<inlay_request*>(number);
+    return absl::OkStatus();
+  });
+}
+
+void inlay_quote_init(inlay_quote* quote) {
+  if (quote != nullptr) InitStruct(quote);
+}
+
+inlay_status inlay_request_quote(inlay_session* session,
+                                 const inlay_request_options* options,
+                                 int32_t reserve, inlay_quote* quote,
+                                 inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const auto handle,
+                           GetHandle<SessionHandle>(session));
+    INLAY_RETURN_IF_ERROR(CheckPointer(options, "options"));
+    INLAY_RETURN_IF_ERROR(CheckResult(quote, "inlay_quote"));
+    INLAY_RETURN_IF_ERROR(CheckEnum(reserve, 1, "reserve"));
+    inlay_request_options read;
+    inlay_request_options_init(&read);
+    INLAY_RETURN_IF_ERROR(ReadOptions(options, "inlay_request_options", &read));
+    INLAY_ASSIGN_OR_RETURN(inlay::RequestOptions converted,
+                           ToRequestOptions(read));
+    INLAY_ASSIGN_OR_RETURN(
+        const inlay::RequestQuote got,
+        handle->runner->Quote(handle->id, std::move(converted), reserve != 0));
+    inlay_quote result;
+    inlay_quote_init(&result);
+    result.fits = got.fits ? 1 : 0;
+    result.fits_now = got.fits_now ? 1 : 0;
+    result.reserved = got.reserved ? 1 : 0;
+    result.prompt_tokens = got.prompt_tokens;
+    result.cached_tokens = got.cached_tokens;
+    result.kv_bytes = got.kv_bytes;
+    result.new_kv_bytes = got.new_kv_bytes;
+    result.first_token_us = got.first_token_us;
+    WriteResult(result, quote);
     return absl::OkStatus();
   });
 }

@@ -48,6 +48,23 @@ void GuardVoid(Body&& body) noexcept {
   }
 }
 
+// The size of a struct in the first version that had it: callers built against
+// that still pass it.
+template <typename T>
+inline constexpr size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstSize<inlay_engine_options> =
+    offsetof(inlay_engine_options, prefix_sharing);
+template <>
+inline constexpr size_t kFirstSize<inlay_step_info> = offsetof(inlay_step_info,
+                                                               predicted_us);
+template <>
+inline constexpr size_t kFirstSize<inlay_stats> = offsetof(inlay_stats,
+                                                           kv_blocks_cached);
+template <>
+inline constexpr size_t kFirstSize<inlay_request_options> =
+    offsetof(inlay_request_options, resume);
+
 // Reads a caller's options of any version. `options` holds the defaults; the
 // fields the caller's header has are copied over them. A newer caller's extra
 // fields must be zero: this library does not know them.
@@ -56,20 +73,21 @@ absl::Status ReadOptions(const T* given, const char* name, T* options) {
   if (given == nullptr) return absl::OkStatus();
   const size_t size = given->struct_size;
   constexpr size_t kLargest = 1 << 16;
-  if (size < sizeof(T) || size > kLargest) {
+  if (size < kFirstSize<T> || size > kLargest) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s.struct_size is %d, allowed: %d, which %s_init() sets", name, size,
         sizeof(T), name));
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  if (std::any_of(bytes + sizeof(T), bytes + size,
+  if (size > sizeof(T) &&
+      std::any_of(bytes + sizeof(T), bytes + size,
                   [](unsigned char byte) { return byte != 0; })) {
     return absl::UnimplementedError(absl::StrFormat(
         "%s has fields beyond byte %d that this version of the library does "
         "not know",
         name, sizeof(T)));
   }
-  std::memcpy(options, given, sizeof(T));
+  std::memcpy(options, given, std::min(size, sizeof(T)));
   return absl::OkStatus();
 }
 
@@ -79,7 +97,7 @@ absl::Status CheckResult(const T* result, const char* name) {
   if (result == nullptr) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
   }
-  if (result->struct_size < sizeof(T)) {
+  if (result->struct_size < kFirstSize<T>) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s.struct_size is %d, allowed: %d, which %s_init() sets", name,
         result->struct_size, sizeof(T), name));
@@ -87,11 +105,22 @@ absl::Status CheckResult(const T* result, const char* name) {
   return absl::OkStatus();
 }
 
-// Fills a result struct that CheckResult passed, keeping its struct_size.
+// Fills as much of a result struct that CheckResult passed as the caller has,
+// keeping its struct_size.
 template <typename T>
 void WriteResult(T value, T* result) {
   value.struct_size = result->struct_size;
-  std::memcpy(result, &value, sizeof(T));
+  std::memcpy(result, &value, std::min<size_t>(sizeof(T), value.struct_size));
+}
+
+// Sets the first `size` bytes (what the caller has of the struct) to
+// `defaults`.
+template <typename T>
+void InitSized(T defaults, T* value, size_t size) {
+  if (value == nullptr || size < kFirstSize<T>) return;
+  size = std::min(size, sizeof(T));
+  defaults.struct_size = static_cast<uint32_t>(size);
+  std::memcpy(value, &defaults, size);
 }
 
 template <typename T>

@@ -255,6 +255,7 @@ RunnerStats ModelRunner::stats() {
   const KvBlockPool& pool = kv_->pool();
   stats.kv_blocks_total = static_cast<uint64_t>(pool.num_total());
   stats.kv_blocks_used = static_cast<uint64_t>(kv_->num_held());
+  stats.evictions = kv_->index().num_reclaimed();
   stats.kv_blocks_cached = static_cast<uint64_t>(pool.num_evictable());
   return stats;
 }
@@ -269,6 +270,7 @@ void ModelRunner::Close() {
     End(request);
   }
   closed_ = true;
+  stats_.evictions = kv_ != nullptr ? kv_->index().num_reclaimed() : 0;
   sessions_.clear();
   prefixes_.clear();
   scheduler_.reset();

@@ -122,7 +122,8 @@ class ModelRunner final : private KvOwner {
   // RESOURCE_EXHAUSTED: a pinned one does not fit its budget or the cache.
   absl::StatusOr<PrefixId> CreatePrefix(std::string name, RequestOptions input,
                                         bool pin, uint64_t budget_bytes);
-  absl::StatusOr<PrefixId> PrefixNamed(std::string_view name);
+  // One more holder of the prefix; ReleasePrefix() by each.
+  absl::StatusOr<PrefixId> RetainPrefix(std::string_view name);
   absl::Status PinPrefix(PrefixId id, bool pinned);
   absl::StatusOr<PrefixInfo> GetPrefixInfo(PrefixId id);
   absl::StatusOr<SessionId> OpenPrefix(PrefixId id);

@@ -23,6 +23,7 @@ struct NamedPrefix {
   std::string name;
   std::vector<int32_t> tokens;
   uint64_t isolation = 0;  // of the sessions opened from it
+  int holders = 1;         // handles of the host
   bool pinned = false;
   KvSequence held;        // while pinned and computed: cannot be evicted
   SessionId warming = 0;  // the session that computes it; 0: none

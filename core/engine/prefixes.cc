@@ -14,6 +14,7 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
                                                 RequestOptions input, bool pin,
                                                 uint64_t budget_bytes) {
   if (name.empty()) return absl::InvalidArgumentError("the name is empty");
+  input.prompt_for_answer = false;
   INLAY_RETURN_IF_ERROR(Tokenize(input, true));
   INLAY_RETURN_IF_ERROR(Check(input));
   if (input.tokens.empty())
@@ -119,10 +120,12 @@ absl::StatusOr<NamedPrefix*> ModelRunner::FindPrefix(PrefixId id) {
   return found->second.get();
 }
 
-absl::StatusOr<PrefixId> ModelRunner::PrefixNamed(std::string_view name) {
+absl::StatusOr<PrefixId> ModelRunner::RetainPrefix(std::string_view name) {
   MutexLock lock(&mu_);
   for (const auto& [id, prefix] : prefixes_) {
-    if (prefix->name == name) return id;
+    if (prefix->name != name) continue;
+    ++prefix->holders;
+    return id;
   }
   return absl::NotFoundError(
       absl::StrFormat("the model has no prefix \"%s\"", name));
@@ -172,8 +175,10 @@ absl::StatusOr<SessionId> ModelRunner::OpenPrefix(PrefixId id) {
 
 void ModelRunner::ReleasePrefix(PrefixId id) {
   MutexLock lock(&mu_);
-  if (closed_) return;
-  prefixes_.erase(id);
+  const auto found = prefixes_.find(id);
+  if (closed_ || found == prefixes_.end()) return;
+  if (--found->second->holders > 0) return;
+  prefixes_.erase(found);
   scheduler_->Retry();
 }
 

@@ -25,6 +25,7 @@ struct RequestOptions {
   InputMode mode = InputMode::kAppend;
   std::string text;  // kText: the text; kChat: the JSON of the conversation
   std::vector<int32_t> tokens;
+  bool prompt_for_answer = true;  // kChat: the template's default for it
   bool add_special = true;
   bool parse_special = true;
 

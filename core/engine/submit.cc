@@ -113,8 +113,8 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
   EncodeOptions encode;
   encode.parse_special = options.parse_special;
   if (options.input == InputKind::kChat) {
-    INLAY_ASSIGN_OR_RETURN(options.text,
-                           RenderChat(loaded_.get(), options.text, true));
+    INLAY_ASSIGN_OR_RETURN(options.text, RenderChat(loaded_.get(), options.text,
+                                                    options.prompt_for_answer));
     options.mode = InputMode::kReplace;
     // The template writes the special tokens itself.
     encode.add_special = false;

@@ -28,8 +28,14 @@
  *
  * STRUCTS that carry options or results begin with `struct_size`: call the _init function (it sets struct_size and defaults),
  *   then change fields. They only ever grow at their end; enum values are pinned. Strings are UTF-8. Times are microseconds.
+ *   Where a struct has grown, _init is a macro that tells the library which size the caller was compiled with; the function
+ *   of that name serves callers compiled before.
  *
- * Since: 0.1 for everything not marked otherwise.
+ * PREFIX SHARING is automatic: a request whose tokens begin like earlier ones reuses their KV (keys and values), copied only
+ *   where the two come to differ. What no request runs on stays cached until its memory is needed. Neither hits nor misses,
+ *   nor batching, chunking, preemption or restoring change a request's tokens.
+ *
+ * Since: ABI 1 for everything not marked otherwise; "since 2" and so on name the INLAY_ABI_VERSION that brought it.
  */
 #ifndef INLAY_INLAY_H_
 #define INLAY_INLAY_H_
@@ -53,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 1
+#define INLAY_ABI_VERSION 2
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -138,9 +144,18 @@ typedef struct inlay_engine_options {
   inlay_allocate_callback allocate; /* both or neither; default null: the C++ runtime's aligned new */
   inlay_deallocate_callback deallocate;
   void* allocator_user;
+  /* Since 2. */
+  uint32_t prefix_sharing;   /* 1 (default): sessions share the KV of common prefixes; 0: only a session and its forks do, so
+                                that no session can tell by timing what another has asked */
+  uint32_t max_prefill_chunk; /* prompt tokens of one request in a step; 0 (default): max_batch_tokens */
+  uint64_t tpot_target_us;   /* prompts take part in a step of running generations only as far as the step is expected to
+                                stay within it; 0 (default): no target */
+  uint64_t starvation_us;    /* who waited this long goes before all others; default 10 s; 0: never */
 } inlay_engine_options;
 
 INLAY_API void inlay_engine_options_init(inlay_engine_options* options);
+INLAY_API void inlay_engine_options_init_sized(inlay_engine_options* options, size_t size); /* since 2 */
+#define inlay_engine_options_init(options) inlay_engine_options_init_sized((options), sizeof(inlay_engine_options))
 /* `options` may be null for the defaults. */
 INLAY_API inlay_status inlay_engine_create(const inlay_engine_options* options, inlay_engine** engine,
                                            inlay_error** error);
@@ -156,14 +171,28 @@ typedef struct inlay_step_info {
   uint32_t sampled_tokens;   /* tokens chosen */
   uint32_t more_work;        /* 1 when another step now would do something */
   uint64_t duration_us;
+  /* Since 2. */
+  uint64_t predicted_us; /* what the steps were expected to take */
+  uint64_t overshoot_us; /* how far duration_us went past the budget; 0 without one */
 } inlay_step_info;
 
-/* Host-driven engines: runs steps until `budget_us` is used up or there is nothing to do; 0 means exactly one step. A step once
- * begun is finished, so the last one may end later than the budget. `info` may be null; it sums over the steps.
+/* Host-driven engines: runs steps until `budget_us` is used up or there is nothing to do; 0 means exactly one step. With a
+ * budget, batches and prompt chunks are sized by what steps have taken so far on this machine, so that the call ends in time;
+ * running generations take turns where not all fit. Something is computed in every call, however small its budget. A step
+ * once begun is finished: overshoot_us tells when that was too late. `info` may be null; it sums over the steps.
  * INLAY_INVALID_STATE on a thread-driven engine and while another thread is stepping. */
 INLAY_API inlay_status inlay_engine_step(inlay_engine* engine, uint64_t budget_us, inlay_step_info* info,
                                          inlay_error** error);
 INLAY_API void inlay_step_info_init(inlay_step_info* info);
+INLAY_API void inlay_step_info_init_sized(inlay_step_info* info, size_t size); /* since 2 */
+#define inlay_step_info_init(info) inlay_step_info_init_sized((info), sizeof(inlay_step_info))
+
+/* The most memory that weights, KV and scratch of a device may take together, from now on, up or down; 0: no limit. `device`: 0,
+ * the CPU. Obeyed at once, or at the end of the step in flight: caches shrink (what no request runs on goes first, then running
+ * requests give their KV up and wait), and grow back when there is room again. No session and no request is lost: what does
+ * not fit meanwhile waits. INLAY_RESOURCE_EXHAUSTED, with nothing changed, below what weights and scratch take. Since 2. */
+INLAY_API inlay_status inlay_engine_set_memory_budget(inlay_engine* engine, int32_t device, uint64_t bytes,
+                                                      inlay_error** error);
 
 typedef struct inlay_stats {
   uint32_t struct_size;
@@ -177,14 +206,14 @@ typedef struct inlay_stats {
   uint64_t cancelled_requests;
   uint64_t failed_requests;
   uint64_t preemptions;
-  uint64_t evictions; /* idle sessions whose KV was dropped; it is recomputed when they go on */
+  uint64_t evictions; /* cached KV blocks dropped for others; what is missing is recomputed */
   uint64_t steps;
   uint64_t step_us;      /* time inside steps */
   uint64_t schedule_us;  /* of that, planning, reserving, building batches and committing */
   uint64_t prefill_tokens;
   uint64_t decode_tokens;
   uint64_t kv_blocks_total; /* over all models */
-  uint64_t kv_blocks_used;
+  uint64_t kv_blocks_used; /* that requests, pinned prefixes and reservations hold; see also kv_blocks_cached */
   uint64_t memory_bytes; /* in use now; its parts follow */
   uint64_t memory_peak_bytes;
   uint64_t memory_budget_bytes;
@@ -192,9 +221,15 @@ typedef struct inlay_stats {
   uint64_t kv_bytes;
   uint64_t workspace_bytes;
   uint64_t mapped_bytes; /* weight files mapped, not counted in memory_bytes */
+  /* Since 2. */
+  uint64_t kv_blocks_cached; /* held by nobody, kept for requests that begin alike */
+  uint64_t lookup_tokens;    /* prompt tokens of requests that began */
+  uint64_t hit_tokens;       /* of these, tokens whose KV was cached */
 } inlay_stats;
 
 INLAY_API void inlay_stats_init(inlay_stats* stats);
+INLAY_API void inlay_stats_init_sized(inlay_stats* stats, size_t size); /* since 2 */
+#define inlay_stats_init(stats) inlay_stats_init_sized((stats), sizeof(inlay_stats))
 INLAY_API inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* stats, inlay_error** error);
 
 /* ---- Model ------------------------------------------------------------------------------------------------------------ */
@@ -306,6 +341,51 @@ INLAY_API inlay_status inlay_session_get_info(inlay_session* session, inlay_sess
 INLAY_API inlay_status inlay_session_tokens(inlay_session* session, int32_t* tokens, size_t capacity, size_t* num_tokens,
                                             inlay_error** error);
 
+/* ---- Named prefixes ---------------------------------------------------------------------------------------------------- */
+
+/* Tokens that many sessions begin with (a system prompt, a document), under a name. A pinned one is computed once, in the
+ * engine's own time, and its KV cannot be evicted; only a smaller memory budget may take it, and then it is computed again
+ * when there is room. Since 2, all of this section. */
+typedef struct inlay_prefix inlay_prefix;
+
+typedef struct inlay_prefix_options {
+  uint32_t struct_size;
+  uint32_t pin; /* 1 (default): compute and keep it; 0: only the name and the tokens */
+  /* Exactly one of text, tokens and chat, as in inlay_request_options; for chat, "add_generation_prompt" is false here. */
+  const char* text;
+  size_t text_bytes;
+  const int32_t* tokens;
+  size_t num_tokens;
+  const char* chat;
+  size_t chat_bytes;
+  uint32_t text_flags; /* default ADD_SPECIAL | PARSE_SPECIAL */
+  uint32_t reserved;
+  uint64_t budget_bytes; /* of KV that it may pin; 0 (default): the whole cache */
+} inlay_prefix_options;
+
+INLAY_API void inlay_prefix_options_init(inlay_prefix_options* options);
+/* INLAY_INVALID_STATE: the model has a prefix of that name; INLAY_RESOURCE_EXHAUSTED: pinned, it would not fit. */
+INLAY_API inlay_status inlay_prefix_create(inlay_model* model, const char* name, const inlay_prefix_options* options,
+                                           inlay_prefix** prefix, inlay_error** error);
+/* A handle of its own on the model's prefix of that name. INLAY_NOT_FOUND. */
+INLAY_API inlay_status inlay_prefix_find(inlay_model* model, const char* name, inlay_prefix** prefix, inlay_error** error);
+INLAY_API inlay_status inlay_prefix_pin(inlay_prefix* prefix, int32_t pinned, inlay_error** error);
+/* A session whose log is the prefix. */
+INLAY_API inlay_status inlay_prefix_open(inlay_prefix* prefix, inlay_session** session, inlay_error** error);
+
+typedef struct inlay_prefix_info {
+  uint32_t struct_size;
+  uint32_t pinned;
+  uint64_t num_tokens;
+  uint64_t num_cached; /* of these, tokens whose KV is in memory */
+  uint64_t kv_bytes;   /* of all its tokens */
+} inlay_prefix_info;
+
+INLAY_API void inlay_prefix_info_init(inlay_prefix_info* info);
+INLAY_API inlay_status inlay_prefix_get_info(inlay_prefix* prefix, inlay_prefix_info* info, inlay_error** error);
+/* The last handle's release forgets the prefix and unpins its KV; sessions opened from it go on. */
+INLAY_API void inlay_prefix_release(inlay_prefix* prefix);
+
 /* ---- Request ---------------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -366,9 +446,19 @@ typedef struct inlay_request_options {
 
   int32_t priority; /* higher runs first; default 0 */
   void* user_data;  /* comes back in every event */
+  /* Since 2. */
+  uint32_t resume;      /* 1: the session's last generation goes on: random draws and the tokens that penalties count continue,
+                           so that the tokens are those it would have gone on with. The seed must be the same. Default 0 */
+  uint32_t reserved2;
+  uint64_t deadline_us; /* from submit: earlier ones run first among equal priorities, and a request still there when it
+                           passes ends with INLAY_FINISH_ERROR and INLAY_TIMEOUT; 0 (default): none */
+  uint64_t share_key;   /* requests of one key count against one share of the engine, such as a user's; 0 (default): the
+                           session's own. Whose key has been served least runs first among equals */
 } inlay_request_options;
 
 INLAY_API void inlay_request_options_init(inlay_request_options* options);
+INLAY_API void inlay_request_options_init_sized(inlay_request_options* options, size_t size); /* since 2 */
+#define inlay_request_options_init(options) inlay_request_options_init_sized((options), sizeof(inlay_request_options))
 /* Overwrites `options` (which _init has prepared) with the defaults and the sampling settings of the model's
  * generation_config.json, where it has them. */
 INLAY_API inlay_status inlay_model_request_options(inlay_model* model, inlay_request_options* options,
@@ -380,6 +470,26 @@ INLAY_API inlay_status inlay_model_request_options(inlay_model* model, inlay_req
  * queue is full; INLAY_INVALID_ARGUMENT names the option. On failure the session's log is unchanged. */
 INLAY_API inlay_status inlay_session_submit(inlay_session* session, const inlay_request_options* options,
                                             inlay_request** request, inlay_error** error);
+
+/* What a request would need if it were submitted now. */
+typedef struct inlay_quote {
+  uint32_t struct_size;
+  uint32_t fits;          /* 1: its KV fits the cache if nothing else were there */
+  uint32_t fits_now;      /* 1: also beside what runs now */
+  uint32_t reserved;      /* 1: blocks for all of it were set aside */
+  uint64_t prompt_tokens; /* of the input and the log before it */
+  uint64_t cached_tokens; /* of these, not to be computed again */
+  uint64_t kv_bytes;      /* that it comes to hold at its longest */
+  uint64_t new_kv_bytes;  /* of these, not shared with what is cached */
+  uint64_t first_token_us; /* estimate, behind what is queued now, from the times of past steps */
+} inlay_quote;
+
+INLAY_API void inlay_quote_init(inlay_quote* quote);
+/* Takes the options that inlay_session_submit() would. With `reserve` 1, blocks for all of the request are set aside for the
+ * session: until its next request begins, its next quote, its release, or a smaller memory budget takes them back. Then
+ * INLAY_RESOURCE_EXHAUSTED when they are not to be had. Errors otherwise as inlay_session_submit(). Since 2. */
+INLAY_API inlay_status inlay_request_quote(inlay_session* session, const inlay_request_options* options, int32_t reserve,
+                                           inlay_quote* quote, inlay_error** error);
 
 /* Ends it in whatever state it is, within a step; a FINISHED event with INLAY_CANCELLED follows. No effect once finished. */
 INLAY_API inlay_status inlay_request_cancel(inlay_request* request, inlay_error** error);
