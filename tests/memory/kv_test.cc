@@ -2,6 +2,7 @@
 // block sizes and lengths.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,106 @@ TEST(KvBlockPoolTest, EmptyPoolServesNothing) {
   EXPECT_FALSE(pool.Allocate(1).ok());
 }
 
+// Gives back what became evictable first; notes what it was told.
+class Fifo : public KvBlockReclaimer {
+ public:
+  explicit Fifo(KvBlockPool* pool) : pool_(pool) { pool->SetReclaimer(this); }
+  void Reclaim(int64_t count) override {
+    for (; count > 0; --count) pool_->RemoveFromCache(evictable.front());
+  }
+  void OnEvictable(int32_t id) override { evictable.push_back(id); }
+  void OnHeld(int32_t id) override { std::erase(evictable, id); }
+
+  std::vector<int32_t> evictable;
+
+ private:
+  KvBlockPool* pool_;
+};
+
+TEST(KvBlockPoolTest, CachedBlocksAreAvailable) {
+  KvBlockPool pool(4);
+  Fifo cache(&pool);
+  const std::vector<int32_t> ids = *pool.Allocate(3);
+  pool.AddToCache(ids[0]);
+  pool.AddToCache(ids[1]);
+  EXPECT_EQ(pool.RefCount(ids[0]), 2);
+  EXPECT_TRUE(pool.IsCached(ids[0]));
+  EXPECT_FALSE(pool.IsEvictable(ids[0]));
+  pool.Unref(ids[1]);
+  pool.Unref(ids[0]);
+  EXPECT_EQ(cache.evictable, (std::vector<int32_t>{ids[1], ids[0]}));
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.num_evictable(), 2);
+  EXPECT_EQ(pool.num_available(), 3);
+  EXPECT_EQ(pool.num_used(), 3);
+  // A holder takes one out of reach, and back.
+  pool.Ref(ids[1]);
+  EXPECT_EQ(pool.num_available(), 2);
+  EXPECT_EQ(cache.evictable, (std::vector<int32_t>{ids[0]}));
+  EXPECT_EQ(pool.Allocate(3).status().message(),
+            "KV blocks: 3 wanted, 1 free and 1 evictable of 4");
+  pool.Unref(ids[1]);
+  EXPECT_EQ(pool.Allocate(2)->size(), 2u);
+  EXPECT_FALSE(pool.IsCached(ids[0])) << "reclaimed, and handed out anew";
+  EXPECT_EQ(cache.evictable, (std::vector<int32_t>{ids[1]}));
+  EXPECT_EQ(pool.num_evictable(), 1);
+  // Out of the cache while it is held: its holder keeps it.
+  pool.Ref(ids[1]);
+  pool.RemoveFromCache(ids[1]);
+  EXPECT_EQ(pool.RefCount(ids[1]), 1);
+  EXPECT_EQ(pool.num_evictable(), 0);
+  pool.Unref(ids[1]);
+  EXPECT_EQ(pool.num_free(), 1);
+}
+
+TEST(KvBlockPoolTest, GrowsAndShrinksByRanges) {
+  KvBlockPool pool(0);
+  pool.AddBlocks(4, 2);
+  EXPECT_EQ(pool.num_total(), 2);
+  EXPECT_EQ(pool.end_id(), 6);
+  EXPECT_FALSE(pool.IsUsed(0));
+  pool.AddBlocks(0, 2);  // 2 and 3 are not there
+  EXPECT_EQ(pool.num_total(), 4);
+  EXPECT_EQ(pool.end_id(), 6);
+  EXPECT_FALSE(pool.Allocate(5).ok());
+  EXPECT_EQ(*pool.Allocate(4), (std::vector<int32_t>{0, 1, 4, 5}));
+  pool.Unref(0);
+  pool.Unref(1);
+  EXPECT_EQ(pool.FreeBlockOutside(0, 2), -1);
+  EXPECT_EQ(pool.FreeBlockOutside(4, 2), 1);
+  EXPECT_EQ(pool.FreeBlockOutside(1, 5), 0);
+  pool.RemoveBlocks(0, 2);
+  EXPECT_EQ(pool.num_total(), 2);
+  EXPECT_EQ(pool.num_free(), 0);
+  pool.AddBlocks(2, 1);
+  EXPECT_EQ(*pool.Allocate(1), (std::vector<int32_t>{2}));
+}
+
+TEST(KvBlockPoolTest, MoveTakesReferencesAndMark) {
+  KvBlockPool pool(4);
+  Fifo cache(&pool);
+  const std::vector<int32_t> ids = *pool.Allocate(2);
+  pool.Ref(ids[0]);
+  pool.AddToCache(ids[0]);
+  const int32_t to = pool.FreeBlockOutside(0, 0);
+  pool.Move(ids[0], to);
+  EXPECT_FALSE(pool.IsUsed(ids[0]));
+  EXPECT_FALSE(pool.IsCached(ids[0]));
+  EXPECT_EQ(pool.RefCount(to), 3);
+  EXPECT_TRUE(pool.IsCached(to));
+  EXPECT_EQ(pool.num_used(), 2);
+  pool.Unref(to);
+  pool.Unref(to);
+  EXPECT_EQ(pool.num_evictable(), 1);
+  pool.Move(to, ids[0]);
+  EXPECT_TRUE(pool.IsEvictable(ids[0]));
+  EXPECT_EQ(pool.num_evictable(), 1);
+  const std::vector<int32_t> rest = *pool.Allocate(2);
+  for (int32_t id : rest) EXPECT_NE(id, ids[0]);
+  pool.RemoveFromCache(ids[0]);
+  EXPECT_EQ(pool.num_free(), 1);
+}
+
 #ifndef NDEBUG
 TEST(KvBlockPoolDeathTest, DoubleFree) {
   KvBlockPool pool(2);
@@ -112,6 +213,74 @@ TEST(KvBlockTableTest, HoldsExactlyTheBlocksOfItsTokens) {
         }
       }
     }
+  }
+}
+
+TEST(KvBlockTableTest, SharesAndReplacesBlocks) {
+  KvBlockPool pool(8);
+  KvBlockTable a(&pool, 4), b(&pool, 4);
+  Append(&a, 10);
+  b.Share(a.blocks(), 9);
+  EXPECT_EQ(b.num_tokens(), 9);
+  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_EQ(pool.num_used(), 3);
+  EXPECT_TRUE(b.AppendCopies());
+  KvBlockTable c(&pool, 4);
+  Append(&c, 4);
+  const int32_t own = c.blocks()[0];
+  c.Replace(0, a.blocks()[0]);
+  EXPECT_FALSE(pool.IsUsed(own));
+  EXPECT_EQ(pool.RefCount(a.blocks()[0]), 3);
+  c.Replace(0, c.blocks()[0]);
+  EXPECT_EQ(pool.RefCount(a.blocks()[0]), 3);
+  a.Clear();
+  b.Clear();
+  EXPECT_EQ(pool.num_used(), 1);
+  // The front may be missing.
+  KvBlockTable d(&pool, 4);
+  d.Share({KvBlockTable::kNoBlock, c.blocks()[0]}, 8);
+  KvBlockTable e = d.Fork();
+  EXPECT_EQ(pool.RefCount(c.blocks()[0]), 3);
+  Append(&e, 1);
+  EXPECT_EQ(e.blocks()[0], KvBlockTable::kNoBlock);
+  d = std::move(e);
+  EXPECT_EQ(pool.RefCount(c.blocks()[0]), 2);
+  d.Truncate(3);
+  EXPECT_EQ(pool.RefCount(c.blocks()[0]), 1);
+  d.Clear();
+  c.Clear();
+  EXPECT_EQ(pool.num_used(), 0);
+}
+
+TEST(KvBlockTableTest, DropsItsFront) {
+  for (int64_t position = -3; position <= 12; ++position) {
+    KvBlockPool pool(8);
+    KvBlockTable table(&pool, 4);
+    Append(&table, 10);
+    table.DropBefore(position);
+    const auto dropped =
+        static_cast<int>(std::clamp<int64_t>(position, 0, 10) / 4);
+    EXPECT_EQ(pool.num_used(), 3 - dropped) << position;
+    EXPECT_EQ(table.blocks().size(), 3u);
+    EXPECT_EQ(std::count(table.blocks().begin(), table.blocks().end(),
+                         KvBlockTable::kNoBlock),
+              dropped);
+    table.DropBefore(position - 4);
+    EXPECT_EQ(pool.num_used(), 3 - dropped) << "not twice";
+    EXPECT_EQ(table.BlocksNeeded(3), 1);
+    Append(&table, 3);
+    EXPECT_EQ(table.num_tokens(), 13);
+    EXPECT_EQ(pool.num_used(), 4 - dropped);
+    KvBlockTable fork = table.Fork();
+    fork.Truncate(5);
+    Append(&fork, 7);
+    EXPECT_EQ(fork.blocks().size(), 3u);
+    fork.Clear();
+    table.Clear();
+    EXPECT_EQ(pool.num_used(), 0);
+    Append(&table, 4);
+    table.DropBefore(4);
+    EXPECT_EQ(pool.num_used(), 0) << "a cleared table starts anew";
   }
 }
 

@@ -471,9 +471,25 @@ TEST_F(PrefixIndexTest, AWindowSmallerThanABlock) {
   }
 }
 
-// All keys the same, and keys of the sum of tokens modulo 2.
+// All keys the same; and keys that tell no tokens apart, only positions.
 KvBlockKey OneKey(const KvBlockKey&, absl::Span<const int32_t>) {
   return {1, 1};
+}
+
+KvBlockKey PositionKey(const KvBlockKey& parent, absl::Span<const int32_t>) {
+  return {1, parent.high == 1 ? parent.low + 1 : 0};
+}
+
+TEST_F(PrefixIndexTest, BehindACollisionThereIsNothing) {
+  PrefixIndex::Options options;
+  options.window = 4;
+  Make(16, std::move(options));
+  index_->SetChainForTest(&PositionKey);
+  Sequence a = Running(Count(0, 12));
+  EXPECT_EQ(Found(Count(0, 12)), 12);
+  // The last two blocks would do, but follow others.
+  EXPECT_EQ(Found(Count(50, 4) + Count(4, 8)), 0);
+  EXPECT_EQ(Found(Count(0, 4) + Count(50, 4) + Count(8, 4)), 4);
 }
 
 TEST_F(PrefixIndexTest, ACollisionIsAMiss) {
@@ -542,6 +558,22 @@ TEST_F(PrefixIndexTest, BlocksMove) {
   a.table.Clear();
   Evict(2);
   EXPECT_EQ(pool_->num_used(), 0);
+}
+
+TEST_F(PrefixIndexTest, AMovedBlockKeepsItsPlaceInTheOrder) {
+  Make(8);
+  Finish(Count(0, 8));
+  Sequence holder = Taken(Count(0, 4));
+  const int32_t other = Finish(Count(50, 4)).front();
+  holder.table.Clear();
+  // Leaf, other, and the moved one at last.
+  const int32_t from = index_->Find(0, Count(0, 4)).blocks.front();
+  const int32_t to = pool_->FreeBlockOutside(0, 0);
+  pool_->Move(from, to);
+  index_->OnMoved(from, to);
+  Evict(2);
+  EXPECT_FALSE(pool_->IsCached(other));
+  EXPECT_TRUE(pool_->IsCached(to));
 }
 
 TEST_F(PrefixIndexTest, AMovedBlockIsForgottenWithoutMemory) {
