@@ -72,4 +72,32 @@ uint16_t F32ToF16(float value) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+float F8E4M3ToF32(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  const uint32_t magnitude = bits & 0x7fu;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (magnitude >= 8)
+    return std::bit_cast<float>(sign | ((magnitude << 20) + 0x3c000000u));
+  // Subnormal: magnitude * 2^-9, exact in float32.
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-9f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
+}
+
+uint8_t F32ToF8E4M3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude < 0x3c800000u) {
+    // Below 2^-6: adding 2^14 aligns the float's last bit with 2^-9, the
+    // subnormal step, and rounds to even.
+    const float aligned = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return static_cast<uint8_t>(
+        sign | (std::bit_cast<uint32_t>(aligned) - 0x46800000u));
+  }
+  const uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
+  const uint32_t code = (rounded - 0x3c000000u) >> 20;
+  return static_cast<uint8_t>(sign | (code < 0x7eu ? code : 0x7eu));
+}
+
 }  // namespace inlay

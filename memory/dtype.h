@@ -1,5 +1,5 @@
-// Storage formats (formats.def) and the conversions of the plain 16-bit float
-// types.
+// Storage formats (formats.def) and the conversions of the 8-bit and 16-bit
+// float types.
 #ifndef INLAY_MEMORY_DTYPE_H_
 #define INLAY_MEMORY_DTYPE_H_
 
@@ -51,6 +51,13 @@ inline uint16_t F32ToBF16(float value) {
 float F16ToF32(uint16_t bits);
 // Round to nearest even; overflow becomes infinity, NaN stays NaN.
 uint16_t F32ToF16(float value);
+
+// OCP 8-bit E4M3 (OFP8 specification 1.0): bias 7, largest 448, no infinities;
+// 0x7f and 0xff are NaN.
+float F8E4M3ToF32(uint8_t bits);
+// Round to nearest even; saturates: beyond 448, infinities included, is 448.
+// NaN stays NaN.
+uint8_t F32ToF8E4M3(float value);
 
 }  // namespace inlay
 

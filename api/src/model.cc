@@ -13,13 +13,14 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   INLAY_RETURN_IF_ERROR(CheckEnum(options.vocab_only, 1, "vocab_only"));
   INLAY_RETURN_IF_ERROR(
       CheckEnum(options.weights, INLAY_WEIGHTS_READ, "weights"));
-  INLAY_RETURN_IF_ERROR(CheckEnum(options.kv_type, INLAY_KV_BF16, "kv_type"));
+  INLAY_RETURN_IF_ERROR(CheckEnum(options.kv_type, INLAY_KV_Q4, "kv_type"));
   ModelOptions result;
   result.vocab_only = options.vocab_only != 0;
   result.weights = options.weights == INLAY_WEIGHTS_MAP ? WeightAccess::kMap
                                                         : WeightAccess::kRead;
-  constexpr DType kKvTypes[] = {DType::kF32, DType::kF32, DType::kF16,
-                                DType::kBF16};
+  constexpr DType kKvTypes[] = {DType::kF32,  DType::kF32, DType::kF16,
+                                DType::kBF16, DType::kI8,  DType::kF8E4M3,
+                                DType::kKvQ4};
   result.kv_dtype = kKvTypes[options.kv_type];
   const uint32_t block = options.kv_block_size;
   if (block != 0) {

@@ -44,9 +44,8 @@ void AddModel(const Model& model, OrderedJson& out) {
   uint64_t token_bytes = 0;
   for (const KvLayerShape& layer : info.kv_layers) {
     ++shapes[{layer.num_kv_heads, layer.head_dim}];
-    token_bytes +=
-        2 * static_cast<uint64_t>(layer.num_kv_heads) *
-        RowBytes(layout.dtype(), static_cast<size_t>(layer.head_dim));
+    token_bytes += 2 * static_cast<uint64_t>(layer.num_kv_heads) *
+                   KvRowBytes(layout.dtype(), layer.head_dim);
   }
   OrderedJson kv_shapes = OrderedJson::array();
   for (const auto& [shape, layers] : shapes) {

@@ -18,10 +18,10 @@ absl::Status CheckOptions(const ModelLoadOptions& options) {
         absl::StrFormat("kv_block_size is %d; it must be in [1, %d]",
                         options.kv_block_size, kMaxKvBlockSize));
   }
-  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
-      options.kv_dtype != DType::kBF16) {
+  if (!IsKvFormat(options.kv_dtype)) {
     return absl::UnimplementedError(absl::StrFormat(
-        "kv_dtype %s is not supported; supported are f32, f16 and bf16",
+        "kv_dtype %s is not supported; supported are f32, f16, bf16, i8, "
+        "f8_e4m3 and kv_q4",
         DTypeName(options.kv_dtype)));
   }
   for (const auto& [op, row] : options.forced_kernels) {

@@ -18,7 +18,7 @@ namespace inlay {
 inline constexpr int kMaxKvBlockSize = 1024;
 
 struct ModelLoadOptions {
-  DType kv_dtype = DType::kF32;  // f32, f16 or bf16
+  DType kv_dtype = DType::kF32;  // IsKvFormat()
   int kv_block_size = 16;        // tokens, in [1, kMaxKvBlockSize]
   LoadProgress progress;         // may be null
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.

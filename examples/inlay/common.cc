@@ -61,7 +61,8 @@ void DeclareCommon(Args& args, CommonOptions* options) {
   args.Integer("threads", "CPU threads (default: one per core)",
                &options->num_threads, 1, 1024);
   args.Choice("kv-type", "type of the KV cache (default auto)",
-              {"auto", "f32", "f16", "bf16"}, &options->kv_type);
+              {"auto", "f32", "f16", "bf16", "i8", "f8", "q4"},
+              &options->kv_type);
   args.Bytes("kv-budget", "memory for the KV cache, with K, M or G",
              &options->kv_budget_bytes);
   args.Integer("max-context", "cap on the tokens of a session",

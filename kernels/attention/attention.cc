@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "kernels/cpu_float.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
 
@@ -21,7 +20,9 @@ namespace {
 
 const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
-  if (!IsPlainFloat(desc.kv)) return "the cache must be f32, f16 or bf16";
+  if (!IsKvFormat(desc.kv)) {
+    return "the cache must be f32, f16, bf16, i8, f8_e4m3 or kv_q4";
+  }
   if (desc.head_dim < 1 || desc.head_dim > kMaxAttentionHeadDim) {
     return "head_dim must be 1 to 512";
   }

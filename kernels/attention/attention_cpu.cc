@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/attention/attention.h"
-#include "kernels/cpu_float.h"
+#include "kernels/kv_write/kv_row.h"
 #include "memory/device/thread_pool.h"
 
 namespace inlay {
@@ -38,10 +38,10 @@ class Query {
     for (int64_t t = begin_; t < end_; ++t) {
       const double weight = std::exp(Score(t) - max);
       sum += weight;
-      const std::byte* value = params_.kv.ValueRow(Block(t), kv_head_, Slot(t));
-      for (int d = 0; d < desc_.head_dim; ++d) {
-        values[static_cast<size_t>(d)] +=
-            weight * LoadFloat(desc_.kv, value, d);
+      const Row value =
+          Decode(params_.kv.ValueRow(Block(t), kv_head_, Slot(t)));
+      for (size_t d = 0; d < static_cast<size_t>(desc_.head_dim); ++d) {
+        values[d] += weight * value[d];
       }
     }
     float* out = params_.out.row<float>(row_) + head_ * desc_.head_dim;
@@ -51,6 +51,13 @@ class Query {
   }
 
  private:
+  using Row = std::array<float, kMaxAttentionHeadDim>;
+
+  Row Decode(const std::byte* bytes) const {
+    Row row;
+    DecodeKvRow(desc_.kv, bytes, desc_.head_dim, row.data());
+    return row;
+  }
   int64_t Block(int64_t t) const {
     return sequence_.blocks[t / params_.kv.block_size];
   }
@@ -60,10 +67,10 @@ class Query {
 
   double Score(int64_t t) const {
     const float* q = params_.q.row<float>(row_) + head_ * desc_.head_dim;
-    const std::byte* key = params_.kv.KeyRow(Block(t), kv_head_, Slot(t));
+    const Row key = Decode(params_.kv.KeyRow(Block(t), kv_head_, Slot(t)));
     double dot = 0.0;
     for (int d = 0; d < desc_.head_dim; ++d) {
-      dot += static_cast<double>(q[d]) * LoadFloat(desc_.kv, key, d);
+      dot += static_cast<double>(q[d]) * key[static_cast<size_t>(d)];
     }
     const double score = dot * desc_.scale;
     if (desc_.softcap <= 0.0f) return score;

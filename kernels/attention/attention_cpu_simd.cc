@@ -21,10 +21,10 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/attention/attention.h"
 #include "kernels/simd_float-inl.h"
+#include "kernels/simd_kv_row-inl.h"
 #include "kernels/simd_math-inl.h"
 #include "memory/device/thread_pool.h"
 
@@ -88,7 +88,6 @@ class BlockCursor {
   int block_size_;
 };
 
-template <typename T>
 class Runner {
  public:
   Runner(const AttentionDesc& desc, const AttentionParams& params,
@@ -104,10 +103,10 @@ class Runner {
       tile_ = t;
       first_ = static_cast<int>(HWY_MAX(begin - t, int64_t{0}));
       last_ = static_cast<int>(HWY_MIN(end - t, int64_t{shape_.keys}));
-      LoadTile<false>(end);
+      LoadKeys(end);
       Scores();
       for (int r = 0; r < task_.num_rows; ++r) Softmax(r);
-      LoadTile<true>(end);
+      LoadValues(end);
       AddValues();
     }
     for (int r = 0; r < task_.num_rows; ++r) StoreOutput(r);
@@ -149,14 +148,14 @@ class Runner {
   // wanted next: the values of the tile, or the keys of the tile after it.
   // Blocks lie anywhere, so that the processor cannot foresee them. Positions
   // outside [first_, last_) repeat a neighbour; their scores are masked.
-  template <bool kValues>
+  template <DType kKv, bool kValues>
   HWY_NOINLINE void LoadTile(int64_t end) {
     const KvLayerView& kv = params_.kv;
     const int head = task_.kv_head;
-    const size_t row_bytes = sizeof(T) * static_cast<size_t>(shape_.dim);
+    const size_t row_bytes = KvRowBytes(kKv, shape_.dim);
     // Many rows read a tile often enough to pay for gathering it.
-    const bool direct = std::is_same_v<T, float> &&
-                        shape_.dim == shape_.padded && task_.num_rows <= 8;
+    const bool direct = kKv == DType::kF32 && shape_.dim == shape_.padded &&
+                        task_.num_rows <= 8;
     const int64_t distance = kValues ? shape_.keys - first_ : 0;
     BlockCursor here(task_, kv, tile_ + first_);
     BlockCursor ahead(task_, kv, tile_ + first_ + distance);
@@ -166,21 +165,41 @@ class Runner {
                             : kv.ValueRow(ahead.block(), head, ahead.slot()),
                     row_bytes);
       }
-      const auto* row = reinterpret_cast<const T*>(
-          kValues ? kv.ValueRow(here.block(), head, here.slot())
-                  : kv.KeyRow(here.block(), head, here.slot()));
+      const std::byte* row = kValues
+                                 ? kv.ValueRow(here.block(), head, here.slot())
+                                 : kv.KeyRow(here.block(), head, here.slot());
       if (direct) {
         rows_[t] = reinterpret_cast<const float*>(row);
         continue;
       }
       float* wide = tile_floats_ + t * shape_.padded;
-      WidenRow(row, static_cast<size_t>(shape_.dim), wide,
-               static_cast<size_t>(shape_.padded));
+      WidenKvRow<kKv>(row, static_cast<size_t>(shape_.dim), wide,
+                      static_cast<size_t>(shape_.padded));
       rows_[t] = wide;
     }
     for (int t = 0; t < first_; ++t) rows_[t] = rows_[first_];
     for (int t = last_; t < shape_.keys; ++t) rows_[t] = rows_[last_ - 1];
   }
+
+  template <bool kValues>
+  HWY_INLINE void LoadTileOf(int64_t end) {
+    switch (desc_.kv) {
+      case DType::kF16:
+        return LoadTile<DType::kF16, kValues>(end);
+      case DType::kBF16:
+        return LoadTile<DType::kBF16, kValues>(end);
+      case DType::kI8:
+        return LoadTile<DType::kI8, kValues>(end);
+      case DType::kF8E4M3:
+        return LoadTile<DType::kF8E4M3, kValues>(end);
+      case DType::kKvQ4:
+        return LoadTile<DType::kKvQ4, kValues>(end);
+      default:
+        return LoadTile<DType::kF32, kValues>(end);
+    }
+  }
+  void LoadKeys(int64_t end) { LoadTileOf<false>(end); }
+  void LoadValues(int64_t end) { LoadTileOf<true>(end); }
 
   static HWY_INLINE void PrefetchRow(const std::byte* row, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) hwy::Prefetch(row + i);
@@ -418,7 +437,6 @@ class Runner {
 
 // Tasks in the order in which they are handed out: the dearest first, so that
 // threads finish together. Within a sequence those are its last queries.
-template <typename T>
 void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
               const Shape& shape, int64_t begin, int64_t end) {
   int64_t base = 0;
@@ -435,7 +453,7 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
       task.first_row = static_cast<int>(tile * shape.max_rows);
       task.num_rows = static_cast<int>(
           HWY_MIN(rows - task.first_row, int64_t{shape.max_rows}));
-      Runner<T>(desc, params, shape, task).Run();
+      Runner(desc, params, shape, task).Run();
     }
     base += count;
     if (base >= end) return;
@@ -453,16 +471,7 @@ void RunAttention(const AttentionDesc& desc, const AttentionParams& params,
     tasks += (rows + shape.max_rows - 1) / shape.max_rows * desc.num_kv_heads;
   }
   pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    switch (desc.kv) {
-      case DType::kF16:
-        return attention::RunTasks<hwy::float16_t>(desc, params, shape, begin,
-                                                   end);
-      case DType::kBF16:
-        return attention::RunTasks<hwy::bfloat16_t>(desc, params, shape, begin,
-                                                    end);
-      default:
-        return attention::RunTasks<float>(desc, params, shape, begin, end);
-    }
+    attention::RunTasks(desc, params, shape, begin, end);
   });
 }
 

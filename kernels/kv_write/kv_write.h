@@ -1,5 +1,6 @@
 // kv_write: stores a step's keys and values into the paged cache, converting to
-// the cache's format.
+// the cache's format. All rows of the table write the same bytes, those of
+// EncodeKvRow (kv_row.h): a row's bytes depend on its own floats only.
 #ifndef INLAY_KERNELS_KV_WRITE_KV_WRITE_H_
 #define INLAY_KERNELS_KV_WRITE_KV_WRITE_H_
 

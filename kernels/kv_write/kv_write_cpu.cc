@@ -1,5 +1,5 @@
 // kv_write, the scalar reference row.
-#include "kernels/cpu_float.h"
+#include "kernels/kv_write/kv_row.h"
 #include "kernels/kv_write/kv_write.h"
 #include "memory/device/thread_pool.h"
 
@@ -14,12 +14,10 @@ absl::Status RunKvWriteCpuScalar(const KvWriteDesc& desc,
     for (int head = 0; head < desc.num_kv_heads; ++head) {
       const float* k = params.k.row<float>(token) + head * desc.head_dim;
       const float* v = params.v.row<float>(token) + head * desc.head_dim;
-      std::byte* key = params.kv.KeyRow(block, head, slot);
-      std::byte* value = params.kv.ValueRow(block, head, slot);
-      for (int d = 0; d < desc.head_dim; ++d) {
-        StoreFloat(desc.kv, key, d, k[d]);
-        StoreFloat(desc.kv, value, d, v[d]);
-      }
+      EncodeKvRow(desc.kv, k, desc.head_dim,
+                  params.kv.KeyRow(block, head, slot));
+      EncodeKvRow(desc.kv, v, desc.head_dim,
+                  params.kv.ValueRow(block, head, slot));
     }
   };
   stream.thread_pool()->ParallelFor(

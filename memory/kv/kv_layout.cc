@@ -11,8 +11,7 @@ constexpr size_t kLayerAlignment = 64;
 
 size_t PlaneBytes(const KvLayerShape& shape, DType dtype, int block_size) {
   return static_cast<size_t>(shape.num_kv_heads) *
-         static_cast<size_t>(block_size) *
-         RowBytes(dtype, static_cast<size_t>(shape.head_dim));
+         static_cast<size_t>(block_size) * KvRowBytes(dtype, shape.head_dim);
 }
 
 }  // namespace

@@ -313,7 +313,7 @@ TEST_F(OptionsTest, OfModels) {
   const auto bad = INLAY_INVALID_ARGUMENT;
   ExpectLoad([](auto& o) { o.vocab_only = 2; }, bad, {"vocab_only", "2"});
   ExpectLoad([](auto& o) { o.weights = -1; }, bad, {"weights", "-1"});
-  ExpectLoad([](auto& o) { o.kv_type = 4; }, bad, {"kv_type", "4"});
+  ExpectLoad([](auto& o) { o.kv_type = 7; }, bad, {"kv_type", "7"});
   for (const uint32_t size : {1u, 4u, 7u, 24u, 512u, UINT32_MAX}) {
     ExpectLoad([&](auto& o) { o.kv_block_size = size; }, bad,
                {"kv_block_size", std::to_string(size)});

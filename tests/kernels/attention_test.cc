@@ -391,7 +391,7 @@ TEST(AttentionTest, RefusesAndValidates) {
   };
   EXPECT_TRUE(refused(Desc(4, 3, 64)));
   EXPECT_TRUE(refused(Desc(4, 2, 513)));
-  EXPECT_TRUE(refused(Desc(4, 2, 64, DType::kI8)));
+  EXPECT_TRUE(refused(Desc(4, 2, 64, DType::kI32)));
   desc.causal = false;
   desc.window = 4;
   EXPECT_TRUE(refused(desc));

@@ -234,7 +234,15 @@ INLAY_API inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* sta
 
 /* ---- Model ------------------------------------------------------------------------------------------------------------ */
 
-enum { INLAY_KV_AUTO = 0, INLAY_KV_F32 = 1, INLAY_KV_F16 = 2, INLAY_KV_BF16 = 3 };
+enum {
+  INLAY_KV_AUTO = 0,
+  INLAY_KV_F32 = 1,
+  INLAY_KV_F16 = 2,
+  INLAY_KV_BF16 = 3,
+  INLAY_KV_I8 = 4, /* 8-bit integers, a scale for each token and head: head_dim + 4 bytes a row */
+  INLAY_KV_F8 = 5, /* 8-bit floats (e4m3), the same scales and size; for models with outliers in their keys */
+  INLAY_KV_Q4 = 6  /* 4-bit integers, scale and offset for each 32 elements: 5 bits an element */
+};
 enum {
   INLAY_WEIGHTS_MAP = 0, /* map weight files: fast to load, shared between processes; the host must not truncate them */
   INLAY_WEIGHTS_READ = 1 /* read them into memory from the engine's allocator */

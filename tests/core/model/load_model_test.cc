@@ -120,7 +120,7 @@ TEST_F(LoadModelTest, BadOptions) {
         absl::StatusCode::kInvalidArgument);
   }
   options = {};
-  options.kv_dtype = DType::kI8;
+  options.kv_dtype = DType::kI32;
   EXPECT_EQ(LoadModel(Random(SmallLlama()), *device_, options).status().code(),
             absl::StatusCode::kUnimplemented);
   options = {};
