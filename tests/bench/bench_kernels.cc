@@ -277,7 +277,8 @@ int Main(int argc, char** argv) {
   BenchGemm(bench, "8B", 6144, 4096, DType::kBF16);
   BenchGemm(bench, "8B", 14336, 4096, DType::kBF16);
   BenchGemm(bench, "8B", 4096, 14336, DType::kBF16);
-  for (const DType kv : {DType::kBF16, DType::kF32}) {
+  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                         DType::kF8E4M3, DType::kKvQ4}) {
     const AttentionDesc small = Heads(32, 8, 64, kv);
     const AttentionDesc large = Heads(32, 8, 128, kv);
     BenchAttention(bench, "1B", small, 1, 1, 8192);

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "kernels/kv_write/kv_write.h"
+#include "kernels/cpu_float.h"
+#include "kernels/kv_write/kv_row.h"
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/simd_target_loop.h"
 
@@ -16,7 +17,6 @@ using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
-using ::inlay::testing::PutFloat;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
@@ -46,13 +46,9 @@ class Problem {
       tables_.push_back(std::move(table));
       tokens += shape.q_len;
     }
-    storage_.resize(layout_.block_bytes() * static_cast<size_t>(blocks));
-    const auto elements =
-        static_cast<int64_t>(storage_.size() / RowBytes(desc.kv, 1));
-    for (int64_t i = 0; i < elements; ++i) {
-      PutFloat(desc.kv, storage_.data(), i,
-               std::numeric_limits<float>::quiet_NaN());
-    }
+    // All ones is NaN, as an element and as a scale.
+    storage_.resize(layout_.block_bytes() * static_cast<size_t>(blocks),
+                    std::byte{0xff});
     q_ = TestMatrix(DType::kF32, tokens, desc.num_heads * desc.head_dim, 5);
     q_.Randomize(rng_, 2.0f);
     WriteCache();
@@ -96,11 +92,11 @@ class Problem {
       for (int t = 0; t < shapes_[s].kv_len; ++t) {
         const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
         for (int h = 0; h < desc_.num_kv_heads; ++h) {
-          for (int d = 0; d < desc_.head_dim; ++d) {
-            PutFloat(desc_.kv, view.KeyRow(block, h, t % view.block_size), d,
-                     normal(rng_));
-            PutFloat(desc_.kv, view.ValueRow(block, h, t % view.block_size), d,
-                     normal(rng_));
+          for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
+                                view.ValueRow(block, h, t % view.block_size)}) {
+            std::vector<float> row(static_cast<size_t>(desc_.head_dim));
+            for (float& x : row) x = normal(rng_);
+            EncodeKvRow(desc_.kv, row.data(), desc_.head_dim, to);
           }
         }
       }
@@ -108,6 +104,11 @@ class Problem {
   }
 
   void ReferenceQuery(size_t s, int row, int index, int head);
+  std::vector<float> Decode(const std::byte* row) const {
+    std::vector<float> x(static_cast<size_t>(desc_.head_dim));
+    DecodeKvRow(desc_.kv, row, desc_.head_dim, x.data());
+    return x;
+  }
 
   AttentionDesc desc_;
   std::vector<SequenceShape> shapes_;
@@ -136,12 +137,13 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
     if (desc_.causal && t > position) continue;
     if (desc_.window > 0 && t <= position - desc_.window) continue;
     const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-    const std::byte* key = view.KeyRow(block, kv_head, t % view.block_size);
+    const std::vector<float> key =
+        Decode(view.KeyRow(block, kv_head, t % view.block_size));
     double dot = 0.0;
     double magnitude = 0.0;
     for (int d = 0; d < desc_.head_dim; ++d) {
       const double product = double{q_(row, head * desc_.head_dim + d)} *
-                             testing::GetFloat(desc_.kv, key, d);
+                             key[static_cast<size_t>(d)];
       dot += product;
       magnitude += std::abs(product);
     }
@@ -163,25 +165,28 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
   double sum =
       with_sinks_ ? std::exp(sinks_[static_cast<size_t>(head)] - max) : 0.0;
   for (const double score : scores) sum += std::exp(score - max);
-  for (int d = 0; d < desc_.head_dim; ++d) {
-    double value = 0.0;
-    double magnitude = 0.0;
-    for (int t = 0; t < shapes_[s].kv_len; ++t) {
-      const double p = std::exp(scores[static_cast<size_t>(t)] - max) / sum;
-      if (p == 0.0) continue;
-      const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-      const double v = testing::GetFloat(
-          desc_.kv, view.ValueRow(block, kv_head, t % view.block_size), d);
-      value += p * v;
-      magnitude += p * std::abs(v);
+  std::vector<double> values(static_cast<size_t>(desc_.head_dim));
+  std::vector<double> magnitudes(values.size());
+  for (int t = 0; t < shapes_[s].kv_len; ++t) {
+    const double p = std::exp(scores[static_cast<size_t>(t)] - max) / sum;
+    if (p == 0.0) continue;
+    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+    const std::vector<float> v =
+        Decode(view.ValueRow(block, kv_head, t % view.block_size));
+    for (size_t d = 0; d < values.size(); ++d) {
+      values[d] += p * v[d];
+      magnitudes[d] += p * std::abs(v[d]);
     }
-    want_.push_back(value);
+  }
+  for (size_t d = 0; d < values.size(); ++d) {
+    want_.push_back(values[d]);
     // Errors of the scores enter numerator and denominator as relative errors;
     // so do each exp (3 units) and the kv_len roundings of either sum, the
     // rescalings and the division.
-    tolerance_.push_back(magnitude * (2 * score_error +
-                                      kUnitF32 * (2 * shapes_[s].kv_len + 24)) +
-                         1e-30);
+    tolerance_.push_back(
+        magnitudes[d] *
+            (2 * score_error + kUnitF32 * (2 * shapes_[s].kv_len + 24)) +
+        1e-30);
   }
 }
 
@@ -228,11 +233,14 @@ AttentionDesc Desc(int heads, int kv_heads, int head_dim,
 const std::vector<SequenceShape> kRagged = {
     {1, 1}, {1, 37}, {5, 5}, {7, 70}, {1, 64}, {1, 65}, {0, 12}, {33, 47}};
 
+constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
+                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
+
 TEST(AttentionTest, MatchesFloat64OverHeadDimsAndTypes) {
   TestCpu cpu(2);
   unsigned seed = 1;
   for (const int head_dim : {32, 64, 80, 96, 128, 256, 20, 7}) {
-    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType kv : kKvTypes) {
       SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim << " "
                                         << DTypeName(kv) << " seed " << seed);
       Problem(Desc(4, 2, head_dim, kv), kRagged, seed % 2 == 0 ? 16 : 32, seed)
@@ -276,6 +284,10 @@ TEST(AttentionTest, EverySimdTarget) {
     Problem(desc, kRagged, 16, 8).Check(cpu);
     Problem(Desc(3, 3, 20, DType::kF16), kRagged, 16, 9).Check(cpu);
     Problem(Desc(5, 1, 64), kRagged, 32, 10).Check(cpu);
+    for (const DType kv : {DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
+      Problem(Desc(2, 1, 64, kv), kRagged, 16, 11).Check(cpu);
+      Problem(Desc(2, 1, 80, kv), kRagged, 16, 12).Check(cpu);
+    }
   });
 }
 
@@ -314,7 +326,8 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
 TEST(AttentionTest, AQueryDependsOnNothingBesideItsSequence) {
   constexpr int kLength = 150;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
-  for (const DType kv : {DType::kF32, DType::kBF16}) {
+  for (const DType kv :
+       {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
     for (const int window : {0, 70}) {
       AttentionDesc desc = Desc(6, 2, 40, kv);
       desc.window = window;
@@ -347,38 +360,50 @@ TEST(AttentionTest, AQueryDependsOnNothingBesideItsSequence) {
   }
 }
 
-TEST(AttentionTest, KvWriteFillsWhatAttentionReads) {
-  TestCpu cpu(2);
-  std::mt19937 rng(3);
-  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const KvWriteDesc desc{3, 20, kv, DType::kF32};
-    KvLayout layout({{3, 20}, {3, 20}}, kv, 8);
-    TestMatrix k(DType::kF32, 11, 60, 3);
-    TestMatrix v(DType::kF32, 11, 60);
-    k.Randomize(rng);
-    v.Randomize(rng);
-    const std::vector<int64_t> slots = {5, 0, 31, 16, 17, 18, 7, 8, 9, 24, 30};
-    ForEachCpuRow(KvWriteTable(), desc, cpu, [&](const KvWriteRow& row) {
-      std::vector<std::byte> storage(layout.block_bytes() * 4, std::byte{0xee});
-      const KvLayerView view = layout.LayerView(1, storage.data());
-      const KvWriteParams params{k.view(), v.view(), view, slots.data()};
-      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-      std::vector<std::byte> want(storage.size(), std::byte{0xee});
-      const KvLayerView wanted = layout.LayerView(1, want.data());
-      for (int64_t t = 0; t < 11; ++t) {
-        const int64_t slot = slots[static_cast<size_t>(t)];
-        for (int h = 0; h < 3; ++h) {
-          for (int d = 0; d < 20; ++d) {
-            PutFloat(kv, wanted.KeyRow(slot / 8, h, static_cast<int>(slot % 8)),
-                     d, k(t, h * 20 + d));
-            PutFloat(kv,
-                     wanted.ValueRow(slot / 8, h, static_cast<int>(slot % 8)),
-                     d, v(t, h * 20 + d));
-          }
+// The request that such a row belongs to must end with an error, not with
+// words: NaN has to come out at the end.
+TEST(AttentionTest, ARowThatIsNotFiniteGivesNan) {
+  TestCpu cpu(1);
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::infinity()};
+  for (const DType kv : kKvTypes) {
+    for (const float value : bad) {
+      for (const bool in_key : {true, false}) {
+        const AttentionDesc desc = Desc(2, 1, 40, kv);
+        KvLayout layout({{1, 40}}, kv, 16);
+        std::vector<std::byte> storage(5 * layout.block_bytes());
+        const KvLayerView view = layout.LayerView(0, storage.data());
+        std::vector<float> row(40, 0.5f);
+        for (int t = 0; t < 80; ++t) {
+          row[7] = t == 33 && in_key ? value : 0.5f;
+          EncodeKvRow(kv, row.data(), 40, view.KeyRow(t / 16, 0, t % 16));
+          row[7] = t == 33 && !in_key ? value : 0.5f;
+          EncodeKvRow(kv, row.data(), 40, view.ValueRow(t / 16, 0, t % 16));
         }
+        TestMatrix q(DType::kF32, 1, 80);
+        std::mt19937 rng(1);
+        q.Randomize(rng);
+        const int32_t blocks[] = {0, 1, 2, 3, 4};
+        const AttentionSequence sequence{0, 1, 80, blocks};
+        ForEachCpuRow(AttentionTable(), desc, cpu,
+                      [&](const AttentionRow& kernel) {
+                        TestMatrix out(DType::kF32, 1, 80);
+                        out.Set(0, 7, 0.0f);
+                        AttentionParams params;
+                        params.q = q.view();
+                        params.out = out.view();
+                        params.kv = view;
+                        params.sequences = absl::MakeConstSpan(&sequence, 1);
+                        ASSERT_TRUE(kernel.run(desc, params, *cpu.stream).ok());
+                        // Plain formats keep an infinity, which a softmax may
+                        // survive.
+                        if (std::isnan(value) || !IsPlainFloat(kv)) {
+                          EXPECT_TRUE(std::isnan(out(0, 7))) << DTypeName(kv);
+                          EXPECT_TRUE(std::isnan(out(0, 47))) << DTypeName(kv);
+                        }
+                      });
       }
-      EXPECT_TRUE(storage == want) << DTypeName(kv);
-    });
+    }
   }
 }
 

@@ -67,12 +67,59 @@ TEST(DTypeTest, BF16RoundsToNearestEven) {
   EXPECT_EQ(F32ToBF16(std::numeric_limits<float>::max()), 0x7f80);
 }
 
+TEST(DTypeTest, EveryF8Code) {
+  for (uint32_t bits = 0; bits <= 0xff; ++bits) {
+    const auto code = static_cast<uint8_t>(bits);
+    const float value = F8E4M3ToF32(code);
+    ASSERT_EQ(std::signbit(value), bits >= 0x80) << bits;
+    if ((bits & 0x7f) == 0x7f) {
+      ASSERT_TRUE(std::isnan(value)) << bits;
+      ASSERT_EQ(F32ToF8E4M3(value), code);
+      continue;
+    }
+    // The definition: 2^(e - 7) 1.m, subnormals 2^-6 0.m.
+    const int exponent = static_cast<int>(bits >> 3 & 15);
+    const int mantissa = static_cast<int>(bits & 7);
+    const double want = exponent == 0 ? std::ldexp(mantissa, -9)
+                                      : std::ldexp(8 + mantissa, exponent - 10);
+    ASSERT_EQ(std::abs(static_cast<double>(value)), want) << bits;
+    ASSERT_EQ(F32ToF8E4M3(value), code);
+  }
+}
+
+// A rounding that is monotonic, and right at the middle of each two neighbours
+// and on either side of it, is right everywhere; a sweep stands for monotonic.
+TEST(DTypeTest, F8RoundsToNearestEvenAndSaturates) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (uint8_t low = 0; low < 0x7e; ++low) {
+    const auto high = static_cast<uint8_t>(low + 1);
+    const float middle = (F8E4M3ToF32(low) + F8E4M3ToF32(high)) / 2;
+    ASSERT_EQ(F32ToF8E4M3(middle), low % 2 == 0 ? low : high) << +low;
+    ASSERT_EQ(F32ToF8E4M3(std::nextafter(middle, 0.0f)), low) << +low;
+    ASSERT_EQ(F32ToF8E4M3(std::nextafter(middle, infinity)), high) << +low;
+    ASSERT_EQ(F32ToF8E4M3(-middle), F32ToF8E4M3(middle) | 0x80) << +low;
+  }
+  uint8_t last = 0;
+  for (uint32_t bits = 0; bits <= 0x7f800000u; bits += 0x1000) {
+    const uint8_t code = F32ToF8E4M3(std::bit_cast<float>(bits));
+    ASSERT_GE(code, last) << bits;
+    ASSERT_EQ(F32ToF8E4M3(std::bit_cast<float>(bits | 0x80000000u)),
+              code | 0x80);
+    last = code;
+  }
+  for (const float huge : {448.5f, 464.0f, 480.0f, 1e30f, infinity}) {
+    EXPECT_EQ(F32ToF8E4M3(huge), 0x7e) << huge;
+    EXPECT_EQ(F32ToF8E4M3(-huge), 0xfe) << huge;
+  }
+}
+
 TEST(DTypeTest, NanStaysNan) {
   for (const uint32_t bits :
        {0x7fc00000u, 0x7f800001u, 0xff800001u, 0xffffffffu}) {
     const auto nan = std::bit_cast<float>(bits);
     EXPECT_TRUE(std::isnan(F16ToF32(F32ToF16(nan)))) << bits;
     EXPECT_TRUE(std::isnan(BF16ToF32(F32ToBF16(nan)))) << bits;
+    EXPECT_TRUE(std::isnan(F8E4M3ToF32(F32ToF8E4M3(nan)))) << bits;
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 // other: marks each byte once.
 TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
   const std::vector<KvLayerShape> shapes = {{2, 64}, {1, 80}, {3, 7}, {2, 64}};
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                            DType::kF8E4M3, DType::kKvQ4}) {
     for (const int block_size : {1, 16, 32}) {
       const KvLayout layout(shapes, dtype, block_size);
       EXPECT_EQ(layout.num_layers(), 4);
@@ -34,8 +35,7 @@ TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
         EXPECT_EQ(view.num_kv_heads, shape.num_kv_heads);
         EXPECT_EQ(view.head_dim, shape.head_dim);
         EXPECT_EQ(view.k_offset_bytes % 64, 0);
-        const size_t bytes =
-            RowBytes(dtype, static_cast<size_t>(shape.head_dim));
+        const size_t bytes = KvRowBytes(dtype, shape.head_dim);
         for (int block = 0; block < kBlocks; ++block) {
           for (int head = 0; head < shape.num_kv_heads; ++head) {
             for (int slot = 0; slot < block_size; ++slot) {
@@ -63,6 +63,32 @@ TEST(KvLayoutTest, SlotsOfAHeadAreContiguous) {
   EXPECT_EQ(view.KeyRow(0, 1, 3) - view.KeyRow(0, 1, 2), 16);
   EXPECT_EQ(view.KeyRow(0, 1, 0) - view.KeyRow(0, 0, 3), 16);
   EXPECT_EQ(view.ValueRow(0, 0, 0) - view.KeyRow(0, 1, 3), 16);
+}
+
+TEST(KvLayoutTest, RowBytesAreAsDrawn) {
+  const struct {
+    DType dtype;
+    size_t bytes[5];  // of head_dim 1, 20, 64, 80, 128
+  } kRows[] = {{DType::kF32, {4, 80, 256, 320, 512}},
+               {DType::kF16, {2, 40, 128, 160, 256}},
+               {DType::kBF16, {2, 40, 128, 160, 256}},
+               {DType::kI8, {8, 24, 68, 84, 132}},
+               {DType::kF8E4M3, {8, 24, 68, 84, 132}},
+               {DType::kKvQ4, {20, 20, 40, 60, 80}}};
+  constexpr int kDims[] = {1, 20, 64, 80, 128};
+  int formats = 0;
+  for (const auto& row : kRows) {
+    EXPECT_TRUE(IsKvFormat(row.dtype));
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(KvRowBytes(row.dtype, kDims[i]), row.bytes[i])
+          << DTypeName(row.dtype) << " " << kDims[i];
+    }
+  }
+#define INLAY_FORMAT(id, value, name, block_elements, block_bytes) \
+  formats += IsKvFormat(DType::id) ? 1 : 0;
+#include "memory/formats.def"
+#undef INLAY_FORMAT
+  EXPECT_EQ(formats, 6);
 }
 
 TEST(KvLayoutTest, NoLayersIsNoBytes) {
