@@ -1,188 +1,171 @@
-// inlay bench: speed of prompts and of generation, beside what memory gives.
+// inlay bench: its options, and which of its parts they ask for.
 #include "examples/inlay/bench.h"
 
-#include <cstdio>
-#include <thread>
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
 
-#include "examples/inlay/bandwidth.h"
 #include "examples/inlay/commands.h"
 #include "examples/inlay/statistics.h"
 
 namespace inlay::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Steps until every request has ended.
-Outcome RunAll(Host& host, size_t num_requests) {
-  while (num_requests > 0) {
-    const Result<inlay_step_info> step = host.engine->Step();
-    if (!step.ok()) return step.error();
-    for (Result<Event> event = host.engine->Next(0); event.ok();
-         event = host.engine->Next(0)) {
-      if (!event->finished()) continue;
-      CLI_RETURN_IF_FAILED(FinishOutcome(event->info()));
-      --num_requests;
-    }
-  }
-  return Outcome();
-}
-
-Outcome Submit(Running& running, const std::vector<int32_t>& tokens,
-               size_t max_tokens) {
-  inlay_request_options options;
-  inlay_request_options_init(&options);
-  options.tokens = tokens.data();
-  options.num_tokens = tokens.size();
-  options.max_tokens = static_cast<int32_t>(max_tokens);
-  options.ignore_eos = 1;
-  Result<Request> request = running.session->Submit(options);
-  if (!request.ok()) return request.error();
-  running.request = std::move(*request);
-  return Outcome();
-}
-
-struct Samples {
-  std::vector<double> prompt, decode, copy, read;
+// What comes as text, until Parse() has seen everything.
+struct Texts {
+  std::optional<std::string> shared_prefix, sweep, batch_tokens;
 };
 
-// One round: every session's prompt, then tokens after it. The generation
-// appends one token to a computed prompt, so each of its steps is a decode.
-Outcome Round(Host& host, const BenchOptions& options, RandomTokens& random,
-              Samples* samples) {
-  std::vector<Running> batch(options.batch);
-  for (Running& running : batch) {
-    Result<Session> session = host.model->NewSession();
-    if (!session.ok()) return session.error();
-    running.session = std::move(*session);
-    CLI_RETURN_IF_FAILED(
-        Submit(running, random.Take(options.prompt_tokens), 0));
+void DeclareSpeed(Args& args, BenchOptions* options) {
+  args.Integer("prompt-tokens", "prompt length (default 512)",
+               &options->prompt_tokens, 1);
+  args.Integer("gen-tokens", "tokens to generate (default 128)",
+               &options->gen_tokens, 1);
+  args.Integer("batch", "sessions at once (default 1)", &options->batch, 1,
+               4096);
+  args.Integer("repeat", "rounds, after one to warm up (default 5)",
+               &options->repeat, 1, 10000);
+}
+
+void DeclareLoad(Args& args, BenchOptions* options, Texts* texts) {
+  args.Integer("requests", "measure load: requests in all (default 64)",
+               &options->requests, 1, 10000000);
+  args.Integer("concurrency", "measure load: requests at once (default 16)",
+               &options->concurrency, 1, 4096);
+  args.Text("sweep", "C,C,..", "measure load at each of these concurrencies",
+            &texts->sweep);
+  args.Text("shared-prefix", "S",
+            "load: first S tokens (0.9: 90 % of --in) are the same everywhere",
+            &texts->shared_prefix);
+  args.Real("rate", "load: requests a second, at random times (Poisson)",
+            &options->rate, 1e-3, 1e6);
+  args.Integer("in", "load: prompt length (default 256)", &options->in, 1);
+  args.Integer("out", "load: tokens to generate (default 64)", &options->out,
+               1);
+  args.Integer("long-prompt", "a prompt of N tokens while others generate",
+               &options->long_prompt, 1);
+  args.Integer("long-at", "it comes once each made K tokens (default 32)",
+               &options->long_at, 1, 100000);
+  args.Text("compare-batch-tokens", "N,N,..",
+            "long prompt: with each of these --max-batch-tokens",
+            &texts->batch_tokens);
+  args.Text("csv", "FILE", "load and long prompts: a row for each measurement",
+            &options->csv);
+  args.Text("svg", "FILE", "load: a plot of throughput against latency",
+            &options->svg);
+  args.Note("Without --requests, --concurrency, --sweep or --long-prompt: pp");
+  args.Note("(prompt) and tg (token generation) in tok/s, and the share of");
+  args.Note("memory bandwidth.");
+}
+
+Outcome ParseCounts(const char* name, const std::optional<std::string>& text,
+                    int64_t highest, std::vector<size_t>* counts) {
+  if (!text.has_value()) return Outcome();
+  const auto list = ParseIntegerList(*text);
+  const bool valid = list.has_value() && !list->empty() && list->size() <= 64 &&
+                     *std::min_element(list->begin(), list->end()) >= 1 &&
+                     *std::max_element(list->begin(), list->end()) <= highest;
+  if (!valid) {
+    return Outcome::Usage("--" + std::string(name) + ": got \"" + *text +
+                          "\", allowed: up to 64 integers from 1 to " +
+                          std::to_string(highest) + ", as in 1,2,4");
   }
-  Clock::time_point begin = Clock::now();
-  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
-  samples->prompt.push_back(
-      static_cast<double>(options.batch * options.prompt_tokens) /
-      SecondsSince(begin));
-  for (Running& running : batch) {
-    CLI_RETURN_IF_FAILED(Submit(running, random.Take(1), options.gen_tokens));
-  }
-  begin = Clock::now();
-  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
-  samples->decode.push_back(
-      static_cast<double>(options.batch * options.gen_tokens) /
-      SecondsSince(begin));
+  counts->assign(list->begin(), list->end());
   return Outcome();
 }
 
-Json Summary(const std::vector<double>& samples) {
-  return {{"mean", Mean(samples)}, {"sd", StandardDeviation(samples)}};
-}
-
-// Weights read a step times steps a second: the KV cache is not in it.
-double DecodeBandwidth(const Host& host, const BenchOptions& options,
-                       const Samples& samples) {
-  return 1e-9 * static_cast<double>(host.info.bytes_per_decode) *
-         Mean(samples.decode) / static_cast<double>(options.batch);
-}
-
-Outcome Print(const Host& host, const BenchOptions& options,
-              const CommonOptions& common, int num_threads,
-              const Samples& samples) {
-  const double achieved = DecodeBandwidth(host, options, samples);
-  const double of_copy = 100 * achieved / Mean(samples.copy);
-  const double of_read = 100 * achieved / Mean(samples.read);
-  if (common.json) {
-    return WriteJsonLine({{"model", options.path},
-                          {"threads", num_threads},
-                          {"prompt_tokens", options.prompt_tokens},
-                          {"gen_tokens", options.gen_tokens},
-                          {"batch", options.batch},
-                          {"repeat", options.repeat},
-                          {"pp_tok_s", Summary(samples.prompt)},
-                          {"tg_tok_s", Summary(samples.decode)},
-                          {"bytes_per_decode", host.info.bytes_per_decode},
-                          {"decode_gb_s", achieved},
-                          {"copy_gb_s", Mean(samples.copy)},
-                          {"read_gb_s", Mean(samples.read)},
-                          {"percent_of_copy", of_copy},
-                          {"percent_of_read", of_read}});
+// Tokens, or with a point in it a share of the prompt.
+Outcome ParseSharedPrefix(const std::optional<std::string>& text, size_t in,
+                          size_t* tokens) {
+  if (!text.has_value()) return Outcome();
+  const bool share = text->find('.') != std::string::npos;
+  const auto real = ParseReal(*text);
+  const auto integer = ParseInteger(*text);
+  if (share && real.has_value() && *real >= 0 && *real <= 1) {
+    *tokens = static_cast<size_t>(std::lround(*real * static_cast<double>(in)));
+    return Outcome();
   }
-  char text[1024];
-  std::snprintf(
-      text, sizeof(text),
-      "%s: %.1f M parameters, %.1f MB of weights, %d threads, batch %zu\n"
-      "pp%-6zu %10.1f tok/s  +- %.1f\n"
-      "tg%-6zu %10.1f tok/s  +- %.1f\n"
-      "memory: copy %.1f GB/s, read %.1f GB/s (beside the same runs)\n"
-      "decode: %.2f GB/s of weights, %.0f %% of copy, %.0f %% of read\n",
-      options.path.c_str(), static_cast<double>(host.info.num_parameters) / 1e6,
-      static_cast<double>(host.info.weight_bytes) / 1e6, num_threads,
-      options.batch, options.prompt_tokens, Mean(samples.prompt),
-      StandardDeviation(samples.prompt), options.gen_tokens,
-      Mean(samples.decode), StandardDeviation(samples.decode),
-      Mean(samples.copy), Mean(samples.read), achieved, of_copy, of_read);
-  return WriteOut(text);
+  if (!share && integer.has_value() && *integer >= 0 &&
+      static_cast<uint64_t>(*integer) <= in) {
+    *tokens = static_cast<size_t>(*integer);
+    return Outcome();
+  }
+  return Outcome::Usage("--shared-prefix: got \"" + *text +
+                        "\", allowed: tokens from 0 to --in, which is " +
+                        std::to_string(in) + ", or a share from 0.0 to 1.0");
+}
+
+Outcome Check(const BenchOptions& options) {
+  if (!options.sweep.empty() && options.concurrency.has_value()) {
+    return Outcome::Usage("--sweep and --concurrency: got both, allowed: one");
+  }
+  const bool load = options.requests.has_value() ||
+                    options.concurrency.has_value() || !options.sweep.empty();
+  if (options.svg.has_value() && (!load || options.long_prompt.has_value())) {
+    return Outcome::Usage(
+        "--svg: only with --requests, --concurrency or "
+        "--sweep, and without --long-prompt");
+  }
+  if (options.csv.has_value() && !load && !options.long_prompt.has_value()) {
+    return Outcome::Usage(
+        "--csv: only with --requests, --concurrency, --sweep "
+        "or --long-prompt");
+  }
+  if (!options.batch_tokens.empty() && !options.long_prompt.has_value()) {
+    return Outcome::Usage("--compare-batch-tokens: only with --long-prompt");
+  }
+  return Outcome();
 }
 
 }  // namespace
 
-Outcome BenchSpeed(Host& host, const BenchOptions& options,
-                   const CommonOptions& common) {
-  const int num_threads =
-      common.num_threads > 0
-          ? common.num_threads
-          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  Progress progress(!common.quiet);
-  progress.Update("warming up");
-  RandomTokens random(host.info.vocab_size);
-  Bandwidth bandwidth(num_threads);
-  Samples unused;
-  CLI_RETURN_IF_FAILED(Round(host, options, random, &unused));
-  Samples samples;
-  for (size_t i = 0; i < options.repeat; ++i) {
-    progress.Update("round", i + 1, options.repeat);
-    // Interleaved: other work on the machine slows both alike.
-    samples.copy.push_back(bandwidth.Copy());
-    samples.read.push_back(bandwidth.Read());
-    CLI_RETURN_IF_FAILED(Round(host, options, random, &samples));
-  }
-  progress.Clear();
-  return Print(host, options, common, num_threads, samples);
+Json Distribution(const std::vector<double>& samples) {
+  return {{"mean", Mean(samples)},          {"p50", Percentile(samples, 50)},
+          {"p90", Percentile(samples, 90)}, {"p95", Percentile(samples, 95)},
+          {"p99", Percentile(samples, 99)}, {"max", Percentile(samples, 100)}};
+}
+
+inlay_request_options FixedRequest(const std::vector<int32_t>& tokens,
+                                   size_t max_tokens) {
+  inlay_request_options request;
+  inlay_request_options_init(&request);
+  request.tokens = tokens.data();
+  request.num_tokens = tokens.size();
+  request.max_tokens = static_cast<int32_t>(max_tokens);
+  request.ignore_eos = 1;
+  return request;
+}
+
+Outcome WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (out) return Outcome();
+  return Outcome::Failed("cannot write " + path + ": " + std::strerror(errno));
 }
 
 Outcome RunBench(Args& args, const CommonOptions& common) {
   BenchOptions options;
+  Texts texts;
   args.Positional("MODEL", "the model", &options.path);
-  args.Integer("prompt-tokens", "prompt length (default 512)",
-               &options.prompt_tokens, 1);
-  args.Integer("gen-tokens", "tokens to generate (default 128)",
-               &options.gen_tokens, 1);
-  args.Integer("batch", "sessions at once (default 1)", &options.batch, 1,
-               4096);
-  args.Integer("repeat", "rounds, after one to warm up (default 5)",
-               &options.repeat, 1, 10000);
-  args.Integer("requests", "measure load: requests in all", &options.requests,
-               1, 10000000);
-  args.Integer("concurrency", "measure load: requests at once",
-               &options.concurrency, 1, 4096);
-  args.Integer("shared-prefix", "load: first S tokens are the same everywhere",
-               &options.shared_prefix, 0);
-  args.Real("rate", "load: requests a second, at random times (Poisson)",
-            &options.rate, 1e-3, 1e6);
-  args.Integer("in", "load: prompt length (default 256)", &options.in, 1);
-  args.Integer("out", "load: tokens to generate (default 64)", &options.out, 1);
-  args.Note("Without --requests or --concurrency: pp (prompt) and tg (token");
-  args.Note("generation) in tok/s, and the share of memory bandwidth.");
+  DeclareSpeed(args, &options);
+  DeclareLoad(args, &options, &texts);
   CLI_RETURN_IF_FAILED(args.Parse());
-  if (options.shared_prefix > options.in) {
-    return Outcome::Usage(
-        "--shared-prefix: got " + std::to_string(options.shared_prefix) +
-        ", allowed: up to --in, which is " + std::to_string(options.in));
+  CLI_RETURN_IF_FAILED(ParseCounts("sweep", texts.sweep, 4096, &options.sweep));
+  CLI_RETURN_IF_FAILED(ParseCounts("compare-batch-tokens", texts.batch_tokens,
+                                   65536, &options.batch_tokens));
+  CLI_RETURN_IF_FAILED(ParseSharedPrefix(texts.shared_prefix, options.in,
+                                         &options.shared_prefix));
+  CLI_RETURN_IF_FAILED(Check(options));
+  if (options.long_prompt.has_value()) {
+    return BenchLongPrompt(options, common);
   }
   Host host;
   CLI_RETURN_IF_FAILED(OpenModel(common, options.path, &host));
-  const bool load =
-      options.requests.has_value() || options.concurrency.has_value();
+  const bool load = options.requests.has_value() ||
+                    options.concurrency.has_value() || !options.sweep.empty();
   return load ? BenchLoad(host, options, common)
               : BenchSpeed(host, options, common);
 }

@@ -1,4 +1,4 @@
-// inlay bench: what its two halves share.
+// inlay bench: what its parts share.
 #ifndef INLAY_EXAMPLES_INLAY_BENCH_H_
 #define INLAY_EXAMPLES_INLAY_BENCH_H_
 
@@ -20,20 +20,27 @@ struct BenchOptions {
   size_t gen_tokens = 128;
   size_t batch = 1;
   size_t repeat = 5;
-  // Load; any of the first two asks for it.
+  // Load; `requests`, `concurrency` or `sweep` asks for it.
   std::optional<int64_t> requests, concurrency;
-  size_t shared_prefix = 0;
+  std::vector<size_t> sweep;  // of concurrencies
+  size_t shared_prefix = 0;   // tokens
   std::optional<double> rate;
   size_t in = 256;
   size_t out = 64;
+  // A long prompt while others generate; `long_prompt` asks for it.
+  std::optional<size_t> long_prompt;
+  size_t long_at = 32;
+  std::vector<size_t> batch_tokens;  // max_batch_tokens to compare
+  // Files for load and long prompts.
+  std::optional<std::string> csv, svg;
 };
 
-// Prompts that no two runs share, so that no prefix is found in the cache
+// Prompts that no two seeds share, so that no prefix is found in the cache
 // unless it is meant to be.
 class RandomTokens {
  public:
-  explicit RandomTokens(uint64_t vocab_size)
-      : draw_(0, static_cast<int32_t>(vocab_size) - 1) {}
+  explicit RandomTokens(uint64_t vocab_size, uint64_t seed = 20260101)
+      : engine_(seed), draw_(0, static_cast<int32_t>(vocab_size) - 1) {}
   std::vector<int32_t> Take(size_t count) {
     std::vector<int32_t> tokens(count);
     for (int32_t& token : tokens) token = draw_(engine_);
@@ -42,7 +49,7 @@ class RandomTokens {
   std::mt19937_64& engine() { return engine_; }
 
  private:
-  std::mt19937_64 engine_{20260101};
+  std::mt19937_64 engine_;
   std::uniform_int_distribution<int32_t> draw_;
 };
 
@@ -51,10 +58,22 @@ inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
+// {"mean", "p50", "p90", "p95", "p99", "max"}.
+Json Distribution(const std::vector<double>& samples);
+// A request of exactly `max_tokens`; `tokens` must outlive the submit.
+inlay_request_options FixedRequest(const std::vector<int32_t>& tokens,
+                                   size_t max_tokens);
+// Replaces the file.
+Outcome WriteFile(const std::string& path, const std::string& text);
+
 Outcome BenchSpeed(Host& host, const BenchOptions& options,
                    const CommonOptions& common);
+// Requests at each concurrency of the sweep, or at the only one.
 Outcome BenchLoad(Host& host, const BenchOptions& options,
                   const CommonOptions& common);
+// An engine for each max_batch_tokens.
+Outcome BenchLongPrompt(const BenchOptions& options,
+                        const CommonOptions& common);
 
 }  // namespace inlay::cli
 

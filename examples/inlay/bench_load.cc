@@ -1,10 +1,10 @@
 // inlay bench under load: many requests, their latencies as a client sees them.
-#include <cstdio>
+#include "examples/inlay/bench_load.h"
+
+#include <algorithm>
 #include <thread>
 
-#include "examples/inlay/bench.h"
 #include "examples/inlay/flights.h"
-#include "examples/inlay/statistics.h"
 
 namespace inlay::cli {
 namespace {
@@ -13,20 +13,20 @@ using Clock = std::chrono::steady_clock;
 
 struct Seen {
   double arrival = 0;  // seconds since the start; when it was due, with --rate
-  double first = 0;
+  double first = 0, last = 0;
   size_t tokens = 0;
 };
 
 class Load {
  public:
-  Load(Host& host, const BenchOptions& options)
+  Load(Host& host, const BenchOptions& options, size_t num_requests,
+       size_t concurrency, uint64_t seed)
       : options_(options),
-        random_(host.info.vocab_size),
+        concurrency_(concurrency),
+        random_(host.info.vocab_size, seed),
         prefix_(random_.Take(options.shared_prefix)),
-        seen_(static_cast<size_t>(options.requests.value_or(64))),
-        flights_(host,
-                 std::min(static_cast<size_t>(options.concurrency.value_or(16)),
-                          seen_.size())) {}
+        seen_(num_requests),
+        flights_(host, std::min(concurrency, num_requests)) {}
 
   Outcome Run(Progress& progress) {
     if (options_.rate.has_value()) DrawArrivals();
@@ -58,7 +58,7 @@ class Load {
     return {
         {"model", options_.path},
         {"requests", seen_.size()},
-        {"concurrency", options_.concurrency.value_or(16)},
+        {"concurrency", concurrency_},
         {"shared_prefix", options_.shared_prefix},
         {"rate", rate},
         {"in", options_.in},
@@ -72,7 +72,8 @@ class Load {
         {"cached_tokens", cached_tokens_},
         {"generated_tokens", generated_tokens_},
         {"ttft_ms", Distribution(ttft_)},
-        {"tpot_ms", Distribution(tpot_)}};
+        {"tpot_ms", Distribution(tpot_)},
+        {"itl_ms", Distribution(itl_)}};
   }
 
  private:
@@ -92,20 +93,20 @@ class Load {
     std::vector<int32_t> tokens = prefix_;
     const auto rest = random_.Take(options_.in - prefix_.size());
     tokens.insert(tokens.end(), rest.begin(), rest.end());
-    inlay_request_options request;
-    inlay_request_options_init(&request);
-    request.tokens = tokens.data();
-    request.num_tokens = tokens.size();
-    request.max_tokens = static_cast<int32_t>(options_.out);
-    request.ignore_eos = 1;
     if (!options_.rate.has_value()) seen_[index].arrival = Now();
-    return flights_.Start(index, request);
+    return flights_.Start(index, FixedRequest(tokens, options_.out));
   }
 
   Outcome Take(size_t index, const inlay_event_info& info) {
     Seen& seen = seen_[index];
     if (info.kind == INLAY_EVENT_TOKENS && info.num_tokens > 0) {
-      if (seen.tokens == 0) seen.first = Now();
+      const double now = Now();
+      if (seen.tokens == 0) {
+        seen.first = now;
+      } else {
+        itl_.push_back(1e3 * (now - seen.last));
+      }
+      seen.last = now;
       seen.tokens += info.num_tokens;
     }
     if (info.kind != INLAY_EVENT_FINISHED) return Outcome();
@@ -119,20 +120,14 @@ class Load {
     }
     if (seen.tokens > 0) ttft_.push_back(1e3 * (seen.first - seen.arrival));
     if (seen.tokens > 1) {
-      tpot_.push_back(1e3 * (Now() - seen.first) /
+      tpot_.push_back(1e3 * (seen.last - seen.first) /
                       static_cast<double>(seen.tokens - 1));
     }
     return Outcome();
   }
 
-  static Json Distribution(const std::vector<double>& samples) {
-    return {{"mean", Mean(samples)},
-            {"p50", Percentile(samples, 50)},
-            {"p95", Percentile(samples, 95)},
-            {"p99", Percentile(samples, 99)}};
-  }
-
   const BenchOptions& options_;
+  const size_t concurrency_;
   RandomTokens random_;
   const std::vector<int32_t> prefix_;
   std::vector<Seen> seen_;
@@ -144,41 +139,19 @@ class Load {
   uint64_t prompt_tokens_ = 0;
   uint64_t cached_tokens_ = 0;
   uint64_t generated_tokens_ = 0;
-  std::vector<double> ttft_, tpot_;  // ms
+  // ms. ITL: between one event with tokens and the next of the same request.
+  std::vector<double> ttft_, tpot_, itl_;
 };
-
-std::string Latency(const char* name, const Json& ms) {
-  char text[160];
-  std::snprintf(text, sizeof(text),
-                "%s  mean %.2f ms, p50 %.2f, p95 %.2f, p99 %.2f\n", name,
-                ms["mean"].get<double>(), ms["p50"].get<double>(),
-                ms["p95"].get<double>(), ms["p99"].get<double>());
-  return text;
-}
 
 }  // namespace
 
-Outcome BenchLoad(Host& host, const BenchOptions& options,
-                  const CommonOptions& common) {
-  Progress progress(!common.quiet);
-  Load load(host, options);
+Outcome MeasureLoad(Host& host, const BenchOptions& options,
+                    size_t num_requests, size_t concurrency, uint64_t seed,
+                    Progress& progress, Json* result) {
+  Load load(host, options, num_requests, concurrency, seed);
   CLI_RETURN_IF_FAILED(load.Run(progress));
-  progress.Clear();
-  const Json result = load.Result();
-  if (common.json) return WriteJsonLine(result);
-  char text[320];
-  std::snprintf(
-      text, sizeof(text),
-      "%zu requests of %zu + %zu tokens in %.2f s: %.2f requests/s\n"
-      "prompt %.1f tok/s (%.0f %% from the cache), generated %.1f tok/s\n",
-      result["requests"].get<size_t>(), options.in, options.out,
-      result["seconds"].get<double>(), result["requests_per_s"].get<double>(),
-      result["prompt_tok_s"].get<double>(),
-      100 * result["cached_tokens"].get<double>() /
-          std::max(1.0, result["prompt_tokens"].get<double>()),
-      result["generated_tok_s"].get<double>());
-  return WriteOut(text + Latency("TTFT", result["ttft_ms"]) +
-                  Latency("TPOT", result["tpot_ms"]));
+  *result = load.Result();
+  return Outcome();
 }
 
 }  // namespace inlay::cli

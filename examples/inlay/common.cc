@@ -28,6 +28,9 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   inlay_engine_options_init(&engine);
   engine.backend = options.backend;
   engine.num_threads = options.num_threads;
+  if (options.max_batch_tokens > 0) {
+    engine.max_batch_tokens = options.max_batch_tokens;
+  }
   if (!options.quiet) engine.log = Log;
   Result<Engine> created = Engine::Create(&engine);
   if (!created.ok()) return created.error();
@@ -67,6 +70,8 @@ void DeclareCommon(Args& args, CommonOptions* options) {
              &options->kv_budget_bytes);
   args.Integer("max-context", "cap on the tokens of a session",
                &options->max_context, 1);
+  args.Integer("max-batch-tokens", "tokens computed in a step (default 512)",
+               &options->max_batch_tokens, 1, 65536);
   args.Text("kernels", "SPEC", "forces kernels: gemm=cpu_scalar,...",
             &options->kernels);
   args.Flag("json", "JSON on stdout, one value a line, nothing else",

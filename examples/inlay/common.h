@@ -21,6 +21,7 @@ struct CommonOptions {
   int32_t kv_type = INLAY_KV_AUTO;
   uint32_t max_context = 0;
   uint64_t kv_budget_bytes = 0;
+  uint32_t max_batch_tokens = 0;  // 0: the library's default
   std::optional<std::string> kernels;
   bool json = false;
   bool quiet = false;

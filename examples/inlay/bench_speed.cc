@@ -1,0 +1,151 @@
+// inlay bench: speed of prompts and of generation, beside what memory gives.
+#include <cstdio>
+#include <thread>
+
+#include "examples/inlay/bandwidth.h"
+#include "examples/inlay/bench.h"
+#include "examples/inlay/statistics.h"
+
+namespace inlay::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Steps until every request has ended.
+Outcome RunAll(Host& host, size_t num_requests) {
+  while (num_requests > 0) {
+    const Result<inlay_step_info> step = host.engine->Step();
+    if (!step.ok()) return step.error();
+    for (Result<Event> event = host.engine->Next(0); event.ok();
+         event = host.engine->Next(0)) {
+      if (!event->finished()) continue;
+      CLI_RETURN_IF_FAILED(FinishOutcome(event->info()));
+      --num_requests;
+    }
+  }
+  return Outcome();
+}
+
+Outcome Submit(Running& running, const std::vector<int32_t>& tokens,
+               size_t max_tokens) {
+  inlay_request_options options;
+  inlay_request_options_init(&options);
+  options.tokens = tokens.data();
+  options.num_tokens = tokens.size();
+  options.max_tokens = static_cast<int32_t>(max_tokens);
+  options.ignore_eos = 1;
+  Result<Request> request = running.session->Submit(options);
+  if (!request.ok()) return request.error();
+  running.request = std::move(*request);
+  return Outcome();
+}
+
+struct Samples {
+  std::vector<double> prompt, decode, copy, read;
+};
+
+// One round: every session's prompt, then tokens after it. The generation
+// appends one token to a computed prompt, so each of its steps is a decode.
+Outcome Round(Host& host, const BenchOptions& options, RandomTokens& random,
+              Samples* samples) {
+  std::vector<Running> batch(options.batch);
+  for (Running& running : batch) {
+    Result<Session> session = host.model->NewSession();
+    if (!session.ok()) return session.error();
+    running.session = std::move(*session);
+    CLI_RETURN_IF_FAILED(
+        Submit(running, random.Take(options.prompt_tokens), 0));
+  }
+  Clock::time_point begin = Clock::now();
+  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
+  samples->prompt.push_back(
+      static_cast<double>(options.batch * options.prompt_tokens) /
+      SecondsSince(begin));
+  for (Running& running : batch) {
+    CLI_RETURN_IF_FAILED(Submit(running, random.Take(1), options.gen_tokens));
+  }
+  begin = Clock::now();
+  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
+  samples->decode.push_back(
+      static_cast<double>(options.batch * options.gen_tokens) /
+      SecondsSince(begin));
+  return Outcome();
+}
+
+Json Summary(const std::vector<double>& samples) {
+  return {{"mean", Mean(samples)}, {"sd", StandardDeviation(samples)}};
+}
+
+// Weights read a step times steps a second: the KV cache is not in it.
+double DecodeBandwidth(const Host& host, const BenchOptions& options,
+                       const Samples& samples) {
+  return 1e-9 * static_cast<double>(host.info.bytes_per_decode) *
+         Mean(samples.decode) / static_cast<double>(options.batch);
+}
+
+Outcome Print(const Host& host, const BenchOptions& options,
+              const CommonOptions& common, int num_threads,
+              const Samples& samples) {
+  const double achieved = DecodeBandwidth(host, options, samples);
+  const double of_copy = 100 * achieved / Mean(samples.copy);
+  const double of_read = 100 * achieved / Mean(samples.read);
+  if (common.json) {
+    return WriteJsonLine({{"model", options.path},
+                          {"threads", num_threads},
+                          {"prompt_tokens", options.prompt_tokens},
+                          {"gen_tokens", options.gen_tokens},
+                          {"batch", options.batch},
+                          {"repeat", options.repeat},
+                          {"pp_tok_s", Summary(samples.prompt)},
+                          {"tg_tok_s", Summary(samples.decode)},
+                          {"bytes_per_decode", host.info.bytes_per_decode},
+                          {"decode_gb_s", achieved},
+                          {"copy_gb_s", Mean(samples.copy)},
+                          {"read_gb_s", Mean(samples.read)},
+                          {"percent_of_copy", of_copy},
+                          {"percent_of_read", of_read}});
+  }
+  char text[1024];
+  std::snprintf(
+      text, sizeof(text),
+      "%s: %.1f M parameters, %.1f MB of weights, %d threads, batch %zu\n"
+      "pp%-6zu %10.1f tok/s  +- %.1f\n"
+      "tg%-6zu %10.1f tok/s  +- %.1f\n"
+      "memory: copy %.1f GB/s, read %.1f GB/s (beside the same runs)\n"
+      "decode: %.2f GB/s of weights, %.0f %% of copy, %.0f %% of read\n",
+      options.path.c_str(), static_cast<double>(host.info.num_parameters) / 1e6,
+      static_cast<double>(host.info.weight_bytes) / 1e6, num_threads,
+      options.batch, options.prompt_tokens, Mean(samples.prompt),
+      StandardDeviation(samples.prompt), options.gen_tokens,
+      Mean(samples.decode), StandardDeviation(samples.decode),
+      Mean(samples.copy), Mean(samples.read), achieved, of_copy, of_read);
+  return WriteOut(text);
+}
+
+}  // namespace
+
+Outcome BenchSpeed(Host& host, const BenchOptions& options,
+                   const CommonOptions& common) {
+  const int num_threads =
+      common.num_threads > 0
+          ? common.num_threads
+          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  Progress progress(!common.quiet);
+  progress.Update("warming up");
+  RandomTokens random(host.info.vocab_size);
+  Bandwidth bandwidth(num_threads);
+  Samples unused;
+  CLI_RETURN_IF_FAILED(Round(host, options, random, &unused));
+  Samples samples;
+  for (size_t i = 0; i < options.repeat; ++i) {
+    progress.Update("round", i + 1, options.repeat);
+    // Interleaved: other work on the machine slows both alike.
+    samples.copy.push_back(bandwidth.Copy());
+    samples.read.push_back(bandwidth.Read());
+    CLI_RETURN_IF_FAILED(Round(host, options, random, &samples));
+  }
+  progress.Clear();
+  return Print(host, options, common, num_threads, samples);
+}
+
+}  // namespace inlay::cli
