@@ -35,9 +35,10 @@ class TracePackets {
   TracePackets(uint64_t begin, int32_t pid, const std::string& name)
       : begin_(begin), pid_(pid) {
     // Ids are to be unlike those of others, should traces be joined: the
-    // fraction of the golden ratio spreads what differs little.
-    next_uuid_ =
-        (begin ^ static_cast<uint64_t>(pid_) << 32) * 0x9E3779B97F4A7C15ull | 1;
+    // fraction of the golden ratio spreads what differs little. Never 0, which
+    // would be the whole trace's track.
+    const uint64_t seed = begin ^ (static_cast<uint64_t>(pid_) << 32);
+    next_uuid_ = ((seed * 0x9E3779B97F4A7C15ull) >> 1) | 1;
     trace::TrackDescriptor& track = NewDescriptor(&process_);
     track.mutable_process()->set_pid(pid_);
     track.mutable_process()->set_process_name(name);
@@ -55,16 +56,11 @@ class TracePackets {
     Append();
     return made;
   }
-  Track Group(const std::string& name) {
-    Track made;
-    trace::TrackDescriptor& track = NewChild(name, process_, &made);
-    track.set_child_ordering(trace::TrackDescriptor::CHRONOLOGICAL);
-    Append();
-    return made;
-  }
   Track Child(const std::string& name, const Track& parent) {
     Track made;
-    NewChild(name, parent, &made);
+    // Says how its own children stand: in the order they began.
+    NewChild(name, parent, &made)
+        .set_child_ordering(trace::TrackDescriptor::CHRONOLOGICAL);
     Append();
     return made;
   }
@@ -143,7 +139,7 @@ class TracePackets {
 
   const uint64_t begin_;
   const int32_t pid_;
-  uint64_t next_uuid_ = 0;
+  uint64_t next_uuid_;
   int64_t num_threads_ = 0;
   Track process_;
   trace::Trace trace_;  // of one packet, its memory used again

@@ -69,7 +69,7 @@ class TraceWriter {
       packets_.Instant(packets_.process(), Begin(log), "events lost",
                        {{"events", static_cast<int64_t>(log.num_lost)}});
     }
-    requests_group_ = packets_.Group("requests");
+    requests_group_ = packets_.Child("requests", packets_.process());
   }
 
   void Write(const TraceEvent& event) {

@@ -12,8 +12,8 @@ namespace inlay::api {
 
 // Whose trace it is.
 struct TraceProcess {
-  int32_t pid = 1;  // > 0
-  std::string name = "inlay";
+  int32_t pid = 1;             // > 0
+  std::string name = "inlay";  // UTF-8
 };
 
 // A serialised perfetto.protos.Trace. Times are those of the steady clock.
@@ -22,7 +22,8 @@ struct TraceProcess {
 // preempted; evictions; counters of requests, KV blocks and memory. On each
 // track times do not decrease and every slice ends: what had not ended ends
 // with the log. A request whose beginning is not in the log begins with the
-// first that is known of it.
+// first that is known of it. Up to 700 bytes an event. May throw
+// std::bad_alloc.
 std::string TraceProto(const TraceLog& log, const TraceProcess& process);
 
 }  // namespace inlay::api
