@@ -6,8 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-
-#include "absl/container/flat_hash_map.h"
+#include <unordered_map>
 
 namespace inlay {
 
@@ -45,7 +44,7 @@ class FairShare {
     next_prune_ = std::max<size_t>(1024, 2 * served_.size());
   }
 
-  absl::flat_hash_map<uint64_t, double> served_;
+  std::unordered_map<uint64_t, double> served_;
   double now_ = 0;
   size_t next_prune_ = 1024;
 };

@@ -9,9 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -101,7 +101,7 @@ class Scheduler {
   const SchedulerConfig config_;
   const KvBlockPool* const pool_;
   KvOwner* const owner_;
-  absl::flat_hash_map<RequestId, std::unique_ptr<SchedEntry>> requests_;
+  std::unordered_map<RequestId, std::unique_ptr<SchedEntry>> requests_;
   Queues queues_;
   FairShare shares_;
   CostModel cost_;

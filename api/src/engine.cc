@@ -1,7 +1,13 @@
 // The C ABI of engines.
+#include <unistd.h>
+
+#include <memory>
 #include <utility>
 
+#include "api/src/metrics_proto.h"
+#include "api/src/metrics_text.h"
 #include "api/src/shim.h"
+#include "api/src/trace_proto.h"
 
 namespace inlay::api {
 namespace {
@@ -76,40 +82,53 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
   return result;
 }
 
-inlay_stats ToStats(const EngineStats& stats) {
+inlay_stats ToStats(const EngineMetrics& metrics) {
   inlay_stats result;
   inlay_stats_init(&result);
-  const RunnerStats& runners = stats.runners;
-  result.num_models = static_cast<uint32_t>(stats.models);
-  result.num_sessions = static_cast<uint32_t>(runners.sessions);
-  result.running_requests = static_cast<uint32_t>(runners.running);
-  result.waiting_requests = static_cast<uint32_t>(runners.waiting);
-  result.submitted_requests = runners.submitted;
-  result.finished_requests = runners.finished;
-  result.cancelled_requests = runners.cancelled;
-  result.failed_requests = runners.failed;
-  result.preemptions = runners.preemptions;
-  result.evictions = runners.evictions;
-  result.steps = runners.steps;
-  result.step_us = runners.step_us;
-  result.schedule_us = runners.schedule_us;
-  result.prefill_tokens = runners.prefill_tokens;
-  result.decode_tokens = runners.decode_tokens;
-  result.kv_blocks_total = runners.kv_blocks_total;
-  result.kv_blocks_used = runners.kv_blocks_used;
-  result.memory_bytes = stats.memory.total_bytes;
-  result.memory_peak_bytes = stats.memory.peak_bytes;
-  result.memory_budget_bytes = stats.memory.budget_bytes;
-  const auto of = [&](MemoryClass memory_class) {
-    return stats.memory.by_class[static_cast<size_t>(memory_class)];
+  result.num_models = static_cast<uint32_t>(metrics.models);
+  result.num_sessions = static_cast<uint32_t>(metrics.sessions);
+  result.running_requests = static_cast<uint32_t>(metrics.requests_running);
+  result.waiting_requests = static_cast<uint32_t>(metrics.requests_waiting);
+  result.submitted_requests = metrics.requests_submitted;
+  result.finished_requests = metrics.requests_stop + metrics.requests_length;
+  result.cancelled_requests = metrics.requests_cancelled;
+  result.failed_requests = metrics.requests_failed + metrics.requests_deadline;
+  result.preemptions = metrics.preemptions_recompute + metrics.preemptions_swap;
+  result.evictions = metrics.evicted_blocks;
+  result.steps = metrics.step_time_us.count();
+  result.step_us = metrics.step_time_us.sum();
+  result.schedule_us = metrics.schedule_time_us.sum();
+  result.prefill_tokens = metrics.prefill_tokens;
+  result.decode_tokens = metrics.decode_tokens;
+  result.kv_blocks_total = metrics.kv_blocks_total;
+  result.kv_blocks_used = metrics.kv_blocks_used - metrics.kv_blocks_evictable;
+  result.memory_bytes = metrics.memory_weights_bytes + metrics.memory_kv_bytes +
+                        metrics.memory_workspace_bytes;
+  result.memory_peak_bytes = metrics.memory_peak_bytes;
+  result.memory_budget_bytes = metrics.memory_budget_bytes;
+  result.weight_bytes = metrics.memory_weights_bytes;
+  result.kv_bytes = metrics.memory_kv_bytes;
+  result.workspace_bytes = metrics.memory_workspace_bytes;
+  result.mapped_bytes = metrics.mapped_bytes;
+  result.kv_blocks_cached = metrics.kv_blocks_evictable;
+  result.lookup_tokens = metrics.prefix_lookup_tokens;
+  result.hit_tokens = metrics.prefix_hit_tokens;
+  const auto fill = [](const Histogram& from, inlay_distribution* to) {
+    to->count = from.count();
+    to->sum = from.sum();
+    to->p50 = static_cast<uint64_t>(from.Quantile(0.5));
+    to->p90 = static_cast<uint64_t>(from.Quantile(0.9));
+    to->p99 = static_cast<uint64_t>(from.Quantile(0.99));
+    to->max = from.max();
   };
-  result.weight_bytes = of(MemoryClass::kWeights);
-  result.kv_bytes = of(MemoryClass::kKv);
-  result.workspace_bytes = of(MemoryClass::kWorkspace);
-  result.mapped_bytes = stats.mapped_bytes;
-  result.kv_blocks_cached = runners.kv_blocks_cached;
-  result.lookup_tokens = runners.lookup_tokens;
-  result.hit_tokens = runners.hit_tokens;
+  fill(metrics.queue_time_us, &result.queue_time_us);
+  fill(metrics.time_to_first_token_us, &result.time_to_first_token_us);
+  fill(metrics.inter_token_time_us, &result.inter_token_time_us);
+  fill(metrics.request_time_us, &result.request_time_us);
+  fill(metrics.step_time_us, &result.step_time_us);
+  fill(metrics.schedule_time_us, &result.schedule_time_us);
+  fill(metrics.step_overshoot_us, &result.step_overshoot_us);
+  fill(metrics.step_tokens, &result.step_tokens);
   return result;
 }
 
@@ -216,7 +235,55 @@ inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* stats,
   return Guard(error, [&]() -> absl::Status {
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
     INLAY_RETURN_IF_ERROR(CheckResult(stats, "inlay_stats"));
-    WriteResult(ToStats(handle->engine->stats()), stats);
+    const auto got = std::make_unique<inlay::EngineStats>();
+    handle->engine->GetStats(got.get());
+    WriteResult(ToStats(got->metrics), stats);
+    return absl::OkStatus();
+  });
+}
+
+inlay_status inlay_engine_metrics(inlay_engine* engine, int32_t format,
+                                  inlay_buffer** metrics, inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_RETURN_IF_ERROR(CheckPointer(metrics, "metrics"));
+    *metrics = nullptr;
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    INLAY_RETURN_IF_ERROR(CheckEnum(format, INLAY_METRICS_PROTOBUF, "format"));
+    const auto got = std::make_unique<inlay::EngineStats>();
+    handle->engine->GetStats(got.get());
+    BufferHandle buffer;
+    if (format == INLAY_METRICS_PROTOBUF) {
+      buffer.bytes = MetricsProto(got->metrics);
+    } else {
+      INLAY_ASSIGN_OR_RETURN(buffer.bytes, MetricsText({{&got->metrics, {}}}));
+    }
+    *metrics = AddHandle(std::move(buffer));
+    return absl::OkStatus();
+  });
+}
+
+inlay_status inlay_engine_trace_start(inlay_engine* engine, size_t num_events,
+                                      inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    return handle->engine->trace().Start(num_events);
+  });
+}
+
+inlay_status inlay_engine_trace_take(inlay_engine* engine, int32_t stop,
+                                     inlay_buffer** trace,
+                                     inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_RETURN_IF_ERROR(CheckPointer(trace, "trace"));
+    *trace = nullptr;
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    INLAY_RETURN_IF_ERROR(CheckEnum(stop, 1, "stop"));
+    inlay::TraceRecorder& recorder = handle->engine->trace();
+    INLAY_ASSIGN_OR_RETURN(const inlay::TraceLog log,
+                           stop != 0 ? recorder.Stop() : recorder.Take());
+    BufferHandle buffer;
+    buffer.bytes = TraceProto(log, {static_cast<int>(getpid()), "inlay"});
+    *trace = AddHandle(std::move(buffer));
     return absl::OkStatus();
   });
 }

@@ -2,9 +2,9 @@
 
 #include <array>
 #include <atomic>
+#include <unordered_map>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "memory/mutex.h"
 
@@ -17,7 +17,7 @@ constexpr uint64_t kTag = 0x1a17ull << 48;
 
 struct Shard {
   Mutex mu;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<void>> objects
+  std::unordered_map<uint64_t, std::shared_ptr<void>> objects
       ABSL_GUARDED_BY(mu);
 };
 

@@ -77,6 +77,11 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.device = device_.get();
     context.events = &events_;
     context.next_id = &next_id_;
+    context.trace = &trace_;
+    {
+      MutexLock lock(&mu_);
+      context.trace_model = num_loaded_++;
+    }
     context.on_work = [this] { NotifyWork(); };
     context.scheduler = options_.scheduler;
     context.prefix_sharing = options_.prefix_sharing;
@@ -119,11 +124,9 @@ void Engine::Reclaim() {
 }
 
 void Engine::Retire(ModelRunner& runner) {
-  RunnerStats stats = runner.stats();
+  runner.AddMetrics(&retired_);
   // Gauges go with the model, counters stay.
-  stats.sessions = stats.running = stats.waiting = 0;
-  stats.kv_blocks_total = stats.kv_blocks_used = stats.kv_blocks_cached = 0;
-  retired_ += stats;
+  retired_.ClearGauges();
 }
 
 void Engine::Wake() { NotifyWork(); }
@@ -292,6 +295,8 @@ void Engine::ApplyBudget() {
     for (uint64_t& bytes : wanted)
       bytes = static_cast<uint64_t>(static_cast<double>(bytes) * share);
   }
+  trace_.Memory(static_cast<int64_t>(use.budget_bytes),
+                static_cast<int64_t>(use.total_bytes));
   // Whoever has too much gives before others take.
   for (const bool shrink : {true, false}) {
     for (size_t i = 0; i < runners.size(); ++i) {
@@ -307,19 +312,27 @@ void Engine::NotifyWork() {
   work_arrived_.SignalAll();
 }
 
-EngineStats Engine::stats() {
-  EngineStats stats;
-  stats.memory = device_->memory_use();
+void Engine::GetStats(EngineStats* stats) {
+  *stats = EngineStats();
+  EngineMetrics& metrics = stats->metrics;
   {
     MutexLock lock(&mu_);
-    stats.runners = retired_;
+    metrics += retired_;
   }
   for (const auto& runner : Runners()) {
-    ++stats.models;
-    stats.mapped_bytes += runner->loaded().mapped_bytes;
-    stats.runners += runner->stats();
+    ++metrics.models;
+    metrics.mapped_bytes += runner->loaded().mapped_bytes;
+    runner->AddMetrics(&metrics);
   }
-  return stats;
+  stats->memory = device_->memory_use();
+  const auto of = [&](MemoryClass memory_class) {
+    return stats->memory.by_class[static_cast<size_t>(memory_class)];
+  };
+  metrics.memory_weights_bytes = of(MemoryClass::kWeights);
+  metrics.memory_kv_bytes = of(MemoryClass::kKv);
+  metrics.memory_workspace_bytes = of(MemoryClass::kWorkspace);
+  metrics.memory_peak_bytes = stats->memory.peak_bytes;
+  metrics.memory_budget_bytes = stats->memory.budget_bytes;
 }
 
 }  // namespace inlay

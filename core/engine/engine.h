@@ -16,7 +16,9 @@
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/log.h"
+#include "core/engine/metrics.h"
 #include "core/engine/model_runner.h"
+#include "core/engine/trace.h"
 #include "memory/device/device.h"
 #include "memory/mutex.h"
 #include "sched/config.h"
@@ -34,9 +36,7 @@ struct EngineOptions {
 };
 
 struct EngineStats {
-  uint64_t models = 0;
-  uint64_t mapped_bytes = 0;
-  RunnerStats runners;  // summed
+  EngineMetrics metrics;  // of all models
   MemoryUse memory;
 };
 
@@ -83,7 +83,9 @@ class Engine {
   void Wake();
 
   EventQueue& events() { return events_; }
-  EngineStats stats();
+  // Filled in place: it is large.
+  void GetStats(EngineStats* stats);
+  TraceRecorder& trace() { return trace_; }
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
@@ -104,6 +106,7 @@ class Engine {
   const EngineOptions options_;
   std::unique_ptr<Device> device_;
   EventQueue events_;
+  TraceRecorder trace_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> closed_{false};
 
@@ -115,7 +118,8 @@ class Engine {
   CondVar work_arrived_;
   uint64_t work_signals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
-  RunnerStats retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
+  EngineMetrics retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
+  uint32_t num_loaded_ ABSL_GUARDED_BY(mu_) = 0;
   std::thread thread_;
 };
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/engine/event.h"
 #include "memory/mutex.h"
@@ -64,7 +64,7 @@ class EventQueue {
   Mutex mu_;
   CondVar arrived_;
   List events_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<RequestId, Stream> streams_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<RequestId, Stream> streams_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int descriptor_ ABSL_GUARDED_BY(mu_) = -1;
   bool signalled_ ABSL_GUARDED_BY(mu_) = false;

@@ -49,29 +49,6 @@ CostPrior Prior(const ModelInfo& info) {
 
 }  // namespace
 
-RunnerStats& RunnerStats::operator+=(const RunnerStats& other) {
-  sessions += other.sessions;
-  running += other.running;
-  waiting += other.waiting;
-  submitted += other.submitted;
-  finished += other.finished;
-  cancelled += other.cancelled;
-  failed += other.failed;
-  preemptions += other.preemptions;
-  evictions += other.evictions;
-  steps += other.steps;
-  step_us += other.step_us;
-  schedule_us += other.schedule_us;
-  prefill_tokens += other.prefill_tokens;
-  decode_tokens += other.decode_tokens;
-  kv_blocks_total += other.kv_blocks_total;
-  kv_blocks_used += other.kv_blocks_used;
-  kv_blocks_cached += other.kv_blocks_cached;
-  lookup_tokens += other.lookup_tokens;
-  hit_tokens += other.hit_tokens;
-  return *this;
-}
-
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
     const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
     uint64_t kv_budget_bytes) {
@@ -245,19 +222,21 @@ bool ModelRunner::HasRequests() {
   return !closed_ && !scheduler_->empty();
 }
 
-RunnerStats ModelRunner::stats() {
+void ModelRunner::AddMetrics(EngineMetrics* sum) {
   MutexLock lock(&mu_);
-  RunnerStats stats = stats_;
-  if (closed_) return stats;
-  stats.sessions = sessions_.size();
-  stats.running = scheduler_->num_running();
-  stats.waiting = scheduler_->num_waiting();
-  const KvBlockPool& pool = kv_->pool();
-  stats.kv_blocks_total = static_cast<uint64_t>(pool.num_total());
-  stats.kv_blocks_used = static_cast<uint64_t>(kv_->num_held());
-  stats.evictions = kv_->index().num_reclaimed();
-  stats.kv_blocks_cached = static_cast<uint64_t>(pool.num_evictable());
-  return stats;
+  if (!closed_) {
+    const KvBlockPool& pool = kv_->pool();
+    metrics_.sessions = sessions_.size();
+    metrics_.requests_running = scheduler_->num_running();
+    metrics_.requests_waiting = scheduler_->num_waiting();
+    metrics_.kv_blocks_total = static_cast<uint64_t>(pool.num_total());
+    metrics_.kv_blocks_used = static_cast<uint64_t>(pool.num_used());
+    metrics_.kv_blocks_cached =
+        static_cast<uint64_t>(kv_->index().num_blocks());
+    metrics_.kv_blocks_evictable = static_cast<uint64_t>(pool.num_evictable());
+    metrics_.evicted_blocks = kv_->index().num_reclaimed();
+  }
+  *sum += metrics_;
 }
 
 void ModelRunner::Close() {
@@ -270,7 +249,8 @@ void ModelRunner::Close() {
     End(request);
   }
   closed_ = true;
-  stats_.evictions = kv_ != nullptr ? kv_->index().num_reclaimed() : 0;
+  if (kv_ != nullptr) metrics_.evicted_blocks = kv_->index().num_reclaimed();
+  metrics_.ClearGauges();
   sessions_.clear();
   prefixes_.clear();
   scheduler_.reset();

@@ -10,18 +10,20 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/kv_cache.h"
 #include "core/engine/loaded_model.h"
 #include "core/engine/log.h"
+#include "core/engine/metrics.h"
 #include "core/engine/named_prefix.h"
 #include "core/engine/request.h"
 #include "core/engine/step_batch.h"
+#include "core/engine/trace.h"
 #include "memory/device/device.h"
 #include "memory/mutex.h"
 #include "sched/kv_owner.h"
@@ -34,6 +36,8 @@ struct RunnerContext {
   Device* device = nullptr;
   EventQueue* events = nullptr;
   std::atomic<uint64_t>* next_id = nullptr;  // of sessions and requests
+  TraceRecorder* trace = nullptr;
+  uint32_t trace_model = 0;       // tells models apart in the trace
   std::function<void()> on_work;  // called when there is work to step
   SchedulerConfig scheduler;      // block_size, window and prior: the model's
   bool prefix_sharing = true;     // between sessions
@@ -55,21 +59,6 @@ struct RequestQuote {
   bool fits = false;            // in the cache, if nothing else were there
   bool fits_now = false;        // beside what runs
   bool reserved = false;
-};
-
-struct RunnerStats {
-  uint64_t sessions = 0, running = 0, waiting = 0;
-  uint64_t submitted = 0, finished = 0, cancelled = 0, failed = 0;
-  uint64_t preemptions = 0, evictions = 0;
-  uint64_t steps = 0, step_us = 0, schedule_us = 0;
-  uint64_t prefill_tokens = 0, decode_tokens = 0;
-  uint64_t kv_blocks_total = 0;
-  uint64_t kv_blocks_used = 0;    // held by requests, prefixes, reservations
-  uint64_t kv_blocks_cached = 0;  // held by nobody, and still of use
-  uint64_t lookup_tokens = 0;     // of requests that began
-  uint64_t hit_tokens = 0;        // of these, found in the cache
-
-  RunnerStats& operator+=(const RunnerStats& other);
 };
 
 // What a step may take.
@@ -149,7 +138,8 @@ class ModelRunner final : private KvOwner {
   // none is lost. Only between steps.
   void ResizeKv(uint64_t bytes);
 
-  RunnerStats stats();
+  // Adds this model's metrics (not those that the engine has of all) to `sum`.
+  void AddMetrics(EngineMetrics* sum);
   // Ends every request and frees the KV cache and the weights.
   void Close();
 
@@ -208,12 +198,18 @@ class ModelRunner final : private KvOwner {
   void RetireKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<KvBlockTable*> HeldTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // When a step's phases ended.
+  struct StepTimes {
+    SteadyTime begin, planned, reserved, forwarded, sampled, end;
+  };
   // Step's parts, in order.
   absl::Status Plan(const PlanInput& input) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
   absl::Status Sample(StepInfo& info);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
+  void CountStep(const StepTimes& times, const StepLimits& limits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Commit(const absl::Status& executed, SteadyTime begin)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StepResult CommitItem(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -225,6 +221,8 @@ class ModelRunner final : private KvOwner {
   Event MakeEvent(const Request& request, EventKind kind) const;
   // Emits what is left of its output and its end, and forgets it. Never throws.
   void End(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnStarted(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountEnd(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmitEnd(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends every request with `why` and starts over with a new scheduler: what is
   // left when planning itself failed.
@@ -253,15 +251,15 @@ class ModelRunner final : private KvOwner {
   std::unique_ptr<KvCache> kv_;
   uint64_t kv_target_bytes_ = 0;
   std::unique_ptr<Scheduler> scheduler_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<SessionId, std::unique_ptr<Session>> sessions_
+  std::unordered_map<SessionId, std::unique_ptr<Session>> sessions_
       ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_
+  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_
       ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<PrefixId, std::unique_ptr<NamedPrefix>> prefixes_
+  std::unordered_map<PrefixId, std::unique_ptr<NamedPrefix>> prefixes_
       ABSL_GUARDED_BY(mu_);
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);
-  RunnerStats stats_ ABSL_GUARDED_BY(mu_);
+  EngineMetrics metrics_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mu_);  // to be logged
 };
 

@@ -78,7 +78,9 @@ struct Request {
   bool started = false;
   bool in_flight = false;  // in the step being computed: Commit() ends it
   bool cancelled = false;
+  bool preempted = false;  // and not in a plan again yet
   SteadyTime submitted;
+  SteadyTime last_token;  // when it came
 
   // Tokens whose KV may come from the cache.
   int64_t reusable() const {

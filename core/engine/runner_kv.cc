@@ -81,7 +81,7 @@ void ModelRunner::ResizeKv(uint64_t bytes) {
   if (closed_) return;
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
-    stats_.preemptions += static_cast<uint64_t>(
+    metrics_.preemptions_recompute += static_cast<uint64_t>(
         scheduler_->PreemptTo(blocks, ToMicroseconds(Now())));
     // What nobody runs on goes last: the host asked for it to stay.
     if (kv_->num_held() > blocks) DropHolds();

@@ -37,9 +37,10 @@ absl::Status Caught(Part&& part) {
 }  // namespace
 
 bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
-  const SteadyTime begin = Now();
+  StepTimes times;
+  times.begin = Now();
   PlanInput input;
-  input.now_us = ToMicroseconds(begin);
+  input.now_us = ToMicroseconds(times.begin);
   input.budget_us =
       static_cast<int64_t>(std::min<uint64_t>(limits.budget_us, kMostBudgetUs));
   input.must_progress = limits.must_progress;
@@ -47,6 +48,7 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
     MutexLock lock(&mu_);
     if (closed_) return false;
     absl::Status prepared = Caught([&] { return Plan(input); });
+    times.planned = Now();
     if (prepared.ok() && plan_.items.empty()) return !plan_.expired.empty();
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
     if (!prepared.ok()) {
@@ -55,21 +57,17 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
       return true;
     }
   }
-  const SteadyTime planned = Now();
+  times.reserved = Now();
   absl::Status executed = Caught([&] { return Forward(); });
+  times.forwarded = Now();
   if (executed.ok()) executed = Caught([&] { return Sample(*info); });
-  const SteadyTime computed = Now();
+  times.sampled = Now();
   std::vector<std::string> failures;
   {
     MutexLock lock(&mu_);
-    Commit(executed, begin);
-    const SteadyTime end = Now();
-    ++stats_.steps;
-    stats_.step_us += MicrosecondsBetween(begin, end);
-    stats_.schedule_us += MicrosecondsBetween(begin, planned) +
-                          MicrosecondsBetween(computed, end);
-    stats_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
-    stats_.decode_tokens += static_cast<uint64_t>(batch_.decode_tokens);
+    Commit(executed, times.begin);
+    times.end = Now();
+    CountStep(times, limits);
     info->predicted_us += static_cast<uint64_t>(plan_.predicted_us);
     info->requests += static_cast<uint32_t>(batch_.items.size());
     info->prefill_tokens += static_cast<uint32_t>(batch_.prefill_tokens);
@@ -85,6 +83,41 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   return true;
 }
 
+void ModelRunner::CountStep(const StepTimes& times, const StepLimits& limits) {
+  const uint64_t took = MicrosecondsBetween(times.begin, times.end);
+  const auto tokens =
+      static_cast<uint64_t>(batch_.prefill_tokens + batch_.decode_tokens);
+  metrics_.step_time_us.Add(took);
+  metrics_.schedule_time_us.Add(
+      MicrosecondsBetween(times.begin, times.reserved) +
+      MicrosecondsBetween(times.sampled, times.end));
+  metrics_.step_tokens.Add(tokens);
+  metrics_.step_requests.Add(batch_.items.size());
+  metrics_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
+  metrics_.decode_tokens += static_cast<uint64_t>(batch_.decode_tokens);
+  if (limits.budget_us > 0) {
+    metrics_.step_overshoot_us.Add(took - std::min(took, limits.budget_us));
+  }
+  if (!context_.trace->on()) return;
+  TraceStep step;
+  step.step = plan_.step;
+  step.begin = times.begin;
+  step.phase_ends = {times.planned, times.reserved, times.forwarded,
+                     times.sampled, times.end};
+  step.prefill_tokens = batch_.prefill_tokens;
+  step.decode_tokens = batch_.decode_tokens;
+  step.requests = static_cast<int64_t>(batch_.items.size());
+  step.predicted_us = static_cast<int64_t>(plan_.predicted_us);
+  step.budget_us = static_cast<int64_t>(limits.budget_us);
+  context_.trace->Step(context_.trace_model, step);
+  const KvBlockPool& pool = kv_->pool();
+  context_.trace->Gauges(
+      context_.trace_model,
+      {static_cast<int64_t>(scheduler_->num_running()),
+       static_cast<int64_t>(scheduler_->num_waiting()), pool.num_used(),
+       pool.num_free(), pool.num_evictable()});
+}
+
 absl::Status ModelRunner::Plan(const PlanInput& input) {
   plan_ = scheduler_->Plan(input);
   for (const RequestId id : plan_.expired) {
@@ -92,7 +125,11 @@ absl::Status ModelRunner::Plan(const PlanInput& input) {
     Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
     End(request);
   }
-  stats_.preemptions += plan_.preempted.size();
+  metrics_.preemptions_recompute += plan_.preempted.size();
+  for (const RequestId id : plan_.preempted) {
+    requests_.at(id)->preempted = true;
+    context_.trace->Preempted(context_.trace_model, id);
+  }
   return absl::OkStatus();
 }
 
@@ -107,8 +144,11 @@ absl::Status ModelRunner::ReserveAndBuild() {
       request.started = true;
       request.finish.queue_us = MicrosecondsBetween(request.submitted, now);
       request.finish.cached_tokens = static_cast<uint64_t>(item.first_token);
-      stats_.lookup_tokens += request.finish.prompt_tokens;
-      stats_.hit_tokens += request.finish.cached_tokens;
+      OnStarted(request);
+    }
+    if (request.preempted) {
+      request.preempted = false;
+      context_.trace->Resumed(context_.trace_model, item.id);
     }
     request.in_flight = true;
     auto reservation =
@@ -127,6 +167,19 @@ absl::Status ModelRunner::ReserveAndBuild() {
     batch_.items.push_back(std::move(failed));
   }
   return absl::OkStatus();
+}
+
+void ModelRunner::OnStarted(const Request& request) {
+  const FinishInfo& finish = request.finish;
+  metrics_.queue_time_us.Add(finish.queue_us);
+  metrics_.prefix_lookup_tokens += finish.prompt_tokens;
+  metrics_.prefix_hit_tokens += finish.cached_tokens;
+  const auto cached = static_cast<int64_t>(finish.cached_tokens);
+  if (cached > 0) {
+    context_.trace->PrefixHit(context_.trace_model, request.id, cached,
+                              static_cast<int64_t>(finish.prompt_tokens));
+  }
+  context_.trace->Started(context_.trace_model, request.id, cached);
 }
 
 absl::Status ModelRunner::Forward() {
@@ -264,9 +317,17 @@ bool ModelRunner::TakeToken(Request& request, const SampleResult& sample) {
   request.session->log.push_back(sample.token);
   request.sampler.Observe(sample.token);
   request.session->mark.num_draws = request.sampler.state().num_generated;
+  const SteadyTime now = Now();
+  ++metrics_.generated_tokens;
   if (finish.generated_tokens++ == 0) {
-    finish.first_token_us = MicrosecondsBetween(request.submitted, Now());
+    finish.first_token_us = MicrosecondsBetween(request.submitted, now);
+    metrics_.time_to_first_token_us.Add(finish.first_token_us);
+    context_.trace->FirstToken(context_.trace_model, request.id);
+  } else {
+    metrics_.inter_token_time_us.Add(
+        MicrosecondsBetween(request.last_token, now));
   }
+  request.last_token = now;
   const auto contains = [&](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), sample.token) != ids.end();
   };
@@ -327,9 +388,7 @@ void ModelRunner::End(Request& request) {
     finish.status = absl::CancelledError("the request was cancelled");
   }
   finish.total_us = MicrosecondsBetween(request.submitted, Now());
-  stats_.finished += finish.reason <= FinishReason::kLength ? 1 : 0;
-  stats_.cancelled += finish.reason == FinishReason::kCancelled ? 1 : 0;
-  stats_.failed += finish.reason == FinishReason::kError ? 1 : 0;
+  CountEnd(request);
 
   // Out of the books first; then, for whoever sees the end, the session is
   // idle.
@@ -349,6 +408,28 @@ void ModelRunner::End(Request& request) {
     event.finish = finish;
     context_.events->Push(std::move(event));
   }
+}
+
+void ModelRunner::CountEnd(const Request& request) {
+  const FinishInfo& finish = request.finish;
+  switch (finish.reason) {
+    case FinishReason::kStop:
+      ++metrics_.requests_stop;
+      break;
+    case FinishReason::kLength:
+      ++metrics_.requests_length;
+      break;
+    case FinishReason::kCancelled:
+      ++metrics_.requests_cancelled;
+      break;
+    case FinishReason::kError:
+      ++(absl::IsDeadlineExceeded(finish.status) ? metrics_.requests_deadline
+                                                 : metrics_.requests_failed);
+      break;
+  }
+  metrics_.request_time_us.Add(finish.total_us);
+  context_.trace->Finished(context_.trace_model, request.id, finish.reason,
+                           static_cast<int64_t>(finish.generated_tokens));
 }
 
 void ModelRunner::EmitEnd(Request& request) {

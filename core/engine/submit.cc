@@ -290,7 +290,9 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   session.active = entry.id;
   session.is_long = draft.is_long;
   session.mark = mark;
-  ++stats_.submitted;
+  ++metrics_.requests_submitted;
+  context_.trace->Submitted(context_.trace_model, entry.id,
+                            entry.num_tokens_total);
   return entry.id;
 }
 

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "core/sampling/sampling_params.h"
 
@@ -49,7 +49,7 @@ class SeenTokens {
   void Add(Entry entry, int32_t sign);
 
   int32_t last_n_;  // -1 = unbounded, 0 = nothing is counted
-  absl::flat_hash_map<int32_t, Counts> counts_;
+  std::unordered_map<int32_t, Counts> counts_;
   std::deque<Entry> window_;  // the last n, oldest first; unused if unbounded
 };
 

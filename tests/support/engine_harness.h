@@ -114,7 +114,21 @@ class EngineHarness {
     return outcome;
   }
 
-  uint64_t BlocksUsed() { return runner().stats().kv_blocks_used; }
+  EngineMetrics Metrics() {
+    EngineMetrics metrics;
+    runner().AddMetrics(&metrics);
+    return metrics;
+  }
+  EngineStats Stats() {
+    EngineStats stats;
+    engine_->GetStats(&stats);
+    return stats;
+  }
+  // By more than the prefix index.
+  uint64_t BlocksUsed() {
+    const EngineMetrics metrics = Metrics();
+    return metrics.kv_blocks_used - metrics.kv_blocks_evictable;
+  }
 
  private:
   std::shared_ptr<Engine> engine_;

@@ -194,6 +194,16 @@ INLAY_API void inlay_step_info_init_sized(inlay_step_info* info, size_t size); /
 INLAY_API inlay_status inlay_engine_set_memory_budget(inlay_engine* engine, int32_t device, uint64_t bytes,
                                                       inlay_error** error);
 
+/* Of everything since creation; percentiles to within 1/16. Since 2. Its size is fixed: it has no struct_size. */
+typedef struct inlay_distribution {
+  uint64_t count;
+  uint64_t sum;
+  uint64_t p50;
+  uint64_t p90;
+  uint64_t p99;
+  uint64_t max;
+} inlay_distribution;
+
 typedef struct inlay_stats {
   uint32_t struct_size;
   uint32_t num_models;
@@ -225,12 +235,36 @@ typedef struct inlay_stats {
   uint64_t kv_blocks_cached; /* held by nobody, kept for requests that begin alike */
   uint64_t lookup_tokens;    /* prompt tokens of requests that began */
   uint64_t hit_tokens;       /* of these, tokens whose KV was cached */
+  inlay_distribution queue_time_us;          /* from submit to the first step */
+  inlay_distribution time_to_first_token_us; /* TTFT: from submit */
+  inlay_distribution inter_token_time_us;    /* from one token of a request to its next; the mean is the TPOT */
+  inlay_distribution request_time_us;        /* from submit to the end */
+  inlay_distribution step_time_us;
+  inlay_distribution schedule_time_us;
+  inlay_distribution step_overshoot_us; /* of steps with a budget; 0 where it was kept */
+  inlay_distribution step_tokens;
 } inlay_stats;
 
 INLAY_API void inlay_stats_init(inlay_stats* stats);
 INLAY_API void inlay_stats_init_sized(inlay_stats* stats, size_t size); /* since 2 */
 #define inlay_stats_init(stats) inlay_stats_init_sized((stats), sizeof(inlay_stats))
 INLAY_API inlay_status inlay_engine_stats(inlay_engine* engine, inlay_stats* stats, inlay_error** error);
+
+enum {
+  INLAY_METRICS_PROMETHEUS = 0, /* text exposition format 0.0.4 */
+  INLAY_METRICS_PROTOBUF = 1    /* inlay.stats.EngineStats of api/proto/stats.proto, histograms included */
+};
+/* All there is to count, for a monitoring system. Since 2. */
+INLAY_API inlay_status inlay_engine_metrics(inlay_engine* engine, int32_t format, inlay_buffer** metrics,
+                                            inlay_error** error);
+
+/* Records what steps, requests and KV blocks do in a ring of the newest `num_events` events (about 100 bytes each; 1 to 1048576).
+ * INLAY_INVALID_STATE when it records already. Since 2. */
+INLAY_API inlay_status inlay_engine_trace_start(inlay_engine* engine, size_t num_events, inlay_error** error);
+/* What was recorded since the start or the last take, as a trace that Perfetto (ui.perfetto.dev) opens; with `stop` 1,
+ * recording ends and its memory is freed. INLAY_INVALID_STATE when nothing is recorded. Since 2. */
+INLAY_API inlay_status inlay_engine_trace_take(inlay_engine* engine, int32_t stop, inlay_buffer** trace,
+                                               inlay_error** error);
 
 /* ---- Model ------------------------------------------------------------------------------------------------------------ */
 

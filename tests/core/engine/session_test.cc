@@ -180,8 +180,8 @@ TEST(SessionTest, CancelInEveryState) {
     }
     EXPECT_EQ(harness.BlocksUsed(), 0u) << steps;
   }
-  EXPECT_EQ(runner.stats().cancelled, 9u);
-  EXPECT_EQ(runner.stats().finished, 3u);
+  EXPECT_EQ(harness.Metrics().requests_cancelled, 9u);
+  EXPECT_EQ(harness.Metrics().requests_length, 3u);
 }
 
 TEST(SessionTest, LogitsAreThoseTokensAreChosenFrom) {
@@ -263,16 +263,16 @@ TEST(SessionTest, CachedTokensAreComputedAgainWhereAskedFor) {
 TEST(SessionTest, ModelsAreReclaimedWhenNobodyHoldsThem) {
   EngineHarness harness(GoldenModel("llama3"));
   ASSERT_TRUE(harness.ok());
-  EXPECT_GT(harness.engine().stats().memory.total_bytes, 0u);
+  EXPECT_GT(harness.Stats().memory.total_bytes, 0u);
   harness.RunAlone(TokenRequest(kPrompt, 2));
   harness.DropModel();
   ASSERT_TRUE(harness.engine().Step(0).ok());
-  EXPECT_EQ(harness.engine().stats().models, 0u);
+  EXPECT_EQ(harness.Stats().metrics.models, 0u);
   // Counters count since creation, whatever became of the model.
-  EXPECT_EQ(harness.engine().stats().runners.submitted, 1u);
-  EXPECT_EQ(harness.engine().stats().runners.finished, 1u);
-  EXPECT_EQ(harness.engine().stats().runners.kv_blocks_total, 0u);
-  EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
+  EXPECT_EQ(harness.Stats().metrics.requests_submitted, 1u);
+  EXPECT_EQ(harness.Stats().metrics.requests_length, 1u);
+  EXPECT_EQ(harness.Stats().metrics.kv_blocks_total, 0u);
+  EXPECT_EQ(harness.Stats().memory.total_bytes, 0u);
 }
 
 TEST(SessionTest, ClosedEngineAnswersSo) {
@@ -290,7 +290,7 @@ TEST(SessionTest, ClosedEngineAnswersSo) {
   harness.Drain(request, outcome);
   ASSERT_TRUE(outcome.finished);
   EXPECT_EQ(outcome.finish.reason, FinishReason::kCancelled);
-  EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
+  EXPECT_EQ(harness.Stats().memory.total_bytes, 0u);
 }
 
 }  // namespace

@@ -68,10 +68,10 @@ TEST(ThreadsTest, AnIdleEngineReclaimsAModelWhenWoken) {
   ASSERT_TRUE(harness.ok());
   harness.DropModel();
   harness.engine().Wake();
-  for (int i = 0; i < 5000 && harness.engine().stats().models > 0; ++i) {
+  for (int i = 0; i < 5000 && harness.Stats().metrics.models > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
+  EXPECT_EQ(harness.Stats().memory.total_bytes, 0u);
 }
 
 TEST(ThreadsTest, CancelReleaseForkAndCloseInAnyOrder) {
@@ -95,7 +95,7 @@ TEST(ThreadsTest, CancelReleaseForkAndCloseInAnyOrder) {
           static_cast<void>(harness.runner().Cancel(*request));
         }
         const auto fork = harness.runner().Fork(*session);
-        static_cast<void>(harness.runner().stats());
+        static_cast<void>(harness.Metrics());
         harness.runner().ReleaseSession(*session);
         harness.engine().events().Drop(*request);
         if (fork.ok()) harness.runner().ReleaseSession(*fork);
@@ -105,7 +105,7 @@ TEST(ThreadsTest, CancelReleaseForkAndCloseInAnyOrder) {
   threads[0].join();
   harness.engine().Close();
   for (size_t t = 1; t < threads.size(); ++t) threads[t].join();
-  EXPECT_EQ(harness.engine().stats().memory.total_bytes, 0u);
+  EXPECT_EQ(harness.Stats().memory.total_bytes, 0u);
 }
 
 }  // namespace
