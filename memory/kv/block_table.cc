@@ -82,7 +82,9 @@ void KvBlockTable::Truncate(int64_t num_tokens) {
 }
 
 bool KvBlockTable::AppendCopies() const {
-  return num_tokens_ % block_size_ != 0 && pool_->RefCount(blocks_.back()) > 1;
+  if (num_tokens_ % block_size_ == 0) return false;
+  INLAY_DCHECK(blocks_.back() != kNoBlock);
+  return pool_->RefCount(blocks_.back()) > 1;
 }
 
 int64_t KvBlockTable::BlocksNeeded(int64_t extra_tokens) const {

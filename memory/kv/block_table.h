@@ -44,7 +44,8 @@ class KvBlockTable {
   // block, no block.
   KvBlockTable Fork() const;
   // Keeps the first min(num_tokens, num_tokens()) tokens and drops the blocks
-  // wholly past them. num_tokens >= 0.
+  // wholly past them. num_tokens >= 0. A table cut into its dropped blocks may
+  // only be cleared: what the next token reads is gone.
   void Truncate(int64_t num_tokens);
   void Clear() { Truncate(0); }
   // Fills an empty table with blocks in use that hold num_tokens tokens: it

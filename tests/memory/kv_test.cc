@@ -272,8 +272,8 @@ TEST(KvBlockTableTest, DropsItsFront) {
     EXPECT_EQ(table.num_tokens(), 13);
     EXPECT_EQ(pool.num_used(), 4 - dropped);
     KvBlockTable fork = table.Fork();
-    fork.Truncate(5);
-    Append(&fork, 7);
+    fork.Truncate(9);
+    Append(&fork, 3);
     EXPECT_EQ(fork.blocks().size(), 3u);
     fork.Clear();
     table.Clear();

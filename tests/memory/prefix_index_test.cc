@@ -19,8 +19,12 @@
 #include "tests/memory/failing_new.h"
 
 // Not inlined, or g++ would see a pointer of malloc() in a delete expression.
+[[gnu::noinline]] void* operator new(size_t size,
+                                     const std::nothrow_t&) noexcept {
+  return inlay::FailingNew::Fails() ? nullptr : std::malloc(size);
+}
 [[gnu::noinline]] void* operator new(size_t size) {
-  void* memory = inlay::FailingNew::Fails() ? nullptr : std::malloc(size);
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -446,6 +450,25 @@ TEST_F(PrefixIndexTest, AWindowNeedsOnlyTheLastBlocks) {
   EXPECT_EQ(pool_->num_available(), 32);
   index_->Clear();
   EXPECT_EQ(pool_->num_used(), 0);
+}
+
+TEST_F(PrefixIndexTest, AWindowMayLeaveGapsBehind) {
+  PrefixIndex::Options options;
+  options.window = 4;
+  Make(32, std::move(options));
+  Sequence a = Running(Count(0, 16));
+  Append(&a, Count(16, 2));
+  index_->InsertAll(0, a.tokens, &a.table, &a.cursor);
+  a.table.DropBefore(15);
+  Evict(3);
+  Finish(Count(0, 4) + Tokens{4, 5, 99, 99});
+  // The part of a block in the gap is a match too, but a shorter one.
+  const PrefixMatch match = index_->Find(0, Count(0, 18));
+  EXPECT_EQ(match.num_tokens, 18);
+  EXPECT_THAT(match.blocks, ElementsAre(kNo, kNo, kNo, a.table.blocks()[3],
+                                        a.table.blocks()[4]));
+  EXPECT_EQ(Found(Count(0, 15)), 15) << "part of the fourth block alone";
+  EXPECT_EQ(Found(Count(0, 14)), 6);
 }
 
 TEST_F(PrefixIndexTest, AWindowSmallerThanABlock) {
