@@ -272,12 +272,19 @@ TEST_P(GoldenModel, BatchInvariant) {
 // 3e-7 in the same sense, so the same error at this size moves them by
 // sensitivity * (u / sqrt(3)) / 3e-7. The keys and values are a part of what
 // the weights make, which leaves room for the largest of several draws.
+// i8 errs by at most half a step of 1/127 of the row's largest magnitude, which
+// is at most sqrt(head_dim) times the row's root mean square: u is
+// sqrt(head_dim) / 254.
 TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
   const auto exact = Load({});
   ASSERT_NE(exact, nullptr);
   const auto whole = RunWhole(*exact);
-  const std::pair<DType, double> formats[] = {{DType::kF16, 0x1p-11},
-                                              {DType::kBF16, 0x1p-8}};
+  const double head_dim = exact->info().kv_layers.front().head_dim;
+  const std::pair<DType, double> formats[] = {
+      {DType::kF16, 0x1p-11},
+      {DType::kBF16, 0x1p-8},
+      {DType::kI8, std::sqrt(head_dim) / 254},
+      {DType::kF8E4M3, 0x1p-4}};
   for (const auto& [dtype, roundoff] : formats) {
     ModelLoadOptions options;
     options.kv_dtype = dtype;
@@ -295,6 +302,32 @@ TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
     EXPECT_FALSE(logits.back() == whole.back()) << "nothing was rounded";
     std::printf("%-18s KV %-4s max error / logit_std %.2e\n", GetParam(),
                 std::string(DTypeName(dtype)).c_str(), worst);
+  }
+}
+
+// A token's row holds its own scales: chunks and blocks change nothing here
+// either.
+TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
+  for (const DType dtype : {DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
+    ModelLoadOptions options;
+    options.kv_dtype = dtype;
+    const auto model = Load(options);
+    options.kv_block_size = 32;
+    const auto paged = Load(options);
+    ASSERT_TRUE(model != nullptr && paged != nullptr);
+    const GoldenCase& golden = cases_.back();
+    const auto run = [&](const Model& with, int64_t chunk) {
+      ModelHarness harness(with, *device_, total_);
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      auto logits = harness.Run(sequence, golden.input_ids, chunk);
+      EXPECT_TRUE(logits.ok()) << logits.status();
+      return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
+    };
+    const auto whole = run(*model, 1 << 20);
+    for (const int64_t chunk : {1, 5, 16}) {
+      EXPECT_TRUE(run(*paged, chunk) == whole)
+          << DTypeName(dtype) << " in chunks of " << chunk;
+    }
   }
 }
 
