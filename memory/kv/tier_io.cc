@@ -1,0 +1,221 @@
+// KvTier's I/O thread. It alone writes and removes files, so that a record is
+// never written and removed at once; each job runs with the mutex free.
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "memory/kv/tier.h"
+
+namespace inlay {
+
+void KvTier::IoMain() {
+  const bool usable = ReadFolder();
+  while (true) {
+    Job job;
+    {
+      MutexLock lock(&mu_);
+      disk_ready_ = usable;
+      io_busy_ = false;
+      changed_.SignalAll();
+      while (!stop_ && !HasJob()) changed_.Wait(&mu_);
+      // Removals are done even so: what was dropped must not come back.
+      if (stop_ && removals_.empty()) return;
+      io_busy_ = true;
+      job = NextJob();
+    }
+    Run(job);
+  }
+}
+
+bool KvTier::ReadFolder() {
+  try {
+    auto found = files_->Scan();
+    if (!found.ok()) {
+      MutexLock lock(&mu_);
+      DiskOff(std::string(found.status().message()));
+      return false;
+    }
+    for (const KvRecordFiles::Found& record : *found) {
+      // One at a time: others wait for no more than that.
+      MutexLock lock(&mu_);
+      disk_.Add(record.id, record.cost);
+      disk_used_ += record.cost;
+    }
+    if (MakeRoom(0)) return true;
+    MutexLock lock(&mu_);
+    DiskOff(
+        "the folder holds more KV than its limit, and it cannot be removed");
+  } catch (const std::exception&) {
+    MutexLock lock(&mu_);
+    DiskOff("no memory to read the folder of KV");
+  }
+  return false;
+}
+
+void KvTier::DiskOff(const std::string& why) {
+  while (const auto record = disk_.Oldest()) disk_.Remove(*record);
+  wanted_.clear();
+  disk_note_ = absl::StrFormat("no KV is kept on disk: %s", why);
+}
+
+bool KvTier::WantsStore() const {
+  if (!disk_ready_ || host_.OldestFresh() < 0) return false;
+  return num_flushes_ > 0 || host_.num_ready() < (host_.num_slots() + 3) / 4;
+}
+
+bool KvTier::HasJob() const {
+  return !removals_.empty() || (disk_ready_ && !wanted_.empty()) ||
+         WantsStore();
+}
+
+KvTier::Job KvTier::NextJob() {
+  if (!removals_.empty()) {
+    const Job job = removals_.front();
+    removals_.pop_front();
+    return job;
+  }
+  while (!wanted_.empty()) {
+    const KvRecordId id = IdOf(wanted_.front());
+    wanted_.pop_front();
+    if (host_.Find(id.key) >= 0 || !disk_.Has(id)) continue;
+    const int32_t slot = TakeSlot(/*even_fresh=*/false);
+    if (slot >= 0) return {Job::kLoad, id, 0, slot};
+  }
+  while (WantsStore()) {
+    const int32_t slot = host_.OldestFresh();
+    const KvRecordId id = IdOf(host_.key(slot));
+    if (!disk_.Has(id)) {
+      host_.Pin(slot);
+      return {Job::kStore, id, 0, slot};
+    }
+    host_.SetOffered(slot);
+  }
+  return {};
+}
+
+void KvTier::Run(const Job& job) {
+  switch (job.kind) {
+    case Job::kNone:
+      return;
+    case Job::kRemove:
+      return RemoveFile(job.id, job.cost);
+    case Job::kLoad:
+      return Load(job);
+    case Job::kStore:
+      return Store(job);
+  }
+}
+
+void KvTier::RemoveFile(const KvRecordId& id, uint64_t cost) {
+  bool removed = false;
+  try {
+    removed = files_->Remove(id);
+  } catch (const std::exception&) {
+  }
+  // A file that stays goes on taking its room.
+  MutexLock lock(&mu_);
+  if (removed) disk_used_ -= cost;
+}
+
+void KvTier::Load(const Job& job) {
+  absl::Span<int32_t> tokens;
+  absl::Span<std::byte> bytes;
+  {
+    MutexLock lock(&mu_);
+    tokens = host_.tokens(job.slot);
+    bytes = host_.bytes(job.slot);
+  }
+  auto result = KvRecordFiles::ReadResult::kFailed;
+  try {
+    result = files_->Read(job.id.key, tokens, bytes);
+  } catch (const std::exception&) {
+  }
+  MutexLock lock(&mu_);
+  NoteRead(job.id.key, result);
+  try {
+    // It may have been put or dropped meanwhile.
+    if (result == KvRecordFiles::ReadResult::kOk &&
+        host_.Find(job.id.key) < 0 && disk_.Has(job.id)) {
+      host_.Publish(job.slot, job.id.key, /*offered=*/true);
+      disk_.Touch(job.id);
+      ++counts_.promotions;
+      return;
+    }
+  } catch (const std::exception&) {
+  }
+  host_.Unpin(job.slot);
+}
+
+void KvTier::Store(const Job& job) {
+  const uint64_t cost = files_->record_cost();
+  bool reserved = false;
+  bool stored = false;
+  try {
+    reserved = MakeRoom(cost);
+    stored = reserved && WriteRecord(job);
+  } catch (const std::exception&) {
+  }
+  {
+    MutexLock lock(&mu_);
+    // Dropped while it was being written: it must not be found.
+    const bool wanted = host_.IsFindable(job.slot);
+    try {
+      if (stored && wanted) disk_.Add(job.id, cost);
+    } catch (const std::exception&) {
+      stored = false;
+    }
+    if (stored && wanted) ++counts_.demotions;
+    if (!stored) ++counts_.write_failures;
+    stored = stored && wanted;
+    // After a failure too: trying again for ever would help nobody.
+    host_.SetOffered(job.slot);
+    host_.Unpin(job.slot);
+  }
+  if (reserved && !stored) RemoveFile(job.id, cost);
+}
+
+bool KvTier::WriteRecord(const Job& job) {
+  absl::Span<const int32_t> tokens;
+  absl::Span<const std::byte> bytes;
+  {
+    MutexLock lock(&mu_);
+    tokens = host_.tokens(job.slot);
+    bytes = host_.bytes(job.slot);
+  }
+  return files_->Write(job.id.key, tokens, bytes).ok();
+}
+
+bool KvTier::MakeRoom(uint64_t cost) {
+  while (true) {
+    KvRecordId oldest;
+    uint64_t freed = 0;
+    {
+      MutexLock lock(&mu_);
+      if (cost <= disk_limit_ && disk_used_ <= disk_limit_ - cost) {
+        disk_used_ += cost;
+        return true;
+      }
+      const std::optional<KvRecordId> candidate = disk_.Oldest();
+      if (!candidate.has_value()) return false;
+      oldest = *candidate;
+      freed = *disk_.Remove(oldest);
+    }
+    RemoveFile(oldest, freed);
+  }
+}
+
+void KvTier::Wait(bool flush) {
+  MutexLock lock(&mu_);
+  if (flush) {
+    ++num_flushes_;
+    changed_.SignalAll();
+  }
+  while (io_busy_ || HasJob()) changed_.Wait(&mu_);
+  if (flush) --num_flushes_;
+}
+
+void KvTier::WaitIdle() { Wait(/*flush=*/false); }
+void KvTier::Flush() { Wait(/*flush=*/true); }
+
+}  // namespace inlay
