@@ -141,8 +141,7 @@ TEST_F(MappedFileTest, AFileThatShrankIsAnError) {
   ASSERT_TRUE(reader.ok()) << reader.status();
   std::filesystem::resize_file(path, 4);
   std::byte bytes[10];
-  EXPECT_EQ(reader->ReadAt(0, bytes).code(),
-            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(reader->ReadAt(0, bytes).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(reader->ReadAt(0, {bytes, 4}).ok());
 }
 
