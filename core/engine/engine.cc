@@ -85,10 +85,11 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.on_work = [this] { NotifyWork(); };
     context.scheduler = options_.scheduler;
     context.prefix_sharing = options_.prefix_sharing;
+    context.allocator = options_.allocator;
     context.log = options_.log;
-    INLAY_ASSIGN_OR_RETURN(std::shared_ptr<ModelRunner> runner,
-                           ModelRunner::Create(context, std::move(loaded),
-                                               options.kv_budget_bytes));
+    INLAY_ASSIGN_OR_RETURN(
+        std::shared_ptr<ModelRunner> runner,
+        ModelRunner::Create(context, std::move(loaded), options));
     MutexLock lock(&mu_);
     if (closed()) return absl::UnavailableError("the engine was released");
     runners_.push_back(runner);

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_format.h"
+#include "memory/kv/reservation.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -57,6 +58,11 @@ KvCache::KvCache(Device* device, const KvLayout& layout,
   options.cost = [](int64_t end_position) {
     return 1.0 + kCostPerPosition * static_cast<double>(end_position);
   };
+  options.demote = [this](const KvBlockKey& key,
+                          absl::Span<const int32_t> tokens, int32_t block) {
+    if (tier_ == nullptr || !tier_pays_) return;
+    tier_->Put(key, tokens, absl::MakeConstSpan(Block(block), block_bytes()));
+  };
   index_ = std::make_unique<PrefixIndex>(&pool_, std::move(options));
 }
 
@@ -72,12 +78,74 @@ absl::Status KvCache::AddExtent() {
   return absl::OkStatus();
 }
 
+// Keys of the full blocks from first_block on that the tier has, without a gap.
+std::vector<KvBlockKey> KvCache::TierKeys(uint64_t salt,
+                                          absl::Span<const int32_t> tokens,
+                                          int64_t first_block) const {
+  std::vector<KvBlockKey> keys;
+  const auto size = static_cast<size_t>(block_size_);
+  const size_t blocks = tokens.size() / size;
+  if (tier_ == nullptr || static_cast<size_t>(first_block) >= blocks)
+    return keys;
+  KvBlockKey key = RootKey(salt);
+  for (size_t i = 0; i < blocks; ++i) {
+    key = ChainKey(key, tokens.subspan(i * size, size));
+    if (i < static_cast<size_t>(first_block)) continue;
+    if (!tier_->Has(key)) break;
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+void KvCache::Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const {
+  if (tier_ == nullptr) return;
+  const int64_t cached = index_->Find(salt, tokens).num_tokens / block_size_;
+  tier_->Prefetch(TierKeys(salt, tokens, cached));
+}
+
+KvCache::Hit KvCache::Look(uint64_t salt,
+                           absl::Span<const int32_t> tokens) const {
+  Hit hit;
+  hit.match = index_->Find(salt, tokens);
+  hit.num_tokens = hit.match.num_tokens;
+  const int64_t full = hit.num_tokens / block_size_;
+  const auto more = static_cast<int64_t>(TierKeys(salt, tokens, full).size());
+  if (more == 0) return hit;
+  // The tier's first block takes the place of the part of one in the cache.
+  if (hit.num_tokens % block_size_ != 0)
+    hit.match = index_->Find(
+        salt, tokens.first(static_cast<size_t>(full * block_size_)));
+  hit.num_tokens = (full + more) * block_size_;
+  return hit;
+}
+
+bool KvCache::LoadBlock(const KvBlockKey& key, absl::Span<const int32_t> tokens,
+                        KvSequence* sequence) {
+  auto room = KvReservation::Make(&sequence->table, block_size_);
+  if (!room.ok()) return false;
+  const int32_t block = room->block(room->num_blocks() - 1);
+  if (!tier_->Get(key, tokens, absl::MakeSpan(Block(block), block_bytes())))
+    return false;
+  room->Commit(block_size_);
+  return true;
+}
+
 int64_t KvCache::Take(uint64_t salt, absl::Span<const int32_t> tokens,
                       KvSequence* sequence) {
-  const PrefixMatch match = index_->Find(salt, tokens);
-  if (match.num_tokens == 0) return 0;
-  index_->Take(match, salt, tokens, &sequence->table, &sequence->cursor);
-  return match.num_tokens;
+  const Hit hit = Look(salt, tokens);
+  const int64_t cached = hit.match.num_tokens;
+  if (cached > 0) {
+    index_->Take(hit.match, salt, tokens.first(static_cast<size_t>(cached)),
+                 &sequence->table, &sequence->cursor);
+  }
+  if (hit.num_tokens == cached) return cached;
+  const auto size = static_cast<size_t>(block_size_);
+  for (const KvBlockKey& key : TierKeys(salt, tokens, cached / block_size_)) {
+    const auto begin = static_cast<size_t>(sequence->table.num_tokens());
+    if (!LoadBlock(key, tokens.subspan(begin, size), sequence)) break;
+  }
+  Publish(salt, tokens, sequence);
+  return sequence->table.num_tokens();
 }
 
 void KvCache::Publish(uint64_t salt, absl::Span<const int32_t> tokens,

@@ -15,6 +15,7 @@
 #include "memory/kv/kv_layout.h"
 #include "memory/kv/prefix_index.h"
 #include "memory/kv/storage.h"
+#include "memory/kv/tier.h"
 
 namespace inlay {
 
@@ -48,11 +49,28 @@ class KvCache {
     return KvSequence(KvBlockTable(&pool_, block_size_));
   }
 
-  // What is cached of `tokens`.
+  // From now on, full blocks that make way go to `tier` while it pays, and come
+  // back from there. Owned.
+  void SetTier(std::unique_ptr<KvTier> tier) { tier_ = std::move(tier); }
+  const KvTier* tier() const { return tier_.get(); }
+  // Whether reading a block back is cheaper than computing it.
+  void SetTierPays(bool pays) { tier_pays_ = pays; }
+  // Has what the tier holds of `tokens` on disk read ahead.
+  void Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const;
+
+  // What Take() would find: `match` in the cache, and more full blocks below.
+  struct Hit {
+    PrefixMatch match;
+    int64_t num_tokens = 0;  // match's, or more
+  };
+  Hit Look(uint64_t salt, absl::Span<const int32_t> tokens) const;
+
+  // What is cached of `tokens`, without tiers.
   PrefixMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const {
     return index_->Find(salt, tokens);
   }
-  // Puts what is cached of `tokens` into the empty sequence: how many tokens.
+  // Puts what is cached of `tokens`, or in a tier, into the empty sequence: how
+  // many tokens.
   int64_t Take(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
   // The full blocks of the sequence can be found by others from now on; what
@@ -100,6 +118,11 @@ class KvCache {
   KvCache(Device* device, const KvLayout& layout, size_t target_extent_bytes,
           int64_t window);
   absl::Status AddExtent();
+  std::vector<KvBlockKey> TierKeys(uint64_t salt,
+                                   absl::Span<const int32_t> tokens,
+                                   int64_t first_block) const;
+  bool LoadBlock(const KvBlockKey& key, absl::Span<const int32_t> tokens,
+                 KvSequence* sequence);
   int32_t EmptiestExtent() const;
   void MoveOut(int32_t extent, absl::Span<KvBlockTable* const> held,
                Stream& stream);
@@ -109,6 +132,8 @@ class KvCache {
   const int64_t window_;
   KvStorage storage_;
   KvBlockPool pool_;
+  std::unique_ptr<KvTier> tier_;  // the index gives it blocks: goes after it
+  bool tier_pays_ = true;
   std::unique_ptr<PrefixIndex> index_;
 };
 

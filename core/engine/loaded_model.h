@@ -5,17 +5,20 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/fingerprint.h"
 #include "core/engine/log.h"
 #include "core/formats/model_files.h"
 #include "core/model/model.h"
 #include "core/text/template/chat_template.h"
 #include "core/text/tokenizer.h"
 #include "memory/device/device.h"
+#include "memory/mutex.h"
 
 namespace inlay {
 
@@ -28,7 +31,11 @@ struct ModelOptions {
   int kv_block_size = 16;
   int64_t max_context = 0;       // 0: the model's own
   uint64_t kv_budget_bytes = 0;  // 0: chosen (model_runner.cc)
-  std::string kernels;           // "op=row,op=row": forced kernel rows
+  // Tiers below the KV cache; 0: none. The disk's needs the host's.
+  uint64_t host_cache_bytes = 0;
+  std::string disk_cache_folder;
+  uint64_t disk_cache_bytes = 0;
+  std::string kernels;  // "op=row,op=row": forced kernel rows
   // Returns false to cancel. May be empty.
   std::function<bool(LoadStage stage, float fraction)> progress;
 };
@@ -48,9 +55,20 @@ struct LoadedModel {
   GenerationDefaults generation;
   int64_t max_context = 0;
   uint64_t mapped_bytes = 0;
+  ModelFiles files;
+
+  // Whether saved KV and saved tokens still mean the same (fingerprint.h); read
+  // at the first call. Thread-safe.
+  absl::StatusOr<ModelFingerprint> Fingerprint() const;
+  uint64_t VocabularyFingerprint() const;
 
   // UNIMPLEMENTED when there is none.
   absl::StatusOr<const Tokenizer*> RequireTokenizer() const;
+
+ private:
+  mutable Mutex fingerprint_mu_;
+  mutable std::optional<ModelFingerprint> fingerprint_
+      ABSL_GUARDED_BY(fingerprint_mu_);
 };
 
 // CANCELLED when `options.progress` says so; otherwise the first error of the

@@ -51,10 +51,13 @@ CostPrior Prior(const ModelInfo& info) {
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
     const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
-    uint64_t kv_budget_bytes) {
+    const ModelOptions& options) {
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(context, std::move(loaded)));
-  INLAY_RETURN_IF_ERROR(runner->Allocate(kv_budget_bytes));
+  INLAY_RETURN_IF_ERROR(runner->Allocate(options.kv_budget_bytes));
+  if (options.host_cache_bytes > 0) {
+    INLAY_RETURN_IF_ERROR(runner->AddTier(options));
+  }
   return runner;
 }
 
@@ -103,6 +106,32 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   // So that a step's bookkeeping cannot run out of memory.
   results_.reserve(static_cast<size_t>(config.max_running));
   batch_.items.reserve(static_cast<size_t>(config.max_running));
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::AddTier(const ModelOptions& options) {
+  // A device of its own: the tier's bytes are granted apart from the engine's
+  // memory budget.
+  INLAY_ASSIGN_OR_RETURN(
+      tier_device_,
+      CreateCpuDevice(
+          1, options.host_cache_bytes,
+          context_.allocator.has_value() ? &*context_.allocator : nullptr));
+  KvTierOptions tier;
+  tier.block_size = loaded_->kv_layout.block_size();
+  tier.block_bytes = loaded_->kv_layout.block_bytes();
+  tier.host = tier_device_.get();
+  tier.host_bytes = options.host_cache_bytes;
+  tier.disk_folder = options.disk_cache_folder;
+  tier.disk_bytes = options.disk_cache_bytes;
+  INLAY_ASSIGN_OR_RETURN(const ModelFingerprint model, loaded_->Fingerprint());
+  const ModelFingerprint owner = FingerprintKv(model, loaded_->kv_layout);
+  tier.owner = {owner.high, owner.low};
+  INLAY_ASSIGN_OR_RETURN(auto created, KvTier::Create(tier));
+  const std::string note = created->disk_note();
+  if (!note.empty()) context_.log(LogLevel::kWarning, note);
+  MutexLock lock(&mu_);
+  kv_->SetTier(std::move(created));
   return absl::OkStatus();
 }
 
@@ -222,6 +251,19 @@ bool ModelRunner::HasRequests() {
   return !closed_ && !scheduler_->empty();
 }
 
+void ModelRunner::CountTier(const KvTierStats& tier) {
+  const uint64_t block_bytes = kv_->block_bytes();
+  metrics_.tier_host_used_bytes = tier.host_bytes;
+  metrics_.tier_disk_used_bytes = tier.disk_bytes;
+  metrics_.tier_host_hit_blocks = tier.host_hits;
+  metrics_.tier_disk_hit_blocks = tier.disk_hits;
+  metrics_.tier_host_read_bytes = tier.host_hits * block_bytes;
+  metrics_.tier_disk_read_bytes =
+      (tier.disk_hits + tier.promotions) * block_bytes;
+  metrics_.tier_host_written_bytes = tier.puts * block_bytes;
+  metrics_.tier_disk_written_bytes = tier.demotions * block_bytes;
+}
+
 void ModelRunner::AddMetrics(EngineMetrics* sum) {
   MutexLock lock(&mu_);
   if (!closed_) {
@@ -235,6 +277,7 @@ void ModelRunner::AddMetrics(EngineMetrics* sum) {
         static_cast<uint64_t>(kv_->index().num_blocks());
     metrics_.kv_blocks_evictable = static_cast<uint64_t>(pool.num_evictable());
     metrics_.evicted_blocks = kv_->index().num_reclaimed();
+    if (kv_->tier() != nullptr) CountTier(kv_->tier()->stats());
   }
   *sum += metrics_;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,6 +23,7 @@
 #include "core/engine/metrics.h"
 #include "core/engine/named_prefix.h"
 #include "core/engine/request.h"
+#include "core/engine/snapshot.h"
 #include "core/engine/step_batch.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
@@ -41,6 +43,7 @@ struct RunnerContext {
   std::function<void()> on_work;  // called when there is work to step
   SchedulerConfig scheduler;      // block_size, window and prior: the model's
   bool prefix_sharing = true;     // between sessions
+  std::optional<HostAllocator> allocator;
   Log log;
 };
 
@@ -83,7 +86,7 @@ class ModelRunner final : private KvOwner {
   // Allocates the KV cache and scratch. RESOURCE_EXHAUSTED names the bytes.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
       const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
-      uint64_t kv_budget_bytes);
+      const ModelOptions& options);
   ~ModelRunner() override;
 
   const LoadedModel& loaded() const { return *loaded_; }
@@ -104,6 +107,16 @@ class ModelRunner final : private KvOwner {
   // RESOURCE_EXHAUSTED: they are not to be had.
   absl::StatusOr<RequestQuote> Quote(SessionId id, RequestOptions options,
                                      bool reserve);
+  // The session as bytes (snapshot.h) and back, as a session of its own.
+  // INVALID_STATE while a request runs in it.
+  absl::Status Save(SessionId id, ByteSink sink);
+  struct Restored {
+    SessionId session = 0;
+    uint64_t num_tokens = 0;
+    uint64_t num_kv_tokens = 0;  // of these, tokens that need not be computed
+    std::string note;            // why not all; empty otherwise
+  };
+  absl::StatusOr<Restored> Restore(absl::Span<const std::byte> snapshot);
   // OK also when it has ended.
   absl::Status Cancel(RequestId id);
 
@@ -147,6 +160,7 @@ class ModelRunner final : private KvOwner {
   ModelRunner(const RunnerContext& context,
               std::unique_ptr<LoadedModel> loaded);
   absl::Status Allocate(uint64_t kv_budget_bytes);
+  absl::Status AddTier(const ModelOptions& options);
 
   // Submit's parts.
   absl::Status Tokenize(RequestOptions& options, bool session_is_empty) const;
@@ -192,6 +206,8 @@ class ModelRunner final : private KvOwner {
 
   absl::StatusOr<std::unique_ptr<Scheduler>> NewScheduler()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t RestoreKv(const RestoredSession& from, Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Full blocks of the session can be found by others.
   void PublishKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The session's KV goes to the cache, under what its log says.
@@ -221,6 +237,7 @@ class ModelRunner final : private KvOwner {
   Event MakeEvent(const Request& request, EventKind kind) const;
   // Emits what is left of its output and its end, and forgets it. Never throws.
   void End(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountTier(const KvTierStats& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnStarted(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountEnd(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmitEnd(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -236,6 +253,8 @@ class ModelRunner final : private KvOwner {
   const RunnerContext context_;
   const std::unique_ptr<LoadedModel> loaded_;
   int64_t capacity_tokens_ = 0;
+
+  std::unique_ptr<Device> tier_device_;  // the tier's memory; outlives kv_
 
   // The stepping thread's own: not touched by other calls.
   std::unique_ptr<Stream> stream_;

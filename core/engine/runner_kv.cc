@@ -17,12 +17,13 @@ absl::Span<const int32_t> Prefix(const std::vector<int32_t>& log,
 PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const Request& request = *requests_.at(entry.id);
   const Session& session = *request.session;
-  const PrefixMatch match =
-      kv_->Find(session.salt(), Prefix(session.log, request.reusable()));
+  const KvCache::Hit hit =
+      kv_->Look(session.salt(), Prefix(session.log, request.reusable()));
+  const PrefixMatch& match = hit.match;
   const auto set_aside =
       static_cast<int64_t>(session.hold.table.blocks().size());
-  return {match.num_tokens, static_cast<int64_t>(match.blocks.size()) -
-                                match.num_evictable + set_aside};
+  return {hit.num_tokens, static_cast<int64_t>(match.blocks.size()) -
+                              match.num_evictable + set_aside};
 }
 
 int64_t ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {

@@ -290,6 +290,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   session.active = entry.id;
   session.is_long = draft.is_long;
   session.mark = mark;
+  kv_->Prefetch(session.salt(), session.log);
   ++metrics_.requests_submitted;
   context_.trace->Submitted(context_.trace_model, entry.id,
                             entry.num_tokens_total);
