@@ -109,6 +109,12 @@ absl::StatusOr<ModelFingerprint> FingerprintModel(const ModelFiles& files) {
   return chain.print();
 }
 
+absl::StatusOr<ModelFingerprint> FingerprintModelAt(const std::string& path) {
+  INLAY_ASSIGN_OR_RETURN(const ModelFiles files,
+                         OpenModelFiles(path, {.access = WeightAccess::kRead}));
+  return FingerprintModel(files);
+}
+
 ModelFingerprint FingerprintKv(const ModelFingerprint& model,
                                const KvLayout& layout) {
   Chain chain;

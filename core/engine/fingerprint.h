@@ -5,6 +5,7 @@
 #define INLAY_CORE_ENGINE_FINGERPRINT_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
@@ -25,10 +26,12 @@ struct ModelFingerprint {
 // sample of its bytes: its first and last 4 KiB and up to 64 windows of 64
 // bytes between them (about 4096 in all). For "random:" models the draw in
 // place of tensors. A change confined to bytes between the windows goes unseen.
-// Reads a few MB however large the model: milliseconds where the files are in
-// memory already, thousands of random reads where not, so better after the
-// model has run than while it loads. Errors are those of reading the weights.
+// Reads a few MB however large the model. Errors are those of reading the
+// weights.
 absl::StatusOr<ModelFingerprint> FingerprintModel(const ModelFiles& files);
+// The same of a model path, whose files it opens to read them (not mapped: each
+// fault of a mapped file that is not in memory reads megabytes around it).
+absl::StatusOr<ModelFingerprint> FingerprintModelAt(const std::string& path);
 
 // Of blocks of `layout` filled by that model: what a lower tier keeps its
 // records apart by.

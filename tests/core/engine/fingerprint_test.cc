@@ -125,10 +125,14 @@ TEST(FingerprintTest, ModelsOnDisk) {
       ASSERT_TRUE(files.ok()) << files.status();
       same.insert(Print(*files));
     }
+    const auto at = FingerprintModelAt(testing::GoldenModel(name));
+    ASSERT_TRUE(at.ok()) << at.status();
+    same.insert(std::to_string(at->high) + " " + std::to_string(at->low));
     EXPECT_EQ(same.size(), 1u);
     prints.insert(*same.begin());
   }
   EXPECT_EQ(prints.size(), names.size());
+  EXPECT_TRUE(absl::IsNotFound(FingerprintModelAt("/no/model").status()));
 }
 
 TEST(FingerprintTest, KvLayouts) {
