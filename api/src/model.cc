@@ -34,6 +34,17 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   }
   result.max_context = options.max_context;
   result.kv_budget_bytes = options.kv_budget_bytes;
+  result.host_cache_bytes = options.host_cache_bytes;
+  if (options.disk_cache_folder != nullptr) {
+    if (options.host_cache_bytes == 0 || options.disk_cache_bytes == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "disk_cache_folder is set: host_cache_bytes is %d and "
+          "disk_cache_bytes %d, allowed: both above 0",
+          options.host_cache_bytes, options.disk_cache_bytes));
+    }
+    result.disk_cache_folder = options.disk_cache_folder;
+    result.disk_cache_bytes = options.disk_cache_bytes;
+  }
   if (options.kernels != nullptr) result.kernels = options.kernels;
   if (options.progress != nullptr) {
     result.progress = [progress = options.progress,
@@ -91,8 +102,14 @@ absl::StatusOr<std::shared_ptr<ModelHandle>> GetModel(inlay_model* model) {
 
 using namespace inlay::api;  // NOLINT: the shim's own names
 
-void inlay_model_options_init(inlay_model_options* options) {
-  if (options != nullptr) InitStruct(options);
+void(inlay_model_options_init)(inlay_model_options* options) {
+  inlay_model_options_init_sized(options, kFirstSize<inlay_model_options>);
+}
+
+void inlay_model_options_init_sized(inlay_model_options* options, size_t size) {
+  inlay_model_options zero;
+  InitStruct(&zero);
+  InitSized(zero, options, size);
 }
 
 inlay_status inlay_model_load(inlay_engine* engine, const char* path,

@@ -4,21 +4,6 @@
 #include "api/src/request_input.h"
 #include "api/src/shim.h"
 
-namespace inlay::api {
-namespace {
-
-absl::StatusOr<std::shared_ptr<ModelHandle>> RunnableModel(inlay_model* model) {
-  INLAY_ASSIGN_OR_RETURN(auto handle, GetHandle<ModelHandle>(model));
-  if (handle->loaded.runner == nullptr) {
-    return absl::FailedPreconditionError(
-        "the model was loaded with vocab_only: it has no weights to run");
-  }
-  return handle;
-}
-
-}  // namespace
-}  // namespace inlay::api
-
 using namespace inlay::api;  // NOLINT: the shim's own names
 
 void inlay_prefix_options_init(inlay_prefix_options* options) {
@@ -34,7 +19,7 @@ inlay_status inlay_prefix_create(inlay_model* model, const char* name,
   return Guard(error, [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(CheckPointer(prefix, "prefix"));
     *prefix = nullptr;
-    INLAY_ASSIGN_OR_RETURN(const auto handle, RunnableModel(model));
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetRunnableModel(model));
     INLAY_RETURN_IF_ERROR(CheckPointer(name, "name"));
     INLAY_RETURN_IF_ERROR(CheckPointer(options, "options"));
     inlay_prefix_options read;
@@ -58,7 +43,7 @@ inlay_status inlay_prefix_find(inlay_model* model, const char* name,
   return Guard(error, [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(CheckPointer(prefix, "prefix"));
     *prefix = nullptr;
-    INLAY_ASSIGN_OR_RETURN(const auto handle, RunnableModel(model));
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetRunnableModel(model));
     INLAY_RETURN_IF_ERROR(CheckPointer(name, "name"));
     INLAY_ASSIGN_OR_RETURN(const inlay::PrefixId id,
                            handle->loaded.runner->RetainPrefix(name));

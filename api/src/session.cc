@@ -102,11 +102,7 @@ inlay_status inlay_session_create(inlay_model* model, inlay_session** session,
   return Guard(error, [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(CheckPointer(session, "session"));
     *session = nullptr;
-    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<ModelHandle>(model));
-    if (handle->loaded.runner == nullptr) {
-      return absl::FailedPreconditionError(
-          "the model was loaded with vocab_only: it has no weights to run");
-    }
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetRunnableModel(model));
     INLAY_ASSIGN_OR_RETURN(const inlay::SessionId id,
                            handle->loaded.runner->CreateSession());
     *session =

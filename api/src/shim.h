@@ -59,6 +59,9 @@ template <>
 inline constexpr size_t kFirstSize<inlay_step_info> = offsetof(inlay_step_info,
                                                                predicted_us);
 template <>
+inline constexpr size_t kFirstSize<inlay_model_options> =
+    offsetof(inlay_model_options, host_cache_bytes);
+template <>
 inline constexpr size_t kFirstSize<inlay_stats> = offsetof(inlay_stats,
                                                            kv_blocks_cached);
 template <>
@@ -169,6 +172,15 @@ inline absl::Status CheckTextFlags(uint32_t flags, const char* name) {
   if ((flags & ~kAll) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s is %#x, allowed: INLAY_TEXT_* bits, %#x in all", name, flags, kAll));
+}
+
+// A model with weights: sessions run on it.
+inline absl::StatusOr<std::shared_ptr<ModelHandle>> GetRunnableModel(
+    inlay_model* model) {
+  INLAY_ASSIGN_OR_RETURN(auto handle, GetHandle<ModelHandle>(model));
+  if (handle->loaded.runner != nullptr) return handle;
+  return absl::FailedPreconditionError(
+      "the model was loaded with vocab_only: it has no weights to run");
 }
 
 inline absl::Status CheckEnum(int64_t value, int64_t last, const char* name) {

@@ -103,6 +103,12 @@ void KvCache::Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const {
   tier_->Prefetch(TierKeys(salt, tokens, cached));
 }
 
+void KvCache::FlushTier() {
+  if (tier_ == nullptr) return;
+  index_->Clear();
+  tier_->Flush();
+}
+
 KvCache::Hit KvCache::Look(uint64_t salt,
                            absl::Span<const int32_t> tokens) const {
   Hit hit;

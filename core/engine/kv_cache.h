@@ -53,6 +53,8 @@ class KvCache {
   // back from there. Owned.
   void SetTier(std::unique_ptr<KvTier> tier) { tier_ = std::move(tier); }
   const KvTier* tier() const { return tier_.get(); }
+  // Puts what can be found into the tier's files, if it has any.
+  void FlushTier();
   // Whether reading a block back is cheaper than computing it.
   void SetTierPays(bool pays) { tier_pays_ = pays; }
   // Has what the tier holds of `tokens` on disk read ahead.

@@ -93,18 +93,6 @@ absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
   return tokenizer.get();
 }
 
-absl::StatusOr<ModelFingerprint> LoadedModel::Fingerprint() const {
-  MutexLock lock(&fingerprint_mu_);
-  if (!fingerprint_.has_value()) {
-    INLAY_ASSIGN_OR_RETURN(fingerprint_, FingerprintModel(files));
-  }
-  return *fingerprint_;
-}
-
-uint64_t LoadedModel::VocabularyFingerprint() const {
-  return FingerprintVocabulary(tokenizer.get());
-}
-
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
     const std::string& path, const ModelOptions& options, Device& device,
     const Log& log) {
@@ -113,8 +101,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   files_options.access = options.weights;
   files_options.vocab_only = options.vocab_only;
   auto loaded = std::make_unique<LoadedModel>();
-  INLAY_ASSIGN_OR_RETURN(loaded->files, OpenModelFiles(path, files_options));
-  const ModelFiles& files = loaded->files;
+  INLAY_ASSIGN_OR_RETURN(const ModelFiles files,
+                         OpenModelFiles(path, files_options));
   INLAY_RETURN_IF_ERROR(Report(options, LoadStage::kTokenizer, 0.0f));
   INLAY_RETURN_IF_ERROR(LoadText(files, log, *loaded));
   if (options.vocab_only) return loaded;
@@ -132,6 +120,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
         .ok();
   };
   INLAY_ASSIGN_OR_RETURN(loaded->model, LoadModel(files, device, load));
+  INLAY_ASSIGN_OR_RETURN(loaded->fingerprint, FingerprintModelAt(path));
+  loaded->vocabulary = FingerprintVocabulary(loaded->tokenizer.get());
   loaded->info = loaded->model->info();
   loaded->kv_layout = loaded->model->kv_layout();
   loaded->max_context = loaded->info.max_positions;

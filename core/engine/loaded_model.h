@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +17,6 @@
 #include "core/text/template/chat_template.h"
 #include "core/text/tokenizer.h"
 #include "memory/device/device.h"
-#include "memory/mutex.h"
 
 namespace inlay {
 
@@ -55,20 +53,13 @@ struct LoadedModel {
   GenerationDefaults generation;
   int64_t max_context = 0;
   uint64_t mapped_bytes = 0;
-  ModelFiles files;
-
-  // Whether saved KV and saved tokens still mean the same (fingerprint.h); read
-  // at the first call. Thread-safe.
-  absl::StatusOr<ModelFingerprint> Fingerprint() const;
-  uint64_t VocabularyFingerprint() const;
+  // Whether saved KV and saved tokens still mean the same (fingerprint.h). Made
+  // while loading: files may be replaced later.
+  ModelFingerprint fingerprint;
+  uint64_t vocabulary = 0;
 
   // UNIMPLEMENTED when there is none.
   absl::StatusOr<const Tokenizer*> RequireTokenizer() const;
-
- private:
-  mutable Mutex fingerprint_mu_;
-  mutable std::optional<ModelFingerprint> fingerprint_
-      ABSL_GUARDED_BY(fingerprint_mu_);
 };
 
 // CANCELLED when `options.progress` says so; otherwise the first error of the

@@ -124,8 +124,8 @@ absl::Status ModelRunner::AddTier(const ModelOptions& options) {
   tier.host_bytes = options.host_cache_bytes;
   tier.disk_folder = options.disk_cache_folder;
   tier.disk_bytes = options.disk_cache_bytes;
-  INLAY_ASSIGN_OR_RETURN(const ModelFingerprint model, loaded_->Fingerprint());
-  const ModelFingerprint owner = FingerprintKv(model, loaded_->kv_layout);
+  const ModelFingerprint owner =
+      FingerprintKv(loaded_->fingerprint, loaded_->kv_layout);
   tier.owner = {owner.high, owner.low};
   INLAY_ASSIGN_OR_RETURN(auto created, KvTier::Create(tier));
   const std::string note = created->disk_note();
@@ -292,6 +292,8 @@ void ModelRunner::Close() {
     End(request);
   }
   closed_ = true;
+  // What is on disk serves the next run.
+  if (kv_ != nullptr) kv_->FlushTier();
   if (kv_ != nullptr) metrics_.evicted_blocks = kv_->index().num_reclaimed();
   metrics_.ClearGauges();
   sessions_.clear();

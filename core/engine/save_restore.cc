@@ -13,8 +13,8 @@ namespace inlay {
 
 absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
   SessionSnapshot snapshot;
-  INLAY_ASSIGN_OR_RETURN(snapshot.model, loaded_->Fingerprint());
-  snapshot.vocabulary = loaded_->VocabularyFingerprint();
+  snapshot.model = loaded_->fingerprint;
+  snapshot.vocabulary = loaded_->vocabulary;
   snapshot.kv = KvFormOf(loaded_->kv_layout);
   std::vector<std::byte> kv;
   const size_t bytes = snapshot.kv.block_bytes;
@@ -61,8 +61,8 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
 absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
     absl::Span<const std::byte> data) {
   SnapshotTarget target;
-  INLAY_ASSIGN_OR_RETURN(target.model, loaded_->Fingerprint());
-  target.vocabulary = loaded_->VocabularyFingerprint();
+  target.model = loaded_->fingerprint;
+  target.vocabulary = loaded_->vocabulary;
   target.vocab_size = loaded_->info.vocab_size;
   target.max_tokens = loaded_->max_context;
   target.kv = KvFormOf(loaded_->kv_layout);

@@ -299,9 +299,16 @@ typedef struct inlay_model_options {
   const char* kernels;       /* forces kernels, for tests and measurements: "gemm=cpu_scalar,attention=cpu_simd"; null: none */
   inlay_progress_callback progress; /* default null */
   void* progress_user;
+  /* Since 2: tiers below the KV cache. What the cache gives up goes there while reading it back is cheaper than computing it
+   * again, and comes back when a request begins alike. */
+  uint64_t host_cache_bytes;     /* host memory for it, beside the engine's memory budget; 0 (default): none */
+  const char* disk_cache_folder; /* below that: a folder for this model alone, made if missing; null (default): none */
+  uint64_t disk_cache_bytes;     /* that its files may take */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);
+INLAY_API void inlay_model_options_init_sized(inlay_model_options* options, size_t size); /* since 2 */
+#define inlay_model_options_init(options) inlay_model_options_init_sized((options), sizeof(inlay_model_options))
 /* `path`: a Hugging Face directory (config.json, safetensors; tokenizer optional), or "random:CONFIG_DIR[?dtype=bf16]" for
  * random weights in a configuration's shapes. Blocks until loaded; other threads go on stepping meanwhile.
  * `options` may be null. */
@@ -382,6 +389,31 @@ INLAY_API inlay_status inlay_session_get_info(inlay_session* session, inlay_sess
 /* The token log, in the way of inlay_model_tokenize(). */
 INLAY_API inlay_status inlay_session_tokens(inlay_session* session, int32_t* tokens, size_t capacity, size_t* num_tokens,
                                             inlay_error** error);
+
+/* Snapshots: the log, its KV as the cache has it, and where random draws stand, in a format of Inlay's own with checksums.
+ * Saving replaces the file as a whole or not at all, whatever happens meanwhile. INLAY_INVALID_STATE while a request runs:
+ * cancel it, save, and go on later with inlay_request_options.resume. Since 2. */
+INLAY_API inlay_status inlay_session_save(inlay_session* session, const char* path, inlay_error** error);
+INLAY_API inlay_status inlay_session_save_buffer(inlay_session* session, inlay_buffer** buffer, inlay_error** error);
+
+typedef struct inlay_restore_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t num_tokens;   /* in the log */
+  uint64_t num_restored; /* of these, tokens whose KV is there again; the others are computed again when the session goes on */
+  char note[248];        /* why not all: damage, another model or KV format, no room; "" otherwise */
+} inlay_restore_info;
+
+INLAY_API void inlay_restore_info_init(inlay_restore_info* info);
+/* A session that goes on with exactly the tokens that the saved one would have. Where KV is damaged or of another model, it is
+ * computed again from the log. INLAY_IO_ERROR: the log itself is damaged beyond its second copy; INLAY_INVALID_ARGUMENT: no
+ * snapshot, one of another vocabulary, or too long for the model; INLAY_UNSUPPORTED: of a later version. Checksums find
+ * damage, not forgery: trust a snapshot as you trust a model. `info` may be null. Since 2. */
+INLAY_API inlay_status inlay_session_restore(inlay_model* model, const char* path, inlay_session** session,
+                                             inlay_restore_info* info, inlay_error** error);
+INLAY_API inlay_status inlay_session_restore_buffer(inlay_model* model, const void* data, size_t bytes,
+                                                    inlay_session** session, inlay_restore_info* info,
+                                                    inlay_error** error);
 
 /* ---- Named prefixes ---------------------------------------------------------------------------------------------------- */
 
