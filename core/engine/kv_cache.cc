@@ -60,7 +60,7 @@ KvCache::KvCache(Device* device, const KvLayout& layout,
   };
   options.demote = [this](const KvBlockKey& key,
                           absl::Span<const int32_t> tokens, int32_t block) {
-    if (tier_ == nullptr || !tier_pays_) return;
+    if (!tier_pays()) return;
     tier_->Put(key, tokens, absl::MakeConstSpan(Block(block), block_bytes()));
   };
   index_ = std::make_unique<PrefixIndex>(&pool_, std::move(options));

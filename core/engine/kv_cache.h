@@ -57,6 +57,7 @@ class KvCache {
   void FlushTier();
   // Whether reading a block back is cheaper than computing it.
   void SetTierPays(bool pays) { tier_pays_ = pays; }
+  bool tier_pays() const { return tier_ != nullptr && tier_pays_; }
   // Has what the tier holds of `tokens` on disk read ahead.
   void Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const;
 

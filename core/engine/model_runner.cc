@@ -21,15 +21,16 @@ constexpr uint64_t kMemoryShare = 4;
 
 uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
                         uint64_t blocks_per_context) {
-  uint64_t bytes = block_bytes * blocks_per_context * kDefaultContexts;
-  bytes = std::min<uint64_t>(bytes, device.info().memory_bytes / kMemoryShare);
+  return std::min<uint64_t>(block_bytes * blocks_per_context * kDefaultContexts,
+                            device.info().memory_bytes / kMemoryShare);
+}
+
+// What the budget leaves of `bytes` at the moment.
+uint64_t WithinBudget(const Device& device, uint64_t bytes) {
   const MemoryUse use = device.memory_use();
-  if (use.budget_bytes > 0) {
-    const uint64_t left =
-        use.budget_bytes - std::min(use.budget_bytes, use.total_bytes);
-    bytes = std::min(bytes, left);
-  }
-  return bytes;
+  if (use.budget_bytes == 0) return bytes;
+  return std::min(
+      bytes, use.budget_bytes - std::min(use.budget_bytes, use.total_bytes));
 }
 
 // A slow machine: the first steps within a time budget must not overrun it.
@@ -91,15 +92,20 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   const uint64_t block_bytes = std::max<uint64_t>(layout.block_bytes(), 1);
   const auto blocks_per_context = static_cast<uint64_t>(
       KvBlocksFor(loaded_->max_context, layout.block_size()));
-  if (kv_budget_bytes == 0) {
+  // Chosen here, it may grow when the budget does; given by the host, it must
+  // be had now.
+  const bool chosen = kv_budget_bytes == 0;
+  if (chosen) {
     kv_budget_bytes = DefaultKvBytes(device, block_bytes, blocks_per_context);
   }
-  INLAY_ASSIGN_OR_RETURN(auto kv,
-                         KvCache::Create(&device, layout, kv_budget_bytes,
-                                         model.info().kv_window));
+  INLAY_ASSIGN_OR_RETURN(
+      auto kv, KvCache::Create(&device, layout,
+                               chosen ? WithinBudget(device, kv_budget_bytes)
+                                      : kv_budget_bytes,
+                               model.info().kv_window));
   MutexLock lock(&mu_);
   kv_ = std::move(kv);
-  kv_target_bytes_ = kv_->bytes();
+  kv_target_bytes_ = std::max(kv_budget_bytes, kv_->bytes());
   capacity_tokens_ = int64_t{kv_->pool().num_total()} * layout.block_size();
   INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
   const SchedulerConfig& config = scheduler_->config();

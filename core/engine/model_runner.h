@@ -194,6 +194,7 @@ class ModelRunner final : private KvOwner {
   void OnWarmed(PrefixId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False when it is not all computed.
   bool HoldPrefix(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void JudgeTier() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropHolds() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // KvOwner, called by the scheduler while it plans.

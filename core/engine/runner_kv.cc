@@ -66,6 +66,18 @@ std::vector<KvBlockTable*> ModelRunner::HeldTables() {
   return tables;
 }
 
+// Whether to keep what makes way, or to compute it again: there and back are
+// two copies of a block.
+void ModelRunner::JudgeTier() {
+  if (kv_->tier() == nullptr) return;
+  constexpr double kCopyBytesPerUs = 4e3;
+  const double copies =
+      2 * static_cast<double>(kv_->block_bytes()) / kCopyBytesPerUs;
+  kv_->SetTierPays(scheduler_->cost().PrefillUs(
+                       0, kv_->block_size(),
+                       scheduler_->config().max_batch_tokens) > copies);
+}
+
 void ModelRunner::DropHolds() {
   for (auto& [id, session] : sessions_) KvCache::Clear(&session->hold);
   for (auto& [id, prefix] : prefixes_) KvCache::Clear(&prefix->held);
@@ -82,8 +94,10 @@ void ModelRunner::ResizeKv(uint64_t bytes) {
   if (closed_) return;
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
-    metrics_.preemptions_recompute += static_cast<uint64_t>(
-        scheduler_->PreemptTo(blocks, ToMicroseconds(Now())));
+    (kv_->tier_pays() ? metrics_.preemptions_swap
+                      : metrics_.preemptions_recompute) +=
+        static_cast<uint64_t>(
+            scheduler_->PreemptTo(blocks, ToMicroseconds(Now())));
     // What nobody runs on goes last: the host asked for it to stay.
     if (kv_->num_held() > blocks) DropHolds();
     const std::vector<KvBlockTable*> held = HeldTables();

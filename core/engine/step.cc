@@ -95,6 +95,7 @@ void ModelRunner::CountStep(const StepTimes& times, const StepLimits& limits) {
   metrics_.step_requests.Add(batch_.items.size());
   metrics_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
   metrics_.decode_tokens += static_cast<uint64_t>(batch_.decode_tokens);
+  JudgeTier();
   if (limits.budget_us > 0) {
     metrics_.step_overshoot_us.Add(took - std::min(took, limits.budget_us));
   }
@@ -125,7 +126,8 @@ absl::Status ModelRunner::Plan(const PlanInput& input) {
     Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
     End(request);
   }
-  metrics_.preemptions_recompute += plan_.preempted.size();
+  (kv_->tier_pays() ? metrics_.preemptions_swap
+                    : metrics_.preemptions_recompute) += plan_.preempted.size();
   for (const RequestId id : plan_.preempted) {
     requests_.at(id)->preempted = true;
     context_.trace->Preempted(context_.trace_model, id);

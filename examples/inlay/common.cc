@@ -31,6 +31,9 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   if (options.max_batch_tokens > 0) {
     engine.max_batch_tokens = options.max_batch_tokens;
   }
+  engine.memory_budget_bytes = options.memory_budget_bytes;
+  engine.tpot_target_us = options.tpot_target_us;
+  engine.prefix_sharing = static_cast<uint32_t>(options.prefix_sharing);
   if (!options.quiet) engine.log = Log;
   Result<Engine> created = Engine::Create(&engine);
   if (!created.ok()) return created.error();
@@ -43,6 +46,11 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   model.kv_type = options.kv_type;
   model.max_context = options.max_context;
   model.kv_budget_bytes = options.kv_budget_bytes;
+  model.host_cache_bytes = options.host_cache_bytes;
+  if (options.disk_cache.has_value()) {
+    model.disk_cache_folder = options.disk_cache->c_str();
+    model.disk_cache_bytes = options.disk_cache_bytes;
+  }
   if (options.kernels.has_value()) model.kernels = options.kernels->c_str();
   model.progress = ShowLoading;
   model.progress_user = &progress;
@@ -72,6 +80,19 @@ void DeclareCommon(Args& args, CommonOptions* options) {
                &options->max_context, 1);
   args.Integer("max-batch-tokens", "tokens computed in a step (default 512)",
                &options->max_batch_tokens, 1, 65536);
+  args.Bytes("memory-budget", "memory for weights, KV and scratch together",
+             &options->memory_budget_bytes);
+  args.Integer("tpot-target-us",
+               "prompts leave running generations this time a token",
+               &options->tpot_target_us, 1);
+  args.Choice("prefix-sharing", "sessions share common prefixes (default on)",
+              {"off", "on"}, &options->prefix_sharing);
+  args.Bytes("host-cache", "host memory for what the KV cache gives up",
+             &options->host_cache_bytes);
+  args.Text("disk-cache", "DIR", "a folder below that, for this model alone",
+            &options->disk_cache);
+  args.Bytes("disk-cache-bytes", "what its files may take (default 1G)",
+             &options->disk_cache_bytes);
   args.Text("kernels", "SPEC", "forces kernels: gemm=cpu_scalar,...",
             &options->kernels);
   args.Flag("json", "JSON on stdout, one value a line, nothing else",

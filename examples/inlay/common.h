@@ -22,6 +22,12 @@ struct CommonOptions {
   uint32_t max_context = 0;
   uint64_t kv_budget_bytes = 0;
   uint32_t max_batch_tokens = 0;  // 0: the library's default
+  uint64_t memory_budget_bytes = 0;
+  uint64_t tpot_target_us = 0;
+  int32_t prefix_sharing = 1;
+  uint64_t host_cache_bytes = 0;
+  std::optional<std::string> disk_cache;
+  uint64_t disk_cache_bytes = uint64_t{1} << 30;
   std::optional<std::string> kernels;
   bool json = false;
   bool quiet = false;

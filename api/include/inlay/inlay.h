@@ -159,7 +159,8 @@ INLAY_API void inlay_engine_options_init_sized(inlay_engine_options* options, si
 /* `options` may be null for the defaults. */
 INLAY_API inlay_status inlay_engine_create(const inlay_engine_options* options, inlay_engine** engine,
                                            inlay_error** error);
-/* Cancels everything, stops the engine's thread (waiting for the step it is in) and frees all memory of its models. */
+/* Cancels everything, stops the engine's thread (waiting for the step it is in) and frees all memory of its models. What a
+ * disk cache is to keep is written first. */
 INLAY_API void inlay_engine_release(inlay_engine* engine);
 
 /* What one step did. */
