@@ -13,7 +13,9 @@ namespace inlay {
 // Whether `a` may stop `b` from running to get in itself: it has waited too
 // long, or its priority is higher.
 inline bool ClassAbove(const SchedRequest& a, const SchedRequest& b) {
-  return a.starved != b.starved ? a.starved : a.priority > b.priority;
+  // Among the starved priority must not count, as it does not in RanksBefore().
+  if (a.starved || b.starved) return !b.starved;
+  return a.priority > b.priority;
 }
 
 // Who goes first: the starved, the higher priority, the earlier deadline, the
