@@ -90,6 +90,9 @@ const SchedRequest* Scheduler::Find(RequestId id) const {
 void Scheduler::Expire(int64_t now_us) {
   while (SchedEntry* entry = queues_.Expired(now_us)) {
     plan_.expired.push_back(entry->request.id);
+    // Now, so that this step's plan can have the blocks.
+    if (entry->request.state == RequestState::kRunning)
+      owner_->Drop(entry->request);
     queues_.Remove(entry);
     requests_.erase(entry->request.id);
   }

@@ -38,8 +38,8 @@ struct StepPlan {
                                 // each group in rank order
   std::vector<RequestId> preempted;  // their KV went (KvOwner::Drop) and they
                                      // wait again
-  std::vector<RequestId> expired;    // past their deadline: the scheduler knows
-                                     // them no more
+  std::vector<RequestId> expired;    // past their deadline: their KV went too,
+                                     // and the scheduler knows them no more
   int32_t decode_tokens = 0;         // of items that had one token pending
   int32_t prefill_tokens = 0;        // of the others
   int32_t num_blocked =
