@@ -80,6 +80,7 @@ absl::Status CheckPlan(const Scheduler& scheduler) {
   if (plan == nullptr) return absl::OkStatus();
   int64_t tokens = 0;
   bool prefills = false;
+  StepShape shape;
   for (const StepItem& item : plan->items) {
     const SchedRequest* request = scheduler.Find(item.id);
     if (request == nullptr)
@@ -95,11 +96,21 @@ absl::Status CheckPlan(const Scheduler& scheduler) {
       return Violated("plan: decode of ", item.id, " behind a prefill");
     prefills = !IsDecode(*request);
     tokens += item.num_tokens;
+    shape.Add(item.first_token, item.num_tokens);
   }
   if (tokens > scheduler.config().max_batch_tokens ||
       tokens != plan->decode_tokens + plan->prefill_tokens) {
     return Violated("plan: ", tokens, " tokens, counted ", plan->decode_tokens,
                     " + ", plan->prefill_tokens);
+  }
+  if (shape.num_sequences != plan->shape.num_sequences ||
+      shape.num_tokens != plan->shape.num_tokens ||
+      shape.attention_pairs != plan->shape.attention_pairs) {
+    return Violated("plan: its shape is that of other items");
+  }
+  for (RequestId id : plan->expired) {
+    if (scheduler.Find(id) != nullptr)
+      return Violated("plan: request ", id, " expired and is known");
   }
   return absl::OkStatus();
 }

@@ -102,6 +102,13 @@ Admission Cheapest(const SchedRequest& request, int64_t chunk,
 void Preempt(SchedEntry* entry, PlanContext* context) {
   context->plan->preempted.push_back(entry->request.id);
   context->budget += entry->planned_tokens;
+  if (entry->planned_tokens > 0) {
+    StepShape gone;
+    gone.Add(entry->request.num_computed, entry->planned_tokens);
+    --context->plan->shape.num_sequences;
+    context->plan->shape.num_tokens -= gone.num_tokens;
+    context->plan->shape.attention_pairs -= gone.attention_pairs;
+  }
   context->ledger->Unclaim(entry->planned_blocks);
   ++context->num_preempted_running;
   context->owner->Drop(entry->request);
