@@ -39,11 +39,11 @@ void UndoAll(PlanContext* context) {
 }
 
 // A table whose blocks are all shared gives nothing back. The costliest victims
-// (the last) are spared first.
+// (the last) are spared first; the first `wanted` are not.
 template <typename Fits>
-void SpareTheUseless(const Fits& fits, PlanContext* context) {
+void SpareTheUseless(size_t wanted, const Fits& fits, PlanContext* context) {
   std::vector<SchedEntry*>& victims = *context->scratch;
-  for (size_t i = victims.size(); i-- > 0;) {
+  for (size_t i = victims.size(); i-- > wanted;) {
     Undo(*victims[i], context);
     if (fits()) {
       victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(i));
@@ -78,23 +78,29 @@ Admission Cost(const SchedRequest& request, int64_t cached, int64_t held,
   return {cached, KvBlocksFor(tokens, block_size) - held + copy};
 }
 
-// The cheapest way in. Half a block from the cache costs one more block for its
-// copy than computing it does: where that is too much, it stays.
-Admission Cheapest(const SchedRequest& request, int64_t chunk,
-                   PlanContext* context) {
-  const int32_t block_size = context->config.block_size;
+// What is cached, or as much of it as there is room for: what is taken needs no
+// computing, but it uses up blocks as computing it would, half a block even
+// two.
+Admission MostThatFits(const SchedRequest& request, int64_t chunk,
+                       PlanContext* context) {
+  const SchedulerConfig& config = context->config;
   const PrefixHit hit = context->owner->Peek(request);
+  const int64_t available = context->ledger->num_available();
   const Admission all =
-      Cost(request, hit.num_tokens, hit.num_held, chunk, context->config);
-  const int64_t full = hit.num_tokens / block_size * block_size;
-  if (all.need <= context->ledger->num_available() || full == hit.num_tokens)
-    return all;
-  // Which of the blocks are held is known in sum only; counting the part as
-  // held asks for one block more than may be needed.
-  const int64_t held =
-      std::max<int64_t>(0, std::min(hit.num_held - 1, full / block_size));
-  const Admission less = Cost(request, full, held, chunk, context->config);
-  return less.need < all.need ? less : all;
+      Cost(request, hit.num_tokens, hit.num_held, chunk, config);
+  // With a window, less of it may need blocks that all of it does not.
+  if (all.need <= available || config.window > 0) return all;
+  // Whoever holds a block holds those before it: the held ones come first.
+  const int32_t block_size = config.block_size;
+  const int64_t full = hit.num_tokens / block_size;
+  const int64_t most =
+      hit.num_held + available - KvBlocksFor(chunk, block_size);
+  for (const int64_t blocks : {full, std::clamp<int64_t>(most, 0, full)}) {
+    const Admission part = Cost(request, blocks * block_size,
+                                std::min(hit.num_held, blocks), chunk, config);
+    if (part.need <= available) return part;
+  }
+  return all;
 }
 
 }  // namespace
@@ -125,34 +131,44 @@ bool MakeRoom(SchedEntry* entry, int64_t num_tokens, PlanContext* context) {
     UndoAll(context);
     return false;
   }
-  SpareTheUseless(fits, context);
+  SpareTheUseless(0, fits, context);
   PreemptAll(context);
   return true;
 }
 
 int64_t MakeRoomToAdmit(const SchedEntry* head, int64_t chunk,
                         PlanContext* context) {
-  Admission admission = Cheapest(head->request, chunk, context);
+  const std::vector<SchedEntry*>& running = context->queues->running();
+  const bool full =
+      running.size() >= static_cast<size_t>(context->config.max_running);
+  Admission admission = MostThatFits(head->request, chunk, context);
   const auto fits = [&] {
     return admission.need <= context->ledger->num_available();
   };
-  if (fits()) return admission.cached;
-  // Blocks that victims share with the head are counted as in use by others
-  // until they go: without the cache the count is safe.
-  admission = Cost(head->request, 0, 0, chunk, context->config);
-  context->scratch->clear();
-  const auto below = [&](const SchedEntry& last) {
-    return ClassAbove(head->request, last.request);
-  };
-  if (!fits() && !TryUntil(below, fits, context)) {
-    UndoAll(context);
-    return -1;
-  }
-  if (!context->scratch->empty()) {
-    SpareTheUseless(fits, context);
+  if (fits()) {
+    if (!full) return admission.cached;
+    // What of the cached it holds alone becomes available as it goes, and is
+    // needed then: the sum is the same.
+    Preempt(running.back(), context);
+  } else {
+    // Blocks that victims share with the head are counted as in use by others
+    // until they go: without the cache the count is safe.
+    admission = Cost(head->request, 0, 0, chunk, context->config);
+    const auto below = [&](const SchedEntry& last) {
+      return ClassAbove(head->request, last.request);
+    };
+    context->scratch->clear();
+    if (!fits() && !TryUntil(below, fits, context)) {
+      UndoAll(context);
+      return -1;
+    }
+    if (full && context->scratch->empty())
+      TryUntil(
+          below, [] { return true; }, context);
+    SpareTheUseless(full ? 1 : 0, fits, context);
     PreemptAll(context);
   }
-  const Admission after = Cheapest(head->request, chunk, context);
+  const Admission after = MostThatFits(head->request, chunk, context);
   return after.need <= context->ledger->num_available() ? after.cached : 0;
 }
 

@@ -137,17 +137,6 @@ void PlanPrefills(PlanContext* context) {
   }
 }
 
-// Whether a place among the running can be had for `head`; one of a lower class
-// leaves for it.
-bool MakePlace(const SchedEntry* head, PlanContext* context) {
-  const std::vector<SchedEntry*>& running = context->queues->running();
-  if (running.size() < static_cast<size_t>(context->config.max_running))
-    return true;
-  if (!ClassAbove(head->request, running.back()->request)) return false;
-  Preempt(running.back(), context);
-  return true;
-}
-
 bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
   constexpr uint64_t kSteps = 16;
   return head.refused_available >= context.ledger->num_available() &&
@@ -167,12 +156,14 @@ bool AdmitHead(PlanContext* context) {
   if (short_of_blocks && !running.empty() &&
       !ClassAbove(head->request, running.back()->request))
     return false;
+  const bool full =
+      running.size() >= static_cast<size_t>(context->config.max_running);
+  if (full && !ClassAbove(head->request, running.back()->request)) return false;
   if (RefusedLately(*head, *context)) return false;
   // Without regard to what is cached: an upper bound that is cheap to have.
   const int32_t most =
       ChunkTokens(head->request, context->budget, context->config);
   if (ChunkInTime(0, most, context) == 0) return false;
-  if (!MakePlace(head, context)) return false;
   const int64_t cached = MakeRoomToAdmit(head, most, context);
   if (cached < 0) {
     head->refused_step = context->plan->step;

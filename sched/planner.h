@@ -43,9 +43,10 @@ struct PlanContext {
 // out not to help is left alone. O(1) when there is room.
 bool MakeRoom(SchedEntry* entry, int64_t num_tokens, PlanContext* context);
 
-// Makes room for admitting the waiting `head` with num_tokens tokens past what
-// is cached of it: may preempt running requests whose class is below its own.
-// The tokens to take from the cache, or -1 when there is no room.
+// Makes room for admitting the waiting `head` with `chunk` tokens past what is
+// cached of it, and a place where all are taken: preempts running requests
+// whose class is below its own. The last in rank must be one when there is no
+// place. The tokens to take from the cache, or -1, with nothing changed.
 int64_t MakeRoomToAdmit(const SchedEntry* head, int64_t chunk,
                         PlanContext* context);
 
