@@ -25,15 +25,20 @@ void TakeBack(SchedEntry* entry, PlanContext* context) {
   entry->planned_blocks = 0;
 }
 
+// Whether there is time for one more decode. Where prefill is due, half of the
+// step is left to it, and at least what its first token takes.
 bool DecodeFitsTime(const SchedRequest& request, const PlanContext& context) {
-  // A step of nothing is no step: the first gets on whatever it costs.
-  if (context.input.budget_us == 0) return true;
-  if (context.input.must_progress && context.plan->shape.num_tokens == 0)
-    return true;
+  const auto limit = static_cast<double>(context.input.budget_us);
+  if (limit == 0) return true;
   StepShape with = context.plan->shape;
   with.Add(request.num_computed, 1);
-  const double limit = static_cast<double>(context.input.budget_us) /
-                       (context.prefill_due ? 2 : 1);
+  if (!context.prefill_due) {
+    if (context.cost.BoundUs(with) <= limit) return true;
+    // A step of nothing is no step: the first gets on whatever it costs.
+    return context.input.must_progress && context.plan->shape.num_tokens == 0;
+  }
+  if (context.cost.BoundUs(with) > limit / 2) return false;
+  with.Add(context.due_position, 1);
   return context.cost.BoundUs(with) <= limit;
 }
 
@@ -66,11 +71,22 @@ void PlanDecodes(PlanContext* context) {
 // The same within the time there is. Blocks are given out as above; then those
 // whose turn it is not give theirs back.
 void LimitDecodes(PlanContext* context) {
+  const auto limit = static_cast<double>(context->input.budget_us);
+  if (!context->prefill_due &&
+      context->cost.BoundUs(context->plan->shape) <= limit)
+    return;
   std::vector<SchedEntry*>& given = *context->scratch;
   given.clear();
+  bool prefills = false;
   for (SchedEntry* entry : context->queues->running()) {
-    if (entry->planned_tokens > 0) given.push_back(entry);
+    if (entry->planned_tokens > 0) {
+      given.push_back(entry);
+    } else if (!prefills && !IsDecode(entry->request)) {
+      prefills = true;
+      context->due_position = entry->request.num_computed;
+    }
   }
+  context->prefill_due &= prefills || !context->queues->waiting().empty();
   context->plan->shape = StepShape();
   OrderByTurn(&given);
   for (SchedEntry* entry : given) {
@@ -86,19 +102,29 @@ void LimitDecodes(PlanContext* context) {
 // Tokens of prefill (0 .. chunk) that the step has time for.
 int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
   const StepShape& shape = context->plan->shape;
-  auto limit = static_cast<double>(context->input.budget_us);
-  const bool others = shape.num_tokens > 0;
-  if (context->plan_has_decodes && context->config.tpot_target_us > 0) {
-    const auto target = static_cast<double>(context->config.tpot_target_us);
-    limit = limit > 0 ? std::min(limit, target) : target;
+  const auto tokens_within = [&](int32_t most, int64_t limit_us) {
+    return context->cost.MaxTokens(shape, first_token, most,
+                                   static_cast<double>(limit_us));
+  };
+  const int64_t budget = context->input.budget_us;
+  int64_t limit = budget;
+  // Those decodes may all have been preempted since.
+  if (context->plan_has_decodes && shape.num_tokens > 0 &&
+      context->config.tpot_target_us > 0) {
+    const int64_t target = context->config.tpot_target_us;
+    limit = budget > 0 ? std::min(budget, target) : target;
   }
   if (limit == 0) return chunk;
-  const int32_t tokens =
-      context->cost.MaxTokens(shape, first_token, chunk, limit);
+  int32_t tokens = tokens_within(chunk, limit);
+  const int32_t least = std::min(chunk, context->config.block_size);
+  if (tokens == 0 && shape.num_tokens == 0 && context->input.must_progress) {
+    tokens = least;
+  } else if (tokens == 0 && context->prefill_due) {
+    // Decodes alone may leave no time at all, step after step. The target gives
+    // way then; DecodeFitsTime() has left some of the budget.
+    tokens = budget > 0 ? tokens_within(least, budget) : least;
+  }
   if (tokens > 0) return tokens;
-  // Decodes alone may leave no time at all, step after step.
-  if (!others ? context->input.must_progress : context->prefill_due)
-    return std::min(chunk, context->config.block_size);
   context->out_of_time = true;
   context->prefill_late |= !context->prefill_given;
   return 0;
@@ -127,7 +153,10 @@ void PlanPrefills(PlanContext* context) {
     const int32_t chunk = ChunkInTime(
         request.num_computed,
         ChunkTokens(request, context->budget, context->config), context);
-    if (chunk == 0) return;
+    if (chunk == 0) {
+      context->prefill_waits = true;
+      return;
+    }
     const int64_t tokens = RoomForChunk(running[i], chunk, context);
     if (tokens > 0) {
       GivePrefill(running[i], tokens, context);
@@ -146,6 +175,10 @@ bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
 
 // Lets the first in the queue in, if it can be.
 bool AdmitHead(PlanContext* context) {
+  // There was no time for one that goes before it. There may be for the
+  // beginning of a prompt, which is cheap: taking that would make the other
+  // wait for ever.
+  if (context->prefill_waits) return false;
   Queues* queues = context->queues;
   SchedEntry* head = *queues->waiting().begin();
   const std::vector<SchedEntry*>& running = queues->running();
@@ -174,12 +207,16 @@ bool AdmitHead(PlanContext* context) {
   request.num_computed = context->owner->Take(request, cached);
   queues->Admit(head);
   context->shares->Advance(request.share_tag);
-  const int32_t chunk =
-      IsDecode(request)
-          ? 1
-          : ChunkInTime(request.num_computed,
-                        ChunkTokens(request, context->budget, context->config),
-                        context);
+  if (IsDecode(request)) {
+    const bool in_time = DecodeFitsTime(request, *context);
+    if (in_time) Give(head, 1, context);
+    context->out_of_time |= !in_time;
+    return true;
+  }
+  const int32_t chunk = ChunkInTime(
+      request.num_computed,
+      ChunkTokens(request, context->budget, context->config), context);
+  context->prefill_waits |= chunk == 0;
   const int64_t tokens = context->ledger->MaxFitting(request, chunk);
   if (tokens > 0) GivePrefill(head, tokens, context);
   return true;
@@ -190,6 +227,16 @@ bool AdmitHead(PlanContext* context) {
 void PlanAdmissions(PlanContext* context) {
   while (!context->queues->waiting().empty() && context->budget > 0) {
     if (!AdmitHead(context)) return;
+  }
+}
+
+// Prefill that was due and found no room has left the step empty.
+void PlanAnyDecode(PlanContext* context) {
+  for (SchedEntry* entry : context->queues->running()) {
+    if (!IsDecode(entry->request) || !context->ledger->Fits(entry->request, 1))
+      continue;
+    Give(entry, 1, context);
+    return;
   }
 }
 
@@ -226,6 +273,9 @@ void PlanStep(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
   context->plan_has_decodes = context->plan->shape.num_tokens > 0;
   PlanPrefills(context);
   PlanAdmissions(context);
+  if (context->out_of_time && context->input.must_progress &&
+      context->plan->shape.num_tokens == 0)
+    PlanAnyDecode(context);
   AddItems(context, scheduled);
   context->plan->predicted_us = context->cost.PredictUs(context->plan->shape);
 }

@@ -30,10 +30,12 @@ struct PlanContext {
   std::vector<SchedEntry*>* scratch;  // reused
   int64_t budget = 0;                 // tokens of the step not given out yet
   bool prefill_due = false;           // it got nothing for long: now it must
-  bool out_of_time = false;           // something was left out for want of time
+  int64_t due_position = 0;  // from which the prefill goes on that may be due
+  bool out_of_time = false;  // something was left out for want of time
   bool plan_has_decodes = false;
   bool prefill_given = false;
-  bool prefill_late = false;  // it got nothing in this step, for want of time
+  bool prefill_waits = false;  // a running one was left out for want of time
+  bool prefill_late = false;   // it got nothing in this step, for want of time
   int32_t num_preempted_running = 0;
 };
 

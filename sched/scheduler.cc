@@ -115,8 +115,10 @@ const StepPlan& Scheduler::Plan(const PlanInput& input) {
                          &ledger_, &shares_, &plan_, &scratch_};
   context.prefill_due = steps_without_prefill_ >= kPrefillGap;
   PlanStep(&context, &scheduled_);
-  steps_without_prefill_ =
-      context.prefill_late ? steps_without_prefill_ + 1 : 0;
+  if (!plan_.empty()) {
+    steps_without_prefill_ =
+        context.prefill_late ? steps_without_prefill_ + 1 : 0;
+  }
   stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   return plan_;
