@@ -145,27 +145,6 @@ void GivePrefill(SchedEntry* entry, int64_t tokens, PlanContext* context) {
   context->prefill_due = false;
 }
 
-void PlanPrefills(PlanContext* context) {
-  const std::vector<SchedEntry*>& running = context->queues->running();
-  for (size_t i = 0; i < running.size() && context->budget > 0; ++i) {
-    const SchedRequest& request = running[i]->request;
-    if (IsDecode(request)) continue;
-    const int32_t chunk = ChunkInTime(
-        request.num_computed,
-        ChunkTokens(request, context->budget, context->config), context);
-    if (chunk == 0) {
-      context->prefill_waits = true;
-      return;
-    }
-    const int64_t tokens = RoomForChunk(running[i], chunk, context);
-    if (tokens > 0) {
-      GivePrefill(running[i], tokens, context);
-    } else {
-      ++context->plan->num_blocked;
-    }
-  }
-}
-
 bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
   constexpr uint64_t kSteps = 16;
   return head.refused_available >= context.ledger->num_available() &&
@@ -220,6 +199,42 @@ bool AdmitHead(PlanContext* context) {
   const int64_t tokens = context->ledger->MaxFitting(request, chunk);
   if (tokens > 0) GivePrefill(head, tokens, context);
   return true;
+}
+
+// One that runs already goes before newcomers, but for those of a higher class.
+void PlanPrefills(PlanContext* context) {
+  const std::vector<SchedEntry*>& running = context->queues->running();
+  const Queues::Waiting& waiting = context->queues->waiting();
+  bool refused = false;
+  for (size_t i = 0; i < running.size() && context->budget > 0;) {
+    SchedEntry* entry = running[i];
+    const SchedRequest& request = entry->request;
+    if (IsDecode(request)) {
+      ++i;
+    } else if (!refused && !waiting.empty() &&
+               ClassAbove((*waiting.begin())->request, request)) {
+      refused = !AdmitHead(context);
+      // Where the entry is now, or was.
+      i = static_cast<size_t>(
+          std::lower_bound(running.begin(), running.end(), entry, RankOrder()) -
+          running.begin());
+    } else {
+      const int32_t chunk = ChunkInTime(
+          request.num_computed,
+          ChunkTokens(request, context->budget, context->config), context);
+      if (chunk == 0) {
+        context->prefill_waits = true;
+        return;
+      }
+      const int64_t tokens = RoomForChunk(entry, chunk, context);
+      if (tokens > 0) {
+        GivePrefill(entry, tokens, context);
+      } else {
+        ++context->plan->num_blocked;
+      }
+      ++i;
+    }
+  }
 }
 
 // Strictly in rank order: one that does not fit holds up those behind it, or a
