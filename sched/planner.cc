@@ -184,6 +184,9 @@ bool AdmitHead(PlanContext* context) {
   }
   SchedRequest& request = head->request;
   request.num_computed = context->owner->Take(request, cached);
+  // What is cached costs no turn; what a preempted one finds again was paid.
+  if (request.state == RequestState::kWaiting)
+    context->shares->Charge(request.share_key, -request.num_computed);
   queues->Admit(head);
   context->shares->Advance(request.share_tag);
   if (IsDecode(request)) {
