@@ -17,6 +17,9 @@ constexpr double kGain = 0.05;
 constexpr double kDriftGain = 0.1;
 // The share of a bucket's correction that goes each step, if nothing renews it.
 constexpr double kFade = 0.003;
+// The same of what is believed of its spread: one that was left early with a
+// guess would raise the bounds of all larger shapes.
+constexpr double kSpreadFade = 0.02;
 // A bucket's samples from which on it says what is usual.
 constexpr int64_t kKnownSamples = 4;
 // Leverage from which on a shape is unlike any seen, whatever its bucket.
@@ -225,6 +228,7 @@ void CostModel::Track(double expected, double bound, double us) {
 void CostModel::UpdateBucket(const Vector& x, double us) {
   for (int i = 0; i < num_buckets_; ++i) {
     buckets_[i].ratio += kFade * (1 - buckets_[i].ratio);
+    buckets_[i].deviation += kSpreadFade * (deviation_ - buckets_[i].deviation);
   }
   Bucket* b = FindBucket(x);
   if (b == nullptr) b = AddBucket(x);
