@@ -7,8 +7,9 @@
 namespace inlay {
 namespace {
 
-// Times can be added without overflow.
+// Times, and tokens, can be added without overflow.
 constexpr int64_t kMaxTimeUs = int64_t{1} << 60;
+constexpr int64_t kMaxWindow = int64_t{1} << 40;
 
 absl::Status InRange(const char* name, int64_t value, int64_t low,
                      int64_t high) {
@@ -28,6 +29,7 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
   INLAY_RETURN_IF_ERROR(
       InRange("max_prefill_chunk", config.max_prefill_chunk, 0, INT32_MAX));
   INLAY_RETURN_IF_ERROR(InRange("max_queue", config.max_queue, 1, INT32_MAX));
+  INLAY_RETURN_IF_ERROR(InRange("window", config.window, 0, kMaxWindow));
   INLAY_RETURN_IF_ERROR(
       InRange("tpot_target_us", config.tpot_target_us, 0, kMaxTimeUs));
   return InRange("starvation_us", config.starvation_us, 0, kMaxTimeUs);
