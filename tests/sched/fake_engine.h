@@ -1,299 +1,177 @@
-// FakeEngine: what the real engine does around a Scheduler, with a device that
-// stores one number a KV slot. Every step checks the invariants, that the plan
-// can be carried out, and that each item reads back its own tokens.
+// FakeEngine: what the real engine does around a Scheduler, over a real prefix
+// index and a fake cache (fake_kv.h), on a clock of its own. Every step checks
+// the invariants, that the plan can be carried out, and that each item reads
+// the KV of its own tokens.
 #ifndef INLAY_TESTS_SCHED_FAKE_ENGINE_H_
 #define INLAY_TESTS_SCHED_FAKE_ENGINE_H_
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "memory/kv/block_pool.h"
-#include "memory/kv/block_table.h"
-#include "memory/kv/reservation.h"
 #include "sched/invariants.h"
 #include "sched/scheduler.h"
+#include "tests/sched/fake_kv.h"
 
 namespace inlay {
 
 struct FakeSession {
   KvBlockTable table;
-  std::vector<int> tokens;
+  KvBlockTable hold;  // blocks set aside for the next request
+  PrefixCursor cursor;
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> values;  // of each token's slot
+  uint64_t salt = 0;
   RequestId request = 0;  // 0: none
   bool cancelled = false;
 };
 
-// What a run met, so that a test can tell whether it proved anything.
-struct FakeCounts {
-  int64_t steps = 0, preempted = 0, evicted = 0, blocked = 0, copies = 0;
-  int64_t cancelled_in_step = 0, failed_items = 0, chunks = 0, finished = 0;
+struct FakeOptions {
+  int priority = 0;
+  int64_t deadline_us = kNoDeadline;
+  uint64_t share_key = 0;
 };
 
-class FakeEngine {
+// What a run met, so that a test can tell whether it proved anything.
+struct FakeCounts {
+  int64_t steps = 0, preempted = 0, blocked = 0, copies = 0, chunks = 0;
+  int64_t cancelled_in_step = 0, failed_items = 0, failed_steps = 0;
+  int64_t finished = 0, expired = 0, peeks = 0, hits = 0;
+  int64_t hit_tokens = 0, partial_hits = 0;
+
+  FakeCounts& operator+=(const FakeCounts& other);
+};
+
+class FakeEngine final : public KvOwner {
  public:
   FakeEngine(const SchedulerConfig& config, int32_t num_blocks)
-      : pool(num_blocks),
-        slots_(static_cast<size_t>(num_blocks) *
-               static_cast<size_t>(config.block_size)) {
-    auto created = Scheduler::Create(config, &pool);
+      : kv(config.block_size, config.window, num_blocks) {
+    auto created = Scheduler::Create(config, &kv.pool, this);
     EXPECT_TRUE(created.ok()) << created.status();
     scheduler = *std::move(created);
   }
 
-  SessionId AddSession() {
-    sessions.emplace(
-        ++last_session_,
-        FakeSession{KvBlockTable(&pool, scheduler->config().block_size), {}});
+  SessionId AddSession(uint64_t salt = 0) {
+    const int32_t block_size = scheduler->config().block_size;
+    FakeSession session{KvBlockTable(&kv.pool, block_size),
+                        KvBlockTable(&kv.pool, block_size)};
+    session.salt = salt;
+    sessions.emplace(++last_session_, std::move(session));
     return last_session_;
   }
+  // A session with the same tokens; what KV there is it finds in the index.
+  SessionId Fork(SessionId id);
+  void Rewind(SessionId id, size_t num_tokens);
+  void Append(SessionId id, absl::Span<const int32_t> tokens);
 
-  // A new idle session with the tokens of `id` whose KV is there.
-  SessionId Fork(SessionId id) {
-    const FakeSession& from = sessions.at(id);
-    KvBlockTable table = from.table.Fork();
-    const auto end = from.tokens.begin() + table.num_tokens();
-    sessions.emplace(++last_session_,
-                     FakeSession{std::move(table), {from.tokens.begin(), end}});
-    scheduler->SetIdle(last_session_, &sessions.at(last_session_).table);
-    return last_session_;
-  }
-
-  void Rewind(SessionId id, size_t num_tokens) {
-    FakeSession& session = sessions.at(id);
-    session.tokens.resize(std::min(session.tokens.size(), num_tokens));
-    session.table.Truncate(static_cast<int64_t>(session.tokens.size()));
-  }
-
-  void Destroy(SessionId id) {
-    scheduler->Remove(id);
-    sessions.erase(id);
-  }
-
-  absl::Status TrySubmit(SessionId id, int prompt, int64_t max_new,
-                         int priority = 0) {
-    FakeSession& session = sessions.at(id);
-    for (int i = 0; i < prompt; ++i) session.tokens.push_back(++last_token_);
-    const auto total = static_cast<int64_t>(session.tokens.size());
-    session.table.Truncate(total - 1);
-    SchedRequest request;
-    request.id = ++last_request_;
-    request.session_id = id;
-    request.priority = priority;
-    request.num_tokens_total = total;
-    request.num_computed = session.table.num_tokens();
-    request.max_new_tokens = max_new;
-    request.table = &session.table;
-    const absl::Status status = scheduler->Submit(request);
-    if (status.ok()) session.request = request.id;
-    return status;
-  }
-
-  RequestId SubmitTo(SessionId id, int prompt, int64_t max_new,
-                     int priority = 0) {
-    const absl::Status status = TrySubmit(id, prompt, max_new, priority);
+  absl::Status TrySubmit(SessionId id, absl::Span<const int32_t> tokens,
+                         int64_t max_new, const FakeOptions& options = {});
+  RequestId SubmitTo(SessionId id, absl::Span<const int32_t> tokens,
+                     int64_t max_new, const FakeOptions& options = {}) {
+    const absl::Status status = TrySubmit(id, tokens, max_new, options);
     EXPECT_TRUE(status.ok()) << status;
     return last_request_;
   }
-  // In a session of its own.
-  RequestId Submit(int prompt, int64_t max_new, int priority = 0) {
-    return SubmitTo(AddSession(), prompt, max_new, priority);
+  // In a session of its own; of tokens that no other request has.
+  RequestId Submit(int prompt, int64_t max_new,
+                   const FakeOptions& options = {}) {
+    return SubmitTo(AddSession(), NewTokens(prompt), max_new, options);
+  }
+  RequestId Submit(int prompt, int64_t max_new, int priority) {
+    return Submit(prompt, max_new, FakeOptions{priority});
+  }
+  std::vector<int32_t> NewTokens(int count) {
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(--last_token_);
+    return tokens;
   }
 
-  SessionId SessionOf(RequestId request) const {
-    for (const auto& [id, session] : sessions) {
-      if (session.request == request) return id;
-    }
-    return 0;
-  }
+  // Outside a step the request's session is free at once; inside, the end of
+  // the step sees to it.
+  void Cancel(SessionId id);
+  // Sets blocks for num_tokens tokens aside for the session's next request (in
+  // the place of those that are), if there are as many.
+  void SetHold(SessionId id, int num_tokens);
+  // The memory lease changes, between steps. Requests preempted for it.
+  int Resize(int32_t num_blocks);
 
-  // Outside a step the session is idle at once; inside, the end of the step
-  // sees to it.
-  void Cancel(SessionId id) {
-    FakeSession& session = sessions.at(id);
-    EXPECT_TRUE(scheduler->Cancel(session.request).ok());
-    session.cancelled = true;
-    if (in_step_) {
-      ++counts.cancelled_in_step;
-    } else {
-      EndRequest(id);
-    }
-  }
-
-  // A step in which `fails(item)` items come to nothing. The hooks run after
-  // the plan is carried out as far as clearing goes, and after the
-  // reservations.
+  // A step, and the time it takes. An empty plan takes none.
   StepPlan Step();
+  void StepUntilIdle(int most_steps = 20000) {
+    while (scheduler->HasWork() && !::testing::Test::HasFailure()) {
+      Step();
+      ASSERT_GT(--most_steps, 0) << "requests do not end";
+    }
+  }
 
-  KvBlockPool pool;
+  const SchedRequest* Find(RequestId id) const { return scheduler->Find(id); }
+  SessionId SessionOf(RequestId id) const { return active_.at(id); }
+  FakeSession& SessionWith(RequestId id) { return sessions.at(active_.at(id)); }
+
+  // KvOwner.
+  PrefixHit Peek(const SchedRequest& request) override;
+  int64_t Take(const SchedRequest& request, int64_t max_tokens) override;
+  void Drop(const SchedRequest& request) override;
+
+  FakeKv kv;
   std::unique_ptr<Scheduler> scheduler;
   std::map<SessionId, FakeSession> sessions;
-  std::function<bool()> fails = [] { return false; };
-  bool faults = false;  // allocations may fail by injection
   FakeCounts counts;
+
+  int64_t now_us = 0;
+  int64_t budget_us = 0;
+  bool must_progress = true;
+  std::function<double(const StepShape&)> machine = [](const StepShape&) {
+    return 1000.0;
+  };
+  double last_step_us = 0;
+  int32_t vocabulary = 1 << 30;  // of what is generated
+
+  std::function<bool()> fails = [] { return false; };       // an item
+  std::function<bool()> step_fails = [] { return false; };  // all of them
+  bool faults = false;  // allocations may fail by injection
+  // After the plan, and after the reservations for it.
   std::function<void()> after_plan = [] {};
   std::function<void()> after_reserve = [] {};
+  std::function<void(RequestId)> on_end = [](RequestId) {};
 
  private:
   struct Work {
-    SessionId session;
+    FakeSession* session;
     StepItem item;
     KvReservation reservation;
     size_t index;
   };
 
-  int& Slot(int32_t block, int64_t position) {
-    const int64_t size = scheduler->config().block_size;
-    return slots_[static_cast<size_t>(block * size + position % size)];
+  absl::Span<const int32_t> TokensOf(const SchedRequest& request,
+                                     int64_t count) const {
+    return absl::MakeConstSpan(sessions.at(request.session_id).tokens)
+        .first(static_cast<size_t>(count));
   }
-
-  void ClearWhatThePlanTakes(const StepPlan& plan) {
-    for (RequestId id : plan.preempted)
-      sessions.at(SessionOf(id)).table.Clear();
-    for (SessionId id : plan.evicted_sessions) {
-      EXPECT_EQ(sessions.at(id).request, 0u)
-          << "only idle sessions are evicted";
-      sessions.at(id).table.Clear();
-    }
-  }
-
-  void CheckFirstInRankGetsOn(const StepPlan& plan) const {
-    if (!scheduler->HasWork()) return;
-    ASSERT_FALSE(scheduler->queues().running().empty())
-        << "work, and nobody runs";
-    const RequestId first = scheduler->queues().running().front()->request.id;
-    const bool planned =
-        std::any_of(plan.items.begin(), plan.items.end(),
-                    [&](const StepItem& i) { return i.id == first; });
-    EXPECT_TRUE(planned) << "the first in rank must get on";
-  }
-
-  void Compute(Work* work) {
-    const std::vector<int>& tokens = sessions.at(work->session).tokens;
-    const int64_t size = scheduler->config().block_size;
-    const int64_t end = work->item.first_token + work->item.num_tokens;
-    for (int64_t p = work->item.first_token; p < end; ++p) {
-      const int32_t block = work->reservation.block(p / size);
-      EXPECT_TRUE(work->reservation.num_blocks() > p / size);
-      Slot(block, p) = tokens[static_cast<size_t>(p)];
-    }
-  }
-
-  void ReadBack(const Work& work) {
-    const std::vector<int>& tokens = sessions.at(work.session).tokens;
-    const int64_t size = scheduler->config().block_size;
-    const int64_t end = work.item.first_token + work.item.num_tokens;
-    for (int64_t p = 0; p < end; ++p) {
-      ASSERT_EQ(Slot(work.reservation.block(p / size), p),
-                tokens[static_cast<size_t>(p)])
-          << "request " << work.item.id << ", position " << p;
-    }
-  }
-
-  void EndRequest(SessionId id) {
-    FakeSession& session = sessions.at(id);
-    session.request = 0;
-    session.cancelled = false;
-    scheduler->SetIdle(id, &session.table);
-  }
-
+  bool FitsAlone(const SchedRequest& request) const;
+  void CheckPlan(const StepPlan& plan) const;
   std::vector<Work> Reserve(const StepPlan& plan,
                             std::vector<StepResult>* results);
-  void Finish(const StepPlan& plan, std::vector<Work>* work,
-              std::vector<StepResult>* results);
+  void Compute(Work* work);
+  void ReadBack(const Work& work);
+  void CommitItem(Work* work, StepResult* result);
+  void EndRequest(RequestId id);
 
-  std::vector<int> slots_;  // [block][slot]
+  std::map<RequestId, SessionId> active_;
   SessionId last_session_ = 0;
   RequestId last_request_ = 0;
-  int last_token_ = 0;
+  int32_t last_token_ = 0;
   bool in_step_ = false;
+  // During the plan: others could have had those blocks, had they known.
+  bool hold_came_free_ = false;
 };
 
-inline std::vector<FakeEngine::Work> FakeEngine::Reserve(
-    const StepPlan& plan, std::vector<StepResult>* results) {
-  std::vector<Work> work;
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const StepItem& item = plan.items[i];
-    const SessionId id = SessionOf(item.id);
-    FakeSession& session = sessions.at(id);
-    auto reservation =
-        session.cancelled
-            ? absl::StatusOr<KvReservation>(absl::CancelledError())
-            : KvReservation::Make(&session.table, item.num_tokens);
-    if (reservation.ok() && !fails()) {
-      EXPECT_EQ(reservation->first_token(), item.first_token);
-      work.push_back({id, item, *std::move(reservation), i});
-    } else {
-      EXPECT_TRUE(reservation.ok() || session.cancelled || faults)
-          << "the plan cannot be carried out: " << reservation.status();
-      (*results)[i].computed = false;
-      ++counts.failed_items;
-    }
-  }
-  return work;
-}
-
-inline void FakeEngine::Finish(const StepPlan& plan, std::vector<Work>* work,
-                               std::vector<StepResult>* results) {
-  for (Work& w : *work) {
-    FakeSession& session = sessions.at(w.session);
-    StepResult& result = (*results)[w.index];
-    if (session.cancelled) continue;  // its reservation rolls back
-    w.reservation.Commit(w.item.num_tokens);
-    const SchedRequest* request = scheduler->Find(w.item.id);
-    if (w.item.samples && request->max_new_tokens > 0) {
-      session.tokens.push_back(++last_token_);
-      result.tokens_appended = 1;
-    }
-    result.finished = w.item.samples && request->max_new_tokens <= 1;
-    counts.finished += result.finished ? 1 : 0;
-    counts.chunks += w.item.samples ? 0 : 1;
-  }
-  work->clear();
-  const absl::Status committed = scheduler->Commit(plan, *results);
-  EXPECT_TRUE(committed.ok()) << committed;
-  for (auto& [id, session] : sessions) {
-    if (session.request == 0) continue;
-    const SchedRequest* request = scheduler->Find(session.request);
-    EXPECT_FALSE(session.cancelled && request != nullptr)
-        << "cancelled requests are gone after the commit";
-    if (request == nullptr) EndRequest(id);
-  }
-}
-
-inline StepPlan FakeEngine::Step() {
-  const StepPlan plan = scheduler->Plan();
-  in_step_ = true;
-  ++counts.steps;
-  counts.preempted += static_cast<int64_t>(plan.preempted.size());
-  counts.evicted += static_cast<int64_t>(plan.evicted_sessions.size());
-  counts.blocked += plan.num_blocked;
-  EXPECT_EQ(CheckInvariants(*scheduler, pool), absl::OkStatus());
-  CheckFirstInRankGetsOn(plan);
-  ClearWhatThePlanTakes(plan);
-  after_plan();
-  std::vector<StepResult> results(plan.items.size());
-  std::vector<Work> work = Reserve(plan, &results);
-  after_reserve();
-  for (const Work& w : work) {
-    if (!w.reservation.copy().has_value()) continue;
-    ++counts.copies;
-    const KvBlockCopy copy = *w.reservation.copy();
-    for (int64_t i = 0; i < scheduler->config().block_size; ++i)
-      Slot(copy.dst, i) = Slot(copy.src, i);
-  }
-  for (Work& w : work) Compute(&w);
-  for (const Work& w : work) ReadBack(w);
-  Finish(plan, &work, &results);
-  in_step_ = false;
-  EXPECT_EQ(CheckInvariants(*scheduler, pool), absl::OkStatus());
-  return plan;
-}
-
 }  // namespace inlay
+
+#include "tests/sched/fake_engine_inl.h"
 
 #endif  // INLAY_TESTS_SCHED_FAKE_ENGINE_H_

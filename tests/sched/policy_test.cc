@@ -1,5 +1,5 @@
-// The rules and the counting below the scheduler: order, chunking, limits, idle
-// sessions, the block ledger.
+// The rules and the counting below the scheduler: order, chunking, limits,
+// shares, the block ledger.
 #include "sched/policy.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 #include "memory/kv/reservation.h"
 #include "sched/block_ledger.h"
 #include "sched/config.h"
-#include "sched/idle_sessions.h"
+#include "sched/fair_share.h"
+#include "tests/sched/fake_kv.h"
 
 namespace inlay {
 namespace {
@@ -55,20 +56,81 @@ TEST(PolicyTest, ChunkIsTheLeastOfPendingBudgetAndCap) {
   EXPECT_EQ(ChunkTokens(Request(5000, 10), 100, config), 32);
 }
 
+TEST(PolicyTest, RanksByDeadlineThenShareThenArrival) {
+  SchedRequest a, b;
+  a.arrival = 2, b.arrival = 1;
+  a.deadline_us = 5;
+  EXPECT_TRUE(RanksBefore(a, b));
+  b.deadline_us = 4;
+  EXPECT_TRUE(RanksBefore(b, a));
+  b.deadline_us = 5;
+  b.share_tag = 7, a.share_tag = 6.5;
+  EXPECT_TRUE(RanksBefore(a, b));
+  b.share_tag = 6.5;
+  EXPECT_TRUE(RanksBefore(b, a));
+  b.priority = -1;
+  EXPECT_TRUE(RanksBefore(a, b)) << "priority before all of them";
+}
+
+TEST(PolicyTest, TheStarvedGoByArrivalAlone) {
+  SchedRequest a, b;
+  a.starved = true, a.arrival = 9, a.priority = INT32_MIN;
+  b.priority = INT32_MAX, b.deadline_us = 0, b.arrival = 3;
+  EXPECT_TRUE(RanksBefore(a, b));
+  EXPECT_TRUE(ClassAbove(a, b));
+  EXPECT_FALSE(ClassAbove(b, a));
+  b.starved = true;
+  EXPECT_TRUE(RanksBefore(b, a));
+  EXPECT_FALSE(ClassAbove(a, b));
+  EXPECT_FALSE(ClassAbove(b, a)) << "priority counts no more";
+  a.arrival = 2;
+  EXPECT_TRUE(RanksBefore(a, b));
+}
+
+TEST(PolicyTest, OnlyPriorityAndStarvationMakeAClass) {
+  SchedRequest a, b;
+  a.deadline_us = 1, a.share_tag = -1, a.arrival = 0;
+  b.arrival = 9;
+  EXPECT_FALSE(ClassAbove(a, b));
+  b.priority = -1;
+  EXPECT_TRUE(ClassAbove(a, b));
+}
+
 TEST(PolicyTest, OnlyThePreemptedMustFitWhole) {
+  SchedulerConfig config;
   SchedRequest request = Request(50, 0);
-  EXPECT_EQ(AdmissionTokens(request, 8), 8);
+  EXPECT_EQ(AdmissionTokens(request, 8, config), 8);
   request.state = RequestState::kPreempted;
-  EXPECT_EQ(AdmissionTokens(request, 8), 50);
+  EXPECT_EQ(AdmissionTokens(request, 8, config), 50);
+  request.num_computed = 30;
+  EXPECT_EQ(AdmissionTokens(request, 8, config), 20);
+  config.block_size = 4;
+  config.window = 6;
+  request.num_computed = 0;
+  EXPECT_EQ(AdmissionTokens(request, 8, config), 6 + 8 + 2 * 4);
 }
 
 TEST(PolicyTest, LastGeneratedTokenNeedsNoKv) {
+  SchedulerConfig config;
   SchedRequest request = Request(10, 0);
   request.max_total_tokens = 15;
-  EXPECT_EQ(PeakKvTokens(request), 14);
+  EXPECT_EQ(PeakKvTokens(request, config), 14);
   request.max_total_tokens = 10;
-  EXPECT_EQ(PeakKvTokens(request), 10)
+  EXPECT_EQ(PeakKvTokens(request, config), 10)
       << "nothing is generated: the prompt alone";
+}
+
+TEST(PolicyTest, AWindowBoundsWhatIsHeld) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_batch_tokens = 32;
+  config.window = 10;
+  SchedRequest request = Request(1000, 0);
+  request.max_total_tokens = 2000;
+  EXPECT_EQ(PeakKvTokens(request, config), 10 + 32 + 2 * 4);
+  request.num_tokens_total = 5;
+  request.max_total_tokens = 9;
+  EXPECT_EQ(PeakKvTokens(request, config), 8);
 }
 
 TEST(ConfigTest, NamesWhatIsOutOfRange) {
@@ -90,22 +152,16 @@ TEST(ConfigTest, NamesWhatIsOutOfRange) {
   config = SchedulerConfig();
   config.max_prefill_chunk = -1;
   EXPECT_FALSE(ValidateConfig(config).ok());
-}
-
-TEST(IdleSessionsTest, KeepsTheOrderOfUse) {
-  KvBlockPool pool(1);
-  KvBlockTable table(&pool, 1);
-  IdleSessions idle;
-  for (SessionId id : {1, 2, 3}) idle.Set(id, &table);
-  idle.Set(1, &table);
-  idle.Remove(2);
-  idle.Remove(7);
-  std::vector<SessionId> order;
-  for (const IdleSession& session : idle.lru()) order.push_back(session.id);
-  EXPECT_EQ(order, (std::vector<SessionId>{3, 1}));
-  EXPECT_TRUE(idle.contains(1));
-  EXPECT_FALSE(idle.contains(2));
-  EXPECT_EQ(idle.size(), 2u);
+  for (int64_t SchedulerConfig::*field :
+       {&SchedulerConfig::window, &SchedulerConfig::tpot_target_us,
+        &SchedulerConfig::starvation_us}) {
+    for (int64_t value : {int64_t{-1}, INT64_MIN, INT64_MAX}) {
+      config = SchedulerConfig();
+      config.*field = value;
+      EXPECT_EQ(ValidateConfig(config).code(),
+                absl::StatusCode::kInvalidArgument);
+    }
+  }
 }
 
 TEST(BlockLedgerTest, NeedAgreesWithTheTableForEveryLength) {
@@ -118,11 +174,8 @@ TEST(BlockLedgerTest, NeedAgreesWithTheTableForEveryLength) {
         KvBlockTable other = shared ? table.Fork() : KvBlockTable(&pool, size);
         BlockLedger ledger(&pool, size);
         const SchedRequest with = Request(100, held, &table);
-        const SchedRequest without = Request(100, held);
         for (int extra = 0; extra <= 2 * size + 1; ++extra) {
           EXPECT_EQ(ledger.Need(with, extra), table.BlocksNeeded(extra));
-          EXPECT_EQ(ledger.Need(without, extra),
-                    KvBlocksFor(held + extra, size) - KvBlocksFor(held, size));
         }
       }
     }
@@ -161,28 +214,100 @@ TEST(BlockLedgerTest, SharedBlocksComeFreeWithTheirLastHolder) {
   KvBlockTable c = a.Fork();
   c.Truncate(2);
   BlockLedger ledger(&pool, 2);
-  EXPECT_EQ(ledger.num_free(), 5);
-  ledger.Release(a);
-  EXPECT_EQ(ledger.num_free(), 5);
+  EXPECT_EQ(ledger.num_available(), 5);
+  ledger.Try(a);
+  EXPECT_EQ(ledger.num_available(), 5);
   EXPECT_EQ(ledger.Need(Request(9, 5, &b), 1), 0)
       << "the last block is b's alone now";
-  ledger.Release(b);
-  EXPECT_EQ(ledger.num_free(), 7);
-  ledger.UndoRelease(a);
-  EXPECT_EQ(ledger.num_free(), 5);
-  ledger.Release(c);
-  ledger.Release(a);
-  EXPECT_EQ(ledger.num_free(), 8);
-  ledger.UndoRelease(c);
-  ledger.UndoRelease(b);
-  ledger.UndoRelease(a);
-  EXPECT_EQ(ledger.num_free(), 5);
-  ledger.Release(a);
-  ledger.Begin();
-  EXPECT_EQ(ledger.num_free(), 5);
+  ledger.Try(b);
+  EXPECT_EQ(ledger.num_available(), 7);
+  ledger.UndoTry(a);
+  EXPECT_EQ(ledger.num_available(), 5);
+  ledger.Try(c);
+  ledger.Try(a);
+  EXPECT_EQ(ledger.num_available(), 8);
+  ledger.UndoTry(c);
+  ledger.UndoTry(b);
+  ledger.UndoTry(a);
+  EXPECT_EQ(ledger.num_available(), 5);
+  ledger.Try(a);
+  ledger.Try(b);
+  ledger.EndTrials();
+  EXPECT_EQ(ledger.num_available(), 5);
   EXPECT_EQ(ledger.Need(Request(9, 5, &b), 1), 1)
-      << "nothing is left of the last plan";
+      << "nothing is left of the trials";
+  ledger.Claim(3);
+  EXPECT_EQ(ledger.num_available(), 2);
+  ledger.Unclaim(1);
+  EXPECT_EQ(ledger.num_available(), 3);
+  ledger.Begin();
+  EXPECT_EQ(ledger.num_available(), 5);
   EXPECT_EQ(pool.num_free(), 5) << "the pool itself is never touched";
+}
+
+TEST(BlockLedgerTest, WhatIsCachedIsAvailableOnceNobodyHoldsIt) {
+  FakeKv kv(2, 0, 8);
+  KvBlockTable a(&kv.pool, 2);
+  PrefixCursor cursor;
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6};
+  Append(&a, 6);
+  BlockLedger ledger(&kv.pool, 2);
+  EXPECT_EQ(ledger.num_available(), 5);
+  kv.Publish(0, tokens, &a, &cursor);
+  EXPECT_EQ(ledger.num_available(), 5) << "cached, but held";
+  KvBlockTable b = a.Fork();
+  ledger.Try(a);
+  EXPECT_EQ(ledger.num_available(), 5);
+  ledger.Try(b);
+  EXPECT_EQ(ledger.num_available(), 8) << "the cache is no holder";
+  ledger.EndTrials();
+  a.Clear();
+  b.Clear();
+  EXPECT_EQ(ledger.num_available(), 8);
+  EXPECT_EQ(kv.pool.num_free(), 5);
+}
+
+TEST(BlockLedgerTest, SeesBlocksThatThePoolGotSince) {
+  FakeKv kv(2, 0, 1);
+  BlockLedger ledger(&kv.pool, 2);
+  kv.Resize(6, {});
+  ledger.Begin();
+  EXPECT_EQ(ledger.num_available(), 6);
+  KvBlockTable a(&kv.pool, 2);
+  Append(&a, 12);
+  ledger.Try(a);
+  EXPECT_EQ(ledger.num_available(), 6);
+  ledger.EndTrials();
+}
+
+TEST(FairShareTest, TagsOfOneKeyLieItsTokensApart) {
+  FairShare shares;
+  EXPECT_EQ(shares.Tag(1, 10), 0);
+  EXPECT_EQ(shares.Tag(1, 10), 10);
+  EXPECT_EQ(shares.Tag(2, 3), 0) << "another key is not behind it";
+  shares.Charge(1, 5);
+  EXPECT_EQ(shares.Tag(1, 1), 25);
+}
+
+TEST(FairShareTest, NobodySavesUpTurnsWhileAway) {
+  FairShare shares;
+  EXPECT_EQ(shares.Tag(1, 10), 0);
+  shares.Advance(500);
+  shares.Advance(400);
+  EXPECT_EQ(shares.Tag(1, 10), 500);
+  EXPECT_EQ(shares.Tag(2, 10), 500) << "nor does a newcomer start behind";
+}
+
+TEST(FairShareTest, ForgettingKeysChangesNoTag) {
+  FairShare shares;
+  for (uint64_t key = 0; key < 100000; ++key) {
+    ASSERT_EQ(shares.Tag(key, 1), static_cast<double>(key));
+    shares.Advance(static_cast<double>(key) + 1);
+    if (key == 50000) {
+      EXPECT_EQ(shares.Tag(7777777, 1000000), 50001);
+    }
+  }
+  EXPECT_EQ(shares.Tag(7777777, 1), 1050001) << "still ahead: remembered";
 }
 
 }  // namespace

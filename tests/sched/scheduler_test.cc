@@ -35,18 +35,21 @@ std::vector<int> Tokens(const StepPlan& plan) {
   return tokens;
 }
 
-SchedRequest Plain(RequestId id, int64_t total, int64_t max_new) {
+SchedRequest Plain(RequestId id, int64_t total, int64_t max_new,
+                   KvBlockTable* table) {
   SchedRequest request;
   request.id = id;
   request.session_id = id;
   request.num_tokens_total = total;
   request.max_new_tokens = max_new;
+  request.table = table;
   return request;
 }
 
 TEST(SchedulerTest, CreateRefusesBadLimits) {
   KvBlockPool pool(4);
-  EXPECT_EQ(Scheduler::Create(Config(4, 5), &pool).status().code(),
+  NoPrefixes owner;
+  EXPECT_EQ(Scheduler::Create(Config(4, 5), &pool, &owner).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -59,46 +62,47 @@ TEST(SchedulerTest, NothingToDo) {
 
 TEST(SubmitTest, RefusesWhatCouldNeverFit) {
   FakeEngine engine(Config(), 5);
+  KvBlockTable a(&engine.kv.pool, 4), b(&engine.kv.pool, 4);
+  const auto submit = [&](const SchedRequest& request) {
+    return engine.scheduler->Submit(request);
+  };
   // 20 slots: 10 + 11 tokens, the last of which needs no KV, is the most.
-  const absl::Status status = engine.scheduler->Submit(Plain(7, 10, 12));
+  const absl::Status status = submit(Plain(7, 10, 12, &a));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(),
             "request 7: KV of up to 21 tokens needs 6 blocks of 4 tokens, "
             "there are 5");
-  EXPECT_EQ(engine.scheduler->Submit(Plain(7, 21, 0)).code(),
+  EXPECT_EQ(submit(Plain(7, 21, 0, &a)).code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(engine.scheduler->Submit(Plain(7, 1, int64_t{1} << 40)).code(),
+  EXPECT_EQ(submit(Plain(7, 1, int64_t{1} << 40, &a)).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(engine.scheduler->HasWork());
-  EXPECT_TRUE(engine.scheduler->Submit(Plain(7, 10, 11)).ok());
-  EXPECT_TRUE(engine.scheduler->Submit(Plain(8, 20, 0)).ok());
+  EXPECT_TRUE(submit(Plain(7, 10, 11, &a)).ok());
+  EXPECT_TRUE(submit(Plain(8, 20, 0, &b)).ok());
+  EXPECT_TRUE(engine.scheduler->Cancel(7).ok());
+  EXPECT_TRUE(engine.scheduler->Cancel(8).ok());
 }
 
 TEST(SubmitTest, RefusesCountsOutOfRange) {
   FakeEngine engine(Config(), 8);
-  KvBlockTable table(&engine.pool, 4);
-  KvBlockTable other_size(&engine.pool, 8);
-  SchedRequest zero = Plain(1, 0, 1);
-  SchedRequest negative_new = Plain(1, 1, -1);
-  SchedRequest overflow = Plain(1, INT64_MAX, INT64_MAX);
-  SchedRequest all_computed = Plain(1, 5, 1);
-  all_computed.num_computed = 5;
-  SchedRequest negative = Plain(1, 5, 1);
-  negative.num_computed = -1;
-  SchedRequest empty_table = Plain(1, 5, 1);
-  empty_table.num_computed = 2;
-  empty_table.table = &table;
-  SchedRequest wrong_size = Plain(1, 5, 1);
-  wrong_size.table = &other_size;
-  for (const SchedRequest& r : {zero, negative_new, overflow, all_computed,
-                                negative, empty_table, wrong_size}) {
+  KvBlockTable table(&engine.kv.pool, 4);
+  KvBlockTable other_size(&engine.kv.pool, 8);
+  KvBlockTable not_empty(&engine.kv.pool, 4);
+  auto reservation = KvReservation::Make(&not_empty, 2);
+  ASSERT_TRUE(reservation.ok());
+  reservation->Commit(2);
+  for (const SchedRequest& r :
+       {Plain(1, 0, 1, &table), Plain(1, 1, -1, &table),
+        Plain(1, INT64_MAX, INT64_MAX, &table), Plain(1, 5, 1, &other_size),
+        Plain(1, 5, 1, &not_empty)}) {
     const absl::Status status = engine.scheduler->Submit(r);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
   }
-  ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 5, 1)).ok());
-  EXPECT_EQ(engine.scheduler->Submit(Plain(1, 5, 1)).code(),
+  ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 5, 1, &table)).ok());
+  EXPECT_EQ(engine.scheduler->Submit(Plain(1, 5, 1, &table)).code(),
             absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(engine.scheduler->Cancel(1).ok());
 }
 
 TEST(SubmitTest, QueueHasACap) {
@@ -107,12 +111,12 @@ TEST(SubmitTest, QueueHasACap) {
   FakeEngine engine(config, 8);
   engine.Submit(1, 1);
   engine.Submit(1, 1);
-  const absl::Status status = engine.TrySubmit(engine.AddSession(), 1, 1);
+  const absl::Status status = engine.TrySubmit(engine.AddSession(), {1}, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("2 requests wait, 2 may"));
   engine.Step();
-  EXPECT_TRUE(engine.TrySubmit(engine.AddSession(), 1, 1).ok());
+  EXPECT_TRUE(engine.TrySubmit(engine.AddSession(), {1}, 1).ok());
 }
 
 TEST(PlanTest, OneRequestFromPromptToEnd) {
@@ -133,24 +137,11 @@ TEST(PlanTest, OneRequestFromPromptToEnd) {
     EXPECT_TRUE(plan.items[0].samples);
   }
   EXPECT_FALSE(engine.scheduler->HasWork());
-  EXPECT_EQ(engine.scheduler->Find(id), nullptr);
+  EXPECT_EQ(engine.Find(id), nullptr);
   EXPECT_EQ(engine.sessions.begin()->second.tokens.size(), 23u);
-  EXPECT_EQ(engine.sessions.begin()->second.table.num_tokens(), 22);
-  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 1u);
-}
-
-TEST(PlanTest, NextTurnComputesOnlyWhatIsNew) {
-  FakeEngine engine(Config(), 8);
-  const SessionId session = engine.AddSession();
-  engine.SubmitTo(session, 6, 1);
-  engine.Step();
-  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 1u);
-  engine.SubmitTo(session, 3, 1);
-  EXPECT_EQ(engine.scheduler->num_idle_sessions(), 0u);
-  const StepPlan plan = engine.Step();
-  EXPECT_EQ(plan.items[0].first_token, 6);
-  EXPECT_EQ(plan.items[0].num_tokens, 4)
-      << "the generated token and the new three";
+  EXPECT_EQ(engine.sessions.begin()->second.table.num_tokens(), 0);
+  EXPECT_EQ(engine.kv.num_held(), 0);
+  EXPECT_EQ(engine.kv.pool.num_evictable(), 6) << "22 tokens are cached";
 }
 
 TEST(PlanTest, PromptAloneEndsWithoutAToken) {
@@ -205,9 +196,9 @@ TEST(PlanTest, AtMostMaxRunning) {
 TEST(PlanTest, ItIsTheSameUntilCommitted) {
   FakeEngine engine(Config(), 8);
   const RequestId a = engine.Submit(4, 2);
-  const StepPlan first = engine.scheduler->Plan();
+  const StepPlan first = engine.scheduler->Plan({});
   engine.Submit(4, 2);
-  const StepPlan& again = engine.scheduler->Plan();
+  const StepPlan& again = engine.scheduler->Plan({});
   EXPECT_EQ(again.step, first.step);
   EXPECT_THAT(Ids(again), ElementsAre(a));
   EXPECT_EQ(engine.scheduler->plan_in_flight(), &again);
@@ -218,7 +209,7 @@ TEST(CommitTest, RefusesWhatContradictsThePlan) {
   engine.Submit(3, 2);
   engine.Submit(3, 2);
   const StepPlan& plan =
-      engine.scheduler->Plan();  // 3 tokens and a sample; 1 token of 3
+      engine.scheduler->Plan({});  // 3 tokens and a sample; 1 token of 3
   ASSERT_THAT(Tokens(plan), ElementsAre(3, 1));
   const StepResult sampled = {1, false, true}, nothing = {0, false, true},
                    failed = {0, false, false}, ended = {0, true, true};
@@ -238,13 +229,13 @@ TEST(CommitTest, RefusesWhatContradictsThePlan) {
   --old.step;
   EXPECT_EQ(engine.scheduler->Commit(old, {sampled, nothing}).code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(engine.scheduler->Find(1)->num_computed, 0)
+  EXPECT_EQ(engine.Find(1)->num_computed, 0)
       << "refused results change nothing";
   EXPECT_EQ(code({failed, ended}), absl::StatusCode::kOk);
   EXPECT_EQ(code({failed, ended}), absl::StatusCode::kFailedPrecondition)
       << "committed already";
-  EXPECT_EQ(engine.scheduler->Find(1)->num_computed, 0);
-  EXPECT_EQ(engine.scheduler->Find(2), nullptr);
+  EXPECT_EQ(engine.Find(1)->num_computed, 0);
+  EXPECT_EQ(engine.Find(2), nullptr);
 }
 
 TEST(CommitTest, FailedItemsArePlannedAgain) {
@@ -262,30 +253,29 @@ TEST(CommitTest, FailedItemsArePlannedAgain) {
 
 TEST(CommitTest, SpentRequestsEndByThemselves) {
   KvBlockPool pool(4);
-  auto scheduler = *Scheduler::Create(Config(), &pool);
-  ASSERT_TRUE(scheduler->Submit(Plain(1, 2, 1)).ok());
-  ASSERT_TRUE(scheduler->Commit(scheduler->Plan(), {{1, false, true}}).ok());
+  NoPrefixes owner;
+  auto scheduler = *Scheduler::Create(Config(), &pool, &owner);
+  KvBlockTable table(&pool, 4);
+  ASSERT_TRUE(scheduler->Submit(Plain(1, 2, 1, &table)).ok());
+  ASSERT_TRUE(scheduler->Commit(scheduler->Plan({}), {{1, false, true}}).ok());
   EXPECT_FALSE(scheduler->HasWork());
 }
 
 TEST(CancelTest, InEveryState) {
   FakeEngine engine(Config(16, 2), 64);
   EXPECT_EQ(engine.scheduler->Cancel(99).code(), absl::StatusCode::kNotFound);
-  const SessionId running = engine.AddSession(),
-                  in_flight = engine.AddSession(),
-                  waiting = engine.AddSession();
-  engine.SubmitTo(running, 4, 9);
-  engine.SubmitTo(in_flight, 4, 9);
-  const RequestId waits = engine.SubmitTo(waiting, 4, 9);
+  const RequestId runs = engine.Submit(4, 9);
+  const RequestId flies = engine.Submit(4, 9);
+  const RequestId waits = engine.Submit(4, 9);
+  const SessionId in_flight = engine.SessionOf(flies);
   engine.Step();
-  engine.Cancel(waiting);
-  EXPECT_EQ(engine.scheduler->Find(waits), nullptr);
-  engine.Cancel(running);
+  engine.Cancel(engine.SessionOf(waits));
+  EXPECT_EQ(engine.Find(waits), nullptr);
+  engine.Cancel(engine.SessionOf(runs));
   EXPECT_EQ(engine.scheduler->num_running(), 1u);
-  const RequestId flies = engine.sessions.at(in_flight).request;
   engine.after_reserve = [&] {
     engine.Cancel(in_flight);
-    EXPECT_EQ(engine.scheduler->Find(flies)->state, RequestState::kFinished)
+    EXPECT_EQ(engine.Find(flies)->state, RequestState::kFinished)
         << "it stays until the commit";
     EXPECT_TRUE(engine.scheduler->Cancel(flies).ok()) << "twice is no error";
   };
@@ -295,41 +285,43 @@ TEST(CancelTest, InEveryState) {
   EXPECT_FALSE(engine.scheduler->HasWork());
   EXPECT_EQ(engine.sessions.at(in_flight).tokens.size(), 5u)
       << "the cancelled step's token is not there";
+  EXPECT_EQ(engine.kv.num_held(), 0);
 }
 
 TEST(CancelTest, InFlightLeavesItsTableAlone) {
   FakeEngine engine(Config(), 8);
   const SessionId session = engine.AddSession();
-  engine.SubmitTo(session, 4, 9);
-  const StepPlan& plan = engine.scheduler->Plan();
+  engine.SubmitTo(session, {1, 2, 3, 4}, 9);
+  const StepPlan& plan = engine.scheduler->Plan({});
   EXPECT_TRUE(engine.scheduler->Cancel(plan.items[0].id).ok());
   engine.sessions.erase(session);  // the table is gone before the commit
-  EXPECT_EQ(CheckInvariants(*engine.scheduler, engine.pool), absl::OkStatus());
+  EXPECT_EQ(CheckInvariants(*engine.scheduler, engine.kv.pool),
+            absl::OkStatus());
   EXPECT_TRUE(engine.scheduler->Commit(plan, {{0, false, false}}).ok());
   EXPECT_FALSE(engine.scheduler->HasWork());
 }
 
-TEST(InvariantsTest, SeeATableThatMovedBehindTheScheduler) {
+std::string Violation(const FakeEngine& engine) {
+  return std::string(
+      CheckInvariants(*engine.scheduler, engine.kv.pool).message());
+}
+
+TEST(InvariantsTest, SeeATableThatChangedBehindTheScheduler) {
   FakeEngine engine(Config(), 16);
-  const SessionId a = engine.AddSession(), b = engine.AddSession();
-  engine.SubmitTo(a, 4, 9);
-  engine.SubmitTo(b, 4, 1);
+  const RequestId a = engine.Submit(4, 9);
   engine.Step();
-  EXPECT_EQ(CheckInvariants(*engine.scheduler, engine.pool), absl::OkStatus());
-  engine.scheduler->SetIdle(77, &engine.sessions.at(a).table);
-  EXPECT_THAT(
-      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
-      HasSubstr("two owners"));
-  engine.scheduler->Remove(77);
-  engine.scheduler->SetIdle(a, &engine.sessions.at(b).table);
-  EXPECT_THAT(
-      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
-      HasSubstr("is idle and not"));
-  engine.scheduler->Remove(a);
-  engine.sessions.at(a).table.Truncate(3);
-  EXPECT_THAT(
-      std::string(CheckInvariants(*engine.scheduler, engine.pool).message()),
-      HasSubstr("3 tokens in its table, 4 computed"));
+  EXPECT_EQ(Violation(engine), "");
+  engine.SessionWith(a).table.Truncate(3);
+  EXPECT_THAT(Violation(engine),
+              HasSubstr("3 tokens in its table, 4 computed"));
+}
+
+TEST(InvariantsTest, SeeATableWithTwoOwners) {
+  FakeEngine engine(Config(), 16);
+  KvBlockTable table(&engine.kv.pool, 4);
+  ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 4, 1, &table)).ok());
+  ASSERT_TRUE(engine.scheduler->Submit(Plain(2, 4, 1, &table)).ok());
+  EXPECT_THAT(Violation(engine), HasSubstr("two owners"));
 }
 
 }  // namespace

@@ -1,0 +1,332 @@
+// What FakeEngine does; included by fake_engine.h only.
+#ifndef INLAY_TESTS_SCHED_FAKE_ENGINE_INL_H_
+#define INLAY_TESTS_SCHED_FAKE_ENGINE_INL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "sched/policy.h"
+#include "tests/sched/fake_engine.h"
+
+namespace inlay {
+
+inline FakeCounts& FakeCounts::operator+=(const FakeCounts& other) {
+  for (int64_t FakeCounts::*count :
+       {&FakeCounts::steps, &FakeCounts::preempted, &FakeCounts::blocked,
+        &FakeCounts::copies, &FakeCounts::chunks, &FakeCounts::failed_items,
+        &FakeCounts::cancelled_in_step, &FakeCounts::failed_steps,
+        &FakeCounts::finished, &FakeCounts::expired, &FakeCounts::hits,
+        &FakeCounts::hit_tokens, &FakeCounts::partial_hits}) {
+    this->*count += other.*count;
+  }
+  return *this;
+}
+
+inline void FakeEngine::Append(SessionId id, absl::Span<const int32_t> tokens) {
+  FakeSession& session = sessions.at(id);
+  for (int32_t token : tokens) {
+    const uint64_t before =
+        session.values.empty() ? session.salt : session.values.back();
+    session.tokens.push_back(token);
+    session.values.push_back(FakeKv::Next(before, token));
+  }
+}
+
+inline SessionId FakeEngine::Fork(SessionId id) {
+  const SessionId fork = AddSession(sessions.at(id).salt);
+  Append(fork, sessions.at(id).tokens);
+  return fork;
+}
+
+inline void FakeEngine::Rewind(SessionId id, size_t num_tokens) {
+  FakeSession& session = sessions.at(id);
+  session.tokens.resize(std::min(session.tokens.size(), num_tokens));
+  session.values.resize(session.tokens.size());
+}
+
+inline absl::Status FakeEngine::TrySubmit(SessionId id,
+                                          absl::Span<const int32_t> tokens,
+                                          int64_t max_new,
+                                          const FakeOptions& options) {
+  FakeSession& session = sessions.at(id);
+  const size_t before = session.tokens.size();
+  Append(id, tokens);
+  SchedRequest request;
+  request.id = ++last_request_;
+  request.session_id = id;
+  request.priority = options.priority;
+  request.deadline_us = options.deadline_us;
+  request.share_key = options.share_key;
+  request.submitted_us = now_us;
+  request.num_tokens_total = static_cast<int64_t>(session.tokens.size());
+  request.max_new_tokens = max_new;
+  request.table = &session.table;
+  const absl::Status status = scheduler->Submit(request);
+  if (status.ok()) {
+    session.request = request.id;
+    active_[request.id] = id;
+  } else {
+    Rewind(id, before);
+  }
+  return status;
+}
+
+inline void FakeEngine::Cancel(SessionId id) {
+  FakeSession& session = sessions.at(id);
+  EXPECT_TRUE(scheduler->Cancel(session.request).ok());
+  session.cancelled = true;
+  if (in_step_ && scheduler->Find(session.request) != nullptr) {
+    ++counts.cancelled_in_step;
+  } else {
+    EndRequest(session.request);
+  }
+}
+
+inline void FakeEngine::SetHold(SessionId id, int num_tokens) {
+  KvBlockTable& hold = sessions.at(id).hold;
+  hold.Clear();
+  auto reservation = KvReservation::Make(&hold, num_tokens);
+  if (reservation.ok()) reservation->Commit(num_tokens);
+  scheduler->Retry();
+}
+
+inline int FakeEngine::Resize(int32_t num_blocks) {
+  const int preempted = scheduler->PreemptTo(num_blocks, now_us);
+  std::vector<KvBlockTable*> held;
+  for (auto& [id, session] : sessions) {
+    if (kv.num_held() > num_blocks) session.hold.Clear();
+    held.push_back(&session.table);
+    held.push_back(&session.hold);
+  }
+  kv.Resize(num_blocks, absl::MakeConstSpan(held));
+  scheduler->Retry();
+  EXPECT_EQ(CheckInvariants(*scheduler, kv.pool), absl::OkStatus());
+  return preempted;
+}
+
+// All but the last token: its logits choose the next one.
+inline PrefixHit FakeEngine::Peek(const SchedRequest& request) {
+  ++counts.peeks;
+  const FakeSession& session = sessions.at(request.session_id);
+  const PrefixMatch match = kv.index.Find(
+      session.salt, TokensOf(request, request.num_tokens_total - 1));
+  const auto set_aside = static_cast<int64_t>(session.hold.blocks().size());
+  return {match.num_tokens, static_cast<int64_t>(match.blocks.size()) -
+                                match.num_evictable + set_aside};
+}
+
+inline int64_t FakeEngine::Take(const SchedRequest& request,
+                                int64_t max_tokens) {
+  FakeSession& session = sessions.at(request.session_id);
+  hold_came_free_ |= !session.hold.blocks().empty();
+  session.hold.Clear();
+  const absl::Span<const int32_t> tokens = TokensOf(request, max_tokens);
+  const PrefixMatch match = kv.index.Find(session.salt, tokens);
+  const int32_t before = kv.pool.num_available();
+  EXPECT_EQ(session.table.num_tokens(), 0);
+  if (match.num_tokens == 0) return 0;
+  kv.index.Take(match, session.salt, tokens, &session.table, &session.cursor);
+  EXPECT_EQ(before - kv.pool.num_available(), match.num_evictable);
+  ++counts.hits;
+  counts.hit_tokens += match.num_tokens;
+  counts.partial_hits += match.num_tokens % session.table.block_size() ? 1 : 0;
+  return match.num_tokens;
+}
+
+inline void FakeEngine::Drop(const SchedRequest& request) {
+  FakeSession& session = sessions.at(request.session_id);
+  kv.Retire(session.salt, TokensOf(request, session.table.num_tokens()),
+            &session.table, &session.cursor);
+}
+
+inline void FakeEngine::EndRequest(RequestId id) {
+  FakeSession& session = SessionWith(id);
+  kv.Retire(session.salt,
+            absl::MakeConstSpan(session.tokens)
+                .first(static_cast<size_t>(session.table.num_tokens())),
+            &session.table, &session.cursor);
+  session.request = 0;
+  session.cancelled = false;
+  active_.erase(id);
+  on_end(id);
+}
+
+// Whether nothing but blocks held outside of requests keeps it from running.
+inline bool FakeEngine::FitsAlone(const SchedRequest& request) const {
+  std::vector<bool> of_requests(static_cast<size_t>(kv.pool.end_id()), false);
+  for (const auto& [id, session] : sessions) {
+    for (int32_t block : session.table.blocks()) {
+      if (block >= 0) of_requests[static_cast<size_t>(block)] = true;
+    }
+  }
+  int64_t there = kv.pool.num_available();
+  there += std::count(of_requests.begin(), of_requests.end(), true);
+  // What it has of a shared block must be copied before the block can go.
+  const int64_t copy = request.table->AppendCopies() ? 1 : 0;
+  return KvBlocksFor(PeakKvTokens(request, scheduler->config()),
+                     scheduler->config().block_size) +
+             copy <=
+         there;
+}
+
+inline void FakeEngine::CheckPlan(const StepPlan& plan) const {
+  const std::vector<SchedEntry*>& running = scheduler->queues().running();
+  const Queues::Waiting& waiting = scheduler->queues().waiting();
+  for (const SchedEntry* entry : waiting) {
+    const SchedRequest& request = entry->request;
+    const int64_t bound = scheduler->config().starvation_us;
+    EXPECT_TRUE(bound == 0 || request.starved ||
+                now_us - request.waiting_since_us <= bound)
+        << "request " << request.id << " is not promoted";
+    EXPECT_GE(request.deadline_us, now_us) << "expired and not told";
+  }
+  for (RequestId id : plan.expired) {
+    EXPECT_EQ(scheduler->Find(id), nullptr);
+    EXPECT_TRUE(active_.contains(id));
+  }
+  if (budget_us > 0 && !must_progress) return;
+  const SchedEntry* first = !running.empty()   ? running.front()
+                            : !waiting.empty() ? *waiting.begin()
+                                               : nullptr;
+  if (first == nullptr || hold_came_free_ || !FitsAlone(first->request)) return;
+  const bool limited =
+      budget_us > 0 ||
+      (scheduler->config().tpot_target_us > 0 && !IsDecode(first->request));
+  if (limited) {
+    EXPECT_FALSE(plan.empty()) << "must progress";
+  } else {
+    EXPECT_TRUE(first->in_flight) << "the first in rank must get on";
+  }
+}
+
+inline std::vector<FakeEngine::Work> FakeEngine::Reserve(
+    const StepPlan& plan, std::vector<StepResult>* results) {
+  std::vector<Work> work;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const StepItem& item = plan.items[i];
+    FakeSession& session = SessionWith(item.id);
+    auto reservation =
+        session.cancelled
+            ? absl::StatusOr<KvReservation>(absl::CancelledError())
+            : KvReservation::Make(&session.table, item.num_tokens);
+    if (reservation.ok() && !fails()) {
+      EXPECT_EQ(reservation->first_token(), item.first_token);
+      work.push_back({&session, item, *std::move(reservation), i});
+    } else {
+      EXPECT_TRUE(reservation.ok() || session.cancelled || faults)
+          << "the plan cannot be carried out: " << reservation.status();
+      (*results)[i].computed = false;
+      ++counts.failed_items;
+    }
+  }
+  return work;
+}
+
+inline void FakeEngine::Compute(Work* work) {
+  const int64_t size = scheduler->config().block_size;
+  const FakeSession& session = *work->session;
+  const int64_t begin = work->item.first_token;
+  // What is there of a position's past may be just that.
+  const bool has_past = scheduler->config().window != 1;
+  for (int64_t p = begin; p < begin + work->item.num_tokens; ++p) {
+    const uint64_t before =
+        p == 0     ? session.salt
+        : has_past ? kv.Slot(work->reservation.block((p - 1) / size), p - 1)
+                   : session.values[static_cast<size_t>(p - 1)];
+    kv.Slot(work->reservation.block(p / size), p) =
+        FakeKv::Next(before, session.tokens[static_cast<size_t>(p)]);
+  }
+}
+
+inline void FakeEngine::ReadBack(const Work& work) {
+  const int64_t size = scheduler->config().block_size;
+  const int64_t begin = work.item.first_token;
+  const std::vector<uint64_t>& values = work.session->values;
+  for (int64_t p = kv.FirstRead(begin); p < begin + work.item.num_tokens; ++p) {
+    const int32_t block = work.reservation.block(p / size);
+    if (block >= 0 && kv.Slot(block, p) == values[static_cast<size_t>(p)])
+      continue;
+    ADD_FAILURE() << "request " << work.item.id << ": block " << block
+                  << " has not the KV of position " << p;
+    return;
+  }
+}
+
+// What was cancelled is committed too, as its KV is right.
+inline void FakeEngine::CommitItem(Work* work, StepResult* result) {
+  FakeSession& session = *work->session;
+  const StepItem& item = work->item;
+  const int64_t last = item.first_token + item.num_tokens - 1;
+  const int64_t size = scheduler->config().block_size;
+  const uint64_t value = kv.Slot(work->reservation.block(last / size), last);
+  work->reservation.Commit(item.num_tokens);
+  kv.Publish(session.salt, session.tokens, &session.table, &session.cursor);
+  if (session.cancelled) return;
+  const SchedRequest* request = scheduler->Find(item.id);
+  if (item.samples && request->max_new_tokens > 0) {
+    const auto token =
+        static_cast<int32_t>(value % static_cast<uint64_t>(vocabulary));
+    Append(request->session_id, {token});
+    result->tokens_appended = 1;
+  }
+  result->finished = item.samples && request->max_new_tokens <= 1;
+  counts.finished += result->finished ? 1 : 0;
+  counts.chunks += item.samples ? 0 : 1;
+}
+
+inline StepPlan FakeEngine::Step() {
+  hold_came_free_ = false;
+  const StepPlan plan = scheduler->Plan({now_us, budget_us, must_progress});
+  in_step_ = true;
+  ++counts.steps;
+  counts.preempted += static_cast<int64_t>(plan.preempted.size());
+  counts.expired += static_cast<int64_t>(plan.expired.size());
+  counts.blocked += plan.num_blocked;
+  EXPECT_EQ(CheckInvariants(*scheduler, kv.pool), absl::OkStatus());
+  CheckPlan(plan);
+  for (RequestId id : plan.expired) EndRequest(id);
+  after_plan();
+  std::vector<StepResult> results(plan.items.size());
+  std::vector<Work> work = Reserve(plan, &results);
+  after_reserve();
+  const bool failed = step_fails();
+  if (failed) {
+    ++counts.failed_steps;
+    work.clear();
+    for (StepResult& result : results) result.computed = false;
+  }
+  for (const Work& w : work) {
+    const auto held = static_cast<int64_t>(w.session->table.blocks().size());
+    for (int64_t i = held; i < w.reservation.num_blocks(); ++i)
+      kv.Poison(w.reservation.block(i));
+  }
+  for (const Work& w : work) {
+    if (!w.reservation.copy().has_value()) continue;
+    ++counts.copies;
+    kv.Copy(w.reservation.copy()->src, w.reservation.copy()->dst);
+  }
+  for (Work& w : work) Compute(&w);
+  for (const Work& w : work) ReadBack(w);
+  for (Work& w : work) CommitItem(&w, &results[w.index]);
+  work.clear();
+  last_step_us = plan.empty() ? 0 : machine(plan.shape);
+  now_us += std::llround(last_step_us);
+  const absl::Status committed =
+      scheduler->Commit(plan, results, failed ? -1 : last_step_us);
+  EXPECT_TRUE(committed.ok()) << committed;
+  in_step_ = false;
+  for (const StepItem& item : plan.items) {
+    const bool gone = scheduler->Find(item.id) == nullptr;
+    EXPECT_TRUE(gone || !SessionWith(item.id).cancelled)
+        << "cancelled requests are gone after the commit";
+    if (gone) EndRequest(item.id);
+  }
+  EXPECT_EQ(CheckInvariants(*scheduler, kv.pool), absl::OkStatus());
+  return plan;
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_TESTS_SCHED_FAKE_ENGINE_INL_H_
