@@ -1,15 +1,18 @@
-// The scheduler's host time a step: Plan() + Commit() with every running
-// request decoding, with and without KV at its limit. Prints the median
-// step; there is no device, and the time of reservations
-// is told apart.
+// The scheduler's host time a step, with every running request decoding: Plan()
+// and Commit(), and what the engine does with blocks in between (reservations,
+// publishing full blocks to the prefix index), told apart. Medians and means
+// over many steps, with and without KV at its limit; there is no device.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "memory/kv/block_pool.h"
 #include "memory/kv/block_table.h"
+#include "memory/kv/prefix_index.h"
 #include "memory/kv/reservation.h"
 #include "sched/scheduler.h"
 
@@ -18,101 +21,198 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double MicrosSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start)
-      .count();
-}
+constexpr int kPrompt = 1000;
+constexpr int kShared = 512;  // tokens that all prompts begin with
+constexpr int kSteps = 500;
 
-double Median(std::vector<double> values) {
-  std::nth_element(
-      values.begin(),
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-      values.end());
-  return values[values.size() / 2];
-}
-
+// Microseconds of each step, one list a part.
 struct Times {
-  std::vector<double> plan_commit;
-  std::vector<double> reserve;
-  std::vector<double> items;
+  std::vector<double> plan, reserve, publish, commit, sum, items;
 };
 
-// `running` requests of `prompt` tokens, `steps` decode steps each; ids are 0
-// .. running-1, the index of their table.
-Times Run(int running, int prompt, int steps, int32_t num_blocks) {
-  SchedulerConfig config;
-  config.max_running = running;
-  config.max_batch_tokens =
-      running *
-      prompt;  // all prompts at once: after one step everybody decodes
-  KvBlockPool pool(num_blocks);
-  auto scheduler = *Scheduler::Create(config, &pool);
-  std::vector<std::unique_ptr<KvBlockTable>> tables;
-  for (int i = 0; i < running; ++i) {
-    tables.push_back(std::make_unique<KvBlockTable>(&pool, config.block_size));
-    SchedRequest request;
-    request.id = static_cast<RequestId>(i);
-    request.session_id = request.id;
-    request.num_tokens_total = prompt;
-    request.max_new_tokens = steps + 1;
-    request.table = tables.back().get();
-    if (!scheduler->Submit(request).ok()) return {};
+double Median(std::vector<double> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) /
+         static_cast<double>(values.size());
+}
+
+struct Sequence {
+  KvBlockTable table;
+  PrefixCursor cursor;
+  std::vector<int32_t> tokens;
+};
+
+class Bench final : public KvOwner {
+ public:
+  // budget_us: of each plan once all are decoding; 0: none.
+  Bench(int running, int32_t num_blocks, int64_t budget_us)
+      : pool_(num_blocks),
+        index_(&pool_, PrefixIndex::Options()),
+        budget_us_(budget_us) {
+    SchedulerConfig config;
+    config.max_running = running;
+    config.max_batch_tokens = running * kPrompt;
+    config.starvation_us = 1000000;
+    scheduler_ = *Scheduler::Create(config, &pool_, this);
+    for (int i = 0; i < running; ++i) {
+      sequences_.push_back({KvBlockTable(&pool_, config.block_size), {}, {}});
+      std::vector<int32_t>& tokens = sequences_.back().tokens;
+      tokens.resize(kPrompt);
+      for (int p = 0; p < kPrompt; ++p)
+        tokens[static_cast<size_t>(p)] = p < kShared ? p : i * kPrompt + p;
+    }
   }
-  Times times;
-  std::vector<StepResult> results;
-  std::vector<KvReservation> reservations;
-  while (scheduler->HasWork()) {
+
+  // False: a bug.
+  bool Run(Times* times) {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      SchedRequest request;
+      request.id = i;
+      request.session_id = i;
+      request.share_key = i;
+      request.num_tokens_total = kPrompt;
+      request.max_new_tokens = kSteps + 1;
+      request.table = &sequences_[i].table;
+      if (!scheduler_->Submit(request).ok()) return false;
+    }
+    while (scheduler_->HasWork()) {
+      if (!Step(times)) return false;
+    }
+    return scheduler_->empty() && pool_.num_used() == pool_.num_evictable();
+  }
+
+  PrefixHit Peek(const SchedRequest& request) override {
+    const Sequence& sequence = sequences_[request.id];
+    const PrefixMatch match = index_.Find(
+        0,
+        absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1));
+    return {match.num_tokens,
+            static_cast<int64_t>(match.blocks.size()) - match.num_evictable};
+  }
+  int64_t Take(const SchedRequest& request, int64_t max_tokens) override {
+    Sequence& sequence = sequences_[request.id];
+    const auto tokens = absl::MakeConstSpan(sequence.tokens)
+                            .first(static_cast<size_t>(max_tokens));
+    const PrefixMatch match = index_.Find(0, tokens);
+    index_.Take(match, 0, tokens, &sequence.table, &sequence.cursor);
+    return match.num_tokens;
+  }
+  void Drop(const SchedRequest& request) override {
+    Sequence& sequence = sequences_[request.id];
+    index_.InsertAll(0, sequence.tokens, &sequence.table, &sequence.cursor);
+    sequence.table.Clear();
+    sequence.cursor = PrefixCursor();
+  }
+
+ private:
+  bool Step(Times* times) {
+    now_us_ += 10000;
     const Clock::time_point start = Clock::now();
-    const StepPlan& plan = scheduler->Plan();
-    const double plan_us = MicrosSince(start);
-    if (plan.empty()) return {};  // a bug: work, and nothing to do
-    const Clock::time_point reserve_start = Clock::now();
-    for (RequestId id : plan.preempted) tables[id]->Clear();
-    results.assign(plan.items.size(), StepResult());
-    for (size_t i = 0; i < plan.items.size(); ++i) {
-      const StepItem& item = plan.items[i];
+    const StepPlan& plan =
+        scheduler_->Plan({now_us_, decoding_ ? budget_us_ : 0, true});
+    const Clock::time_point planned = Clock::now();
+    if (plan.empty()) return false;
+    for (const StepItem& item : plan.items) {
       auto reservation =
-          KvReservation::Make(tables[item.id].get(), item.num_tokens);
-      if (!reservation.ok()) return {};
-      reservations.push_back(*std::move(reservation));
-      results[i].tokens_appended = item.samples ? 1 : 0;
+          KvReservation::Make(&sequences_[item.id].table, item.num_tokens);
+      if (!reservation.ok()) return false;
+      reservations_.push_back(*std::move(reservation));
     }
     for (size_t i = 0; i < plan.items.size(); ++i)
-      reservations[i].Commit(plan.items[i].num_tokens);
-    reservations.clear();
-    const double reserve_us = MicrosSince(reserve_start);
-    const Clock::time_point commit_start = Clock::now();
-    const bool decodes_only = plan.prefill_tokens == 0;
-    if (!scheduler->Commit(plan, results).ok()) return {};
+      reservations_[i].Commit(plan.items[i].num_tokens);
+    reservations_.clear();
+    const Clock::time_point reserved = Clock::now();
     for (const StepItem& item : plan.items) {
-      if (scheduler->Find(item.id) == nullptr) tables[item.id]->Clear();
+      Sequence& sequence = sequences_[item.id];
+      index_.Insert(0, sequence.tokens, &sequence.table, &sequence.cursor);
     }
-    if (!decodes_only) continue;
-    times.plan_commit.push_back(plan_us + MicrosSince(commit_start));
-    times.reserve.push_back(reserve_us);
-    times.items.push_back(static_cast<double>(plan.items.size()));
+    const Clock::time_point published = Clock::now();
+    results_.assign(plan.items.size(), StepResult());
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      if (!plan.items[i].samples) continue;
+      results_[i].tokens_appended = 1;
+      std::vector<int32_t>& tokens = sequences_[plan.items[i].id].tokens;
+      tokens.push_back(static_cast<int32_t>(tokens.size() + i));
+    }
+    const bool decodes_only = plan.prefill_tokens == 0;
+    const Clock::time_point before_commit = Clock::now();
+    const double elapsed_us = 1000 + 100.0 * plan.shape.num_tokens;
+    if (!scheduler_->Commit(plan, results_, elapsed_us).ok()) return false;
+    const Clock::time_point committed = Clock::now();
+    for (const StepItem& item : plan.items) {
+      if (scheduler_->Find(item.id) == nullptr) EndRequest(item.id);
+    }
+    decoding_ |= decodes_only;
+    if (!decodes_only) return true;
+    const auto us = [](Clock::duration d) {
+      return std::chrono::duration<double, std::micro>(d).count();
+    };
+    times->plan.push_back(us(planned - start));
+    times->reserve.push_back(us(reserved - planned));
+    times->publish.push_back(us(published - reserved));
+    times->commit.push_back(us(committed - before_commit));
+    times->sum.push_back(times->plan.back() + times->commit.back());
+    times->items.push_back(static_cast<double>(plan.items.size()));
+    return true;
   }
-  return times;
+
+  void EndRequest(RequestId id) {
+    SchedRequest request;
+    request.id = id;
+    Drop(request);
+  }
+
+  KvBlockPool pool_;
+  PrefixIndex index_;
+  const int64_t budget_us_;
+  std::vector<Sequence> sequences_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<KvReservation> reservations_;
+  std::vector<StepResult> results_;
+  int64_t now_us_ = 0;
+  bool decoding_ = false;
+};
+
+int Main() {
+  std::printf(
+      "requests  decodes |   plan  commit  together (mean) | reserve  publish "
+      "(mean)   us a step\n");
+  for (int running : {1, 16, 64, 256, 1024}) {
+    const int32_t of_one = (kPrompt + kSteps) / 16 + 1;
+    const int32_t shared = kShared / 16;
+    const int32_t all = running * (of_one - shared) + shared;
+    struct {
+      const char* name;
+      int32_t blocks;
+      int64_t budget_us;
+    } const cases[] = {
+        {"", all, 0},
+        {"short of blocks", all / 2 + of_one, 0},
+        {"time for all", all, int64_t{1} << 40},
+        {"time for some", all, 7000},
+    };
+    for (const auto& c : cases) {
+      Times times;
+      Bench bench(running, c.blocks, c.budget_us);
+      if (!bench.Run(&times) || times.plan.empty()) return 1;
+      std::printf(
+          "%8d  %7.0f | %6.2f  %6.2f  %8.2f %6.2f | %7.2f  %7.2f %6.2f  %s\n",
+          running, Median(times.items), Median(times.plan),
+          Median(times.commit), Median(times.sum), Mean(times.sum),
+          Median(times.reserve), Median(times.publish), Mean(times.publish),
+          c.name);
+    }
+  }
+  return 0;
 }
 
 }  // namespace
 }  // namespace inlay
 
-int main() {
-  for (int running : {1, 16, 64, 256, 1024}) {
-    const int32_t blocks_of_one = (1000 + 500) / 16 + 1;
-    const inlay::Times roomy =
-        inlay::Run(running, 1000, 500, running * blocks_of_one);
-    const inlay::Times tight = inlay::Run(
-        running, 1000, 500, running * blocks_of_one / 2 + blocks_of_one);
-    if (roomy.plan_commit.empty() || tight.plan_commit.empty()) return 1;
-    for (const inlay::Times& t : {roomy, tight}) {
-      std::printf(
-          "%4d requests, %4.0f decode a step: Plan+Commit %6.2f us, "
-          "reservations %6.2f us a step\n",
-          running, inlay::Median(t.items), inlay::Median(t.plan_commit),
-          inlay::Median(t.reserve));
-    }
-  }
-  return 0;
-}
+int main() { return inlay::Main(); }
