@@ -25,6 +25,7 @@ class BlockLedger {
   int64_t num_available() const {
     return pool_->num_available() - claimed_ + tried_;
   }
+  int64_t num_total() const { return pool_->num_total(); }
   // Blocks that num_tokens (>= 0) more tokens of the request take, the copy of
   // a shared last block included.
   int64_t Need(const SchedRequest& request, int64_t num_tokens) const;

@@ -152,14 +152,24 @@ bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
          !head.request.starved && context.plan->shape.num_tokens > 0;
 }
 
+// The first in the queue. Those that do not fit the cache as large as it is now
+// wait until it has grown again, and hold up nobody meanwhile. Null: none.
+SchedEntry* Head(const PlanContext& context) {
+  for (SchedEntry* entry : context.queues->waiting()) {
+    if (KvBlocksFor(PeakKvTokens(entry->request, context.config),
+                    context.config.block_size) <= context.ledger->num_total())
+      return entry;
+  }
+  return nullptr;
+}
+
 // Lets the first in the queue in, if it can be.
-bool AdmitHead(PlanContext* context) {
+bool AdmitHead(SchedEntry* head, PlanContext* context) {
   // There was no time for one that goes before it. There may be for the
   // beginning of a prompt, which is cheap: taking that would make the other
   // wait for ever.
   if (context->prefill_waits) return false;
   Queues* queues = context->queues;
-  SchedEntry* head = *queues->waiting().begin();
   const std::vector<SchedEntry*>& running = queues->running();
   // Blocks are short for those who run already: a newcomer would only take what
   // they miss, unless it goes before them.
@@ -207,16 +217,14 @@ bool AdmitHead(PlanContext* context) {
 // One that runs already goes before newcomers, but for those of a higher class.
 void PlanPrefills(PlanContext* context) {
   const std::vector<SchedEntry*>& running = context->queues->running();
-  const Queues::Waiting& waiting = context->queues->waiting();
-  bool refused = false;
+  SchedEntry* head = Head(*context);  // null: none, or refused
   for (size_t i = 0; i < running.size() && context->budget > 0;) {
     SchedEntry* entry = running[i];
     const SchedRequest& request = entry->request;
     if (IsDecode(request)) {
       ++i;
-    } else if (!refused && !waiting.empty() &&
-               ClassAbove((*waiting.begin())->request, request)) {
-      refused = !AdmitHead(context);
+    } else if (head != nullptr && ClassAbove(head->request, request)) {
+      head = AdmitHead(head, context) ? Head(*context) : nullptr;
       // Where the entry is now, or was.
       i = static_cast<size_t>(
           std::lower_bound(running.begin(), running.end(), entry, RankOrder()) -
@@ -243,8 +251,9 @@ void PlanPrefills(PlanContext* context) {
 // Strictly in rank order: one that does not fit holds up those behind it, or a
 // long prompt would never get in.
 void PlanAdmissions(PlanContext* context) {
-  while (!context->queues->waiting().empty() && context->budget > 0) {
-    if (!AdmitHead(context)) return;
+  while (context->budget > 0) {
+    SchedEntry* head = Head(*context);
+    if (head == nullptr || !AdmitHead(head, context)) return;
   }
 }
 
@@ -264,6 +273,11 @@ void AddItem(SchedEntry* entry, StepPlan* plan,
   plan->items.push_back({request.id, request.num_computed,
                          entry->planned_tokens,
                          entry->planned_tokens == request.pending()});
+  const auto prompt = static_cast<int32_t>(
+      std::clamp<int64_t>(request.num_prompt_tokens - request.num_computed, 0,
+                          entry->planned_tokens));
+  plan->prefill_tokens += prompt;
+  plan->decode_tokens += entry->planned_tokens - prompt;
   scheduled->push_back(entry);
   entry->in_flight = true;
 }
@@ -272,12 +286,10 @@ void AddItems(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
   StepPlan* plan = context->plan;
   for (SchedEntry* entry : context->queues->running()) {
     if (entry->planned_tokens == 0 || !IsDecode(entry->request)) continue;
-    plan->decode_tokens += entry->planned_tokens;
     AddItem(entry, plan, scheduled);
   }
   for (SchedEntry* entry : context->queues->running()) {
     if (entry->planned_tokens == 0 || IsDecode(entry->request)) continue;
-    plan->prefill_tokens += entry->planned_tokens;
     AddItem(entry, plan, scheduled);
   }
 }

@@ -37,9 +37,10 @@ struct SchedRequest {
   KvBlockTable* table = nullptr;  // the session's, empty, not owned, not null
 
   // Kept by the scheduler.
-  int64_t num_computed = 0;  // tokens whose KV is in the table; less than
-                             // num_tokens_total
-  uint64_t arrival = 0;      // order of submission
+  int64_t num_computed = 0;       // tokens whose KV is in the table; less than
+                                  // num_tokens_total
+  int64_t num_prompt_tokens = 0;  // num_tokens_total at submission
+  uint64_t arrival = 0;           // order of submission
   double share_tag = 0;  // virtual time at which its share began (fair_share.h)
   bool starved = false;  // waited longer than the bound
   int64_t waiting_since_us = 0;

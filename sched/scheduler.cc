@@ -2,6 +2,7 @@
 // what a step does with them.
 #include "sched/scheduler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -30,6 +31,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, const KvBlockPool* pool,
     : config_(config),
       pool_(pool),
       owner_(owner),
+      most_blocks_(pool->num_total()),
       cost_(config.cost_prior),
       ledger_(pool, config.block_size) {}
 
@@ -51,8 +53,9 @@ absl::Status Scheduler::Submit(const SchedRequest& request) {
   entry->request.state = RequestState::kWaiting;
   entry->request.num_computed = 0;
   entry->request.waiting_since_us = request.submitted_us;
-  INLAY_RETURN_IF_ERROR(
-      CheckFitsAlone(entry->request, config_, pool_->num_total()));
+  entry->request.num_prompt_tokens = request.num_tokens_total;
+  most_blocks_ = std::max(most_blocks_, pool_->num_total());
+  INLAY_RETURN_IF_ERROR(CheckFitsAlone(entry->request, config_, most_blocks_));
   entry->request.arrival = next_arrival_++;
   entry->request.share_tag =
       shares_.Tag(request.share_key, request.num_tokens_total);
@@ -142,12 +145,19 @@ uint64_t Scheduler::EstimateFirstTokenUs(int64_t num_cached,
 int Scheduler::PreemptTo(int64_t max_held, int64_t now_us) {
   INLAY_DCHECK(plan_in_flight() == nullptr);
   int preempted = 0;
+  const auto preempt = [&](SchedEntry* entry) {
+    owner_->Drop(entry->request);
+    queues_.Preempt(entry, now_us);
+    ++preempted;
+  };
+  // Those that the rest could not hold to their end would block all others.
+  for (size_t i = queues_.running().size(); i-- > 0;) {
+    SchedEntry* entry = queues_.running()[i];
+    if (!CheckFitsAlone(entry->request, config_, max_held).ok()) preempt(entry);
+  }
   while (pool_->num_used() - pool_->num_evictable() > max_held &&
          !queues_.running().empty()) {
-    SchedEntry* last = queues_.running().back();
-    owner_->Drop(last->request);
-    queues_.Preempt(last, now_us);
-    ++preempted;
+    preempt(queues_.running().back());
   }
   return preempted;
 }

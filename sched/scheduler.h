@@ -101,6 +101,7 @@ class Scheduler {
   const SchedulerConfig config_;
   const KvBlockPool* const pool_;
   KvOwner* const owner_;
+  int32_t most_blocks_;  // that the pool ever had: it may have them again
   std::unordered_map<RequestId, std::unique_ptr<SchedEntry>> requests_;
   Queues queues_;
   FairShare shares_;

@@ -186,6 +186,7 @@ void ModelRunner::ReleaseSession(SessionId id) {
   session.released = true;
   if (session.active == 0) {
     sessions_.erase(it);
+    scheduler_->Retry();  // it may have had blocks set aside
     return;
   }
   Request& request = *requests_.at(session.active);
@@ -274,7 +275,7 @@ void ModelRunner::AddMetrics(EngineMetrics* sum) {
   MutexLock lock(&mu_);
   if (!closed_) {
     const KvBlockPool& pool = kv_->pool();
-    metrics_.sessions = sessions_.size();
+    metrics_.sessions = sessions_.size() - NumWarming();
     metrics_.requests_running = scheduler_->num_running();
     metrics_.requests_waiting = scheduler_->num_waiting();
     metrics_.kv_blocks_total = static_cast<uint64_t>(pool.num_total());

@@ -177,6 +177,10 @@ class ModelRunner final : private KvOwner {
   absl::StatusOr<Draft> MakeDraft(const Session& session,
                                   const RequestOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Shows the sampler the log that the request starts from.
+  absl::StatusOr<Sampler> MakeSampler(const Session& session,
+                                      const Draft& draft,
+                                      const RequestOptions& options) const;
   SchedRequest MakeEntry(Session& session, const Draft& draft,
                          const RequestOptions& options, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -190,6 +194,9 @@ class ModelRunner final : private KvOwner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sees to it that the prefix is computed and held.
   absl::Status Warm(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t BytesOf(const NamedPrefix& prefix) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t NumWarming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WarmPrefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWarmed(PrefixId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False when it is not all computed.

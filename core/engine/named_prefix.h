@@ -22,8 +22,9 @@ struct NamedPrefix {
   PrefixId id;
   std::string name;
   std::vector<int32_t> tokens;
-  uint64_t isolation = 0;  // of the sessions opened from it
-  int holders = 1;         // handles of the host
+  uint64_t isolation = 0;     // of the sessions opened from it
+  int holders = 1;            // handles of the host
+  uint64_t budget_bytes = 0;  // of KV that it may pin; 0: all
   bool pinned = false;
   KvSequence held;        // while pinned and computed: cannot be evicted
   SessionId warming = 0;  // the session that computes it; 0: none

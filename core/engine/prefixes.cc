@@ -33,21 +33,12 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
           "the model has a prefix \"%s\": release it first", name));
     }
   }
-  const uint64_t bytes =
-      static_cast<uint64_t>(KvBlocksFor(tokens, kv_->block_size())) *
-      kv_->block_bytes();
-  const uint64_t most =
-      budget_bytes > 0 ? std::min(budget_bytes, kv_->bytes()) : kv_->bytes();
-  if (pin && bytes > most) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "the prefix \"%s\" needs %d bytes of KV, it may take %d", name, bytes,
-        most));
-  }
   const PrefixId id = context_.next_id->fetch_add(1);
   auto prefix =
       std::make_unique<NamedPrefix>(id, std::move(name), kv_->NewSequence());
   prefix->tokens = std::move(input.tokens);
   prefix->pinned = pin;
+  prefix->budget_bytes = budget_bytes;
   if (!context_.prefix_sharing) prefix->isolation = id;
   NamedPrefix& added = *prefix;
   prefixes_.emplace(id, std::move(prefix));
@@ -67,7 +58,27 @@ absl::StatusOr<PrefixId> ModelRunner::CreatePrefix(std::string name,
   return id;
 }
 
+uint64_t ModelRunner::BytesOf(const NamedPrefix& prefix) const {
+  return static_cast<uint64_t>(KvBlocksFor(
+             static_cast<int64_t>(prefix.tokens.size()), kv_->block_size())) *
+         kv_->block_bytes();
+}
+
+uint64_t ModelRunner::NumWarming() const {
+  uint64_t count = 0;
+  for (const auto& [id, prefix] : prefixes_) count += prefix->warming != 0;
+  return count;
+}
+
 absl::Status ModelRunner::Warm(NamedPrefix& prefix) {
+  const uint64_t most = prefix.budget_bytes > 0
+                            ? std::min(prefix.budget_bytes, kv_target_bytes_)
+                            : kv_target_bytes_;
+  if (BytesOf(prefix) > most) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the prefix \"%s\" needs %d bytes of KV, it may take %d", prefix.name,
+        BytesOf(prefix), most));
+  }
   if (HoldPrefix(prefix) || prefix.warming != 0) return absl::OkStatus();
   const SessionId id = context_.next_id->fetch_add(1);
   auto session = std::make_unique<Session>(id, kv_->NewSequence());
@@ -122,6 +133,7 @@ absl::StatusOr<NamedPrefix*> ModelRunner::FindPrefix(PrefixId id) {
 
 absl::StatusOr<PrefixId> ModelRunner::RetainPrefix(std::string_view name) {
   MutexLock lock(&mu_);
+  if (closed_) return absl::UnavailableError("the engine was released");
   for (const auto& [id, prefix] : prefixes_) {
     if (prefix->name != name) continue;
     ++prefix->holders;
@@ -135,12 +147,12 @@ absl::Status ModelRunner::PinPrefix(PrefixId id, bool pinned) {
   {
     MutexLock lock(&mu_);
     INLAY_ASSIGN_OR_RETURN(NamedPrefix * prefix, FindPrefix(id));
-    prefix->pinned = pinned;
     if (pinned) {
       INLAY_RETURN_IF_ERROR(Warm(*prefix));
     } else {
       KvCache::Clear(&prefix->held);
     }
+    prefix->pinned = pinned;
     scheduler_->Retry();
   }
   if (context_.on_work) context_.on_work();
@@ -154,10 +166,7 @@ absl::StatusOr<PrefixInfo> ModelRunner::GetPrefixInfo(PrefixId id) {
   info.num_tokens = prefix->tokens.size();
   info.num_cached = static_cast<uint64_t>(
       kv_->Find(2 * prefix->isolation, prefix->tokens).num_tokens);
-  info.kv_bytes =
-      static_cast<uint64_t>(KvBlocksFor(
-          static_cast<int64_t>(prefix->tokens.size()), kv_->block_size())) *
-      kv_->block_bytes();
+  info.kv_bytes = BytesOf(*prefix);
   info.pinned = prefix->pinned;
   return info;
 }

@@ -15,7 +15,9 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
   KvCache::Clear(&session->hold);
+  scheduler_->Retry();
   INLAY_ASSIGN_OR_RETURN(const Draft draft, MakeDraft(*session, options));
+  INLAY_RETURN_IF_ERROR(MakeSampler(*session, draft, options).status());
   SchedRequest entry = MakeEntry(*session, draft, options, Now());
   entry.max_total_tokens = entry.num_tokens_total + entry.max_new_tokens;
 

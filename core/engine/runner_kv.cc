@@ -20,8 +20,10 @@ PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const KvCache::Hit hit =
       kv_->Look(session.salt(), Prefix(session.log, request.reusable()));
   const PrefixMatch& match = hit.match;
-  const auto set_aside =
-      static_cast<int64_t>(session.hold.table.blocks().size());
+  // Blocks of the hold that are the match's were counted with it.
+  const auto set_aside = std::max<int64_t>(
+      0, static_cast<int64_t>(session.hold.table.blocks().size()) -
+             static_cast<int64_t>(match.blocks.size()));
   return {hit.num_tokens, static_cast<int64_t>(match.blocks.size()) -
                               match.num_evictable + set_aside};
 }

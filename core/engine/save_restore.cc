@@ -85,7 +85,10 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   result.num_kv_tokens = static_cast<uint64_t>(RestoreKv(restored, *session));
   if (result.note.empty() &&
       result.num_kv_tokens < restored.snapshot.num_kv_tokens) {
-    result.note = "the KV cache has no room for all of the session's KV";
+    result.note = restored.snapshot.first_kv_block > 0
+                      ? "KV that begins behind a sliding window is computed "
+                        "again"
+                      : "the KV cache has no room for all of the session's KV";
   }
   sessions_.emplace(id, std::move(session));
   result.session = id;

@@ -390,7 +390,7 @@ void ModelRunner::End(Request& request) {
     finish.status = absl::CancelledError("the request was cancelled");
   }
   finish.total_us = MicrosecondsBetween(request.submitted, Now());
-  CountEnd(request);
+  if (request.session->warms == 0) CountEnd(request);
 
   // Out of the books first; then, for whoever sees the end, the session is
   // idle.

@@ -243,16 +243,23 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
   return entry;
 }
 
+absl::StatusOr<Sampler> ModelRunner::MakeSampler(
+    const Session& session, const Draft& draft,
+    const RequestOptions& options) const {
+  INLAY_ASSIGN_OR_RETURN(
+      Sampler sampler,
+      Sampler::Create(options.sampling, loaded_->info.vocab_size));
+  INLAY_RETURN_IF_ERROR(Observe(options, session, draft.log, &sampler));
+  return sampler;
+}
+
 absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
                                              RequestOptions&& options) {
   // The log this request would make; the session's own changes only at the end.
   INLAY_ASSIGN_OR_RETURN(Draft draft, MakeDraft(session, options));
   const SteadyTime now = Now();
   const SchedRequest entry = MakeEntry(session, draft, options, now);
-  INLAY_ASSIGN_OR_RETURN(
-      Sampler sampler,
-      Sampler::Create(options.sampling, loaded_->info.vocab_size));
-  INLAY_RETURN_IF_ERROR(Observe(options, session, draft.log, &sampler));
+  INLAY_ASSIGN_OR_RETURN(Sampler sampler, MakeSampler(session, draft, options));
   INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
                          StopMatcher::Create(options.stop_strings));
   const size_t context_size = std::min(draft.log.size(), kDecodeContext);
@@ -291,7 +298,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   session.is_long = draft.is_long;
   session.mark = mark;
   kv_->Prefetch(session.salt(), session.log);
-  ++metrics_.requests_submitted;
+  if (session.warms == 0) ++metrics_.requests_submitted;
   context_.trace->Submitted(context_.trace_model, entry.id,
                             entry.num_tokens_total);
   return entry.id;
