@@ -217,14 +217,17 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
 // One that runs already goes before newcomers, but for those of a higher class.
 void PlanPrefills(PlanContext* context) {
   const std::vector<SchedEntry*>& running = context->queues->running();
-  SchedEntry* head = Head(*context);  // null: none, or refused
+  bool refused = false;
   for (size_t i = 0; i < running.size() && context->budget > 0;) {
     SchedEntry* entry = running[i];
     const SchedRequest& request = entry->request;
     if (IsDecode(request)) {
       ++i;
-    } else if (head != nullptr && ClassAbove(head->request, request)) {
-      head = AdmitHead(head, context) ? Head(*context) : nullptr;
+      continue;
+    }
+    SchedEntry* head = refused ? nullptr : Head(*context);
+    if (head != nullptr && ClassAbove(head->request, request)) {
+      refused = !AdmitHead(head, context);
       // Where the entry is now, or was.
       i = static_cast<size_t>(
           std::lower_bound(running.begin(), running.end(), entry, RankOrder()) -

@@ -70,7 +70,8 @@ TEST(PrefixHitTest, TheLastTokenIsAlwaysComputed) {
         tail >= PrefixIndex::kMinPartialTokens ? count - 1 : count - 1 - tail;
     EXPECT_EQ(plan.items[0].first_token, hit) << count;
     EXPECT_EQ(engine.counts.copies, hit % 4 != 0 ? 1 : 0) << count;
-    EXPECT_EQ(plan.decode_tokens, hit == count - 1 ? 1 : 0) << count;
+    EXPECT_EQ(plan.prefill_tokens, count - hit) << count;
+    EXPECT_EQ(plan.decode_tokens, 0) << count;
   }
 }
 

@@ -200,7 +200,7 @@ TEST(CopyOnWriteTest, TwoThatGoOnFromPartOfABlockBothCopy) {
   const RequestId b = engine.SubmitTo(engine.AddSession(), prompt, 2);
   const StepPlan plan = engine.Step();
   EXPECT_THAT(Ids(plan), ElementsAre(a, b));
-  EXPECT_EQ(plan.decode_tokens, 2) << "6 of 7 tokens come from the cache";
+  EXPECT_EQ(plan.prefill_tokens, 2) << "6 of 7 tokens come from the cache";
   EXPECT_EQ(engine.counts.copies, 2);
   EXPECT_EQ(engine.counts.partial_hits, 2);
   engine.StepUntilIdle();
