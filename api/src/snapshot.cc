@@ -87,6 +87,7 @@ inlay_status inlay_session_restore(inlay_model* model, const char* path,
   return Guard(error, [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(CheckPointer(session, "session"));
     *session = nullptr;
+    INLAY_RETURN_IF_ERROR(GetRunnableModel(model).status());
     INLAY_RETURN_IF_ERROR(CheckPointer(path, "path"));
     INLAY_RETURN_IF_ERROR(CheckRestoreInfo(info));
     INLAY_ASSIGN_OR_RETURN(const std::string data,

@@ -62,6 +62,8 @@ static inlay_engine* make_engine(int* logs) {
   CHECK(options.max_batch_tokens == 512 && options.max_running == 256);
   CHECK(options.max_queue == 65536);
   CHECK(options.log_level == INLAY_LOG_WARNING);
+  CHECK(options.prefix_sharing == 1 && options.max_prefill_chunk == 0);
+  CHECK(options.tpot_target_us == 0 && options.starvation_us == 10000000);
   options.num_threads = 2;
   options.log_level = INLAY_LOG_DEBUG;
   options.log = on_log;
@@ -79,6 +81,7 @@ static inlay_model* load_model(inlay_engine* engine, const char* path) {
   CHECK(options.struct_size == sizeof(options));
   CHECK(options.vocab_only == 0 && options.weights == INLAY_WEIGHTS_MAP);
   CHECK(options.kv_type == INLAY_KV_AUTO && options.kernels == NULL);
+  CHECK(options.host_cache_bytes == 0 && options.disk_cache_folder == NULL);
   options.progress = on_progress;
   options.progress_user = &calls;
   CHECK_OK(inlay_model_load(engine, path, &options, &model, &error));
@@ -178,6 +181,8 @@ static void test_generation(inlay_engine* engine, inlay_model* model) {
   CHECK(options.struct_size == sizeof(options));
   CHECK(options.max_tokens == -1 && options.num_logprobs == -1);
   CHECK(options.top_p == 1.0f && options.repetition_penalty == 1.0f);
+  CHECK(options.resume == 0 && options.deadline_us == 0);
+  CHECK(options.share_key == 0);
   CHECK(options.text_flags ==
         (INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL));
   CHECK_OK(inlay_model_request_options(model, &options, &error));
@@ -217,6 +222,126 @@ static void test_generation(inlay_engine* engine, inlay_model* model) {
   inlay_session_release(session);
 }
 
+/* The functions that the macros call; those that old programs call are for
+ * old_caller_test.cc. */
+static void test_sized_init(void) {
+  inlay_engine_options engine_options;
+  inlay_model_options model_options;
+  inlay_request_options request_options;
+  inlay_step_info step;
+  inlay_stats stats;
+  inlay_engine_options_init_sized(&engine_options, sizeof(engine_options));
+  inlay_model_options_init_sized(&model_options, sizeof(model_options));
+  inlay_request_options_init_sized(&request_options, sizeof(request_options));
+  inlay_step_info_init_sized(&step, sizeof(step));
+  inlay_stats_init_sized(&stats, sizeof(stats));
+  CHECK(engine_options.struct_size == sizeof(engine_options));
+  CHECK(model_options.struct_size == sizeof(model_options));
+  CHECK(request_options.struct_size == sizeof(request_options));
+  CHECK(step.struct_size == sizeof(step));
+  CHECK(stats.struct_size == sizeof(stats));
+}
+
+static void test_prefixes(inlay_engine* engine, inlay_model* model) {
+  const char text[] = "Once upon a time there was a fox";
+  inlay_prefix* prefix = NULL;
+  inlay_prefix* found = NULL;
+  inlay_session* session = NULL;
+  inlay_prefix_options options;
+  inlay_prefix_info info;
+  inlay_session_info log;
+  inlay_prefix_options_init(&options);
+  CHECK(options.struct_size == sizeof(options) && options.pin == 1);
+  options.text = text;
+  options.text_bytes = strlen(text);
+  CHECK_OK(inlay_prefix_create(model, "fox", &options, &prefix, &error));
+  CHECK_OK(inlay_engine_step(engine, 0, NULL, &error));
+  CHECK_OK(inlay_prefix_find(model, "fox", &found, &error));
+  inlay_prefix_info_init(&info);
+  CHECK_OK(inlay_prefix_get_info(found, &info, &error));
+  CHECK(info.pinned == 1 && info.num_tokens > 4 && info.kv_bytes > 0);
+  CHECK(info.num_cached == info.num_tokens);
+  CHECK_OK(inlay_prefix_pin(prefix, 0, &error));
+  CHECK_OK(inlay_prefix_open(prefix, &session, &error));
+  inlay_session_info_init(&log);
+  CHECK_OK(inlay_session_get_info(session, &log, &error));
+  CHECK(log.num_tokens == info.num_tokens);
+  inlay_prefix_release(prefix);
+  inlay_prefix_release(found);
+  inlay_session_release(session);
+}
+
+/* Saves `session` and checks that what comes back has its log. */
+static void restore(inlay_model* model, inlay_session* session,
+                    const char* path) {
+  inlay_session* restored = NULL;
+  inlay_buffer* buffer = NULL;
+  inlay_restore_info info;
+  inlay_session_info log;
+  inlay_session_info_init(&log);
+  CHECK_OK(inlay_session_get_info(session, &log, &error));
+  inlay_restore_info_init(&info);
+  CHECK_OK(inlay_session_save_buffer(session, &buffer, &error));
+  CHECK_OK(inlay_session_restore_buffer(model, inlay_buffer_data(buffer),
+                                        inlay_buffer_size(buffer), &restored,
+                                        &info, &error));
+  CHECK(info.num_tokens == log.num_tokens && info.num_restored > 0);
+  CHECK(strcmp(info.note, "") == 0);
+  inlay_buffer_release(buffer);
+  inlay_session_release(restored);
+
+  CHECK_OK(inlay_session_save(session, path, &error));
+  CHECK_OK(inlay_session_restore(model, path, &restored, NULL, &error));
+  inlay_session_get_info(restored, &log, &error);
+  CHECK(log.num_tokens == info.num_tokens);
+  inlay_session_release(restored);
+  remove(path);
+}
+
+static void test_quote_and_snapshot(inlay_engine* engine, inlay_model* model) {
+  const char text[] = "The fox went home";
+  char answer[256];
+  inlay_session* session = NULL;
+  inlay_request* request = NULL;
+  inlay_request_options options;
+  inlay_quote quote;
+  inlay_request_options_init(&options);
+  options.text = text;
+  options.text_bytes = strlen(text);
+  options.max_tokens = 4;
+  options.ignore_eos = 1;
+  options.user_data = answer;
+  CHECK_OK(inlay_session_create(model, &session, &error));
+  inlay_quote_init(&quote);
+  CHECK(quote.struct_size == sizeof(quote));
+  CHECK_OK(inlay_request_quote(session, &options, 1, &quote, &error));
+  CHECK(quote.fits == 1 && quote.fits_now == 1 && quote.reserved == 1);
+  CHECK(quote.prompt_tokens > 3 && quote.kv_bytes >= quote.new_kv_bytes);
+  CHECK_OK(inlay_session_submit(session, &options, &request, &error));
+  CHECK(finish(engine, request, answer, sizeof(answer)) == 4);
+  inlay_request_release(request);
+  restore(model, session, "api_c99.snapshot");
+  inlay_session_release(session);
+}
+
+static void test_observing(inlay_engine* engine) {
+  inlay_buffer* bytes = NULL;
+  CHECK_OK(
+      inlay_engine_metrics(engine, INLAY_METRICS_PROMETHEUS, &bytes, &error));
+  CHECK(strstr(inlay_buffer_data(bytes), "# TYPE") != NULL);
+  inlay_buffer_release(bytes);
+  CHECK_OK(
+      inlay_engine_metrics(engine, INLAY_METRICS_PROTOBUF, &bytes, &error));
+  CHECK(inlay_buffer_size(bytes) > 0);
+  inlay_buffer_release(bytes);
+  CHECK_OK(inlay_engine_trace_start(engine, 100, &error));
+  CHECK_OK(inlay_engine_set_memory_budget(engine, 0, 1 << 30, &error));
+  CHECK_OK(inlay_engine_trace_take(engine, 1, &bytes, &error));
+  CHECK(inlay_buffer_size(bytes) > 0);
+  inlay_buffer_release(bytes);
+  CHECK_OK(inlay_engine_set_memory_budget(engine, 0, 0, &error));
+}
+
 static void test_errors(inlay_engine* engine) {
   inlay_model* model = NULL;
   const inlay_status status =
@@ -254,6 +379,11 @@ int main(int argc, char** argv) {
   CHECK(stats.cancelled_requests == 1 && stats.failed_requests == 0);
   CHECK(stats.kv_blocks_used == 0 && stats.num_sessions == 0);
   CHECK(stats.memory_peak_bytes >= stats.memory_bytes);
+  CHECK(stats.request_time_us.count == 2 && stats.step_tokens.max > 0);
+  test_sized_init();
+  test_prefixes(engine, model);
+  test_quote_and_snapshot(engine, model);
+  test_observing(engine);
   inlay_model_release(model);
   inlay_engine_release(engine);
   puts("ok");

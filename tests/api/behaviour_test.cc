@@ -328,7 +328,7 @@ TEST(Steps, OneThreadAtATime) {
   std::atomic<bool> done{false};
   const auto stepper = [&] {
     while (!done) {
-      auto info = Defaults(inlay_step_info_init);
+      auto info = Defaults(inlay_step_info_init_sized);
       const auto status = inlay_engine_step(host.engine, 1000, &info, nullptr);
       ASSERT_TRUE(status == INLAY_OK || status == INLAY_INVALID_STATE)
           << status;
@@ -497,9 +497,10 @@ TEST(Statistics, AddUp) {
   EXPECT_EQ(stats.running_requests, 1u);
   EXPECT_EQ(stats.kv_blocks_used, 1u);
   inlay_request_cancel(request, nullptr);
-  host.Finish(request);
+  const Outcome cancelled = host.Finish(request);
+  EXPECT_EQ(cancelled.finish.cached_tokens, 3u);
   inlay_session_release(session);
-  prefill += 4;
+  prefill += 1;
 
   stats = host.Stats();
   EXPECT_EQ(stats.num_models, 1u);

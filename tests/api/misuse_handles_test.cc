@@ -13,7 +13,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-enum Type { kEngine, kModel, kSession, kRequest, kEvent, kBuffer, kNumTypes };
+enum Type {
+  kEngine,
+  kModel,
+  kSession,
+  kRequest,
+  kEvent,
+  kBuffer,
+  kPrefix,
+  kNumTypes
+};
 
 struct Call {
   const char* name;
@@ -36,14 +45,80 @@ std::vector<Call> Calls() {
   static inlay_buffer* buffer;
   static size_t count;
   static int32_t fd;
+  static inlay_prefix* prefix;
   return {
+      {"inlay_engine_set_memory_budget", kEngine,
+       [](void* h, inlay_error** e) {
+         return inlay_engine_set_memory_budget(As<inlay_engine>(h), 0, 0, e);
+       }},
+      {"inlay_engine_metrics", kEngine,
+       [](void* h, inlay_error** e) {
+         return inlay_engine_metrics(As<inlay_engine>(h),
+                                     INLAY_METRICS_PROMETHEUS, &buffer, e);
+       }},
+      {"inlay_engine_trace_start", kEngine,
+       [](void* h, inlay_error** e) {
+         return inlay_engine_trace_start(As<inlay_engine>(h), 10, e);
+       }},
+      {"inlay_engine_trace_take", kEngine,
+       [](void* h, inlay_error** e) {
+         return inlay_engine_trace_take(As<inlay_engine>(h), 0, &buffer, e);
+       }},
+      {"inlay_session_save", kSession,
+       [](void* h, inlay_error** e) {
+         return inlay_session_save(As<inlay_session>(h), "/no/such/folder/x",
+                                   e);
+       }},
+      {"inlay_session_save_buffer", kSession,
+       [](void* h, inlay_error** e) {
+         return inlay_session_save_buffer(As<inlay_session>(h), &buffer, e);
+       }},
+      {"inlay_session_restore_buffer", kModel,
+       [](void* h, inlay_error** e) {
+         return inlay_session_restore_buffer(As<inlay_model>(h), "x", 1,
+                                             &session, nullptr, e);
+       }},
+      {"inlay_request_quote", kSession,
+       [](void* h, inlay_error** e) {
+         const std::vector<int32_t> prompt = {1, 2};
+         const auto options = TokensRequest(prompt, 1);
+         auto quote = Defaults(inlay_quote_init);
+         return inlay_request_quote(As<inlay_session>(h), &options, 1, &quote,
+                                    e);
+       }},
+      {"inlay_prefix_create", kModel,
+       [](void* h, inlay_error** e) {
+         const int32_t prompt[] = {1, 2};
+         auto options = Defaults(inlay_prefix_options_init);
+         options.tokens = prompt;
+         options.num_tokens = 2;
+         return inlay_prefix_create(As<inlay_model>(h), "name", &options,
+                                    &prefix, e);
+       }},
+      {"inlay_prefix_find", kModel,
+       [](void* h, inlay_error** e) {
+         return inlay_prefix_find(As<inlay_model>(h), "name", &prefix, e);
+       }},
+      {"inlay_prefix_pin", kPrefix,
+       [](void* h, inlay_error** e) {
+         return inlay_prefix_pin(As<inlay_prefix>(h), 1, e);
+       }},
+      {"inlay_prefix_open", kPrefix,
+       [](void* h, inlay_error** e) {
+         return inlay_prefix_open(As<inlay_prefix>(h), &session, e);
+       }},
+      {"inlay_prefix_get_info", kPrefix,
+       [](void* h, inlay_error** e) {
+         auto info = Defaults(inlay_prefix_info_init);
+         return inlay_prefix_get_info(As<inlay_prefix>(h), &info, e);
+       }},
       {"inlay_engine_step", kEngine,
        [](void* h, inlay_error** e) {
          return inlay_engine_step(As<inlay_engine>(h), 0, nullptr, e);
        }},
       {"inlay_engine_stats", kEngine,
        [](void* h, inlay_error** e) {
-         auto stats = Defaults(inlay_stats_init);
+         auto stats = Defaults(inlay_stats_init_sized);
          return inlay_engine_stats(As<inlay_engine>(h), &stats, e);
        }},
       {"inlay_engine_event_fd", kEngine,
@@ -81,7 +156,7 @@ std::vector<Call> Calls() {
        true},
       {"inlay_model_request_options", kModel,
        [](void* h, inlay_error** e) {
-         auto options = Defaults(inlay_request_options_init);
+         auto options = Defaults(inlay_request_options_init_sized);
          return inlay_model_request_options(As<inlay_model>(h), &options, e);
        }},
       {"inlay_session_create", kModel,
@@ -142,6 +217,7 @@ const Release kReleases[] = {
     {kRequest, [](void* h) { inlay_request_release(As<inlay_request>(h)); }},
     {kEvent, [](void* h) { inlay_event_release(As<inlay_event>(h)); }},
     {kBuffer, [](void* h) { inlay_buffer_release(As<inlay_buffer>(h)); }},
+    {kPrefix, [](void* h) { inlay_prefix_release(As<inlay_prefix>(h)); }},
 };
 
 std::string Named(void* handle) {
@@ -174,7 +250,15 @@ class HandlesTest : public ::testing::Test {
     ASSERT_EQ(inlay_event_next(host_.engine, 0, &event, nullptr), INLAY_OK);
     ASSERT_EQ(inlay_model_inspect(TinyModel().c_str(), &buffer, nullptr),
               INLAY_OK);
-    live_ = {host_.engine, host_.model, session, request, event, buffer};
+    auto options = Defaults(inlay_prefix_options_init);
+    options.tokens = prompt_.data();
+    options.num_tokens = prompt_.size();
+    inlay_prefix* prefix = nullptr;
+    ASSERT_EQ(
+        inlay_prefix_create(host_.model, "prefix", &options, &prefix, nullptr),
+        INLAY_OK);
+    live_ = {host_.engine, host_.model, session, request,
+             event,        buffer,      prefix};
   }
   // The live handles are what they were.
   void ExpectAlive() {
@@ -183,6 +267,7 @@ class HandlesTest : public ::testing::Test {
       // Only what leaves the handles as they are and does not wait.
       if (call.name == std::string("inlay_event_get_info") ||
           call.name == std::string("inlay_session_get_info") ||
+          call.name == std::string("inlay_prefix_get_info") ||
           call.name == std::string("inlay_model_get_info")) {
         EXPECT_EQ(call.call(live_[call.takes], error.out()), INLAY_OK)
             << call.name << ": " << error.message();

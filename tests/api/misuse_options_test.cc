@@ -10,6 +10,7 @@
 #include <limits>
 #include <thread>
 
+#include "tests/api/abi_sizes.h"
 #include "tests/api/host.h"
 
 namespace inlay::testing {
@@ -31,9 +32,9 @@ void ExpectError(inlay_status got, const Error& error, inlay_status expected,
 
 // `call` uses the struct at its argument, which is all in order but for its
 // size.
-template <typename T>
+template <typename T, typename Init>
 void CheckOptionSizes(
-    void (*init)(T*),
+    Init* init,
     const std::function<inlay_status(const T*, inlay_error**)>& call) {
   struct {
     T options;
@@ -41,9 +42,9 @@ void CheckOptionSizes(
   } grown;
   const auto reset = [&] {
     std::memset(&grown, 0, sizeof(grown));
-    init(&grown.options);
+    grown.options = Defaults(init);
   };
-  for (const size_t size : {size_t{0}, size_t{4}, sizeof(T) - 1,
+  for (const size_t size : {size_t{0}, size_t{4}, kFirstSize<T> - 1,
                             size_t{1} << 17, size_t{UINT32_MAX}}) {
     reset();
     grown.options.struct_size = static_cast<uint32_t>(size);
@@ -68,7 +69,7 @@ void CheckOptionSizes(
 TEST(StructSize, Options) {
   Host host;
   CheckOptionSizes<inlay_engine_options>(
-      inlay_engine_options_init,
+      inlay_engine_options_init_sized,
       [](const inlay_engine_options* options, inlay_error** error) {
         inlay_engine* engine = nullptr;
         const auto status = inlay_engine_create(options, &engine, error);
@@ -77,7 +78,7 @@ TEST(StructSize, Options) {
         return status;
       });
   CheckOptionSizes<inlay_model_options>(
-      inlay_model_options_init,
+      inlay_model_options_init_sized,
       [&](const inlay_model_options* options, inlay_error** error) {
         auto* model = reinterpret_cast<inlay_model*>(1);
         const auto status = inlay_model_load(host.engine, TinyModel().c_str(),
@@ -89,7 +90,7 @@ TEST(StructSize, Options) {
   inlay_session* session = host.NewSession();
   const int32_t prompt[] = {1, 2};
   CheckOptionSizes<inlay_request_options>(
-      inlay_request_options_init,
+      inlay_request_options_init_sized,
       [&](const inlay_request_options* options, inlay_error** error) {
         auto filled =
             *reinterpret_cast<const char(*)[sizeof(*options) + 64]>(options);
@@ -106,21 +107,46 @@ TEST(StructSize, Options) {
         if (status == INLAY_OK) host.Finish(request);
         return status;
       });
+  CheckOptionSizes<inlay_request_options>(
+      inlay_request_options_init_sized,
+      [&](const inlay_request_options* options, inlay_error** error) {
+        // Refused for its size before for having no input.
+        auto quote = Defaults(inlay_quote_init);
+        inlay_session* log = nullptr;
+        EXPECT_EQ(inlay_session_fork(session, &log, nullptr), INLAY_OK);
+        const auto status = inlay_request_quote(log, options, 0, &quote, error);
+        inlay_session_release(log);
+        return status;
+      });
+  CheckOptionSizes<inlay_prefix_options>(
+      inlay_prefix_options_init,
+      [&](const inlay_prefix_options* options, inlay_error** error) {
+        std::vector<char> copy(sizeof(*options) + 64);
+        std::memcpy(copy.data(), options, copy.size());
+        auto* mine = reinterpret_cast<inlay_prefix_options*>(copy.data());
+        mine->tokens = prompt;
+        mine->num_tokens = 2;
+        inlay_prefix* prefix = nullptr;
+        const auto status =
+            inlay_prefix_create(host.model, "name", mine, &prefix, error);
+        EXPECT_EQ(prefix != nullptr, status == INLAY_OK);
+        inlay_prefix_release(prefix);
+        return status;
+      });
   inlay_session_release(session);
   host.ExpectWorks();
 }
 
 // Results of a newer host's header are filled as far as this library knows.
-template <typename T>
+template <typename T, typename Init>
 void CheckResultSizes(
-    void (*init)(T*),
-    const std::function<inlay_status(T*, inlay_error**)>& call) {
+    Init* init, const std::function<inlay_status(T*, inlay_error**)>& call) {
   struct {
     T result;
     unsigned char tail[64];
   } grown;
-  for (const size_t size : {size_t{0}, size_t{4}, sizeof(T) - 1}) {
-    init(&grown.result);
+  for (const size_t size : {size_t{0}, size_t{4}, kFirstSize<T> - 1}) {
+    grown.result = Defaults(init);
     grown.result.struct_size = static_cast<uint32_t>(size);
     const T before = grown.result;
     Error error;
@@ -130,7 +156,7 @@ void CheckResultSizes(
     EXPECT_EQ(std::memcmp(&before, &grown.result, sizeof(T)), 0);
   }
   std::memset(&grown, 0xab, sizeof(grown));
-  init(&grown.result);
+  grown.result = Defaults(init);
   grown.result.struct_size = sizeof(grown);
   Error error;
   EXPECT_EQ(call(&grown.result, error.out()), INLAY_OK) << error.message();
@@ -147,11 +173,11 @@ TEST(StructSize, Results) {
   inlay_event* event = nullptr;
   ASSERT_EQ(inlay_event_next(host.engine, 0, &event, nullptr), INLAY_OK);
   CheckResultSizes<inlay_step_info>(
-      inlay_step_info_init, [&](auto* out, inlay_error** error) {
+      inlay_step_info_init_sized, [&](auto* out, inlay_error** error) {
         return inlay_engine_step(host.engine, 0, out, error);
       });
   CheckResultSizes<inlay_stats>(
-      inlay_stats_init, [&](auto* out, inlay_error** error) {
+      inlay_stats_init_sized, [&](auto* out, inlay_error** error) {
         return inlay_engine_stats(host.engine, out, error);
       });
   CheckResultSizes<inlay_model_info>(
@@ -167,11 +193,41 @@ TEST(StructSize, Results) {
         return inlay_event_get_info(event, out, error);
       });
   CheckResultSizes<inlay_request_options>(
-      inlay_request_options_init, [&](auto* out, inlay_error** error) {
+      inlay_request_options_init_sized, [&](auto* out, inlay_error** error) {
         return inlay_model_request_options(host.model, out, error);
       });
   inlay_event_release(event);
   inlay_request_release(request);
+  CheckResultSizes<inlay_quote>(
+      inlay_quote_init, [&](auto* out, inlay_error** error) {
+        const auto options = TokensRequest(prompt, 1);
+        return inlay_request_quote(session, &options, 0, out, error);
+      });
+  inlay_buffer* saved = nullptr;
+  ASSERT_EQ(inlay_session_save_buffer(session, &saved, nullptr), INLAY_OK);
+  CheckResultSizes<inlay_restore_info>(
+      inlay_restore_info_init, [&](auto* out, inlay_error** error) {
+        inlay_session* restored = nullptr;
+        const auto status = inlay_session_restore_buffer(
+            host.model, inlay_buffer_data(saved), inlay_buffer_size(saved),
+            &restored, out, error);
+        EXPECT_EQ(restored != nullptr, status == INLAY_OK);
+        inlay_session_release(restored);
+        return status;
+      });
+  inlay_buffer_release(saved);
+  auto prefix_options = Defaults(inlay_prefix_options_init);
+  prefix_options.tokens = prompt.data();
+  prefix_options.num_tokens = prompt.size();
+  inlay_prefix* prefix = nullptr;
+  ASSERT_EQ(
+      inlay_prefix_create(host.model, "p", &prefix_options, &prefix, nullptr),
+      INLAY_OK);
+  CheckResultSizes<inlay_prefix_info>(
+      inlay_prefix_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_prefix_get_info(prefix, out, error);
+      });
+  inlay_prefix_release(prefix);
   inlay_session_release(session);
 }
 
@@ -192,6 +248,7 @@ TEST(NullResults, AreRefusedByName) {
   };
   size_t count = 0;
   inlay_buffer* buffer = nullptr;
+  inlay_session* session_out = nullptr;
   const std::string path = TinyModel();
   expect(inlay_engine_create(nullptr, nullptr, e.out()), "engine");
   expect(inlay_model_load(host.engine, path.c_str(), nullptr, nullptr, e.out()),
@@ -234,6 +291,49 @@ TEST(NullResults, AreRefusedByName) {
   expect(inlay_event_next(host.engine, 0, nullptr, e.out()), "event");
   expect(inlay_event_get_info(event, nullptr, e.out()), "inlay_event_info");
   EXPECT_EQ(request, nullptr) << "result handles are null after a failure";
+  auto quote = Defaults(inlay_quote_init);
+  auto prefix_options = Defaults(inlay_prefix_options_init);
+  inlay_prefix* prefix = nullptr;
+  expect(inlay_engine_metrics(host.engine, 0, nullptr, e.out()), "metrics");
+  expect(inlay_engine_trace_take(host.engine, 0, nullptr, e.out()), "trace");
+  expect(inlay_request_quote(session, nullptr, 0, &quote, e.out()), "options");
+  expect(inlay_request_quote(session, &options, 0, nullptr, e.out()),
+         "inlay_quote");
+  expect(inlay_session_save(session, nullptr, e.out()), "path");
+  expect(inlay_session_save_buffer(session, nullptr, e.out()), "buffer");
+  expect(inlay_session_restore(host.model, nullptr, &session_out, nullptr,
+                               e.out()),
+         "path");
+  expect(inlay_session_restore(host.model, "x", nullptr, nullptr, e.out()),
+         "session");
+  expect(inlay_session_restore_buffer(host.model, nullptr, 9, &session_out,
+                                      nullptr, e.out()),
+         "data");
+  expect(inlay_session_restore_buffer(host.model, "x", 1, nullptr, nullptr,
+                                      e.out()),
+         "session");
+  expect(inlay_prefix_create(host.model, nullptr, &prefix_options, &prefix,
+                             e.out()),
+         "name");
+  expect(inlay_prefix_create(host.model, "p", nullptr, &prefix, e.out()),
+         "options");
+  expect(
+      inlay_prefix_create(host.model, "p", &prefix_options, nullptr, e.out()),
+      "prefix");
+  expect(inlay_prefix_find(host.model, nullptr, &prefix, e.out()), "name");
+  expect(inlay_prefix_find(host.model, "p", nullptr, e.out()), "prefix");
+  prefix_options.tokens = prompt.data();
+  prefix_options.num_tokens = prompt.size();
+  ASSERT_EQ(
+      inlay_prefix_create(host.model, "p", &prefix_options, &prefix, e.out()),
+      INLAY_OK);
+  expect(inlay_prefix_open(prefix, nullptr, e.out()), "session");
+  expect(inlay_prefix_get_info(prefix, nullptr, e.out()), "inlay_prefix_info");
+  inlay_prefix_release(prefix);
+  inlay_restore_info_init(nullptr);
+  inlay_prefix_options_init(nullptr);
+  inlay_prefix_info_init(nullptr);
+  inlay_quote_init(nullptr);
   inlay_engine_options_init(nullptr);
   inlay_step_info_init(nullptr);
   inlay_stats_init(nullptr);
@@ -268,6 +368,13 @@ TEST(EngineOptions, OutOfRange) {
       {[](auto& o) { o.max_running = 4097; }, {"max_running", "4097"}},
       {[](auto& o) { o.max_queue = 0; }, {"max_queue", "0"}},
       {[](auto& o) { o.log_level = 4; }, {"log_level", "4"}},
+      {[](auto& o) { o.prefix_sharing = 2; }, {"prefix_sharing", "2"}},
+      {[](auto& o) { o.max_prefill_chunk = 65537; },
+       {"max_prefill_chunk", "65537"}},
+      {[](auto& o) { o.tpot_target_us = UINT64_MAX; },
+       {"tpot_target_us", std::to_string(UINT64_MAX)}},
+      {[](auto& o) { o.starvation_us = UINT64_MAX; },
+       {"starvation_us", std::to_string(UINT64_MAX)}},
       {[](auto& o) {
          o.allocate = [](void*, size_t, size_t) -> void* { return nullptr; };
        },
@@ -324,6 +431,14 @@ TEST_F(OptionsTest, OfModels) {
              {"gemm"});
   ExpectLoad([](auto& o) { o.kernels = "no_such_op=cpu_scalar"; }, bad,
              {"no_such_op"});
+  ExpectLoad([](auto& o) { o.disk_cache_folder = "/tmp"; }, bad,
+             {"disk_cache_folder", "host_cache_bytes", "disk_cache_bytes"});
+  ExpectLoad(
+      [](auto& o) {
+        o.disk_cache_folder = "/tmp";
+        o.host_cache_bytes = 1 << 20;
+      },
+      bad, {"disk_cache_bytes", "0"});
   ExpectLoad([](auto& o) { o.kv_budget_bytes = 100; }, INLAY_RESOURCE_EXHAUSTED,
              {"100"});
   host_.ExpectWorks();

@@ -1,5 +1,5 @@
 // The binary interface itself: what libinlay.so exports, and that inlay.h is
-// laid out as ABI 1 (abi_1.def) was released.
+// laid out as its versions (abi_1.def, abi_2.def) were released.
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -116,33 +116,92 @@ std::map<std::string, int> DeclaredEnums() {
   return values;
 }
 
-TEST(Abi, ValuesArePinned) {
-#define INLAY_ABI_ENUM(name, value) EXPECT_EQ(name, value) << #name;
-#define INLAY_ABI_STRUCT(name, bytes) \
-  EXPECT_EQ(sizeof(name), bytes##u) << #name;
-#define INLAY_ABI_FIELD(type, field, offset, bytes)                \
-  EXPECT_EQ(offsetof(type, field), offset##u) << #type "." #field; \
-  EXPECT_EQ(sizeof(type::field), bytes##u) << #type "." #field;
+// The tables, oldest first, as one: what the newest header must be.
+struct Table {
+  struct Field {
+    std::string name;
+    size_t offset = 0;
+    size_t bytes = 0;
+    bool operator==(const Field&) const = default;
+  };
+  struct Struct {
+    size_t bytes = 0;         // in the newest version
+    size_t before_bytes = 0;  // in the version before; 0: there was none
+    std::vector<Field> fields;
+  };
+  std::map<std::string, int> enums;
+  std::set<std::string> functions;
+  std::map<std::string, Struct> structs;
+
+  void AddStruct(const std::string& name, size_t bytes) {
+    EXPECT_TRUE(structs.emplace(name, Struct{bytes, 0, {}}).second) << name;
+  }
+  void Grow(const std::string& name, size_t bytes) {
+    Struct& grown = structs.at(name);
+    EXPECT_GT(bytes, grown.bytes) << name << " must only grow";
+    grown.before_bytes = grown.bytes;
+    grown.bytes = bytes;
+  }
+  void AddField(const std::string& type, const Field& field) {
+    Struct& of = structs.at(type);
+    EXPECT_GE(field.offset, of.before_bytes)
+        << type << "." << field.name << " lies among what older hosts have";
+    EXPECT_LE(field.offset + field.bytes, of.bytes);
+    of.fields.push_back(field);
+  }
+};
+
+Table ReadTables() {
+  Table table;
+#define INLAY_ABI_ENUM(name, value) \
+  EXPECT_TRUE(table.enums.emplace(#name, value).second) << #name;
+#define INLAY_ABI_FUNCTION(name) \
+  EXPECT_TRUE(table.functions.insert(#name).second) << #name;
+#define INLAY_ABI_STRUCT(name, bytes) table.AddStruct(#name, bytes);
+#define INLAY_ABI_GROWN(name, bytes) table.Grow(#name, bytes);
+#define INLAY_ABI_FIELD(type, field, offset, bytes) \
+  table.AddField(#type, {#field, offset, bytes});
 #include "abi_1.def"
+#include "abi_2.def"
 #undef INLAY_ABI_ENUM
+#undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT
+#undef INLAY_ABI_GROWN
 #undef INLAY_ABI_FIELD
-  EXPECT_EQ(INLAY_ABI_VERSION, 1) << "a new version needs its own table";
+  return table;
 }
 
-// What the header has and the table lacks would not be pinned.
-TEST(Abi, TableIsComplete) {
-  std::map<std::string, int> enums;
-  std::map<std::string, std::vector<std::string>> structs;
-#define INLAY_ABI_ENUM(name, value) enums[#name] = value;
-#define INLAY_ABI_STRUCT(name, bytes) structs[#name];
-#define INLAY_ABI_FIELD(type, field, offset, bytes) \
-  structs[#type].push_back(#field);
+TEST(Abi, ValuesArePinned) {
+  const Table table = ReadTables();
+#define INLAY_ABI_ENUM(name, value) EXPECT_EQ(name, value) << #name;
+#define INLAY_ABI_FUNCTION(name)
+#define INLAY_ABI_STRUCT(name, listed) \
+  EXPECT_EQ(sizeof(name), table.structs.at(#name).bytes) << #name;
+#define INLAY_ABI_GROWN(name, listed)
+#define INLAY_ABI_FIELD(type, field, offset, listed)               \
+  EXPECT_EQ(offsetof(type, field), offset##u) << #type "." #field; \
+  EXPECT_EQ(sizeof(type::field), listed##u) << #type "." #field;
 #include "abi_1.def"
+#include "abi_2.def"
 #undef INLAY_ABI_ENUM
+#undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT
+#undef INLAY_ABI_GROWN
 #undef INLAY_ABI_FIELD
-  EXPECT_THAT(DeclaredEnums(), ::testing::ContainerEq(enums));
+  EXPECT_EQ(INLAY_ABI_VERSION, 2) << "a new version needs its own table";
+}
+
+// What the header has and the tables lack would not be pinned; what they have
+// and the library does not export would break hosts.
+TEST(Abi, TablesAreComplete) {
+  const Table table = ReadTables();
+  std::map<std::string, std::vector<std::string>> structs;
+  for (const auto& [name, listed] : table.structs) {
+    for (const Table::Field& field : listed.fields)
+      structs[name].push_back(field.name);
+  }
+  EXPECT_THAT(DeclaredEnums(), ::testing::ContainerEq(table.enums));
+  EXPECT_THAT(DeclaredFunctions(), ::testing::ContainerEq(table.functions));
   EXPECT_THAT(DeclaredStructs(), ::testing::ContainerEq(structs));
 }
 

@@ -16,6 +16,7 @@
 
 #include <inlay/inlay.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -124,6 +125,20 @@ Result<std::vector<int32_t>> ReadTokens(Read&& read) {
 
 }  // namespace internal
 
+// Bytes that the library made.
+class Buffer {
+ public:
+  explicit Buffer(inlay_buffer* buffer) : handle_(buffer) {}
+  inlay_buffer* get() const { return handle_.get(); }
+  // Valid as long as this object.
+  std::string_view bytes() const {
+    return {inlay_buffer_data(get()), inlay_buffer_size(get())};
+  }
+
+ private:
+  Handle<inlay_buffer, inlay_buffer_release> handle_;
+};
+
 // One event, and the view into it.
 class Event {
  public:
@@ -174,6 +189,9 @@ struct Generate {
   float top_p = 1.0f;
   float min_p = 0.0f;
   uint64_t seed = 0;
+  // The session's last generation goes on, with the same seed.
+  bool resume = false;
+  uint64_t deadline_us = 0;  // from submit; 0: none
 };
 
 class Session {
@@ -202,6 +220,40 @@ class Session {
     options.chat = json.data();
     options.chat_bytes = json.size();
     return Submit(options);
+  }
+  // What Submit(options) would need now; with `reserve`, its KV is set aside.
+  Result<inlay_quote> Quote(const inlay_request_options& options,
+                            bool reserve = false) {
+    inlay_quote quote;
+    inlay_quote_init(&quote);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_request_quote(get(), &options, reserve ? 1 : 0, &quote, e);
+    });
+    if (!error.ok()) return error;
+    return quote;
+  }
+  // The same for Submit(text, generate).
+  Result<inlay_quote> Quote(std::string_view text,
+                            const Generate& generate = {},
+                            bool reserve = false) {
+    inlay_request_options options = Options(generate);
+    options.text = text.data();
+    options.text_bytes = text.size();
+    return Quote(options, reserve);
+  }
+  // To a file, replaced as a whole; Model::Restore() brings it back.
+  Error Save(const std::string& path) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_session_save(get(), path.c_str(), e);
+    });
+  }
+  Result<Buffer> SaveBuffer() {
+    inlay_buffer* buffer = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_save_buffer(get(), &buffer, e);
+    });
+    if (!error.ok()) return error;
+    return Buffer(buffer);
   }
   Result<Session> Fork() {
     inlay_session* fork = nullptr;
@@ -241,10 +293,45 @@ class Session {
     options.top_p = generate.top_p;
     options.min_p = generate.min_p;
     options.seed = generate.seed;
+    options.resume = generate.resume ? 1 : 0;
+    options.deadline_us = generate.deadline_us;
     return options;
   }
 
   Handle<inlay_session, inlay_session_release> handle_;
+};
+
+// A handle on a named prefix: Model::CreatePrefix(), Model::FindPrefix().
+class Prefix {
+ public:
+  explicit Prefix(inlay_prefix* prefix) : handle_(prefix) {}
+  inlay_prefix* get() const { return handle_.get(); }
+
+  // A session whose log is the prefix.
+  Result<Session> Open() {
+    inlay_session* session = nullptr;
+    Error error = internal::Try(
+        [&](inlay_error** e) { return inlay_prefix_open(get(), &session, e); });
+    if (!error.ok()) return error;
+    return Session(session);
+  }
+  Error Pin(bool pinned = true) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_prefix_pin(get(), pinned ? 1 : 0, e);
+    });
+  }
+  Result<inlay_prefix_info> Info() {
+    inlay_prefix_info info;
+    inlay_prefix_info_init(&info);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_prefix_get_info(get(), &info, e);
+    });
+    if (!error.ok()) return error;
+    return info;
+  }
+
+ private:
+  Handle<inlay_prefix, inlay_prefix_release> handle_;
 };
 
 class Model {
@@ -259,6 +346,55 @@ class Model {
     });
     if (!error.ok()) return error;
     return Session(session);
+  }
+  // A session saved by Session::Save(). `info`, which may be null, is
+  // initialised here.
+  Result<Session> Restore(const std::string& path,
+                          inlay_restore_info* info = nullptr) {
+    inlay_session* session = nullptr;
+    inlay_restore_info_init(info);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_restore(get(), path.c_str(), &session, info, e);
+    });
+    if (!error.ok()) return error;
+    return Session(session);
+  }
+  // The same from Session::SaveBuffer()'s bytes.
+  Result<Session> RestoreBuffer(std::string_view bytes,
+                                inlay_restore_info* info = nullptr) {
+    inlay_session* session = nullptr;
+    inlay_restore_info_init(info);
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_session_restore_buffer(get(), bytes.data(), bytes.size(),
+                                          &session, info, e);
+    });
+    if (!error.ok()) return error;
+    return Session(session);
+  }
+  Result<Prefix> CreatePrefix(const std::string& name,
+                              const inlay_prefix_options& options) {
+    inlay_prefix* prefix = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_prefix_create(get(), name.c_str(), &options, &prefix, e);
+    });
+    if (!error.ok()) return error;
+    return Prefix(prefix);
+  }
+  // Of a text, pinned.
+  Result<Prefix> CreatePrefix(const std::string& name, std::string_view text) {
+    inlay_prefix_options options;
+    inlay_prefix_options_init(&options);
+    options.text = text.data();
+    options.text_bytes = text.size();
+    return CreatePrefix(name, options);
+  }
+  Result<Prefix> FindPrefix(const std::string& name) {
+    inlay_prefix* prefix = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_prefix_find(get(), name.c_str(), &prefix, e);
+    });
+    if (!error.ok()) return error;
+    return Prefix(prefix);
   }
   Result<inlay_model_info> Info() {
     inlay_model_info info;
@@ -360,6 +496,35 @@ class Engine {
         [&](inlay_error** e) { return inlay_engine_stats(get(), &stats, e); });
     if (!error.ok()) return error;
     return stats;
+  }
+  // 0 lifts the limit.
+  Error SetMemoryBudget(uint64_t bytes, int32_t device = 0) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_engine_set_memory_budget(get(), device, bytes, e);
+    });
+  }
+  // INLAY_METRICS_*.
+  Result<std::string> Metrics(int32_t format = INLAY_METRICS_PROMETHEUS) {
+    inlay_buffer* metrics = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_engine_metrics(get(), format, &metrics, e);
+    });
+    if (!error.ok()) return error;
+    return internal::TakeBuffer(metrics);
+  }
+  Error StartTrace(size_t num_events) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_engine_trace_start(get(), num_events, e);
+    });
+  }
+  // What was recorded since; with `stop`, recording ends.
+  Result<Buffer> TakeTrace(bool stop = true) {
+    inlay_buffer* trace = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_engine_trace_take(get(), stop ? 1 : 0, &trace, e);
+    });
+    if (!error.ok()) return error;
+    return Buffer(trace);
   }
   // The oldest event of any request; INLAY_TIMEOUT is an error here.
   Result<Event> Next(uint64_t timeout_us) {
