@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,41 @@ class EngineHarness {
     return outcome;
   }
 
+  // Submits each into a session of its own and steps until all have ended,
+  // whether there is work or not; `between` is called before each step.
+  std::vector<Outcome> RunTogether(
+      const std::vector<RequestOptions>& requests, uint64_t budget_us = 0,
+      const std::function<void()>& between = [] {}) {
+    constexpr int kMostSteps = 200000;
+    std::vector<Outcome> outcomes(requests.size());
+    std::vector<std::pair<SessionId, RequestId>> ids;
+    for (const RequestOptions& options : requests) {
+      const SessionId session = *runner().CreateSession();
+      const auto request = runner().Submit(session, options);
+      EXPECT_TRUE(request.ok()) << request.status();
+      if (!request.ok()) return outcomes;
+      ids.emplace_back(session, *request);
+    }
+    size_t finished = 0;
+    for (int steps = 0; finished < ids.size(); ++steps) {
+      EXPECT_LT(steps, kMostSteps) << "no end in sight";
+      between();
+      const auto summary = engine_->Step(budget_us);
+      EXPECT_TRUE(summary.ok()) << summary.status();
+      if (steps >= kMostSteps || !summary.ok()) return outcomes;
+      finished = 0;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        Drain(ids[i].second, outcomes[i]);
+        finished += outcomes[i].finished ? 1 : 0;
+      }
+    }
+    for (const auto& [session, request] : ids) {
+      engine_->events().Drop(request);
+      runner().ReleaseSession(session);
+    }
+    return outcomes;
+  }
+
   EngineMetrics Metrics() {
     EngineMetrics metrics;
     runner().AddMetrics(&metrics);
@@ -124,6 +161,13 @@ class EngineHarness {
     engine_->GetStats(&stats);
     return stats;
   }
+  // What no budget can be below.
+  uint64_t FixedBytes() {
+    const auto by_class = Stats().memory.by_class;
+    return by_class[static_cast<size_t>(MemoryClass::kWeights)] +
+           by_class[static_cast<size_t>(MemoryClass::kWorkspace)];
+  }
+  uint64_t BlockBytes() { return runner().loaded().kv_layout.block_bytes(); }
   // By more than the prefix index.
   uint64_t BlocksUsed() {
     const EngineMetrics metrics = Metrics();
@@ -142,6 +186,14 @@ inline RequestOptions TokenRequest(std::vector<int32_t> tokens,
   options.max_tokens = max_tokens;
   options.ignore_eos = true;
   return options;
+}
+
+// Tokens that every model of tests/data/models has.
+inline std::vector<int32_t> RandomTokens(uint32_t seed, size_t count) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 320);
+  return tokens;
 }
 
 }  // namespace inlay::testing
