@@ -175,14 +175,22 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
         "for "
         "events instead");
   }
-  if (!step_mu_.TryLock()) {
+  if (stepping_.exchange(true)) {
     return absl::FailedPreconditionError(
         "another thread is stepping this engine");
   }
-  const auto unlock = absl::MakeCleanup(
-      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { step_mu_.Unlock(); });
-  if (closed()) return absl::UnavailableError("the engine was released");
+  const auto done = absl::MakeCleanup([this] {
+    ObeyWhereFree();
+    stepping_ = false;
+  });
+  return StepWithin(budget_us);
+}
+
+absl::StatusOr<Engine::StepSummary> Engine::StepWithin(uint64_t budget_us) {
   const SteadyTime begin = Now();
+  // Besides steps only budgets are set under it: no long wait.
+  MutexLock lock(&step_mu_);
+  if (closed()) return absl::UnavailableError("the engine was released");
   StepSummary summary;
   const auto elapsed = [&] { return MicrosecondsBetween(begin, Now()); };
   // Each step gets the time that is left; only the first must do something.
@@ -221,8 +229,9 @@ void Engine::ThreadMain() {
       seen = work_signals_;
     }
     if (TryStep()) continue;
-    // Requests that wait for memory may still meet their deadlines.
-    const bool waiting = HasRequests();
+    // Requests that wait for memory may still meet their deadlines; a budget
+    // that there was no memory to obey must be obeyed yet.
+    const bool waiting = HasRequests() || budget_changed_;
     MutexLock lock(&mu_);
     if (work_signals_ != seen || closed()) continue;
     if (waiting) {
@@ -254,22 +263,30 @@ absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
   }
   device_->set_budget(bytes);
   budget_changed_ = true;
-  if (step_mu_.TryLock()) {
-    const auto unlock = absl::MakeCleanup(
-        [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { step_mu_.Unlock(); });
-    ObeyBudget();
-  }
+  ObeyWhereFree();
   NotifyWork();
   return absl::OkStatus();
 }
 
-void Engine::ObeyBudget() {
-  if (!budget_changed_.exchange(false)) return;
+// Whoever holds step_mu_ looks again when it has let go: what comes in between
+// is not missed.
+void Engine::ObeyWhereFree() {
+  bool obeyed = true;
+  while (obeyed && budget_changed_ && step_mu_.TryLock()) {
+    obeyed = ObeyBudget();
+    step_mu_.Unlock();
+  }
+}
+
+bool Engine::ObeyBudget() {
+  if (!budget_changed_.exchange(false)) return true;
   try {
     ApplyBudget();
+    return true;
   } catch (...) {
     // No memory for the bookkeeping now: the next step tries again.
     budget_changed_ = true;
+    return false;
   }
 }
 

@@ -97,7 +97,10 @@ class Engine {
   bool HasRequests();
   std::vector<std::shared_ptr<ModelRunner>> Runners();
   std::shared_ptr<ModelRunner> RunnerAt(size_t index, size_t* count);
-  void ObeyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  absl::StatusOr<StepSummary> StepWithin(uint64_t budget_us);
+  // False: it could not, and is to be called again.
+  bool ObeyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  void ObeyWhereFree();
   void ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -110,7 +113,8 @@ class Engine {
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> closed_{false};
 
-  Mutex step_mu_;  // held by whoever steps
+  std::atomic<bool> stepping_{false};  // a host's thread is in Step()
+  Mutex step_mu_;  // held by whoever steps or resizes caches
   size_t next_runner_ ABSL_GUARDED_BY(step_mu_) = 0;
   std::atomic<bool> budget_changed_{false};
 
