@@ -1,6 +1,8 @@
 // ModelRunner::Quote: what a request would need, before it is submitted.
 #include <algorithm>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "core/engine/model_runner.h"
 #include "memory/kv/reservation.h"
 #include "memory/status.h"
@@ -44,16 +46,14 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   quote.fits_now = quote.fits && needed <= kv_->pool().num_available();
   if (!reserve) return quote;
 
+  auto undo = absl::MakeCleanup([&] { KvCache::Clear(&session->hold); });
   kv_->Take(salt, reusable, &session->hold);
   const int64_t rest = peak - session->hold.table.num_tokens();
-  auto reservation =
-      KvReservation::Make(&session->hold.table, std::max<int64_t>(0, rest));
-  if (!reservation.ok()) {
-    const absl::Status status = reservation.status();
-    KvCache::Clear(&session->hold);
-    return status;
-  }
-  reservation->Commit(std::max<int64_t>(0, rest));
+  INLAY_ASSIGN_OR_RETURN(
+      KvReservation reservation,
+      KvReservation::Make(&session->hold.table, std::max<int64_t>(0, rest)));
+  reservation.Commit(std::max<int64_t>(0, rest));
+  std::move(undo).Cancel();
   quote.reserved = true;
   return quote;
 }
