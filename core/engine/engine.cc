@@ -114,6 +114,8 @@ std::vector<std::shared_ptr<ModelRunner>> Engine::Runners() {
 void Engine::Reclaim() {
   std::vector<std::shared_ptr<ModelRunner>> unused;
   MutexLock lock(&mu_);
+  // Should memory run out, then before anything is moved.
+  unused.reserve(runners_.size());
   // With one reference, ours, nobody can make another: handles copy from
   // handles.
   const auto first = std::stable_partition(
@@ -132,15 +134,16 @@ void Engine::Retire(ModelRunner& runner) {
 
 void Engine::Wake() { NotifyWork(); }
 
+// Neither allocates: the engine's thread asks where nothing would catch.
 bool Engine::HasRequests() {
-  const auto runners = Runners();
-  return std::any_of(runners.begin(), runners.end(),
+  MutexLock lock(&mu_);
+  return std::any_of(runners_.begin(), runners_.end(),
                      [](const auto& runner) { return runner->HasRequests(); });
 }
 
 bool Engine::HasWork() {
-  const auto runners = Runners();
-  return std::any_of(runners.begin(), runners.end(),
+  MutexLock lock(&mu_);
+  return std::any_of(runners_.begin(), runners_.end(),
                      [](const auto& runner) { return runner->HasWork(); });
 }
 

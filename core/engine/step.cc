@@ -21,16 +21,25 @@ namespace {
 
 constexpr uint64_t kMostBudgetUs = uint64_t{1} << 60;
 
+// Without a message, where there is no memory for one: a bare code needs none.
+absl::Status StatusOf(absl::StatusCode code, absl::string_view message) {
+  try {
+    return absl::Status(code, message);
+  } catch (...) {
+    return absl::Status(code, "");
+  }
+}
+
 // Runs a part of the step whose exceptions (memory running out) must become the
-// fault of the requests in it, not leave the plan uncommitted.
+// fault of the requests in it, not leave the plan uncommitted. Never throws.
 template <typename Part>
 absl::Status Caught(Part&& part) {
   try {
     return part();
   } catch (const std::bad_alloc&) {
-    return OutOfMemoryError("out of memory");
+    return StatusOf(absl::StatusCode::kAlreadyExists, "out of memory");
   } catch (const std::exception& exception) {
-    return absl::InternalError(exception.what());
+    return StatusOf(absl::StatusCode::kInternal, exception.what());
   }
 }
 
@@ -387,7 +396,8 @@ void ModelRunner::End(Request& request) {
   FinishInfo& finish = request.finish;
   if (request.cancelled) {
     finish.reason = FinishReason::kCancelled;
-    finish.status = absl::CancelledError("the request was cancelled");
+    finish.status =
+        StatusOf(absl::StatusCode::kCancelled, "the request was cancelled");
   }
   finish.total_us = MicrosecondsBetween(request.submitted, Now());
   if (request.session->warms == 0) CountEnd(request);
@@ -398,14 +408,21 @@ void ModelRunner::End(Request& request) {
   Session& session = *request.session;
   session.active = 0;
   RetireKv(session);
-  if (session.warms != 0) OnWarmed(session.warms);
+  if (session.warms != 0) {
+    static_cast<void>(Caught([&] {
+      OnWarmed(session.warms);
+      return absl::OkStatus();
+    }));
+  }
   if (session.released) sessions_.erase(session.id);
   const absl::Status emitted = Caught([&] {
     EmitEnd(request);
     return absl::OkStatus();
   });
   if (!emitted.ok()) {
-    // The end always arrives: its place in the queue was made at submit.
+    // The end always arrives: its place in the queue was made at submit. It
+    // must say that what came before it is not all.
+    if (finish.status.ok()) Fail(request, emitted);
     Event event = MakeEvent(request, EventKind::kFinished);
     event.finish = finish;
     context_.events->Push(std::move(event));

@@ -1,6 +1,7 @@
 // ModelRunner::Submit: from what the host asked to a request the scheduler
 // holds.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -297,7 +298,11 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   session.active = entry.id;
   session.is_long = draft.is_long;
   session.mark = mark;
-  kv_->Prefetch(session.salt(), session.log);
+  try {
+    kv_->Prefetch(session.salt(), session.log);
+  } catch (const std::bad_alloc&) {
+    // It only makes a later step faster.
+  }
   if (session.warms == 0) ++metrics_.requests_submitted;
   context_.trace->Submitted(context_.trace_model, entry.id,
                             entry.num_tokens_total);
