@@ -23,11 +23,15 @@ struct NamedPrefix {
   std::string name;
   std::vector<int32_t> tokens;
   uint64_t isolation = 0;     // of the sessions opened from it
+  bool is_long = false;       // as Session has it
   int holders = 1;            // handles of the host
   uint64_t budget_bytes = 0;  // of KV that it may pin; 0: all
   bool pinned = false;
   KvSequence held;        // while pinned and computed: cannot be evicted
   SessionId warming = 0;  // the session that computes it; 0: none
+
+  // As Session has it.
+  uint64_t salt() const { return 2 * isolation + (is_long ? 1 : 0); }
 };
 
 struct PrefixInfo {

@@ -39,6 +39,8 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
   prefix->tokens = std::move(input.tokens);
   prefix->pinned = pin;
   prefix->budget_bytes = budget_bytes;
+  const int64_t threshold = loaded_->info.rope_threshold;
+  prefix->is_long = threshold > 0 && tokens > threshold;
   if (!context_.prefix_sharing) prefix->isolation = id;
   NamedPrefix& added = *prefix;
   prefixes_.emplace(id, std::move(prefix));
@@ -103,9 +105,8 @@ bool ModelRunner::HoldPrefix(NamedPrefix& prefix) {
   const auto tokens = static_cast<int64_t>(prefix.tokens.size());
   if (prefix.held.table.num_tokens() == tokens) return true;
   KvCache::Clear(&prefix.held);
-  const uint64_t salt = 2 * prefix.isolation;
-  if (kv_->Find(salt, prefix.tokens).num_tokens < tokens) return false;
-  kv_->Take(salt, prefix.tokens, &prefix.held);
+  if (kv_->Find(prefix.salt(), prefix.tokens).num_tokens < tokens) return false;
+  kv_->Take(prefix.salt(), prefix.tokens, &prefix.held);
   return true;
 }
 
@@ -165,7 +166,7 @@ absl::StatusOr<PrefixInfo> ModelRunner::GetPrefixInfo(PrefixId id) {
   PrefixInfo info;
   info.num_tokens = prefix->tokens.size();
   info.num_cached = static_cast<uint64_t>(
-      kv_->Find(2 * prefix->isolation, prefix->tokens).num_tokens);
+      kv_->Find(prefix->salt(), prefix->tokens).num_tokens);
   info.kv_bytes = BytesOf(*prefix);
   info.pinned = prefix->pinned;
   return info;
@@ -178,6 +179,7 @@ absl::StatusOr<SessionId> ModelRunner::OpenPrefix(PrefixId id) {
   auto session = std::make_unique<Session>(session_id, kv_->NewSequence());
   session->log = prefix->tokens;
   session->isolation = prefix->isolation;
+  session->is_long = prefix->is_long;
   sessions_.emplace(session_id, std::move(session));
   return session_id;
 }
