@@ -102,10 +102,14 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix) {
 }
 
 bool ModelRunner::HoldPrefix(NamedPrefix& prefix) {
+  // A last block of fewer is not kept by the cache.
   const auto tokens = static_cast<int64_t>(prefix.tokens.size());
-  if (prefix.held.table.num_tokens() == tokens) return true;
+  const int64_t part = tokens % kv_->block_size();
+  const int64_t least =
+      part < PrefixIndex::kMinPartialTokens ? tokens - part : tokens;
+  if (prefix.held.table.num_tokens() >= least) return true;
   KvCache::Clear(&prefix.held);
-  if (kv_->Find(prefix.salt(), prefix.tokens).num_tokens < tokens) return false;
+  if (kv_->Find(prefix.salt(), prefix.tokens).num_tokens < least) return false;
   kv_->Take(prefix.salt(), prefix.tokens, &prefix.held);
   return true;
 }
