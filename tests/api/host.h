@@ -228,8 +228,14 @@ class Host {
   // it.
   Outcome Finish(inlay_request* request) const {
     Outcome outcome;
+    constexpr int kMostIdleSteps = 50'000;
+    int idle_steps = 0;
     while (outcome.finished == 0) {
-      if (!threaded_) Step();
+      if (!threaded_ && Step().num_requests == 0 &&
+          ++idle_steps > kMostIdleSteps) {
+        ADD_FAILURE() << "the request does not end";
+        break;
+      }
       Error error;
       inlay_event* event = nullptr;
       const uint64_t wait_us = threaded_ ? 20'000'000 : 0;

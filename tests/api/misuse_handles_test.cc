@@ -73,6 +73,11 @@ std::vector<Call> Calls() {
        [](void* h, inlay_error** e) {
          return inlay_session_save_buffer(As<inlay_session>(h), &buffer, e);
        }},
+      {"inlay_session_restore", kModel,
+       [](void* h, inlay_error** e) {
+         return inlay_session_restore(As<inlay_model>(h), "/no/such/file",
+                                      &session, nullptr, e);
+       }},
       {"inlay_session_restore_buffer", kModel,
        [](void* h, inlay_error** e) {
          return inlay_session_restore_buffer(As<inlay_model>(h), "x", 1,
