@@ -22,10 +22,15 @@ constexpr size_t kMaxCalls = 200;
 constexpr size_t kSlots = 4;
 constexpr int32_t kVocab = 512;  // of the tiny model
 
-int64_t live_bytes = 0;  // the fuzzer is one thread, and so is the engine
+// The fuzzer is one thread, and so is the engine.
+int64_t live_bytes = 0;
+int64_t budget_bytes = 0;  // of the moment; 0: none
+
+constexpr int64_t kFirstBudget = 4 << 20;
 
 void* Allocate(void*, size_t bytes, size_t alignment) {
   live_bytes += static_cast<int64_t>(bytes);
+  Require(budget_bytes == 0 || live_bytes <= budget_bytes);
   return aligned_alloc(alignment,
                        (bytes + alignment - 1) / alignment * alignment);
 }
@@ -56,7 +61,8 @@ class Host {
     options.max_batch_tokens = 16;
     options.max_running = 3;
     options.max_queue = 4;
-    options.memory_budget_bytes = 4 << 20;
+    options.memory_budget_bytes = kFirstBudget;
+    budget_bytes = kFirstBudget;
     options.allocate = Allocate;
     options.deallocate = Deallocate;
     Require(inlay_engine_create(&options, &engine_, nullptr) == INLAY_OK);
@@ -71,6 +77,8 @@ class Host {
     for (auto* handle : sessions_) inlay_session_release(handle);
     for (auto* handle : requests_) inlay_request_release(handle);
     for (auto* handle : events_) inlay_event_release(handle);
+    for (auto* handle : prefixes_) inlay_prefix_release(handle);
+    for (auto* handle : saved_) inlay_buffer_release(handle);
     for (auto* handle : made_) inlay_request_release(handle);
   }
 
@@ -126,12 +134,12 @@ class Host {
     const uint8_t byte = input_.Next();
     inlay_error* error = nullptr;
     inlay_status status = INLAY_OK;
-    switch (function % 17) {
+    switch (function % 32) {
       case 0:
         status = inlay_engine_step(engine_, 0, nullptr, &error);
         break;
       case 1:
-        status = Submit(byte, &error);
+        status = Submit(byte, 0, &error);
         break;
       case 2: {
         inlay_session* made = nullptr;
@@ -189,9 +197,15 @@ class Host {
       case 15:
         CheckStats();
         break;
-      default:
+      case 16:
         // Once in a while the engine goes first.
         if (byte == 0xee) inlay_engine_release(engine_);
+        break;
+      case 17:
+        status = Submit(byte, input_.Next(), &error);
+        break;
+      default:
+        status = CallSince2(function % 32, byte, &error);
     }
     // An error object comes with every failure, and with nothing else.
     const bool failed =
@@ -205,15 +219,159 @@ class Host {
     inlay_error_release(error);
   }
 
-  inlay_status Submit(uint8_t byte, inlay_error** error) {
+  // What ABI 2 brought.
+  inlay_status CallSince2(int function, uint8_t byte, inlay_error** error) {
+    inlay_buffer* bytes = nullptr;
+    inlay_status status = INLAY_OK;
+    switch (function) {
+      case 18:
+        return SetBudget(byte, error);
+      case 19:
+        status = inlay_engine_metrics(engine_, byte % 3, &bytes, error);
+        break;
+      case 20:
+        return inlay_engine_trace_start(engine_, byte, error);
+      case 21:
+        status = inlay_engine_trace_take(engine_, byte % 3, &bytes, error);
+        break;
+      case 22: {
+        inlay_buffer* made = nullptr;
+        status = inlay_session_save_buffer(Pick(sessions_, byte), &made, error);
+        Put(saved_, byte, made, inlay_buffer_release);
+        return status;
+      }
+      case 23:
+        return Restore(byte, error);
+      case 24:
+        return Quote(byte, error);
+      case 25:
+        return CreatePrefix(byte, error);
+      case 26: {
+        inlay_prefix* made = nullptr;
+        status =
+            inlay_prefix_find(Pick(models_, byte), Name(byte), &made, error);
+        Put(prefixes_, byte, made, inlay_prefix_release);
+        return status;
+      }
+      case 27:
+        return inlay_prefix_pin(Pick(prefixes_, byte), byte >> 2 & 1, error);
+      case 28: {
+        inlay_session* made = nullptr;
+        status = inlay_prefix_open(Pick(prefixes_, byte), &made, error);
+        Put(sessions_, byte, made, inlay_session_release);
+        return status;
+      }
+      case 29:
+        return ReadPrefix(Pick(prefixes_, byte), error);
+      case 30:
+        inlay_prefix_release(Pick(prefixes_, byte));
+        return INLAY_OK;
+      default:
+        return inlay_engine_step(engine_, byte, nullptr, error);
+    }
+    inlay_buffer_release(bytes);
+    return status;
+  }
+
+  static const char* Name(uint8_t byte) {
+    constexpr const char* kNames[] = {"", "a", "b", "c"};
+    return kNames[byte >> 2 & 3];
+  }
+
+  inlay_status SetBudget(uint8_t byte, inlay_error** error) {
+    // Up before the engine may use it, down after it has agreed.
+    const int64_t before = budget_bytes;
+    const int64_t bytes = int64_t{byte} << 13;
+    if (bytes == 0 || (before != 0 && bytes > before)) budget_bytes = bytes;
+    const auto status = inlay_engine_set_memory_budget(
+        engine_, 0, static_cast<uint64_t>(bytes), error);
+    budget_bytes = status == INLAY_OK ? bytes : before;
+    return status;
+  }
+
+  inlay_status Restore(uint8_t byte, inlay_error** error) {
+    inlay_buffer* buffer = saved_[byte % kSlots];
+    std::string snapshot(inlay_buffer_data(buffer), inlay_buffer_size(buffer));
+    const uint8_t damage = input_.Next();
+    if (damage != 0 && !snapshot.empty()) {
+      const size_t at = damage * size_t{2654435761} % snapshot.size();
+      snapshot[at] = static_cast<char>(snapshot[at] ^ damage);
+    }
+    inlay_restore_info info;
+    inlay_restore_info_init(&info);
+    inlay_session* made = nullptr;
+    const auto status =
+        inlay_session_restore_buffer(Pick(models_, byte), snapshot.data(),
+                                     snapshot.size(), &made, &info, error);
+    Require((made != nullptr) == (status == INLAY_OK));
+    Require(info.num_restored <= info.num_tokens);
+    Put(sessions_, byte, made, inlay_session_release);
+    return status;
+  }
+
+  inlay_status Quote(uint8_t byte, inlay_error** error) {
+    const uint8_t shape = input_.Next();
+    const std::vector<int32_t> tokens = Tokens(shape % 40, shape);
     inlay_request_options options;
     inlay_request_options_init(&options);
+    options.tokens = tokens.data();
+    options.num_tokens = tokens.size();
+    options.max_tokens = shape >> 3;
+    inlay_quote quote;
+    inlay_quote_init(&quote);
+    const auto status = inlay_request_quote(Pick(sessions_, byte), &options,
+                                            byte >> 2 & 1, &quote, error);
+    if (status != INLAY_OK) return status;
+    Require(quote.reserved == (byte >> 2 & 1));
+    Require(quote.fits >= quote.fits_now);
+    Require(quote.cached_tokens < quote.prompt_tokens);
+    Require(quote.new_kv_bytes <= quote.kv_bytes);
+    return status;
+  }
+
+  inlay_status CreatePrefix(uint8_t byte, inlay_error** error) {
     const uint8_t shape = input_.Next();
-    std::vector<int32_t> tokens(shape % 40);
-    const uint8_t first = input_.Next();
+    const std::vector<int32_t> tokens = Tokens(shape % 40, shape);
+    inlay_prefix_options options;
+    inlay_prefix_options_init(&options);
+    options.tokens = tokens.data();
+    options.num_tokens = tokens.size();
+    options.pin = shape >> 7;
+    options.budget_bytes = shape == 0xfe ? 1 : 0;
+    inlay_prefix* made = nullptr;
+    const auto status = inlay_prefix_create(Pick(models_, byte), Name(byte),
+                                            &options, &made, error);
+    Put(prefixes_, byte, made, inlay_prefix_release);
+    return status;
+  }
+
+  static inlay_status ReadPrefix(inlay_prefix* prefix, inlay_error** error) {
+    inlay_prefix_info info;
+    inlay_prefix_info_init(&info);
+    const auto status = inlay_prefix_get_info(prefix, &info, error);
+    if (status != INLAY_OK) return status;
+    Require(info.num_tokens > 0 && info.num_cached <= info.num_tokens);
+    return status;
+  }
+
+  static std::vector<int32_t> Tokens(size_t count, uint8_t first) {
+    std::vector<int32_t> tokens(count);
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = static_cast<int32_t>(first * 3 + i * i) % kVocab;
     }
+    return tokens;
+  }
+
+  // `more`: resume, a deadline that has passed, and a share.
+  inlay_status Submit(uint8_t byte, uint8_t more, inlay_error** error) {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    options.resume = more & 1;
+    options.deadline_us = more >> 1 & 1;
+    options.share_key = more >> 2;
+    const uint8_t shape = input_.Next();
+    const uint8_t first = input_.Next();
+    const std::vector<int32_t> tokens = Tokens(shape % 40, first);
     options.tokens = tokens.data();
     options.num_tokens = tokens.size();
     options.input_mode = shape >> 7;
@@ -239,6 +397,7 @@ class Host {
     inlay_request*& slot = requests_[(byte >> 2) % kSlots];
     made_.push_back(slot);
     slot = made;
+    if (options.deadline_us != 0) ++num_deadlines_;
     return status;
   }
 
@@ -257,7 +416,8 @@ class Host {
     Require(info.num_logits == 0 || info.num_logits == kVocab);
     Require(info.text[info.text_bytes] == '\0');
     Require(info.message != nullptr);
-    Require(info.finish_reason != INLAY_FINISH_ERROR);
+    Require(info.finish_reason != INLAY_FINISH_ERROR ||
+            info.status == INLAY_TIMEOUT);
   }
 
   inlay_status ReadSession(inlay_session* session, inlay_error** error) {
@@ -279,9 +439,11 @@ class Host {
     inlay_stats_init(&stats);
     if (inlay_engine_stats(engine_, &stats, nullptr) != INLAY_OK) return;
     Require(stats.memory_bytes == static_cast<uint64_t>(live_bytes));
-    Require(stats.memory_peak_bytes <= stats.memory_budget_bytes);
-    Require(stats.kv_blocks_used <= stats.kv_blocks_total);
-    Require(stats.failed_requests == 0);
+    Require(stats.memory_budget_bytes == static_cast<uint64_t>(budget_bytes));
+    Require(stats.kv_blocks_used + stats.kv_blocks_cached <=
+            stats.kv_blocks_total);
+    Require(stats.hit_tokens <= stats.lookup_tokens);
+    Require(stats.failed_requests <= num_deadlines_);
   }
 
   Input input_;
@@ -290,7 +452,10 @@ class Host {
   std::array<inlay_session*, kSlots> sessions_ = {};
   std::array<inlay_request*, kSlots> requests_ = {};
   std::array<inlay_event*, kSlots> events_ = {};
+  std::array<inlay_prefix*, kSlots> prefixes_ = {};
+  std::array<inlay_buffer*, kSlots> saved_ = {};
   std::vector<inlay_request*> made_;
+  uint64_t num_deadlines_ = 0;
 };
 
 }  // namespace
