@@ -175,7 +175,7 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
   // they miss, unless it goes before them.
   const bool short_of_blocks =
       context->plan->num_blocked > 0 || context->num_preempted_running > 0;
-  if (short_of_blocks && !running.empty() &&
+  if (short_of_blocks && !running.empty() && !head->request.reserved &&
       !ClassAbove(head->request, running.back()->request))
     return false;
   const bool full =
@@ -254,6 +254,10 @@ void PlanPrefills(PlanContext* context) {
 // Strictly in rank order: one that does not fit holds up those behind it, or a
 // long prompt would never get in.
 void PlanAdmissions(PlanContext* context) {
+  const Queues::Waiting& reserved = context->queues->reserved();
+  while (context->budget > 0 && !reserved.empty()) {
+    if (!AdmitHead(*reserved.begin(), context)) break;
+  }
   while (context->budget > 0) {
     SchedEntry* head = Head(*context);
     if (head == nullptr || !AdmitHead(head, context)) return;

@@ -9,13 +9,15 @@ namespace inlay {
 
 void Queues::StartWaiting(SchedEntry* entry) {
   waiting_.insert(entry);
-  auto undo = absl::MakeCleanup([&] { waiting_.erase(entry); });
+  auto undo = absl::MakeCleanup([&] { StopWaiting(entry); });
+  if (entry->request.reserved) reserved_.insert(entry);
   if (!entry->request.starved) by_wait_.insert(entry);
   std::move(undo).Cancel();
 }
 
 void Queues::StopWaiting(SchedEntry* entry) {
   waiting_.erase(entry);
+  reserved_.erase(entry);
   by_wait_.erase(entry);
 }
 
@@ -32,6 +34,7 @@ void Queues::Admit(SchedEntry* entry) {
       std::upper_bound(running_.begin(), running_.end(), entry, RankOrder()),
       entry);
   StopWaiting(entry);
+  entry->request.reserved = false;
   entry->request.state = RequestState::kRunning;
 }
 
@@ -53,8 +56,10 @@ void Queues::PromoteStarved(int64_t since_us) {
     by_wait_.erase(by_wait_.begin());
     // Nodes are moved, not made: this cannot run out of memory.
     auto node = waiting_.extract(entry);
+    auto reserved = reserved_.extract(entry);
     entry->request.starved = true;
     waiting_.insert(std::move(node));
+    if (!reserved.empty()) reserved_.insert(std::move(reserved));
   }
 }
 

@@ -58,6 +58,8 @@ class Queues {
     return running_;
   }  // in rank order
   const Waiting& waiting() const { return waiting_; }
+  // Of waiting(), those with blocks set aside.
+  const Waiting& reserved() const { return reserved_; }
 
   // A new request. May throw std::bad_alloc, with nothing changed.
   void AddWaiting(SchedEntry* entry);
@@ -81,6 +83,7 @@ class Queues {
 
   std::vector<SchedEntry*> running_;
   Waiting waiting_;
+  Waiting reserved_;
   std::set<SchedEntry*, WaitOrder> by_wait_;  // of waiting_, the not starved
   std::set<SchedEntry*, DeadlineOrder> by_deadline_;  // all that have one
 };

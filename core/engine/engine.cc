@@ -124,6 +124,8 @@ void Engine::Reclaim() {
   std::move(first, runners_.end(), std::back_inserter(unused));
   runners_.erase(first, runners_.end());
   for (const auto& runner : unused) Retire(*runner);
+  // Others may have what it leaves.
+  if (!unused.empty()) budget_changed_ = true;
 }
 
 void Engine::Retire(ModelRunner& runner) {

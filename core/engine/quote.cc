@@ -20,8 +20,7 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   scheduler_->Retry();
   INLAY_ASSIGN_OR_RETURN(const Draft draft, MakeDraft(*session, options));
   INLAY_RETURN_IF_ERROR(MakeSampler(*session, draft, options).status());
-  SchedRequest entry = MakeEntry(*session, draft, options, Now());
-  entry.max_total_tokens = entry.num_tokens_total + entry.max_new_tokens;
+  const SchedRequest entry = MakeEntry(*session, draft, options, Now());
 
   const uint64_t salt = session->SaltFor(draft.is_long);
   const auto reusable = absl::MakeConstSpan(draft.log).first(

@@ -9,6 +9,7 @@
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
 #include "memory/status.h"
+#include "sched/policy.h"
 
 namespace inlay {
 namespace {
@@ -233,6 +234,10 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
   entry.num_tokens_total = static_cast<int64_t>(draft.log.size());
   entry.max_new_tokens = draft.max_new_tokens;
   entry.table = &session.kv.table;
+  entry.max_total_tokens = entry.num_tokens_total + entry.max_new_tokens;
+  entry.reserved = session.hold.table.num_tokens() > 0 &&
+                   session.hold.table.num_tokens() >=
+                       PeakKvTokens(entry, scheduler_->config());
   entry.submitted_us = ToMicroseconds(now);
   if (options.deadline_us > 0) {
     entry.deadline_us =
