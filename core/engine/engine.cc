@@ -286,18 +286,17 @@ void Engine::ObeyWhereFree() {
 bool Engine::ObeyBudget() {
   if (!budget_changed_.exchange(false)) return true;
   try {
-    ApplyBudget();
-    return true;
+    if (ApplyBudget()) return true;
   } catch (...) {
-    // No memory for the bookkeeping now: the next step tries again.
-    budget_changed_ = true;
-    return false;
+    // No memory for the bookkeeping now.
   }
+  budget_changed_ = true;  // the next step tries again
+  return false;
 }
 
 // What weights and scratch leave is shared out: to each cache what it was made
 // with, or its proportion of that.
-void Engine::ApplyBudget() {
+bool Engine::ApplyBudget() {
   const auto runners = Runners();
   const MemoryUse use = device_->memory_use();
   std::vector<uint64_t> wanted;
@@ -321,12 +320,14 @@ void Engine::ApplyBudget() {
   trace_.Memory(static_cast<int64_t>(use.budget_bytes),
                 static_cast<int64_t>(use.total_bytes));
   // Whoever has too much gives before others take.
+  bool applied = true;
   for (const bool shrink : {true, false}) {
     for (size_t i = 0; i < runners.size(); ++i) {
       if ((wanted[i] < runners[i]->kv_memory().bytes) == shrink)
-        runners[i]->ResizeKv(wanted[i]);
+        applied &= runners[i]->ResizeKv(wanted[i]);
     }
   }
+  return applied;
 }
 
 void Engine::NotifyWork() {

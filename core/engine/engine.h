@@ -101,7 +101,7 @@ class Engine {
   // False: it could not, and is to be called again.
   bool ObeyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void ObeyWhereFree();
-  void ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  bool ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();

@@ -148,8 +148,8 @@ class ModelRunner final : private KvOwner {
   KvMemory kv_memory();
   // Brings the cache to at most `bytes`, and to that if the device has the
   // memory. What is cached goes first, then running requests are preempted;
-  // none is lost. Only between steps.
-  void ResizeKv(uint64_t bytes);
+  // none is lost. Only between steps. False: there was no memory for as much.
+  bool ResizeKv(uint64_t bytes);
 
   // Adds this model's metrics (not those that the engine has of all) to `sum`.
   void AddMetrics(EngineMetrics* sum);

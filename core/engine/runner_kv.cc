@@ -91,9 +91,10 @@ ModelRunner::KvMemory ModelRunner::kv_memory() {
   return {kv_->bytes(), kv_target_bytes_, kv_->extent_bytes()};
 }
 
-void ModelRunner::ResizeKv(uint64_t bytes) {
+bool ModelRunner::ResizeKv(uint64_t bytes) {
   MutexLock lock(&mu_);
-  if (closed_) return;
+  if (closed_) return true;
+  bytes = std::min(bytes, kv_target_bytes_);
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
     (kv_->tier_pays() ? metrics_.preemptions_swap
@@ -105,10 +106,11 @@ void ModelRunner::ResizeKv(uint64_t bytes) {
     const std::vector<KvBlockTable*> held = HeldTables();
     kv_->Shrink(bytes, held, *stream_);
   } else {
-    kv_->Grow(std::min(bytes, kv_target_bytes_));
+    kv_->Grow(bytes);
     WarmPrefixes();
   }
   scheduler_->Retry();
+  return kv_->bytes() + kv_->extent_bytes() > bytes;
 }
 
 }  // namespace inlay

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "core/engine/clock.h"
 #include "core/engine/logit_slice.h"
 #include "core/engine/model_runner.h"
@@ -461,8 +461,9 @@ void ModelRunner::EmitEnd(Request& request) {
   event.finish = request.finish;
   event.message = std::string(request.finish.status.message());
   if (request.finish.reason == FinishReason::kError) {
-    failures_.push_back(absl::StrFormat("request %d failed: %s", request.id,
-                                        request.finish.status.ToString()));
+    // Not StrFormat: without memory it terminates, it appends in a destructor.
+    failures_.push_back(absl::StrCat(
+        "request ", request.id, " failed: ", request.finish.status.ToString()));
   }
   context_.events->Push(std::move(event));
 }
