@@ -273,6 +273,13 @@ absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ReplayReport> Engine::Replay(const ModelRunner& runner,
+                                            const std::string& path) {
+  MutexLock lock(&step_mu_);
+  if (closed()) return absl::UnavailableError("the engine was released");
+  return runner.Replay(path, [this] { return !closed(); });
+}
+
 // Whoever holds step_mu_ looks again when it has let go: what comes in between
 // is not missed.
 void Engine::ObeyWhereFree() {

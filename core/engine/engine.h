@@ -78,6 +78,12 @@ class Engine {
   // RESOURCE_EXHAUSTED: less than weights and scratch take; nothing changes.
   absl::Status SetMemoryBudget(int device, uint64_t bytes);
 
+  // Serves a recording again (ModelRunner::Replay) with the weights of
+  // `runner`, one of this engine's. Like one long step: nobody else steps
+  // meanwhile, and Close() ends it.
+  absl::StatusOr<ReplayReport> Replay(const ModelRunner& runner,
+                                      const std::string& path);
+
   // Lets the engine's own thread, if it has one, look for what can be
   // reclaimed.
   void Wake();

@@ -51,7 +51,7 @@ CostPrior Prior(const ModelInfo& info) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
-    const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
+    const RunnerContext& context, std::shared_ptr<LoadedModel> loaded,
     const ModelOptions& options) {
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(context, std::move(loaded)));
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
 }
 
 ModelRunner::ModelRunner(const RunnerContext& context,
-                         std::unique_ptr<LoadedModel> loaded)
+                         std::shared_ptr<LoadedModel> loaded)
     : context_(context), loaded_(std::move(loaded)) {}
 
 ModelRunner::~ModelRunner() { Close(); }
@@ -105,6 +105,7 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
                                model.info().kv_window));
   MutexLock lock(&mu_);
   kv_ = std::move(kv);
+  kv_budget_bytes_ = kv_->bytes();
   kv_target_bytes_ = std::max(kv_budget_bytes, kv_->bytes());
   capacity_tokens_ = int64_t{kv_->pool().num_total()} * layout.block_size();
   INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
@@ -175,6 +176,7 @@ absl::StatusOr<SessionId> ModelRunner::CreateSession() {
   auto session = std::make_unique<Session>(id, kv_->NewSequence());
   if (!context_.prefix_sharing) session->isolation = id;
   sessions_.emplace(id, std::move(session));
+  Record([&] { return CreateEntry{id}; });
   return id;
 }
 
@@ -182,6 +184,7 @@ void ModelRunner::ReleaseSession(SessionId id) {
   MutexLock lock(&mu_);
   const auto it = sessions_.find(id);
   if (closed_ || it == sessions_.end()) return;
+  Record([&] { return ReleaseEntry{id}; });
   Session& session = *it->second;
   session.released = true;
   if (session.active == 0) {
@@ -205,6 +208,7 @@ absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {
   fork->is_long = session->is_long;
   fork->mark = session->mark;
   sessions_.emplace(fork_id, std::move(fork));
+  Record([&] { return ForkEntry{id, fork_id}; });
   return fork_id;
 }
 
@@ -217,6 +221,7 @@ absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
                         num_tokens, session->log.size()));
   }
   session->log.resize(num_tokens);
+  Record([&] { return RewindEntry{id, num_tokens}; });
   return absl::OkStatus();
 }
 
@@ -241,6 +246,7 @@ absl::Status ModelRunner::Cancel(RequestId id) {
   if (closed_) return ClosedError();
   const auto it = requests_.find(id);
   if (it == requests_.end()) return absl::OkStatus();
+  Record([&] { return CancelEntry{id}; });
   Request& request = *it->second;
   request.cancelled = true;
   static_cast<void>(scheduler_->Cancel(id));
@@ -290,6 +296,10 @@ void ModelRunner::AddMetrics(EngineMetrics* sum) {
 }
 
 void ModelRunner::Close() {
+  if (const auto recorder = TakeRecorder(); recorder != nullptr) {
+    const absl::Status recorded = recorder->Finish();
+    if (!recorded.ok()) context_.log(LogLevel::kWarning, recorded.ToString());
+  }
   MutexLock lock(&mu_);
   if (closed_) return;
   while (!requests_.empty()) {
@@ -312,7 +322,8 @@ void ModelRunner::Close() {
   workspace_ = Buffer();
   hidden_ = Buffer();
   logits_ = Buffer();
-  loaded_->model.reset();
+  // The weights go with the last runner on them.
+  if (loaded_.use_count() == 1) loaded_->model.reset();
 }
 
 }  // namespace inlay

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@
 #include "core/engine/log.h"
 #include "core/engine/metrics.h"
 #include "core/engine/named_prefix.h"
+#include "core/engine/recording.h"
+#include "core/engine/replay.h"
 #include "core/engine/request.h"
 #include "core/engine/snapshot.h"
 #include "core/engine/step_batch.h"
@@ -85,7 +88,7 @@ class ModelRunner final : private KvOwner {
  public:
   // Allocates the KV cache and scratch. RESOURCE_EXHAUSTED names the bytes.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
-      const RunnerContext& context, std::unique_ptr<LoadedModel> loaded,
+      const RunnerContext& context, std::shared_ptr<LoadedModel> loaded,
       const ModelOptions& options);
   ~ModelRunner() override;
 
@@ -123,10 +126,11 @@ class ModelRunner final : private KvOwner {
   // Named prefixes (named_prefix.h). `input`: text, tokens or chat.
   // RESOURCE_EXHAUSTED: a pinned one does not fit its budget or the cache.
   absl::StatusOr<PrefixId> CreatePrefix(std::string name, RequestOptions input,
-                                        bool pin, uint64_t budget_bytes);
+                                        bool pin, uint64_t budget_bytes,
+                                        SteadyTime now = Now());
   // One more holder of the prefix; ReleasePrefix() by each.
   absl::StatusOr<PrefixId> RetainPrefix(std::string_view name);
-  absl::Status PinPrefix(PrefixId id, bool pinned);
+  absl::Status PinPrefix(PrefixId id, bool pinned, SteadyTime now = Now());
   absl::StatusOr<PrefixInfo> GetPrefixInfo(PrefixId id);
   absl::StatusOr<SessionId> OpenPrefix(PrefixId id);
   void ReleasePrefix(PrefixId id);
@@ -149,7 +153,21 @@ class ModelRunner final : private KvOwner {
   // Brings the cache to at most `bytes`, and to that if the device has the
   // memory. What is cached goes first, then running requests are preempted;
   // none is lost. Only between steps. False: there was no memory for as much.
-  bool ResizeKv(uint64_t bytes);
+  bool ResizeKv(uint64_t bytes, SteadyTime now = Now());
+
+  // Everything that comes in and every step goes into a recording at `path`
+  // until StopRecording() or Close(): recording.h. It begins with an empty
+  // cache and with nothing learned of what steps take. FAILED_PRECONDITION: it
+  // records already, requests run, KV is set aside, a prefix is pinned, or
+  // there is a lower tier.
+  absl::Status StartRecording(const std::string& path);
+  // Not OK: why the recording ended before, or cannot be read to its end.
+  absl::Status StopRecording();
+  // Serves the recording at `path` again, in a runner made as the recorded one
+  // was, with this one's weights: replay.h. One at a time, and not beside
+  // Step(). `go_on` is asked before each entry; UNAVAILABLE where it says no.
+  absl::StatusOr<ReplayReport> Replay(const std::string& path,
+                                      const std::function<bool()>& go_on) const;
 
   // Adds this model's metrics (not those that the engine has of all) to `sum`.
   void AddMetrics(EngineMetrics* sum);
@@ -157,8 +175,10 @@ class ModelRunner final : private KvOwner {
   void Close();
 
  private:
+  friend class Replayer;  // a runner's steps, one part at a time
+
   ModelRunner(const RunnerContext& context,
-              std::unique_ptr<LoadedModel> loaded);
+              std::shared_ptr<LoadedModel> loaded);
   absl::Status Allocate(uint64_t kv_budget_bytes);
   absl::Status AddTier(const ModelOptions& options);
 
@@ -184,20 +204,23 @@ class ModelRunner final : private KvOwner {
   SchedRequest MakeEntry(Session& session, const Draft& draft,
                          const RequestOptions& options, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<RequestId> Admit(Session& session, RequestOptions&& options)
+  absl::StatusOr<RequestId> Admit(Session& session, RequestOptions&& options,
+                                  SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Named prefixes' parts.
   absl::StatusOr<PrefixId> AddPrefix(std::string name, RequestOptions input,
-                                     bool pin, uint64_t budget_bytes);
+                                     bool pin, uint64_t budget_bytes,
+                                     SteadyTime now);
   absl::StatusOr<NamedPrefix*> FindPrefix(PrefixId id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sees to it that the prefix is computed and held.
-  absl::Status Warm(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Warm(NamedPrefix& prefix, SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t BytesOf(const NamedPrefix& prefix) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t NumWarming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WarmPrefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WarmPrefixes(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWarmed(PrefixId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False when it is not all computed.
   bool HoldPrefix(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -234,8 +257,10 @@ class ModelRunner final : private KvOwner {
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
   void CountStep(const StepTimes& times, const StepLimits& limits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Commit(const absl::Status& executed, SteadyTime begin)
+  void CommitItems(const absl::Status& executed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // elapsed_us: as Scheduler::Commit().
+  void CommitPlan(double elapsed_us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StepResult CommitItem(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static StepResult Fail(Request& request, const absl::Status& status);
   bool TakeToken(Request& request, const SampleResult& sample)
@@ -256,10 +281,22 @@ class ModelRunner final : private KvOwner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindIdleSession(SessionId id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives what `make` returns to the recorder, if there is one.
+  template <typename Make>
+  void Record(const Make& make) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (recorder_ != nullptr) recorder_->WriteMade(make);
+  }
+  absl::Status CheckRecordable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecordWhatIsThere() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  CommitEntry RecordedCommit(double elapsed_us) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Outside the mutex: files are written, and the log is the host's.
+  void FlushRecording(Recorder* recorder) const;
+  std::shared_ptr<Recorder> TakeRecorder();
   void CheckInvariantsInDebug() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const RunnerContext context_;
-  const std::unique_ptr<LoadedModel> loaded_;
+  const std::shared_ptr<LoadedModel> loaded_;  // a replay's runner shares it
   int64_t capacity_tokens_ = 0;
 
   std::unique_ptr<Device> tier_device_;  // the tier's memory; outlives kv_
@@ -276,18 +313,21 @@ class ModelRunner final : private KvOwner {
   // Declared before what refers to it: tables and the scheduler go first.
   // Its base() is also read by the stepping thread, while nothing changes it.
   std::unique_ptr<KvCache> kv_;
-  uint64_t kv_target_bytes_ = 0;
+  uint64_t kv_budget_bytes_ = 0;  // it was made with
+  uint64_t kv_target_bytes_ = 0;  // it came to
   std::unique_ptr<Scheduler> scheduler_ ABSL_GUARDED_BY(mu_);
-  std::unordered_map<SessionId, std::unique_ptr<Session>> sessions_
-      ABSL_GUARDED_BY(mu_);
+  // In the order they came, so that a recording replays what goes over all.
+  std::map<SessionId, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_
       ABSL_GUARDED_BY(mu_);
-  std::unordered_map<PrefixId, std::unique_ptr<NamedPrefix>> prefixes_
+  std::map<PrefixId, std::unique_ptr<NamedPrefix>> prefixes_
       ABSL_GUARDED_BY(mu_);
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);
   EngineMetrics metrics_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mu_);  // to be logged
+  // Null: nothing is recorded. Shared with who flushes it.
+  std::shared_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace inlay

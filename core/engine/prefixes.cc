@@ -12,7 +12,8 @@ namespace inlay {
 
 absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
                                                 RequestOptions input, bool pin,
-                                                uint64_t budget_bytes) {
+                                                uint64_t budget_bytes,
+                                                SteadyTime now) {
   if (name.empty()) return absl::InvalidArgumentError("the name is empty");
   input.prompt_for_answer = false;
   INLAY_RETURN_IF_ERROR(Tokenize(input, true));
@@ -45,16 +46,22 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
   NamedPrefix& added = *prefix;
   prefixes_.emplace(id, std::move(prefix));
   auto undo = absl::MakeCleanup([&] { prefixes_.erase(id); });
-  if (pin) INLAY_RETURN_IF_ERROR(Warm(added));
+  if (pin) INLAY_RETURN_IF_ERROR(Warm(added, now));
   std::move(undo).Cancel();
+  Record([&] {
+    return CreatePrefixEntry{id,  ToMicroseconds(now), added.name, added.tokens,
+                             pin, budget_bytes};
+  });
   return id;
 }
 
 absl::StatusOr<PrefixId> ModelRunner::CreatePrefix(std::string name,
                                                    RequestOptions input,
                                                    bool pin,
-                                                   uint64_t budget_bytes) {
-  auto id = AddPrefix(std::move(name), std::move(input), pin, budget_bytes);
+                                                   uint64_t budget_bytes,
+                                                   SteadyTime now) {
+  auto id =
+      AddPrefix(std::move(name), std::move(input), pin, budget_bytes, now);
   // Not under the mutex: whoever steps takes its own first.
   if (id.ok() && context_.on_work) context_.on_work();
   return id;
@@ -72,7 +79,7 @@ uint64_t ModelRunner::NumWarming() const {
   return count;
 }
 
-absl::Status ModelRunner::Warm(NamedPrefix& prefix) {
+absl::Status ModelRunner::Warm(NamedPrefix& prefix, SteadyTime now) {
   const uint64_t most = prefix.budget_bytes > 0
                             ? std::min(prefix.budget_bytes, kv_target_bytes_)
                             : kv_target_bytes_;
@@ -94,7 +101,7 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix) {
   options.tokens = prefix.tokens;
   options.max_tokens = 0;
   INLAY_ASSIGN_OR_RETURN(const RequestId request,
-                         Admit(added, std::move(options)));
+                         Admit(added, std::move(options), now));
   std::move(undo).Cancel();
   context_.events->Drop(request);
   prefix.warming = id;
@@ -121,10 +128,10 @@ void ModelRunner::OnWarmed(PrefixId id) {
   if (found->second->pinned) HoldPrefix(*found->second);
 }
 
-void ModelRunner::WarmPrefixes() {
+void ModelRunner::WarmPrefixes(SteadyTime now) {
   for (auto& [id, prefix] : prefixes_) {
     // Where there is still no room, the next growth tries again.
-    if (prefix->pinned) static_cast<void>(Warm(*prefix));
+    if (prefix->pinned) static_cast<void>(Warm(*prefix, now));
   }
 }
 
@@ -142,18 +149,24 @@ absl::StatusOr<PrefixId> ModelRunner::RetainPrefix(std::string_view name) {
   for (const auto& [id, prefix] : prefixes_) {
     if (prefix->name != name) continue;
     ++prefix->holders;
-    return id;
+    const PrefixId held = id;
+    Record([&] { return RetainPrefixEntry{held}; });
+    return held;
   }
   return absl::NotFoundError(
       absl::StrFormat("the model has no prefix \"%s\"", name));
 }
 
-absl::Status ModelRunner::PinPrefix(PrefixId id, bool pinned) {
+absl::Status ModelRunner::PinPrefix(PrefixId id, bool pinned, SteadyTime now) {
   {
     MutexLock lock(&mu_);
     INLAY_ASSIGN_OR_RETURN(NamedPrefix * prefix, FindPrefix(id));
+    Record([&] {
+      return PinPrefixEntry{id, ToMicroseconds(now), context_.next_id->load(),
+                            pinned};
+    });
     if (pinned) {
-      INLAY_RETURN_IF_ERROR(Warm(*prefix));
+      INLAY_RETURN_IF_ERROR(Warm(*prefix, now));
     } else {
       KvCache::Clear(&prefix->held);
     }
@@ -185,6 +198,7 @@ absl::StatusOr<SessionId> ModelRunner::OpenPrefix(PrefixId id) {
   session->isolation = prefix->isolation;
   session->is_long = prefix->is_long;
   sessions_.emplace(session_id, std::move(session));
+  Record([&] { return OpenPrefixEntry{id, session_id}; });
   return session_id;
 }
 
@@ -192,6 +206,7 @@ void ModelRunner::ReleasePrefix(PrefixId id) {
   MutexLock lock(&mu_);
   const auto found = prefixes_.find(id);
   if (closed_ || found == prefixes_.end()) return;
+  Record([&] { return ReleasePrefixEntry{id}; });
   if (--found->second->holders > 0) return;
   prefixes_.erase(found);
   scheduler_->Retry();

@@ -16,6 +16,9 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   INLAY_RETURN_IF_ERROR(Prepare(id, options));
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
+  // Others change nothing.
+  if (reserve || session->hold.table.num_tokens() > 0)
+    Record([&] { return QuoteEntry{id, options, reserve}; });
   KvCache::Clear(&session->hold);
   scheduler_->Retry();
   INLAY_ASSIGN_OR_RETURN(const Draft draft, MakeDraft(*session, options));

@@ -91,25 +91,29 @@ ModelRunner::KvMemory ModelRunner::kv_memory() {
   return {kv_->bytes(), kv_target_bytes_, kv_->extent_bytes()};
 }
 
-bool ModelRunner::ResizeKv(uint64_t bytes) {
+bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
   MutexLock lock(&mu_);
   if (closed_) return true;
+  const uint64_t next_id = context_.next_id->load();
   bytes = std::min(bytes, kv_target_bytes_);
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
     (kv_->tier_pays() ? metrics_.preemptions_swap
                       : metrics_.preemptions_recompute) +=
         static_cast<uint64_t>(
-            scheduler_->PreemptTo(blocks, ToMicroseconds(Now())));
+            scheduler_->PreemptTo(blocks, ToMicroseconds(now)));
     // What nobody runs on goes last: the host asked for it to stay.
     if (kv_->num_held() > blocks) DropHolds();
     const std::vector<KvBlockTable*> held = HeldTables();
     kv_->Shrink(bytes, held, *stream_);
   } else {
     kv_->Grow(bytes);
-    WarmPrefixes();
+    WarmPrefixes(now);
   }
   scheduler_->Retry();
+  Record([&] {
+    return ResizeEntry{ToMicroseconds(now), next_id, kv_->bytes()};
+  });
   return kv_->bytes() + kv_->extent_bytes() > bytes;
 }
 

@@ -91,6 +91,10 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
                       : "the KV cache has no room for all of the session's KV";
   }
   sessions_.emplace(id, std::move(session));
+  Record([&] {
+    const char* bytes = reinterpret_cast<const char*>(data.data());
+    return RestoreEntry{id, std::string(bytes, data.size())};
+  });
   result.session = id;
   return result;
 }

@@ -48,6 +48,7 @@ absl::Status Caught(Part&& part) {
 bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   StepTimes times;
   times.begin = Now();
+  std::shared_ptr<Recorder> recorder;
   PlanInput input;
   input.now_us = ToMicroseconds(times.begin);
   input.budget_us =
@@ -55,9 +56,16 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   input.must_progress = limits.must_progress;
   {
     MutexLock lock(&mu_);
-    if (closed_) return false;
+    // Not planned at all, so that a recording need not have each look.
+    if (closed_ || scheduler_->empty()) return false;
+    recorder = recorder_;
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();
+    if (prepared.ok()) {
+      Record([&] {
+        return PlanEntry{input, plan_.items, plan_.preempted, plan_.expired};
+      });
+    }
     if (prepared.ok() && plan_.items.empty()) return !plan_.expired.empty();
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
     if (!prepared.ok()) {
@@ -67,14 +75,24 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
     }
   }
   times.reserved = Now();
+  // Should the process die of this step, the recording has it.
+  FlushRecording(recorder.get());
   absl::Status executed = Caught([&] { return Forward(); });
   times.forwarded = Now();
   if (executed.ok()) executed = Caught([&] { return Sample(*info); });
   times.sampled = Now();
   std::vector<std::string> failures;
+  bool idle = false;
   {
     MutexLock lock(&mu_);
-    Commit(executed, times.begin);
+    CommitItems(executed);
+    const double elapsed_us =
+        executed.ok()
+            ? static_cast<double>(MicrosecondsBetween(times.begin, Now()))
+            : -1.0;
+    Record([&] { return RecordedCommit(elapsed_us); });
+    CommitPlan(elapsed_us);
+    idle = scheduler_->empty();
     times.end = Now();
     CountStep(times, limits);
     info->predicted_us += static_cast<uint64_t>(plan_.predicted_us);
@@ -85,6 +103,7 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
     CheckInvariantsInDebug();
     failures.swap(failures_);
   }
+  if (idle) FlushRecording(recorder.get());
   // Not under the mutex: the sink is the host's.
   for (const std::string& failure : failures) {
     context_.log(LogLevel::kWarning, failure);
@@ -252,7 +271,7 @@ absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   return absl::OkStatus();
 }
 
-void ModelRunner::Commit(const absl::Status& executed, SteadyTime begin) {
+void ModelRunner::CommitItems(const absl::Status& executed) {
   size_t reserved = 0;
   for (size_t i = 0; i < batch_.items.size(); ++i) {
     BatchItem& item = batch_.items[i];
@@ -272,11 +291,11 @@ void ModelRunner::Commit(const absl::Status& executed, SteadyTime begin) {
   }
   // Uncommitted reservations refer to tables that End() may take away below.
   batch_.reservations.clear();
-  const absl::Status committed = Caught([&] {
-    const uint64_t elapsed = MicrosecondsBetween(begin, Now());
-    return scheduler_->Commit(
-        plan_, results_, executed.ok() ? static_cast<double>(elapsed) : -1.0);
-  });
+}
+
+void ModelRunner::CommitPlan(double elapsed_us) {
+  const absl::Status committed =
+      Caught([&] { return scheduler_->Commit(plan_, results_, elapsed_us); });
   INLAY_DCHECK(committed.ok());
   if (!committed.ok()) return StartOver(committed);
   for (size_t i = 0; i < batch_.items.size(); ++i) {
@@ -469,6 +488,7 @@ void ModelRunner::EmitEnd(Request& request) {
 }
 
 void ModelRunner::StartOver(const absl::Status& why) {
+  if (recorder_ != nullptr) recorder_->Fail(why);
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;
     Fail(request, why);

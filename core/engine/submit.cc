@@ -218,7 +218,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
     MutexLock lock(&mu_);
     // Looked up again: it may have become busy or gone meanwhile.
     INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
-    request = Admit(*session, std::move(options));
+    request = Admit(*session, std::move(options), Now());
   }
   if (request.ok() && context_.on_work) context_.on_work();
   return request;
@@ -228,7 +228,6 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
                                     const RequestOptions& options,
                                     SteadyTime now) {
   SchedRequest entry;
-  entry.id = context_.next_id->fetch_add(1);
   entry.session_id = session.id;
   entry.priority = options.priority;
   entry.num_tokens_total = static_cast<int64_t>(draft.log.size());
@@ -260,11 +259,12 @@ absl::StatusOr<Sampler> ModelRunner::MakeSampler(
 }
 
 absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
-                                             RequestOptions&& options) {
+                                             RequestOptions&& options,
+                                             SteadyTime now) {
   // The log this request would make; the session's own changes only at the end.
   INLAY_ASSIGN_OR_RETURN(Draft draft, MakeDraft(session, options));
-  const SteadyTime now = Now();
-  const SchedRequest entry = MakeEntry(session, draft, options, now);
+  SchedRequest entry = MakeEntry(session, draft, options, now);
+  entry.id = context_.next_id->fetch_add(1);
   INLAY_ASSIGN_OR_RETURN(Sampler sampler, MakeSampler(session, draft, options));
   INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
                          StopMatcher::Create(options.stop_strings));
@@ -279,7 +279,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
                      : SamplerMark{options.sampling.seed, 0,
                                    static_cast<int64_t>(draft.log.size())};
   options.text = std::string();
-  options.tokens = std::vector<int32_t>();
+  const std::vector<int32_t> input = std::exchange(options.tokens, {});
   auto request =
       std::make_unique<Request>(entry.id, &session, std::move(options),
                                 std::move(sampler), std::move(output));
@@ -308,7 +308,17 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   } catch (const std::bad_alloc&) {
     // It only makes a later step faster.
   }
-  if (session.warms == 0) ++metrics_.requests_submitted;
+  // A prefix's own request follows from what began it.
+  if (session.warms == 0) {
+    ++metrics_.requests_submitted;
+    const Request& made = *requests_.at(entry.id);
+    Record([&] {
+      SubmitEntry submit{session.id, entry.id, entry.submitted_us,
+                         made.options};
+      submit.options.tokens = input;
+      return submit;
+    });
+  }
   context_.trace->Submitted(context_.trace_model, entry.id,
                             entry.num_tokens_total);
   return entry.id;

@@ -19,6 +19,7 @@ Outcome RunInspect(Args& args, const CommonOptions& common);
 Outcome RunEval(Args& args, const CommonOptions& common);
 Outcome RunQuantize(Args& args, const CommonOptions& common);
 Outcome RunBench(Args& args, const CommonOptions& common);
+Outcome RunReplay(Args& args, const CommonOptions& common);
 
 }  // namespace inlay::cli
 

@@ -101,9 +101,29 @@ void DeclareCommon(Args& args, CommonOptions* options) {
             &options->quiet);
 }
 
+void DeclareRecord(Args& args, CommonOptions* options) {
+  args.Text("record", "FILE", "writes what inlay replay can run again",
+            &options->record);
+}
+
+Recording::~Recording() {
+  if (model_ == nullptr) return;
+  const Error error = model_->RecordStop();
+  if (!error.ok()) Complain("the recording is not whole: " + error.message());
+}
+
+Outcome Recording::Start(Model& model, const std::string& path) {
+  const Error error = model.RecordStart(path);
+  if (error.ok()) model_ = &model;
+  return error;
+}
+
 Outcome OpenModel(const CommonOptions& options, const std::string& path,
                   Host* host) {
-  return Open(options, path, false, host);
+  CLI_RETURN_IF_FAILED(Open(options, path, false, host));
+  return options.record.has_value()
+             ? host->recording.Start(*host->model, *options.record)
+             : Outcome();
 }
 
 Outcome OpenVocabulary(const CommonOptions& options, const std::string& path,

@@ -29,17 +29,35 @@ struct CommonOptions {
   std::optional<std::string> disk_cache;
   uint64_t disk_cache_bytes = uint64_t{1} << 30;
   std::optional<std::string> kernels;
+  std::optional<std::string> record;
   bool json = false;
   bool quiet = false;
 };
 
 void DeclareCommon(Args& args, CommonOptions* options);
+// --record, for the forms that generate.
+void DeclareRecord(Args& args, CommonOptions* options);
+
+// A recording that ends with its scope; a failure to write it is said then.
+class Recording {
+ public:
+  Recording() = default;
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  Outcome Start(Model& model, const std::string& path);
+
+ private:
+  Model* model_ = nullptr;
+};
 
 // An engine with one model in it. Declare sessions and requests after it.
 struct Host {
   std::optional<Engine> engine;
   std::optional<Model> model;
   inlay_model_info info;
+  Recording recording;  // what comes after the host has gone by then
 };
 
 // Host-driven; warnings of the library go to stderr, loading shows progress.

@@ -14,18 +14,21 @@ struct Command {
   const char* name;
   const char* summary;
   Outcome (*run)(Args&, const CommonOptions&);
+  bool generates = false;
 };
 
 constexpr Command kCommands[] = {
-    {"generate", "continue a prompt, or answer it with --chat", RunGenerate},
-    {"chat", "talk with a model", RunChat},
+    {"generate", "continue a prompt, or answer it with --chat", RunGenerate,
+     true},
+    {"chat", "talk with a model", RunChat, true},
     {"logits", "logits of token ids", RunLogits},
     {"tokenize", "text to token ids, and back with --decode", RunTokenize},
     {"template", "render a chat template", RunTemplate},
     {"inspect", "what a model is and what it needs", RunInspect},
-    {"eval", "exact-match accuracy and perplexity", RunEval},
+    {"eval", "exact-match accuracy and perplexity", RunEval, true},
     {"quantize", "not in this version", RunQuantize},
-    {"bench", "measure speed, alone or under load", RunBench},
+    {"bench", "measure speed, alone or under load", RunBench, true},
+    {"replay", "run again what --record wrote, and compare", RunReplay},
 };
 
 std::string Help() {
@@ -81,6 +84,7 @@ int Main(const std::vector<std::string>& words) {
     CommonOptions common;
     Args args(command.name, {words.begin() + 1, words.end()});
     DeclareCommon(args, &common);
+    if (command.generates) DeclareRecord(args, &common);
     return Report(command.run(args, common), args, common);
   }
   return UsageError("there is no command \"" + words[0] + "\"");

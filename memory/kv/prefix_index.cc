@@ -236,6 +236,9 @@ void PrefixIndex::Reclaim(int64_t count) {
 
 void PrefixIndex::Clear() {
   while (pool_->num_evictable() > 0) Remove(Victim());
+  // With nothing to compare to, priorities begin anew: what then goes when
+  // depends on nothing before.
+  if (num_blocks_ == 0) inflation_ = 0;
 }
 
 void PrefixIndex::OnMoved(int32_t from, int32_t to) {

@@ -647,6 +647,32 @@ INLAY_API void inlay_event_release(inlay_event* event);
  * read, write or close it. */
 INLAY_API inlay_status inlay_engine_event_fd(inlay_engine* engine, int32_t* fd, inlay_error** error);
 
+/* ---- Record and replay -------------------------------------------------------------------------------------------------- */
+
+/* Writes all that comes in for `model` (tokens, options, cancels, budgets, times) and every step's plan and tokens to a file at
+ * `path`, which is replaced and readable by its owner only: it holds the prompts. Written step by step, so that it also tells
+ * of a process that died, about 10 us a step of 256 requests; what goes wrong with the file ends the recording, with a
+ * warning to the log, and disturbs nothing else. The KV cache is emptied at the start, and what steps take is learned anew.
+ * INLAY_INVALID_STATE while the model records or requests run in it, with a pinned prefix or a reserving quote, and for a
+ * model with a host_cache. Since 2, all of this section. */
+INLAY_API inlay_status inlay_model_record_start(inlay_model* model, const char* path, inlay_error** error);
+/* The end of the recording, as the engine's release is one too: why it ended before, or INLAY_OK for a whole one.
+ * INLAY_INVALID_STATE when the model does not record. */
+INLAY_API inlay_status inlay_model_record_stop(inlay_model* model, inlay_error** error);
+/* Serves a recording again with the weights of `model`, in a KV cache of its own as large as the recorded one, with the
+ * recorded times in place of the clock, and compares every plan and token. Leaves nothing behind; no other step of the engine
+ * runs meanwhile. `report` is JSON:
+ *   same              no plan and no token differs
+ *   entries, steps, requests, tokens   replayed and compared
+ *   tokens_differing  of these; the recorded ones were taken in their place
+ *   first_difference  null, or {"step": from 1 on, "request": 0 for none in particular, "what"}
+ *   stopped           after that difference nothing could be compared
+ *   damage            "", or why there was not more to replay: the recording is cut or damaged
+ *   tokens_of         {"<request>": [token, ..]}, as sampled now
+ * INLAY_INVALID_ARGUMENT: no recording, of another model or KV type, or one that contradicts itself; INLAY_IO_ERROR: damaged
+ * at its beginning; INLAY_UNSUPPORTED: of a later version; INLAY_RESOURCE_EXHAUSTED: no memory for its KV cache. */
+INLAY_API inlay_status inlay_model_replay(inlay_model* model, const char* path, inlay_buffer** report, inlay_error** error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -434,6 +434,25 @@ class Model {
     if (!error.ok()) return error;
     return options;
   }
+  // What comes in and what is sampled goes to a file, for Replay().
+  Error RecordStart(const std::string& path) {
+    return internal::Try([&](inlay_error** e) {
+      return inlay_model_record_start(get(), path.c_str(), e);
+    });
+  }
+  Error RecordStop() {
+    return internal::Try(
+        [&](inlay_error** e) { return inlay_model_record_stop(get(), e); });
+  }
+  // Serves a recording again: a report, as JSON.
+  Result<std::string> Replay(const std::string& path) {
+    inlay_buffer* report = nullptr;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_model_replay(get(), path.c_str(), &report, e);
+    });
+    if (!error.ok()) return error;
+    return internal::TakeBuffer(report);
+  }
   Result<std::string> RenderChat(std::string_view json) {
     inlay_buffer* text = nullptr;
     Error error = internal::Try([&](inlay_error** e) {
