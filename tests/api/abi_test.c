@@ -295,6 +295,12 @@ static void restore(inlay_model* model, inlay_session* session,
   inlay_session_get_info(restored, &log, &error);
   CHECK(log.num_tokens == info.num_tokens);
   inlay_session_release(restored);
+
+  CHECK_OK(inlay_model_record_start(model, path, &error));
+  CHECK_OK(inlay_model_record_stop(model, &error));
+  CHECK_OK(inlay_model_replay(model, path, &buffer, &error));
+  CHECK(strstr(inlay_buffer_data(buffer), "\"same\"") != NULL);
+  inlay_buffer_release(buffer);
   remove(path);
 }
 
