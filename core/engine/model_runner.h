@@ -194,6 +194,7 @@ class ModelRunner final : private KvOwner {
     int64_t first_wanted = 0;
     bool is_long = false;
   };
+  int64_t UnlimitedTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Draft> MakeDraft(const Session& session,
                                   const RequestOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -147,6 +147,12 @@ absl::Status ModelRunner::Check(const RequestOptions& options) const {
   return absl::OkStatus();
 }
 
+// By the cache as large as it is now: more would wait until it has grown again.
+int64_t ModelRunner::UnlimitedTokens() const {
+  const int64_t now = int64_t{kv_->pool().num_total()} * kv_->block_size();
+  return now > 0 ? std::min(now, capacity_tokens_) : capacity_tokens_;
+}
+
 absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
     const Session& session, const RequestOptions& options) {
   Draft draft;
@@ -173,7 +179,7 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
   const int64_t limit =
       options.max_tokens >= 0
           ? options.max_tokens
-          : std::max<int64_t>(1, capacity_tokens_ - total + 1);
+          : std::max<int64_t>(1, UnlimitedTokens() - total + 1);
   INLAY_RETURN_IF_ERROR(
       CheckLogitsBytes(options, total, loaded_->info.vocab_size));
   draft.max_new_tokens = std::min(limit, room);
