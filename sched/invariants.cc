@@ -2,9 +2,9 @@
 #include "sched/invariants.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "sched/admission.h"
 #include "sched/scheduler.h"
@@ -119,7 +119,7 @@ absl::Status CheckPlan(const Scheduler& scheduler) {
 // a block is counted by the pool.
 absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
   if (scheduler.plan_in_flight() != nullptr) return absl::OkStatus();
-  absl::flat_hash_set<const KvBlockTable*> tables;
+  std::set<const KvBlockTable*> tables;
   std::vector<int32_t> holders(static_cast<size_t>(pool.end_id()), 0);
   const auto add = [&](const KvBlockTable* table) {
     for (int32_t id : table->blocks()) {

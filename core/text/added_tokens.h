@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/json/json.h"
@@ -71,7 +71,7 @@ class AddedTokens {
     // The longest key that starts at `pos`, as an index into tokens_, or -1;
     // its bytes in `bytes`.
     int32_t Longest(std::string_view text, size_t pos, size_t* bytes) const;
-    absl::flat_hash_map<uint64_t, uint32_t> edges;
+    std::unordered_map<uint64_t, uint32_t> edges;
     std::vector<int32_t> token_at;  // by node, -1 for none
     bool first_byte[256] = {};
   };
@@ -81,8 +81,8 @@ class AddedTokens {
   absl::Status Add(AddedToken token, const Normalizer* normalizer);
 
   std::vector<AddedToken> tokens_;
-  absl::flat_hash_map<int32_t, int32_t> by_id_;  // to the index
-  absl::flat_hash_map<std::string, int32_t> by_content_;
+  std::unordered_map<int32_t, int32_t> by_id_;  // to the index
+  std::unordered_map<std::string, int32_t> by_content_;
   Trie tries_[2];
   int32_t id_limit_ = 0;
 };

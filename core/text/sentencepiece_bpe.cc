@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <queue>
+#include <unordered_map>
 #include <utility>
-
-#include "absl/container/flat_hash_map.h"
 
 namespace inlay {
 namespace {
@@ -145,7 +144,7 @@ class Merger {
   std::vector<TextSpan>* path_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Candidate> candidates_;
-  absl::flat_hash_map<int32_t, uint32_t> splits_;  // unused id: left bytes
+  std::unordered_map<int32_t, uint32_t> splits_;  // unused id: left bytes
 };
 
 }  // namespace

@@ -32,8 +32,8 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   stream.read(bytes.data(), static_cast<std::streamsize>(size));
   if (!stream || static_cast<uintmax_t>(stream.gcount()) != size) {
-    return IoError(absl::StrFormat(
-        "%s: could not read its %d bytes", path.string(), size));
+    return IoError(absl::StrFormat("%s: could not read its %d bytes",
+                                   path.string(), size));
   }
   return bytes;
 }

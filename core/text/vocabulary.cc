@@ -36,7 +36,8 @@ absl::StatusOr<Vocabulary> Vocabulary::Create(const Json* vocab) {
   Vocabulary result;
   result.bytes_.reserve(total_bytes);
   result.tokens_.resize(static_cast<size_t>(max_id + 1));
-  result.ids_.reserve(vocab->size());
+  // In its constructor: a flat_hash_map that finds no memory to grow is lost.
+  result.ids_ = decltype(result.ids_)(vocab->size());
   std::vector<bool> taken(result.tokens_.size());
   for (const auto& [token, id_json] : vocab->items()) {
     const auto id = id_json.get<int32_t>();

@@ -5,9 +5,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "memory/kv/lru_list.h"
 #include "memory/kv/tier_files.h"
 
@@ -38,7 +39,7 @@ class KvDiskIndex {
   std::vector<LruLink> links_;   // of records_
   std::vector<int32_t> free_;    // its capacity is that of all records
   LruList order_{&links_};
-  absl::flat_hash_map<KvRecordId, int32_t> index_;
+  std::unordered_map<KvRecordId, int32_t, absl::Hash<KvRecordId>> index_;
 };
 
 }  // namespace inlay

@@ -36,11 +36,11 @@ KvHostSlots::KvHostSlots(Buffer memory, int32_t num_slots, uint64_t block_bytes,
       block_bytes_(block_bytes),
       block_size_(block_size),
       slots_(static_cast<size_t>(num_slots)),
-      links_(static_cast<size_t>(num_slots)) {
+      links_(static_cast<size_t>(num_slots)),
+      // Twice: so it is never full enough to grow when erased entries pile up.
+      index_(2 * static_cast<size_t>(num_slots)) {
   free_.reserve(static_cast<size_t>(num_slots));
   for (int32_t slot = num_slots - 1; slot >= 0; --slot) free_.push_back(slot);
-  // Twice: so it is never full enough to grow when erased entries pile up.
-  index_.reserve(2 * static_cast<size_t>(num_slots));
 }
 
 int32_t KvHostSlots::Find(const KvBlockKey& key) const {
