@@ -16,7 +16,9 @@ absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
 namespace {
 
 const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
-  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
+    return "activations must be f32";
+  }
   if (!IsPlainFloat(desc.weight)) return "weights must be f32, f16 or bf16";
   return nullptr;
 }
@@ -40,10 +42,10 @@ absl::Status ValidateGemm(const GemmDesc& desc, const GemmParams& params) {
   INLAY_RETURN_IF_ERROR(
       CheckMatrix("gemm", "w", params.w, desc.n, desc.k, desc.weight));
   INLAY_RETURN_IF_ERROR(
-      CheckMatrix("gemm", "y", params.y, m, desc.n, desc.activation));
+      CheckMatrix("gemm", "y", params.y, m, desc.n, desc.output));
   if (!params.residual.empty()) {
     INLAY_RETURN_IF_ERROR(CheckMatrix("gemm", "residual", params.residual, m,
-                                      desc.n, desc.activation));
+                                      desc.n, desc.output));
   }
   if (Overlap(params.x, params.y)) {
     return absl::InvalidArgumentError("gemm: y overlaps x");

@@ -14,7 +14,8 @@ struct GemmDesc {
   int64_t n = 0;  // output features
   int64_t k = 0;  // input features
   DType weight = DType::kF32;
-  DType activation = DType::kF32;  // of x, residual and y
+  DType activation = DType::kF32;  // of x
+  DType output = DType::kF32;      // of residual and y
 };
 
 struct GemmParams {

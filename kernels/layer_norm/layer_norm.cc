@@ -12,7 +12,9 @@ absl::Status RunLayerNormCpuScalar(const LayerNormDesc& desc,
 namespace {
 
 const char* CpuRefuses(const LayerNormDesc& desc, const DeviceInfo&) {
-  return desc.activation == DType::kF32 ? nullptr : "activations must be f32";
+  return desc.activation == DType::kF32 && desc.output == DType::kF32
+             ? nullptr
+             : "activations must be f32";
 }
 
 constexpr LayerNormRow kRows[] = {

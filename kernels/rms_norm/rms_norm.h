@@ -12,7 +12,8 @@ namespace inlay {
 
 struct RmsNormDesc {
   int64_t width = 0;
-  DType activation = DType::kF32;
+  DType activation = DType::kF32;  // of x
+  DType output = DType::kF32;      // of y; y may be x only where they agree
 };
 
 struct RmsNormParams {
