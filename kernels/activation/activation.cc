@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/cpu_float.h"
+
 namespace inlay {
 
 absl::Status RunActivationCpuSimd(const ActivationDesc& desc,
@@ -11,13 +13,29 @@ absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
                                     const ActivationParams& params,
                                     Stream& stream);  // activation_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunActivationCuda(const ActivationDesc& desc,
+                               const ActivationParams& params,
+                               Stream& stream);  // activation_cuda.cu
+#endif
+
 namespace {
 
 const char* CpuRefuses(const ActivationDesc& desc, const DeviceInfo&) {
   return desc.activation == DType::kF32 ? nullptr : "activations must be f32";
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const ActivationDesc& desc, const DeviceInfo&) {
+  return IsPlainFloat(desc.activation) ? nullptr
+                                       : "activations must be f32, f16 or bf16";
+}
+#endif
+
 constexpr ActivationRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunActivationCuda},
+#endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunActivationCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,

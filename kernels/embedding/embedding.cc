@@ -8,16 +8,25 @@ absl::Status RunEmbeddingCpuScalar(const EmbeddingDesc& desc,
                                    const EmbeddingParams& params,
                                    Stream& stream);  // embedding_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
+                              const EmbeddingParams& params,
+                              Stream& stream);  // embedding_cuda.cu
+#endif
+
 namespace {
 
-const char* CpuRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
+const char* Refuses(const EmbeddingDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
   if (!IsPlainFloat(desc.table)) return "the table must be f32, f16 or bf16";
   return nullptr;
 }
 
 constexpr EmbeddingRow kRows[] = {
-    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, Refuses, nullptr, RunEmbeddingCuda},
+#endif
+    {"cpu_scalar", DeviceKind::kCpu, 0, Refuses, nullptr,
      RunEmbeddingCpuScalar},
 };
 

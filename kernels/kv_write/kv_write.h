@@ -24,7 +24,8 @@ struct KvWriteParams {
   TensorView v;  // the same
   KvLayerView kv;
   const int64_t* slots =
-      nullptr;  // [tokens]: block * block_size + offset in block
+      nullptr;  // [tokens]: block * block_size + offset in block. CUDA rows
+                // leave out tokens whose slot is negative: what pads a batch
 };
 
 using KvWriteRow = KernelRow<KvWriteDesc, KvWriteParams>;

@@ -2,15 +2,21 @@
 
 #include <cmath>
 
+#include "kernels/cpu_float.h"
+
 namespace inlay {
 
 absl::Status RunRopeCpuScalar(const RopeDesc& desc, const RopeParams& params,
                               Stream& stream);  // rope_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunRopeCuda(const RopeDesc& desc, const RopeParams& params,
+                         Stream& stream);  // rope_cuda.cu
+#endif
+
 namespace {
 
-const char* CpuRefuses(const RopeDesc& desc, const DeviceInfo&) {
-  if (desc.activation != DType::kF32) return "activations must be f32";
+const char* RotaryMisfit(const RopeDesc& desc) {
   if (desc.rotary_dim < 0 || desc.rotary_dim % 2 != 0 ||
       desc.rotary_dim > desc.head_dim) {
     return "rotary_dim must be even and at most head_dim";
@@ -18,7 +24,24 @@ const char* CpuRefuses(const RopeDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+const char* CpuRefuses(const RopeDesc& desc, const DeviceInfo&) {
+  if (desc.activation != DType::kF32) return "activations must be f32";
+  return RotaryMisfit(desc);
+}
+
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const RopeDesc& desc, const DeviceInfo&) {
+  if (!IsPlainFloat(desc.activation)) {
+    return "activations must be f32, f16 or bf16";
+  }
+  return RotaryMisfit(desc);
+}
+#endif
+
 constexpr RopeRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunRopeCuda},
+#endif
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunRopeCpuScalar},
 };
 

@@ -42,6 +42,13 @@ void FillRopeAngles(absl::Span<const int32_t> positions,
                     absl::Span<const float> inv_freq, float scale, float* cos,
                     float* sin);
 
+// The same on a CUDA device: all arrays are in its memory; queued on `stream`.
+// Sines and cosines within two units in the last place.
+absl::Status FillRopeAnglesCuda(const int32_t* positions, int64_t tokens,
+                                const float* inv_freq, int64_t pairs,
+                                float scale, float* cos, float* sin,
+                                Stream& stream);
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_ROPE_ROPE_H_

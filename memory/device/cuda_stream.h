@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "memory/device/device.h"
 
 namespace inlay {
@@ -12,9 +14,17 @@ namespace inlay {
 // Thread-compatible.
 class CudaStream : public Stream {
  public:
-  // `handle` belongs to whoever derives from this.
-  CudaStream(cudaStream_t handle, int num_sms)
-      : handle_(handle), num_sms_(num_sms) {}
+  // What kernels keep with a stream: handles of libraries, choices made for
+  // shapes.
+  class Attachment {
+   public:
+    virtual ~Attachment() = default;
+  };
+
+  // `handle` belongs to whoever derives from this; `sm` is the device's compute
+  // capability * 10.
+  CudaStream(cudaStream_t handle, int num_sms, int sm)
+      : handle_(handle), num_sms_(num_sms), sm_(sm) {}
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
@@ -22,6 +32,10 @@ class CudaStream : public Stream {
 
   cudaStream_t handle() const { return handle_; }
   int num_sms() const { return num_sms_; }
+  int sm() const { return sm_; }
+  // Empty until a kernel fills it; destroyed with the stream, which must be
+  // idle by then.
+  std::unique_ptr<Attachment>& attachment() { return attachment_; }
 
   // The stream of a call into a CUDA row; `stream` must be one of a CUDA
   // device: rows are selected by device.
@@ -32,6 +46,8 @@ class CudaStream : public Stream {
  private:
   cudaStream_t handle_;
   int num_sms_;
+  int sm_;
+  std::unique_ptr<Attachment> attachment_;
 };
 
 }  // namespace inlay

@@ -1,0 +1,85 @@
+// activation on CUDA. A block takes kCudaMapThreads vectors of one row, a
+// thread one vector; arithmetic in float32, rounded once. Aims at the memory's
+// bandwidth.
+#include "kernels/activation/activation.h"
+#include "kernels/cuda_row.cuh"
+
+namespace inlay {
+namespace {
+
+template <Activation kFunction>
+__device__ float Apply(float x) {
+  if constexpr (kFunction == Activation::kSilu) {
+    return x / (1.0f + expf(-x));
+  } else if constexpr (kFunction == Activation::kGelu) {
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+  } else if constexpr (kFunction == Activation::kGeluTanh) {
+    // sqrt(2 / pi) and 0.044715: Hendrycks and Gimpel, arXiv:1606.08415.
+    const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return 0.5f * x * (1.0f + tanhf(inner));
+  } else {
+    const float y = x < 0.0f ? 0.0f : x;  // NaN stays
+    return kFunction == Activation::kRelu ? y : y * y;
+  }
+}
+
+// y may be the gate half of x: a thread reads both halves before it writes.
+template <typename T, Activation kFunction, int kVector>
+__global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
+                         int64_t width, int64_t chunks) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t row = blockIdx.x / chunks;
+  const int64_t i =
+      (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;
+  if (i >= width) return;
+  const T* x = x_rows.row(row) + i;
+  float v[kVector];
+  LoadFloats<kVector>(x, v);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) v[j] = Apply<kFunction>(v[j]);
+  if (gated) {
+    float up[kVector];
+    LoadFloats<kVector>(x + width, up);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) v[j] *= up[j];
+  }
+  StoreFloats<kVector>(y_rows.row(row) + i, v);
+}
+
+template <typename T, Activation kFunction>
+absl::Status Launch(const ActivationDesc& desc, const ActivationParams& params,
+                    CudaStream& stream) {
+  const bool vector = IsCudaVector(desc.width, {&params.x, &params.y});
+  const int64_t chunks = MapChunks(desc.width, vector ? kCudaVector : 1);
+  const auto kernel =
+      vector ? Activate<T, kFunction, kCudaVector> : Activate<T, kFunction, 1>;
+  return LaunchCuda("activation", stream,
+                    {params.y.rows() * chunks, kCudaMapThreads}, kernel,
+                    CudaMatrix<T>(params.x), CudaMatrix<T>(params.y),
+                    desc.gated, desc.width, chunks);
+}
+
+}  // namespace
+
+absl::Status RunActivationCuda(const ActivationDesc& desc,
+                               const ActivationParams& params, Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  return WithFloatType(desc.activation, [&](auto type) {
+    using T = decltype(type);
+    switch (desc.function) {
+      case Activation::kGelu:
+        return Launch<T, Activation::kGelu>(desc, params, cuda);
+      case Activation::kGeluTanh:
+        return Launch<T, Activation::kGeluTanh>(desc, params, cuda);
+      case Activation::kRelu:
+        return Launch<T, Activation::kRelu>(desc, params, cuda);
+      case Activation::kReluSquared:
+        return Launch<T, Activation::kReluSquared>(desc, params, cuda);
+      default:
+        return Launch<T, Activation::kSilu>(desc, params, cuda);
+    }
+  });
+}
+
+}  // namespace inlay

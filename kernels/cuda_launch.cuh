@@ -1,0 +1,65 @@
+// Launching kernels so that the start of one overlaps the end of the one before
+// it (programmatic dependent launch, CUDA programming guide, "Programmatic
+// Dependent Launch and Synchronization"). Knows no ops.
+//
+// Contract: a kernel launched with LaunchCuda calls WaitForPrevious() in every
+// block before it reads what earlier work wrote and before it writes anything.
+// Weights, which nothing in a stream writes, may be read before.
+#ifndef INLAY_KERNELS_CUDA_LAUNCH_CUH_
+#define INLAY_KERNELS_CUDA_LAUNCH_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "memory/device/cuda_status.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// Returns once all grids queued before are complete and their writes visible.
+__device__ inline void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel's blocks may take what room this grid leaves once each of
+// this grid's blocks has called this or ended.
+__device__ inline void LetNextBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct CudaGrid {
+  int64_t blocks = 0;  // 0: nothing is launched
+  int threads = 0;
+  size_t shared_bytes = 0;
+};
+
+// `what` names the kernel in the error, as a phrase.
+template <typename... Formal, typename... Actual>
+absl::Status LaunchCuda(const char* what, CudaStream& stream,
+                        const CudaGrid& grid, void (*kernel)(Formal...),
+                        const Actual&... args) {
+  if (grid.blocks == 0) return absl::OkStatus();
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream.handle();
+  config.attrs = &overlap;
+  config.numAttrs = stream.sm() >= 90 ? 1 : 0;
+  return CudaStatus(
+      cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(args)...), what);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_CUDA_LAUNCH_CUH_

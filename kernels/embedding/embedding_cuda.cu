@@ -1,0 +1,51 @@
+// embedding on CUDA. A block takes kCudaMapThreads vectors of one token's row.
+// Aims at the memory's bandwidth.
+#include "kernels/cuda_row.cuh"
+#include "kernels/embedding/embedding.h"
+
+namespace inlay {
+namespace {
+
+template <typename T, int kVector>
+__global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
+                      float scale, bool accumulate, CudaMatrix<float> y_rows,
+                      int64_t width, int64_t chunks) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t token = blockIdx.x / chunks;
+  const int64_t i =
+      (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;
+  if (i >= width) return;
+  float* y = y_rows.row(token) + i;
+  float v[kVector];
+  LoadFloats<kVector>(table.row(ids[token]) + i, v);
+  // The product is rounded before the sum, as on the CPU.
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) v[j] = __fmul_rn(v[j], scale);
+  if (accumulate) {
+    float before[kVector];
+    LoadFloats<kVector>(y, before);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) v[j] += before[j];
+  }
+  StoreFloats<kVector>(y, v);
+}
+
+}  // namespace
+
+absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
+                              const EmbeddingParams& params, Stream& stream) {
+  const bool vector = IsCudaVector(desc.width, {&params.table, &params.y});
+  const int64_t chunks = MapChunks(desc.width, vector ? kCudaVector : 1);
+  return WithFloatType(desc.table, [&](auto type) {
+    using T = decltype(type);
+    return LaunchCuda("embedding", CudaStream::Of(stream),
+                      {params.y.rows() * chunks, kCudaMapThreads},
+                      vector ? Embed<T, kCudaVector> : Embed<T, 1>,
+                      CudaMatrix<const T>(params.table), params.ids,
+                      params.scale, params.accumulate,
+                      CudaMatrix<float>(params.y), desc.width, chunks);
+  });
+}
+
+}  // namespace inlay
