@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "memory/device/cuda_status.h"
 #include "memory/device/cuda_stream.h"
+#include "memory/status.h"
 
 namespace inlay {
 
@@ -37,8 +38,23 @@ __device__ inline void LetNextBegin() {
 struct CudaGrid {
   int64_t blocks = 0;  // 0: nothing is launched
   int threads = 0;
-  size_t shared_bytes = 0;
+  size_t shared_bytes = 0;  // dynamic
+  int cluster = 1;          // blocks; more than 1 from Hopper on
 };
+
+// Lets `kernel` have that much, and its blocks lie beside those of others that
+// do: the most of an SM's memory that can be shared is.
+inline absl::Status AllowShared(const char* what, const void* kernel,
+                                size_t bytes) {
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes)),
+      what));
+  return CudaStatus(cudaFuncSetAttribute(
+                        kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                        cudaSharedmemCarveoutMaxShared),
+                    what);
+}
 
 // `what` names the kernel in the error, as a phrase.
 template <typename... Formal, typename... Actual>
@@ -46,16 +62,22 @@ absl::Status LaunchCuda(const char* what, CudaStream& stream,
                         const CudaGrid& grid, void (*kernel)(Formal...),
                         const Actual&... args) {
   if (grid.blocks == 0) return absl::OkStatus();
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  if (grid.shared_bytes > 0) {
+    INLAY_RETURN_IF_ERROR(AllowShared(
+        what, reinterpret_cast<const void*>(kernel), grid.shared_bytes));
+  }
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream.handle();
-  config.attrs = &overlap;
-  config.numAttrs = stream.sm() >= 90 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = stream.sm() < 90 ? 0 : grid.cluster > 1 ? 2 : 1;
   return CudaStatus(
       cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(args)...), what);
 }

@@ -13,6 +13,17 @@ absl::Status RunGemmCpuSimd(const GemmDesc& desc, const GemmParams& params,
 absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);  // gemm_cpu.cc
 
+#if INLAY_HAS_CUDA
+// gemm_cuda.cc
+absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
+                         Stream& stream);
+absl::Status RunGemmCudaGemv(const GemmDesc& desc, const GemmParams& params,
+                             Stream& stream);
+absl::Status RunGemmCudaCublasLt(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream);
+size_t GemmCudaWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+#endif
+
 namespace {
 
 const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
@@ -23,7 +34,33 @@ const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  if (!IsPlainFloat(desc.weight) || !IsPlainFloat(desc.activation)) {
+    return "weights and x must be f32, f16 or bf16";
+  }
+  if (desc.output != DType::kF32 && desc.output != desc.activation) {
+    return "y must be f32 or of the type of x";
+  }
+  return nullptr;
+}
+
+const char* CublasRefuses(const GemmDesc& desc, const DeviceInfo& device) {
+  if (desc.weight != desc.activation) {
+    return "weights and x must be of one type";
+  }
+  return CudaRefuses(desc, device);
+}
+#endif
+
 constexpr GemmRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, GemmCudaWorkspaceBytes,
+     RunGemmCuda},
+    {"cuda_gemv", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunGemmCudaGemv},
+    {"cuda_cublaslt", DeviceKind::kCuda, 80, CublasRefuses,
+     GemmCudaWorkspaceBytes, RunGemmCudaCublasLt},
+#endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };

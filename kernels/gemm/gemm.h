@@ -32,7 +32,15 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // Every row accumulates in float32 or wider, and a row of y depends only on the
 // same row of x: not on m, not on the other rows, not on the number of threads
 // (batch invariance). bf16 and f16 weights are widened exactly.
+// On CUDA "cuda_gemv" keeps that promise and serves many rows slowly;
+// "cuda_cublaslt" does not keep it, nor does "cuda", which takes the one or the
+// other by the number of rows.
 absl::Span<const GemmRow> GemmTable();
+
+// Loads cuBLASLt for a CUDA stream, which otherwise happens at its first
+// product; that of many rows must not happen first while a graph is captured.
+// FAILED_PRECONDITION says what is missing: the row "cuda" works without.
+absl::Status PrepareGemmCuda(Stream& stream);
 
 // INVALID_ARGUMENT naming the first shape or dtype that does not fit `desc`.
 // For tests and load time; run() does not check.

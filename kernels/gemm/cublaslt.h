@@ -1,0 +1,43 @@
+// CublasLt: NVIDIA's matrix products, loaded when asked for: the library links
+// nothing of cuBLAS and works without it. Owns the library's handle and the
+// algorithms chosen so far. Source: the cuBLASLt chapter of NVIDIA's cuBLAS
+// documentation. Knows no layers.
+#ifndef INLAY_KERNELS_GEMM_CUBLASLT_H_
+#define INLAY_KERNELS_GEMM_CUBLASLT_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/gemm/gemm.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// Thread-compatible; belongs to one device.
+class CublasLt {
+ public:
+  // What Run may use of GemmParams::workspace.
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+  // FAILED_PRECONDITION: cuBLASLt is not installed, with the names tried.
+  static absl::StatusOr<std::unique_ptr<CublasLt>> Load();
+  ~CublasLt();
+
+  // Queues the product. Float32 accumulation, no TF32, partial sums in float32.
+  // An algorithm is chosen once for a shape and a range of rows; where cuBLAS
+  // cannot add the bias itself a kernel of ours starts y with it.
+  // UNIMPLEMENTED: cuBLAS has no algorithm for these types and strides.
+  absl::Status Run(const GemmDesc& desc, const GemmParams& params,
+                   CudaStream& stream);
+
+ private:
+  struct Impl;
+  explicit CublasLt(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_CUBLASLT_H_

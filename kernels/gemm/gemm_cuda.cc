@@ -1,0 +1,68 @@
+// gemm's CUDA rows: which kernel serves how many rows. Few are bound by memory
+// and taken by our kernels, many by cuBLASLt where it is installed.
+#if INLAY_HAS_CUDA
+
+#include <memory>
+#include <utility>
+
+#include "kernels/gemm/cublaslt.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemv_cuda.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What gemm keeps with a stream.
+struct GemmState : CudaStream::Attachment {
+  absl::StatusOr<std::unique_ptr<CublasLt>> cublas = CublasLt::Load();
+};
+
+GemmState& StateOf(CudaStream& stream) {
+  if (stream.attachment() == nullptr) {
+    stream.attachment() = std::make_unique<GemmState>();
+  }
+  return static_cast<GemmState&>(*stream.attachment());
+}
+
+}  // namespace
+
+absl::Status PrepareGemmCuda(Stream& stream) {
+  return StateOf(CudaStream::Of(stream)).cublas.status();
+}
+
+absl::Status RunGemmCudaGemv(const GemmDesc& desc, const GemmParams& params,
+                             Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  const GemvPlan plan = PlanGemv(desc.n, desc.k, cuda.num_sms(), cuda.sm());
+  return IsTensorGemv(desc, params, plan, cuda.sm())
+             ? RunTensorGemv(desc, params, plan, cuda)
+             : RunGemvPlain(desc, params, cuda);
+}
+
+absl::Status RunGemmCudaCublasLt(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  GemmState& state = StateOf(cuda);
+  INLAY_RETURN_IF_ERROR(state.cublas.status());
+  return (*state.cublas)->Run(desc, params, cuda);
+}
+
+absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
+                         Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  // cuBLAS takes no weights of another type than x.
+  const bool few = params.x.rows() <= kGemvRows;
+  if (few || desc.weight != desc.activation || !StateOf(cuda).cublas.ok()) {
+    return RunGemmCudaGemv(desc, params, stream);
+  }
+  return (*StateOf(cuda).cublas)->Run(desc, params, cuda);
+}
+
+size_t GemmCudaWorkspaceBytes(const GemmDesc&, int64_t max_rows) {
+  return max_rows > kGemvRows ? CublasLt::kWorkspaceBytes : 0;
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

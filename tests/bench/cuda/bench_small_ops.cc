@@ -1,0 +1,112 @@
+// The small ops at Llama-3-8B's sizes: time in a graph, GB/s of what must be
+// read and written.
+#include "kernels/activation/activation.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/kv_write/kv_write.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
+#include "tests/bench/cuda/cuda_graph.h"
+
+namespace inlay::bench {
+namespace {
+
+constexpr int64_t kRows[] = {1, 8, 64, 8192};
+constexpr int64_t kMostRows = 8192;
+
+template <typename Row, typename Desc>
+const Row& RowOf(const Bench& bench, absl::Span<const Row> table,
+                 const Desc& desc) {
+  const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
+  auto row = Select("op", table, desc, device);
+  Require(row.status());
+  return **row;
+}
+
+// run(rows, params memory) for each number of rows.
+template <typename Fn>
+void Report(const Bench& bench, const char* name, double bytes_a_row, Fn run) {
+  std::printf("%-12s", name);
+  for (const int64_t rows : kRows) {
+    const double seconds =
+        GraphSeconds(bench, 20, [&](int) { return run(rows); });
+    std::printf("  %8.2f us %5.0f", 1e6 * seconds,
+                1e-9 * bytes_a_row * static_cast<double>(rows) / seconds);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+void BenchSmallOps(Bench& bench) {
+  if (!bench.Wants("small")) return;
+  std::printf("small ops    us and GB/s for 1, 8, 64, 8192 rows\n");
+  DeviceMemory x(size_t{kMostRows} * 28672 * 2);
+  DeviceMemory y(size_t{kMostRows} * 28672 * 2);
+  x.Randomize(DType::kBF16, 1);
+  Require(cudaMemset(y.data(), 0, y.bytes()));
+  auto* const floats = reinterpret_cast<const float*>(y.data());
+  Stream& stream = bench.stream;
+
+  const RmsNormDesc norm{4096, DType::kF32, DType::kBF16};
+  const auto& norm_row = RowOf(bench, RmsNormTable(), norm);
+  Report(bench, "rms_norm", 4096 * 6, [&](int64_t rows) {
+    return norm_row.run(norm,
+                        {MatrixView(x.data(), DType::kF32, rows, 4096), floats,
+                         1e-5f, MatrixView(y.data(), DType::kBF16, rows, 4096)},
+                        stream);
+  });
+  const ActivationDesc silu{Activation::kSilu, true, 14336, DType::kBF16};
+  const auto& silu_row = RowOf(bench, ActivationTable(), silu);
+  Report(bench, "swiglu", 14336 * 6, [&](int64_t rows) {
+    return silu_row.run(silu,
+                        {MatrixView(x.data(), DType::kBF16, rows, 28672),
+                         MatrixView(y.data(), DType::kBF16, rows, 14336)},
+                        stream);
+  });
+  const RopeDesc rope{40, 128, 128, RopeStyle::kHalf, DType::kBF16};
+  const auto& rope_row = RowOf(bench, RopeTable(), rope);
+  Report(bench, "rope q+k", 5120 * 4 + 512, [&](int64_t rows) {
+    return rope_row.run(
+        rope, {MatrixView(x.data(), DType::kBF16, rows, 5120), floats, floats},
+        stream);
+  });
+  const EmbeddingDesc embedding{4096, DType::kBF16, DType::kF32};
+  const auto& embedding_row = RowOf(bench, EmbeddingTable(), embedding);
+  DeviceMemory ids(size_t{kMostRows} * 8);
+  Require(cudaMemset(ids.data(), 0, ids.bytes()));
+  Report(bench, "embedding", 4096 * 6, [&](int64_t rows) {
+    return embedding_row.run(
+        embedding,
+        {MatrixView(x.data(), DType::kBF16, 1, 4096),
+         reinterpret_cast<const int32_t*>(ids.data()), 1.0f, false,
+         MatrixView(y.data(), DType::kF32, rows, 4096)},
+        stream);
+  });
+  std::vector<int64_t> slots(kMostRows);
+  for (int64_t i = 0; i < kMostRows; ++i) {
+    slots[static_cast<size_t>(i)] = i;
+  }
+  Require(cudaMemcpy(ids.data(), slots.data(), ids.bytes(),
+                     cudaMemcpyHostToDevice));
+  for (const DType kv : {DType::kBF16, DType::kI8, DType::kKvQ4}) {
+    const KvWriteDesc write{8, 128, kv, DType::kBF16};
+    const auto& write_row = RowOf(bench, KvWriteTable(), write);
+    const KvLayout layout({{8, 128}}, kv, 16);
+    const double bytes =
+        2.0 * (1024 * 2 + 8 * static_cast<double>(KvRowBytes(kv, 128)));
+    Report(
+        bench,
+        kv == DType::kBF16 ? "kv bf16"
+        : kv == DType::kI8 ? "kv i8"
+                           : "kv q4",
+        bytes, [&](int64_t rows) {
+          const TensorView k = MatrixView(x.data(), DType::kBF16, rows, 1024);
+          return write_row.run(write,
+                               {k, k, layout.LayerView(0, y.data()),
+                                reinterpret_cast<const int64_t*>(ids.data())},
+                               stream);
+        });
+  }
+}
+
+}  // namespace inlay::bench

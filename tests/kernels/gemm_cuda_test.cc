@@ -1,0 +1,372 @@
+// gemm's CUDA rows against a float64 product; bit equality over batch sizes
+// where it is promised; graphs.
+#if INLAY_HAS_CUDA
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemv_cuda.h"
+#include "tests/support/cuda_test_util.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::CudaTestMatrix;
+using ::inlay::testing::ExpectClose;
+using ::inlay::testing::ForEachCudaRow;
+using ::inlay::testing::kUnitF32;
+using ::inlay::testing::Rounding;
+using ::inlay::testing::TestCuda;
+using ::inlay::testing::TestMatrix;
+
+TestMatrix Random(DType dtype, int64_t rows, int64_t cols, unsigned seed,
+                  int64_t pad = 0) {
+  std::mt19937 rng(seed);
+  TestMatrix matrix(dtype, rows, cols, pad);
+  matrix.Randomize(rng);
+  return matrix;
+}
+
+struct Problem {
+  Problem(const GemmDesc& desc, int64_t m, unsigned seed, int64_t pad)
+      : desc(desc),
+        x(Random(desc.activation, m, desc.k, seed, pad)),
+        w(Random(desc.weight, desc.n, desc.k, seed + 1, pad)),
+        bias(Random(DType::kF32, 1, desc.n, seed + 2)),
+        residual(Random(desc.output, m, desc.n, seed + 3, pad)),
+        device_x(x),
+        device_w(w),
+        device_bias(bias),
+        device_residual(residual) {}
+
+  GemmParams Params(const TensorView& y, bool with_bias, bool with_residual) {
+    GemmParams params;
+    params.x = device_x.view();
+    params.w = device_w.view();
+    params.y = y;
+    if (with_bias) params.bias = device_bias.floats();
+    if (with_residual) params.residual = device_residual.view();
+    return params;
+  }
+
+  GemmDesc desc;
+  TestMatrix x, w, bias, residual;
+  CudaTestMatrix device_x, device_w, device_bias, device_residual;
+};
+
+struct Reference {
+  std::vector<double> want;
+  std::vector<double> tolerance;
+};
+
+std::vector<float> Floats(const TestMatrix& matrix) {
+  std::vector<float> floats;
+  for (int64_t r = 0; r < matrix.rows(); ++r) {
+    for (int64_t c = 0; c < matrix.cols(); ++c) {
+      floats.push_back(matrix(r, c));
+    }
+  }
+  return floats;
+}
+
+Reference ReferenceOf(const Problem& problem, bool with_bias,
+                      bool with_residual) {
+  const std::vector<float> x = Floats(problem.x);
+  const std::vector<float> w = Floats(problem.w);
+  const auto k = static_cast<size_t>(problem.desc.k);
+  Reference reference;
+  for (int64_t r = 0; r < problem.x.rows(); ++r) {
+    for (int64_t c = 0; c < problem.desc.n; ++c) {
+      const float* a = &x[static_cast<size_t>(r) * k];
+      const float* b = &w[static_cast<size_t>(c) * k];
+      double sum = 0.0;
+      double magnitude = 0.0;
+      for (size_t i = 0; i < k; ++i) {
+        const double product = double{a[i]} * b[i];
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      const double bias = with_bias ? problem.bias(0, c) : 0.0f;
+      const double added = with_residual ? problem.residual(r, c) : 0.0f;
+      sum += bias + added;
+      magnitude += std::abs(bias) + std::abs(added);
+      reference.want.push_back(sum);
+      // Any order of k sums errs by at most as many roundings of a partial sum;
+      // tensor cores cut off where others round: twice that. Where cuBLAS
+      // cannot add a bias, bias + residual is rounded to y's type before.
+      reference.tolerance.push_back(
+          2 * static_cast<double>(k + 3) * kUnitF32 * magnitude +
+          Rounding(problem.desc.output, sum) +
+          (with_bias ? Rounding(problem.desc.output, bias + added) : 0.0));
+    }
+  }
+  return reference;
+}
+
+void CheckRows(const GemmDesc& desc, int64_t m, unsigned seed, int64_t pad,
+               bool with_bias, bool with_residual, TestCuda& cuda) {
+  SCOPED_TRACE(::testing::Message()
+               << "m " << m << " n " << desc.n << " k " << desc.k << " "
+               << DTypeName(desc.weight) << " " << DTypeName(desc.activation)
+               << " " << DTypeName(desc.output) << " pad " << pad << " seed "
+               << seed);
+  Problem problem(desc, m, seed, pad);
+  const Reference reference = ReferenceOf(problem, with_bias, with_residual);
+  const auto at = [&](const std::vector<double>& values) {
+    return [&values, n = desc.n](int64_t r, int64_t c) {
+      return values[static_cast<size_t>(r * n + c)];
+    };
+  };
+  ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
+    CudaTestMatrix y(desc.output, m, desc.n, pad);
+    const GemmParams params =
+        problem.Params(y.view(), with_bias, with_residual);
+    ASSERT_TRUE(ValidateGemm(desc, params).ok());
+    const absl::Status status = row.run(desc, params, *cuda.stream);
+    // cuBLAS has no algorithm for odd strides of 16-bit types, or is absent.
+    if (row.name == "cuda_cublaslt" &&
+        (status.code() == absl::StatusCode::kUnimplemented ||
+         status.code() == absl::StatusCode::kFailedPrecondition)) {
+      return;
+    }
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectClose(y.Download(), at(reference.want), at(reference.tolerance));
+  });
+}
+
+constexpr DType kTypes[][3] = {
+    {DType::kBF16, DType::kBF16, DType::kBF16},
+    {DType::kBF16, DType::kBF16, DType::kF32},
+    {DType::kF16, DType::kF16, DType::kF16},
+    {DType::kF16, DType::kF16, DType::kF32},
+    {DType::kF32, DType::kF32, DType::kF32},
+    {DType::kBF16, DType::kF32, DType::kF32},
+};
+
+TEST(GemmCudaTest, MatchesFloat64OverShapesAndTypes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kShapes[][3] = {
+      {1, 1, 1},     {1, 5, 7},      {2, 16, 32},    {3, 17, 31},
+      {7, 49, 15},   {8, 24, 512},   {9, 23, 520},   {17, 50, 72},
+      {33, 31, 129}, {130, 64, 40},  {5, 100, 1104}, {16, 130, 2048},
+      {4, 70, 2056}, {1, 2200, 264}, {40, 300, 264}};
+  unsigned seed = 1;
+  for (const auto& [m, n, k] : kShapes) {
+    for (const auto& [weight, activation, output] : kTypes) {
+      CheckRows({n, k, weight, activation, output}, m, seed,
+                seed % 3 == 0 ? 8 : seed % 3 - 1, seed % 2 == 0, seed % 5 < 2,
+                cuda);
+      ++seed;
+    }
+  }
+}
+
+TEST(GemmCudaTest, SweepsRemaindersOfKAndN) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (int64_t k = 8; k <= 8 * 36; k += 8) {
+    const int64_t m = 1 + k / 8 % 19;
+    const auto& [weight, activation, output] = kTypes[k / 8 % 4];
+    CheckRows({1 + k / 8 % 37, k, weight, activation, output}, m,
+              static_cast<unsigned>(k), 8, true, true, cuda);
+  }
+}
+
+// K in clusters of one to eight blocks, and more tiles than one group.
+TEST(GemmCudaTest, LargeMatrices) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kShapes[][3] = {{1, 4112, 4096},  {8, 272, 14336},
+                                    {11, 2100, 4096}, {3, 17000, 512},
+                                    {2, 200, 28672},  {16, 160, 8192}};
+  unsigned seed = 100;
+  for (const auto& [m, n, k] : kShapes) {
+    CheckRows({n, k, DType::kBF16, DType::kBF16, DType::kF32}, m, seed, 0,
+              false, true, cuda);
+    CheckRows({n, k, DType::kF16, DType::kF16, DType::kF16}, m, seed + 5, 8,
+              true, false, cuda);
+    seed += 10;
+  }
+}
+
+TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm < 90) GTEST_SKIP() << "clusters need Hopper";
+  const GemmDesc desc{1000, 1096, DType::kBF16, DType::kBF16, DType::kF32};
+  for (const int64_t m : {1, 8, 13}) {
+    Problem problem(desc, m, 5, 0);
+    const Reference reference = ReferenceOf(problem, true, true);
+    for (const int cluster : {1, 2, 4, 8}) {
+      for (const int num_clusters : {1, 3, 16, 63}) {
+        SCOPED_TRACE(::testing::Message() << m << " rows, " << num_clusters
+                                          << " clusters of " << cluster);
+        CudaTestMatrix y(desc.output, m, desc.n, 4);
+        ASSERT_TRUE(RunTensorGemv(desc, problem.Params(y.view(), true, true),
+                                  {cluster, num_clusters}, *cuda.stream)
+                        .ok());
+        const auto at = [&](const std::vector<double>& values) {
+          return [&values, n = desc.n](int64_t r, int64_t c) {
+            return values[static_cast<size_t>(r * n + c)];
+          };
+        };
+        ExpectClose(y.Download(), at(reference.want), at(reference.tolerance));
+      }
+    }
+  }
+}
+
+TEST(GemmCudaTest, ARowOfGemvDependsOnNothingBesideIt) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kRows = 21;
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{300, 4096}, {96, 1000}, {64, 14336}}) {
+    for (const auto& [weight, activation, output] : kTypes) {
+      const GemmDesc desc{n, k, weight, activation, output};
+      Problem problem(desc, kRows, 7, 0);
+      const auto row =
+          Select("gemm", GemmTable(), desc, cuda.info, "cuda_gemv");
+      ASSERT_TRUE(row.ok());
+      const auto run = [&](CudaTestMatrix& y, int64_t first, int64_t count) {
+        GemmParams params = problem.Params(y.view(), true, true);
+        params.x = params.x.RowSlice(first, count);
+        params.y = params.y.RowSlice(first, count);
+        params.residual = params.residual.RowSlice(first, count);
+        ASSERT_TRUE((*row)->run(desc, params, *cuda.stream).ok());
+      };
+      CudaTestMatrix alone(output, kRows, n);
+      for (int64_t r = 0; r < kRows; ++r) run(alone, r, 1);
+      const TestMatrix want = alone.Download();
+      for (int64_t m = 2; m <= kRows; ++m) {
+        CudaTestMatrix together(output, kRows, n);
+        run(together, 0, m);
+        const TestMatrix& got = together.Download();
+        for (int64_t r = 0; r < m; ++r) {
+          ASSERT_EQ(want.RowBits(r), got.RowBits(r))
+              << "row " << r << " of " << m << ", k " << k << ", "
+              << DTypeName(weight) << " " << DTypeName(output);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmCudaTest, ResidualMayBeTheOutput) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  ASSERT_TRUE(PrepareGemmCuda(*cuda.stream).ok());
+  for (const int64_t m : {1, 9, 40}) {
+    for (const auto& [weight, activation, output] : kTypes) {
+      const GemmDesc desc{72, 264, weight, activation, output};
+      Problem problem(desc, m, 3, 0);
+      ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
+        CudaTestMatrix apart(output, m, 72);
+        ASSERT_TRUE(row.run(desc, problem.Params(apart.view(), true, true),
+                            *cuda.stream)
+                        .ok());
+        CudaTestMatrix in_place(problem.residual);
+        GemmParams params = problem.Params(in_place.view(), true, true);
+        params.residual = params.y;
+        ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+        const TestMatrix want = apart.Download();
+        for (int64_t r = 0; r < m; ++r) {
+          EXPECT_EQ(want.RowBits(r), in_place.Download().RowBits(r));
+        }
+      });
+    }
+  }
+}
+
+// Layers that depend on each other, each overlapping the one before: in a graph
+// the same bits as one after the other with waiting in between.
+TEST(GemmCudaTest, ChainsInGraphs) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kWidth = 2048;
+  constexpr int kLayers = 12;
+  const GemmDesc desc{kWidth, kWidth, DType::kF16, DType::kF16, DType::kF16};
+  for (const int64_t m : {1, 6, 48}) {
+    Problem problem(desc, m, 11, 0);
+    // Products shrink back to the size of x: nothing overflows.
+    for (int64_t r = 0; r < kWidth; ++r) {
+      for (int64_t c = 0; c < kWidth; ++c) {
+        problem.w.Set(r, c, problem.w(r, c) / 45.0f);
+      }
+    }
+    CudaTestMatrix w(problem.w);
+    CudaTestMatrix states[2] = {CudaTestMatrix(problem.x),
+                                CudaTestMatrix(problem.x)};
+    const auto row = Select("gemm", GemmTable(), desc, cuda.info);
+    ASSERT_TRUE(row.ok());
+    const auto run = [&](int layer, CudaTestMatrix* state) {
+      GemmParams params;
+      params.x = state[layer % 2].view();
+      params.w = w.view();
+      params.y = state[1 - layer % 2].view();
+      return (*row)->run(desc, params, *cuda.stream);
+    };
+    for (int i = 0; i < kLayers; ++i) {
+      ASSERT_TRUE(run(i, states).ok());
+      ASSERT_TRUE(cuda.stream->Synchronize().ok());
+    }
+    const TestMatrix want = states[0].Download();
+    CudaTestMatrix again[2] = {CudaTestMatrix(problem.x),
+                               CudaTestMatrix(problem.x)};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    ASSERT_EQ(cudaStreamBeginCapture(cuda.stream->handle(),
+                                     cudaStreamCaptureModeGlobal),
+              cudaSuccess);
+    for (int i = 0; i < kLayers; ++i) ASSERT_TRUE(run(i, again).ok());
+    ASSERT_EQ(cudaStreamEndCapture(cuda.stream->handle(), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphLaunch(exec, cuda.stream->handle()), cudaSuccess);
+    const TestMatrix& got = again[0].Download();
+    for (int64_t r = 0; r < m; ++r) EXPECT_EQ(want.RowBits(r), got.RowBits(r));
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+  }
+}
+
+TEST(GemmCudaTest, AnEmptyBatchIsNoWork) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const GemmDesc desc{8, 8, DType::kBF16, DType::kBF16, DType::kF32};
+  Problem problem(desc, 1, 1, 0);
+  ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
+    CudaTestMatrix y(DType::kF32, 1, 8);
+    GemmParams params = problem.Params(y.view(), false, false);
+    params.x.dims[0] = params.y.dims[0] = 0;
+    ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+    EXPECT_TRUE(std::isnan(y.Download()(0, 0)));
+  });
+}
+
+TEST(GemmCudaTest, InfinityAndNanStayInTheirRow) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const GemmDesc desc{40, 72, DType::kBF16, DType::kBF16, DType::kF32};
+  Problem problem(desc, 6, 3, 0);
+  problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
+  problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
+  CudaTestMatrix x(problem.x);
+  ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
+    CudaTestMatrix y(DType::kF32, 6, 40);
+    GemmParams params = problem.Params(y.view(), false, false);
+    params.x = x.view();
+    ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+    const TestMatrix& got = y.Download();
+    for (int64_t c = 0; c < 40; ++c) {
+      EXPECT_TRUE(std::isnan(got(2, c)));
+      EXPECT_TRUE(std::isinf(got(4, c)));
+      for (const int64_t r : {0, 1, 3, 5}) {
+        EXPECT_TRUE(std::isfinite(got(r, c)));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA
