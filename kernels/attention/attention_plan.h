@@ -27,6 +27,12 @@ inline constexpr int kAttentionItemRows = 16;
 // query always becomes items.
 inline constexpr int kAttentionSplitRows = 64;
 
+// Rows of the kernel that runs tiles: 64 for each warpgroup that its registers
+// leave room for.
+constexpr int AttentionTileRows(int head_dim) {
+  return head_dim <= 64 ? 192 : 128;
+}
+
 // What of a layer decides how its work is cut. Layers of equal shape that also
 // share a KV group share a plan.
 struct AttentionPlanShape {
