@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/cpu_float.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
 

@@ -58,6 +58,25 @@ absl::StatusOr<CUtensorMap> Encode(DType dtype, void* base,
   return map;
 }
 
+absl::Status LaunchTiles(const AttentionDesc& desc,
+                         const AttentionParams& params, int num_sms,
+                         cudaStream_t stream) {
+  switch (desc.head_dim) {
+    case 64:
+      return LaunchAttentionTilesD64(desc, params, num_sms, stream);
+    case 80:
+      return LaunchAttentionTilesD80(desc, params, num_sms, stream);
+    case 96:
+      return LaunchAttentionTilesD96(desc, params, num_sms, stream);
+    case 128:
+      return LaunchAttentionTilesD128(desc, params, num_sms, stream);
+    case 192:
+      return LaunchAttentionTilesD192(desc, params, num_sms, stream);
+    default:
+      return LaunchAttentionTilesD256(desc, params, num_sms, stream);
+  }
+}
+
 }  // namespace
 
 int BoxRows(int block_size, int tile_keys) {
@@ -114,7 +133,7 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
         LaunchAttentionItemsSm90(desc, params, cuda.handle()));
   }
   if (params.plan->num_tiles == 0) return absl::OkStatus();
-  return LaunchAttentionTilesSm90(desc, params, cuda.num_sms(), cuda.handle());
+  return LaunchTiles(desc, params, cuda.num_sms(), cuda.handle());
 }
 
 }  // namespace inlay

@@ -2,20 +2,21 @@
 // the time to read the cache counts.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
-// of items of equal total length. CTA: warps 0-3 compute, warp 4 loads.
-//   warp 4   walks the items; queries by cp.async into one of two buffers,
-//            tiles of kTileKeys keys and values by the copy engine into a ring
-//            of kStages, several items ahead of the arithmetic
-//   warps    take the tiles of a chunk in turn, each with its own softmax and
-//            numerator (16 rows x head_dim, m16n8k16, float32 accumulators, in
-//            registers), so that none waits for another before the chunk's end;
-//            there they merge through shared memory into FoldedRows
-// Barriers: full/empty of each stage (arrivals: the copy engine's bytes / the
-// warp that used it), full/empty of each query buffer (warp 4's lanes / each
-// computing warp), named barrier 1 among warps 0-3.
-// Shared memory: ring | two query buffers | merge [4 warps][16 rows][head_dim +
-// 8] floats, whose padding puts four rows side by side in the banks.
-// Roofline: memory bandwidth; 64 to 180 KB in flight a multiprocessor.
+// of items of equal total length. CTA: four warps. Of every four tiles of
+// kTileKeys keys a warp takes one (by absolute position), with a softmax and a
+// numerator of its own (16 rows x head_dim, m16n8k16, float32 accumulators, in
+// registers), so that none waits for another before a chunk's end; there they
+// merge through shared memory into FoldedRows. Each warp loads its own tiles by
+// cp.async into its own ring, across the borders of chunks and items: loads
+// never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
+// another: two thirds of the bandwidth.)
+// Barriers: cp.async groups within a warp; full of each query buffer (all
+// threads' copies); __syncthreads at merges, which also says that the queries
+// of the item before have been read.
+// Shared memory: rings [4 warps][kStages] | two query buffers | merge [4 warps]
+// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
+// the banks | Head.
+// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
 #include <algorithm>
 
 #include "kernels/attention/attention_sm90.h"
@@ -27,48 +28,42 @@ namespace inlay {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;  // that compute
+constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kAttentionItemRows;
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kQueryBuffers = 2;
+constexpr int kMergeRows = 8;
+// The first items of a CTA wait in shared memory.
+constexpr int kItemsAtHand = 16;
 
 template <int kDim>
-struct Plan {
-  static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
-  static constexpr int kTileKeys = kDim <= 192 ? 32 : 16;
-  static constexpr int kSlabBytes = kTileKeys * kSlabRowBytes;
-  static constexpr int kStageBytes = 2 * kSlabs * kSlabBytes;
-  static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
-  static constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
-  static constexpr int kMergeStride = kDim + 8;
-  static constexpr int kMergeFloats = kWarps * kRows * kMergeStride;
-  static constexpr int kMaxStages = 20;
-  // Less the head below, and what alignment to the swizzle takes.
-  static constexpr int kStages = std::min<int>(
-      kMaxStages,
-      (kSharedMost - 3072 - kQueryBuffers * kQueryBytes - kMergeFloats * 4) /
-          kStageBytes);
-  // Of 255 registers; otherwise queries are read again for each tile.
-  static constexpr bool kKeepQueries = kDim <= 128;
-
-  uint64_t full[kStages];
-  uint64_t empty[kStages];
+struct Head {
   uint64_t query_full[kQueryBuffers];
-  uint64_t query_empty[kQueryBuffers];
+  AttentionItem items[kItemsAtHand];
   float2 sums[kWarps][kRows];  // maximum and sum, for merging
   int flag;
 };
 
 template <int kDim>
-constexpr int SharedBytes() {
-  using P = Plan<kDim>;
-  return 1024 + P::kStages * P::kStageBytes + kQueryBuffers * P::kQueryBytes +
-         P::kMergeFloats * 4 + static_cast<int>(sizeof(P));
-}
-
-struct Maps {
-  CUtensorMap k;
-  CUtensorMap v;
+struct Plan {
+  static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
+  static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
+  static constexpr int kSlabBytes = kTileKeys * kSlabRowBytes;
+  static constexpr int kStageBytes = 2 * kSlabs * kSlabBytes;
+  static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
+  static constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
+  static constexpr int kMergeStride = kDim + 8;
+  static constexpr int kMergeFloats = kWarps * kMergeRows * kMergeStride;
+  static constexpr int kFixedBytes = 1024 + kQueryBuffers * kQueryBytes +
+                                     kMergeFloats * 4 +
+                                     static_cast<int>(sizeof(Head<kDim>));
+  static constexpr int kStages =
+      (kSharedMost - kFixedBytes) / (kWarps * kStageBytes);
+  static constexpr int kSharedBytes =
+      kFixedBytes + kWarps * kStages * kStageBytes;
+  static_assert(kStages >= 2);
+  // Of 255 registers; otherwise queries are read again for each tile.
+  static constexpr bool kKeepQueries = kDim <= 96;
 };
 
 // The parts of shared memory.
@@ -78,149 +73,172 @@ struct Shared {
   __device__ explicit Shared(unsigned char* base) {
     const uint32_t at = sm90::SharedAddress(base);
     unsigned char* aligned = base + ((1024 - at % 1024) % 1024);
-    ring = sm90::SharedAddress(aligned);
-    queries = ring + P::kStages * P::kStageBytes;
-    merge = reinterpret_cast<float*>(aligned + P::kStages * P::kStageBytes +
+    rings = sm90::SharedAddress(aligned);
+    queries = rings + kWarps * P::kStages * P::kStageBytes;
+    merge = reinterpret_cast<float*>(aligned +
+                                     kWarps * P::kStages * P::kStageBytes +
                                      kQueryBuffers * P::kQueryBytes);
-    head = reinterpret_cast<P*>(merge + P::kMergeFloats);
+    head = reinterpret_cast<Head<kDim>*>(merge + P::kMergeFloats);
   }
-  uint32_t ring;
+  uint32_t rings;
   uint32_t queries;
   float* merge;
-  P* head;
+  Head<kDim>* head;
 };
 
-// Warp 4.
+// The CTA's items, [begin, end) of the plan's.
+template <int kDim>
+struct Items {
+  const AttentionItem* all;
+  const AttentionItem* at_hand;
+  int begin;
+  int end;
+
+  __device__ const AttentionItem& operator[](int i) const {
+    return i - begin < kItemsAtHand ? at_hand[i - begin] : all[i];
+  }
+};
+
+// The first of `warp`'s tiles from `tile` on.
+__device__ inline int FirstTile(int tile, int warp) {
+  return tile + (warp - tile % kWarps + kWarps) % kWarps;
+}
+
+// A warp's tiles of all items, one after another, into its ring.
 template <int kDim>
 class Loader {
  public:
   using P = Plan<kDim>;
-  __device__ Loader(const AttentionItemArgs& args, const Maps& maps,
-                    const Shared<kDim>& shared, int box_rows)
+  __device__ Loader(const AttentionItemArgs& args, const Items<kDim>& items,
+                    uint32_t ring, int warp, int lane)
       : args_(args),
-        maps_(maps),
-        shared_(shared),
-        box_rows_(box_rows),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
-
-  __device__ void Run(int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      const AttentionItem item = args_.items[i];
-      LoadQueries(item, i - begin);
-      const int last = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
-      cached_ = -1;
-      for (int t = item.key_begin / P::kTileKeys; t < last; ++t) {
-        LoadTile(item, t * P::kTileKeys);
-      }
+        items_(items),
+        ring_(ring),
+        warp_(warp),
+        lane_(lane),
+        item_(items.begin - 1) {
+#pragma unroll
+    for (int i = 0; i < kPeriod; ++i) {
+      const int row = (i * 32 + lane) / kChunks;
+      const int chunk = (i * 32 + lane) % kChunks;
+      to_[i] = chunk / 8 * P::kSlabBytes + row * kSlabRowBytes +
+               ((chunk ^ row) % 8) * 16;
     }
+  }
+
+  // Begins to load the next tile, if there is one; a group in any case.
+  __device__ void Next() {
+    while (item_ < items_.end && tile_ >= last_) NextItem();
+    if (item_ < items_.end) {
+      LoadTile();
+      tile_ += kWarps;
+    }
+    sm90::CommitCopies();
+    stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
   }
 
  private:
-  __device__ void LoadQueries(const AttentionItem& item, int index) {
-    const int buffer = index % kQueryBuffers;
-    const uint32_t use = static_cast<uint32_t>(index / kQueryBuffers);
-    sm90::Wait(&shared_.head->query_empty[buffer], (use & 1) ^ 1);
-    const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
-    constexpr int kChunks = P::kSlabs * 8;
-    for (int i = lane_; i < kRows * kChunks; i += 32) {
-      const int row = i / kChunks;
-      const int chunk = i % kChunks;
-      const bool valid = row < item.num_rows && chunk * 8 < kDim;
-      const int of_sequence = item.row_begin + (valid ? row : 0);
-      const char* from =
-          static_cast<const char*>(args_.q) +
-          (item.q_begin + of_sequence / args_.group) * args_.q_stride +
-          2 * HeadOffset(args_, item, of_sequence) + (valid ? chunk * 16 : 0);
-      sm90::CopyAsync16(to + chunk / 8 * P::kQuerySlabBytes +
-                            row * kSlabRowBytes +
-                            ((chunk % 8) ^ (row % 8)) * 16,
-                        from, valid);
-    }
-    sm90::ArriveAfterCopies(&shared_.head->query_full[buffer]);
+  static constexpr int kHalves = P::kTileKeys / 16;  // cache blocks hold whole
+                                                     // sixteens
+  static constexpr int kChunks = kDim / 8;           // of 16 bytes, in a row
+  static constexpr int kTilesCached = 32 / kHalves;
+  // After so many copies of 32 lanes, rows are whole, and a power of two.
+  static constexpr int kPeriod = kChunks % 5 == 0   ? 5
+                                 : kChunks % 3 == 0 ? 3
+                                                    : 1;
+  static constexpr int kPeriodRows = 32 * kPeriod / kChunks;
+
+  __device__ void NextItem() {
+    if (++item_ == items_.end) return;
+    const AttentionItem& item = items_[item_];
+    tile_ = FirstTile(item.key_begin / P::kTileKeys, warp_);
+    last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
+    cached_ = 0;
   }
 
-  // The block of box `box` of the item; lanes keep 32 of them.
-  __device__ int BlockOf(const AttentionItem& item, int box) {
-    const int base = box / 32 * 32;
-    if (base != cached_) {
-      cached_ = base;
-      const int key = (base + lane_) * box_rows_;
-      ids_ = key < item.key_end && key + box_rows_ > item.key_begin
-                 ? args_.blocks[item.blocks_begin + key / args_.kv.block_size]
-                 : 0;
+  // Where the sixteens of this warp's next tiles lie, one a lane.
+  __device__ void FindBlocks() {
+    const AttentionItem& item = items_[item_];
+    const int key = (tile_ + lane_ / kHalves * kWarps) * P::kTileKeys +
+                    lane_ % kHalves * 16;
+    // Blocks that no row sees may not exist any more.
+    seen_ = key < item.key_end && key + 16 > item.key_begin;
+    offset_ = 0;
+    if (seen_) {
+      const int in_sequence = key / args_.kv.block_size;
+      const int slot = key - in_sequence * args_.kv.block_size;
+      offset_ =
+          args_.blocks[item.blocks_begin + in_sequence] *
+              args_.kv.block_stride_bytes +
+          (int64_t{item.kv_head} * args_.kv.block_size + slot) * (2 * kDim);
     }
-    return __shfl_sync(0xffffffffu, ids_, box % 32);
   }
 
-  __device__ void LoadTile(const AttentionItem& item, int begin) {
-    const int boxes = P::kTileKeys / box_rows_;
-    // The lane's copy.
-    const bool values = lane_ % 2 != 0;
-    const int slab = lane_ / 2 % P::kSlabs;
-    const int mine = lane_ / (2 * P::kSlabs);
-    int block = 0;
-    int wanted = 0;
-    bool issue = false;
-    for (int b = 0; b < boxes; ++b) {
-      const int key = begin + b * box_rows_;
-      // Blocks that no row sees may not exist any more.
-      const bool seen = key < item.key_end && key + box_rows_ > item.key_begin;
-      const int id = BlockOf(item, key / box_rows_);
-      wanted += seen ? 1 : 0;
-      if (b == mine) {
-        block = id;
-        issue = seen;
+  __device__ void LoadTile() {
+    if (cached_ == 0) {
+      FindBlocks();
+      cached_ = kTilesCached;
+    }
+    const int first = (kTilesCached - cached_) * kHalves;
+    --cached_;
+    const uint32_t stage = ring_ + stage_ * P::kStageBytes;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int64_t offset = __shfl_sync(0xffffffffu, offset_, first + half);
+      if (!__shfl_sync(0xffffffffu, seen_, first + half)) continue;
+      const std::byte* from = args_.kv.base.base + offset + lane_ * 16;
+      const std::byte* keys = from + args_.kv.k_offset_bytes;
+      const std::byte* values = from + args_.kv.v_offset_bytes;
+      // The rows of sixteen slots of a head are contiguous. Stages are aligned
+      // to the swizzle, so that bits 4 to 6 of an address are its own.
+#pragma unroll
+      for (int i = 0; i < kChunks / 2; ++i) {
+        const int row = half * 16 + i / kPeriod * kPeriodRows;
+        const uint32_t to =
+            ((stage + to_[i % kPeriod]) ^ (row % 8 * 16)) + row * kSlabRowBytes;
+        sm90::CopyAsync16(to, keys + i * 512);
+        sm90::CopyAsync16(to + P::kSlabs * P::kSlabBytes, values + i * 512);
       }
-    }
-    uint64_t* full = &shared_.head->full[stage_];
-    sm90::Wait(&shared_.head->empty[stage_], phase_ ^ 1);
-    if (lane_ == 0) {
-      sm90::ArriveExpect(
-          full, static_cast<uint32_t>(wanted * box_rows_ * kSlabRowBytes * 2 *
-                                      P::kSlabs));
-    }
-    __syncwarp();
-    if (issue) {
-      const int key = begin + mine * box_rows_;
-      const uint32_t to = shared_.ring + stage_ * P::kStageBytes +
-                          ((values ? P::kSlabs : 0) + slab) * P::kSlabBytes +
-                          mine * box_rows_ * kSlabRowBytes;
-      sm90::CopyBox4(values ? &maps_.v : &maps_.k, full, to,
-                     slab * kSlabColumns, key % args_.kv.block_size,
-                     item.kv_head, block);
-    }
-    if (++stage_ == P::kStages) {
-      stage_ = 0;
-      phase_ ^= 1;
     }
   }
 
   const AttentionItemArgs& args_;
-  const Maps& maps_;
-  const Shared<kDim>& shared_;
-  int box_rows_;
+  const Items<kDim>& items_;
+  uint32_t ring_;
+  int warp_;
   int lane_;
-  int cached_ = -1;
-  int ids_ = 0;
+  int item_;
+  int tile_ = 0;
+  int last_ = 0;
+  int cached_ = 0;  // tiles whose blocks are at hand, the next one's first
   int stage_ = 0;
-  uint32_t phase_ = 0;
+  int64_t offset_ = 0;
+  bool seen_ = false;
+  uint32_t to_[kPeriod];  // in a stage, of the first rows
 };
 
-// One of warps 0-3.
+// A warp.
 template <typename T, int kDim>
 class Worker {
  public:
   using P = Plan<kDim>;
   using Folded = FoldedRows<kThreads, kDim>;
 
-  __device__ Worker(const AttentionItemArgs& args, const Shared<kDim>& shared)
+  __device__ Worker(const AttentionItemArgs& args, const Items<kDim>& items,
+                    const Shared<kDim>& shared)
       : args_(args),
+        items_(items),
         shared_(shared),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+        warp_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0)),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        ring_(shared.rings + warp_ * P::kStages * P::kStageBytes),
+        loader_(args, items, ring_, warp_, lane_) {}
 
-  __device__ void Run(int begin, int end) {
-    for (int i = begin; i < end; ++i) RunItem(args_.items[i], i - begin);
+  __device__ void Run() {
+    if (items_.begin == items_.end) return;
+    LoadQueries(items_.begin);
+    for (int i = 1; i < P::kStages; ++i) loader_.Next();
+    for (int i = items_.begin; i < items_.end; ++i) RunItem(items_[i], i);
   }
 
  private:
@@ -229,50 +247,70 @@ class Worker {
   static constexpr int kColumnBlocks = kDim / 8;
 
   __device__ void RunItem(const AttentionItem& item, int index) {
-    const int buffer = index % kQueryBuffers;
+    const int ordinal = index - items_.begin;
+    const int buffer = ordinal % kQueryBuffers;
     queries_ = shared_.queries + buffer * P::kQueryBytes;
     sm90::Wait(&shared_.head->query_full[buffer],
-               static_cast<uint32_t>(index / kQueryBuffers) & 1);
+               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
     if constexpr (P::kKeepQueries) {
+#pragma unroll
       for (int s = 0; s < kSteps; ++s) LoadQuery(s, q_[s]);
-      ReleaseQueries(buffer);
     }
+    // The other buffer's item has been merged: nobody reads it any more.
+    if (index + 1 < items_.end) LoadQueries(index + 1);
     const int g = lane_ / 4;
     seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
     seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
     const int last_row = item.row_begin + item.num_rows - 1;
     all_seen_ = {KeysOfRow(args_, item, last_row).x,
                  KeysOfRow(args_, item, item.row_begin).y};
-    const int first_tile = item.key_begin / P::kTileKeys;
     const int last_tile = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     const int first_chunk = item.key_begin / item.chunk;
     const int tiles_a_chunk = item.chunk / P::kTileKeys;
     Folded folded(static_cast<int>(threadIdx.x));
-    int tile = first_tile;
-    for (int c = first_chunk; tile < last_tile; ++c) {
+    int tile = FirstTile(item.key_begin / P::kTileKeys, warp_);
+    for (int c = first_chunk; c * tiles_a_chunk < last_tile; ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
-      for (int t = tile + warp_; t < chunk_end; t += kWarps) {
-        RunTile(item, t * P::kTileKeys, tiles_done_ + t - first_tile);
+      for (; tile < chunk_end; tile += kWarps) {
+        RunTile(item, tile * P::kTileKeys);
       }
-      tile = chunk_end;
       if (item.first_chunk > 0) folded.Clear();
       Merge(item, folded);
       if (item.first_chunk > 0 && folded.row() < item.num_rows) {
         folded.StorePartial(args_, item.slot_here + c - first_chunk);
       }
     }
-    if constexpr (!P::kKeepQueries) ReleaseQueries(buffer);
-    tiles_done_ += last_tile - first_tile;
     FinishItem(args_, item, folded, static_cast<int>(threadIdx.x),
                &shared_.head->flag, Sync);
+    // Rows that do not exist were skipped; what follows is for whole warps.
+    __syncwarp();
   }
 
-  __device__ static void Sync() { sm90::SyncNamed(1, kThreads); }
+  __device__ static void Sync() { __syncthreads(); }
 
-  __device__ void ReleaseQueries(int buffer) {
-    __syncwarp();
-    if (lane_ == 0) sm90::Arrive(&shared_.head->query_empty[buffer]);
+  // All threads; columns and rows that do not exist are zeros.
+  __device__ void LoadQueries(int index) {
+    const AttentionItem& item = items_[index];
+    const int buffer = (index - items_.begin) % kQueryBuffers;
+    const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
+    constexpr int kChunks = kDim / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks;
+         i += kThreads) {
+      const int row = i / kChunks;
+      const int chunk = i % kChunks;
+      const bool valid = row < item.num_rows;
+      const int of_sequence = item.row_begin + (valid ? row : 0);
+      const char* from =
+          static_cast<const char*>(args_.q) +
+          (item.q_begin + of_sequence / args_.group) * args_.q_stride +
+          2 * HeadOffset(args_, item, of_sequence) + chunk * 16;
+      sm90::CopyAsync16OrZeros(to + chunk / 8 * P::kQuerySlabBytes +
+                                   row * kSlabRowBytes +
+                                   ((chunk ^ row) % 8) * 16,
+                               from, valid);
+    }
+    sm90::ArriveAfterCopies(&shared_.head->query_full[buffer]);
   }
 
   __device__ void LoadQuery(int step, uint32_t (&q)[4]) const {
@@ -297,11 +335,14 @@ class Worker {
     }
   }
 
-  __device__ void RunTile(const AttentionItem& item, int begin, int index) {
-    const int stage = index % P::kStages;
-    sm90::Wait(&shared_.head->full[stage],
-               static_cast<uint32_t>(index / P::kStages) & 1);
-    const uint32_t keys = shared_.ring + stage * P::kStageBytes;
+  // The next tile of the ring, keys [begin, begin + kTileKeys).
+  __device__ void RunTile(const AttentionItem& item, int begin) {
+    sm90::WaitCopies<P::kStages - 2>();
+    // Of all lanes; and all have read the tile before, whose stage is next.
+    __syncwarp();
+    loader_.Next();
+    const uint32_t keys = ring_ + stage_ * P::kStageBytes;
+    stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
     float s[kKeyBlocks][4] = {};
     MultiplyKeys(keys, s);
     const bool masked =
@@ -313,14 +354,12 @@ class Worker {
     } else {
       MultiplyValues<false>(item, begin, values, s);
     }
-    __syncwarp();
-    if (lane_ == 0) sm90::Arrive(&shared_.head->empty[stage]);
   }
 
   __device__ void MultiplyKeys(uint32_t keys, float (&s)[kKeyBlocks][4]) {
     // Matrices: 8 keys x the step's first and last 8 columns, then the next 8.
-    const int row = lane_ / 16 * 8 + lane_ % 8;
-    const int half = lane_ / 8 % 2;
+    const uint32_t from = keys + (lane_ / 16 * 8 + lane_ % 8) * kSlabRowBytes +
+                          (lane_ / 8 % 2 ^ lane_ % 8) * 16;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t q[4];
@@ -333,9 +372,9 @@ class Worker {
 #pragma unroll
       for (int pair = 0; pair < kKeyBlocks / 2; ++pair) {
         uint32_t k[4];
-        sm90::LoadMatrix4(k, keys + step / 4 * P::kSlabBytes +
-                                 (pair * 16 + row) * kSlabRowBytes +
-                                 ((2 * step % 8) ^ half ^ (lane_ % 8)) * 16);
+        sm90::LoadMatrix4(k, (from ^ (2 * step % 8 * 16)) +
+                                 step / 4 * P::kSlabBytes +
+                                 pair * 16 * kSlabRowBytes);
         sm90::Mma16816<T>(s[2 * pair], q, k[0], k[1]);
         sm90::Mma16816<T>(s[2 * pair + 1], q, k[2], k[3]);
       }
@@ -392,8 +431,9 @@ class Worker {
   __device__ void MultiplyValues(const AttentionItem& item, int begin,
                                  uint32_t values,
                                  const float (&s)[kKeyBlocks][4]) {
-    const int row = lane_ / 8 % 2 * 8 + lane_ % 8;
-    const int half = lane_ / 16;
+    const uint32_t from = values +
+                          (lane_ / 8 % 2 * 8 + lane_ % 8) * kSlabRowBytes +
+                          (lane_ / 16 ^ lane_ % 8) * 16;
 #pragma unroll
     for (int k16 = 0; k16 < P::kTileKeys / 16; ++k16) {
       const uint32_t p[4] = {
@@ -414,10 +454,9 @@ class Worker {
 #pragma unroll
       for (int pair = 0; pair < kColumnBlocks / 2; ++pair) {
         uint32_t v[4];
-        sm90::LoadMatrix4Transposed(
-            v, values + pair / 4 * P::kSlabBytes +
-                   (k16 * 16 + row) * kSlabRowBytes +
-                   ((2 * pair % 8) ^ half ^ (lane_ % 8)) * 16);
+        sm90::LoadMatrix4Transposed(v, (from ^ (2 * pair % 8 * 16)) +
+                                           pair / 4 * P::kSlabBytes +
+                                           k16 * 16 * kSlabRowBytes);
         if constexpr (kMasked) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) v[i] &= mask[i % 2];
@@ -435,25 +474,32 @@ class Worker {
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
     }
-    Sync();  // the merge before has been read
-    const int g = lane_ / 4;
+    if (lane_ % 4 == 0) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        shared_.head->sums[warp_][lane_ / 4 + kMergeRows * r] = {m_[r], l_[r]};
+      }
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (g + 8 * r >= item.num_rows) continue;
-      float* row = shared_.merge +
-                   (warp_ * kRows + g + 8 * r) * P::kMergeStride +
+      if (r * kMergeRows >= item.num_rows) continue;
+      const int g = lane_ / 4;
+      float* row = shared_.merge + (warp_ * kMergeRows + g) * P::kMergeStride +
                    lane_ % 4 * 2;
 #pragma unroll
       for (int j = 0; j < kColumnBlocks; ++j) {
         *reinterpret_cast<float2*>(row + 8 * j) = {o_[j][2 * r],
                                                    o_[j][2 * r + 1]};
       }
-      if (lane_ % 4 == 0) {
-        shared_.head->sums[warp_][g + 8 * r] = {m_[r], l_[r]};
+      Sync();
+      if (folded.row() / kMergeRows == r && folded.row() < item.num_rows) {
+        FoldMerged(folded);
       }
+      Sync();  // before the next are written
     }
-    Sync();
-    if (folded.row() >= item.num_rows) return;
+  }
+
+  __device__ void FoldMerged(Folded& folded) {
     float top = -INFINITY;
     float2 sums[kWarps];
 #pragma unroll
@@ -468,14 +514,15 @@ class Worker {
       sum.x = Exp2(sum.x - base);
       l = __fmaf_rn(sum.x, sum.y, l);
     }
+    const float* from =
+        shared_.merge + folded.row() % kMergeRows * P::kMergeStride;
     folded.Fold(top, l, [&](int pair) {
-      const float* at =
-          shared_.merge + folded.row() * P::kMergeStride + folded.column(pair);
+      const float* at = from + folded.column(pair);
       float2 o = {0.0f, 0.0f};
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        const float2 x =
-            *reinterpret_cast<const float2*>(at + w * kRows * P::kMergeStride);
+        const float2 x = *reinterpret_cast<const float2*>(
+            at + w * kMergeRows * P::kMergeStride);
         o.x = __fmaf_rn(sums[w].x, x.x, o.x);
         o.y = __fmaf_rn(sums[w].x, x.y, o.y);
       }
@@ -484,13 +531,16 @@ class Worker {
   }
 
   const AttentionItemArgs& args_;
+  const Items<kDim>& items_;
   const Shared<kDim>& shared_;
   int warp_;
   int lane_;
+  uint32_t ring_;
+  Loader<kDim> loader_;
   uint32_t queries_ = 0;
-  int tiles_done_ = 0;  // of the items before
-  int2 seen_[2];        // keys that the thread's rows see
-  int2 all_seen_;       // keys that all rows see
+  int stage_ = 0;
+  int2 seen_[2];   // keys that the thread's rows see
+  int2 all_seen_;  // keys that all rows see
   uint32_t q_[P::kKeepQueries ? kSteps : 1][4];
   float m_[2];
   float l_[2];  // this thread's part
@@ -498,48 +548,39 @@ class Worker {
 };
 
 template <typename T, int kDim>
-__global__ void __launch_bounds__(kThreads + 32, 1)
-    AttentionItems(const __grid_constant__ AttentionItemArgs args,
-                   const __grid_constant__ Maps maps, int box_rows) {
+__global__ void __launch_bounds__(kThreads, 1)
+    AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ unsigned char memory[];
-  using P = Plan<kDim>;
   const Shared<kDim> shared(memory);
+  const Items<kDim> items = {args.items, shared.head->items,
+                             args.cta_items[blockIdx.x],
+                             args.cta_items[blockIdx.x + 1]};
+  constexpr int kParts = sizeof(AttentionItem) / sizeof(int4);
+  const int parts = min(kItemsAtHand, items.end - items.begin) * kParts;
+  if (static_cast<int>(threadIdx.x) < parts) {
+    reinterpret_cast<int4*>(shared.head->items)[threadIdx.x] =
+        reinterpret_cast<const int4*>(args.items + items.begin)[threadIdx.x];
+  }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < P::kStages; ++i) {
-      sm90::InitBarrier(&shared.head->full[i], 1);
-      sm90::InitBarrier(&shared.head->empty[i], 1);
+    for (uint64_t& full : shared.head->query_full) {
+      sm90::InitBarrier(&full, kThreads);
     }
-    for (int i = 0; i < kQueryBuffers; ++i) {
-      sm90::InitBarrier(&shared.head->query_full[i], 32);
-      sm90::InitBarrier(&shared.head->query_empty[i], kWarps);
-    }
-    sm90::FenceBarrierInit();
   }
-  const int begin = args.cta_items[blockIdx.x];
-  const int end = args.cta_items[blockIdx.x + 1];
   __syncthreads();
-  if (threadIdx.x >= kThreads) {
-    Loader<kDim>(args, maps, shared, box_rows).Run(begin, end);
-  } else {
-    Worker<T, kDim>(args, shared).Run(begin, end);
-  }
+  Worker<T, kDim>(args, items, shared).Run();
 }
 
 template <typename T, int kDim>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     cudaStream_t stream) {
-  const int box_rows = BoxRows(params.kv.block_size, Plan<kDim>::kTileKeys);
-  INLAY_ASSIGN_OR_RETURN(const KvTensorMaps kv,
-                         MakeKvTensorMaps(params.kv, box_rows));
-  const Maps maps = {kv.k, kv.v};
-  constexpr int kBytes = SharedBytes<kDim>();
+  constexpr int kBytes = Plan<kDim>::kSharedBytes;
   INLAY_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(AttentionItems<T, kDim>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "attention: asking for shared memory"));
   AttentionItems<T, kDim>
-      <<<params.plan->shape.grid, kThreads + 32, kBytes, stream>>>(
-          MakeAttentionItemArgs(desc, params), maps, box_rows);
+      <<<params.plan->shape.grid, kThreads, kBytes, stream>>>(
+          MakeAttentionItemArgs(desc, params));
   return CudaLaunchStatus("attention (items)");
 }
 

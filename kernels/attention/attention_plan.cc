@@ -10,8 +10,8 @@ namespace inlay {
 namespace {
 
 // Tiles of keys begin at multiples of this, in all kernels that run items.
-constexpr int64_t kKeyTile = 32;
-constexpr int64_t kLeastChunk = 64;
+constexpr int64_t kKeyTile = 64;
+constexpr int64_t kLeastChunk = 256;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
 constexpr int64_t kItemOverhead = 48;
 // Everything is one chunk.

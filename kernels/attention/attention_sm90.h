@@ -40,9 +40,17 @@ int BoxRows(int block_size, int tile_keys);
 absl::Status LaunchAttentionItemsSm90(const AttentionDesc& desc,
                                       const AttentionParams& params,
                                       cudaStream_t stream);
-absl::Status LaunchAttentionTilesSm90(const AttentionDesc& desc,
-                                      const AttentionParams& params,
-                                      int num_sms, cudaStream_t stream);
+#define INLAY_ATTENTION_TILES(kDim)                                       \
+  absl::Status LaunchAttentionTilesD##kDim(const AttentionDesc& desc,     \
+                                           const AttentionParams& params, \
+                                           int num_sms, cudaStream_t stream)
+INLAY_ATTENTION_TILES(64);
+INLAY_ATTENTION_TILES(80);
+INLAY_ATTENTION_TILES(96);
+INLAY_ATTENTION_TILES(128);
+INLAY_ATTENTION_TILES(192);
+INLAY_ATTENTION_TILES(256);
+#undef INLAY_ATTENTION_TILES
 
 }  // namespace inlay
 

@@ -88,11 +88,24 @@ __device__ inline void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// 16 bytes; zeros where `valid` is false.
-__device__ inline void CopyAsync16(uint32_t to, const void* from, bool valid) {
+// 16 bytes, aligned so, past the first-level cache.
+__device__ inline void CopyAsync16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+__device__ inline void CopyAsync16OrZeros(uint32_t to, const void* from,
+                                          bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                "l"(from), "r"(valid ? 16 : 0)
                : "memory");
+}
+__device__ inline void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most kPending of this thread's groups are unfinished.
+template <int kPending>
+__device__ inline void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // This thread's arrival, once its CopyAsync16 have landed.
@@ -106,6 +119,17 @@ __device__ inline void ArriveAfterCopies(uint64_t* barrier) {
 // and the copy engine after it.
 __device__ inline void FenceAsyncProxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- registers: all warps of a warpgroup together ---
+
+template <int kCount>
+__device__ inline void LowerRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void RaiseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // --- matrix instructions of a warp ---
