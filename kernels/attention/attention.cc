@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/cpu_float.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
 
@@ -15,6 +16,15 @@ absl::Status RunAttentionCpuSimd(const AttentionDesc& desc,
 absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream);  // attention_cpu.cc
+
+#if INLAY_HAS_CUDA
+absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
+                                  const AttentionParams& params,
+                                  Stream& stream);  // attention_cuda_sm90.cu
+absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
+                                   const AttentionParams& params,
+                                   Stream& stream);  // attention_cuda_plain.cu
+#endif
 
 namespace {
 
@@ -34,7 +44,46 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+#if INLAY_HAS_CUDA
+const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (!IsPlainFloat(desc.activation)) {
+    return "activations must be f32, f16 or bf16";
+  }
+  if (desc.head_dim % 8 != 0 || desc.head_dim > 256) {
+    return "head_dim must be a multiple of 8 up to 256";
+  }
+  AttentionDesc rest = desc;
+  rest.activation = DType::kF32;
+  return CpuRefuses(rest, device);
+}
+
+const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (desc.activation != desc.kv ||
+      (desc.kv != DType::kF16 && desc.kv != DType::kBF16)) {
+    return "activations and cache must both be f16 or both bf16";
+  }
+  switch (desc.head_dim) {
+    case 64:
+    case 80:
+    case 96:
+    case 128:
+    case 192:
+    case 256:
+      break;
+    default:
+      return "head_dim must be 64, 80, 96, 128, 192 or 256";
+  }
+  return PlainRefuses(desc, device);
+}
+#endif
+
 constexpr AttentionRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda_sm90", DeviceKind::kCuda, 90, Sm90Refuses, nullptr,
+     RunAttentionCudaSm90},
+    {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, nullptr,
+     RunAttentionCudaPlain},
+#endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunAttentionCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunAttentionCpuScalar},

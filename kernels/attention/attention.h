@@ -43,6 +43,8 @@ struct AttentionSequence {
       nullptr;  // block of position p: blocks[p / block_size]
 };
 
+struct AttentionPlan;  // attention_plan.h
+
 struct AttentionParams {
   TensorView q;    // [tokens, num_heads * head_dim], rows may be strided
   TensorView out;  // the same shape; must not overlap q
@@ -50,7 +52,11 @@ struct AttentionParams {
   absl::Span<const AttentionSequence> sequences;
   const float* sinks = nullptr;  // [num_heads] extra logits in the denominator
                                  // (gpt-oss), or null
+  // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.
   void* workspace = nullptr;
+  // CUDA rows only: made for `sequences` and uploaded, see attention_plan.h;
+  // they do not read `sequences` itself.
+  const AttentionPlan* plan = nullptr;
 };
 
 using AttentionRow = KernelRow<AttentionDesc, AttentionParams>;

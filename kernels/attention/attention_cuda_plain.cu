@@ -1,0 +1,348 @@
+// attention on CUDA, the plain row: every format, any head_dim to 256 that is a
+// multiple of 8, from sm_80 up, all in float32. The device's reference and
+// fallback; what is fast is beside it.
+//
+// Grid: AttentionPlanShape::grid CTAs of 128 threads; each runs its list of
+// items (16 rows x a range of keys), 32 keys at a time. Shared memory: the
+// item's queries, a tile of keys and one of values, decoded to float32 (rows 4
+// floats apart from a multiple of 32 banks), scores, the rows' rescaling.
+// Barriers: __syncthreads only. Roofline: shared-memory bandwidth, a fifth of
+// the FMA rate; nothing is tuned.
+#include <cuda_fp8.h>
+
+#include "kernels/attention/attention_items_cuda.h"
+#include "memory/device/cuda_status.h"
+#include "memory/device/cuda_stream.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kRows = kAttentionItemRows;
+constexpr int kKeys = 32;
+constexpr int kWarps = kThreads / 32;
+
+__device__ float4 LoadPlain4(DType dtype, const void* row, int at) {
+  if (dtype == DType::kF32) {
+    return *reinterpret_cast<const float4*>(static_cast<const float*>(row) +
+                                            at);
+  }
+  const uint2 bits =
+      *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(row) + at);
+  float2 low;
+  float2 high;
+  if (dtype == DType::kF16) {
+    low = __half22float2(reinterpret_cast<const __half2&>(bits.x));
+    high = __half22float2(reinterpret_cast<const __half2&>(bits.y));
+  } else {
+    low = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.x));
+    high = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.y));
+  }
+  return {low.x, low.y, high.x, high.y};
+}
+
+__device__ float DecodeF8(uint32_t bits) {
+  const __half_raw half = __nv_cvt_fp8_to_halfraw(
+      static_cast<__nv_fp8_storage_t>(bits & 0xff), __NV_E4M3);
+  return __half2float(__half(half));
+}
+
+// Elements [at, at + 4) of a row of the cache; `at` is a multiple of 4.
+__device__ float4 LoadKv4(DType dtype, const std::byte* row, int at) {
+  if (dtype == DType::kI8 || dtype == DType::kF8E4M3) {
+    const float scale = *reinterpret_cast<const float*>(row);
+    const uint32_t codes =
+        *reinterpret_cast<const uint32_t*>(row + kKvScaleBytes + at);
+    const auto decode = [&](int shift) {
+      const uint32_t code = codes >> shift;
+      return scale * (dtype == DType::kI8
+                          ? static_cast<float>(static_cast<int8_t>(code))
+                          : DecodeF8(code));
+    };
+    return {decode(0), decode(8), decode(16), decode(24)};
+  }
+  if (dtype == DType::kKvQ4) {
+    const std::byte* group = row + at / kKvQ4Group * 20;
+    const float2 scale_least =
+        __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(group));
+    const uint32_t codes =
+        *reinterpret_cast<const uint32_t*>(group + 4 + at % 16) >>
+        (at % 32 < 16 ? 0 : 4);
+    const auto decode = [&](int shift) {
+      return __fmaf_rn(static_cast<float>(codes >> shift & 15), scale_least.x,
+                       scale_least.y);
+    };
+    return {decode(0), decode(8), decode(16), decode(24)};
+  }
+  return LoadPlain4(dtype, row, at);
+}
+
+// Shared memory, in floats; head_dim is the call's.
+struct Tiles {
+  __device__ Tiles(float* base, int head_dim)
+      : stride(head_dim + 4),
+        q(base),
+        k(q + kRows * stride),
+        v(k + kKeys * stride),
+        scores(v + kKeys * stride),
+        rescale(scores + kRows * kKeys),
+        flag(reinterpret_cast<int*>(rescale + kRows)) {}
+
+  int stride;
+  float* q;
+  float* k;
+  float* v;
+  float* scores;  // [kRows][kKeys]; then the weights
+  float* rescale;
+  int* flag;
+};
+
+size_t SharedBytes(int head_dim) {
+  return sizeof(float) *
+         static_cast<size_t>((kRows + 2 * kKeys) * (head_dim + 4) +
+                             kRows * kKeys + kRows + 1);
+}
+
+__device__ void LoadQueries(const AttentionItemArgs& args,
+                            const AttentionItem& item, const Tiles& tiles) {
+  const int quads = args.head_dim / 4;
+  for (int i = threadIdx.x; i < kRows * quads; i += kThreads) {
+    const int row = i / quads;
+    const int at = i % quads * 4;
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (row < item.num_rows) {
+      const int of_sequence = item.row_begin + row;
+      const char* q = static_cast<const char*>(args.q) +
+                      (item.q_begin + of_sequence / args.group) * args.q_stride;
+      x = LoadPlain4(
+          args.activation, q,
+          static_cast<int>(HeadOffset(args, item, of_sequence)) + at);
+    }
+    *reinterpret_cast<float4*>(tiles.q + row * tiles.stride + at) = x;
+  }
+}
+
+// Keys outside the item are zeros: what lies there is nobody's business.
+__device__ void LoadTile(const AttentionItemArgs& args,
+                         const AttentionItem& item, int tile_begin,
+                         const Tiles& tiles) {
+  const int quads = args.head_dim / 4;
+  for (int i = threadIdx.x; i < kKeys * quads; i += kThreads) {
+    const int key = i / quads;
+    const int at = i % quads * 4;
+    const int position = tile_begin + key;
+    float4 k = {0.0f, 0.0f, 0.0f, 0.0f};
+    float4 v = k;
+    if (position >= item.key_begin && position < item.key_end) {
+      const int block =
+          args.blocks[item.blocks_begin + position / args.kv.block_size];
+      const int slot = position % args.kv.block_size;
+      const int64_t row = (int64_t{item.kv_head} * args.kv.block_size + slot) *
+                          args.kv_row_bytes;
+      const std::byte* base =
+          args.kv.base.base + block * args.kv.block_stride_bytes + row;
+      k = LoadKv4(args.kv.dtype, base + args.kv.k_offset_bytes, at);
+      v = LoadKv4(args.kv.dtype, base + args.kv.v_offset_bytes, at);
+    }
+    *reinterpret_cast<float4*>(tiles.k + key * tiles.stride + at) = k;
+    *reinterpret_cast<float4*>(tiles.v + key * tiles.stride + at) = v;
+  }
+}
+
+// Thread: one key, every fourth row.
+__device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
+                       int tile_begin, const Tiles& tiles) {
+  const int key = threadIdx.x % kKeys;
+  const int first = threadIdx.x / kKeys;
+  float sums[kRows / kWarps] = {};
+  const float* k = tiles.k + key * tiles.stride;
+  for (int d = 0; d < args.head_dim; d += 4) {
+    const float4 y = *reinterpret_cast<const float4*>(k + d);
+#pragma unroll
+    for (int i = 0; i < kRows / kWarps; ++i) {
+      const float4 x = *reinterpret_cast<const float4*>(
+          tiles.q + (first + i * kWarps) * tiles.stride + d);
+      sums[i] = fmaf(x.x, y.x, sums[i]);
+      sums[i] = fmaf(x.y, y.y, sums[i]);
+      sums[i] = fmaf(x.z, y.z, sums[i]);
+      sums[i] = fmaf(x.w, y.w, sums[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows / kWarps; ++i) {
+    const int row = first + i * kWarps;
+    const int2 seen = KeysOfRow(args, item, item.row_begin + row);
+    const int position = tile_begin + key;
+    tiles.scores[row * kKeys + key] = position >= seen.x && position < seen.y
+                                          ? ScaledScore(args, sums[i])
+                                          : -INFINITY;
+  }
+}
+
+__device__ float WarpMax(float x) {
+  for (int i = 16; i > 0; i /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+  }
+  return x;
+}
+
+__device__ float WarpSum(float x) {
+  for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
+  return x;
+}
+
+// The running maximum and sum of the rows of one warp (every fourth).
+struct Softmax {
+  float m[kRows / kWarps];
+  float l[kRows / kWarps];
+
+  __device__ void Clear() {
+    for (int i = 0; i < kRows / kWarps; ++i) {
+      m[i] = -INFINITY;
+      l[i] = 0.0f;
+    }
+  }
+
+  // Turns the tile's scores into weights; lane is key.
+  __device__ void Add(const Tiles& tiles) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kRows / kWarps; ++i) {
+      const int row = static_cast<int>(threadIdx.x) / 32 + i * kWarps;
+      float& score = tiles.scores[row * kKeys + lane];
+      const float top = fmaxf(m[i], WarpMax(score));
+      const float base = top == -INFINITY ? 0.0f : top;
+      const float rescale = Exp2(m[i] - base);
+      const float weight = Exp2(score - base);
+      m[i] = top;
+      l[i] = l[i] * rescale + WarpSum(weight);
+      score = weight;
+      if (lane == 0) tiles.rescale[row] = rescale;
+    }
+  }
+};
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads)
+    AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
+  extern __shared__ float shared[];
+  const Tiles tiles(shared, args.head_dim);
+  using Rows = FoldedRows<kThreads, kDim>;
+  const auto sync = [] { __syncthreads(); };
+  const int last = args.cta_items[blockIdx.x + 1];
+  for (int i = args.cta_items[blockIdx.x]; i < last; ++i) {
+    const AttentionItem item = args.items[i];
+    __syncthreads();  // the item before is done with shared memory
+    LoadQueries(args, item, tiles);
+    Rows rows(threadIdx.x);
+    const int first_chunk = item.key_begin / item.chunk;
+    for (int c = first_chunk; c * int64_t{item.chunk} < item.key_end; ++c) {
+      const int begin = max(item.key_begin, c * item.chunk);
+      const int end = static_cast<int>(
+          min(int64_t{item.key_end}, (c + 1) * int64_t{item.chunk}));
+      Softmax softmax;
+      softmax.Clear();
+      float2 o[Rows::kPairs] = {};
+      for (int tile = begin / kKeys * kKeys; tile < end; tile += kKeys) {
+        LoadTile(args, item, tile, tiles);
+        __syncthreads();
+        Scores(args, item, tile, tiles);
+        __syncthreads();
+        softmax.Add(tiles);
+        __syncthreads();
+        const float rescale = tiles.rescale[rows.row()];
+#pragma unroll
+        for (float2& x : o) x = {x.x * rescale, x.y * rescale};
+        for (int key = 0; key < kKeys; ++key) {
+          const float weight = tiles.scores[rows.row() * kKeys + key];
+#pragma unroll
+          for (int p = 0; p < Rows::kPairs; ++p) {
+            if (rows.column(p) >= args.head_dim) continue;
+            const float2 v = *reinterpret_cast<const float2*>(
+                tiles.v + key * tiles.stride + rows.column(p));
+            o[p] = {fmaf(weight, v.x, o[p].x), fmaf(weight, v.y, o[p].y)};
+          }
+        }
+        __syncthreads();
+      }
+      // Through shared memory: who has a row's sum is not who has its values.
+#pragma unroll
+      for (int r = 0; r < kRows / kWarps; ++r) {
+        const int row = static_cast<int>(threadIdx.x) / 32 + r * kWarps;
+        if (threadIdx.x % 32 != 0) continue;
+        tiles.scores[2 * row] = softmax.m[r];
+        tiles.scores[2 * row + 1] = softmax.l[r];
+      }
+      __syncthreads();
+      if (item.first_chunk > 0) rows.Clear();
+      rows.Fold(tiles.scores[2 * rows.row()], tiles.scores[2 * rows.row() + 1],
+                [&](int p) { return o[p]; });
+      if (item.first_chunk > 0 && rows.row() < item.num_rows) {
+        rows.StorePartial(args, item.slot_here + c - first_chunk);
+      }
+      __syncthreads();
+    }
+    FinishItem(args, item, rows, static_cast<int>(threadIdx.x), tiles.flag,
+               sync);
+  }
+}
+
+template <int kDim>
+absl::Status Launch(const AttentionItemArgs& args, int grid,
+                    cudaStream_t stream) {
+  const size_t bytes = SharedBytes(args.head_dim);
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(AttentionPlain<kDim>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes)),
+      "attention: asking for shared memory"));
+  AttentionPlain<kDim><<<grid, kThreads, bytes, stream>>>(args);
+  return CudaLaunchStatus("attention (plain)");
+}
+
+}  // namespace
+
+AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
+                                        const AttentionParams& params) {
+  const AttentionPlan& plan = *params.plan;
+  const std::byte* image = plan.device;
+  AttentionItemArgs args;
+  args.cta_items =
+      reinterpret_cast<const int32_t*>(image + plan.layout.cta_items);
+  args.items =
+      reinterpret_cast<const AttentionItem*>(image + plan.layout.items);
+  args.blocks = reinterpret_cast<const int32_t*>(image + plan.layout.blocks);
+  args.arrivals =
+      reinterpret_cast<int32_t*>(plan.device + plan.layout.counters) + 2;
+  args.partials = static_cast<float*>(params.workspace);
+  args.sinks = params.sinks;
+  args.q = params.q.data;
+  args.out = params.out.data;
+  args.q_stride = static_cast<int64_t>(params.q.row_stride_bytes);
+  args.out_stride = static_cast<int64_t>(params.out.row_stride_bytes);
+  args.kv = params.kv;
+  args.kv_row_bytes = static_cast<int64_t>(KvRowBytes(desc.kv, desc.head_dim));
+  args.activation = desc.activation;
+  args.head_dim = desc.head_dim;
+  args.group = desc.num_heads / desc.num_kv_heads;
+  args.window = desc.window;
+  args.causal = desc.causal;
+  args.scale = desc.scale;
+  args.softcap = desc.softcap;
+  return args;
+}
+
+absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
+                                   const AttentionParams& params,
+                                   Stream& stream) {
+  const AttentionPlan& plan = *params.plan;
+  if (!plan.run_items) return absl::OkStatus();
+  const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
+  const cudaStream_t handle = CudaStream::Of(stream).handle();
+  if (desc.head_dim <= 64) return Launch<64>(args, plan.shape.grid, handle);
+  if (desc.head_dim <= 128) return Launch<128>(args, plan.shape.grid, handle);
+  return Launch<256>(args, plan.shape.grid, handle);
+}
+
+}  // namespace inlay

@@ -1,0 +1,57 @@
+// What the two Hopper kernels of attention share: the copy engine's view of the
+// cache, and their launches. Head dims lie in shared memory as slabs of 64
+// columns, 128 bytes a row in the 128-byte swizzle: 16-byte chunk c of row r is
+// at r * 128 + (c ^ r % 8) * 16; columns beyond head_dim are zeros.
+#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_SM90_H_
+#define INLAY_KERNELS_ATTENTION_ATTENTION_SM90_H_
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention/attention_items_cuda.h"
+
+namespace inlay {
+
+inline constexpr int kSlabColumns = 64;
+inline constexpr int kSlabRowBytes = 128;
+
+// Keys and values of one layer as tensors [block][head][slot][head_dim]; a box
+// is `box_rows` slots x a slab's columns. Encoded for each launch (under a
+// microsecond): where the cache lies may change between steps.
+struct KvTensorMaps {
+  CUtensorMap k;
+  CUtensorMap v;
+};
+absl::StatusOr<KvTensorMaps> MakeKvTensorMaps(const KvLayerView& kv,
+                                              int box_rows);
+
+// Queries as a tensor [token][head][head_dim]; a box is `box_tokens` tokens x
+// `group` heads x a slab's columns.
+absl::StatusOr<CUtensorMap> MakeQueryTensorMap(const TensorView& q,
+                                               const AttentionDesc& desc,
+                                               int box_tokens);
+
+// Slots that a box may have so that boxes divide both a block and a tile.
+int BoxRows(int block_size, int tile_keys);
+
+// The plan's items; the plan's tiles. Errors are the device's.
+absl::Status LaunchAttentionItemsSm90(const AttentionDesc& desc,
+                                      const AttentionParams& params,
+                                      cudaStream_t stream);
+#define INLAY_ATTENTION_TILES(kDim)                                       \
+  absl::Status LaunchAttentionTilesD##kDim(const AttentionDesc& desc,     \
+                                           const AttentionParams& params, \
+                                           int num_sms, cudaStream_t stream)
+INLAY_ATTENTION_TILES(64);
+INLAY_ATTENTION_TILES(80);
+INLAY_ATTENTION_TILES(96);
+INLAY_ATTENTION_TILES(128);
+INLAY_ATTENTION_TILES(192);
+INLAY_ATTENTION_TILES(256);
+#undef INLAY_ATTENTION_TILES
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_SM90_H_

@@ -1,0 +1,12 @@
+// attention_tiles_sm90.h, compiled for head_dim 192.
+#include "kernels/attention/attention_tiles_sm90.h"
+
+namespace inlay {
+
+absl::Status LaunchAttentionTilesD192(const AttentionDesc& desc,
+                                      const AttentionParams& params,
+                                      int num_sms, cudaStream_t stream) {
+  return tiles_sm90::LaunchDim<192>(desc, params, num_sms, stream);
+}
+
+}  // namespace inlay

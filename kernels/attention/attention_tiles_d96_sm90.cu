@@ -1,0 +1,12 @@
+// attention_tiles_sm90.h, compiled for head_dim 96.
+#include "kernels/attention/attention_tiles_sm90.h"
+
+namespace inlay {
+
+absl::Status LaunchAttentionTilesD96(const AttentionDesc& desc,
+                                     const AttentionParams& params, int num_sms,
+                                     cudaStream_t stream) {
+  return tiles_sm90::LaunchDim<96>(desc, params, num_sms, stream);
+}
+
+}  // namespace inlay

@@ -1,0 +1,719 @@
+// attention on Hopper, a plan's tiles: many rows against many keys, where the
+// matrix units are what counts. The kernel; attention_tiles_d*_sm90.cu each
+// compile it for one head_dim. Source: FlashAttention-3 (arXiv:2407.08608).
+//
+// Grid: one CTA a multiprocessor; CTAs take (tile, kv head) after (tile, kv
+// head) off a counter, the longest first. A tile's rows are tokens x the query
+// heads of one KV head, 64 for each computing warpgroup. CTA: warpgroup 0
+// loads (one warp of it), the others compute.
+//   load     warp 0 takes the next tile and loads its queries, then keys from
+//            the last block to the first; warp 1 loads values. By the copy
+//            engine into rings; a box is 64 columns x BoxRows() slots of one
+//            cache block, and a lane issues one box
+//   compute  per block of kKeys: scores by wgmma (64 x kKeys, operands in
+//   shared
+//            memory), softmax in registers, numerator by wgmma (weights in
+//            registers as the left operand). The next scores are in the matrix
+//            units while the softmax runs, and warpgroups take turns to issue
+//            (named barriers 2 ..), so that one's softmax falls into the
+//            other's matrix time.
+// Registers: numerator and scores in float32, weights in the cache's format.
+// Barriers: full/empty of each stage of keys and of values; full/empty of the
+// queries, which also hand over the tile itself.
+// Shared memory: queries [slab][rows][128 B] | keys, values
+// [stage][slab][kKeys] [128 B] | Head. Roofline: the matrix units; 2^x takes
+// half as long as they do at head_dim 128, and as long at 64.
+#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_TILES_SM90_H_
+#define INLAY_KERNELS_ATTENTION_ATTENTION_TILES_SM90_H_
+
+#include <algorithm>
+
+#include "kernels/attention/attention_sm90.h"
+#include "kernels/attention/sm90_ops.h"
+#include "kernels/attention/wgmma_sm90.h"
+#include "memory/device/cuda_status.h"
+#include "memory/status.h"
+
+namespace inlay::tiles_sm90 {
+
+constexpr int kSharedMost = 227 * 1024;
+constexpr int kWarpgroup = 128;
+constexpr int kTurnBarrier = 2;   // + the computing warpgroup
+constexpr int kGroupBarrier = 6;  // + the computing warpgroup
+// The running maximum may lag behind by this much, in units of log 2: weights
+// grow to 2^8, and the numerator is rescaled seldom.
+constexpr float kLag = 8.0f;
+
+template <int kDim>
+struct Shape {
+  static constexpr int kGroups = AttentionTileRows(kDim) / 64;
+  static constexpr int kRows = 64 * kGroups;
+  static constexpr int kThreads = kWarpgroup * (kGroups + 1);
+  static constexpr int kKeys = kDim <= 128 ? 128 : kDim <= 192 ? 112 : 80;
+  static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
+  static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
+  static constexpr int kSlabBytes = kKeys * kSlabRowBytes;
+  static constexpr int kBlockBytes = kSlabs * kSlabBytes;
+  static constexpr int kStages = std::min(
+      4, (kSharedMost - 2048 - kSlabs * kQuerySlabBytes) / (2 * kBlockBytes));
+  // Queries in registers for the whole tile: half the shared memory traffic of
+  // the scores, and room for the next tile's queries at once.
+  static constexpr bool kKeepQueries = kDim > 64 && kDim <= 128;
+  // No more in all than the launch has: 168 or 128 a thread.
+  static constexpr int kComputeRegisters = kGroups == 2 ? 232 : 160;
+  static constexpr int kLoadRegisters = kGroups == 2 ? 40 : 32;
+};
+
+// The end of shared memory.
+template <int kDim>
+struct Head {
+  static constexpr int kStages = Shape<kDim>::kStages;
+  uint64_t key_full[kStages];
+  uint64_t key_empty[kStages];
+  uint64_t value_full[kStages];
+  uint64_t value_empty[kStages];
+  uint64_t query_full;
+  uint64_t query_empty;
+  AttentionTile tile;
+  int head;  // < 0: no tile is left
+};
+
+template <int kDim>
+constexpr int SharedBytes() {
+  using S = Shape<kDim>;
+  return 1024 + S::kSlabs * S::kQuerySlabBytes +
+         2 * S::kStages * S::kBlockBytes + static_cast<int>(sizeof(Head<kDim>));
+}
+
+struct TileArgs {
+  const AttentionTile* tiles;
+  const int32_t* blocks;
+  int32_t* counters;  // [0] tiles taken beyond the first of each CTA, [1] CTAs
+                      // that are done
+  const float* sinks;
+  void* out;
+  int64_t out_stride;
+  int num_tiles;
+  int num_kv_heads;
+  int group;
+  int tile_tokens;
+  int block_size;
+  int box_rows;
+  int window;
+  bool causal;
+  float score_scale;  // of scores (after the softcap) to units of log 2
+  float softcap;      // in units of log 2; 0: none
+  float cap_scale;    // of scores to twice the cap's argument, in the same
+};
+
+struct Maps {
+  CUtensorMap q;
+  CUtensorMap k;
+  CUtensorMap v;
+};
+
+// A place in a ring.
+template <int kStages>
+struct Cursor {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void Next() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+template <int kDim>
+struct Shared {
+  using S = Shape<kDim>;
+  __device__ explicit Shared(unsigned char* base) {
+    const uint32_t at = sm90::SharedAddress(base);
+    queries = base + ((1024 - at % 1024) % 1024);
+    keys = queries + S::kSlabs * S::kQuerySlabBytes;
+    values = keys + S::kStages * S::kBlockBytes;
+    head = reinterpret_cast<Head<kDim>*>(values + S::kStages * S::kBlockBytes);
+  }
+  unsigned char* queries;
+  unsigned char* keys;
+  unsigned char* values;
+  Head<kDim>* head;
+};
+
+// One of the two warps that load.
+template <int kDim>
+class Loader {
+ public:
+  using S = Shape<kDim>;
+  __device__ Loader(const TileArgs& args, const Maps& maps,
+                    const Shared<kDim>& shared)
+      : args_(args),
+        maps_(maps),
+        shared_(shared),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  // Warp 0.
+  __device__ void RunKeys() {
+    const int total = args_.num_tiles * args_.num_kv_heads;
+    int next = static_cast<int>(blockIdx.x);
+    uint32_t phase = 1;
+    while (true) {
+      sm90::Wait(&shared_.head->query_empty, phase);
+      phase ^= 1;
+      if (next >= total) break;
+      const int head = next % args_.num_kv_heads;
+      const AttentionTile tile = args_.tiles[next / args_.num_kv_heads];
+      LoadQueries(tile, head);
+      if (lane_ == 0) {
+        next = static_cast<int>(gridDim.x) + atomicAdd(args_.counters, 1);
+      }
+      LoadBlocks(tile, head, maps_.k, shared_.keys, shared_.head->key_full,
+                 shared_.head->key_empty);
+      next = __shfl_sync(0xffffffffu, next, 0);
+    }
+    if (lane_ != 0) return;
+    shared_.head->head = -1;
+    sm90::Arrive(&shared_.head->query_full);
+    // Nobody takes a tile any more once all are here: for the next launch.
+    if (atomicAdd(args_.counters + 1, 1) + 1 == static_cast<int>(gridDim.x)) {
+      args_.counters[0] = 0;
+      args_.counters[1] = 0;
+    }
+  }
+
+  // Warp 1.
+  __device__ void RunValues() {
+    for (uint32_t phase = 0;; phase ^= 1) {
+      sm90::Wait(&shared_.head->query_full, phase);
+      const int head = shared_.head->head;
+      if (head < 0) return;
+      const AttentionTile tile = shared_.head->tile;
+      __syncwarp();
+      if (lane_ == 0) sm90::Arrive(&shared_.head->query_empty);
+      LoadBlocks(tile, head, maps_.v, shared_.values, shared_.head->value_full,
+                 shared_.head->value_empty);
+    }
+  }
+
+ private:
+  __device__ void LoadQueries(const AttentionTile& tile, int head) {
+    if (lane_ == 0) {
+      shared_.head->tile = tile;
+      shared_.head->head = head;
+      const int rows = args_.group * args_.tile_tokens;
+      sm90::ArriveExpect(
+          &shared_.head->query_full,
+          static_cast<uint32_t>(rows * kSlabRowBytes * S::kSlabs));
+    }
+    __syncwarp();
+    if (lane_ < S::kSlabs) {
+      sm90::CopyBox3(
+          &maps_.q, &shared_.head->query_full,
+          sm90::SharedAddress(shared_.queries) + lane_ * S::kQuerySlabBytes,
+          lane_ * kSlabColumns, head * args_.group, tile.q_row);
+    }
+  }
+
+  // This lane's part of a block of keys.
+  struct Box {
+    int block;
+    int slot;
+    bool issue;
+  };
+
+  __device__ Box FindBox(const AttentionTile& tile, int n) const {
+    const int row = lane_ / S::kSlabs * args_.box_rows;
+    const int key = n * S::kKeys + row;
+    Box box = {};
+    // Cache blocks that no row sees may not exist any more.
+    box.issue = row < S::kKeys && key >= 0 && key < tile.key_end &&
+                key + args_.box_rows > tile.key_begin;
+    if (box.issue) {
+      box.block = args_.blocks[tile.blocks_begin + key / args_.block_size];
+      box.slot = key % args_.block_size;
+    }
+    return box;
+  }
+
+  // From the last block of keys to the first; block ids are read one ahead.
+  __device__ void LoadBlocks(const AttentionTile& tile, int head,
+                             const CUtensorMap& map, const unsigned char* ring,
+                             uint64_t* full, uint64_t* empty) {
+    const int slab = lane_ % S::kSlabs;
+    const uint32_t to = sm90::SharedAddress(ring) + slab * S::kSlabBytes +
+                        lane_ / S::kSlabs * args_.box_rows * kSlabRowBytes;
+    const int first = tile.key_begin / S::kKeys;
+    int n = (tile.key_end - 1) / S::kKeys;
+    Box next = FindBox(tile, n);
+#pragma unroll 1
+    for (; n >= first; --n) {
+      const Box box = next;
+      next = FindBox(tile, n - 1);
+      const int boxes = __popc(__ballot_sync(0xffffffffu, box.issue));
+      sm90::Wait(&empty[at_.stage], at_.phase ^ 1);
+      if (lane_ == 0) {
+        sm90::ArriveExpect(
+            &full[at_.stage],
+            static_cast<uint32_t>(boxes * args_.box_rows * kSlabRowBytes));
+      }
+      __syncwarp();
+      if (box.issue) {
+        sm90::CopyBox4(&map, &full[at_.stage], to + at_.stage * S::kBlockBytes,
+                       slab * kSlabColumns, box.slot, head, box.block);
+      }
+      at_.Next();
+    }
+  }
+
+  const TileArgs& args_;
+  const Maps& maps_;
+  const Shared<kDim>& shared_;
+  int lane_;
+  Cursor<S::kStages> at_;
+};
+
+// A thread of a computing warpgroup; it has two rows, r = 0 and 1.
+template <typename T, int kDim>
+class Worker {
+ public:
+  using S = Shape<kDim>;
+  using Scores = sm90::Wgmma<T, S::kKeys>;
+  using Values = sm90::Wgmma<T, kDim>;
+
+  __device__ Worker(const TileArgs& args, const Shared<kDim>& shared, int group)
+      : args_(args),
+        shared_(shared),
+        group_(group),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        lane_(thread_ % 32) {}
+
+  __device__ void Run() {
+    if (group_ == S::kGroups - 1) PassTurn();
+    for (uint32_t phase = 0;; phase ^= 1) {
+      sm90::Wait(&shared_.head->query_full, phase);
+      head_ = shared_.head->head;
+      if (head_ < 0) break;
+      tile_ = shared_.head->tile;
+      RunTile();
+    }
+  }
+
+ private:
+  static constexpr int kScoreRegisters = S::kKeys / 2;
+  static constexpr int kOutRegisters = kDim / 2;
+
+  __device__ void TakeTurn() const {
+    sm90::SyncNamed(kTurnBarrier + group_, 2 * kWarpgroup);
+  }
+  __device__ void PassTurn() const {
+    sm90::ArriveNamed(kTurnBarrier + (group_ + 1) % S::kGroups, 2 * kWarpgroup);
+  }
+
+  __device__ void RunTile() {
+    FindRows();
+    const int first = tile_.key_begin / S::kKeys;
+    const int last = (tile_.key_end - 1) / S::kKeys;
+    float s[kScoreRegisters];
+    float o[kOutRegisters];
+    uint32_t p[S::kKeys / 16][4];
+    if constexpr (S::kKeepQueries) {
+      KeepQueries();
+      ReleaseQueries();
+    }
+    sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
+    TakeTurn();
+    sm90::WgmmaFence();
+    IssueScores(s);
+    sm90::WgmmaCommit();
+    PassTurn();
+    sm90::WgmmaWait<0>();
+    sm90::PinRegisters(s);
+    Release(shared_.head->key_empty, keys_);
+    if (!S::kKeepQueries && first == last) ReleaseQueries();
+    Softmax(last, s, nullptr);
+    PackWeights(s, p);
+    bool begun = false;
+    for (int n = last - 1; n >= first; --n) {
+      sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
+      TakeTurn();
+      sm90::WgmmaFence();
+      IssueScores(s);
+      sm90::WgmmaCommit();
+      sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
+      ClearUnseenValues(n + 1);
+      sm90::WgmmaFence();
+      sm90::PinRegisters(o);
+      IssueValues(o, p, begun);
+      sm90::WgmmaCommit();
+      PassTurn();
+      sm90::WgmmaWait<1>();
+      sm90::PinRegisters(s);
+      Release(shared_.head->key_empty, keys_);
+      if (!S::kKeepQueries && n == first) ReleaseQueries();
+      float rescale[2];
+      Softmax(n, s, rescale);
+      sm90::WgmmaWait<0>();
+      sm90::PinRegisters(o);
+      Release(shared_.head->value_empty, values_);
+      if (__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+#pragma unroll
+        for (int i = 0; i < kOutRegisters; ++i) o[i] *= rescale[i / 2 % 2];
+      }
+      PackWeights(s, p);
+      begun = true;
+    }
+    sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
+    ClearUnseenValues(first);
+    sm90::WgmmaFence();
+    sm90::PinRegisters(o);
+    IssueValues(o, p, begun);
+    sm90::WgmmaCommit();
+    sm90::WgmmaWait<0>();
+    sm90::PinRegisters(o);
+    Release(shared_.head->value_empty, values_);
+    WriteOut(o);
+  }
+
+  // What this thread's rows are and see.
+  __device__ void FindRows() {
+    const int first_row = group_ * 64;
+    all_seen_ = {SeenBy(first_row + 63).x, SeenBy(first_row).y};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      seen_[r] = SeenBy(Row(r));
+      m_[r] = -INFINITY;
+      l_[r] = 0.0f;
+    }
+  }
+  __device__ int Row(int r) const {
+    return group_ * 64 + thread_ / 32 * 16 + lane_ / 4 + 8 * r;
+  }
+  __device__ int2 SeenBy(int row) const {
+    const int end =
+        args_.causal ? tile_.position + row / args_.group + 1 : tile_.key_end;
+    return {args_.window > 0 ? end - args_.window : 0, end};
+  }
+
+  template <int kStages>
+  __device__ void Release(uint64_t* empty, Cursor<kStages>& at) {
+    if (thread_ == 0) sm90::Arrive(&empty[at.stage]);
+    at.Next();
+  }
+  __device__ void ReleaseQueries() {
+    sm90::SyncNamed(kGroupBarrier + group_, kWarpgroup);
+    if (thread_ == 0) sm90::Arrive(&shared_.head->query_empty);
+  }
+
+  __device__ uint32_t QueryAddress() const {
+    return sm90::SharedAddress(shared_.queries) + group_ * 64 * kSlabRowBytes;
+  }
+
+  // Matrices: rows 0-7 and 8-15 of the warp, of the step's first 8 columns,
+  // then of the next.
+  __device__ void KeepQueries() {
+    const int row = thread_ / 32 * 16 + lane_ % 16;
+#pragma unroll
+    for (int step = 0; step < kDim / 16; ++step) {
+      const int chunk = 2 * step + lane_ / 16;
+      sm90::LoadMatrix4(q_[step],
+                        QueryAddress() + step / 4 * S::kQuerySlabBytes +
+                            row * kSlabRowBytes + ((chunk ^ row) % 8) * 16);
+    }
+  }
+
+  __device__ void IssueScores(float (&s)[kScoreRegisters]) const {
+    const uint64_t k = sm90::MatrixDescriptor(
+        sm90::SharedAddress(shared_.keys) + keys_.stage * S::kBlockBytes);
+    sm90::PinRegisters(s);
+    if constexpr (S::kKeepQueries) {
+#pragma unroll
+      for (int step = 0; step < kDim / 16; ++step) {
+        Scores::template Issue<0>(s, q_[step],
+                                  k + StepOffset(step, S::kSlabBytes),
+                                  step == 0 ? 0 : 1);
+      }
+    } else {
+      const uint64_t q = sm90::MatrixDescriptor(QueryAddress());
+#pragma unroll
+      for (int step = 0; step < kDim / 16; ++step) {
+        Scores::Issue(s, q + StepOffset(step, S::kQuerySlabBytes),
+                      k + StepOffset(step, S::kSlabBytes), step == 0 ? 0 : 1);
+      }
+    }
+  }
+  // What 16 columns more add to a descriptor.
+  __device__ static constexpr uint64_t StepOffset(int step, int slab_bytes) {
+    return static_cast<uint64_t>(step / 4 * slab_bytes + step % 4 * 32) >> 4;
+  }
+
+  __device__ void IssueValues(float (&o)[kOutRegisters],
+                              const uint32_t (&p)[S::kKeys / 16][4],
+                              bool begun) const {
+    const uint64_t v = sm90::MatrixDescriptor(
+        sm90::SharedAddress(shared_.values) + values_.stage * S::kBlockBytes,
+        S::kSlabBytes);
+#pragma unroll
+    for (int step = 0; step < S::kKeys / 16; ++step) {
+      Values::template Issue<1>(o, p[step],
+                                v + step * (16 * kSlabRowBytes >> 4),
+                                step > 0 || begun ? 1 : 0);
+    }
+  }
+
+  // Values of keys that no row of the tile sees count as zeros: nobody says
+  // what lies there, and zero times NaN is NaN. All warpgroups write the same.
+  __device__ void ClearUnseenValues(int n) const {
+    const int begin = max(0, tile_.key_begin - n * S::kKeys);
+    const int end = min(S::kKeys, tile_.key_end - n * S::kKeys);
+    if (begin == 0 && end == S::kKeys) return;
+    unsigned char* block = shared_.values + values_.stage * S::kBlockBytes;
+    for (int i = thread_; i < S::kKeys * 8; i += kWarpgroup) {
+      const int row = i / 8;
+      if (row >= begin && row < end) continue;
+#pragma unroll
+      for (int slab = 0; slab < S::kSlabs; ++slab) {
+        *reinterpret_cast<uint4*>(block + slab * S::kSlabBytes + i * 16) = {
+            0, 0, 0, 0};
+      }
+    }
+    sm90::FenceAsyncProxy();
+    sm90::SyncNamed(kGroupBarrier + group_, kWarpgroup);
+  }
+
+  // Scores of block n to weights. `rescale`: what the rows' numerators must be
+  // multiplied with; null where there is none yet.
+  __device__ void Softmax(int n, float (&s)[kScoreRegisters], float* rescale) {
+    if (args_.softcap > 0.0f) {
+#pragma unroll
+      for (int i = 0; i < kScoreRegisters; ++i) {
+        const float e = Exp2(s[i] * args_.cap_scale);
+        s[i] = args_.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
+      }
+    }
+    const int begin = n * S::kKeys;
+    if (begin < all_seen_.x || begin + S::kKeys > all_seen_.y) Mask(begin, s);
+    const float scale = args_.score_scale;
+    float top[2] = {m_[0], m_[1]};
+#pragma unroll
+    for (int i = 0; i < kScoreRegisters; ++i) {
+      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+    }
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
+      // Each row for itself: it must not matter beside which rows it lies.
+      const bool grow = top[r] * scale > m_[r] * scale + kLag;
+      const float factor = grow ? Exp2((m_[r] - top[r]) * scale) : 1.0f;
+      if (grow) m_[r] = top[r];
+      if (rescale != nullptr) rescale[r] = factor;
+      l_[r] *= factor;
+      base[r] = m_[r] == -INFINITY ? 0.0f : m_[r] * scale;
+    }
+#pragma unroll
+    for (int i = 0; i < kScoreRegisters; ++i) {
+      s[i] = Exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
+      l_[i / 2 % 2] += s[i];
+    }
+  }
+
+  __device__ void Mask(int begin, float (&s)[kScoreRegisters]) const {
+#pragma unroll
+    for (int i = 0; i < kScoreRegisters; ++i) {
+      const int key = begin + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
+      const int2 seen = seen_[i / 2 % 2];
+      if (key < seen.x || key >= seen.y) s[i] = -INFINITY;
+    }
+  }
+
+  __device__ static void PackWeights(const float (&s)[kScoreRegisters],
+                                     uint32_t (&p)[S::kKeys / 16][4]) {
+#pragma unroll
+    for (int i = 0; i < S::kKeys / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        p[i][j] = sm90::Pack<T>(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
+      }
+    }
+  }
+
+  __device__ void WriteOut(const float (&o)[kOutRegisters]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float l = l_[r];
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
+      const int token = Row(r) / args_.group;
+      const int head = head_ * args_.group + Row(r) % args_.group;
+      const bool valid = token < tile_.num_tokens;
+      if (args_.sinks != nullptr && valid) {
+        const float scale = args_.score_scale;
+        l += Exp2(args_.sinks[head] * kLog2E - m_[r] * scale);
+      }
+      const float inverse = __frcp_rn(l);
+      char* out = static_cast<char*>(args_.out) +
+                  (tile_.q_row + token) * args_.out_stride +
+                  int64_t{head} * kDim * 2;
+      // Four lanes have a row; among four blocks of 8 columns, each ends up
+      // with one block whole.
+#pragma unroll
+      for (int quad = 0; quad < kDim / 32; ++quad) {
+        uint32_t x[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int at = (quad * 4 + j) * 4 + 2 * r;
+          x[j] = sm90::Pack<T>(o[at] * inverse, o[at + 1] * inverse);
+        }
+        Transpose(x);
+        if (valid) {
+          *reinterpret_cast<uint4*>(out + quad * 64 + lane_ % 4 * 16) = {
+              x[0], x[1], x[2], x[3]};
+        }
+      }
+#pragma unroll
+      for (int j = kDim / 32 * 4; j < kDim / 8; ++j) {
+        const uint32_t x = sm90::Pack<T>(o[4 * j + 2 * r] * inverse,
+                                         o[4 * j + 2 * r + 1] * inverse);
+        if (valid) {
+          *reinterpret_cast<uint32_t*>(out + j * 16 + lane_ % 4 * 4) = x;
+        }
+      }
+    }
+  }
+
+  // x[j] of lane i (of four) becomes x[i] of lane j.
+  __device__ void Transpose(uint32_t (&x)[4]) const {
+    const bool odd = lane_ % 2 != 0;
+    const bool high = lane_ / 2 % 2 != 0;
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+      const uint32_t give = odd ? x[j] : x[j + 1];
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 1);
+      (odd ? x[j] : x[j + 1]) = got;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const uint32_t give = high ? x[j] : x[j + 2];
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 2);
+      (high ? x[j] : x[j + 2]) = got;
+    }
+  }
+
+  const TileArgs& args_;
+  const Shared<kDim>& shared_;
+  int group_;
+  int thread_;
+  int lane_;
+  int head_ = 0;
+  AttentionTile tile_;
+  int2 seen_[2];   // keys that the thread's rows see
+  int2 all_seen_;  // keys that all rows of the warpgroup see
+  uint32_t q_[S::kKeepQueries ? kDim / 16 : 1][4];
+  float m_[2];  // in units of the scores
+  float l_[2];  // this thread's part
+  Cursor<S::kStages> keys_;
+  Cursor<S::kStages> values_;
+};
+
+template <typename T, int kDim>
+__global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
+    AttentionTiles(const __grid_constant__ TileArgs args,
+                   const __grid_constant__ Maps maps) {
+  extern __shared__ unsigned char memory[];
+  using S = Shape<kDim>;
+  const Shared<kDim> shared(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      sm90::InitBarrier(&shared.head->key_full[i], 1);
+      sm90::InitBarrier(&shared.head->key_empty[i], S::kGroups);
+      sm90::InitBarrier(&shared.head->value_full[i], 1);
+      sm90::InitBarrier(&shared.head->value_empty[i], S::kGroups);
+    }
+    sm90::InitBarrier(&shared.head->query_full, 1);
+    // Each computing warpgroup and warp 1.
+    sm90::InitBarrier(&shared.head->query_empty, S::kGroups + 1);
+    sm90::FenceBarrierInit();
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    sm90::LowerRegisters<S::kLoadRegisters>();
+    if (threadIdx.x < 32) {
+      Loader<kDim>(args, maps, shared).RunKeys();
+    } else if (threadIdx.x < 64) {
+      Loader<kDim>(args, maps, shared).RunValues();
+    }
+  } else {
+    sm90::RaiseRegisters<S::kComputeRegisters>();
+    const int group = __shfl_sync(
+        0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup - 1, 0);
+    Worker<T, kDim>(args, shared, group).Run();
+  }
+}
+
+inline TileArgs MakeTileArgs(const AttentionDesc& desc,
+                             const AttentionParams& params, int box_rows) {
+  const AttentionPlan& plan = *params.plan;
+  TileArgs args;
+  args.tiles =
+      reinterpret_cast<const AttentionTile*>(plan.device + plan.layout.tiles);
+  args.blocks =
+      reinterpret_cast<const int32_t*>(plan.device + plan.layout.blocks);
+  args.counters =
+      reinterpret_cast<int32_t*>(plan.device + plan.layout.counters);
+  args.sinks = params.sinks;
+  args.out = params.out.data;
+  args.out_stride = static_cast<int64_t>(params.out.row_stride_bytes);
+  args.num_tiles = plan.num_tiles;
+  args.num_kv_heads = desc.num_kv_heads;
+  args.group = plan.shape.group;
+  args.tile_tokens = plan.shape.tile_tokens;
+  args.block_size = params.kv.block_size;
+  args.box_rows = box_rows;
+  args.window = desc.window;
+  args.causal = desc.causal;
+  args.score_scale = desc.softcap > 0.0f ? 1.0f : desc.scale * kLog2E;
+  args.softcap = desc.softcap * kLog2E;
+  args.cap_scale =
+      desc.softcap > 0.0f ? 2 * kLog2E * desc.scale / desc.softcap : 0.0f;
+  return args;
+}
+
+template <typename T, int kDim>
+absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
+                    int num_sms, cudaStream_t stream) {
+  using S = Shape<kDim>;
+  const int box_rows = BoxRows(params.kv.block_size, S::kKeys);
+  INLAY_ASSIGN_OR_RETURN(const KvTensorMaps kv,
+                         MakeKvTensorMaps(params.kv, box_rows));
+  INLAY_ASSIGN_OR_RETURN(
+      const CUtensorMap q,
+      MakeQueryTensorMap(params.q, desc, params.plan->shape.tile_tokens));
+  const Maps maps = {q, kv.k, kv.v};
+  const auto kernel = AttentionTiles<T, kDim>;
+  constexpr int kBytes = SharedBytes<kDim>();
+  static_assert(kBytes <= kSharedMost);
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           kBytes),
+      "attention: asking for shared memory"));
+  const int grid =
+      std::min(num_sms, params.plan->num_tiles * desc.num_kv_heads);
+  kernel<<<grid, S::kThreads, kBytes, stream>>>(
+      MakeTileArgs(desc, params, box_rows), maps);
+  return CudaLaunchStatus("attention (tiles)");
+}
+
+// The plan's tiles, for the head_dim that a file is compiled for.
+template <int kDim>
+absl::Status LaunchDim(const AttentionDesc& desc, const AttentionParams& params,
+                       int num_sms, cudaStream_t stream) {
+  return desc.kv == DType::kF16
+             ? Launch<__half, kDim>(desc, params, num_sms, stream)
+             : Launch<__nv_bfloat16, kDim>(desc, params, num_sms, stream);
+}
+
+}  // namespace inlay::tiles_sm90
+
+#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_TILES_SM90_H_

@@ -1,0 +1,209 @@
+// attention: decode against the bandwidth of reading, prefill in TFLOP/s;
+// paged beside contiguous, and what batch invariance costs.
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "kernels/attention/attention_plan.h"
+#include "tests/bench/cuda/bench_cuda.h"
+
+namespace inlay::bench {
+namespace {
+
+struct Case {
+  int batch;
+  int q_len;
+  int kv_len;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  DType dtype = DType::kBF16;
+  bool causal = true;
+  int block_size = 16;
+  bool batch_invariant = true;
+};
+
+const AttentionRow& RowFor(const AttentionDesc& desc) {
+  DeviceInfo info;
+  info.kind = DeviceKind::kCuda;
+  info.sm = 90;
+  const auto row = Select("attention", AttentionTable(), desc, info);
+  Require(row.status());
+  return **row;
+}
+
+AttentionDesc DescOf(const Case& c) {
+  AttentionDesc desc;
+  desc.num_heads = c.heads;
+  desc.num_kv_heads = c.kv_heads;
+  desc.head_dim = c.head_dim;
+  desc.kv = c.dtype;
+  desc.activation = c.dtype;
+  desc.causal = c.causal;
+  desc.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  return desc;
+}
+
+// One layer's cache large enough that the next use of a set of sequences finds
+// nothing of it in the level-2 cache, and plans over shuffled blocks.
+class Run {
+ public:
+  Run(const Bench& bench, const Case& c)
+      : bench_(bench),
+        desc_(DescOf(c)),
+        row_(RowFor(desc_)),
+        layout_({{c.kv_heads, c.head_dim}}, c.dtype, c.block_size),
+        blocks_a_sequence_((c.kv_len + c.block_size - 1) / c.block_size),
+        sets_(Sets(c)),
+        cache_(layout_.block_bytes() *
+               static_cast<size_t>(sets_ * c.batch * blocks_a_sequence_)),
+        q_(static_cast<size_t>(c.batch) * c.q_len * c.heads * c.head_dim * 2),
+        out_(q_.bytes()) {
+    cache_.Randomize(c.dtype, 1);
+    q_.Randomize(c.dtype, 2);
+    tables_.resize(cache_.bytes() / layout_.block_bytes());
+    std::iota(tables_.begin(), tables_.end(), 0);
+    std::mt19937 rng(3);
+    std::shuffle(tables_.begin(), tables_.end(), rng);
+    for (int set = 0; set < sets_; ++set) AddPlan(c, set);
+    const int64_t tokens = int64_t{c.batch} * c.q_len;
+    params_.q = MatrixView(q_.data(), c.dtype, tokens, c.heads * c.head_dim);
+    params_.out = MatrixView(out_.data(), c.dtype, tokens, params_.q.cols());
+    params_.kv = layout_.LayerView(0, cache_.data());
+    workspace_ = std::make_unique<DeviceMemory>(AttentionWorkspaceBytes(
+        plans_.front().shape, c.batch, int64_t{c.batch} * c.q_len));
+    params_.workspace = workspace_->data();
+  }
+
+  double Seconds() {
+    return bench_.Seconds([&](int i) {
+      params_.plan = &plans_[static_cast<size_t>(i % sets_)];
+      Require(row_.run(desc_, params_, bench_.stream));
+    });
+  }
+
+ private:
+  int Sets(const Case& c) const {
+    const double bytes = static_cast<double>(layout_.block_bytes()) * c.batch *
+                         blocks_a_sequence_;
+    return std::max(2, static_cast<int>(std::ceil(300e6 / bytes)));
+  }
+
+  void AddPlan(const Case& c, int set) {
+    std::vector<AttentionSequence> sequences;
+    for (int s = 0; s < c.batch; ++s) {
+      sequences.push_back(
+          {s * c.q_len, c.q_len, c.kv_len,
+           tables_.data() + (set * c.batch + s) * blocks_a_sequence_});
+    }
+    AttentionPlanShape shape = MakeAttentionPlanShape(row_, desc_, c.block_size,
+                                                      bench_.stream.num_sms());
+    shape.batch_invariant = c.batch_invariant;
+    const AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences);
+    std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
+    AttentionPlan plan =
+        BuildAttentionPlan(shape, limits, sequences, image.data());
+    images_.push_back(std::make_unique<DeviceMemory>(image.size()));
+    Require(cudaMemcpy(images_.back()->data(), image.data(), plan.used_bytes,
+                       cudaMemcpyHostToDevice));
+    plan.device = images_.back()->data();
+    plans_.push_back(plan);
+  }
+
+  const Bench& bench_;
+  AttentionDesc desc_;
+  const AttentionRow& row_;
+  KvLayout layout_;
+  int blocks_a_sequence_;
+  int sets_;
+  DeviceMemory cache_;
+  DeviceMemory q_;
+  DeviceMemory out_;
+  std::vector<int32_t> tables_;
+  std::vector<std::unique_ptr<DeviceMemory>> images_;
+  std::vector<AttentionPlan> plans_;
+  std::unique_ptr<DeviceMemory> workspace_;
+  AttentionParams params_;
+};
+
+void Decode(const Bench& bench, Case c) {
+  const double bytes = 2.0 * 2 * c.batch * c.kv_len * c.kv_heads * c.head_dim;
+  const double seconds = Run(bench, c).Seconds();
+  c.batch_invariant = false;
+  const double anywhere = Run(bench, c).Seconds();
+  const double gbps = 1e-9 * bytes / seconds;
+  std::printf(
+      "decode  b %3d x %6d, heads %2d/%d x %3d, block %3d: %7.1f us %5.0f GB/s "
+      "= %3.0f%% of copy, %3.0f%% of read; cut anywhere %7.1f us\n",
+      c.batch, c.kv_len, c.heads, c.kv_heads, c.head_dim, c.block_size,
+      1e6 * seconds, gbps, 100 * gbps / bench.copy_gbps,
+      100 * gbps / bench.read_gbps, 1e6 * anywhere);
+}
+
+void Prefill(const Bench& bench, Case c) {
+  const double seconds = Run(bench, c).Seconds();
+  const int block_size = c.block_size;
+  c.block_size = (c.kv_len + 127) / 128 * 128;
+  const double contiguous = Run(bench, c).Seconds();
+  const double seen = c.causal ? c.kv_len - (c.q_len - 1) / 2.0 : c.kv_len;
+  const double flops = 4.0 * c.batch * c.q_len * seen * c.heads * c.head_dim;
+  std::printf(
+      "prefill b %2d x %5d of %5d, heads %2d/%2d x %3d%s, block %3d: %8.1f us "
+      "%4.0f TFLOP/s; contiguous %4.0f, paged %+.1f%% time\n",
+      c.batch, c.q_len, c.kv_len, c.heads, c.kv_heads, c.head_dim,
+      c.causal ? " causal" : "", block_size, 1e6 * seconds,
+      1e-12 * flops / seconds, 1e-12 * flops / contiguous,
+      100 * (seconds / contiguous - 1));
+}
+
+}  // namespace
+
+void BenchAttention(Bench& bench) {
+  if (bench.Wants("attention_decode")) {
+    // Flash-Decoding's table.
+    for (int batch = 256; batch >= 1; batch /= 2) {
+      const int kv_len = batch == 1 ? 65536 : 65536 / batch;
+      Decode(bench, {batch, 1, kv_len, 16, 2, 128, DType::kF16});
+    }
+    Decode(bench, {1, 1, 131072, 16, 2, 128, DType::kF16});
+    for (const int block_size : {16, 64}) {
+      for (const auto& [batch, kv_len] : {std::pair{1, 8192},
+                                          {1, 32768},
+                                          {1, 131072},
+                                          {16, 1024},
+                                          {64, 1024},
+                                          {128, 4096},
+                                          {7, 10000}}) {
+        Case c{batch, 1, kv_len, 32, 8, 128};
+        c.block_size = block_size;
+        Decode(bench, c);
+      }
+    }
+    for (const int head_dim : {64, 80, 96, 192, 256}) {
+      Decode(bench, {16, 1, 8192, 32, 8, head_dim});
+    }
+    Decode(bench, {16, 1, 4096, 32, 32, 128});
+    Decode(bench, {16, 4, 8192, 32, 8, 128});
+  }
+  if (bench.Wants("attention_prefill")) {
+    for (const int block_size : {16, 64}) {
+      for (const int length : {2048, 8192, 16384}) {
+        Case c{1, length, length, 32, 8, 128};
+        c.block_size = block_size;
+        Prefill(bench, c);
+      }
+    }
+    Prefill(bench, {1, 16384, 16384, 32, 8, 128, DType::kBF16, false});
+    Prefill(bench, {1, 16384, 16384, 16, 16, 128});
+    for (const int head_dim : {64, 80, 96, 192, 256}) {
+      Prefill(bench, {1, 16384, 16384, 16, 4, head_dim});
+    }
+    Prefill(bench, {1, 16384, 16384, 16, 4, 64, DType::kBF16, false});
+    Prefill(bench, {1, 16384, 16384, 16, 4, 256, DType::kBF16, false});
+    Prefill(bench, {64, 1024, 1024, 16, 16, 64, DType::kF16});
+    Prefill(bench, {1, 512, 8192, 32, 8, 128});
+  }
+}
+
+}  // namespace inlay::bench

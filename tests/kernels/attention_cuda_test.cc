@@ -1,0 +1,549 @@
+// attention's CUDA rows against a float64 softmax: ragged batches, every
+// format, group, head_dim, window and block size; slots that nobody wrote hold
+// NaN, outputs start as NaN; and the same bits in every batch.
+#if INLAY_HAS_CUDA
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "kernels/attention/attention_plan.h"
+#include "kernels/kv_write/kv_row.h"
+#include "memory/device/cuda_stream.h"
+#include "tests/support/kernel_test_util.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::ExpectClose;
+using ::inlay::testing::kUnitF32;
+using ::inlay::testing::TestMatrix;
+
+struct SequenceShape {
+  int q_len;
+  int kv_len;
+};
+
+// Device memory with a copy of host bytes.
+class OnDevice {
+ public:
+  OnDevice(const void* host, size_t bytes)
+      : bytes_(std::max<size_t>(bytes, 64)) {
+    EXPECT_EQ(cudaMalloc(&data_, bytes_), cudaSuccess);
+    if (bytes > 0) {
+      EXPECT_EQ(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice),
+                cudaSuccess);
+    }
+  }
+  ~OnDevice() { cudaFree(data_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  void Read(void* host, size_t bytes) const {
+    EXPECT_EQ(cudaMemcpy(host, data_, bytes, cudaMemcpyDeviceToHost),
+              cudaSuccess);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_;
+};
+
+// The first device, or a skipped test.
+struct Gpu {
+  static bool Found() {
+    int count = 0;
+    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    cudaGetLastError();
+    return found;
+  }
+  Gpu() : stream(nullptr, Sms()) {
+    cudaDeviceProp properties;
+    EXPECT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+    info.kind = DeviceKind::kCuda;
+    info.name = properties.name;
+    info.sm = properties.major * 10 + properties.minor;
+  }
+  static int Sms() {
+    int sms = 1;
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
+    return sms;
+  }
+  DeviceInfo info;
+  CudaStream stream;
+};
+
+double UnitOf(DType dtype) {  // half the distance of 1 to the next
+  return dtype == DType::kF32   ? 0x1p-24
+         : dtype == DType::kF16 ? 0x1p-11
+                                : 0x1p-8;
+}
+
+class Problem {
+ public:
+  Problem(const AttentionDesc& desc, std::vector<SequenceShape> shapes,
+          int block_size, unsigned seed)
+      : desc_(desc),
+        shapes_(std::move(shapes)),
+        rng_(seed),
+        layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
+                block_size) {
+    int32_t tokens = 0;
+    int32_t blocks = 1;  // block 0 belongs to nobody
+    for (const SequenceShape& shape : shapes_) tokens += shape.q_len;
+    std::vector<int32_t> ids;
+    for (const SequenceShape& shape : shapes_) {
+      for (int i = 0; i * block_size < shape.kv_len; ++i) {
+        ids.push_back(blocks++);
+      }
+    }
+    std::shuffle(ids.begin(), ids.end(), rng_);
+    int32_t begin = 0;
+    size_t next = 0;
+    tables_.resize(shapes_.size());
+    for (size_t s = 0; s < shapes_.size(); ++s) {
+      const auto count = static_cast<size_t>(
+          (shapes_[s].kv_len + block_size - 1) / block_size);
+      tables_[s].assign(ids.begin() + static_cast<ptrdiff_t>(next),
+                        ids.begin() + static_cast<ptrdiff_t>(next + count));
+      next += count;
+      // Blocks that the window has passed are gone.
+      const int first = shapes_[s].kv_len - shapes_[s].q_len + 1 - desc_.window;
+      for (int b = 0; desc_.window > 0 && (b + 1) * block_size <= first; ++b) {
+        tables_[s][static_cast<size_t>(b)] = 1 << 29;
+      }
+      sequences_.push_back(
+          {begin, shapes_[s].q_len, shapes_[s].kv_len, tables_[s].data()});
+      begin += shapes_[s].q_len;
+    }
+    // All ones is NaN, as an element and as a scale.
+    storage_.resize(layout_.block_bytes() * static_cast<size_t>(blocks),
+                    std::byte{0xff});
+    q_ = TestMatrix(desc.activation, tokens, desc.num_heads * desc.head_dim, 8);
+    q_.Randomize(rng_, 2.0f);
+    WriteCache();
+    std::normal_distribution<float> normal;
+    for (int h = 0; h < desc.num_heads; ++h) sinks_.push_back(normal(rng_));
+  }
+
+  void set_sinks(bool on) { with_sinks_ = on; }
+  const std::vector<AttentionSequence>& sequences() const { return sequences_; }
+
+  // Runs `row` over `sequences` of this problem, `times` times.
+  TestMatrix Run(const AttentionRow& row, Gpu& gpu,
+                 absl::Span<const AttentionSequence> sequences,
+                 bool batch_invariant = true, int times = 1,
+                 bool graph = false) {
+    TestMatrix out(desc_.activation, q_.rows(), q_.cols(), 8);
+    OnDevice cache(storage_.data(), storage_.size());
+    OnDevice q(q_.view().data, q_.view().bytes());
+    OnDevice result(out.view().data, out.view().bytes());
+    OnDevice sinks(sinks_.data(), sinks_.size() * sizeof(float));
+    AttentionPlanShape shape = MakeAttentionPlanShape(
+        row, desc_, layout_.block_size(), gpu.stream.num_sms());
+    shape.batch_invariant = batch_invariant;
+    AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences);
+    limits.graph = graph;
+    if (graph) limits.sequences += 3;
+    std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
+    AttentionPlan plan =
+        BuildAttentionPlan(shape, limits, sequences, image.data());
+    OnDevice device_plan(image.data(), plan.used_bytes);
+    plan.device = device_plan.data();
+    std::vector<std::byte> poison(
+        AttentionWorkspaceBytes(shape, limits.sequences, limits.tokens),
+        std::byte{0xff});
+    OnDevice workspace(poison.data(), poison.size());
+    AttentionParams params;
+    params.q = q_.view();
+    params.q.data = q.data();
+    params.out = out.view();
+    params.out.data = result.data();
+    params.kv = layout_.LayerView(1, cache.data());
+    params.sequences = sequences;
+    params.workspace = workspace.data();
+    params.plan = &plan;
+    if (with_sinks_) params.sinks = reinterpret_cast<float*>(sinks.data());
+    for (int i = 0; i < times; ++i) {
+      const absl::Status status = row.run(desc_, params, gpu.stream);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    result.Read(out.view().data, out.view().bytes());
+    return out;
+  }
+
+  void Check(Gpu& gpu) {
+    ComputeReference();
+    int served = 0;
+    for (const AttentionRow& row : AttentionTable()) {
+      if (row.device != DeviceKind::kCuda || row.min_sm > gpu.info.sm ||
+          row.refuses(desc_, gpu.info) != nullptr) {
+        continue;
+      }
+      SCOPED_TRACE(std::string(row.name));
+      ++served;
+      // Twice: the second time finds the counters that the first left.
+      const TestMatrix out = Run(row, gpu, sequences_, true, 2);
+      Compare(out, row.name != "cuda_plain");
+    }
+    EXPECT_GT(served, 0);
+  }
+
+  // `rounds_weights`: the row rounds weights to the cache's format.
+  void Compare(const TestMatrix& out, bool rounds_weights) {
+    const auto at = [&](const std::vector<double>& values, int64_t r,
+                        int64_t c) {
+      return values[static_cast<size_t>(r * out.cols() + c)];
+    };
+    const double unit = rounds_weights ? UnitOf(desc_.kv) : 0.0;
+    ExpectClose(
+        out, [&](int64_t r, int64_t c) { return at(want_, r, c); },
+        [&](int64_t r, int64_t c) {
+          return at(tolerance_, r, c) + unit * at(magnitude_, r, c) +
+                 UnitOf(desc_.activation) *
+                     (std::abs(at(want_, r, c)) + at(tolerance_, r, c) +
+                      unit * at(magnitude_, r, c)) +
+                 // Below 2^-14, f16 has an absolute error: weights, outputs.
+                 (rounds_weights && desc_.kv == DType::kF16
+                      ? 0x1p-25 * at(spread_, r, c)
+                      : 0.0) +
+                 (desc_.activation == DType::kF16 ? 0x1p-25 : 0.0);
+        });
+  }
+
+  void ComputeReference();
+
+ private:
+  void WriteCache() {
+    const KvLayerView view = layout_.LayerView(1, storage_.data());
+    std::normal_distribution<float> normal;
+    std::vector<float> row(static_cast<size_t>(desc_.head_dim));
+    for (size_t s = 0; s < shapes_.size(); ++s) {
+      for (int t = 0; t < shapes_[s].kv_len; ++t) {
+        const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+        if (block == 1 << 29) continue;
+        for (int h = 0; h < desc_.num_kv_heads; ++h) {
+          for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
+                                view.ValueRow(block, h, t % view.block_size)}) {
+            for (float& x : row) x = normal(rng_);
+            EncodeKvRow(desc_.kv, row.data(), desc_.head_dim, to);
+          }
+        }
+      }
+    }
+  }
+
+  void ReferenceHead(size_t s, int kv_head);
+
+  AttentionDesc desc_;
+  std::vector<SequenceShape> shapes_;
+  std::mt19937 rng_;
+  KvLayout layout_;
+  std::vector<std::byte> storage_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<AttentionSequence> sequences_;
+  TestMatrix q_;
+  std::vector<float> sinks_;
+  bool with_sinks_ = false;
+  std::vector<double> want_;
+  std::vector<double> tolerance_;
+  std::vector<double> magnitude_;  // sum of weight * |value|
+  std::vector<double> spread_;     // sum of |value| over keys, over the sum
+};
+
+void Problem::ReferenceHead(size_t s, int kv_head) {
+  const KvLayerView view = layout_.LayerView(1, storage_.data());
+  const auto dim = static_cast<size_t>(desc_.head_dim);
+  const int length = shapes_[s].kv_len;
+  std::vector<float> keys(dim * static_cast<size_t>(length));
+  std::vector<float> values(keys.size());
+  for (int t = 0; t < length; ++t) {
+    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+    if (block == 1 << 29) continue;
+    const size_t at = dim * static_cast<size_t>(t);
+    DecodeKvRow(desc_.kv, view.KeyRow(block, kv_head, t % view.block_size),
+                desc_.head_dim, &keys[at]);
+    DecodeKvRow(desc_.kv, view.ValueRow(block, kv_head, t % view.block_size),
+                desc_.head_dim, &values[at]);
+  }
+  const int group = desc_.num_heads / desc_.num_kv_heads;
+  std::vector<double> scores(static_cast<size_t>(length));
+  for (int i = 0; i < shapes_[s].q_len * group; ++i) {
+    const int row = sequences_[s].q_begin + i / group;
+    const int head = kv_head * group + i % group;
+    const int position = length - shapes_[s].q_len + i / group;
+    const int end = desc_.causal ? position + 1 : length;
+    const int begin = desc_.window > 0 ? std::max(0, end - desc_.window) : 0;
+    const double sink = with_sinks_ ? sinks_[static_cast<size_t>(head)]
+                                    : -std::numeric_limits<double>::infinity();
+    double max = sink;
+    double score_error = 0.0;
+    std::vector<double> q(dim);
+    for (size_t d = 0; d < dim; ++d) {
+      q[d] = q_(row, head * desc_.head_dim + static_cast<int64_t>(d));
+    }
+    for (int t = begin; t < end; ++t) {
+      const float* key = &keys[dim * static_cast<size_t>(t)];
+      double dot = 0.0;
+      double magnitude = 0.0;
+      for (size_t d = 0; d < dim; ++d) {
+        dot += q[d] * key[d];
+        magnitude += std::abs(q[d] * key[d]);
+      }
+      double score = dot * desc_.scale;
+      if (desc_.softcap > 0) {
+        score = desc_.softcap * std::tanh(score / desc_.softcap);
+      }
+      scores[static_cast<size_t>(t)] = score;
+      max = std::max(max, score);
+      // head_dim multiply-adds in any order, scaling; the hyperbolic tangent
+      // has a few units of its own, of one.
+      score_error =
+          std::max(score_error,
+                   kUnitF32 * ((desc_.head_dim + 4) * magnitude * desc_.scale +
+                               12 * desc_.softcap + 4 * std::abs(score)));
+    }
+    score_error += kUnitF32 * 4 * std::abs(max);
+    double sum = with_sinks_ ? std::exp(sink - max) : 0.0;
+    std::vector<double> o(dim);
+    std::vector<double> magnitudes(dim);
+    std::vector<double> plain(dim);
+    for (int t = begin; t < end; ++t) {
+      const double p = std::exp(scores[static_cast<size_t>(t)] - max);
+      sum += p;
+      const float* value = &values[dim * static_cast<size_t>(t)];
+      for (size_t d = 0; d < dim; ++d) {
+        o[d] += p * value[d];
+        magnitudes[d] += p * std::abs(value[d]);
+        plain[d] += std::abs(value[d]);
+      }
+    }
+    for (size_t d = 0; d < dim; ++d) {
+      const size_t at =
+          static_cast<size_t>(row * q_.cols() + head * desc_.head_dim) + d;
+      want_[at] = o[d] / sum;
+      magnitude_[at] = magnitudes[d] / sum;
+      spread_[at] = plain[d] / sum;
+      // Errors of the scores enter numerator and denominator as relative
+      // errors; so do each 2^x (2^-22) and the roundings of either sum (worst
+      // case: as many as keys, capped where pairwise merging bounds them).
+      tolerance_[at] =
+          magnitude_[at] *
+              (2 * score_error +
+               kUnitF32 * (2.0 * std::min(end - begin, 2048) + 64)) +
+          1e-30;
+    }
+  }
+}
+
+void Problem::ComputeReference() {
+  const auto size = static_cast<size_t>(q_.rows() * q_.cols());
+  want_.assign(size, 0.0);
+  tolerance_.assign(size, 0.0);
+  magnitude_.assign(size, 0.0);
+  spread_.assign(size, 0.0);
+  for (size_t s = 0; s < shapes_.size(); ++s) {
+    for (int h = 0; h < desc_.num_kv_heads; ++h) ReferenceHead(s, h);
+  }
+}
+
+AttentionDesc Desc(int heads, int kv_heads, int head_dim, DType activation,
+                   DType kv) {
+  AttentionDesc desc;
+  desc.num_heads = heads;
+  desc.num_kv_heads = kv_heads;
+  desc.head_dim = head_dim;
+  desc.activation = activation;
+  desc.kv = kv;
+  desc.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  return desc;
+}
+
+AttentionDesc Desc(int heads, int kv_heads, int head_dim, DType dtype) {
+  return Desc(heads, kv_heads, head_dim, dtype, dtype);
+}
+
+class AttentionCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Gpu::Found()) GTEST_SKIP() << "no CUDA device";
+    gpu_ = std::make_unique<Gpu>();
+  }
+  void TearDown() override {
+    if (gpu_ != nullptr) {
+      EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess)
+          << cudaGetErrorString(cudaGetLastError());
+    }
+  }
+  std::unique_ptr<Gpu> gpu_;
+};
+
+const std::vector<SequenceShape> kRagged = {
+    {1, 1},   {1, 37},   {5, 5},     {7, 70}, {1, 64},   {1, 65}, {0, 12},
+    {33, 47}, {1, 3000}, {130, 130}, {2, 2},  {70, 333}, {3, 900}};
+
+TEST_F(AttentionCudaTest, MatchesFloat64OverHeadDimsAndTypes) {
+  unsigned seed = 1;
+  for (const int head_dim : {64, 80, 96, 128, 192, 256, 32, 8, 72}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "head_dim " << head_dim << " " << DTypeName(dtype)
+                   << " seed " << seed);
+      Problem(Desc(4, 2, head_dim, dtype), kRagged, seed % 2 == 0 ? 16 : 32,
+              seed)
+          .Check(*gpu_);
+      ++seed;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, EveryCacheFormatFromEveryActivation) {
+  unsigned seed = 100;
+  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                         DType::kF8E4M3, DType::kKvQ4}) {
+    for (const DType activation : {DType::kF32, DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(activation) << " " << DTypeName(kv));
+      Problem(Desc(6, 2, 40, activation, kv), kRagged, 16, seed++).Check(*gpu_);
+      Problem(Desc(4, 4, 128, activation, kv), {{1, 200}, {9, 40}}, 48, seed++)
+          .Check(*gpu_);
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, GroupsAndBlockSizes) {
+  for (const int group : {1, 2, 3, 5, 6, 7, 8, 12, 16, 20, 71}) {
+    for (const int block_size : {16, 48, 64, 128, 256}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "group " << group << " block size " << block_size);
+      Problem(Desc(group, 1, 64, DType::kBF16),
+              {{1, 700}, {19, 33}, {100, 350}}, block_size,
+              static_cast<unsigned>(group))
+          .Check(*gpu_);
+      Problem(Desc(2 * group, 2, 128, DType::kBF16),
+              {{1, 700}, {19, 33}, {100, 350}}, block_size,
+              static_cast<unsigned>(group))
+          .Check(*gpu_);
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, WindowsAtTheirEdges) {
+  for (const int window : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}) {
+    for (const int head_dim : {64, 128, 256}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "window " << window << " head_dim " << head_dim);
+      AttentionDesc desc = Desc(8, 2, head_dim, DType::kBF16);
+      desc.window = window;
+      Problem(desc, {{1, 200}, {90, 210}, {64, 64}, {300, 1500}, {1, 2000}}, 16,
+              static_cast<unsigned>(window))
+          .Check(*gpu_);
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, SoftcapSinksAndBidirectional) {
+  for (const int head_dim : {64, 128, 256}) {
+    SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim);
+    AttentionDesc desc = Desc(4, 2, head_dim, DType::kBF16);
+    desc.softcap = 3.0f;
+    Problem(desc, kRagged, 16, 1).Check(*gpu_);
+    desc.softcap = 50.0f;
+    desc.window = 40;
+    Problem(desc, kRagged, 16, 1).Check(*gpu_);
+    desc = Desc(16, 2, head_dim, DType::kF16);
+    Problem sinks(desc, kRagged, 16, 2);
+    sinks.set_sinks(true);
+    sinks.Check(*gpu_);
+    desc.window = 9;
+    Problem sink_window(desc, {{40, 150}, {1, 90}, {200, 700}}, 16, 3);
+    sink_window.set_sinks(true);
+    sink_window.Check(*gpu_);
+    desc = Desc(4, 4, head_dim, DType::kBF16);
+    desc.causal = false;
+    Problem encoder(desc, {{40, 40}, {3, 90}, {300, 300}, {129, 513}}, 16, 4);
+    encoder.Check(*gpu_);
+  }
+}
+
+TEST_F(AttentionCudaTest, LargeScoresDoNotOverflow) {
+  AttentionDesc desc = Desc(2, 1, 128, DType::kF16);
+  desc.scale = 20.0f;
+  Problem(desc, {{3, 150}, {100, 350}}, 16, 1).Check(*gpu_);
+}
+
+TEST_F(AttentionCudaTest, LongContexts) {
+  Problem(Desc(16, 2, 128, DType::kF16), {{1, 131072}}, 16, 1).Check(*gpu_);
+  Problem(Desc(8, 8, 64, DType::kBF16), {{1, 20000}, {1, 50000}, {1, 13}}, 32,
+          2)
+      .Check(*gpu_);
+  Problem(Desc(4, 1, 128, DType::kBF16), {{70, 30000}, {1, 9000}}, 64, 3)
+      .Check(*gpu_);
+}
+
+// Many items a CTA, whole and cut, of few rows.
+TEST_F(AttentionCudaTest, LargeBatches) {
+  std::mt19937 rng(3);
+  for (const int group : {1, 3, 8}) {
+    for (const int head_dim : {64, 128, 256}) {
+      std::vector<SequenceShape> shapes;
+      for (int i = 0; i < 300; ++i) {
+        const int q_len = rng() % 8 == 0 ? 2 : 1;
+        shapes.push_back({q_len, q_len + static_cast<int>(rng() % 400)});
+      }
+      SCOPED_TRACE(::testing::Message()
+                   << "group " << group << " head_dim " << head_dim);
+      Problem(Desc(4 * group, 4, head_dim, DType::kBF16), shapes, 16, 9)
+          .Check(*gpu_);
+    }
+  }
+}
+
+// The same bits alone and in any batch; and where keys are cut anywhere, still
+// the right numbers. Graph plans are no different.
+TEST_F(AttentionCudaTest, AQueryDependsOnNothingBesideItsSequence) {
+  std::vector<SequenceShape> shapes;
+  std::mt19937 rng(7);
+  for (int i = 0; i < 40; ++i) {
+    shapes.push_back({1, static_cast<int>(1 + rng() % 5000)});
+  }
+  shapes.push_back({1, 40000});
+  for (const DType kv : {DType::kBF16, DType::kF32}) {
+    for (const int window : {0, 700}) {
+      AttentionDesc desc = Desc(8, 2, 128, kv);
+      desc.window = window;
+      Problem problem(desc, shapes, 16, 5);
+      problem.ComputeReference();
+      for (const AttentionRow& row : AttentionTable()) {
+        if (row.device != DeviceKind::kCuda || row.min_sm > gpu_->info.sm ||
+            row.refuses(desc, gpu_->info) != nullptr) {
+          continue;
+        }
+        SCOPED_TRACE(std::string(row.name));
+        const bool rounds = row.name != "cuda_plain";
+        const TestMatrix whole =
+            problem.Run(row, *gpu_, problem.sequences(), true, 3);
+        problem.Compare(whole, rounds);
+        problem.Compare(problem.Run(row, *gpu_, problem.sequences(), false, 3),
+                        rounds);
+        const TestMatrix graph =
+            problem.Run(row, *gpu_, problem.sequences(), true, 1, true);
+        for (size_t s = 0; s < shapes.size(); s += 5) {
+          const TestMatrix alone =
+              problem.Run(row, *gpu_, {&problem.sequences()[s], 1});
+          const auto r = static_cast<int64_t>(s);
+          ASSERT_EQ(whole.RowBits(r), alone.RowBits(r)) << "sequence " << s;
+          ASSERT_EQ(whole.RowBits(r), graph.RowBits(r)) << "sequence " << s;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
+#endif  // INLAY_HAS_CUDA
