@@ -30,6 +30,11 @@ inline absl::Status NumericError(const std::string& message) {
   return absl::DataLossError(message);
 }
 
+// The device failed and every later call on it will: kAborted, likewise.
+inline absl::Status DeviceLostError(const std::string& message) {
+  return absl::AbortedError(message);
+}
+
 }  // namespace inlay
 
 // Evaluates an absl::Status expression once and returns it from the enclosing

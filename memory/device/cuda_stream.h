@@ -1,5 +1,5 @@
 // CudaStream: what CUDA kernels need to know of the stream they are launched
-// into. Every Stream of a CUDA device is one.
+// into. Every Stream of a CUDA device is one, every StreamEvent a CudaEvent.
 #ifndef INLAY_MEMORY_DEVICE_CUDA_STREAM_H_
 #define INLAY_MEMORY_DEVICE_CUDA_STREAM_H_
 
@@ -10,6 +10,20 @@
 #include "memory/device/device.h"
 
 namespace inlay {
+
+class CudaEvent : public StreamEvent {
+ public:
+  // `handle` belongs to whoever derives from this.
+  explicit CudaEvent(cudaEvent_t handle) : handle_(handle) {}
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  absl::Status Synchronize() override;
+  cudaEvent_t handle() const { return handle_; }
+
+ private:
+  cudaEvent_t handle_;
+};
 
 // Thread-compatible.
 class CudaStream : public Stream {
@@ -29,6 +43,8 @@ class CudaStream : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   absl::Status Synchronize() override;
+  absl::Status Record(StreamEvent& event) override;
+  absl::Status Wait(StreamEvent& event) override;
 
   cudaStream_t handle() const { return handle_; }
   int num_sms() const { return num_sms_; }

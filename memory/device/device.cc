@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 namespace inlay {
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -24,5 +26,20 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   if (data_ != nullptr) device_->Free(data_, bytes_, class_);
 }
+
+absl::StatusOr<std::unique_ptr<AddressRange>> Device::ReserveRange(
+    size_t bytes, MemoryClass) {
+  return absl::UnimplementedError(
+      absl::StrFormat("%s: a range of %d addresses asked for, it has none",
+                      info().name, bytes));
+}
+
+#if !INLAY_HAS_CUDA
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int, size_t, int) {
+  return absl::UnimplementedError(
+      "cuda: this build has no CUDA backend, nvcc was not there when it was "
+      "configured; use the CPU");
+}
+#endif
 
 }  // namespace inlay

@@ -4,49 +4,17 @@
 #ifndef INLAY_MEMORY_DEVICE_DEVICE_H_
 #define INLAY_MEMORY_DEVICE_DEVICE_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "memory/device/address_range.h"
+#include "memory/device/device_info.h"
+#include "memory/device/stream.h"
 
 namespace inlay {
-
-class ThreadPool;
-
-enum class DeviceKind : uint8_t { kCpu, kCuda };
-
-// What kernel tables select by. Pure data.
-struct DeviceInfo {
-  DeviceKind kind = DeviceKind::kCpu;
-  std::string name;
-  int sm = 0;  // CUDA compute capability * 10 (90 for Hopper); 0 on CPU
-  int num_threads = 1;
-  size_t memory_bytes = 0;  // physical memory of the device
-};
-
-// What an allocation is for; the accounts are kept apart.
-enum class MemoryClass : uint8_t { kWeights, kKv, kWorkspace };
-inline constexpr int kNumMemoryClasses = 3;
-
-struct MemoryUse {
-  size_t budget_bytes = 0;  // 0: no budget
-  size_t total_bytes = 0;
-  size_t peak_bytes = 0;
-  std::array<size_t, kNumMemoryClasses> by_class = {};
-};
-
-// The host's allocator. `allocate` returns null when out of memory; both may be
-// called from any thread.
-struct HostAllocator {
-  void* (*allocate)(void* user, size_t bytes, size_t alignment) = nullptr;
-  void (*deallocate)(void* user, void* ptr, size_t bytes,
-                     size_t alignment) = nullptr;
-  void* user = nullptr;
-};
 
 class Device;
 
@@ -77,17 +45,6 @@ class Buffer {
   MemoryClass class_ = MemoryClass::kWorkspace;
 };
 
-// An ordered queue of work on a device. The CPU's runs work at once, on its
-// pool, in the calling thread's time.
-class Stream {
- public:
-  virtual ~Stream() = default;
-  // Waits for everything queued; returns the first error of it.
-  virtual absl::Status Synchronize() = 0;
-  // The pool CPU kernels run on; null on other devices.
-  virtual ThreadPool* thread_pool() { return nullptr; }
-};
-
 // Thread-safe.
 class Device {
  public:
@@ -95,11 +52,31 @@ class Device {
 
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  // Not OK (DeviceLostError) once the device has failed: every later call says
+  // so, and what is left can only be destroyed.
+  virtual absl::Status status() const { return absl::OkStatus(); }
   // 64-byte aligned, contents unspecified. RESOURCE_EXHAUSTED when the budget
   // or the device has no room (never above budget).
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes,
                                           MemoryClass memory_class) = 0;
+  // Host memory that copies to and from this device are fastest with, and the
+  // only one they do not wait for; outside the budget where it is not the
+  // device's own.
+  virtual absl::StatusOr<Buffer> AllocateStaging(size_t bytes) {
+    return Allocate(bytes, MemoryClass::kWorkspace);
+  }
+  // Whether the host can follow pointers to this device's memory.
+  bool host_addressable() const { return info().kind == DeviceKind::kCpu; }
+  // 0: the device has no address ranges, memory comes by Allocate() only.
+  virtual size_t range_granularity() const { return 0; }
+  // Addresses without memory, which is accounted as `memory_class` as it comes;
+  // `bytes` a multiple of range_granularity(). UNIMPLEMENTED where that is 0.
+  virtual absl::StatusOr<std::unique_ptr<AddressRange>> ReserveRange(
+      size_t bytes, MemoryClass memory_class);
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<StreamEvent>> CreateEvent() {
+    return std::make_unique<StreamEvent>();
+  }
   // Queues a copy between any two of {host, this device}. Both ranges must stay
   // valid until the stream has passed it.
   virtual absl::Status Copy(void* dst, const void* src, size_t bytes,
@@ -111,8 +88,26 @@ class Device {
 
  private:
   friend class Buffer;
+  friend class DeviceScope;
   virtual void Free(std::byte* data, size_t bytes,
                     MemoryClass memory_class) = 0;
+  virtual void* Enter() { return nullptr; }
+  virtual void Leave(void*) {}
+};
+
+// While it lives, kernels that this thread launches go to the device: held
+// around every run() of a kernel row. What the host had chosen comes back.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device& device)
+      : device_(device), previous_(device.Enter()) {}
+  ~DeviceScope() { device_.Leave(previous_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device& device_;
+  void* previous_;
 };
 
 // The CPU. `num_threads` 0 means one per core; 1 starts no thread. `allocator`
@@ -120,6 +115,15 @@ class Device {
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(
     int num_threads, size_t budget_bytes,
     const HostAllocator* allocator = nullptr);
+
+// GPU number `ordinal` as the driver counts them; the driver is looked for now,
+// at run time. `num_threads`: DeviceInfo's, of the host, for whoever prepares
+// its work; 0: one per core. UNIMPLEMENTED says what is missing: CUDA in this
+// build, a driver, a new enough one, a GPU, its compute capability (8.0);
+// INVALID_ARGUMENT for an ordinal there is not.
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int ordinal,
+                                                         size_t budget_bytes,
+                                                         int num_threads = 0);
 
 }  // namespace inlay
 

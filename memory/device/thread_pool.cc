@@ -5,11 +5,14 @@
 // that sees the loop is always waited for.
 #include "memory/device/thread_pool.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "absl/strings/str_format.h"
 #include "memory/device/block_signals.h"
@@ -60,6 +63,15 @@ struct ThreadPool::Loop {
   int64_t num_chunks;
   std::atomic<int64_t> next_chunk{0};
 };
+
+int ThreadPool::NumUsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = 0;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+  if (cores < 1) cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, kMaxThreads);
+}
 
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
     int num_threads) {

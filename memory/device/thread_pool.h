@@ -25,6 +25,10 @@ class ThreadPool {
 
   static constexpr int kMaxThreads = 1024;
 
+  // The cores that this process may run on, which a container or taskset may
+  // have narrowed; in [1, kMaxThreads].
+  static int NumUsableCores();
+
   // `num_threads` counts the caller: num_threads - 1 workers are started.
   // INVALID_ARGUMENT outside [1, kMaxThreads]; RESOURCE_EXHAUSTED when the
   // system refuses one.

@@ -125,6 +125,7 @@ class KvLayout {
 
   int block_size() const { return block_size_; }
   int num_layers() const { return static_cast<int>(layers_.size()); }
+  size_t num_groups() const { return 1; }
   DType dtype() const { return dtype_; }
   size_t block_bytes() const { return block_bytes_; }
 

@@ -1,14 +1,17 @@
 // KvStorage: the memory behind the blocks of a KV cache, in extents that can be
-// added and given back one by one. Owns the memory; knows no tokens, and not
-// which blocks are in use.
+// added and given back one by one: allocations of their own, or, where the
+// device has such, pieces of one range of addresses. Owns the memory; knows no
+// tokens, and not which blocks are in use.
 #ifndef INLAY_MEMORY_KV_STORAGE_H_
 #define INLAY_MEMORY_KV_STORAGE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "memory/device/device.h"
 #include "memory/kv/kv_layout.h"
 
@@ -19,7 +22,8 @@ namespace inlay {
 class KvStorage {
  public:
   // `device` is not owned. block_bytes >= 1; extents have about
-  // `target_extent_bytes`, in a power of two of blocks.
+  // `target_extent_bytes`, in a power of two of blocks; at least what makes
+  // them a multiple of the device's range_granularity().
   KvStorage(Device* device, size_t block_bytes, size_t target_extent_bytes);
 
   // Allocates one more extent: its index, that of an absent one if there is
@@ -41,8 +45,15 @@ class KvStorage {
   std::byte* Block(int32_t id) const {
     return base().Block(id, static_cast<int64_t>(block_bytes_));
   }
+  // A block for the host to read: where it lies, or a copy, valid until the
+  // next call of these. Nothing that is queued may write it.
+  absl::StatusOr<absl::Span<const std::byte>> Read(int32_t id);
+  // Room for the host to make a block's bytes in, and then to put them there.
+  absl::StatusOr<absl::Span<std::byte>> BeginWrite(int32_t id);
+  absl::Status FinishWrite(int32_t id);
   // Valid until the next AddExtent().
   KvBase base() const {
+    if (range_ != nullptr) return range_->base();
     KvBase base;
     base.extents = extents_.data();
     base.extent_shift = shift_;
@@ -50,12 +61,22 @@ class KvStorage {
   }
 
  private:
+  // What extent `index` is to lie in: a buffer, or mapped into the range.
+  absl::StatusOr<Buffer> AddMemory(size_t index);
+  // Makes staging_ and stream_.
+  absl::Status Stage();
+
   Device* device_;
   size_t block_bytes_;
   int shift_ = 0;
   int32_t num_extents_ = 0;
+  std::unique_ptr<AddressRange> range_;  // null: extents are buffers_
+  // Of a block, for devices whose memory the host cannot read; made when it is
+  // first asked for. A stream of its own: no step waits in it.
+  Buffer staging_;
+  std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
-  std::vector<std::byte*> extents_;  // data of buffers_
+  std::vector<std::byte*> extents_;  // null for what is absent
 };
 
 }  // namespace inlay
