@@ -128,7 +128,9 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   if (options.max_context > 0) {
     loaded->max_context = std::min(loaded->max_context, options.max_context);
   }
-  loaded->mapped_bytes = MappedBytes(files.weights.get());
+  if (device.host_addressable()) {
+    loaded->mapped_bytes = MappedBytes(files.weights.get());
+  }
   const ModelInfo& info = loaded->info;
   log(LogLevel::kInfo,
       absl::StrFormat(

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,7 @@ enum class LoadStage : uint8_t { kConfig, kTokenizer, kWeights, kReady };
 struct ModelOptions {
   bool vocab_only = false;
   WeightAccess weights = WeightAccess::kMap;
-  DType kv_dtype = DType::kF32;
+  std::optional<DType> kv_dtype;  // none: as ModelLoadOptions
   int kv_block_size = 16;
   int64_t max_context = 0;       // 0: the model's own
   uint64_t kv_budget_bytes = 0;  // 0: chosen (model_runner.cc)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/model/decoder_impl.h"
@@ -20,14 +21,28 @@ absl::StatusOr<std::byte*> AlignScratch(absl::Span<std::byte> workspace,
   return workspace.data() + (-address) % kScratchAlignment;
 }
 
+DeviceBatch HostArrays(const ForwardBatch& batch) {
+  DeviceBatch arrays;
+  arrays.tokens = static_cast<int64_t>(batch.tokens.size());
+  arrays.ids = batch.tokens.data();
+  arrays.positions = batch.positions.data();
+  arrays.slots = batch.slots.data();
+  arrays.logit_rows = batch.logit_rows.data();
+  return arrays;
+}
+
 }  // namespace
 
-Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens) const {
+Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
+                                  int64_t sequences) const {
   Workspace space;
-  space.hidden = arena.TakeMatrix(tokens, info_.hidden_size);
-  space.branch = arena.TakeMatrix(tokens, info_.hidden_size);
+  space.hidden = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+  // Rows are selected when the last block has read its input.
+  space.selected = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+  space.branch =
+      MatrixView(space.selected.data, activation_, tokens, info_.hidden_size);
   if (has_post_norms_) {
-    space.output = arena.TakeMatrix(tokens, info_.hidden_size);
+    space.output = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
   space.angles = ropes_.Place(arena, tokens);
   size_t scratch_bytes = 0;
@@ -35,7 +50,8 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens) const {
   for (const std::vector<DecoderBlock>& layer : layers_) {
     for (const DecoderBlock& block : layer) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
-      kernel_bytes = std::max(kernel_bytes, block.part->KernelBytes(tokens));
+      kernel_bytes =
+          std::max(kernel_bytes, block.part->KernelBytes(tokens, sequences));
     }
   }
   space.scratch = arena.Take(scratch_bytes);
@@ -43,26 +59,34 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens) const {
   return space;
 }
 
-size_t Decoder::WorkspaceBytes(int64_t max_tokens,
-                               int64_t max_logit_rows) const {
+size_t Decoder::WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
+                               int64_t max_sequences) const {
   Arena arena(nullptr);
-  Place(arena, max_tokens);
+  Place(arena, max_tokens, std::min(max_tokens, max_sequences));
   // Room to align the caller's range.
   return std::max(arena.used(), head_.KernelBytes(max_logit_rows)) +
          kScratchAlignment;
 }
 
-absl::Status Decoder::Embed(const ForwardBatch& batch, const TensorView& hidden,
+absl::Status Decoder::Prepare(Stream& stream) const {
+  if (device_->info().kind != DeviceKind::kCuda) return absl::OkStatus();
+  const DeviceScope scope(*device_);
+  const absl::Status prepared = PrepareGemmCuda(stream);
+  // Kernels of our own serve without the library.
+  return absl::IsFailedPrecondition(prepared) ? absl::OkStatus() : prepared;
+}
+
+absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
                             Stream& stream) const {
   EmbeddingParams params;
   params.table = embedding_;
-  params.ids = batch.tokens.data();
+  params.ids = batch.ids;
   params.scale = embedding_scale_;
   params.y = hidden;
   INLAY_RETURN_IF_ERROR(embed_.Run(params, stream));
   if (position_embedding_.rank == 0) return absl::OkStatus();
   params.table = position_embedding_;
-  params.ids = batch.positions.data();
+  params.ids = batch.positions;
   params.scale = 1.0f;
   params.accumulate = true;
   return embed_positions_.Run(params, stream);
@@ -87,17 +111,23 @@ absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
   return add_.Run(add, step.stream);
 }
 
-absl::Status Decoder::SelectRows(const ForwardBatch& batch,
-                                 const TensorView& hidden,
-                                 Stream& stream) const {
-  if (batch.logit_rows.empty()) return absl::OkStatus();
+absl::Status Decoder::SelectRows(const Step& step,
+                                 const Workspace& space) const {
+  const TensorView& out = step.batch.hidden;
+  const int64_t count = out.rows();
+  if (count == 0) return absl::OkStatus();
+  // Ascending: as many rows as tokens are all of them.
+  const bool all = count == space.hidden.rows();
+  if (all && final_norm_.present()) {
+    return final_norm_.Forward(space.hidden, out, step.stream);
+  }
   EmbeddingParams select;
-  select.table = hidden;
-  select.ids = batch.logit_rows.data();
-  select.y = batch.hidden;
-  INLAY_RETURN_IF_ERROR(select_rows_.Run(select, stream));
+  select.table = space.hidden;
+  select.ids = step.device.logit_rows;
+  select.y = final_norm_.present() ? space.selected.RowSlice(0, count) : out;
+  INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
   if (!final_norm_.present()) return absl::OkStatus();
-  return final_norm_.Forward(batch.hidden, batch.hidden, stream);
+  return final_norm_.Forward(select.y, out, step.stream);
 }
 
 absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
@@ -106,6 +136,7 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   INLAY_ASSIGN_OR_RETURN(
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
+  const DeviceScope scope(*device_);
   INLAY_RETURN_IF_ERROR(head_.Forward(hidden, {}, logits, scratch, stream));
   if (final_softcap_ == 0.0f) return absl::OkStatus();
   ElementwiseParams softcap;
@@ -114,29 +145,64 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   return softcap_.Run(softcap, stream);
 }
 
-absl::Status Decoder::Forward(const ForwardBatch& batch,
-                              absl::Span<std::byte> workspace,
-                              Stream& stream) const {
-  const auto tokens = static_cast<int64_t>(batch.tokens.size());
-  if (tokens == 0) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(std::byte* const scratch,
-                         AlignScratch(workspace, WorkspaceBytes(tokens, 0)));
-  Arena arena(scratch);
-  const Workspace space = Place(arena, tokens);
+absl::Status Decoder::Observe(int layer, const Step& step,
+                              const TensorView& hidden) const {
+  if (device_->host_addressable()) {
+    INLAY_RETURN_IF_ERROR(step.stream.Synchronize());
+    step.batch.observer->OnLayer(layer, hidden);
+    return absl::OkStatus();
+  }
+  std::vector<std::byte> copy(hidden.bytes());
+  INLAY_RETURN_IF_ERROR(
+      device_->Copy(copy.data(), hidden.data, copy.size(), step.stream));
+  INLAY_RETURN_IF_ERROR(step.stream.Synchronize());
+  TensorView view = hidden;
+  view.data = copy.data();
+  step.batch.observer->OnLayer(layer, view);
+  return absl::OkStatus();
+}
 
-  ropes_.Fill(batch, space.angles);
-  INLAY_RETURN_IF_ERROR(Embed(batch, space.hidden, stream));
-  const Step step{batch, stream, space.angles, space.scratch, space.kernel};
+absl::Status Decoder::ForwardLayers(const Step& step,
+                                    const Workspace& space) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     for (const DecoderBlock& block : layers_[i]) {
       INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
     }
-    if (batch.observer != nullptr) {
-      INLAY_RETURN_IF_ERROR(stream.Synchronize());
-      batch.observer->OnLayer(static_cast<int>(i), space.hidden);
+    if (step.batch.observer != nullptr) {
+      INLAY_RETURN_IF_ERROR(Observe(static_cast<int>(i), step, space.hidden));
     }
   }
-  return SelectRows(batch, space.hidden, stream);
+  return SelectRows(step, space);
+}
+
+absl::Status Decoder::Forward(const ForwardBatch& batch,
+                              absl::Span<std::byte> workspace,
+                              Stream& stream) const {
+  if (batch.tokens.empty()) return absl::OkStatus();
+  DeviceBatch own;
+  const DeviceBatch* device = batch.device;
+  if (device == nullptr) {
+    own = HostArrays(batch);
+    device = &own;
+  }
+  const int64_t tokens = device->tokens;
+  const int64_t sequences =
+      batch.device == nullptr ||
+              tokens != static_cast<int64_t>(batch.tokens.size())
+          ? tokens
+          : static_cast<int64_t>(batch.SequencesOf(0).size());
+  INLAY_ASSIGN_OR_RETURN(
+      std::byte* const scratch,
+      AlignScratch(workspace, WorkspaceBytes(tokens, 0, sequences)));
+  Arena arena(scratch);
+  const Workspace space = Place(arena, tokens, sequences);
+
+  const DeviceScope scope(*device_);
+  INLAY_RETURN_IF_ERROR(ropes_.Fill(batch, *device, space.angles, stream));
+  INLAY_RETURN_IF_ERROR(Embed(*device, space.hidden, stream));
+  return ForwardLayers(
+      {batch, *device, stream, space.angles, space.scratch, space.kernel},
+      space);
 }
 
 }  // namespace inlay

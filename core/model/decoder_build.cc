@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
@@ -28,9 +29,26 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
     }
   }
   if (!all_windowed) info_.kv_window = 0;
+  device_ = &build.weights.device();
+  activation_ = build.activation;
+  info_.hidden_dtype = build.activation;
   kv_layout_ = KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size);
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();
+}
+
+// Rounded to activations by its norm only.
+absl::Status CheckHasNorms(const DecoderSpec& spec, const ModelBuild& build) {
+  bool all = spec.final_norm.kind != NormKind::kNone;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks)
+      all &= block.pre_norm.kind != NormKind::kNone;
+  }
+  if (all || build.activation == DType::kF32) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "the model has blocks without a norm before them, supported on %s with "
+      "f32 weights only; the weights are %s",
+      build.kernels.device().name, DTypeName(build.activation)));
 }
 
 absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
@@ -40,11 +58,11 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
     for (const BlockSpec& block_spec : layer.blocks) {
       DecoderBlock& block = blocks.emplace_back();
       INLAY_ASSIGN_OR_RETURN(
-          block.pre_norm,
-          Norm::Create(block_spec.pre_norm, spec.hidden_size, build));
+          block.pre_norm, Norm::Create(block_spec.pre_norm, spec.hidden_size,
+                                       DType::kF32, build.activation, build));
       INLAY_ASSIGN_OR_RETURN(
-          block.post_norm,
-          Norm::Create(block_spec.post_norm, spec.hidden_size, build));
+          block.post_norm, Norm::Create(block_spec.post_norm, spec.hidden_size,
+                                        DType::kF32, DType::kF32, build));
       has_post_norms_ |= block.post_norm.present();
       if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
         const int rotary_dim =
@@ -53,8 +71,9 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                 : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
         INLAY_ASSIGN_OR_RETURN(
             block.part, AttentionBlock::Create(
-                            *part, kv_layout_.LayerView(kv_layer++, nullptr),
-                            rotary_dim, build));
+                            *part, kv_layout_.LayerView(kv_layer, nullptr),
+                            /*kv_group=*/0, rotary_dim, build));
+        ++kv_layer;
       } else {
         INLAY_ASSIGN_OR_RETURN(
             block.part, Mlp::Create(std::get<MlpSpec>(block_spec.part), build));
@@ -88,7 +107,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
     sparse_bytes += position_embedding_.bytes();
   }
   INLAY_ASSIGN_OR_RETURN(
-      final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, build));
+      final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
+                                build.activation, build));
   TensorView head = embedding_;
   if (!spec.head.empty()) {
     INLAY_ASSIGN_OR_RETURN(
@@ -96,7 +116,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
         build.weights.Matrix(spec.head, spec.vocab_size, spec.hidden_size));
     sparse_bytes += embedding_.bytes();
   }
-  INLAY_ASSIGN_OR_RETURN(head_, Linear::Over(head, build));
+  INLAY_ASSIGN_OR_RETURN(head_,
+                         Linear::Over(head, LinearOutput::kFloat, build));
 
   ElementwiseDesc elementwise;
   elementwise.width = spec.hidden_size;
@@ -119,10 +140,15 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
   auto decoder = std::make_unique<Decoder>();
   build.weights.set_optional_prefix(spec.optional_prefix);
+  INLAY_RETURN_IF_ERROR(CheckHasNorms(spec, build));
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
-  decoder->storage_ = build.weights.TakeStorage();
+  decoder->cuts_ = build.cuts;
+  if (!build.on_cpu()) {
+    INLAY_RETURN_IF_ERROR(decoder->ropes_.MoveTo(build.weights));
+  }
+  INLAY_ASSIGN_OR_RETURN(decoder->storage_, build.weights.TakeStorage());
   return std::unique_ptr<Model>(std::move(decoder));
 }
 

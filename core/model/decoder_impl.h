@@ -33,8 +33,14 @@ class Decoder : public Model {
 
   const ModelInfo& info() const override { return info_; }
   const KvLayout& kv_layout() const override { return kv_layout_; }
-  size_t WorkspaceBytes(int64_t max_tokens,
-                        int64_t max_logit_rows) const override;
+  using Model::WorkspaceBytes;
+  size_t WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
+                        int64_t max_sequences) const override;
+  absl::Status Prepare(Stream& stream) const override;
+  size_t BatchImageBytes(const BatchLimits& limits) const override;
+  DeviceBatch PackBatch(const ForwardBatch& batch, const BatchLimits& limits,
+                        std::byte* image, std::byte* device) const override;
+  bool CanBeFixed() const override;
   absl::Status Forward(const ForwardBatch& batch,
                        absl::Span<std::byte> workspace,
                        Stream& stream) const override;
@@ -44,27 +50,33 @@ class Decoder : public Model {
 
  private:
   struct Workspace {
-    TensorView hidden;  // the residual stream
-    TensorView branch;  // a block's input after its norm
-    TensorView output;  // a block's output before its post-norm
-    absl::Span<RopeAngles> angles;
+    TensorView hidden;    // the residual stream
+    TensorView branch;    // a block's input after its norm
+    TensorView selected;  // rows of hidden; in branch's place
+    TensorView output;    // a block's output before its post-norm
+    RopeTables::Angles angles;
     std::byte* scratch = nullptr;
     std::byte* kernel = nullptr;
   };
 
-  Workspace Place(Arena& arena, int64_t tokens) const;
+  Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
+  absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
-  absl::Status Embed(const ForwardBatch& batch, const TensorView& hidden,
+  absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
+  absl::Status Observe(int layer, const Step& step,
+                       const TensorView& hidden) const;
   absl::Status ForwardBlock(const DecoderBlock& block, const Step& step,
                             const Workspace& space) const;
-  absl::Status SelectRows(const ForwardBatch& batch, const TensorView& hidden,
-                          Stream& stream) const;
+  absl::Status SelectRows(const Step& step, const Workspace& space) const;
 
   ModelInfo info_;
   KvLayout kv_layout_;
+  Device* device_ = nullptr;
+  DType activation_ = DType::kF32;
+  std::vector<AttentionCut> cuts_;  // none on CPU
   WeightStorage storage_;
   TensorView embedding_;
   TensorView position_embedding_;  // may be empty

@@ -12,17 +12,27 @@
 namespace inlay {
 namespace {
 
-absl::Status CheckOptions(const ModelLoadOptions& options) {
+// What kernels move at once there.
+constexpr int kCudaKvBlock = 16;
+
+absl::Status CheckOptions(const ModelLoadOptions& options,
+                          const DeviceInfo& device) {
   if (options.kv_block_size < 1 || options.kv_block_size > kMaxKvBlockSize) {
     return absl::InvalidArgumentError(
         absl::StrFormat("kv_block_size is %d; it must be in [1, %d]",
                         options.kv_block_size, kMaxKvBlockSize));
   }
-  if (!IsKvFormat(options.kv_dtype)) {
+  if (options.kv_dtype.has_value() && !IsKvFormat(*options.kv_dtype)) {
     return absl::UnimplementedError(absl::StrFormat(
         "kv_dtype %s is not supported; supported are f32, f16, bf16, i8, "
         "f8_e4m3 and kv_q4",
-        DTypeName(options.kv_dtype)));
+        DTypeName(*options.kv_dtype)));
+  }
+  if (device.kind == DeviceKind::kCuda &&
+      options.kv_block_size % kCudaKvBlock != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "kv_block_size is %d; on %s it must be a multiple of %d",
+        options.kv_block_size, device.name, kCudaKvBlock));
   }
   for (const auto& [op, row] : options.forced_kernels) {
     if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
@@ -61,12 +71,14 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
                                              WeightLoader& weights) {
   INLAY_ASSIGN_OR_RETURN(const ArchRow* row, FindArchitecture(files.config));
   const KernelChooser kernels(device, options.forced_kernels);
-  ModelBuild build{weights,
-                   kernels,
-                   options.kv_dtype,
-                   options.kv_block_size,
-                   std::string(row->architecture),
-                   std::string(row->model_type)};
+  ModelBuild build{weights, kernels};
+  // On CPU everything is computed in float32; GPUs multiply in the weights'
+  // type.
+  if (!build.on_cpu()) build.activation = weights.PrevailingDType();
+  build.kv_dtype = options.kv_dtype.value_or(build.activation);
+  build.kv_block_size = options.kv_block_size;
+  build.architecture = row->architecture;
+  build.model_type = row->model_type;
   return row->factory(files.config, build);
 }
 
@@ -74,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
 
 absl::StatusOr<std::unique_ptr<Model>> PlanModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
-  INLAY_RETURN_IF_ERROR(CheckOptions(options));
+  INLAY_RETURN_IF_ERROR(CheckOptions(options, device.info()));
   INLAY_RETURN_IF_ERROR(CheckFiles(files));
   WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
   return Build(files, device.info(), options, weights);
@@ -82,11 +94,6 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
-  if (device.info().kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "loading a model onto %s is not supported; supported is the CPU",
-        device.info().name));
-  }
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> plan,
                          PlanModel(files, device, options));
   const uint64_t total_bytes = plan->info().weight_bytes;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,9 +19,11 @@ namespace inlay {
 inline constexpr int kMaxKvBlockSize = 1024;
 
 struct ModelLoadOptions {
-  DType kv_dtype = DType::kF32;  // IsKvFormat()
-  int kv_block_size = 16;        // tokens, in [1, kMaxKvBlockSize]
-  LoadProgress progress;         // may be null
+  // IsKvFormat(); none: f32 on CPU, otherwise the type of most weights.
+  std::optional<DType> kv_dtype;
+  // Tokens, in [1, kMaxKvBlockSize]; on CUDA a multiple of 16.
+  int kv_block_size = 16;
+  LoadProgress progress;  // may be null
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   std::map<std::string, std::string, std::less<>> forced_kernels;
 };

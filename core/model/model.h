@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "core/model/device_batch.h"
 #include "kernels/attention/attention.h"
 #include "memory/device/device.h"
 #include "memory/kv/kv_layout.h"
@@ -37,10 +38,12 @@ struct ModelInfo {
   // A token at position p reads keys of (p - kv_window, p] only, in every
   // layer; 0: some layer reads all.
   int64_t kv_window = 0;
+  // Of ForwardBatch::hidden.
+  DType hidden_dtype = DType::kF32;
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
-// hidden_size], float32, host memory; for tests and debugging.
+// hidden_size], float32, in host memory; for tests and debugging.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
@@ -48,14 +51,19 @@ class LayerObserver {
 };
 
 // One step's work. All spans belong to the caller and stay valid during
-// Forward.
+// Forward. Layers of different groups (KvLayout::groups) have KV in different
+// blocks: what speaks of blocks is there once a group, one after another.
 struct ForwardBatch {
   absl::Span<const int32_t>
       tokens;  // [t], each in [0, vocab_size): checked by the caller
   absl::Span<const int32_t> positions;  // [t], each in [0, max_positions)
   absl::Span<const int64_t>
-      slots;  // [t], where K and V of the token go: block * block_size + offset
-  absl::Span<const AttentionSequence> sequences;  // cover all tokens, in order
+      slots;  // [groups][t], where K and V of the token go: block * the
+              // group's block_size + offset
+  // [groups][sequences], cover all tokens, in order; only `blocks` differs
+  // between groups.
+  absl::Span<const AttentionSequence> sequences;
+  size_t num_groups = 1;  // the layout's
   // [sequences]: the length each sequence is to reach in all (prompt and
   // longest generation); it only matters on which side of
   // ModelInfo::rope_threshold it lies, and that must not change as long as KV
@@ -64,10 +72,21 @@ struct ForwardBatch {
   absl::Span<const int32_t>
       logit_rows;  // tokens whose logits are wanted, ascending
   KvBase kv_base;  // the KV cache
-  // Out: [logit_rows, hidden_size] float32, what Logits() takes: the residual
-  // stream of those tokens after the final norm.
+  // The same where kernels can read it, which PackBatch() has made and the
+  // caller has queued for copying on the stream; null on CPU.
+  const DeviceBatch* device = nullptr;
+  // Out: [logit_rows, hidden_size] of ModelInfo::hidden_dtype, what Logits()
+  // takes: the residual stream of those tokens after the final norm.
   TensorView hidden;
   LayerObserver* observer = nullptr;  // may be null
+
+  const int64_t* SlotsOf(size_t group) const {
+    return slots.data() + group * tokens.size();
+  }
+  absl::Span<const AttentionSequence> SequencesOf(size_t group) const {
+    const size_t count = sequences.size() / num_groups;
+    return sequences.subspan(group * count, count);
+  }
 };
 
 // Immutable after loading. Forward may run on one thread at a time per
@@ -77,10 +96,26 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
-  // Scratch for one Forward of at most `max_tokens` tokens, or one Logits of at
-  // most `max_logit_rows` rows.
-  virtual size_t WorkspaceBytes(int64_t max_tokens,
-                                int64_t max_logit_rows) const = 0;
+  // Scratch for one Forward of at most `max_tokens` tokens of at most
+  // `max_sequences` sequences, or one Logits of at most `max_logit_rows` rows.
+  virtual size_t WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
+                                int64_t max_sequences) const = 0;
+  size_t WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows) const {
+    return WorkspaceBytes(max_tokens, max_logit_rows, max_tokens);
+  }
+  // What kernels keep with a stream: before the first Forward on it.
+  virtual absl::Status Prepare(Stream& stream) const = 0;
+  // For devices that cannot read the host's arrays (others: 0 bytes, and
+  // PackBatch is not called). The image of `batch`, which is within `limits`,
+  // is written to `image`, host memory of BatchImageBytes(limits) bytes, to be
+  // copied to `device`, both 64-byte aligned; it serves one Forward.
+  virtual size_t BatchImageBytes(const BatchLimits& limits) const = 0;
+  virtual DeviceBatch PackBatch(const ForwardBatch& batch,
+                                const BatchLimits& limits, std::byte* image,
+                                std::byte* device) const = 0;
+  // Whether steps of one token a sequence may be recorded once and replayed
+  // (BatchLimits::fixed).
+  virtual bool CanBeFixed() const = 0;
   // Allocates nothing. Errors are device errors; the KV of the batch's tokens
   // is then undefined.
   virtual absl::Status Forward(const ForwardBatch& batch,

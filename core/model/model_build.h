@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/weights.h"
+#include "kernels/attention/attention_plan.h"
 #include "kernels/dispatch.h"
 #include "memory/device/device.h"
 #include "memory/dtype.h"
@@ -39,6 +41,8 @@ struct Op {
 
 class KernelChooser {
  public:
+  const DeviceInfo& device() const { return device_; }
+
   KernelChooser(const DeviceInfo& device,
                 std::map<std::string, std::string, std::less<>> forced)
       : device_(device), forced_(std::move(forced)) {}
@@ -60,14 +64,28 @@ class KernelChooser {
   std::map<std::string, std::string, std::less<>> forced_;
 };
 
+// A way to cut attention, and the KV group whose blocks it is made for.
+struct AttentionCut {
+  AttentionPlanShape shape;
+  size_t kv_group = 0;
+
+  bool operator==(const AttentionCut&) const = default;
+};
+
 struct ModelBuild {
   WeightLoader& weights;
   const KernelChooser& kernels;
+  // Of what layers hand on inside a block; the residual stream is f32.
+  DType activation = DType::kF32;
   DType kv_dtype = DType::kF32;
   int kv_block_size = 16;
   // For ModelInfo.
   std::string architecture;
   std::string model_type;
+  // Of the attention blocks built so far, each once.
+  std::vector<AttentionCut> cuts;
+
+  bool on_cpu() const { return kernels.device().kind == DeviceKind::kCpu; }
 };
 
 }  // namespace inlay

@@ -39,7 +39,7 @@ T FromFloat(float value, DType dtype) {
 }
 
 template <typename T>
-void Draw(uint64_t key, DType dtype, int64_t elements, T* data,
+void Draw(uint64_t key, DType dtype, int64_t first, int64_t elements, T* data,
           ThreadPool& pool) {
   const double scale = kStandardDeviation / std::sqrt(4.0 * 65535.0 / 12.0);
   std::array<T, kNumSums> values;
@@ -49,7 +49,7 @@ void Draw(uint64_t key, DType dtype, int64_t elements, T* data,
   }
   const auto fill = [&](int64_t begin, int64_t end) {
     for (int64_t pair = begin; pair < end; ++pair) {
-      const uint64_t bits = Mix(key + static_cast<uint64_t>(pair));
+      const uint64_t bits = Mix(key + static_cast<uint64_t>(first / 2 + pair));
       constexpr uint64_t kLowBytes = 0x00ff00ff00ff00ffu;
       const uint64_t sums = (bits & kLowBytes) + ((bits >> 8) & kLowBytes);
       data[2 * pair] = values[(sums & 0xffffu) + ((sums >> 16) & 0xffffu)];
@@ -65,12 +65,13 @@ void Draw(uint64_t key, DType dtype, int64_t elements, T* data,
 }  // namespace
 
 void DrawWeights(uint64_t seed, std::string_view name, DType dtype,
-                 int64_t elements, void* data, ThreadPool& pool) {
+                 int64_t elements, void* data, ThreadPool& pool,
+                 int64_t first) {
   const uint64_t key = NameHash(seed, name);
   if (dtype == DType::kF32) {
-    Draw(key, dtype, elements, static_cast<float*>(data), pool);
+    Draw(key, dtype, first, elements, static_cast<float*>(data), pool);
   } else {
-    Draw(key, dtype, elements, static_cast<uint16_t*>(data), pool);
+    Draw(key, dtype, first, elements, static_cast<uint16_t*>(data), pool);
   }
 }
 

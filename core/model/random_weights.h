@@ -13,9 +13,11 @@
 namespace inlay {
 
 // Fills `elements` values of `dtype` (f32, f16 or bf16) at `data`, on `pool`'s
-// threads. The result depends on dtype, seed and name only.
+// threads: those from `first`, an even number, on. Values depend on dtype,
+// seed, name and their index only; only the last of all may be an odd one out.
 void DrawWeights(uint64_t seed, std::string_view name, DType dtype,
-                 int64_t elements, void* data, ThreadPool& pool);
+                 int64_t elements, void* data, ThreadPool& pool,
+                 int64_t first = 0);
 
 }  // namespace inlay
 

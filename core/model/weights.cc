@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/model/random_weights.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -25,7 +25,7 @@ bool IsAligned(const std::byte* data, DType dtype) {
 }
 
 // Bytes, not elements: a mapped tensor may be unaligned.
-float Widen(const std::byte* data, DType dtype, int64_t i) {
+float FloatAt(const std::byte* data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) {
     float value;
     std::memcpy(&value, data + i * 4, sizeof(value));
@@ -68,12 +68,17 @@ WeightLoader::WeightLoader(const ModelFiles& files, Device& device, Mode mode,
   storage_.source = files.weights;
 }
 
-absl::StatusOr<const WeightInfo*> WeightLoader::Find(
-    const std::string& name, absl::Span<const int64_t> shape) const {
+const WeightInfo* WeightLoader::Lookup(const std::string& name) const {
   const WeightInfo* info = files_.weights->Find(name);
   if (info == nullptr && !prefix_.empty() && name.starts_with(prefix_)) {
     info = files_.weights->Find(std::string_view(name).substr(prefix_.size()));
   }
+  return info;
+}
+
+absl::StatusOr<const WeightInfo*> WeightLoader::Find(
+    const std::string& name, absl::Span<const int64_t> shape) const {
+  const WeightInfo* info = Lookup(name);
   if (info == nullptr) {
     return absl::NotFoundError(
         absl::StrFormat("the weights have no tensor \"%s\" (shape %s wanted)",
@@ -95,102 +100,129 @@ absl::StatusOr<const WeightInfo*> WeightLoader::Find(
 absl::Status WeightLoader::Count(uint64_t elements, uint64_t bytes) {
   num_parameters_ += elements;
   bytes_ += bytes;
-  if (mode_ == Mode::kLoad && progress_ && !progress_(bytes_, total_bytes_)) {
-    return absl::CancelledError("loading the model was cancelled");
-  }
-  return absl::OkStatus();
+  // What is uploaded reports as it goes.
+  return device_.host_addressable() ? Report(bytes_) : absl::OkStatus();
 }
 
-absl::StatusOr<ThreadPool*> WeightLoader::Pool() {
-  if (pool_ == nullptr) {
-    INLAY_ASSIGN_OR_RETURN(pool_,
-                           ThreadPool::Create(device_.info().num_threads));
+DType WeightLoader::PrevailingDType() const {
+  if (files_.random) return files_.random->dtype;
+  std::map<DType, uint64_t> elements;
+  for (const WeightInfo& info : files_.weights->weights()) {
+    if (info.shape.size() < 2 || !IsPlainFloat(info.dtype)) continue;
+    elements[info.dtype] += info.bytes / RowBytes(info.dtype, 1);
   }
-  return pool_.get();
+  const auto most = std::max_element(
+      elements.begin(), elements.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == elements.end() ? DType::kF32 : most->first;
 }
 
-absl::StatusOr<Buffer> WeightLoader::ReadCopy(const WeightInfo& info,
-                                              MemoryClass memory_class) {
-  INLAY_ASSIGN_OR_RETURN(Buffer buffer,
-                         device_.Allocate(info.bytes, memory_class));
+bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
+  if (files_.random) return true;
+  const WeightInfo* first = nullptr;
+  for (const Rows& part : parts) {
+    const WeightInfo* info = Lookup(part.name);
+    if (info == nullptr) continue;
+    if (first == nullptr) first = info;
+    if (info->dtype != first->dtype) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
+    const std::string& name, int64_t n, int64_t k) {
+  Pending pending;
+  DType dtype;
+  if (files_.random) {
+    dtype = files_.random->dtype;
+    if (!IsPlainFloat(dtype)) {
+      return absl::UnimplementedError(
+          absl::StrFormat("random weights of dtype %s are not supported; "
+                          "supported are f32, f16 and bf16",
+                          DTypeName(dtype)));
+    }
+  } else {
+    INLAY_ASSIGN_OR_RETURN(pending.info, Find(name, {n, k}));
+    dtype = pending.info->dtype;
+  }
+  pending.view = MatrixView(nullptr, dtype, n, k);
   INLAY_RETURN_IF_ERROR(
-      files_.weights->Read(info, 0, absl::MakeSpan(buffer.data(), info.bytes)));
-  return buffer;
-}
-
-absl::StatusOr<const std::byte*> WeightLoader::Bytes(const WeightInfo& info,
-                                                     Buffer& staging) {
-  const std::byte* mapped = files_.weights->Mapped(info);
-  if (mapped != nullptr) return mapped;
-  INLAY_ASSIGN_OR_RETURN(staging, ReadCopy(info, MemoryClass::kWorkspace));
-  return staging.data();
-}
-
-absl::StatusOr<TensorView> WeightLoader::RandomMatrix(const std::string& name,
-                                                      int64_t n, int64_t k) {
-  const DType dtype = files_.random->dtype;
-  if (!IsPlainFloat(dtype)) {
-    return absl::UnimplementedError(
-        absl::StrFormat("random weights of dtype %s are not supported; "
-                        "supported are f32, f16 and bf16",
-                        DTypeName(dtype)));
-  }
-  TensorView view = MatrixView(nullptr, dtype, n, k);
-  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), view.bytes()));
-  if (mode_ == Mode::kPlan) return view;
-  INLAY_ASSIGN_OR_RETURN(Buffer buffer,
-                         device_.Allocate(view.bytes(), MemoryClass::kWeights));
-  INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
-  DrawWeights(files_.random->seed, name, dtype, n * k, buffer.data(), *pool);
-  view.data = buffer.data();
-  storage_.buffers.push_back(std::move(buffer));
-  return view;
+      Count(static_cast<uint64_t>(n * k), pending.view.bytes()));
+  return pending;
 }
 
 absl::StatusOr<TensorView> WeightLoader::Matrix(const std::string& name,
                                                 int64_t n, int64_t k) {
-  if (files_.random) return RandomMatrix(name, n, k);
-  INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {n, k}));
-  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), info->bytes));
-  TensorView view = MatrixView(nullptr, info->dtype, n, k);
+  INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, n, k));
+  TensorView view = pending.view;
   if (mode_ == Mode::kPlan) return view;
-  const std::byte* mapped = files_.weights->Mapped(*info);
-  if (mapped != nullptr && IsAligned(mapped, info->dtype)) {
+  const std::byte* mapped =
+      pending.info == nullptr ? nullptr : files_.weights->Mapped(*pending.info);
+  if (device_.host_addressable() && mapped != nullptr &&
+      IsAligned(mapped, view.dtype)) {
     // Kernels only read weights; a view has no const form.
     view.data = const_cast<std::byte*>(mapped);
     return view;
   }
-  INLAY_ASSIGN_OR_RETURN(Buffer buffer, ReadCopy(*info, MemoryClass::kWeights));
-  view.data = buffer.data();
-  storage_.buffers.push_back(std::move(buffer));
+  INLAY_ASSIGN_OR_RETURN(view.data, Allocate(view.bytes()));
+  INLAY_RETURN_IF_ERROR(WriteMatrix(name, pending, view.data));
   return view;
+}
+
+absl::StatusOr<TensorView> WeightLoader::Stacked(absl::Span<const Rows> parts,
+                                                 int64_t k) {
+  INLAY_DCHECK(SameDType(parts));
+  int64_t rows = 0;
+  for (const Rows& part : parts) rows += part.n;
+  TensorView stack;
+  int64_t first = 0;
+  for (const Rows& part : parts) {
+    INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(part.name, part.n, k));
+    if (first == 0) {
+      stack = MatrixView(nullptr, pending.view.dtype, rows, k);
+      if (mode_ == Mode::kLoad) {
+        INLAY_ASSIGN_OR_RETURN(stack.data, Allocate(stack.bytes()));
+      }
+    }
+    if (mode_ == Mode::kLoad) {
+      INLAY_RETURN_IF_ERROR(
+          WriteMatrix(part.name, pending, stack.RowSlice(first, part.n).data));
+    }
+    first += part.n;
+  }
+  return stack;
 }
 
 absl::StatusOr<TensorView> WeightLoader::Transposed(const std::string& name,
                                                     int64_t n, int64_t k) {
-  if (files_.random) return RandomMatrix(name, n, k);
-  INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {k, n}));
-  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), info->bytes));
-  TensorView view = MatrixView(nullptr, info->dtype, n, k);
+  if (files_.random) return Matrix(name, n, k);
+  INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, k, n));
+  TensorView view = MatrixView(nullptr, pending.view.dtype, n, k);
   if (mode_ == Mode::kPlan) return view;
   Buffer staging;
-  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
-  INLAY_ASSIGN_OR_RETURN(Buffer buffer,
-                         device_.Allocate(view.bytes(), MemoryClass::kWeights));
+  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*pending.info, staging));
+  INLAY_ASSIGN_OR_RETURN(view.data, Allocate(view.bytes()));
   INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
-  if (info->dtype == DType::kF32) {
-    Transpose<4>(bytes, buffer.data(), n, k, *pool);
-  } else {
-    Transpose<2>(bytes, buffer.data(), n, k, *pool);
+  const auto transpose = [&](std::byte* to) {
+    if (view.dtype == DType::kF32) {
+      Transpose<4>(bytes, to, n, k, *pool);
+    } else {
+      Transpose<2>(bytes, to, n, k, *pool);
+    }
+  };
+  if (device_.host_addressable()) {
+    transpose(view.data);
+    return view;
   }
-  view.data = buffer.data();
-  storage_.buffers.push_back(std::move(buffer));
+  std::vector<std::byte> turned(view.bytes());
+  transpose(turned.data());
+  INLAY_RETURN_IF_ERROR(WriteAll(view.data, turned));
+  INLAY_RETURN_IF_ERROR(Report(bytes_));
   return view;
 }
 
-absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
-                                                  int64_t size,
-                                                  VectorKind kind) {
+absl::Status WeightLoader::Widen(const std::string& name, int64_t size,
+                                 VectorKind kind, float* values) {
   const WeightInfo* info = nullptr;
   if (!files_.random) {
     INLAY_ASSIGN_OR_RETURN(info, Find(name, {size}));
@@ -198,25 +230,63 @@ absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),
                               info == nullptr ? wide_bytes : info->bytes));
-  if (mode_ == Mode::kPlan) return nullptr;
-  INLAY_ASSIGN_OR_RETURN(Buffer buffer,
-                         device_.Allocate(wide_bytes, MemoryClass::kWeights));
-  auto* values = buffer.as<float>();
+  if (mode_ == Mode::kPlan) return absl::OkStatus();
   if (info == nullptr) {
     std::fill_n(values, size, kind == VectorKind::kBias ? 0.0f : 1.0f);
-  } else {
-    Buffer staging;
-    INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
-    const float one = kind == VectorKind::kZeroCentredScale ? 1.0f : 0.0f;
-    for (int64_t i = 0; i < size; ++i) {
-      const float value = Widen(bytes, info->dtype, i);
-      values[i] = one == 0.0f ? value : one + value;
-    }
+    return absl::OkStatus();
   }
-  storage_.buffers.push_back(std::move(buffer));
-  return values;
+  Buffer staging;
+  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
+  const float one = kind == VectorKind::kZeroCentredScale ? 1.0f : 0.0f;
+  for (int64_t i = 0; i < size; ++i) {
+    const float value = FloatAt(bytes, info->dtype, i);
+    values[i] = one == 0.0f ? value : one + value;
+  }
+  return absl::OkStatus();
 }
 
-WeightStorage WeightLoader::TakeStorage() { return std::move(storage_); }
+absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
+                                                  int64_t size,
+                                                  VectorKind kind) {
+  return StackedVector({{name, size}}, kind);
+}
+
+absl::StatusOr<const float*> WeightLoader::StackedVector(
+    absl::Span<const Rows> parts, VectorKind kind) {
+  int64_t size = 0;
+  for (const Rows& part : parts) size += part.n;
+  std::vector<float> values(
+      mode_ == Mode::kPlan ? 0 : static_cast<size_t>(size), 0.0f);
+  int64_t first = 0;
+  for (const Rows& part : parts) {
+    if (!part.name.empty()) {
+      INLAY_RETURN_IF_ERROR(
+          Widen(part.name, part.n, kind, values.data() + first));
+    }
+    first += part.n;
+  }
+  return Constants(values);
+}
+
+absl::StatusOr<const float*> WeightLoader::Constants(
+    absl::Span<const float> values) {
+  if (mode_ == Mode::kPlan) return nullptr;
+  const size_t bytes = values.size() * sizeof(float);
+  INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(bytes));
+  INLAY_RETURN_IF_ERROR(WriteAll(
+      data, absl::MakeConstSpan(
+                reinterpret_cast<const std::byte*>(values.data()), bytes)));
+  return reinterpret_cast<const float*>(data);
+}
+
+absl::StatusOr<WeightStorage> WeightLoader::TakeStorage() {
+  if (upload_ != nullptr) {
+    INLAY_RETURN_IF_ERROR(upload_->Finish());
+    upload_ = nullptr;
+    storage_.source = nullptr;  // all of it has been copied
+    INLAY_RETURN_IF_ERROR(Report(bytes_));
+  }
+  return std::move(storage_);
+}
 
 }  // namespace inlay

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
 #include "core/formats/weight_source.h"
+#include "core/model/weight_upload.h"
 #include "memory/device/device.h"
 #include "memory/device/thread_pool.h"
 #include "memory/tensor.h"
@@ -53,37 +54,71 @@ class WeightLoader {
   // that starts with it is also looked up without it.
   void set_optional_prefix(std::string_view prefix) { prefix_ = prefix; }
 
-  // A matrix [n, k] in its own dtype (f32, f16 or bf16): where the file is
-  // mapped, or a copy. The view lives as long as the storage.
+  // A matrix [n, k] in its own dtype (f32, f16 or bf16), on the device: where
+  // the file is mapped, or a copy. The view lives as long as the storage.
   absl::StatusOr<TensorView> Matrix(const std::string& name, int64_t n,
                                     int64_t k);
   // The matrix [n, k] of a tensor stored as [k, n] (GPT-2's Conv1D).
   absl::StatusOr<TensorView> Transposed(const std::string& name, int64_t n,
                                         int64_t k);
+  // Matrices [n, k] of one dtype (see SameDType) as one, their rows one after
+  // another.
+  struct Rows {
+    std::string name;
+    int64_t n = 0;
+  };
+  absl::StatusOr<TensorView> Stacked(absl::Span<const Rows> parts, int64_t k);
+  // Whether all that are there have one dtype.
+  bool SameDType(absl::Span<const Rows> parts) const;
   // A vector [size], widened to float32. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
                                       VectorKind kind);
+  // Vectors one after another; of an empty name: zeros.
+  absl::StatusOr<const float*> StackedVector(absl::Span<const Rows> parts,
+                                             VectorKind kind);
+  // `values`, which no file has, on the device. Null when planning.
+  absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 
-  // Errors of all three: NOT_FOUND naming the tensor; INVALID_ARGUMENT naming
+  // Errors of all: NOT_FOUND naming the tensor; INVALID_ARGUMENT naming
   // it, the shape got and the shape wanted; UNIMPLEMENTED for another dtype;
   // RESOURCE_EXHAUSTED; CANCELLED.
 
   uint64_t num_parameters() const { return num_parameters_; }
   uint64_t bytes() const { return bytes_; }
   Mode mode() const { return mode_; }
-  // Hands over what the views point into; call once, after the last load.
-  WeightStorage TakeStorage();
+  Device& device() const { return device_; }
+  // The dtype that most of the matrices' elements have.
+  DType PrevailingDType() const;
+  // Hands over what the views point into, all of it there; call once, after the
+  // last load.
+  absl::StatusOr<WeightStorage> TakeStorage();
 
  private:
+  const WeightInfo* Lookup(const std::string& name) const;
   absl::StatusOr<const WeightInfo*> Find(const std::string& name,
                                          absl::Span<const int64_t> shape) const;
-  absl::StatusOr<Buffer> ReadCopy(const WeightInfo& info,
-                                  MemoryClass memory_class);
+  // A matrix to be written to the device: checked, and what makes it.
+  struct Pending {
+    const WeightInfo* info = nullptr;  // null: drawn
+    TensorView view;
+  };
+  absl::StatusOr<Pending> Begin(const std::string& name, int64_t n, int64_t k);
+  absl::Status WriteMatrix(const std::string& name, const Pending& pending,
+                           std::byte* dst);
+  absl::Status ReadPiece(const WeightInfo& info, uint64_t offset,
+                         absl::Span<std::byte> piece);
+  // Has `fill` make `bytes` bytes of the device's memory at `dst`.
+  absl::Status Write(std::byte* dst, size_t bytes, WeightUpload::Fill fill);
+  // The same at once.
+  absl::Status WriteAll(std::byte* dst, absl::Span<const std::byte> bytes);
+  absl::StatusOr<std::byte*> Allocate(size_t bytes);
+  // The tensor's bytes in host memory: mapped, or read into `staging`.
   absl::StatusOr<const std::byte*> Bytes(const WeightInfo& info,
                                          Buffer& staging);
-  absl::StatusOr<TensorView> RandomMatrix(const std::string& name, int64_t n,
-                                          int64_t k);
+  absl::Status Widen(const std::string& name, int64_t size, VectorKind kind,
+                     float* values);
   absl::Status Count(uint64_t elements, uint64_t bytes);
+  absl::Status Report(uint64_t done);
   absl::StatusOr<ThreadPool*> Pool();
 
   const ModelFiles& files_;
@@ -95,6 +130,7 @@ class WeightLoader {
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<WeightUpload> upload_;  // null until it is needed
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;
 };

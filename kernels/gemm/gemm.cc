@@ -90,4 +90,10 @@ absl::Status ValidateGemm(const GemmDesc& desc, const GemmParams& params) {
   return absl::OkStatus();
 }
 
+#if !INLAY_HAS_CUDA
+absl::Status PrepareGemmCuda(Stream&) {
+  return absl::UnimplementedError("gemm: this build has no CUDA");
+}
+#endif
+
 }  // namespace inlay

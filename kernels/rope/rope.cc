@@ -61,4 +61,11 @@ void FillRopeAngles(absl::Span<const int32_t> positions,
   }
 }
 
+#if !INLAY_HAS_CUDA
+absl::Status FillRopeAnglesCuda(const int32_t*, int64_t, const float*, int64_t,
+                                float, float*, float*, Stream&) {
+  return absl::UnimplementedError("rope: this build has no CUDA");
+}
+#endif
+
 }  // namespace inlay

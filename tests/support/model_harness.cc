@@ -20,10 +20,8 @@ ModelHarness::ModelHarness(const Model& model, Device& device,
     : model_(model), device_(device) {
   const int64_t block_size = model.kv_layout().block_size();
   // Every sequence may leave its last block partly filled.
-  const int64_t num_blocks = max_tokens / block_size + 64;
-  kv_.assign(static_cast<size_t>(num_blocks) * model.kv_layout().block_bytes(),
-             kPoison);
-  free_blocks_.resize(static_cast<size_t>(num_blocks));
+  num_blocks_ = max_tokens / block_size + 64;
+  free_blocks_.resize(static_cast<size_t>(num_blocks_));
   std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
   // Neighbours in a sequence must not be neighbours in memory.
   std::shuffle(free_blocks_.begin(), free_blocks_.end(), std::mt19937(7));
@@ -34,66 +32,116 @@ int ModelHarness::AddSequence(int64_t final_length) {
   return static_cast<int>(sequences_.size()) - 1;
 }
 
+absl::Status ModelHarness::Start() {
+  if (stream_ != nullptr) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
+  INLAY_ASSIGN_OR_RETURN(kv_, Poisoned(static_cast<size_t>(num_blocks_) *
+                                       model_.kv_layout().block_bytes()));
+  return model_.Prepare(*stream_);
+}
+
+absl::StatusOr<Buffer> ModelHarness::Poisoned(size_t bytes) {
+  INLAY_ASSIGN_OR_RETURN(Buffer buffer,
+                         device_.Allocate(bytes, MemoryClass::kWorkspace));
+  const std::vector<std::byte> poison(bytes, kPoison);
+  INLAY_RETURN_IF_ERROR(
+      device_.Copy(buffer.data(), poison.data(), bytes, *stream_));
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  return buffer;
+}
+
+absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
+  const int64_t block_size = model_.kv_layout().block_size();
+  Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
+  AttentionSequence entry;
+  entry.q_begin = static_cast<int32_t>(arrays.tokens.size());
+  entry.q_len = static_cast<int32_t>(chunk.tokens.size());
+  for (const int32_t token : chunk.tokens) {
+    const int64_t position = sequence.length++;
+    if (position % block_size == 0) {
+      if (free_blocks_.empty()) {
+        return absl::ResourceExhaustedError("the harness is out of blocks");
+      }
+      sequence.blocks.push_back(free_blocks_.back());
+      free_blocks_.pop_back();
+    }
+    arrays.rows.push_back(static_cast<int32_t>(arrays.tokens.size()));
+    arrays.tokens.push_back(token);
+    arrays.positions.push_back(static_cast<int32_t>(position));
+    arrays.slots.push_back(sequence.blocks.back() * block_size +
+                           position % block_size);
+  }
+  entry.kv_len = static_cast<int32_t>(sequence.length);
+  entry.blocks = sequence.blocks.data();
+  arrays.num_blocks += static_cast<int64_t>(sequence.blocks.size());
+  arrays.attention.push_back(entry);
+  arrays.final_lengths.push_back(static_cast<int32_t>(sequence.final_length));
+  return absl::OkStatus();
+}
+
+absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
+  BatchLimits limits;
+  limits.tokens = static_cast<int64_t>(arrays.tokens.size());
+  limits.sequences = static_cast<int64_t>(arrays.attention.size());
+  limits.blocks = arrays.num_blocks;
+  const size_t bytes = model_.BatchImageBytes(limits);
+  if (bytes == 0) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const Buffer staging, device_.AllocateStaging(bytes));
+  INLAY_ASSIGN_OR_RETURN(image_, Poisoned(bytes));
+  device_batch_ =
+      model_.PackBatch(batch, limits, staging.data(), image_.data());
+  batch.device = &device_batch_;
+  INLAY_RETURN_IF_ERROR(device_.Copy(image_.data(), staging.data(),
+                                     device_batch_.used_bytes, *stream_));
+  return stream_->Synchronize();
+}
+
 absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
     absl::Span<const Chunk> chunks, LayerObserver* observer) {
-  if (stream_ == nullptr) {
-    INLAY_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
-  }
-  const int64_t block_size = model_.kv_layout().block_size();
-  std::vector<int32_t> tokens, positions, rows, final_lengths;
-  std::vector<int64_t> slots;
-  std::vector<AttentionSequence> attention;
+  INLAY_RETURN_IF_ERROR(Start());
+  Arrays arrays;
   for (const Chunk& chunk : chunks) {
-    Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
-    AttentionSequence entry;
-    entry.q_begin = static_cast<int32_t>(tokens.size());
-    entry.q_len = static_cast<int32_t>(chunk.tokens.size());
-    for (const int32_t token : chunk.tokens) {
-      const int64_t position = sequence.length++;
-      if (position % block_size == 0) {
-        if (free_blocks_.empty()) {
-          return absl::ResourceExhaustedError("the harness is out of blocks");
-        }
-        sequence.blocks.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
-      }
-      rows.push_back(static_cast<int32_t>(tokens.size()));
-      tokens.push_back(token);
-      positions.push_back(static_cast<int32_t>(position));
-      slots.push_back(sequence.blocks.back() * block_size +
-                      position % block_size);
-    }
-    entry.kv_len = static_cast<int32_t>(sequence.length);
-    entry.blocks = sequence.blocks.data();
-    attention.push_back(entry);
-    final_lengths.push_back(static_cast<int32_t>(sequence.final_length));
+    INLAY_RETURN_IF_ERROR(AddChunk(chunk, arrays));
   }
-  const auto vocab = static_cast<size_t>(model_.info().vocab_size);
-  std::vector<float> flat(tokens.size() * vocab);
   ForwardBatch batch;
-  batch.tokens = tokens;
-  batch.positions = positions;
-  batch.slots = slots;
-  batch.sequences = attention;
-  batch.final_lengths = final_lengths;
-  batch.logit_rows = rows;
+  batch.tokens = arrays.tokens;
+  batch.positions = arrays.positions;
+  batch.slots = arrays.slots;
+  batch.sequences = arrays.attention;
+  batch.final_lengths = arrays.final_lengths;
+  batch.logit_rows = arrays.rows;
   batch.kv_base = kv_.data();
-  std::vector<float> hidden(tokens.size() *
-                            static_cast<size_t>(model_.info().hidden_size));
-  const auto count = static_cast<int64_t>(tokens.size());
-  batch.hidden =
-      MatrixView(hidden.data(), DType::kF32, count, model_.info().hidden_size);
   batch.observer = observer;
-  workspace_.assign(model_.WorkspaceBytes(count, count), kPoison);
+  INLAY_RETURN_IF_ERROR(Upload(arrays, batch));
+  return Run(arrays, batch);
+}
+
+absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
+                                                       ForwardBatch& batch) {
+  const ModelInfo& info = model_.info();
+  const auto vocab = static_cast<size_t>(info.vocab_size);
+  const auto count = static_cast<int64_t>(arrays.tokens.size());
+  TensorView hidden =
+      MatrixView(nullptr, info.hidden_dtype, count, info.hidden_size);
+  TensorView out = MatrixView(nullptr, DType::kF32, count, info.vocab_size);
+  INLAY_ASSIGN_OR_RETURN(const Buffer hidden_memory, Poisoned(hidden.bytes()));
+  INLAY_ASSIGN_OR_RETURN(const Buffer logit_memory, Poisoned(out.bytes()));
+  INLAY_ASSIGN_OR_RETURN(
+      const Buffer workspace,
+      Poisoned(model_.WorkspaceBytes(
+          count, count, static_cast<int64_t>(arrays.attention.size()))));
+  const auto scratch = absl::MakeSpan(workspace.data(), workspace.bytes());
+  hidden.data = hidden_memory.data();
+  out.data = logit_memory.data();
+  batch.hidden = hidden;
+  INLAY_RETURN_IF_ERROR(model_.Forward(batch, scratch, *stream_));
+  INLAY_RETURN_IF_ERROR(model_.Logits(hidden, out, scratch, *stream_));
+  std::vector<float> flat(arrays.tokens.size() * vocab);
   INLAY_RETURN_IF_ERROR(
-      model_.Forward(batch, absl::MakeSpan(workspace_), *stream_));
-  INLAY_RETURN_IF_ERROR(model_.Logits(
-      batch.hidden,
-      MatrixView(flat.data(), DType::kF32, count, model_.info().vocab_size),
-      absl::MakeSpan(workspace_), *stream_));
+      device_.Copy(flat.data(), out.data, out.bytes(), *stream_));
   INLAY_RETURN_IF_ERROR(stream_->Synchronize());
   Logits logits;
-  for (size_t i = 0; i < tokens.size(); ++i) {
+  for (size_t i = 0; i < arrays.tokens.size(); ++i) {
     logits.emplace_back(flat.begin() + static_cast<ptrdiff_t>(i * vocab),
                         flat.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
   }

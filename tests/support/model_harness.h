@@ -54,12 +54,30 @@ class ModelHarness {
     std::vector<int32_t> blocks;
   };
 
+  // A chunk's tokens, laid out for Forward.
+  struct Arrays {
+    std::vector<int32_t> tokens, positions, rows, final_lengths;
+    std::vector<int64_t> slots;
+    std::vector<AttentionSequence> attention;
+    int64_t num_blocks = 0;
+  };
+
+  absl::Status Start();
+  absl::Status AddChunk(const Chunk& chunk, Arrays& arrays);
+  // An allocation on the device, all ones.
+  absl::StatusOr<Buffer> Poisoned(size_t bytes);
+  // The batch's arrays on the device, where it needs that.
+  absl::Status Upload(const Arrays& arrays, ForwardBatch& batch);
+  absl::StatusOr<Logits> Run(const Arrays& arrays, ForwardBatch& batch);
+
   const Model& model_;
   Device& device_;
   std::unique_ptr<Stream> stream_;
-  std::vector<std::byte> kv_;
+  int64_t num_blocks_ = 0;
+  Buffer kv_;
+  Buffer image_;
+  DeviceBatch device_batch_;
   std::vector<int32_t> free_blocks_;
-  std::vector<std::byte> workspace_;
   std::vector<Sequence> sequences_;
 };
 

@@ -8,70 +8,106 @@
 namespace inlay {
 
 absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
-    const AttentionSpec& spec, const KvLayerView& kv, int rotary_dim,
-    ModelBuild& build) {
+    const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+    int rotary_dim, ModelBuild& build) {
   auto block = std::make_unique<AttentionBlock>();
   block->q_width_ = int64_t{spec.num_heads} * spec.head_dim;
   block->kv_width_ = int64_t{spec.num_kv_heads} * spec.head_dim;
   block->head_dim_ = spec.head_dim;
   block->rope_index_ = spec.rope;
+  block->activation_ = build.activation;
+  block->on_cpu_ = build.on_cpu();
   block->kv_ = kv;
-  for (const LinearSpec& linear : spec.qkv) {
-    INLAY_ASSIGN_OR_RETURN(block->qkv_.emplace_back(),
-                           Linear::Create(linear, build));
+  block->kv_group_ = kv_group;
+  // Norms of heads want heads side by side.
+  if (spec.q_norm.kind == NormKind::kNone &&
+      spec.k_norm.kind == NormKind::kNone) {
+    INLAY_ASSIGN_OR_RETURN(block->qkv_,
+                           Linear::CreateSideBySide(spec.qkv, build));
+  } else {
+    for (const LinearSpec& linear : spec.qkv) {
+      INLAY_ASSIGN_OR_RETURN(
+          block->qkv_.emplace_back(),
+          Linear::Create(linear, LinearOutput::kActivation, build));
+    }
   }
-  INLAY_ASSIGN_OR_RETURN(block->output_, Linear::Create(spec.output, build));
-  INLAY_ASSIGN_OR_RETURN(block->q_norm_,
-                         Norm::Create(spec.q_norm, spec.head_dim, build));
-  INLAY_ASSIGN_OR_RETURN(block->k_norm_,
-                         Norm::Create(spec.k_norm, spec.head_dim, build));
+  INLAY_ASSIGN_OR_RETURN(
+      block->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  INLAY_ASSIGN_OR_RETURN(
+      block->q_norm_, Norm::Create(spec.q_norm, spec.head_dim, build.activation,
+                                   build.activation, build));
+  INLAY_ASSIGN_OR_RETURN(
+      block->k_norm_, Norm::Create(spec.k_norm, spec.head_dim, build.activation,
+                                   build.activation, build));
+  INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
+  if (!build.on_cpu()) block->AddCut(build);
+  return std::unique_ptr<Sublayer>(std::move(block));
+}
+
+absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
+                                           int rotary_dim, ModelBuild& build) {
   if (spec.rope >= 0) {
     RopeDesc desc;
-    desc.num_heads = spec.num_heads;
+    // Side by side, heads of q and of k are turned in one go.
+    desc.num_heads =
+        spec.num_heads + (qkv_.size() == 1 ? spec.num_kv_heads : 0);
     desc.head_dim = spec.head_dim;
     desc.rotary_dim = rotary_dim;
     desc.style = spec.rope_style;
-    INLAY_ASSIGN_OR_RETURN(block->q_rope_,
+    desc.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(q_rope_,
                            build.kernels.Choose("rope", RopeTable(), desc));
     desc.num_heads = spec.num_kv_heads;
-    INLAY_ASSIGN_OR_RETURN(block->k_rope_,
+    INLAY_ASSIGN_OR_RETURN(k_rope_,
                            build.kernels.Choose("rope", RopeTable(), desc));
   }
   KvWriteDesc write;
   write.num_kv_heads = spec.num_kv_heads;
   write.head_dim = spec.head_dim;
-  write.kv = kv.dtype;
+  write.kv = kv_.dtype;
+  write.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(
-      block->kv_write_,
-      build.kernels.Choose("kv_write", KvWriteTable(), write));
+      kv_write_, build.kernels.Choose("kv_write", KvWriteTable(), write));
   AttentionDesc attention;
   attention.num_heads = spec.num_heads;
   attention.num_kv_heads = spec.num_kv_heads;
   attention.head_dim = spec.head_dim;
-  attention.kv = kv.dtype;
+  attention.kv = kv_.dtype;
+  attention.activation = build.activation;
   attention.scale = spec.scale;
   attention.softcap = spec.softcap;
   attention.window = spec.window;
   INLAY_ASSIGN_OR_RETURN(
-      block->attention_,
+      attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
-  return std::unique_ptr<Sublayer>(std::move(block));
+  return absl::OkStatus();
+}
+
+void AttentionBlock::AddCut(ModelBuild& build) {
+  cut_shape_ =
+      MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
+                             build.kernels.device().num_sms);
+  const AttentionCut cut{cut_shape_, kv_group_};
+  const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);
+  cut_ = static_cast<size_t>(found - build.cuts.begin());
+  if (found == build.cuts.end()) build.cuts.push_back(cut);
 }
 
 AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
                                               int64_t tokens) const {
   Scratch scratch;
   if (qkv_.size() == 1) {
-    scratch.fused = arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_);
+    scratch.fused =
+        arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_, activation_);
     scratch.q = ColumnSlice(scratch.fused, 0, q_width_);
     scratch.k = ColumnSlice(scratch.fused, q_width_, kv_width_);
     scratch.v = ColumnSlice(scratch.fused, q_width_ + kv_width_, kv_width_);
   } else {
-    scratch.q = arena.TakeMatrix(tokens, q_width_);
-    scratch.k = arena.TakeMatrix(tokens, kv_width_);
-    scratch.v = arena.TakeMatrix(tokens, kv_width_);
+    scratch.q = arena.TakeMatrix(tokens, q_width_, activation_);
+    scratch.k = arena.TakeMatrix(tokens, kv_width_, activation_);
+    scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
   }
-  scratch.context = arena.TakeMatrix(tokens, q_width_);
+  scratch.context = arena.TakeMatrix(tokens, q_width_, activation_);
   return scratch;
 }
 
@@ -81,9 +117,11 @@ size_t AttentionBlock::ScratchBytes(int64_t tokens) const {
   return arena.used();
 }
 
-size_t AttentionBlock::KernelBytes(int64_t tokens) const {
-  size_t bytes =
-      std::max(output_.KernelBytes(tokens), attention_.WorkspaceBytes(tokens));
+size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
+  size_t bytes = std::max(
+      output_.KernelBytes(tokens),
+      on_cpu_ ? attention_.WorkspaceBytes(tokens)
+              : AttentionWorkspaceBytes(cut_shape_, sequences, tokens));
   for (const Linear& linear : qkv_) {
     bytes = std::max(bytes, linear.KernelBytes(tokens));
   }
@@ -118,6 +156,10 @@ absl::Status AttentionBlock::Rotate(const Step& step,
   RopeParams params;
   params.cos = angles.cos;
   params.sin = angles.sin;
+  if (qkv_.size() == 1) {
+    params.x = ColumnSlice(scratch.fused, 0, q_width_ + kv_width_);
+    return q_rope_.Run(params, step.stream);
+  }
   params.x = scratch.q;
   INLAY_RETURN_IF_ERROR(q_rope_.Run(params, step.stream));
   params.x = scratch.k;
@@ -138,14 +180,15 @@ absl::Status AttentionBlock::Forward(const Step& step, const TensorView& x,
   write.k = scratch.k;
   write.v = scratch.v;
   write.kv = kv;
-  write.slots = step.batch.slots.data();
+  write.slots = step.device.SlotsOf(kv_group_);
   INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
 
   AttentionParams params;
   params.q = scratch.q;
   params.out = scratch.context;
   params.kv = kv;
-  params.sequences = step.batch.sequences;
+  params.sequences = step.batch.SequencesOf(kv_group_);
+  if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
   return output_.Forward(scratch.context, residual, y, step.kernel_workspace,

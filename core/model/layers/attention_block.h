@@ -18,14 +18,14 @@ namespace inlay {
 
 class AttentionBlock : public Sublayer {
  public:
-  // `kv` with a null base: the layer's place in a KV block. `rotary_dim`: of
-  // spec.rope; unused when that is -1.
+  // `kv` with a null base: the layer's place in a block of `kv_group`.
+  // `rotary_dim`: of spec.rope; unused when that is -1.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const AttentionSpec& spec, const KvLayerView& kv, int rotary_dim,
-      ModelBuild& build);
+      const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+      int rotary_dim, ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
-  size_t KernelBytes(int64_t tokens) const override;
+  size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
   absl::Status Forward(const Step& step, const TensorView& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
@@ -41,6 +41,10 @@ class AttentionBlock : public Sublayer {
     TensorView context;
   };
 
+  absl::Status ChooseKernels(const AttentionSpec& spec, int rotary_dim,
+                             ModelBuild& build);
+  // The block's place in build.cuts, which gets its way to cut attention.
+  void AddCut(ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
   absl::Status Project(const Step& step, const TensorView& x,
                        const Scratch& scratch) const;
@@ -50,7 +54,12 @@ class AttentionBlock : public Sublayer {
   int64_t kv_width_ = 0;
   int head_dim_ = 0;
   int rope_index_ = -1;
+  DType activation_ = DType::kF32;
   KvLayerView kv_;
+  size_t kv_group_ = 0;
+  size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
+  AttentionPlanShape cut_shape_;
+  bool on_cpu_ = true;
   std::vector<Linear> qkv_;
   Linear output_;
   Norm q_norm_;

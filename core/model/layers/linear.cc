@@ -6,32 +6,69 @@
 namespace inlay {
 
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
-                                    ModelBuild& build) {
+                                    LinearOutput output, ModelBuild& build) {
   Linear linear;
   linear.weight_ = weight;
   GemmDesc desc;
   desc.n = weight.rows();
   desc.k = weight.cols();
   desc.weight = weight.dtype;
+  desc.activation = build.activation;
+  desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   INLAY_ASSIGN_OR_RETURN(linear.op_,
                          build.kernels.Choose("gemm", GemmTable(), desc));
   return linear;
 }
 
 absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
-                                      ModelBuild& build) {
+                                      LinearOutput output, ModelBuild& build) {
   const std::string name = spec.name + ".weight";
   INLAY_ASSIGN_OR_RETURN(const TensorView weight,
                          spec.transposed
                              ? build.weights.Transposed(name, spec.n, spec.k)
                              : build.weights.Matrix(name, spec.n, spec.k));
-  INLAY_ASSIGN_OR_RETURN(Linear linear, Over(weight, build));
+  INLAY_ASSIGN_OR_RETURN(Linear linear, Over(weight, output, build));
   if (spec.bias) {
     INLAY_ASSIGN_OR_RETURN(
         linear.bias_,
         build.weights.Vector(spec.name + ".bias", spec.n, VectorKind::kBias));
   }
   return linear;
+}
+
+// On a GPU one large matrix is read faster than several small ones, and each
+// launch costs time; on CPU the files' own pages are used as they are.
+absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
+    absl::Span<const LinearSpec> specs, ModelBuild& build) {
+  std::vector<Linear> layers;
+  std::vector<WeightLoader::Rows> weights;
+  std::vector<WeightLoader::Rows> biases;
+  bool any_bias = false;
+  bool any_transposed = false;
+  for (const LinearSpec& spec : specs) {
+    weights.push_back({spec.name + ".weight", spec.n});
+    biases.push_back({spec.bias ? spec.name + ".bias" : "", spec.n});
+    any_bias |= spec.bias;
+    any_transposed |= spec.transposed;
+  }
+  if (specs.size() < 2 || build.on_cpu() || any_transposed ||
+      !build.weights.SameDType(weights)) {
+    for (const LinearSpec& spec : specs) {
+      INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
+                             Create(spec, LinearOutput::kActivation, build));
+    }
+    return layers;
+  }
+  INLAY_ASSIGN_OR_RETURN(const TensorView stack,
+                         build.weights.Stacked(weights, specs.front().k));
+  INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
+                         Over(stack, LinearOutput::kActivation, build));
+  if (any_bias) {
+    INLAY_ASSIGN_OR_RETURN(
+        layers.front().bias_,
+        build.weights.StackedVector(biases, VectorKind::kBias));
+  }
+  return layers;
 }
 
 absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,

@@ -2,6 +2,8 @@
 #ifndef INLAY_CORE_MODEL_LAYERS_LINEAR_H_
 #define INLAY_CORE_MODEL_LAYERS_LINEAR_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "core/model/decoder_spec.h"
 #include "core/model/model_build.h"
@@ -9,14 +11,22 @@
 
 namespace inlay {
 
+// What comes out of a layer: activations for the next, or a part of the
+// residual stream or logits, which are float32.
+enum class LinearOutput : uint8_t { kActivation, kFloat };
+
 class Linear {
  public:
   Linear() = default;
   static absl::StatusOr<Linear> Create(const LinearSpec& spec,
-                                       ModelBuild& build);
+                                       LinearOutput output, ModelBuild& build);
+  // Layers that read the same x, one after another in y: as one where the
+  // device has more of that than of separate ones.
+  static absl::StatusOr<std::vector<Linear>> CreateSideBySide(
+      absl::Span<const LinearSpec> specs, ModelBuild& build);
   // Over a matrix [n, k] that is loaded already (tied embeddings).
   static absl::StatusOr<Linear> Over(const TensorView& weight,
-                                     ModelBuild& build);
+                                     LinearOutput output, ModelBuild& build);
 
   int64_t outputs() const { return op_.desc.n; }
   size_t weight_bytes() const { return weight_.bytes(); }

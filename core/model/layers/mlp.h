@@ -18,7 +18,7 @@ class Mlp : public Sublayer {
                                                           ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
-  size_t KernelBytes(int64_t tokens) const override;
+  size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
   absl::Status Forward(const Step& step, const TensorView& x,
                        const TensorView& residual,
                        const TensorView& y) const override;

@@ -5,6 +5,7 @@
 namespace inlay {
 
 absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
+                                  DType input, DType output,
                                   ModelBuild& build) {
   Norm norm;
   norm.kind_ = spec.kind;
@@ -21,12 +22,16 @@ absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
         build.weights.Vector(spec.name + ".bias", width, VectorKind::kBias));
     LayerNormDesc desc;
     desc.width = width;
+    desc.activation = input;
+    desc.output = output;
     INLAY_ASSIGN_OR_RETURN(
         norm.layer_,
         build.kernels.Choose("layer_norm", LayerNormTable(), desc));
   } else {
     RmsNormDesc desc;
     desc.width = width;
+    desc.activation = input;
+    desc.output = output;
     INLAY_ASSIGN_OR_RETURN(
         norm.rms_, build.kernels.Choose("rms_norm", RmsNormTable(), desc));
   }

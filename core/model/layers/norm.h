@@ -13,11 +13,14 @@ namespace inlay {
 class Norm {
  public:
   Norm() = default;
+  // `input`, `output`: dtypes of x and y.
   static absl::StatusOr<Norm> Create(const NormSpec& spec, int64_t width,
+                                     DType input, DType output,
                                      ModelBuild& build);
 
   bool present() const { return kind_ != NormKind::kNone; }
-  // x and y [rows, width]; y may be x. Must be present.
+  // x and y [rows, width]; y may be x where their dtypes agree. Must be
+  // present.
   absl::Status Forward(const TensorView& x, const TensorView& y,
                        Stream& stream) const;
 

@@ -1,17 +1,18 @@
 #include "core/model/layers/rope_tables.h"
 
 #include <algorithm>
-#include <new>
 
 #include "kernels/rope/rope.h"
+#include "memory/status.h"
 
 namespace inlay {
 namespace {
 
 void FillSequences(const ForwardBatch& batch, const RopeFrequencies& rope,
                    float* cos, float* sin) {
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const AttentionSequence& sequence = batch.sequences[i];
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const AttentionSequence& sequence = sequences[i];
     const int64_t length =
         batch.final_lengths.empty() ? sequence.kv_len : batch.final_lengths[i];
     const auto first = static_cast<size_t>(sequence.q_begin);
@@ -39,24 +40,38 @@ int64_t RopeTables::threshold() const {
   return threshold;
 }
 
-absl::Span<RopeAngles> RopeTables::Place(Arena& arena, int64_t tokens) const {
-  std::byte* list = arena.Take(frequencies_.size() * sizeof(RopeAngles));
-  auto* angles = reinterpret_cast<RopeAngles*>(list);
-  for (size_t i = 0; i < frequencies_.size(); ++i) {
-    const size_t bytes = static_cast<size_t>(tokens) *
-                         frequencies_[i].inv_freq.size() * sizeof(float);
-    const auto* cos = reinterpret_cast<const float*>(arena.Take(bytes));
-    const auto* sin = reinterpret_cast<const float*>(arena.Take(bytes));
-    if (angles != nullptr) new (angles + i) RopeAngles{cos, sin};
+absl::Status RopeTables::MoveTo(WeightLoader& weights) {
+  for (const RopeFrequencies& rope : frequencies_) {
+    OnDevice& arrays = on_device_.emplace_back();
+    INLAY_ASSIGN_OR_RETURN(arrays.inv_freq, weights.Constants(rope.inv_freq));
+    if (rope.long_inv_freq.empty()) continue;
+    INLAY_ASSIGN_OR_RETURN(arrays.long_inv_freq,
+                           weights.Constants(rope.long_inv_freq));
   }
-  return angles == nullptr ? absl::Span<RopeAngles>()
-                           : absl::MakeSpan(angles, frequencies_.size());
+  return absl::OkStatus();
 }
 
-void RopeTables::Fill(const ForwardBatch& batch,
-                      absl::Span<RopeAngles> angles) const {
+RopeTables::Angles RopeTables::Place(Arena& arena, int64_t tokens) const {
+  Angles angles;
+  for (const RopeFrequencies& rope : frequencies_) {
+    const size_t bytes =
+        static_cast<size_t>(tokens) * rope.inv_freq.size() * sizeof(float);
+    const auto* cos = reinterpret_cast<const float*>(arena.Take(bytes));
+    const auto* sin = reinterpret_cast<const float*>(arena.Take(bytes));
+    angles.push_back({cos, sin});
+  }
+  return angles;
+}
+
+absl::Status RopeTables::Fill(const ForwardBatch& batch,
+                              const DeviceBatch& device, const Angles& angles,
+                              Stream& stream) const {
   for (size_t i = 0; i < frequencies_.size(); ++i) {
     const RopeFrequencies& rope = frequencies_[i];
+    if (!on_device_.empty()) {
+      INLAY_RETURN_IF_ERROR(FillOnDevice(i, batch, device, angles[i], stream));
+      continue;
+    }
     // The tables are the workspace's, which this step owns.
     auto* cos = const_cast<float*>(angles[i].cos);
     auto* sin = const_cast<float*>(angles[i].sin);
@@ -67,6 +82,42 @@ void RopeTables::Fill(const ForwardBatch& batch,
       FillSequences(batch, rope, cos, sin);
     }
   }
+  return absl::OkStatus();
+}
+
+// One launch for each run of tokens that share their frequencies: all, but
+// where sequences of both kinds meet.
+absl::Status RopeTables::FillOnDevice(size_t index, const ForwardBatch& batch,
+                                      const DeviceBatch& device,
+                                      const RopeAngles& angles,
+                                      Stream& stream) const {
+  const RopeFrequencies& rope = frequencies_[index];
+  const auto pairs = static_cast<int64_t>(rope.inv_freq.size());
+  const auto fill = [&](int64_t begin, int64_t end, bool is_long) {
+    const OnDevice& arrays = on_device_[index];
+    const int64_t offset = begin * pairs;
+    return FillRopeAnglesCuda(device.positions + begin, end - begin,
+                              is_long ? arrays.long_inv_freq : arrays.inv_freq,
+                              pairs, rope.attention_factor,
+                              const_cast<float*>(angles.cos) + offset,
+                              const_cast<float*>(angles.sin) + offset, stream);
+  };
+  if (rope.long_inv_freq.empty()) return fill(0, device.tokens, false);
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  int64_t begin = 0;
+  bool run_is_long = false;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t length = batch.final_lengths.empty() ? sequences[i].kv_len
+                                                       : batch.final_lengths[i];
+    const bool is_long = length > rope.threshold;
+    const int64_t at = sequences[i].q_begin;
+    if (i > 0 && is_long != run_is_long) {
+      INLAY_RETURN_IF_ERROR(fill(begin, at, run_is_long));
+      begin = at;
+    }
+    run_is_long = is_long;
+  }
+  return fill(begin, device.tokens, run_is_long);
 }
 
 }  // namespace inlay

@@ -6,25 +6,43 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "core/model/layers/step.h"
 #include "core/model/rope_scaling.h"
+#include "core/model/weights.h"
 
 namespace inlay {
 
 class RopeTables {
  public:
+  using Angles = absl::InlinedVector<RopeAngles, 4>;
+
   RopeTables() = default;
   explicit RopeTables(const std::vector<RopeSpec>& specs);
 
   // ModelInfo::rope_threshold.
   int64_t threshold() const;
+  // Has the device make the tables: its kernels read frequencies there.
+  absl::Status MoveTo(WeightLoader& weights);
   // Takes room for the tables of `tokens` tokens; one entry an embedding.
-  absl::Span<RopeAngles> Place(Arena& arena, int64_t tokens) const;
-  // Fills what Place gave.
-  void Fill(const ForwardBatch& batch, absl::Span<RopeAngles> angles) const;
+  Angles Place(Arena& arena, int64_t tokens) const;
+  // Fills what Place gave, or queues that.
+  absl::Status Fill(const ForwardBatch& batch, const DeviceBatch& device,
+                    const Angles& angles, Stream& stream) const;
 
  private:
+  struct OnDevice {
+    const float* inv_freq = nullptr;
+    const float* long_inv_freq = nullptr;
+  };
+
+  absl::Status FillOnDevice(size_t index, const ForwardBatch& batch,
+                            const DeviceBatch& device, const RopeAngles& angles,
+                            Stream& stream) const;
+
   std::vector<RopeFrequencies> frequencies_;
+  std::vector<OnDevice> on_device_;  // empty: the host makes the tables
 };
 
 }  // namespace inlay

@@ -21,10 +21,11 @@ struct RopeAngles {
 
 struct Step {
   const ForwardBatch& batch;
+  const DeviceBatch& device;
   Stream& stream;
   absl::Span<const RopeAngles> angles;  // one a rotary embedding of the model
-  std::byte* scratch = nullptr;         // Sublayer::ScratchBytes, 64-aligned
-  void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, 64-aligned
+  std::byte* scratch = nullptr;         // Sublayer::ScratchBytes, aligned
+  void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, aligned
 };
 
 // Immutable after building. A token's output depends on its own input and its
@@ -33,18 +34,20 @@ class Sublayer {
  public:
   virtual ~Sublayer() = default;
   // What Forward needs of Step::scratch and Step::kernel_workspace for at most
-  // `tokens` tokens.
+  // `tokens` tokens of at most `sequences` sequences.
   virtual size_t ScratchBytes(int64_t tokens) const = 0;
-  virtual size_t KernelBytes(int64_t tokens) const = 0;
-  // y = residual + f(x), all [tokens, hidden_size] float32. `residual` may be
-  // empty, or y itself. x may be y only when the part reads x before it writes
-  // y: all parts here do.
+  virtual size_t KernelBytes(int64_t tokens, int64_t sequences) const = 0;
+  // y = residual + f(x), all [tokens, hidden_size]; x of
+  // ModelBuild::activation, the others float32. `residual` may be empty, or y
+  // itself. x may be y only when the part reads x before it writes y: all parts
+  // here do.
   virtual absl::Status Forward(const Step& step, const TensorView& x,
                                const TensorView& residual,
                                const TensorView& y) const = 0;
 };
 
-inline constexpr size_t kScratchAlignment = 64;
+// What matrix libraries expect of their operands.
+inline constexpr size_t kScratchAlignment = 256;
 
 // Hands out aligned pieces of a range; with a null base it only measures.
 class Arena {
@@ -57,8 +60,8 @@ class Arena {
         (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
     return piece;
   }
-  TensorView TakeMatrix(int64_t rows, int64_t cols) {
-    const TensorView view = MatrixView(nullptr, DType::kF32, rows, cols);
+  TensorView TakeMatrix(int64_t rows, int64_t cols, DType dtype) {
+    const TensorView view = MatrixView(nullptr, dtype, rows, cols);
     TensorView placed = view;
     placed.data = Take(view.bytes());
     return placed;

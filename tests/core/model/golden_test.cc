@@ -1,18 +1,12 @@
 // Every family against the reference's outputs: whole prompts, chunked, paged
 // by different blocks, batched with others, decoded greedily.
-#include "tests/support/golden.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
-#include "core/formats/model_files.h"
-#include "core/model/load_model.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
 #include "kernels/elementwise/elementwise.h"
@@ -22,65 +16,10 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
-#include "tests/support/memory_weights.h"
-#include "tests/support/model_harness.h"
+#include "tests/core/model/golden_models.h"
 
 namespace inlay {
 namespace {
-
-// Of the standard deviation of the logits; the project's bound for float32.
-constexpr double kTolerance = 1e-4;
-constexpr int kGreedySteps = 20;
-
-const char* const kModels[] = {"llama2",
-                               "llama3",
-                               "llama_tied_bias",
-                               "llama_rope_linear",
-                               "llama_bf16",
-                               "mistral",
-                               "qwen2",
-                               "qwen2_yarn",
-                               "qwen3",
-                               "gemma",
-                               "gemma2",
-                               "gemma3_text",
-                               "phi3",
-                               "phi3_longrope",
-                               "gpt2",
-                               "gpt2_bare"};
-
-// "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
-// the masks beside the weights.
-std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {
-  auto bare = std::make_shared<MemoryWeights>(true);
-  const std::string prefix = "transformer.";
-  for (const WeightInfo& info : gpt2.weights()) {
-    bare->Add(info.name.substr(prefix.size()), info.dtype, info.shape,
-              gpt2.Mapped(info));
-  }
-  const std::vector<float> mask(64 * 64, 1.0f);
-  bare->Add("h.0.attn.bias", DType::kF32, {1, 1, 64, 64}, mask.data());
-  return bare;
-}
-
-std::string Directory(const std::string& model) {
-  return std::string(INLAY_TEST_DATA "/models/") +
-         (model == "gpt2_bare" ? "gpt2" : model);
-}
-
-ModelFiles Open(const std::string& model, const std::string& config_name) {
-  auto files = OpenModelFiles(Directory(model), {});
-  EXPECT_TRUE(files.ok()) << files.status();
-  if (!files.ok()) return {};
-  std::ifstream file(Directory(model) + "/" + config_name);
-  std::stringstream text;
-  text << file.rdbuf();
-  auto config = ParseJson(text.str(), config_name);
-  EXPECT_TRUE(config.ok()) << config.status();
-  files->config = *config;
-  if (model == "gpt2_bare") files->weights = BareGpt2(*files->weights);
-  return *std::move(files);
-}
 
 template <typename Table>
 void ForceWhereThere(const char* op, const Table& table,
@@ -104,72 +43,6 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("rope", RopeTable(), name, options);
   return options;
 }
-
-// Keeps the last token's residual stream after each layer.
-class LastToken : public LayerObserver {
- public:
-  void OnLayer(int layer, TensorView hidden) override {
-    layers.resize(std::max(layers.size(), static_cast<size_t>(layer) + 1));
-    const float* row = hidden.row<const float>(hidden.rows() - 1);
-    layers[static_cast<size_t>(layer)].assign(row, row + hidden.cols());
-  }
-  std::vector<std::vector<float>> layers;
-};
-
-// Which layer goes wrong first, relative to that layer's root mean square.
-void CheckLayers(const GoldenCase& golden, const LastToken& got) {
-  ASSERT_EQ(got.layers.size(), golden.layer_outputs.size());
-  for (size_t layer = 0; layer < got.layers.size(); ++layer) {
-    const std::vector<float>& want = golden.layer_outputs[layer];
-    double square = 0, worst = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      square += double{want[i]} * want[i];
-      worst =
-          std::max(worst, std::fabs(double{want[i]} - got.layers[layer][i]));
-    }
-    const double rms = std::sqrt(square / static_cast<double>(want.size()));
-    ASSERT_LT(worst / rms, kTolerance) << "first wrong layer: " << layer;
-  }
-}
-
-class GoldenModel : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    device_ = *CreateCpuDevice(2, 0);
-    cases_ = ReadGolden(Directory(GetParam()));
-    ASSERT_FALSE(cases_.empty());
-    total_ = 0;
-    for (const GoldenCase& golden : cases_) total_ += FinalLength(golden);
-  }
-
-  static int64_t FinalLength(const GoldenCase& golden) {
-    return static_cast<int64_t>(golden.input_ids.size()) + kGreedySteps;
-  }
-
-  std::unique_ptr<Model> Load(const ModelLoadOptions& options,
-                              const std::string& config = "config.json") {
-    auto model = LoadModel(Open(GetParam(), config), *device_, options);
-    EXPECT_TRUE(model.ok()) << model.status();
-    return model.ok() ? *std::move(model) : nullptr;
-  }
-
-  // Logits of every position of every case, each prompt alone in one Forward.
-  std::vector<ModelHarness::Logits> RunWhole(const Model& model) {
-    std::vector<ModelHarness::Logits> all;
-    for (const GoldenCase& golden : cases_) {
-      ModelHarness harness(model, *device_, FinalLength(golden));
-      const int sequence = harness.AddSequence(FinalLength(golden));
-      auto logits = harness.Run(sequence, golden.input_ids, 1 << 20);
-      EXPECT_TRUE(logits.ok()) << logits.status();
-      all.push_back(logits.ok() ? *std::move(logits) : ModelHarness::Logits());
-    }
-    return all;
-  }
-
-  std::unique_ptr<Device> device_;
-  std::vector<GoldenCase> cases_;
-  int64_t total_ = 0;
-};
 
 TEST_P(GoldenModel, WholePromptAndGreedy) {
   for (const std::string row : {"", "cpu_scalar"}) {

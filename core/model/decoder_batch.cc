@@ -1,0 +1,114 @@
+// Decoder's batches for devices that cannot read the host's arrays. An image:
+//   ids | positions | slots, group by group | logit rows | plan | plan ...
+// each at a multiple of kPart bytes. Plans come last: of what they may need
+// they use the beginning.
+#include <algorithm>
+#include <cstring>
+
+#include "core/model/decoder_impl.h"
+#include "kernels/attention/attention_plan.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr size_t kPart = 64;
+constexpr int64_t kNowhere = -1;
+
+// Where the parts of an image begin.
+struct Layout {
+  size_t positions = 0;
+  size_t slots = 0;
+  size_t logit_rows = 0;
+  absl::InlinedVector<size_t, 2> plans;
+  size_t bytes = 0;
+};
+
+AttentionPlanLimits PlanLimits(const BatchLimits& limits) {
+  AttentionPlanLimits plan;
+  plan.sequences = limits.sequences;
+  plan.tokens = limits.tokens;
+  plan.blocks = limits.blocks;
+  plan.graph = limits.fixed;
+  return plan;
+}
+
+Layout LayOut(const BatchLimits& limits, size_t num_groups,
+              const std::vector<AttentionCut>& cuts) {
+  const auto round = [](size_t bytes) {
+    return (bytes + kPart - 1) / kPart * kPart;
+  };
+  const auto tokens = static_cast<size_t>(limits.tokens);
+  Layout layout;
+  layout.positions = round(tokens * sizeof(int32_t));
+  layout.slots = layout.positions + round(tokens * sizeof(int32_t));
+  layout.logit_rows =
+      layout.slots + round(num_groups * tokens * sizeof(int64_t));
+  layout.bytes = layout.logit_rows + round(tokens * sizeof(int32_t));
+  for (const AttentionCut& cut : cuts) {
+    layout.plans.push_back(layout.bytes);
+    layout.bytes +=
+        round(LayOutAttentionPlan(cut.shape, PlanLimits(limits)).bytes);
+  }
+  return layout;
+}
+
+// Copies `from`, and fills up to `count` with `rest`.
+template <typename T>
+void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
+  auto* out = reinterpret_cast<T*>(to);
+  std::copy(from.begin(), from.end(), out);
+  std::fill(out + from.size(), out + count, rest);
+}
+
+}  // namespace
+
+size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
+  if (device_->host_addressable()) return 0;
+  return LayOut(limits, kv_layout_.num_groups(), cuts_).bytes;
+}
+
+DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
+                               const BatchLimits& limits, std::byte* image,
+                               std::byte* device) const {
+  const size_t groups = kv_layout_.num_groups();
+  const auto used = static_cast<int64_t>(batch.tokens.size());
+  INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
+  const Layout layout = LayOut(limits, groups, cuts_);
+  DeviceBatch packed;
+  packed.tokens = limits.fixed ? limits.tokens : used;
+  const int64_t tokens = packed.tokens;
+  Put<int32_t>(batch.tokens, tokens, 0, image);
+  Put<int32_t>(batch.positions, tokens, 0, image + layout.positions);
+  for (size_t g = 0; g < groups; ++g) {
+    const auto slots =
+        absl::MakeConstSpan(batch.SlotsOf(g), batch.tokens.size());
+    Put<int64_t>(slots, tokens, kNowhere,
+                 image + layout.slots +
+                     g * static_cast<size_t>(tokens) * sizeof(int64_t));
+  }
+  const int64_t rows =
+      limits.fixed ? tokens : static_cast<int64_t>(batch.logit_rows.size());
+  Put<int32_t>(batch.logit_rows, rows, 0, image + layout.logit_rows);
+  packed.ids = reinterpret_cast<const int32_t*>(device);
+  packed.positions =
+      reinterpret_cast<const int32_t*>(device + layout.positions);
+  packed.slots = reinterpret_cast<const int64_t*>(device + layout.slots);
+  packed.logit_rows =
+      reinterpret_cast<const int32_t*>(device + layout.logit_rows);
+  packed.used_bytes = layout.bytes;
+  for (size_t i = 0; i < cuts_.size(); ++i) {
+    AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
+        cuts_[i].shape, PlanLimits(limits),
+        batch.SequencesOf(cuts_[i].kv_group), image + layout.plans[i]));
+    plan.device = device + layout.plans[i];
+    packed.used_bytes = layout.plans[i] + plan.used_bytes;
+  }
+  return packed;
+}
+
+bool Decoder::CanBeFixed() const {
+  return !cuts_.empty() && info_.rope_threshold == 0;
+}
+
+}  // namespace inlay

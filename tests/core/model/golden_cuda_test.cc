@@ -1,0 +1,192 @@
+// Every family on a GPU: against the reference's outputs, and against the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+// Weights in bf16: what layers hand on is rounded to bf16, unit roundoff u =
+// 2^-8, at most twice for each matrix, before it and after it. `sensitivity`
+// says how far logits move when all weights change by 3e-7; independent errors
+// of root mean square u / sqrt(3) in what the matrices read and make move them
+// like as large errors of the matrices.
+double Bf16Tolerance(const GoldenCase& golden) {
+  return golden.sensitivity * std::sqrt(2.0) * 0x1p-8 / std::sqrt(3.0) / 3e-7;
+}
+
+// All matrices and vectors in float32, exactly.
+std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
+  auto wide = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : source.weights()) {
+    const std::byte* bytes = source.Mapped(info);
+    if (info.dtype != DType::kBF16) {
+      wide->Add(info.name, info.dtype, info.shape, bytes);
+      continue;
+    }
+    std::vector<float> values(info.bytes / 2);
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
+      values[i] = BF16ToF32(bits);
+    }
+    wide->Add(info.name, DType::kF32, info.shape, values.data());
+  }
+  return wide;
+}
+
+class CudaGoldenModel : public GoldenModel {
+ protected:
+  std::unique_ptr<Device> MakeDevice() override {
+    auto device = CreateCudaDevice(0, 0);
+    return device.ok() ? *std::move(device) : nullptr;
+  }
+  ModelFiles Files(const std::string& config) override {
+    ModelFiles files = Open(GetParam(), config);
+    if (widen_) files.weights = Widened(*files.weights);
+    return files;
+  }
+
+  // Computed in float32 throughout; otherwise in the type of the weights.
+  bool widen_ = true;
+};
+
+TEST_P(CudaGoldenModel, WholePromptAndGreedy) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  double worst = 0;
+  for (const GoldenCase& golden : cases_) {
+    SCOPED_TRACE(golden.name);
+    ModelHarness harness(*model, *device_, FinalLength(golden));
+    const int sequence = harness.AddSequence(FinalLength(golden));
+    LastToken observer;
+    const auto logits =
+        harness.Run(sequence, golden.input_ids, 1 << 20, &observer);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    if (!golden.layer_outputs.empty()) CheckLayers(golden, observer);
+    const double error = GoldenError(golden, *logits);
+    EXPECT_LT(error, kTolerance);
+    worst = std::max(worst, error);
+    const auto greedy = harness.Greedy(sequence, logits->back(), kGreedySteps);
+    ASSERT_TRUE(greedy.ok()) << greedy.status();
+    EXPECT_EQ(*greedy, golden.greedy);
+  }
+  std::printf("%-18s cuda f32  max error / logit_std %.2e\n", GetParam(),
+              worst);
+}
+
+TEST_P(CudaGoldenModel, NarrowWeightsRoundAsPredicted) {
+  widen_ = false;
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  if (model->info().hidden_dtype == DType::kF32) GTEST_SKIP() << "float32";
+  double worst = 0, limit = 0;
+  for (const GoldenCase& golden : cases_) {
+    for (const int64_t chunk : {1 << 20, 5, 1}) {
+      ModelHarness harness(*model, *device_, FinalLength(golden));
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      const auto logits = harness.Run(sequence, golden.input_ids, chunk);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      const double error = GoldenError(golden, *logits);
+      EXPECT_LT(error, Bf16Tolerance(golden))
+          << golden.name << " in chunks of " << chunk;
+      if (error > worst) limit = Bf16Tolerance(golden);
+      worst = std::max(worst, error);
+    }
+  }
+  std::printf("%-18s cuda bf16 max error / logit_std %.2e, limit %.2e\n",
+              GetParam(), worst, limit);
+}
+
+// Chunks, blocks and what else is in the batch: other kernels and other sums,
+// within the same tolerance of the reference.
+TEST_P(CudaGoldenModel, ChunksAndBlocks) {
+  for (const int block_size : {16, 64}) {
+    ModelLoadOptions options;
+    options.kv_block_size = block_size;
+    const auto model = Load(options);
+    ASSERT_NE(model, nullptr);
+    for (const int64_t chunk : {1, 5, 64}) {
+      SCOPED_TRACE(testing::Message()
+                   << "chunk " << chunk << " block " << block_size);
+      ModelHarness harness(*model, *device_, total_);
+      const int sequence = harness.AddSequence(FinalLength(cases_.back()));
+      const auto logits = harness.Run(sequence, cases_.back().input_ids, chunk);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      EXPECT_LT(GoldenError(cases_.back(), *logits), kTolerance);
+    }
+  }
+}
+
+TEST_P(CudaGoldenModel, RaggedBatches) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  ModelHarness harness(*model, *device_, total_);
+  const size_t steps[] = {1, 2, 4, 13};
+  std::vector<ModelHarness::Logits> got(cases_.size());
+  for (const GoldenCase& golden : cases_) {
+    harness.AddSequence(FinalLength(golden));
+  }
+  while (true) {
+    std::vector<ModelHarness::Chunk> chunks;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const auto rest = absl::MakeConstSpan(cases_[i].input_ids)
+                            .subspan(got[i].size(), steps[i % 4]);
+      if (!rest.empty()) chunks.push_back({static_cast<int>(i), rest});
+    }
+    if (chunks.empty()) break;
+    const auto logits = harness.Forward(chunks);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    auto next = logits->begin();
+    for (const ModelHarness::Chunk& chunk : chunks) {
+      auto& mine = got[static_cast<size_t>(chunk.sequence)];
+      const auto count = static_cast<ptrdiff_t>(chunk.tokens.size());
+      mine.insert(mine.end(), next, next + count);
+      next += count;
+    }
+  }
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    EXPECT_LT(GoldenError(cases_[i], got[i]), kTolerance) << cases_[i].name;
+  }
+}
+
+// Each format of the cache rounds on the GPU as it does on the CPU.
+TEST_P(CudaGoldenModel, KvFormatsAgreeWithTheCpu) {
+  const auto cpu = *CreateCpuDevice(2, 0);
+  const GoldenCase& golden = cases_.back();
+  for (const DType dtype :
+       {DType::kF16, DType::kBF16, DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
+    ModelLoadOptions options;
+    options.kv_dtype = dtype;
+    std::vector<ModelHarness::Logits> both;
+    for (Device* device : {device_.get(), cpu.get()}) {
+      auto model = LoadModel(Files("config.json"), *device, options);
+      ASSERT_TRUE(model.ok()) << model.status();
+      ModelHarness harness(**model, *device, FinalLength(golden));
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      auto logits = harness.Run(sequence, golden.input_ids, 1 << 20);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      both.push_back(*std::move(logits));
+    }
+    // What both share of the rounding cancels; an element near the middle of
+    // two codes may go either way, which moves a row by a step of its codes.
+    const double gpu = GoldenError(golden, both[0]);
+    const double host = GoldenError(golden, both[1]);
+    EXPECT_LT(gpu, 2 * host + kTolerance) << DTypeName(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenModel, testing::ValuesIn(kModels),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+}  // namespace
+}  // namespace inlay

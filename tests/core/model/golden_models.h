@@ -1,0 +1,157 @@
+// The golden models of tests/data/models and how they are run: what the tests
+// of each device share.
+#ifndef INLAY_TESTS_CORE_MODEL_GOLDEN_MODELS_H_
+#define INLAY_TESTS_CORE_MODEL_GOLDEN_MODELS_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/formats/model_files.h"
+#include "core/model/load_model.h"
+#include "tests/support/golden.h"
+#include "tests/support/memory_weights.h"
+#include "tests/support/model_harness.h"
+
+namespace inlay {
+
+// Of the standard deviation of the logits; the project's bound for float32.
+inline constexpr double kTolerance = 1e-4;
+inline constexpr int kGreedySteps = 20;
+
+inline constexpr const char* kModels[] = {"llama2",
+                                          "llama3",
+                                          "llama_tied_bias",
+                                          "llama_rope_linear",
+                                          "llama_bf16",
+                                          "mistral",
+                                          "qwen2",
+                                          "qwen2_yarn",
+                                          "qwen3",
+                                          "gemma",
+                                          "gemma2",
+                                          "gemma3_text",
+                                          "phi3",
+                                          "phi3_longrope",
+                                          "gpt2",
+                                          "gpt2_bare"};
+
+// "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
+// the masks beside the weights.
+inline std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {
+  auto bare = std::make_shared<MemoryWeights>(true);
+  const std::string prefix = "transformer.";
+  for (const WeightInfo& info : gpt2.weights()) {
+    bare->Add(info.name.substr(prefix.size()), info.dtype, info.shape,
+              gpt2.Mapped(info));
+  }
+  const std::vector<float> mask(64 * 64, 1.0f);
+  bare->Add("h.0.attn.bias", DType::kF32, {1, 1, 64, 64}, mask.data());
+  return bare;
+}
+
+inline std::string Directory(const std::string& model) {
+  return std::string(INLAY_TEST_DATA "/models/") +
+         (model == "gpt2_bare" ? "gpt2" : model);
+}
+
+inline ModelFiles Open(const std::string& model,
+                       const std::string& config_name) {
+  auto files = OpenModelFiles(Directory(model), {});
+  EXPECT_TRUE(files.ok()) << files.status();
+  if (!files.ok()) return {};
+  std::ifstream file(Directory(model) + "/" + config_name);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto config = ParseJson(text.str(), config_name);
+  EXPECT_TRUE(config.ok()) << config.status();
+  files->config = *config;
+  if (model == "gpt2_bare") files->weights = BareGpt2(*files->weights);
+  return *std::move(files);
+}
+
+// Keeps the last token's residual stream after each layer.
+class LastToken : public LayerObserver {
+ public:
+  void OnLayer(int layer, TensorView hidden) override {
+    layers.resize(std::max(layers.size(), static_cast<size_t>(layer) + 1));
+    const float* row = hidden.row<const float>(hidden.rows() - 1);
+    layers[static_cast<size_t>(layer)].assign(row, row + hidden.cols());
+  }
+  std::vector<std::vector<float>> layers;
+};
+
+// Which layer goes wrong first, relative to that layer's root mean square.
+inline void CheckLayers(const GoldenCase& golden, const LastToken& got) {
+  ASSERT_EQ(got.layers.size(), golden.layer_outputs.size());
+  for (size_t layer = 0; layer < got.layers.size(); ++layer) {
+    const std::vector<float>& want = golden.layer_outputs[layer];
+    double square = 0, worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      square += double{want[i]} * want[i];
+      worst =
+          std::max(worst, std::fabs(double{want[i]} - got.layers[layer][i]));
+    }
+    const double rms = std::sqrt(square / static_cast<double>(want.size()));
+    ASSERT_LT(worst / rms, kTolerance) << "first wrong layer: " << layer;
+  }
+}
+
+class GoldenModel : public testing::TestWithParam<const char*> {
+ protected:
+  // Null: there is none.
+  virtual std::unique_ptr<Device> MakeDevice() {
+    return *CreateCpuDevice(2, 0);
+  }
+
+  void SetUp() override {
+    device_ = MakeDevice();
+    if (device_ == nullptr) GTEST_SKIP() << "needs a GPU";
+    cases_ = ReadGolden(Directory(GetParam()));
+    ASSERT_FALSE(cases_.empty());
+    total_ = 0;
+    for (const GoldenCase& golden : cases_) total_ += FinalLength(golden);
+  }
+
+  virtual ModelFiles Files(const std::string& config) {
+    return Open(GetParam(), config);
+  }
+
+  static int64_t FinalLength(const GoldenCase& golden) {
+    return static_cast<int64_t>(golden.input_ids.size()) + kGreedySteps;
+  }
+
+  std::unique_ptr<Model> Load(const ModelLoadOptions& options,
+                              const std::string& config = "config.json") {
+    auto model = LoadModel(Files(config), *device_, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *std::move(model) : nullptr;
+  }
+
+  // Logits of every position of every case, each prompt alone in one Forward.
+  std::vector<ModelHarness::Logits> RunWhole(const Model& model) {
+    std::vector<ModelHarness::Logits> all;
+    for (const GoldenCase& golden : cases_) {
+      ModelHarness harness(model, *device_, FinalLength(golden));
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      auto logits = harness.Run(sequence, golden.input_ids, 1 << 20);
+      EXPECT_TRUE(logits.ok()) << logits.status();
+      all.push_back(logits.ok() ? *std::move(logits) : ModelHarness::Logits());
+    }
+    return all;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<GoldenCase> cases_;
+  int64_t total_ = 0;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_TESTS_CORE_MODEL_GOLDEN_MODELS_H_
