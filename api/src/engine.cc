@@ -39,12 +39,10 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
     return absl::InvalidArgumentError(
         "allocate and deallocate must both be set, or neither");
   }
-  if (options.backend == INLAY_BACKEND_CUDA) {
-    return absl::UnimplementedError(
-        "this build has no CUDA backend: use INLAY_BACKEND_CPU or "
-        "INLAY_BACKEND_AUTO");
-  }
   EngineOptions result;
+  constexpr inlay::Backend kBackends[] = {
+      inlay::Backend::kAuto, inlay::Backend::kCpu, inlay::Backend::kCuda};
+  result.backend = kBackends[options.backend];
   result.own_thread = options.drive == INLAY_DRIVE_THREAD;
   result.num_threads = options.num_threads;
   result.memory_budget_bytes = options.memory_budget_bytes;

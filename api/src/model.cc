@@ -21,7 +21,9 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   constexpr DType kKvTypes[] = {DType::kF32,  DType::kF32, DType::kF16,
                                 DType::kBF16, DType::kI8,  DType::kF8E4M3,
                                 DType::kKvQ4};
-  result.kv_dtype = kKvTypes[options.kv_type];
+  if (options.kv_type != INLAY_KV_AUTO) {
+    result.kv_dtype = kKvTypes[options.kv_type];
+  }
   const uint32_t block = options.kv_block_size;
   if (block != 0) {
     if (block < 8 || block > 256 || (block & (block - 1)) != 0) {

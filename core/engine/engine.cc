@@ -24,11 +24,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     const EngineOptions& options) {
   INLAY_RETURN_IF_ERROR(ValidateConfig(options.scheduler));
   std::shared_ptr<Engine> engine(new Engine(options));
-  INLAY_ASSIGN_OR_RETURN(
-      engine->device_,
-      CreateCpuDevice(
-          options.num_threads, options.memory_budget_bytes,
-          options.allocator.has_value() ? &*options.allocator : nullptr));
+  INLAY_RETURN_IF_ERROR(engine->OpenDevice());
   if (options.own_thread) {
     // The host's signal handlers run on the host's threads.
     const ScopedBlockSignals block_signals;
@@ -41,6 +37,31 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     }
   }
   return engine;
+}
+
+absl::Status Engine::OpenDevice() {
+  const bool auto_cpu = options_.backend == Backend::kAuto &&
+                        options_.allocator.has_value();  // is for host memory
+  if (options_.backend != Backend::kCpu && !auto_cpu) {
+    auto gpu = CreateCudaDevice(options_.gpu, options_.memory_budget_bytes,
+                                options_.num_threads);
+    if (gpu.ok()) {
+      device_ = *std::move(gpu);
+      INLAY_ASSIGN_OR_RETURN(pool_,
+                             ThreadPool::Create(device_->info().num_threads));
+      options_.log(LogLevel::kInfo,
+                   absl::StrFormat("computing on %s", device_->info().name));
+      return absl::OkStatus();
+    }
+    if (options_.backend == Backend::kCuda) return gpu.status();
+    options_.log(LogLevel::kInfo, std::string(gpu.status().message()));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      device_,
+      CreateCpuDevice(
+          options_.num_threads, options_.memory_budget_bytes,
+          options_.allocator.has_value() ? &*options_.allocator : nullptr));
+  return absl::OkStatus();
 }
 
 Engine::~Engine() { Close(); }
@@ -75,6 +96,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
   if (!options.vocab_only) {
     RunnerContext context;
     context.device = device_.get();
+    context.pool = pool_.get();
     context.events = &events_;
     context.next_id = &next_id_;
     context.trace = &trace_;
@@ -159,6 +181,10 @@ std::shared_ptr<ModelRunner> Engine::RunnerAt(size_t index, size_t* count) {
 // others can be reclaimed meanwhile.
 bool Engine::StepOnce(const StepLimits& limits, StepInfo* info) {
   Reclaim();
+  if (const absl::Status status = device_->status(); !status.ok()) {
+    for (const auto& runner : Runners()) runner->EndAll(status);
+    return false;
+  }
   ObeyBudget();
   const auto obey = absl::MakeCleanup(
       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { ObeyBudget(); });
@@ -209,6 +235,11 @@ absl::StatusOr<Engine::StepSummary> Engine::StepWithin(uint64_t budget_us) {
   summary.duration_us = elapsed();
   if (budget_us > 0 && summary.duration_us > budget_us)
     summary.overshoot_us = summary.duration_us - budget_us;
+  // Lost in this very step: others wait in vain.
+  if (const absl::Status status = device_->status(); !status.ok()) {
+    StepOnce(limits, &summary.info);
+    return status;
+  }
   return summary;
 }
 

@@ -20,12 +20,21 @@
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
+#include "memory/device/thread_pool.h"
 #include "memory/mutex.h"
 #include "sched/config.h"
 
 namespace inlay {
 
+enum class Backend : uint8_t {
+  kAuto,  // CUDA where it is to be had, otherwise the CPU
+  kCpu,
+  kCuda
+};
+
 struct EngineOptions {
+  Backend backend = Backend::kCpu;
+  int gpu = 0;  // its number, of CUDA
   bool own_thread = false;
   int num_threads = 0;  // 0: one per core
   uint64_t memory_budget_bytes = 0;
@@ -44,9 +53,11 @@ struct EngineStats {
 // are reclaimed by the next step or load.
 class Engine {
  public:
+  // Errors: those of CreateCpuDevice() or CreateCudaDevice() among others.
   static absl::StatusOr<std::shared_ptr<Engine>> Create(
       const EngineOptions& options);
   ~Engine();
+  const DeviceInfo& device_info() const { return device_->info(); }
 
   // Ends all work, joins the engine's thread and frees what its models hold.
   // Idempotent. Must not be called from the engine's own thread.
@@ -63,7 +74,8 @@ class Engine {
 
   // Host-driven only: one step, and more while the budget lasts and there is
   // work. FAILED_PRECONDITION with a thread of the engine's own, or while
-  // another thread is in here.
+  // another thread is in here; DeviceLostError when the device has failed: all
+  // requests have ended with it then.
   struct StepSummary {
     StepInfo info;
     bool more_work = false;
@@ -95,6 +107,7 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
+  absl::Status OpenDevice();
   void ThreadMain();
   bool TryStep();
   bool StepOnce(const StepLimits& limits, StepInfo* info)
@@ -114,6 +127,7 @@ class Engine {
 
   const EngineOptions options_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<ThreadPool> pool_;  // null: the device has its own
   EventQueue events_;
   TraceRecorder trace_;
   std::atomic<uint64_t> next_id_{1};

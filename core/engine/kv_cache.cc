@@ -41,7 +41,10 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
   while (cache->bytes() + cache->extent_bytes() <= bytes) {
     INLAY_RETURN_IF_ERROR(cache->AddExtent());
   }
-  return cache;
+  if (cache->bytes() > 0) return cache;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the KV cache may take %d bytes, on %s it grows by %d", bytes,
+      device->info().name, cache->extent_bytes()));
 }
 
 KvCache::KvCache(Device* device, const KvLayout& layout,
@@ -61,7 +64,8 @@ KvCache::KvCache(Device* device, const KvLayout& layout,
   options.demote = [this](const KvBlockKey& key,
                           absl::Span<const int32_t> tokens, int32_t block) {
     if (!tier_pays()) return;
-    tier_->Put(key, tokens, absl::MakeConstSpan(Block(block), block_bytes()));
+    const auto bytes = storage_.Read(block);
+    if (bytes.ok()) tier_->Put(key, tokens, *bytes);
   };
   index_ = std::make_unique<PrefixIndex>(&pool_, std::move(options));
 }
@@ -125,13 +129,23 @@ KvCache::Hit KvCache::Look(uint64_t salt,
   return hit;
 }
 
+absl::Status KvCache::WriteBlock(int32_t id,
+                                 absl::Span<const std::byte> bytes) {
+  INLAY_ASSIGN_OR_RETURN(const auto room, storage_.BeginWrite(id));
+  std::copy(bytes.begin(), bytes.end(), room.begin());
+  return storage_.FinishWrite(id);
+}
+
 bool KvCache::LoadBlock(const KvBlockKey& key, absl::Span<const int32_t> tokens,
                         KvSequence* sequence) {
   auto room = KvReservation::Make(&sequence->table, block_size_);
   if (!room.ok()) return false;
   const int32_t block = room->block(room->num_blocks() - 1);
-  if (!tier_->Get(key, tokens, absl::MakeSpan(Block(block), block_bytes())))
+  const auto bytes = storage_.BeginWrite(block);
+  if (!bytes.ok() || !tier_->Get(key, tokens, *bytes) ||
+      !storage_.FinishWrite(block).ok()) {
     return false;
+  }
   room->Commit(block_size_);
   return true;
 }

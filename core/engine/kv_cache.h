@@ -109,6 +109,11 @@ class KvCache {
   }
   KvBase base() const { return storage_.base(); }
   std::byte* Block(int32_t id) const { return storage_.Block(id); }
+  // As KvStorage has them: a block for the host to read, or to make.
+  absl::StatusOr<absl::Span<const std::byte>> ReadBlock(int32_t id) {
+    return storage_.Read(id);
+  }
+  absl::Status WriteBlock(int32_t id, absl::Span<const std::byte> bytes);
   size_t block_bytes() const { return storage_.block_bytes(); }
   int32_t block_size() const { return block_size_; }
   KvBlockPool& pool() { return pool_; }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/engine/logit_slice.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,6 +23,9 @@ uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
   return std::min<uint64_t>(block_bytes * blocks_per_context * kDefaultContexts,
                             device.info().memory_bytes / kMemoryShare);
 }
+
+// Of a step's block tables, made room for ahead: 16 MiB on the device.
+constexpr int64_t kMostBlockEntries = int64_t{1} << 21;
 
 // What the budget leaves of `bytes` at the moment.
 uint64_t WithinBudget(const Device& device, uint64_t bytes) {
@@ -71,27 +73,20 @@ ModelRunner::~ModelRunner() { Close(); }
 absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   const Model& model = *loaded_->model;
   const KvLayout& layout = model.kv_layout();
-  const auto max_tokens = int64_t{context_.scheduler.max_batch_tokens};
   Device& device = *context_.device;
-  // Scratch first: the cache then takes what the budget leaves.
-  INLAY_ASSIGN_OR_RETURN(
-      workspace_, device.Allocate(model.WorkspaceBytes(max_tokens, kLogitSlice),
-                                  MemoryClass::kWorkspace));
-  INLAY_ASSIGN_OR_RETURN(
-      hidden_, device.Allocate(
-                   static_cast<size_t>(max_tokens * model.info().hidden_size) *
-                       sizeof(float),
-                   MemoryClass::kWorkspace));
-  INLAY_ASSIGN_OR_RETURN(
-      logits_, device.Allocate(
-                   static_cast<size_t>(kLogitSlice * model.info().vocab_size) *
-                       sizeof(float),
-                   MemoryClass::kWorkspace));
-  INLAY_ASSIGN_OR_RETURN(stream_, device.CreateStream());
-
   const uint64_t block_bytes = std::max<uint64_t>(layout.block_bytes(), 1);
   const auto blocks_per_context = static_cast<uint64_t>(
       KvBlocksFor(loaded_->max_context, layout.block_size()));
+  const int64_t max_running = context_.scheduler.max_running;
+  const int64_t most_blocks =
+      max_running * static_cast<int64_t>(blocks_per_context);
+  // Scratch first: the cache then takes what the budget leaves.
+  INLAY_ASSIGN_OR_RETURN(
+      executor_,
+      Executor::Create(&device, &model, context_.pool,
+                       {context_.scheduler.max_batch_tokens, max_running,
+                        std::min(most_blocks, kMostBlockEntries)}));
+
   // Chosen here, it may grow when the budget does; given by the host, it must
   // be had now.
   const bool chosen = kv_budget_bytes == 0;
@@ -318,10 +313,7 @@ void ModelRunner::Close() {
   scheduler_.reset();
   INLAY_DCHECK(kv_ == nullptr || kv_->num_held() == 0);
   kv_.reset();
-  stream_.reset();
-  workspace_ = Buffer();
-  hidden_ = Buffer();
-  logits_ = Buffer();
+  executor_.reset();
   // The weights go with the last runner on them.
   if (loaded_.use_count() == 1) loaded_->model.reset();
 }

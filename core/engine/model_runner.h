@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
+#include "core/engine/executor.h"
 #include "core/engine/kv_cache.h"
 #include "core/engine/loaded_model.h"
 #include "core/engine/log.h"
@@ -39,6 +40,7 @@ namespace inlay {
 // What several runners of an engine share; outlives them.
 struct RunnerContext {
   Device* device = nullptr;
+  ThreadPool* pool = nullptr;  // where the device has none of its own
   EventQueue* events = nullptr;
   std::atomic<uint64_t>* next_id = nullptr;  // of sessions and requests
   TraceRecorder* trace = nullptr;
@@ -134,6 +136,9 @@ class ModelRunner final : private KvOwner {
   absl::StatusOr<PrefixInfo> GetPrefixInfo(PrefixId id);
   absl::StatusOr<SessionId> OpenPrefix(PrefixId id);
   void ReleasePrefix(PrefixId id);
+
+  // Ends every request with `why`: nothing can be computed any more.
+  void EndAll(const absl::Status& why);
 
   bool HasWork();
   // Also those that nothing can be done for now.
@@ -303,10 +308,7 @@ class ModelRunner final : private KvOwner {
   std::unique_ptr<Device> tier_device_;  // the tier's memory; outlives kv_
 
   // The stepping thread's own: not touched by other calls.
-  std::unique_ptr<Stream> stream_;
-  Buffer workspace_;
-  Buffer hidden_;  // [max_batch_tokens, hidden_size] float32
-  Buffer logits_;  // [kLogitSlice, vocab_size] float32
+  std::unique_ptr<Executor> executor_;
   StepBatch batch_;
 
   Mutex mu_;

@@ -104,8 +104,9 @@ bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
             scheduler_->PreemptTo(blocks, ToMicroseconds(now)));
     // What nobody runs on goes last: the host asked for it to stay.
     if (kv_->num_held() > blocks) DropHolds();
+    executor_->DropGraphs();
     const std::vector<KvBlockTable*> held = HeldTables();
-    kv_->Shrink(bytes, held, *stream_);
+    kv_->Shrink(bytes, held, executor_->stream());
   } else {
     kv_->Grow(bytes);
     WarmPrefixes(now);

@@ -38,11 +38,9 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
     kv.resize((match.blocks.size() - snapshot.first_kv_block) * bytes);
     std::byte* out = kv.data();
     for (size_t i = snapshot.first_kv_block; i < match.blocks.size(); ++i) {
-      INLAY_RETURN_IF_ERROR(context_.device->Copy(
-          out, kv_->Block(match.blocks[i]), bytes, *stream_));
-      out += bytes;
+      INLAY_ASSIGN_OR_RETURN(const auto block, kv_->ReadBlock(match.blocks[i]));
+      out = std::copy(block.begin(), block.end(), out);
     }
-    INLAY_RETURN_IF_ERROR(stream_->Synchronize());
   }
   const auto part = static_cast<int>(
       snapshot.num_kv_tokens % static_cast<uint64_t>(snapshot.kv.block_size));
@@ -116,14 +114,8 @@ int64_t ModelRunner::RestoreKv(const RestoredSession& from, Session& session) {
   if (!room.ok()) return there;
   for (int64_t i = 0; i < room->num_blocks(); ++i) {
     const auto bytes = from.KvBlock(static_cast<uint64_t>(i));
-    if (!context_.device
-             ->Copy(kv_->Block(room->block(i)), bytes.data(), bytes.size(),
-                    *stream_)
-             .ok()) {
-      return there;
-    }
+    if (!kv_->WriteBlock(room->block(i), bytes).ok()) return there;
   }
-  if (!stream_->Synchronize().ok()) return there;
   room->Commit(most);
   RetireKv(session);
   return kv_->Find(salt, session.log).num_tokens;

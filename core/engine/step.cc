@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/engine/clock.h"
-#include "core/engine/logit_slice.h"
 #include "core/engine/model_runner.h"
 #include "core/sampling/log_softmax.h"
 #include "memory/device/thread_pool.h"
@@ -213,47 +212,35 @@ void ModelRunner::OnStarted(const Request& request) {
 }
 
 absl::Status ModelRunner::Forward() {
-  const Model& model = *loaded_->model;
   for (const KvBlockCopy& copy : batch_.copies) {
-    INLAY_RETURN_IF_ERROR(context_.device->Copy(kv_->Block(copy.dst),
-                                                kv_->Block(copy.src),
-                                                kv_->block_bytes(), *stream_));
+    INLAY_RETURN_IF_ERROR(
+        context_.device->Copy(kv_->Block(copy.dst), kv_->Block(copy.src),
+                              kv_->block_bytes(), executor_->stream()));
   }
-  if (batch_.tokens.empty()) return absl::OkStatus();
-  ForwardBatch forward = MakeForwardBatch(batch_, kv_->base());
-  forward.hidden = MatrixView(hidden_.data(), DType::kF32,
-                              static_cast<int64_t>(batch_.rows.size()),
-                              model.info().hidden_size);
-  return model.Forward(
-      forward, absl::MakeSpan(workspace_.data(), workspace_.bytes()), *stream_);
+  if (batch_.tokens.empty()) return executor_->stream().Synchronize();
+  return executor_->Forward(MakeForwardBatch(batch_, kv_->base()),
+                            static_cast<int64_t>(batch_.blocks.size()));
 }
 
 absl::Status ModelRunner::Sample(StepInfo& info) {
-  const Model& model = *loaded_->model;
-  const int64_t vocab = model.info().vocab_size;
+  const auto vocab = static_cast<size_t>(loaded_->info.vocab_size);
   const auto num_rows = static_cast<int64_t>(batch_.rows.size());
-  const TensorView hidden = MatrixView(hidden_.data(), DType::kF32, num_rows,
-                                       model.info().hidden_size);
-  for (int64_t begin = 0; begin < num_rows; begin += kLogitSlice) {
-    const int64_t count = std::min(kLogitSlice, num_rows - begin);
-    INLAY_RETURN_IF_ERROR(model.Logits(
-        hidden.RowSlice(begin, count),
-        MatrixView(logits_.data(), DType::kF32, count, vocab),
-        absl::MakeSpan(workspace_.data(), workspace_.bytes()), *stream_));
-    INLAY_RETURN_IF_ERROR(stream_->Synchronize());
-    stream_->thread_pool()->ParallelFor(
-        count, 1, [&](int64_t first, int64_t last) {
-          for (int64_t i = first; i < last; ++i) {
-            // On worker threads, where nothing else would catch.
-            LogitRow& row = batch_.rows[static_cast<size_t>(begin + i)];
-            const absl::Status status = Caught([&] {
-              return SampleRow(row,
-                               absl::MakeSpan(logits_.as<float>() + i * vocab,
-                                              static_cast<size_t>(vocab)));
-            });
-            if (!status.ok()) row.status = status;
-          }
+  for (int64_t begin = 0; begin < num_rows; begin += Executor::kLogitSlice) {
+    const int64_t count = std::min(Executor::kLogitSlice, num_rows - begin);
+    INLAY_ASSIGN_OR_RETURN(float* const logits,
+                           executor_->Logits(begin, count));
+    executor_->pool().ParallelFor(count, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        // On worker threads, where nothing else would catch.
+        LogitRow& row = batch_.rows[static_cast<size_t>(begin + i)];
+        const absl::Status status = Caught([&] {
+          return SampleRow(
+              row,
+              absl::MakeSpan(logits + static_cast<size_t>(i) * vocab, vocab));
         });
+        if (!status.ok()) row.status = status;
+      }
+    });
   }
   for (const LogitRow& row : batch_.rows)
     info.sampled_tokens += row.samples ? 1 : 0;
@@ -485,6 +472,11 @@ void ModelRunner::EmitEnd(Request& request) {
         "request ", request.id, " failed: ", request.finish.status.ToString()));
   }
   context_.events->Push(std::move(event));
+}
+
+void ModelRunner::EndAll(const absl::Status& why) {
+  MutexLock lock(&mu_);
+  if (!closed_ && !requests_.empty()) StartOver(why);
 }
 
 void ModelRunner::StartOver(const absl::Status& why) {

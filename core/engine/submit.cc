@@ -218,6 +218,7 @@ absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
 
 absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
                                               RequestOptions options) {
+  INLAY_RETURN_IF_ERROR(context_.device->status());
   INLAY_RETURN_IF_ERROR(Prepare(id, options));
   absl::StatusOr<RequestId> request;
   {

@@ -124,16 +124,19 @@ enum { INLAY_LOG_ERROR = 0, INLAY_LOG_WARNING = 1, INLAY_LOG_INFO = 2, INLAY_LOG
 typedef void (*inlay_log_callback)(void* user, int32_t level, const char* message);
 
 /* Memory for weights that are not mapped, KV cache and scratch comes from here; small host objects do not.
- * `allocate` returns null when there is none; `alignment` is a power of two. Both may be called from any thread. */
+ * Not used with CUDA. `allocate` returns null when there is none; `alignment` is a power of two. Both may be called from any
+ * thread. */
 typedef void* (*inlay_allocate_callback)(void* user, size_t bytes, size_t alignment);
 typedef void (*inlay_deallocate_callback)(void* user, void* memory, size_t bytes, size_t alignment);
 
 typedef struct inlay_engine_options {
   uint32_t struct_size;
-  int32_t backend;              /* INLAY_BACKEND_*; default AUTO */
+  int32_t backend;              /* INLAY_BACKEND_*; default AUTO: the first GPU where CUDA can be had (compute capability 8.0, a
+                                   driver for CUDA 13) and no allocator is given, otherwise the CPU. With CUDA,
+                                   INLAY_UNSUPPORTED says what is missing: in the build, driver or GPU */
   int32_t drive;                /* INLAY_DRIVE_*; default HOST */
   int32_t num_threads;          /* CPU kernels, the stepping thread included; 0 (default): one per core; at most 1024 */
-  uint64_t memory_budget_bytes; /* all allocations for weights, KV and scratch together; 0 (default): no limit.
+  uint64_t memory_budget_bytes; /* all allocations of the device for weights, KV and scratch together; 0 (default): no limit.
                                    Mapped weight files are page cache and do not count. */
   uint32_t max_batch_tokens;    /* tokens computed in one step, decodes first; default 512, at most 65536 */
   uint32_t max_running;         /* requests that take part in steps; default 256, at most 4096 */
@@ -189,7 +192,7 @@ INLAY_API void inlay_step_info_init_sized(inlay_step_info* info, size_t size); /
 #define inlay_step_info_init(info) inlay_step_info_init_sized((info), sizeof(inlay_step_info))
 
 /* The most memory that weights, KV and scratch of a device may take together, from now on, up or down; 0: no limit. `device`: 0,
- * the CPU. Obeyed at once, or at the end of the step in flight: caches shrink (what no request runs on goes first, then running
+ * the only one that an engine has. Obeyed at once, or at the end of the step in flight: caches shrink (what no request runs on goes first, then running
  * requests give their KV up and wait), and grow back when there is room again. No session and no request is lost: what does
  * not fit meanwhile waits. INLAY_RESOURCE_EXHAUSTED, with nothing changed, below what weights and scratch take. Since 2. */
 INLAY_API inlay_status inlay_engine_set_memory_budget(inlay_engine* engine, int32_t device, uint64_t bytes,
@@ -292,8 +295,8 @@ typedef struct inlay_model_options {
   uint32_t struct_size;
   int32_t vocab_only;        /* 1: only tokenizer and chat template; sessions are refused. Default 0 */
   int32_t weights;           /* INLAY_WEIGHTS_*; default MAP */
-  int32_t kv_type;           /* INLAY_KV_*; AUTO (default) is f32 on CPU */
-  uint32_t kv_block_size;    /* tokens a block: a power of two from 8 to 256; 0 (default): 16 on CPU */
+  int32_t kv_type;           /* INLAY_KV_*; AUTO (default) is f32 on CPU, on CUDA the type of most weights */
+  uint32_t kv_block_size;    /* tokens a block: a power of two from 8 to 256; 0 (default): 16; on CUDA at least 16 */
   uint32_t max_context;      /* cap on a session's tokens; 0 (default): the model's own */
   uint64_t kv_budget_bytes;  /* for this model's KV cache, allocated at load; 0 (default): room for 4 full contexts, within
                                 a quarter of the machine's memory and the engine's budget */

@@ -1,0 +1,177 @@
+#include "core/engine/executor.h"
+
+#include <algorithm>
+
+#include "absl/memory/memory.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Launching matters less than computing beyond.
+constexpr int64_t kMostFixedTokens = 512;
+
+// Sizes that steps are recorded for: what is computed for nobody stays below a
+// quarter, or costs nothing since weights have to be read once for all.
+int64_t RoundedUpTokens(int64_t tokens) {
+  int64_t size = 1;
+  while (size < tokens && size < 8) size *= 2;
+  while (size < tokens) {
+    int64_t step = 8;
+    while (step * 8 < size) step *= 2;
+    size += step;
+  }
+  return size;
+}
+
+// Doubling, so that a growing sequence is recorded anew seldom.
+int64_t RoundedUpBlocks(int64_t tokens, int64_t blocks) {
+  int64_t size = 16 * tokens;
+  while (size < blocks) size *= 2;
+  return size;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(
+    Device* device, const Model* model, ThreadPool* pool,
+    const Limits& limits) {
+  auto executor = absl::WrapUnique(new Executor(device, model, limits));
+  INLAY_ASSIGN_OR_RETURN(executor->stream_, device->CreateStream());
+  executor->pool_ = executor->stream_->thread_pool();
+  if (executor->pool_ == nullptr) executor->pool_ = pool;
+  INLAY_RETURN_IF_ERROR(executor->Allocate());
+  INLAY_RETURN_IF_ERROR(model->Prepare(*executor->stream_));
+  return executor;
+}
+
+Executor::~Executor() {
+  if (stream_ != nullptr) stream_->Synchronize().IgnoreError();
+}
+
+absl::Status Executor::Allocate() {
+  const ModelInfo& info = model_->info();
+  const size_t workspace =
+      model_->WorkspaceBytes(limits_.tokens, kLogitSlice, limits_.sequences);
+  INLAY_ASSIGN_OR_RETURN(workspace_,
+                         device_->Allocate(workspace, MemoryClass::kWorkspace));
+  hidden_ =
+      MatrixView(nullptr, info.hidden_dtype, limits_.tokens, info.hidden_size);
+  INLAY_ASSIGN_OR_RETURN(
+      hidden_memory_,
+      device_->Allocate(hidden_.bytes(), MemoryClass::kWorkspace));
+  hidden_.data = hidden_memory_.data();
+  const size_t logit_bytes =
+      static_cast<size_t>(kLogitSlice * info.vocab_size) * sizeof(float);
+  INLAY_ASSIGN_OR_RETURN(
+      logits_, device_->Allocate(logit_bytes, MemoryClass::kWorkspace));
+  if (device_->host_addressable()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(host_logits_, device_->AllocateStaging(logit_bytes));
+  BatchLimits most;
+  most.tokens = limits_.tokens;
+  most.sequences = limits_.sequences;
+  // Steps at fixed addresses have up to twice what they need.
+  most.blocks = 2 * limits_.blocks;
+  return ReserveImage(model_->BatchImageBytes(most));
+}
+
+absl::Status Executor::ReserveImage(size_t bytes) {
+  if (bytes <= image_.bytes()) return absl::OkStatus();
+  bytes = std::max(bytes, 2 * image_.bytes());
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  DropGraphs();
+  staging_ = Buffer();
+  image_ = Buffer();
+  INLAY_ASSIGN_OR_RETURN(staging_, device_->AllocateStaging(bytes));
+  INLAY_ASSIGN_OR_RETURN(image_,
+                         device_->Allocate(bytes, MemoryClass::kWorkspace));
+  return absl::OkStatus();
+}
+
+// The staging memory is free: no step returns before its stream is idle.
+absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits) {
+  INLAY_RETURN_IF_ERROR(ReserveImage(model_->BatchImageBytes(limits)));
+  device_batch_ =
+      model_->PackBatch(batch, limits, staging_.data(), image_.data());
+  batch.device = &device_batch_;
+  return device_->Copy(image_.data(), staging_.data(), device_batch_.used_bytes,
+                       *stream_);
+}
+
+absl::Status Executor::Compute(const ForwardBatch& batch) {
+  return model_->Forward(
+      batch, absl::MakeSpan(workspace_.data(), workspace_.bytes()), *stream_);
+}
+
+// One token of each sequence, and the logits of all.
+bool Executor::IsDecode(const ForwardBatch& batch) const {
+  return model_->CanBeFixed() &&
+         batch.tokens.size() <= static_cast<size_t>(kMostFixedTokens) &&
+         batch.logit_rows.size() == batch.tokens.size() &&
+         batch.SequencesOf(0).size() == batch.tokens.size();
+}
+
+absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks) {
+  logits_queued_ = false;
+  if (IsDecode(batch)) return ForwardFixed(batch, num_blocks);
+  if (!device_->host_addressable()) {
+    BatchLimits limits;
+    limits.tokens = static_cast<int64_t>(batch.tokens.size());
+    limits.sequences = static_cast<int64_t>(batch.SequencesOf(0).size());
+    limits.blocks = num_blocks;
+    INLAY_RETURN_IF_ERROR(Upload(batch, limits));
+  }
+  batch.hidden =
+      hidden_.RowSlice(0, static_cast<int64_t>(batch.logit_rows.size()));
+  INLAY_RETURN_IF_ERROR(Compute(batch));
+  // A step without logits has nothing else to wait for.
+  return batch.logit_rows.empty() ? stream_->Synchronize() : absl::OkStatus();
+}
+
+absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks) {
+  BatchLimits limits;
+  limits.tokens = limits.sequences =
+      std::min(RoundedUpTokens(static_cast<int64_t>(batch.tokens.size())),
+               std::min(limits_.tokens, limits_.sequences));
+  limits.blocks = RoundedUpBlocks(limits.tokens, num_blocks);
+  limits.fixed = true;
+  INLAY_RETURN_IF_ERROR(Upload(batch, limits));
+  batch.hidden = hidden_.RowSlice(0, limits.tokens);
+  logits_queued_ = limits.tokens <= kLogitSlice;
+  const auto queue = [&]() -> absl::Status {
+    INLAY_RETURN_IF_ERROR(Compute(batch));
+    return logits_queued_ ? QueueLogits(0, limits.tokens) : absl::OkStatus();
+  };
+  Recorded& recorded = graphs_[{limits.tokens, limits.blocks}];
+  if (recorded.graph == nullptr && recorded.warm && !recorded.refused) {
+    INLAY_RETURN_IF_ERROR(stream_->BeginGraph());
+    const absl::Status queued = queue();
+    auto graph = stream_->EndGraph();
+    INLAY_RETURN_IF_ERROR(queued);
+    // Without room for it the step runs as it is.
+    recorded.refused = !graph.ok();
+    if (graph.ok()) recorded.graph = *std::move(graph);
+  }
+  recorded.warm = true;
+  return recorded.graph == nullptr ? queue() : stream_->Launch(*recorded.graph);
+}
+
+absl::Status Executor::QueueLogits(int64_t begin, int64_t count) {
+  const TensorView logits =
+      MatrixView(logits_.data(), DType::kF32, count, model_->info().vocab_size);
+  INLAY_RETURN_IF_ERROR(model_->Logits(
+      hidden_.RowSlice(begin, count), logits,
+      absl::MakeSpan(workspace_.data(), workspace_.bytes()), *stream_));
+  if (host_logits_.empty()) return absl::OkStatus();
+  return device_->Copy(host_logits_.data(), logits_.data(), logits.bytes(),
+                       *stream_);
+}
+
+absl::StatusOr<float*> Executor::Logits(int64_t begin, int64_t count) {
+  if (!logits_queued_) INLAY_RETURN_IF_ERROR(QueueLogits(begin, count));
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  const Buffer& logits = host_logits_.empty() ? logits_ : host_logits_;
+  return logits.as<float>();
+}
+
+}  // namespace inlay

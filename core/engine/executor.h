@@ -1,0 +1,103 @@
+// Executor: a model on its device as steps use it: the stream, scratch, where
+// batches are staged and where logits come back to. Knows no requests.
+#ifndef INLAY_CORE_ENGINE_EXECUTOR_H_
+#define INLAY_CORE_ENGINE_EXECUTOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/model.h"
+#include "memory/device/device.h"
+#include "memory/device/thread_pool.h"
+
+namespace inlay {
+
+// One thread at a time.
+class Executor {
+ public:
+  struct Limits {
+    int64_t tokens = 0;  // of a step
+    int64_t sequences = 0;
+    // Entries of the block tables of all sequences that room is made for ahead;
+    // a step with more has to find it.
+    int64_t blocks = 0;
+  };
+
+  // `device`, `model` and `pool` (for host work where the device has no pool of
+  // its own; otherwise null) must outlive it. The device's errors.
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(Device* device,
+                                                          const Model* model,
+                                                          ThreadPool* pool,
+                                                          const Limits& limits);
+  // Waits for what is under way.
+  ~Executor();
+
+  // How many rows of logits are in memory at once. A step with more takes them
+  // in slices, so that scoring a long prompt needs no [prompt, vocab] matrix.
+  // Enough that reading the output layer's weights again for each slice costs
+  // less than the arithmetic on them.
+  static constexpr int64_t kLogitSlice = 32;
+
+  // The memory of recorded steps goes back; they are recorded again when they
+  // recur.
+  void DropGraphs() { graphs_.clear(); }
+
+  // Queues a forward pass over `batch`, whose `device` and `hidden` are set
+  // here. `num_blocks`: entries of the block tables of all its sequences, in
+  // the group that has most.
+  absl::Status Forward(ForwardBatch batch, int64_t num_blocks);
+  // Logits [count, vocab_size], count <= kLogitSlice, of logit rows [begin,
+  // begin + count) of the last Forward: waits for them. In host memory, the
+  // caller's to change, valid until the next call.
+  absl::StatusOr<float*> Logits(int64_t begin, int64_t count);
+
+  // Work among the step's.
+  Stream& stream() { return *stream_; }
+  // For work of the host's in a step.
+  ThreadPool& pool() { return *pool_; }
+
+ private:
+  Executor(Device* device, const Model* model, const Limits& limits)
+      : device_(device), model_(model), limits_(limits) {}
+  absl::Status Allocate();
+  // A step at fixed addresses; the second of its limits is recorded.
+  struct Recorded {
+    bool warm = false;  // its kernels have run
+    bool refused = false;
+    std::unique_ptr<Graph> graph;
+  };
+  using GraphKey = std::pair<int64_t, int64_t>;  // tokens, blocks
+
+  bool IsDecode(const ForwardBatch& batch) const;
+  absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits);
+  absl::Status Compute(const ForwardBatch& batch);
+  absl::Status ForwardFixed(ForwardBatch& batch, int64_t num_blocks);
+  absl::Status QueueLogits(int64_t begin, int64_t count);
+  absl::Status ReserveImage(size_t bytes);
+
+  Device* device_;
+  const Model* model_;
+  const Limits limits_;
+  ThreadPool* pool_ = nullptr;
+  std::unique_ptr<Stream> stream_;
+  Buffer workspace_;
+  TensorView hidden_;  // [limits.tokens, hidden_size]
+  Buffer hidden_memory_;
+  Buffer logits_;       // [kLogitSlice, vocab_size] float32
+  Buffer host_logits_;  // the same; empty where the host reads logits_
+  // The batch's image, here and on the device; empty where kernels read the
+  // host's arrays.
+  Buffer staging_;
+  Buffer image_;
+  DeviceBatch device_batch_;
+  std::map<GraphKey, Recorded> graphs_;  // of addresses in image_
+  bool logits_queued_ = false;           // of all rows of the last Forward
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_ENGINE_EXECUTOR_H_
