@@ -1,0 +1,216 @@
+// Times a model's steps on a device without a scheduler above them: loading, a
+// long prompt, decodes by batch size; beside the device's copy bandwidth of the
+// same run.
+//   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]
+// MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row".
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/engine/executor.h"
+#include "core/formats/model_files.h"
+#include "core/model/load_model.h"
+#include "memory/kv/storage.h"
+
+namespace inlay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T Take(absl::StatusOr<T> value) {
+  Require(value.status());
+  return *std::move(value);
+}
+
+// Bytes read and written a second by copies within the device.
+double CopyBandwidth(Device& device) {
+  const size_t bytes =
+      device.host_addressable() ? size_t{256} << 20 : size_t{2} << 30;
+  const Buffer from = Take(device.Allocate(bytes, MemoryClass::kWorkspace));
+  const Buffer to = Take(device.Allocate(bytes, MemoryClass::kWorkspace));
+  const auto stream = Take(device.CreateStream());
+  double best = 0;
+  for (int round = 0; round < 4; ++round) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < 4; ++i)
+      Require(device.Copy(to.data(), from.data(), bytes, *stream));
+    Require(stream->Synchronize());
+    best = std::max(best, 8 * static_cast<double>(bytes) / SecondsSince(begin));
+  }
+  return best;
+}
+
+class Bench {
+ public:
+  Bench(const std::string& path, const std::string& device, int64_t prompt,
+        int64_t context, const std::string& kernels)
+      : prompt_(prompt), context_(context) {
+    device_ =
+        Take(device == "cuda" ? CreateCudaDevice(0, 0) : CreateCpuDevice(0, 0));
+    std::printf("%s on %s\n", path.c_str(), device_->info().name.c_str());
+    const ModelFiles files = Take(OpenModelFiles(path, {}));
+    ModelLoadOptions options;
+    const size_t equals = kernels.find('=');
+    if (equals != std::string::npos) {
+      options.forced_kernels[kernels.substr(0, equals)] =
+          kernels.substr(equals + 1);
+    }
+    auto begin = Clock::now();
+    model_ = Take(LoadModel(files, *device_, options));
+    const double seconds = SecondsSince(begin);
+    std::printf(
+        "load %.2f s, %.1f GB, %.1f GB/s\n", seconds,
+        1e-9 * static_cast<double>(model_->info().weight_bytes),
+        1e-9 * static_cast<double>(model_->info().weight_bytes) / seconds);
+    copy_ = CopyBandwidth(*device_);
+    pool_ = Take(ThreadPool::Create(1));
+    block_size_ = model_->kv_layout().block_size();
+    const int64_t tokens =
+        std::max(prompt_, kMostBatch * (context_ + kSteps + block_size_));
+    storage_ = std::make_unique<KvStorage>(
+        device_.get(), model_->kv_layout().block_bytes(), size_t{64} << 20);
+    while (int64_t{storage_->num_extents()} * storage_->blocks_per_extent() *
+               block_size_ <
+           tokens) {
+      Take(storage_->AddExtent());
+    }
+    executor_ =
+        Take(Executor::Create(device_.get(), model_.get(), pool_.get(),
+                              {prompt_, kMostBatch, tokens / block_size_}));
+  }
+
+  // One sequence of `prompt` tokens in one step.
+  void Prompt() {
+    const auto tokens = static_cast<int32_t>(prompt_);
+    for (int round = 0; round < 3; ++round) {
+      const auto begin = Clock::now();
+      Step({{0, tokens, tokens}}, {tokens - 1});
+      const double seconds = SecondsSince(begin);
+      std::printf("prompt %d: %.1f ms, %.0f tok/s\n", tokens, 1e3 * seconds,
+                  tokens / seconds);
+    }
+  }
+
+  void Decode(int batch) {
+    std::vector<double> times;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<Sequence> sequences;
+      std::vector<int32_t> rows;
+      for (int32_t i = 0; i < batch; ++i) {
+        sequences.push_back({i, 1, static_cast<int32_t>(context_) + step + 1});
+        rows.push_back(i);
+      }
+      const auto begin = Clock::now();
+      Step(sequences, rows);
+      times.push_back(SecondsSince(begin));
+    }
+    std::sort(times.begin(), times.end());
+    const double seconds = times[times.size() / 2];
+    const double bytes =
+        static_cast<double>(model_->info().weight_bytes_per_token);
+    std::printf(
+        "decode batch %3d at %d: %.3f ms (best %.3f, worst %.3f), %.0f tok/s, "
+        "weights %.0f GB/s, %.0f %% of copy (%.0f GB/s)\n",
+        batch, static_cast<int>(context_), 1e3 * seconds, 1e3 * times.front(),
+        1e3 * times.back(), batch / seconds, 1e-9 * bytes / seconds,
+        100 * bytes / seconds / copy_, 1e-9 * copy_);
+  }
+
+ private:
+  static constexpr int kSteps = 48;
+  static constexpr int64_t kMostBatch = 64;
+
+  // The last q_len of kv_len tokens; the i-th of the batch has blocks of its
+  // own.
+  struct Sequence {
+    int64_t index;
+    int32_t q_len;
+    int32_t kv_len;
+  };
+
+  void Step(const std::vector<Sequence>& wanted,
+            const std::vector<int32_t>& rows) {
+    std::vector<int32_t> tokens, positions, blocks;
+    std::vector<int64_t> slots;
+    std::vector<AttentionSequence> sequences;
+    const int64_t room = (context_ + kSteps) / block_size_ + 1;
+    for (const Sequence& sequence : wanted) {
+      sequences.push_back({static_cast<int32_t>(tokens.size()), sequence.q_len,
+                           sequence.kv_len, nullptr});
+      const int64_t first = sequence.index * room;
+      for (int64_t i = 0; i * block_size_ < sequence.kv_len; ++i)
+        blocks.push_back(static_cast<int32_t>(first + i));
+      for (int64_t p = sequence.kv_len - sequence.q_len; p < sequence.kv_len;
+           ++p) {
+        tokens.push_back(static_cast<int32_t>(
+            random_() % static_cast<uint32_t>(model_->info().vocab_size)));
+        positions.push_back(static_cast<int32_t>(p));
+        slots.push_back(first * block_size_ + p);
+      }
+    }
+    const int32_t* next = blocks.data();
+    for (AttentionSequence& sequence : sequences) {
+      sequence.blocks = next;
+      next += (sequence.kv_len + block_size_ - 1) / block_size_;
+    }
+    ForwardBatch batch;
+    batch.tokens = tokens;
+    batch.positions = positions;
+    batch.slots = slots;
+    batch.sequences = sequences;
+    batch.logit_rows = rows;
+    batch.kv_base = storage_->base();
+    Require(executor_->Forward(batch, static_cast<int64_t>(blocks.size())));
+    const auto count = static_cast<int64_t>(rows.size());
+    for (int64_t row = 0; row < count; row += Executor::kLogitSlice) {
+      Take(
+          executor_->Logits(row, std::min(Executor::kLogitSlice, count - row)));
+    }
+  }
+
+  const int64_t prompt_;
+  const int64_t context_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<KvStorage> storage_;
+  std::unique_ptr<Executor> executor_;
+  int64_t block_size_ = 0;
+  double copy_ = 0;
+  std::mt19937 random_{1};
+};
+
+}  // namespace
+}  // namespace inlay
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr,
+                 "usage: %s MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]\n",
+                 argv[0]);
+    return 2;
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  inlay::Bench bench(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 8192,
+                     argc > 4 ? std::atoi(argv[4]) : 512,
+                     argc > 5 ? argv[5] : "");
+  for (const int batch : {1, 2, 4, 8, 16, 32, 64}) bench.Decode(batch);
+  bench.Prompt();
+  return 0;
+}
