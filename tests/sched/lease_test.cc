@@ -65,6 +65,24 @@ TEST(LeaseTest, BlocksMoveWithTheirContent) {
   EXPECT_EQ(engine.counts.finished, 4);
 }
 
+TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
+  FakeEngine engine(Config(), 16);
+  const SessionId first = engine.AddSession();
+  engine.SubmitTo(first, engine.NewTokens(7), 0);
+  engine.StepUntilIdle();
+  const RequestId second =
+      engine.SubmitTo(engine.Fork(first), engine.NewTokens(1), 1);
+  // Let in by a step that fails: the copy was not made.
+  engine.step_fails = [] { return true; };
+  engine.Step();
+  engine.step_fails = [] { return false; };
+  ASSERT_EQ(engine.SessionWith(second).table.num_tokens(), 7);
+  ASSERT_TRUE(engine.SessionWith(second).table.AppendCopies());
+  EXPECT_EQ(engine.Resize(2), 1);
+  engine.StepUntilIdle();
+  EXPECT_EQ(engine.counts.finished, 2);
+}
+
 TEST(LeaseTest, WithoutAnyMemoryNothingRunsAndNothingIsLost) {
   FakeEngine engine(Config(), 16);
   std::vector<SessionId> sessions;
