@@ -34,9 +34,6 @@ struct ModelInfo {
   // differently, so that neither can use the other's KV (see
   // ForwardBatch::final_lengths); 0: no such distinction.
   int64_t rope_threshold = 0;
-  // A token at position p reads keys of (p - kv_window, p] only, in every
-  // layer; 0: some layer reads all.
-  int64_t kv_window = 0;
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
@@ -48,14 +45,19 @@ class LayerObserver {
 };
 
 // One step's work. All spans belong to the caller and stay valid during
-// Forward.
+// Forward. Layers of different groups (KvLayout::groups) have KV in different
+// blocks: what speaks of blocks is there once a group, one after another.
 struct ForwardBatch {
   absl::Span<const int32_t>
       tokens;  // [t], each in [0, vocab_size): checked by the caller
   absl::Span<const int32_t> positions;  // [t], each in [0, max_positions)
   absl::Span<const int64_t>
-      slots;  // [t], where K and V of the token go: block * block_size + offset
-  absl::Span<const AttentionSequence> sequences;  // cover all tokens, in order
+      slots;  // [groups][t], where K and V of the token go: block * the
+              // group's block_size + offset
+  // [groups][sequences], cover all tokens, in order; only `blocks` differs
+  // between groups.
+  absl::Span<const AttentionSequence> sequences;
+  size_t num_groups = 1;  // the layout's
   // [sequences]: the length each sequence is to reach in all (prompt and
   // longest generation); it only matters on which side of
   // ModelInfo::rope_threshold it lies, and that must not change as long as KV
@@ -68,6 +70,14 @@ struct ForwardBatch {
   // stream of those tokens after the final norm.
   TensorView hidden;
   LayerObserver* observer = nullptr;  // may be null
+
+  const int64_t* SlotsOf(size_t group) const {
+    return slots.data() + group * tokens.size();
+  }
+  absl::Span<const AttentionSequence> SequencesOf(size_t group) const {
+    const size_t count = sequences.size() / num_groups;
+    return sequences.subspan(group * count, count);
+  }
 };
 
 // Immutable after loading. Forward may run on one thread at a time per

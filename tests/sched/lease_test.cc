@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config() {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = 64;
   config.max_running = 8;
   return config;
@@ -76,8 +76,8 @@ TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
   engine.step_fails = [] { return true; };
   engine.Step();
   engine.step_fails = [] { return false; };
-  ASSERT_EQ(engine.SessionWith(second).table.num_tokens(), 7);
-  ASSERT_TRUE(engine.SessionWith(second).table.AppendCopies());
+  ASSERT_EQ(engine.SessionWith(second).tables.num_tokens(), 7);
+  ASSERT_TRUE(engine.SessionWith(second).tables.AppendCopies());
   EXPECT_EQ(engine.Resize(2), 1);
   engine.StepUntilIdle();
   EXPECT_EQ(engine.counts.finished, 2);

@@ -18,9 +18,10 @@ constexpr std::byte kPoison{0xff};
 ModelHarness::ModelHarness(const Model& model, Device& device,
                            int64_t max_tokens)
     : model_(model), device_(device) {
-  const int64_t block_size = model.kv_layout().block_size();
-  // Every sequence may leave its last block partly filled.
-  const int64_t num_blocks = max_tokens / block_size + 64;
+  // Every sequence may leave its last blocks partly filled.
+  int64_t num_blocks = 64;
+  for (const KvGroup& group : model.kv_layout().groups())
+    num_blocks += max_tokens / group.block_size + 64;
   kv_.assign(static_cast<size_t>(num_blocks) * model.kv_layout().block_bytes(),
              kPoison);
   free_blocks_.resize(static_cast<size_t>(num_blocks));
@@ -30,7 +31,9 @@ ModelHarness::ModelHarness(const Model& model, Device& device,
 }
 
 int ModelHarness::AddSequence(int64_t final_length) {
-  sequences_.push_back({0, final_length, {}});
+  sequences_.push_back(
+      {0, final_length,
+       std::vector<std::vector<int32_t>>(model_.kv_layout().num_groups())});
   return static_cast<int>(sequences_.size()) - 1;
 }
 
@@ -39,10 +42,10 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
   if (stream_ == nullptr) {
     INLAY_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   }
-  const int64_t block_size = model_.kv_layout().block_size();
+  const absl::Span<const KvGroup> groups = model_.kv_layout().groups();
   std::vector<int32_t> tokens, positions, rows, final_lengths;
-  std::vector<int64_t> slots;
-  std::vector<AttentionSequence> attention;
+  std::vector<std::vector<int64_t>> slots(groups.size());
+  std::vector<std::vector<AttentionSequence>> attention(groups.size());
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
     AttentionSequence entry;
@@ -50,31 +53,44 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
     entry.q_len = static_cast<int32_t>(chunk.tokens.size());
     for (const int32_t token : chunk.tokens) {
       const int64_t position = sequence.length++;
-      if (position % block_size == 0) {
-        if (free_blocks_.empty()) {
-          return absl::ResourceExhaustedError("the harness is out of blocks");
+      for (size_t g = 0; g < groups.size(); ++g) {
+        const int64_t block_size = groups[g].block_size;
+        std::vector<int32_t>& blocks = sequence.blocks[g];
+        if (position % block_size == 0) {
+          if (free_blocks_.empty()) {
+            return absl::ResourceExhaustedError("the harness is out of blocks");
+          }
+          blocks.push_back(free_blocks_.back());
+          free_blocks_.pop_back();
         }
-        sequence.blocks.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
+        slots[g].push_back(blocks.back() * block_size + position % block_size);
       }
       rows.push_back(static_cast<int32_t>(tokens.size()));
       tokens.push_back(token);
       positions.push_back(static_cast<int32_t>(position));
-      slots.push_back(sequence.blocks.back() * block_size +
-                      position % block_size);
     }
     entry.kv_len = static_cast<int32_t>(sequence.length);
-    entry.blocks = sequence.blocks.data();
-    attention.push_back(entry);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      entry.blocks = sequence.blocks[g].data();
+      attention[g].push_back(entry);
+    }
     final_lengths.push_back(static_cast<int32_t>(sequence.final_length));
+  }
+  std::vector<int64_t> all_slots;
+  std::vector<AttentionSequence> all_sequences;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    all_slots.insert(all_slots.end(), slots[g].begin(), slots[g].end());
+    all_sequences.insert(all_sequences.end(), attention[g].begin(),
+                         attention[g].end());
   }
   const auto vocab = static_cast<size_t>(model_.info().vocab_size);
   std::vector<float> flat(tokens.size() * vocab);
   ForwardBatch batch;
   batch.tokens = tokens;
   batch.positions = positions;
-  batch.slots = slots;
-  batch.sequences = attention;
+  batch.slots = all_slots;
+  batch.sequences = all_sequences;
+  batch.num_groups = groups.size();
   batch.final_lengths = final_lengths;
   batch.logit_rows = rows;
   batch.kv_base = kv_.data();

@@ -51,7 +51,7 @@ class ModelHarness {
   struct Sequence {
     int64_t length = 0;
     int64_t final_length = 0;
-    std::vector<int32_t> blocks;
+    std::vector<std::vector<int32_t>> blocks;  // by group
   };
 
   const Model& model_;

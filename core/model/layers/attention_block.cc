@@ -8,14 +8,15 @@
 namespace inlay {
 
 absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
-    const AttentionSpec& spec, const KvLayerView& kv, int rotary_dim,
-    ModelBuild& build) {
+    const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+    int rotary_dim, ModelBuild& build) {
   auto block = std::make_unique<AttentionBlock>();
   block->q_width_ = int64_t{spec.num_heads} * spec.head_dim;
   block->kv_width_ = int64_t{spec.num_kv_heads} * spec.head_dim;
   block->head_dim_ = spec.head_dim;
   block->rope_index_ = spec.rope;
   block->kv_ = kv;
+  block->kv_group_ = kv_group;
   for (const LinearSpec& linear : spec.qkv) {
     INLAY_ASSIGN_OR_RETURN(block->qkv_.emplace_back(),
                            Linear::Create(linear, build));
@@ -138,14 +139,14 @@ absl::Status AttentionBlock::Forward(const Step& step, const TensorView& x,
   write.k = scratch.k;
   write.v = scratch.v;
   write.kv = kv;
-  write.slots = step.batch.slots.data();
+  write.slots = step.batch.SlotsOf(kv_group_);
   INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
 
   AttentionParams params;
   params.q = scratch.q;
   params.out = scratch.context;
   params.kv = kv;
-  params.sequences = step.batch.sequences;
+  params.sequences = step.batch.SequencesOf(kv_group_);
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
   return output_.Forward(scratch.context, residual, y, step.kernel_workspace,

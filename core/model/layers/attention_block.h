@@ -18,11 +18,11 @@ namespace inlay {
 
 class AttentionBlock : public Sublayer {
  public:
-  // `kv` with a null base: the layer's place in a KV block. `rotary_dim`: of
-  // spec.rope; unused when that is -1.
+  // `kv` with a null base: the layer's place in a block of `kv_group`.
+  // `rotary_dim`: of spec.rope; unused when that is -1.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const AttentionSpec& spec, const KvLayerView& kv, int rotary_dim,
-      ModelBuild& build);
+      const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+      int rotary_dim, ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens) const override;
@@ -51,6 +51,7 @@ class AttentionBlock : public Sublayer {
   int head_dim_ = 0;
   int rope_index_ = -1;
   KvLayerView kv_;
+  size_t kv_group_ = 0;
   std::vector<Linear> qkv_;
   Linear output_;
   Norm q_norm_;

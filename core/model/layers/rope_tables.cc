@@ -10,8 +10,9 @@ namespace {
 
 void FillSequences(const ForwardBatch& batch, const RopeFrequencies& rope,
                    float* cos, float* sin) {
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const AttentionSequence& sequence = batch.sequences[i];
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const AttentionSequence& sequence = sequences[i];
     const int64_t length =
         batch.final_lengths.empty() ? sequence.kv_len : batch.final_lengths[i];
     const auto first = static_cast<size_t>(sequence.q_begin);
