@@ -1,4 +1,4 @@
-// Per target: KV rows (memory/kv/kv_layout.h) as float32 vectors, bit for bit
+// Per target: KV rows (memory/kv/kv_format.h) as float32 vectors, bit for bit
 // what DecodeKvRow of kernels/kv_write/kv_row.h gives. Included by the SIMD
 // rows inside their foreach_target loop.
 #if defined(INLAY_KERNELS_SIMD_KV_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)

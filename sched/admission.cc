@@ -1,6 +1,8 @@
 // Refusing what could never run.
 #include "sched/admission.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "sched/policy.h"
 
@@ -26,22 +28,30 @@ absl::Status CheckCounts(const SchedRequest& request,
       InRange(request, "tokens", request.num_tokens_total, 1, kMaxTokens));
   INLAY_RETURN_IF_ERROR(
       InRange(request, "new tokens", request.max_new_tokens, 0, kMaxTokens));
-  INLAY_RETURN_IF_ERROR(InRange(request, "table's block size",
-                                request.table->block_size(), config.block_size,
-                                config.block_size));
-  return InRange(request, "table's tokens", request.table->num_tokens(), 0, 0);
+  if (!request.tables->HasGroups(config.groups)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "request ", request.id, ": tables: got ", request.tables->num_groups(),
+        " groups, the first of ", request.tables->group(0).block_size(),
+        " tokens a block, allowed are the scheduler's: ", config.groups.size(),
+        ", the first of ", config.groups.front().block_size));
+  }
+  return InRange(request, "tables' tokens", request.tables->num_tokens(), 0, 0);
 }
 
 absl::Status CheckFitsAlone(const SchedRequest& request,
                             const SchedulerConfig& config,
                             int64_t pool_blocks) {
-  const int64_t tokens = PeakKvTokens(request, config);
-  const int64_t blocks = KvBlocksFor(tokens, config.block_size);
+  const int64_t blocks = PeakKvBlocks(request, config);
   if (blocks <= pool_blocks) return absl::OkStatus();
+  const KvGroup& group = config.groups.front();
+  const std::string size =
+      config.groups.size() > 1
+          ? std::string()
+          : absl::StrCat(" of ", group.block_size, " tokens");
   return absl::ResourceExhaustedError(
-      absl::StrCat("request ", request.id, ": KV of up to ", tokens,
-                   " tokens needs ", blocks, " blocks of ", config.block_size,
-                   " tokens, there are ", pool_blocks));
+      absl::StrCat("request ", request.id, ": KV of up to ",
+                   PeakKvTokens(request, config, group), " tokens needs ",
+                   blocks, " blocks", size, ", there are ", pool_blocks));
 }
 
 }  // namespace inlay

@@ -10,7 +10,7 @@
 
 namespace inlay {
 
-// INVALID_ARGUMENT: counts out of range, or a table that does not match them.
+// INVALID_ARGUMENT: counts out of range, or tables that do not match them.
 absl::Status CheckCounts(const SchedRequest& request,
                          const SchedulerConfig& config);
 

@@ -5,8 +5,9 @@
 
 namespace inlay {
 
-BlockLedger::BlockLedger(const KvBlockPool* pool, int32_t block_size)
-    : pool_(pool), block_size_(block_size) {
+BlockLedger::BlockLedger(const KvBlockPool* pool,
+                         absl::Span<const KvGroup> groups)
+    : pool_(pool), groups_(groups.begin(), groups.end()) {
   Begin();
 }
 
@@ -18,45 +19,60 @@ void BlockLedger::Begin() {
   }
 }
 
-bool BlockLedger::Copies(const SchedRequest& request) const {
-  if (request.num_computed % block_size_ == 0) return false;
-  const int32_t last =
-      request.table
-          ->blocks()[static_cast<size_t>(request.num_computed / block_size_)];
-  return pool_->RefCount(last) - released_[static_cast<size_t>(last)] > 1;
+bool BlockLedger::IsShared(const SchedRequest& request, size_t group,
+                           int64_t index) const {
+  const int32_t id =
+      request.tables->group(group).blocks()[static_cast<size_t>(index)];
+  return pool_->RefCount(id) - released_[static_cast<size_t>(id)] > 1;
 }
 
 int64_t BlockLedger::Need(const SchedRequest& request,
                           int64_t num_tokens) const {
   if (num_tokens == 0) return 0;
-  const int64_t held = KvBlocksFor(request.num_computed, block_size_);
-  return KvBlocksFor(request.num_computed + num_tokens, block_size_) - held +
-         (Copies(request) ? 1 : 0);
+  int64_t need = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int64_t size = groups_[g].block_size;
+    const int64_t full = request.num_computed / size;
+    const int64_t in_last = request.num_computed - full * size;
+    int64_t beyond = num_tokens;  // the last block
+    if (in_last > 0) {
+      beyond -= size - in_last;
+      if (IsShared(request, g, full)) ++need;
+    }
+    if (beyond > 0) need += KvBlocksFor(beyond, size);
+  }
+  return need;
 }
 
 int64_t BlockLedger::MaxFitting(const SchedRequest& request,
                                 int64_t max_tokens) const {
-  const int64_t blocks = num_available() - (Copies(request) ? 1 : 0);
-  if (blocks < 0) return 0;
-  const int64_t held = KvBlocksFor(request.num_computed, block_size_);
-  return std::min(max_tokens,
-                  (held + blocks) * block_size_ - request.num_computed);
+  if (Fits(request, max_tokens)) return max_tokens;
+  int64_t fits = 0;  // and max_tokens does not
+  while (max_tokens - fits > 1) {
+    const int64_t middle = fits + (max_tokens - fits) / 2;
+    (Fits(request, middle) ? fits : max_tokens) = middle;
+  }
+  return fits;
 }
 
-void BlockLedger::Try(const KvBlockTable& table) {
-  for (int32_t id : table.blocks()) {
-    if (id == KvBlockTable::kNoBlock) continue;
-    int32_t& released = released_[static_cast<size_t>(id)];
-    if (released == 0) touched_.push_back(id);
-    if (++released == Holders(id)) ++tried_;
+void BlockLedger::Try(const KvTables& tables) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (int32_t id : tables.group(g).blocks()) {
+      if (id == KvBlockTable::kNoBlock) continue;
+      int32_t& released = released_[static_cast<size_t>(id)];
+      if (released == 0) touched_.push_back(id);
+      if (++released == Holders(id)) ++tried_;
+    }
   }
 }
 
-void BlockLedger::UndoTry(const KvBlockTable& table) {
-  for (int32_t id : table.blocks()) {
-    if (id == KvBlockTable::kNoBlock) continue;
-    int32_t& released = released_[static_cast<size_t>(id)];
-    if (released-- == Holders(id)) --tried_;
+void BlockLedger::UndoTry(const KvTables& tables) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (int32_t id : tables.group(g).blocks()) {
+      if (id == KvBlockTable::kNoBlock) continue;
+      int32_t& released = released_[static_cast<size_t>(id)];
+      if (released-- == Holders(id)) --tried_;
+    }
   }
 }
 

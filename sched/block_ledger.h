@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "memory/kv/block_pool.h"
-#include "memory/kv/block_table.h"
+#include "memory/kv/kv_group.h"
+#include "memory/kv/tables.h"
 #include "sched/request.h"
 
 namespace inlay {
 
 class BlockLedger {
  public:
-  // `pool` is not owned. block_size: tokens a block, >= 1.
-  BlockLedger(const KvBlockPool* pool, int32_t block_size);
+  // `pool` is not owned. groups: those of every request's tables.
+  BlockLedger(const KvBlockPool* pool, absl::Span<const KvGroup> groups);
 
   // Nothing claimed. May throw std::bad_alloc after the pool grew.
   void Begin();
@@ -38,22 +39,23 @@ class BlockLedger {
   void Claim(int64_t blocks) { claimed_ += blocks; }
   void Unclaim(int64_t blocks) { claimed_ -= blocks; }
 
-  // What if the table were cleared: a block becomes available when the last of
+  // What if the tables were cleared: a block becomes available when the last of
   // its holders is. O(its blocks).
-  void Try(const KvBlockTable& table);
-  void UndoTry(const KvBlockTable& table);
+  void Try(const KvTables& tables);
+  void UndoTry(const KvTables& tables);
   // Ends all trials; the caller has carried out those it meant.
   void EndTrials();
 
  private:
-  bool Copies(const SchedRequest& request) const;
+  // Whether a block of the request's has another holder.
+  bool IsShared(const SchedRequest& request, size_t group, int64_t index) const;
   // References to the block that are not the cache's.
   int32_t Holders(int32_t id) const {
     return pool_->RefCount(id) - (pool_->IsCached(id) ? 1 : 0);
   }
 
   const KvBlockPool* pool_;
-  int32_t block_size_;
+  KvGroups groups_;
   int64_t claimed_ = 0;
   int64_t tried_ = 0;
   std::vector<int32_t> released_;  // by block: references let go on trial

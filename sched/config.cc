@@ -21,7 +21,14 @@ absl::Status InRange(const char* name, int64_t value, int64_t low,
 }  // namespace
 
 absl::Status ValidateConfig(const SchedulerConfig& config) {
-  INLAY_RETURN_IF_ERROR(InRange("block_size", config.block_size, 1, INT32_MAX));
+  INLAY_RETURN_IF_ERROR(InRange("groups",
+                                static_cast<int64_t>(config.groups.size()), 1,
+                                int64_t{kMaxKvGroups}));
+  for (const KvGroup& group : config.groups) {
+    INLAY_RETURN_IF_ERROR(
+        InRange("block_size", group.block_size, 1, INT32_MAX));
+    INLAY_RETURN_IF_ERROR(InRange("window", group.window, 0, kMaxWindow));
+  }
   INLAY_RETURN_IF_ERROR(
       InRange("max_batch_tokens", config.max_batch_tokens, 1, INT32_MAX));
   INLAY_RETURN_IF_ERROR(
@@ -29,7 +36,6 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
   INLAY_RETURN_IF_ERROR(
       InRange("max_prefill_chunk", config.max_prefill_chunk, 0, INT32_MAX));
   INLAY_RETURN_IF_ERROR(InRange("max_queue", config.max_queue, 1, INT32_MAX));
-  INLAY_RETURN_IF_ERROR(InRange("window", config.window, 0, kMaxWindow));
   INLAY_RETURN_IF_ERROR(
       InRange("tpot_target_us", config.tpot_target_us, 0, kMaxTimeUs));
   return InRange("starvation_us", config.starvation_us, 0, kMaxTimeUs);

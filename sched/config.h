@@ -5,20 +5,20 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "memory/kv/kv_group.h"
 #include "sched/cost_model.h"
 
 namespace inlay {
 
 struct SchedulerConfig {
-  int32_t block_size = 16;  // tokens a KV block, >= 1; that of every table
+  KvGroups groups = {KvGroup()};   // those of every request's tables
   int32_t max_batch_tokens = 512;  // tokens computed in a step, >= 1
   int32_t max_running = 256;  // requests in a step, 1 .. max_batch_tokens: each
                               // running one can get a token
   int32_t max_prefill_chunk =
       0;  // tokens of one request in a step; 0: max_batch_tokens
   int32_t max_queue =
-      4096;            // waiting requests above which Submit() refuses, >= 1
-  int64_t window = 0;  // > 0: KV further than this from a sequence's end goes
+      4096;  // waiting requests above which Submit() refuses, >= 1
   // Prefill shares a step with decodes only as far as the step is expected to
   // stay within it; 0: no target.
   int64_t tpot_target_us = 0;

@@ -119,22 +119,27 @@ absl::Status CheckPlan(const Scheduler& scheduler) {
 // a block is counted by the pool.
 absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
   if (scheduler.plan_in_flight() != nullptr) return absl::OkStatus();
-  std::set<const KvBlockTable*> tables;
+  std::set<const KvTables*> tables;
   std::vector<int32_t> holders(static_cast<size_t>(pool.end_id()), 0);
-  const auto add = [&](const KvBlockTable* table) {
-    for (int32_t id : table->blocks()) {
-      if (id != KvBlockTable::kNoBlock) ++holders[static_cast<size_t>(id)];
+  const auto add = [&](const KvTables* of_request) {
+    for (size_t g = 0; g < of_request->num_groups(); ++g) {
+      for (int32_t id : of_request->group(g).blocks()) {
+        if (id != KvBlockTable::kNoBlock) ++holders[static_cast<size_t>(id)];
+      }
     }
-    return tables.insert(table).second;
+    return tables.insert(of_request).second;
   };
   const auto add_request = [&](const SchedRequest& request) -> absl::Status {
-    if (!add(request.table))
-      return Violated("request ", request.id, ": its table has two owners");
-    if (request.table->num_tokens() == request.num_computed)
-      return absl::OkStatus();
-    return Violated("request ", request.id, ": ", request.table->num_tokens(),
-                    " tokens in its table, ", request.num_computed,
-                    " computed");
+    if (!add(request.tables))
+      return Violated("request ", request.id, ": its tables have two owners");
+    for (size_t g = 0; g < request.tables->num_groups(); ++g) {
+      const int64_t tokens = request.tables->group(g).num_tokens();
+      if (tokens == request.num_computed) continue;
+      return Violated("request ", request.id, ": ", tokens,
+                      " tokens in its table ", g, ", ", request.num_computed,
+                      " computed");
+    }
+    return absl::OkStatus();
   };
   for (const SchedEntry* entry : scheduler.queues().running())
     INLAY_RETURN_IF_ERROR(add_request(entry->request));

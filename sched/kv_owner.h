@@ -24,11 +24,11 @@ class KvOwner {
   virtual ~KvOwner() = default;
   // Changes nothing.
   virtual PrefixHit Peek(const SchedRequest& request) = 0;
-  // The request is admitted: fills its table (empty) with what is cached of its
-  // first max_tokens (>= 0) tokens; the tokens it holds then. Takes no more
+  // The request is admitted: fills its tables (empty) with what is cached of
+  // its first max_tokens (>= 0) tokens; the tokens it holds then. Takes no more
   // available blocks than Peek() said.
   virtual int64_t Take(const SchedRequest& request, int64_t max_tokens) = 0;
-  // Clears the request's table; every block that nobody else holds becomes
+  // Clears the request's tables; every block that nobody else holds becomes
   // available.
   virtual void Drop(const SchedRequest& request) = 0;
 };
@@ -38,7 +38,7 @@ class NoPrefixes final : public KvOwner {
  public:
   PrefixHit Peek(const SchedRequest&) override { return {}; }
   int64_t Take(const SchedRequest&, int64_t) override { return 0; }
-  void Drop(const SchedRequest& request) override { request.table->Clear(); }
+  void Drop(const SchedRequest& request) override { request.tables->Clear(); }
 };
 
 }  // namespace inlay

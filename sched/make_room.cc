@@ -9,12 +9,12 @@ namespace inlay {
 namespace {
 
 void Try(const SchedEntry& victim, PlanContext* context) {
-  context->ledger->Try(*victim.request.table);
+  context->ledger->Try(*victim.request.tables);
   context->ledger->Unclaim(victim.planned_blocks);
 }
 
 void Undo(const SchedEntry& victim, PlanContext* context) {
-  context->ledger->UndoTry(*victim.request.table);
+  context->ledger->UndoTry(*victim.request.tables);
   context->ledger->Claim(victim.planned_blocks);
 }
 
@@ -71,11 +71,14 @@ Admission Cost(const SchedRequest& request, int64_t cached, int64_t held,
   SchedRequest then = request;
   then.num_computed = cached;
   chunk = std::min(chunk, then.pending());
-  const int64_t tokens = cached + AdmissionTokens(then, chunk, config);
-  const int32_t block_size = config.block_size;
-  // A partly filled block is shared: its next token goes to a copy.
-  const int64_t copy = cached % block_size != 0 ? 1 : 0;
-  return {cached, KvBlocksFor(tokens, block_size) - held + copy};
+  int64_t need = -held;
+  for (const KvGroup& group : config.groups) {
+    const int64_t tokens = cached + AdmissionTokens(then, chunk, group);
+    // A partly filled block is shared: its next token goes to a copy.
+    const int64_t copy = cached % group.block_size != 0 ? 1 : 0;
+    need += KvBlocksFor(tokens, group.block_size) + copy;
+  }
+  return {cached, need};
 }
 
 // What is cached, or as much of it as there is room for: what is taken needs no
@@ -89,9 +92,11 @@ Admission MostThatFits(const SchedRequest& request, int64_t chunk,
   const Admission all =
       Cost(request, hit.num_tokens, hit.num_held, chunk, config);
   // With a window, less of it may need blocks that all of it does not.
-  if (all.need <= available || config.window > 0) return all;
+  const KvGroup& group = config.groups.front();
+  if (all.need <= available || config.groups.size() > 1 || group.window > 0)
+    return all;
   // Whoever holds a block holds those before it: the held ones come first.
-  const int32_t block_size = config.block_size;
+  const int32_t block_size = group.block_size;
   const int64_t full = hit.num_tokens / block_size;
   const int64_t most =
       hit.num_held + available - KvBlocksFor(chunk, block_size);

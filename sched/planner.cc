@@ -116,7 +116,8 @@ int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
   }
   if (limit == 0) return chunk;
   int32_t tokens = tokens_within(chunk, limit);
-  const int32_t least = std::min(chunk, context->config.block_size);
+  const int32_t least =
+      std::min(chunk, context->config.groups.back().block_size);
   if (tokens == 0 && shape.num_tokens == 0 && context->input.must_progress) {
     tokens = least;
   } else if (tokens == 0 && context->prefill_due) {
@@ -156,8 +157,8 @@ bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
 // wait until it has grown again, and hold up nobody meanwhile. Null: none.
 SchedEntry* Head(const PlanContext& context) {
   for (SchedEntry* entry : context.queues->waiting()) {
-    if (KvBlocksFor(PeakKvTokens(entry->request, context.config),
-                    context.config.block_size) <= context.ledger->num_total())
+    if (PeakKvBlocks(entry->request, context.config) <=
+        context.ledger->num_total())
       return entry;
   }
   return nullptr;

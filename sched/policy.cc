@@ -16,29 +16,58 @@ namespace {
 
 // What a sequence with a window holds at most: the window, a step's chunk, and
 // the parts of blocks at both ends.
-int64_t Windowed(int64_t tokens, int64_t chunk, const SchedulerConfig& config) {
-  if (config.window == 0) return tokens;
-  return std::min(tokens, config.window + chunk + 2 * config.block_size);
+int64_t Windowed(int64_t tokens, int64_t chunk, const KvGroup& group) {
+  if (group.window == 0) return tokens;
+  return std::min(tokens, group.window + chunk + 2 * group.block_size);
 }
 
 }  // namespace
 
 int64_t AdmissionTokens(const SchedRequest& request, int64_t chunk,
-                        const SchedulerConfig& config) {
+                        const KvGroup& group) {
   // A preempted request lost a race for blocks once. Were it let in for one
   // chunk, it would lose again in the middle of its recomputation, step after
   // step.
   return request.state == RequestState::kPreempted
-             ? Windowed(request.pending(), chunk, config)
+             ? Windowed(request.pending(), chunk, group)
              : chunk;
 }
 
-int64_t PeakKvTokens(const SchedRequest& request,
-                     const SchedulerConfig& config) {
+int64_t PeakKvTokens(const SchedRequest& request, const SchedulerConfig& config,
+                     const KvGroup& group) {
   // The last generated token ends the request: its own KV is never computed.
   const int64_t tokens =
       std::max(request.num_tokens_total, request.max_total_tokens - 1);
-  return Windowed(tokens, config.max_batch_tokens, config);
+  return Windowed(tokens, config.max_batch_tokens, group);
+}
+
+int64_t PeakKvBlocks(const SchedRequest& request,
+                     const SchedulerConfig& config) {
+  return PeakKvBlocks(
+      std::max(request.num_tokens_total, request.max_total_tokens - 1), config);
+}
+
+int64_t PeakKvBlocks(int64_t num_tokens, const SchedulerConfig& config) {
+  int64_t blocks = 0;
+  for (const KvGroup& group : config.groups) {
+    blocks += KvBlocksFor(Windowed(num_tokens, config.max_batch_tokens, group),
+                          group.block_size);
+  }
+  return blocks;
+}
+
+int64_t MostKvTokens(int64_t num_blocks, int64_t limit,
+                     const SchedulerConfig& config) {
+  int64_t fits = 0;
+  while (fits < limit) {
+    const int64_t middle = fits + (limit - fits + 1) / 2;
+    if (PeakKvBlocks(middle, config) <= num_blocks) {
+      fits = middle;
+    } else {
+      limit = middle - 1;
+    }
+  }
+  return fits;
 }
 
 }  // namespace inlay

@@ -44,14 +44,24 @@ inline bool IsDecode(const SchedRequest& request) {
 int32_t ChunkTokens(const SchedRequest& request, int64_t budget,
                     const SchedulerConfig& config);
 
-// Tokens whose KV must find room before the request is admitted with a first
-// chunk of `chunk` tokens.
+// Tokens whose KV must find room in `group` before the request is admitted with
+// a first chunk of `chunk` tokens.
 int64_t AdmissionTokens(const SchedRequest& request, int64_t chunk,
-                        const SchedulerConfig& config);
+                        const KvGroup& group);
 
-// The most tokens of KV that the request can come to hold, by num_tokens_total
-// and max_total_tokens.
-int64_t PeakKvTokens(const SchedRequest& request,
+// The most tokens of KV that the request can come to hold in `group`, by
+// num_tokens_total and max_total_tokens.
+int64_t PeakKvTokens(const SchedRequest& request, const SchedulerConfig& config,
+                     const KvGroup& group);
+// The blocks that they fill in all groups.
+int64_t PeakKvBlocks(const SchedRequest& request,
+                     const SchedulerConfig& config);
+// The same of a sequence of num_tokens tokens with KV.
+int64_t PeakKvBlocks(int64_t num_tokens, const SchedulerConfig& config);
+
+// The most tokens with KV, up to `limit` (>= 0), of a sequence that has
+// `num_blocks` blocks to itself.
+int64_t MostKvTokens(int64_t num_blocks, int64_t limit,
                      const SchedulerConfig& config);
 
 }  // namespace inlay

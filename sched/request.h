@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "memory/kv/block_table.h"
+#include "memory/kv/tables.h"
 
 namespace inlay {
 
@@ -37,10 +37,10 @@ struct SchedRequest {
   // Blocks for all of it are set aside (KvOwner::Peek counts them): it begins
   // before others, which could not have those blocks anyway.
   bool reserved = false;
-  KvBlockTable* table = nullptr;  // the session's, empty, not owned, not null
+  KvTables* tables = nullptr;  // the session's, empty, not owned, not null
 
   // Kept by the scheduler.
-  int64_t num_computed = 0;       // tokens whose KV is in the table; less than
+  int64_t num_computed = 0;       // tokens whose KV is in the tables; less than
                                   // num_tokens_total
   int64_t num_prompt_tokens = 0;  // num_tokens_total at submission
   uint64_t arrival = 0;           // order of submission

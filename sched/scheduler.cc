@@ -33,7 +33,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, const KvBlockPool* pool,
       owner_(owner),
       most_blocks_(pool->num_total()),
       cost_(config.cost_prior),
-      ledger_(pool, config.block_size) {}
+      ledger_(pool, config.groups) {}
 
 absl::Status Scheduler::Submit(const SchedRequest& request) {
   INLAY_RETURN_IF_ERROR(CheckCounts(request, config_));
@@ -150,10 +150,13 @@ int Scheduler::PreemptTo(int64_t max_held, int64_t now_us) {
     queues_.Preempt(entry, now_us);
     ++preempted;
   };
-  // Those that the rest could not hold to their end would block all others.
+  // Those that the rest could not hold to their end would block all others. A
+  // shared last block needs a copy too; let in again, they take less.
   for (size_t i = queues_.running().size(); i-- > 0;) {
     SchedEntry* entry = queues_.running()[i];
-    if (!CheckFitsAlone(entry->request, config_, max_held).ok()) preempt(entry);
+    const int64_t copies = entry->request.tables->AppendCopies();
+    if (!CheckFitsAlone(entry->request, config_, max_held - copies).ok())
+      preempt(entry);
   }
   while (pool_->num_used() - pool_->num_evictable() > max_held &&
          !queues_.running().empty()) {

@@ -29,7 +29,7 @@
 namespace inlay {
 
 // A step is Plan(), the engine's work, Commit(). Every block in the pool must
-// be evictable or belong to the table of a request held here, but for what the
+// be evictable or belong to the tables of a request held here, but for what the
 // host keeps away on purpose: only then can the scheduler take it back, and
 // only then does every request end. Thread-compatible: the engine's step thread
 // owns it.
@@ -40,15 +40,15 @@ class Scheduler {
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(
       const SchedulerConfig& config, const KvBlockPool* pool, KvOwner* owner);
 
-  // Queues a request. Its table must be empty and is not touched by others
+  // Queues a request. Its tables must be empty and are not touched by others
   // until the request ends. RESOURCE_EXHAUSTED: the queue is full, or its KV
   // could not fit even alone; INVALID_ARGUMENT: counts out of range, an id in
-  // use, a table of another size.
+  // use, tables of other groups.
   absl::Status Submit(const SchedRequest& request);
 
   // The request leaves: at once, or, if the plan in flight has it, at Commit(),
-  // whatever its result there. Its table is not looked at any more. NOT_FOUND:
-  // no such request.
+  // whatever its result there. Its tables are not looked at any more.
+  // NOT_FOUND: no such request.
   absl::Status Cancel(RequestId id);
 
   // The next step. Valid until the next Plan() that follows its Commit();

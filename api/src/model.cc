@@ -73,9 +73,7 @@ inlay_model_info ToModelInfo(const ModelHandle& handle) {
     result.num_parameters = info.num_parameters;
     result.weight_bytes = info.weight_bytes;
     result.bytes_per_decode = info.weight_bytes_per_token;
-    const KvLayout& layout = loaded.kv_layout;
-    result.kv_bytes_per_token =
-        layout.block_bytes() / static_cast<uint64_t>(layout.block_size());
+    result.kv_bytes_per_token = loaded.kv_layout.bytes_per_token();
     result.kv_capacity_tokens =
         static_cast<uint64_t>(handle.loaded.runner->kv_capacity_tokens());
   } else if (loaded.tokenizer != nullptr) {

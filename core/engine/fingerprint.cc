@@ -136,6 +136,14 @@ uint64_t HashKvLayout(const KvLayout& layout) {
     chain.Add(static_cast<uint64_t>(view.num_kv_heads));
     chain.Add(static_cast<uint64_t>(view.head_dim));
   }
+  // Only where there is more to say than in times when there was but one.
+  if (layout.num_groups() == 1) return chain.print().high;
+  for (const KvGroup& group : layout.groups()) {
+    chain.Add(static_cast<uint64_t>(group.block_size));
+    chain.Add(static_cast<uint64_t>(group.window));
+  }
+  for (int layer = 0; layer < layout.num_layers(); ++layer)
+    chain.Add(static_cast<uint64_t>(layout.group_of(layer)));
   return chain.print().high;
 }
 

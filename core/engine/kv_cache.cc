@@ -1,3 +1,4 @@
+// The cache's memory and what is found in it; kv_cache_tier.cc: what is below.
 #include "core/engine/kv_cache.h"
 
 #include <algorithm>
@@ -5,7 +6,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_format.h"
-#include "memory/kv/reservation.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,11 +24,10 @@ constexpr double kCostPerPosition = 1.0 / 4096;
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
                                                          const KvLayout& layout,
-                                                         uint64_t bytes,
-                                                         int64_t window) {
+                                                         uint64_t bytes) {
   const uint64_t block_bytes = std::max<uint64_t>(layout.block_bytes(), 1);
   const uint64_t most = uint64_t{INT32_MAX} /
-                        static_cast<uint64_t>(layout.block_size()) *
+                        static_cast<uint64_t>(layout.max_block_size()) *
                         block_bytes;
   bytes = std::min(bytes, most);
   if (bytes < block_bytes) {
@@ -36,28 +35,27 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
         "the KV cache may take %d bytes, one block of %d tokens needs %d",
         bytes, layout.block_size(), block_bytes));
   }
-  auto cache = absl::WrapUnique(new KvCache(
-      device, layout, std::min(bytes / kExtents, kMaxExtentBytes), window));
+  auto cache = absl::WrapUnique(
+      new KvCache(device, layout, std::min(bytes / kExtents, kMaxExtentBytes)));
   while (cache->bytes() + cache->extent_bytes() <= bytes) {
     INLAY_RETURN_IF_ERROR(cache->AddExtent());
   }
   if (cache->bytes() > 0) return cache;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the KV cache may take %d bytes, on %s it grows by %d", bytes,
-      device->info().name, cache->extent_bytes()));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the KV cache may take %d bytes, on %s it grows by %d",
+                      bytes, device->info().name, cache->extent_bytes()));
 }
 
 KvCache::KvCache(Device* device, const KvLayout& layout,
-                 size_t target_extent_bytes, int64_t window)
+                 size_t target_extent_bytes)
     : device_(device),
-      block_size_(layout.block_size()),
-      window_(window),
+      groups_(layout.groups().begin(), layout.groups().end()),
+      max_block_size_(layout.max_block_size()),
       storage_(device, std::max<size_t>(layout.block_bytes(), 1),
                target_extent_bytes),
-      pool_(0) {
+      pool_(0),
+      padded_(static_cast<size_t>(max_block_size_)) {
   PrefixIndex::Options options;
-  options.block_size = block_size_;
-  options.window = window;
   options.cost = [](int64_t end_position) {
     return 1.0 + kCostPerPosition * static_cast<double>(end_position);
   };
@@ -65,9 +63,9 @@ KvCache::KvCache(Device* device, const KvLayout& layout,
                           absl::Span<const int32_t> tokens, int32_t block) {
     if (!tier_pays()) return;
     const auto bytes = storage_.Read(block);
-    if (bytes.ok()) tier_->Put(key, tokens, *bytes);
+    if (bytes.ok()) tier_->Put(key, Padded(tokens), *bytes);
   };
-  index_ = std::make_unique<PrefixIndex>(&pool_, std::move(options));
+  index_ = std::make_unique<PrefixCache>(&pool_, groups_, options);
 }
 
 absl::Status KvCache::AddExtent() {
@@ -82,107 +80,16 @@ absl::Status KvCache::AddExtent() {
   return absl::OkStatus();
 }
 
-// Keys of the full blocks from first_block on that the tier has, without a gap.
-std::vector<KvBlockKey> KvCache::TierKeys(uint64_t salt,
-                                          absl::Span<const int32_t> tokens,
-                                          int64_t first_block) const {
-  std::vector<KvBlockKey> keys;
-  const auto size = static_cast<size_t>(block_size_);
-  const size_t blocks = tokens.size() / size;
-  if (tier_ == nullptr || static_cast<size_t>(first_block) >= blocks)
-    return keys;
-  KvBlockKey key = RootKey(salt);
-  for (size_t i = 0; i < blocks; ++i) {
-    key = ChainKey(key, tokens.subspan(i * size, size));
-    if (i < static_cast<size_t>(first_block)) continue;
-    if (!tier_->Has(key)) break;
-    keys.push_back(key);
-  }
-  return keys;
-}
-
-void KvCache::Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const {
-  if (tier_ == nullptr) return;
-  const int64_t cached = index_->Find(salt, tokens).num_tokens / block_size_;
-  tier_->Prefetch(TierKeys(salt, tokens, cached));
-}
-
-void KvCache::FlushTier() {
-  if (tier_ == nullptr) return;
-  index_->Clear();
-  tier_->Flush();
-}
-
-KvCache::Hit KvCache::Look(uint64_t salt,
-                           absl::Span<const int32_t> tokens) const {
-  Hit hit;
-  hit.match = index_->Find(salt, tokens);
-  hit.num_tokens = hit.match.num_tokens;
-  const int64_t full = hit.num_tokens / block_size_;
-  const auto more = static_cast<int64_t>(TierKeys(salt, tokens, full).size());
-  if (more == 0) return hit;
-  // The tier's first block takes the place of the part of one in the cache.
-  if (hit.num_tokens % block_size_ != 0)
-    hit.match = index_->Find(
-        salt, tokens.first(static_cast<size_t>(full * block_size_)));
-  hit.num_tokens = (full + more) * block_size_;
-  return hit;
-}
-
-absl::Status KvCache::WriteBlock(int32_t id,
-                                 absl::Span<const std::byte> bytes) {
-  INLAY_ASSIGN_OR_RETURN(const auto room, storage_.BeginWrite(id));
-  std::copy(bytes.begin(), bytes.end(), room.begin());
-  return storage_.FinishWrite(id);
-}
-
-bool KvCache::LoadBlock(const KvBlockKey& key, absl::Span<const int32_t> tokens,
-                        KvSequence* sequence) {
-  auto room = KvReservation::Make(&sequence->table, block_size_);
-  if (!room.ok()) return false;
-  const int32_t block = room->block(room->num_blocks() - 1);
-  const auto bytes = storage_.BeginWrite(block);
-  if (!bytes.ok() || !tier_->Get(key, tokens, *bytes) ||
-      !storage_.FinishWrite(block).ok()) {
-    return false;
-  }
-  room->Commit(block_size_);
-  return true;
-}
-
-int64_t KvCache::Take(uint64_t salt, absl::Span<const int32_t> tokens,
-                      KvSequence* sequence) {
-  const Hit hit = Look(salt, tokens);
-  const int64_t cached = hit.match.num_tokens;
-  if (cached > 0) {
-    index_->Take(hit.match, salt, tokens.first(static_cast<size_t>(cached)),
-                 &sequence->table, &sequence->cursor);
-  }
-  if (hit.num_tokens == cached) return cached;
-  const auto size = static_cast<size_t>(block_size_);
-  for (const KvBlockKey& key : TierKeys(salt, tokens, cached / block_size_)) {
-    const auto begin = static_cast<size_t>(sequence->table.num_tokens());
-    if (!LoadBlock(key, tokens.subspan(begin, size), sequence)) break;
-  }
-  Publish(salt, tokens, sequence);
-  return sequence->table.num_tokens();
-}
-
 void KvCache::Publish(uint64_t salt, absl::Span<const int32_t> tokens,
                       KvSequence* sequence) {
-  const int64_t full = sequence->table.num_tokens() / block_size_;
-  if (full > sequence->cursor.num_blocks) {
-    index_->Insert(salt, tokens, &sequence->table, &sequence->cursor);
-  }
-  if (window_ > 0) {
-    sequence->table.DropBefore(sequence->table.num_tokens() - window_ + 1);
-  }
+  index_->Insert(salt, tokens, &sequence->tables, &sequence->cursors);
+  sequence->tables.DropPassed();
 }
 
 void KvCache::Retire(uint64_t salt, absl::Span<const int32_t> tokens,
                      KvSequence* sequence) {
   try {
-    index_->InsertAll(salt, tokens, &sequence->table, &sequence->cursor);
+    index_->InsertAll(salt, tokens, &sequence->tables, &sequence->cursors);
   } catch (...) {
     // What could not be entered is computed again.
   }
@@ -190,7 +97,7 @@ void KvCache::Retire(uint64_t salt, absl::Span<const int32_t> tokens,
 }
 
 void KvCache::Grow(uint64_t bytes) {
-  const int64_t most = INT32_MAX / block_size_;
+  const int64_t most = INT32_MAX / max_block_size_;
   while (this->bytes() + extent_bytes() <= bytes &&
          int64_t{pool_.num_total()} + storage_.blocks_per_extent() <= most) {
     if (!AddExtent().ok()) return;

@@ -1,5 +1,6 @@
-// KvCache: the KV blocks of one model: their memory, which of them are in use,
-// and what the unused ones still hold. Knows no requests and no scheduling.
+// KvCache: the KV blocks of one model, of all groups: their memory, which of
+// them are in use, and what the unused ones still hold. Knows no requests and
+// no scheduling.
 #ifndef INLAY_CORE_ENGINE_KV_CACHE_H_
 #define INLAY_CORE_ENGINE_KV_CACHE_H_
 
@@ -7,31 +8,33 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "memory/device/device.h"
 #include "memory/kv/block_pool.h"
-#include "memory/kv/block_table.h"
 #include "memory/kv/kv_layout.h"
-#include "memory/kv/prefix_index.h"
+#include "memory/kv/prefix_cache.h"
 #include "memory/kv/storage.h"
+#include "memory/kv/tables.h"
 #include "memory/kv/tier.h"
 
 namespace inlay {
 
 // A sequence's KV while a request runs in it; otherwise the index has it.
 struct KvSequence {
-  explicit KvSequence(KvBlockTable blocks) : table(std::move(blocks)) {}
+  explicit KvSequence(KvTables blocks)
+      : tables(std::move(blocks)), cursors(tables.num_groups()) {}
 
   // An empty one in the same cache.
   KvSequence Empty() const {
-    KvBlockTable blocks = table.Fork();
+    KvTables blocks = tables.Fork();
     blocks.Clear();
     return KvSequence(std::move(blocks));
   }
 
-  KvBlockTable table;
-  PrefixCursor cursor;
+  KvTables tables;
+  PrefixCursors cursors;
 };
 
 // Thread-compatible: the model runner's mutex guards it, but for base(), which
@@ -39,15 +42,12 @@ struct KvSequence {
 class KvCache {
  public:
   // Of `bytes`, or as near below it as extents allow; `device` is not owned.
-  // window: as PrefixIndex::Options has it. RESOURCE_EXHAUSTED names the bytes.
+  // RESOURCE_EXHAUSTED names the bytes.
   static absl::StatusOr<std::unique_ptr<KvCache>> Create(Device* device,
                                                          const KvLayout& layout,
-                                                         uint64_t bytes,
-                                                         int64_t window);
+                                                         uint64_t bytes);
 
-  KvSequence NewSequence() {
-    return KvSequence(KvBlockTable(&pool_, block_size_));
-  }
+  KvSequence NewSequence() { return KvSequence(KvTables(&pool_, groups_)); }
 
   // From now on, full blocks that make way go to `tier` while it pays, and come
   // back from there. Owned.
@@ -61,21 +61,24 @@ class KvCache {
   // Has what the tier holds of `tokens` on disk read ahead.
   void Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const;
 
-  // What Take() would find: `match` in the cache, and more full blocks below.
-  struct Hit {
-    PrefixMatch match;
-    int64_t num_tokens = 0;  // match's, or more
-  };
-  Hit Look(uint64_t salt, absl::Span<const int32_t> tokens) const;
+  // What Take() would find, in the cache or below.
+  KvMatch Look(uint64_t salt, absl::Span<const int32_t> tokens) const;
 
   // What is cached of `tokens`, without tiers.
-  PrefixMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const {
+  KvMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const {
     return index_->Find(salt, tokens);
   }
   // Puts what is cached of `tokens`, or in a tier, into the empty sequence: how
   // many tokens.
   int64_t Take(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
+  // Fills the empty sequence with new blocks of num_tokens tokens, in each
+  // group those from first_blocks[group] on; `read` fills them. False, with
+  // nothing changed, when there is no room or `read` says so.
+  using ReadBlock = absl::FunctionRef<bool(size_t group, int64_t index,
+                                           absl::Span<std::byte> block)>;
+  bool Fill(int64_t num_tokens, absl::Span<const int64_t> first_blocks,
+            ReadBlock read, KvSequence* sequence);
   // The full blocks of the sequence can be found by others from now on; what
   // its next tokens do not read goes. tokens: at least those of the table.
   void Publish(uint64_t salt, absl::Span<const int32_t> tokens,
@@ -85,8 +88,8 @@ class KvCache {
               KvSequence* sequence);
   // Empty afterwards; nothing more of it can be found than before.
   static void Clear(KvSequence* sequence) {
-    sequence->table.Clear();
-    sequence->cursor = PrefixCursor();
+    sequence->tables.Clear();
+    sequence->cursors.assign(sequence->cursors.size(), PrefixCursor());
   }
 
   // Adds extents up to `bytes` in all, as far as the device has room.
@@ -109,40 +112,40 @@ class KvCache {
   }
   KvBase base() const { return storage_.base(); }
   std::byte* Block(int32_t id) const { return storage_.Block(id); }
-  // As KvStorage has them: a block for the host to read, or to make.
-  absl::StatusOr<absl::Span<const std::byte>> ReadBlock(int32_t id) {
+  // As KvStorage::Read: a block for the host to read.
+  absl::StatusOr<absl::Span<const std::byte>> HostBlock(int32_t id) {
     return storage_.Read(id);
   }
-  absl::Status WriteBlock(int32_t id, absl::Span<const std::byte> bytes);
   size_t block_bytes() const { return storage_.block_bytes(); }
-  int32_t block_size() const { return block_size_; }
+  const KvGroups& groups() const { return groups_; }
   KvBlockPool& pool() { return pool_; }
   const KvBlockPool& pool() const { return pool_; }
-  PrefixIndex& index() { return *index_; }
+  PrefixCache& index() { return *index_; }
   // Blocks that something other than the index holds.
   int64_t num_held() const { return pool_.num_used() - pool_.num_evictable(); }
 
  private:
-  KvCache(Device* device, const KvLayout& layout, size_t target_extent_bytes,
-          int64_t window);
+  KvCache(Device* device, const KvLayout& layout, size_t target_extent_bytes);
   absl::Status AddExtent();
-  std::vector<KvBlockKey> TierKeys(uint64_t salt,
-                                   absl::Span<const int32_t> tokens,
-                                   int64_t first_block) const;
-  bool LoadBlock(const KvBlockKey& key, absl::Span<const int32_t> tokens,
-                 KvSequence* sequence);
+  // A block's tokens as the tier keeps them; valid until the next call.
+  absl::Span<const int32_t> Padded(absl::Span<const int32_t> tokens);
+  bool TakeFromTier(absl::Span<const int32_t> tokens, KvMatch* match,
+                    KvSequence* sequence);
+  bool ReadFromTier(absl::Span<const int32_t> tokens,
+                    absl::Span<const int32_t> loaded, KvMatch* match);
   int32_t EmptiestExtent() const;
   void MoveOut(int32_t extent, absl::Span<KvBlockTable* const> held,
                Stream& stream);
 
   Device* device_;
-  const int32_t block_size_;
-  const int64_t window_;
+  const KvGroups groups_;
+  const int32_t max_block_size_;
   KvStorage storage_;
   KvBlockPool pool_;
   std::unique_ptr<KvTier> tier_;  // the index gives it blocks: goes after it
   bool tier_pays_ = true;
-  std::unique_ptr<PrefixIndex> index_;
+  std::vector<int32_t> padded_;
+  std::unique_ptr<PrefixCache> index_;
 };
 
 }  // namespace inlay

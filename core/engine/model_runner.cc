@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "memory/status.h"
+#include "sched/policy.h"
 
 namespace inlay {
 namespace {
@@ -26,6 +27,23 @@ uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
 
 // Of a step's block tables, made room for ahead: 16 MiB on the device.
 constexpr int64_t kMostBlockEntries = int64_t{1} << 21;
+// Of the first group all of it: what its window has passed, if it has one, may
+// serve other sessions.
+int64_t BlocksPerContext(int64_t max_context, const KvLayout& layout,
+                         int64_t max_batch_tokens) {
+  int64_t blocks = KvBlocksFor(max_context, layout.block_size());
+  for (const KvGroup& group : layout.groups().subspan(1)) {
+    const int64_t most = group.window + max_batch_tokens + 2 * group.block_size;
+    blocks += KvBlocksFor(std::min(max_context, most), group.block_size);
+  }
+  return blocks;
+}
+
+// Tokens that one sequence can have in `num_blocks` blocks.
+int64_t CapacityTokens(int64_t num_blocks, const SchedulerConfig& config) {
+  return MostKvTokens(num_blocks, num_blocks * config.groups.front().block_size,
+                      config);
+}
 
 // What the budget leaves of `bytes` at the moment.
 uint64_t WithinBudget(const Device& device, uint64_t bytes) {
@@ -73,19 +91,19 @@ ModelRunner::~ModelRunner() { Close(); }
 absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   const Model& model = *loaded_->model;
   const KvLayout& layout = model.kv_layout();
+  const auto max_tokens = int64_t{context_.scheduler.max_batch_tokens};
   Device& device = *context_.device;
   const uint64_t block_bytes = std::max<uint64_t>(layout.block_bytes(), 1);
   const auto blocks_per_context = static_cast<uint64_t>(
-      KvBlocksFor(loaded_->max_context, layout.block_size()));
+      BlocksPerContext(loaded_->max_context, layout, max_tokens));
   const int64_t max_running = context_.scheduler.max_running;
   const int64_t most_blocks =
       max_running * static_cast<int64_t>(blocks_per_context);
   // Scratch first: the cache then takes what the budget leaves.
   INLAY_ASSIGN_OR_RETURN(
-      executor_,
-      Executor::Create(&device, &model, context_.pool,
-                       {context_.scheduler.max_batch_tokens, max_running,
-                        std::min(most_blocks, kMostBlockEntries)}));
+      executor_, Executor::Create(&device, &model, context_.pool,
+                                  {max_tokens, max_running,
+                                   std::min(most_blocks, kMostBlockEntries)}));
 
   // Chosen here, it may grow when the budget does; given by the host, it must
   // be had now.
@@ -96,14 +114,14 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   INLAY_ASSIGN_OR_RETURN(
       auto kv, KvCache::Create(&device, layout,
                                chosen ? WithinBudget(device, kv_budget_bytes)
-                                      : kv_budget_bytes,
-                               model.info().kv_window));
+                                      : kv_budget_bytes));
   MutexLock lock(&mu_);
   kv_ = std::move(kv);
   kv_budget_bytes_ = kv_->bytes();
   kv_target_bytes_ = std::max(kv_budget_bytes, kv_->bytes());
-  capacity_tokens_ = int64_t{kv_->pool().num_total()} * layout.block_size();
   INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
+  capacity_tokens_ =
+      CapacityTokens(kv_->pool().num_total(), scheduler_->config());
   const SchedulerConfig& config = scheduler_->config();
   // So that a step's bookkeeping cannot run out of memory.
   results_.reserve(static_cast<size_t>(config.max_running));
@@ -120,7 +138,7 @@ absl::Status ModelRunner::AddTier(const ModelOptions& options) {
           1, options.host_cache_bytes,
           context_.allocator.has_value() ? &*context_.allocator : nullptr));
   KvTierOptions tier;
-  tier.block_size = loaded_->kv_layout.block_size();
+  tier.block_size = loaded_->kv_layout.max_block_size();
   tier.block_bytes = loaded_->kv_layout.block_bytes();
   tier.host = tier_device_.get();
   tier.host_bytes = options.host_cache_bytes;
@@ -139,8 +157,7 @@ absl::Status ModelRunner::AddTier(const ModelOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Scheduler>> ModelRunner::NewScheduler() {
   SchedulerConfig config = context_.scheduler;
-  config.block_size = loaded_->kv_layout.block_size();
-  config.window = loaded_->info.kv_window;
+  config.groups = kv_->groups();
   config.cost_prior = Prior(loaded_->info);
   return Scheduler::Create(config, &kv_->pool(), this);
 }
@@ -225,7 +242,7 @@ absl::StatusOr<SessionInfo> ModelRunner::GetSessionInfo(SessionId id) {
   INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
   const bool busy = session->active != 0;
   const int64_t cached =
-      busy ? session->kv.table.num_tokens()
+      busy ? session->kv.tables.num_tokens()
            : kv_->Find(session->salt(), session->log).num_tokens;
   return SessionInfo{busy, session->log.size(), static_cast<uint64_t>(cached)};
 }

@@ -46,7 +46,7 @@ struct RunnerContext {
   TraceRecorder* trace = nullptr;
   uint32_t trace_model = 0;       // tells models apart in the trace
   std::function<void()> on_work;  // called when there is work to step
-  SchedulerConfig scheduler;      // block_size, window and prior: the model's
+  SchedulerConfig scheduler;      // groups and prior: the model's
   bool prefix_sharing = true;     // between sessions
   std::optional<HostAllocator> allocator;
   Log log;
@@ -207,6 +207,10 @@ class ModelRunner final : private KvOwner {
   absl::StatusOr<Sampler> MakeSampler(const Session& session,
                                       const Draft& draft,
                                       const RequestOptions& options) const;
+  absl::Status SetAside(const SchedRequest& entry, KvSequence& hold)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HoldsAll(const KvSequence& hold, const SchedRequest& entry) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SchedRequest MakeEntry(Session& session, const Draft& draft,
                          const RequestOptions& options, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -242,6 +246,9 @@ class ModelRunner final : private KvOwner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::StatusOr<std::unique_ptr<Scheduler>> NewScheduler()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CopyOut(const KvMatch& match, SessionSnapshot& snapshot,
+                       std::vector<std::byte>& kv)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t RestoreKv(const RestoredSession& from, Session& session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -68,8 +68,8 @@ absl::StatusOr<PrefixId> ModelRunner::CreatePrefix(std::string name,
 }
 
 uint64_t ModelRunner::BytesOf(const NamedPrefix& prefix) const {
-  return static_cast<uint64_t>(KvBlocksFor(
-             static_cast<int64_t>(prefix.tokens.size()), kv_->block_size())) *
+  return static_cast<uint64_t>(KvHeldBlocks(
+             static_cast<int64_t>(prefix.tokens.size()), kv_->groups())) *
          kv_->block_bytes();
 }
 
@@ -111,10 +111,13 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix, SteadyTime now) {
 bool ModelRunner::HoldPrefix(NamedPrefix& prefix) {
   // A last block of fewer is not kept by the cache.
   const auto tokens = static_cast<int64_t>(prefix.tokens.size());
-  const int64_t part = tokens % kv_->block_size();
-  const int64_t least =
-      part < PrefixIndex::kMinPartialTokens ? tokens - part : tokens;
-  if (prefix.held.table.num_tokens() >= least) return true;
+  int64_t least = tokens;
+  for (const KvGroup& group : kv_->groups()) {
+    const int64_t part = tokens % group.block_size;
+    if (part < PrefixIndex::kMinPartialTokens)
+      least = std::min(least, tokens - part);
+  }
+  if (prefix.held.tables.num_tokens() >= least) return true;
   KvCache::Clear(&prefix.held);
   if (kv_->Find(prefix.salt(), prefix.tokens).num_tokens < least) return false;
   kv_->Take(prefix.salt(), prefix.tokens, &prefix.held);

@@ -10,6 +10,23 @@
 
 namespace inlay {
 
+// Fills `hold`, which may hold a beginning already, with blocks for all that
+// the request can come to hold. Its groups have different lengths then: it is
+// never read or written.
+absl::Status ModelRunner::SetAside(const SchedRequest& entry,
+                                   KvSequence& hold) {
+  const SchedulerConfig& config = scheduler_->config();
+  for (size_t g = 0; g < config.groups.size(); ++g) {
+    KvBlockTable& table = hold.tables.group(g);
+    const int64_t rest = std::max<int64_t>(
+        0, PeakKvTokens(entry, config, config.groups[g]) - table.num_tokens());
+    INLAY_ASSIGN_OR_RETURN(KvReservation reservation,
+                           KvReservation::Make(&table, rest));
+    reservation.Commit(rest);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
                                                 RequestOptions options,
                                                 bool reserve) {
@@ -17,7 +34,7 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
   // Others change nothing.
-  if (reserve || session->hold.table.num_tokens() > 0)
+  if (reserve || session->hold.tables.num_tokens() > 0)
     Record([&] { return QuoteEntry{id, options, reserve}; });
   KvCache::Clear(&session->hold);
   scheduler_->Retry();
@@ -28,33 +45,30 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   const uint64_t salt = session->SaltFor(draft.is_long);
   const auto reusable = absl::MakeConstSpan(draft.log).first(
       static_cast<size_t>(draft.first_wanted));
-  const PrefixMatch match = kv_->Find(salt, reusable);
-  const int64_t peak = PeakKvTokens(entry, scheduler_->config());
-  const int32_t block_size = kv_->block_size();
-  const int64_t blocks = KvBlocksFor(peak, block_size);
-  const int64_t shared = match.num_tokens / block_size;
+  const KvMatch match = kv_->Find(salt, reusable);
+  const SchedulerConfig& config = scheduler_->config();
+  const int64_t blocks = PeakKvBlocks(entry, config);
+  int64_t fresh = 0;
+  for (const KvGroup& group : config.groups) {
+    fresh += std::max<int64_t>(
+        0, KvBlocksFor(PeakKvTokens(entry, config, group), group.block_size) -
+               match.num_tokens / group.block_size);
+  }
   RequestQuote quote;
   quote.prompt_tokens = draft.log.size();
   quote.cached_tokens = static_cast<uint64_t>(match.num_tokens);
   quote.kv_bytes = static_cast<uint64_t>(blocks) * kv_->block_bytes();
-  quote.new_kv_bytes =
-      static_cast<uint64_t>(std::max<int64_t>(0, blocks - shared)) *
-      kv_->block_bytes();
+  quote.new_kv_bytes = static_cast<uint64_t>(fresh) * kv_->block_bytes();
   quote.first_token_us = scheduler_->EstimateFirstTokenUs(
       match.num_tokens, static_cast<int64_t>(draft.log.size()));
   quote.fits = blocks <= kv_->pool().num_total();
-  const int64_t needed = blocks - (static_cast<int64_t>(match.blocks.size()) -
-                                   match.num_evictable);
+  const int64_t needed = blocks - (match.num_blocks() - match.num_evictable());
   quote.fits_now = quote.fits && needed <= kv_->pool().num_available();
   if (!reserve) return quote;
 
   auto undo = absl::MakeCleanup([&] { KvCache::Clear(&session->hold); });
   kv_->Take(salt, reusable, &session->hold);
-  const int64_t rest = peak - session->hold.table.num_tokens();
-  INLAY_ASSIGN_OR_RETURN(
-      KvReservation reservation,
-      KvReservation::Make(&session->hold.table, std::max<int64_t>(0, rest)));
-  reservation.Commit(std::max<int64_t>(0, rest));
+  INLAY_RETURN_IF_ERROR(SetAside(entry, session->hold));
   std::move(undo).Cancel();
   quote.reserved = true;
   return quote;

@@ -37,7 +37,7 @@ struct Session {
 
   SessionId id;
   std::vector<int32_t> log;
-  KvSequence kv;  // of log[0, kv.table.num_tokens()) while a request runs
+  KvSequence kv;  // of log[0, kv.tables.num_tokens()) while a request runs
   // Blocks set aside for its next request, until that begins (quote.cc).
   KvSequence hold;
   RequestId active = 0;    // the running request; 0: none

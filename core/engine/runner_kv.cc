@@ -17,15 +17,18 @@ absl::Span<const int32_t> Prefix(const std::vector<int32_t>& log,
 PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const Request& request = *requests_.at(entry.id);
   const Session& session = *request.session;
-  const KvCache::Hit hit =
+  const KvMatch match =
       kv_->Look(session.salt(), Prefix(session.log, request.reusable()));
-  const PrefixMatch& match = hit.match;
   // Blocks of the hold that are the match's were counted with it.
-  const auto set_aside = std::max<int64_t>(
-      0, static_cast<int64_t>(session.hold.table.blocks().size()) -
-             static_cast<int64_t>(match.blocks.size()));
-  return {hit.num_tokens, static_cast<int64_t>(match.blocks.size()) -
-                              match.num_evictable + set_aside};
+  int64_t set_aside = 0;
+  for (size_t g = 0; g < match.groups.size(); ++g) {
+    const auto aside =
+        static_cast<int64_t>(session.hold.tables.group(g).blocks().size());
+    const auto matched = static_cast<int64_t>(match.groups[g].blocks.size());
+    set_aside += std::max<int64_t>(0, aside - matched);
+  }
+  return {match.num_tokens, match.num_blocks() - match.num_evictable() -
+                                match.num_below() + set_aside};
 }
 
 int64_t ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {
@@ -42,7 +45,7 @@ void ModelRunner::Drop(const SchedRequest& entry) {
 void ModelRunner::PublishKv(Session& session) {
   try {
     kv_->Publish(session.salt(),
-                 Prefix(session.log, session.kv.table.num_tokens()),
+                 Prefix(session.log, session.kv.tables.num_tokens()),
                  &session.kv);
   } catch (const std::bad_alloc&) {
     // Others find less; the next step tries again.
@@ -51,20 +54,23 @@ void ModelRunner::PublishKv(Session& session) {
 
 void ModelRunner::RetireKv(Session& session) {
   kv_->Retire(session.salt(),
-              Prefix(session.log, session.kv.table.num_tokens()), &session.kv);
+              Prefix(session.log, session.kv.tables.num_tokens()), &session.kv);
 }
 
 std::vector<KvBlockTable*> ModelRunner::HeldTables() {
   std::vector<KvBlockTable*> tables;
+  const auto add = [&](KvTables& of_sequence) {
+    for (size_t g = 0; g < of_sequence.num_groups(); ++g) {
+      if (of_sequence.group(g).num_tokens() > 0)
+        tables.push_back(&of_sequence.group(g));
+    }
+  };
   for (auto& [id, session] : sessions_) {
     for (KvSequence* sequence : {&session->kv, &session->hold}) {
-      if (sequence->table.num_tokens() > 0) tables.push_back(&sequence->table);
+      add(sequence->tables);
     }
   }
-  for (auto& [id, prefix] : prefixes_) {
-    if (prefix->held.table.num_tokens() > 0)
-      tables.push_back(&prefix->held.table);
-  }
+  for (auto& [id, prefix] : prefixes_) add(prefix->held.tables);
   return tables;
 }
 
@@ -73,11 +79,13 @@ std::vector<KvBlockTable*> ModelRunner::HeldTables() {
 void ModelRunner::JudgeTier() {
   if (kv_->tier() == nullptr) return;
   constexpr double kCopyBytesPerUs = 4e3;
+  const int64_t tokens = kv_->groups().front().block_size;
   const double copies =
-      2 * static_cast<double>(kv_->block_bytes()) / kCopyBytesPerUs;
+      2 * static_cast<double>(KvBlocksFor(tokens, kv_->groups())) *
+      static_cast<double>(kv_->block_bytes()) / kCopyBytesPerUs;
   kv_->SetTierPays(scheduler_->cost().PrefillUs(
-                       0, kv_->block_size(),
-                       scheduler_->config().max_batch_tokens) > copies);
+                       0, tokens, scheduler_->config().max_batch_tokens) >
+                   copies);
 }
 
 void ModelRunner::DropHolds() {

@@ -6,7 +6,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/model_runner.h"
 #include "core/engine/snapshot.h"
-#include "memory/kv/reservation.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,31 +28,55 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
     snapshot.generation_begin = static_cast<uint64_t>(
         std::min<int64_t>(session->mark.generated_begin,
                           static_cast<int64_t>(session->log.size())));
-    const PrefixMatch match = kv_->Find(session->salt(), session->log);
-    snapshot.num_kv_tokens = static_cast<uint64_t>(match.num_tokens);
-    while (snapshot.first_kv_block < match.blocks.size() &&
-           match.blocks[snapshot.first_kv_block] == KvBlockTable::kNoBlock) {
-      ++snapshot.first_kv_block;
-    }
-    kv.resize((match.blocks.size() - snapshot.first_kv_block) * bytes);
-    std::byte* out = kv.data();
-    for (size_t i = snapshot.first_kv_block; i < match.blocks.size(); ++i) {
-      INLAY_ASSIGN_OR_RETURN(const auto block, kv_->ReadBlock(match.blocks[i]));
-      out = std::copy(block.begin(), block.end(), out);
-    }
+    const KvMatch match = kv_->Find(session->salt(), session->log);
+    INLAY_RETURN_IF_ERROR(CopyOut(match, snapshot, kv));
   }
-  const auto part = static_cast<int>(
-      snapshot.num_kv_tokens % static_cast<uint64_t>(snapshot.kv.block_size));
-  if (part > 0) {
-    ClearUnusedSlots(loaded_->kv_layout, part, absl::MakeSpan(kv).last(bytes));
+  for (size_t g = 0; g < snapshot.num_groups(); ++g) {
+    const auto size = static_cast<uint64_t>(snapshot.group(g).block_size);
+    const uint64_t first = snapshot.group(g).first_block;
+    for (uint64_t i = first; i < snapshot.end_kv_block(g); ++i) {
+      const uint64_t ordinal = snapshot.num_kv_blocks_before(g) + i - first;
+      ClearUnused(
+          loaded_->kv_layout, g,
+          static_cast<int>(std::min(size, snapshot.num_kv_tokens - i * size)),
+          absl::MakeSpan(kv).subspan(ordinal * bytes, bytes));
+    }
   }
   return EncodeSnapshot(
       snapshot,
-      [&](uint64_t index) -> absl::StatusOr<absl::Span<const std::byte>> {
-        return absl::MakeConstSpan(kv).subspan(
-            (index - snapshot.first_kv_block) * bytes, bytes);
+      [&](size_t group,
+          uint64_t index) -> absl::StatusOr<absl::Span<const std::byte>> {
+        const uint64_t ordinal = snapshot.num_kv_blocks_before(group) + index -
+                                 snapshot.group(group).first_block;
+        return absl::MakeConstSpan(kv).subspan(ordinal * bytes, bytes);
       },
       sink);
+}
+
+// The match's blocks, one after another, and in `snapshot` which they are.
+absl::Status ModelRunner::CopyOut(const KvMatch& match,
+                                  SessionSnapshot& snapshot,
+                                  std::vector<std::byte>& kv) {
+  snapshot.num_kv_tokens = static_cast<uint64_t>(match.num_tokens);
+  const size_t bytes = kv_->block_bytes();
+  kv.reserve(
+      static_cast<size_t>(KvHeldBlocks(match.num_tokens, kv_->groups())) *
+      bytes);
+  for (size_t g = 0; g < match.groups.size(); ++g) {
+    const KvGroup& group = kv_->groups()[g];
+    const auto first =
+        static_cast<uint64_t>(KvFirstNeeded(match.num_tokens, group));
+    if (g == 0)
+      snapshot.first_kv_block = first;
+    else
+      snapshot.other_groups.push_back({group.block_size, first});
+    for (const int32_t id : match.groups[g].blocks) {
+      if (id == KvBlockTable::kNoBlock) continue;
+      INLAY_ASSIGN_OR_RETURN(const auto block, kv_->HostBlock(id));
+      kv.insert(kv.end(), block.begin(), block.end());
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
@@ -64,7 +87,8 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   target.vocab_size = loaded_->info.vocab_size;
   target.max_tokens = loaded_->max_context;
   target.kv = KvFormOf(loaded_->kv_layout);
-  target.window = loaded_->info.kv_window;
+  const auto groups = loaded_->kv_layout.groups();
+  target.groups.assign(groups.begin(), groups.end());
   INLAY_ASSIGN_OR_RETURN(RestoredSession restored,
                          DecodeSnapshot(data, target));
   Restored result;
@@ -83,10 +107,7 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   result.num_kv_tokens = static_cast<uint64_t>(RestoreKv(restored, *session));
   if (result.note.empty() &&
       result.num_kv_tokens < restored.snapshot.num_kv_tokens) {
-    result.note = restored.snapshot.first_kv_block > 0
-                      ? "KV that begins behind a sliding window is computed "
-                        "again"
-                      : "the KV cache has no room for all of the session's KV";
+    result.note = "the KV cache has no room for all of the session's KV";
   }
   sessions_.emplace(id, std::move(session));
   Record([&] {
@@ -97,26 +118,30 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   return result;
 }
 
-// As many tokens as there is room for; the KV then lies in the cache like that
-// of any idle session.
+// As many tokens as there is room for, with a window all or none; the KV then
+// lies in the cache like that of any idle session.
 int64_t ModelRunner::RestoreKv(const RestoredSession& from, Session& session) {
   const uint64_t salt = session.salt();
   const int64_t there = kv_->Find(salt, session.log).num_tokens;
-  const auto usable = static_cast<int64_t>(from.usable_kv_tokens);
-  if (there >= usable) return there;
-  // KV without its beginning (a window) would have to be entered as such; it is
-  // computed again instead.
-  if (from.snapshot.first_kv_block > 0) return there;
-  const int32_t block_size = kv_->block_size();
-  const int64_t most =
-      std::min(usable, int64_t{kv_->pool().num_available()} * block_size);
-  auto room = KvReservation::Make(&session.kv.table, most);
-  if (!room.ok()) return there;
-  for (int64_t i = 0; i < room->num_blocks(); ++i) {
-    const auto bytes = from.KvBlock(static_cast<uint64_t>(i));
-    if (!kv_->WriteBlock(room->block(i), bytes).ok()) return there;
+  auto tokens = static_cast<int64_t>(from.usable_kv_tokens);
+  if (there >= tokens) return there;
+  const KvGroups& groups = kv_->groups();
+  if (groups.size() == 1 && groups.front().window == 0) {
+    tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
+                                  groups.front().block_size);
   }
-  room->Commit(most);
+  std::vector<int64_t> first_blocks;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    first_blocks.push_back(
+        static_cast<int64_t>(from.snapshot.group(g).first_block));
+  }
+  const auto read = [&](size_t group, int64_t index,
+                        absl::Span<std::byte> block) {
+    const auto bytes = from.KvBlock(group, static_cast<uint64_t>(index));
+    std::copy(bytes.begin(), bytes.end(), block.begin());
+    return true;
+  };
+  if (!kv_->Fill(tokens, first_blocks, read, &session.kv)) return there;
   RetireKv(session);
   return kv_->Find(salt, session.log).num_tokens;
 }

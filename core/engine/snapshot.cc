@@ -90,8 +90,8 @@ std::string Mismatch(const SessionSnapshot& snapshot,
   return "";
 }
 
-// Blocks from the first on that are in `data` (which begins with the first
-// record) and undamaged.
+// Blocks from the first on, over all groups, that are in `data` (which begins
+// with the first record) and undamaged.
 uint64_t CountGoodBlocks(absl::Span<const std::byte> data,
                          const Record& record) {
   const SessionSnapshot& snapshot = record.snapshot;
@@ -99,55 +99,84 @@ uint64_t CountGoodBlocks(absl::Span<const std::byte> data,
   const uint64_t stride = block_bytes + kBlockChecksumBytes;
   if (data.size() < record.bytes.size()) return 0;
   data.remove_prefix(record.bytes.size());
-  const uint64_t count = std::min<uint64_t>(
-      snapshot.end_kv_block() - snapshot.first_kv_block, data.size() / stride);
-  for (uint64_t i = 0; i < count; ++i) {
-    const auto stored = data.subspan(i * stride, stride);
-    const uint32_t checksum = snapshot_format::BlockChecksum(
-        record.bytes, snapshot.first_kv_block + i,
-        stored.subspan(0, block_bytes));
-    if (checksum != LoadLittleEndian<uint32_t>(stored.data() + block_bytes)) {
-      return i;
+  uint64_t good = 0;
+  for (size_t g = 0; g < snapshot.num_groups(); ++g) {
+    for (uint64_t i = snapshot.group(g).first_block;
+         i < snapshot.end_kv_block(g); ++i, ++good) {
+      if (good >= data.size() / stride) return good;
+      const auto stored = data.subspan(good * stride, stride);
+      const uint32_t checksum = snapshot_format::BlockChecksum(
+          record.bytes, g, i, stored.subspan(0, block_bytes));
+      if (checksum != LoadLittleEndian<uint32_t>(stored.data() + block_bytes))
+        return good;
     }
   }
-  return count;
+  return good;
 }
 
-// With KV up to `num_tokens`, the next token reads positions from here on.
-uint64_t FirstPositionRead(uint64_t num_tokens, int64_t window) {
-  const uint64_t reads = window > 0 ? static_cast<uint64_t>(window) : 0;
-  if (reads == 0 || num_tokens + 1 <= reads) return 0;
-  return num_tokens + 1 - reads;
+// Why KV of these groups would not do for the target; empty: it does.
+std::string GroupMismatch(const SessionSnapshot& snapshot, uint64_t usable,
+                          const SnapshotTarget& target) {
+  if (snapshot.num_groups() != target.groups.size()) {
+    return absl::StrFormat(
+        "its KV is of %d groups of layers, this model has %d",
+        snapshot.num_groups(), target.groups.size());
+  }
+  for (size_t g = 0; g < target.groups.size(); ++g) {
+    const SessionSnapshot::Group group = snapshot.group(g);
+    if (g > 0 && group.block_size != target.groups[g].block_size) {
+      return absl::StrFormat(
+          "its KV has blocks of %d tokens, this model's of %d",
+          group.block_size, target.groups[g].block_size);
+    }
+    const uint64_t first =
+        group.first_block * static_cast<uint64_t>(group.block_size);
+    const int64_t read =
+        KvFirstRead(static_cast<int64_t>(usable), target.groups[g].window);
+    if (first > static_cast<uint64_t>(read)) {
+      return absl::StrFormat(
+          "its KV begins at token %d, later than this model's window of %d "
+          "allows",
+          first, target.groups[g].window);
+    }
+  }
+  return "";
+}
+
+// The same for damage; fewer tokens in `usable` then.
+std::string Damage(absl::Span<const std::byte> data, const Record& record,
+                   uint64_t* usable) {
+  const SessionSnapshot& snapshot = record.snapshot;
+  const size_t num_groups = snapshot.num_groups();
+  uint64_t good = CountGoodBlocks(data, record);
+  if (good == snapshot.num_kv_blocks_before(num_groups)) return "";
+  size_t g = 0;
+  for (; good >= snapshot.num_kv_blocks_before(g + 1); ++g) {
+  }
+  good -= snapshot.num_kv_blocks_before(g);
+  const uint64_t first = snapshot.group(g).first_block;
+  // Of several groups each would have to have the same tokens.
+  *usable =
+      num_groups > 1 || good == 0
+          ? 0
+          : (first + good) * static_cast<uint64_t>(snapshot.kv.block_size);
+  return absl::StrFormat(
+      "block %d of its KV is damaged or missing (it has %d to %d)",
+      first + good, first, snapshot.end_kv_block(g) - 1);
 }
 
 void FindUsableKv(absl::Span<const std::byte> data, const Record& record,
                   const SnapshotTarget& target, RestoredSession& restored) {
-  const SessionSnapshot& snapshot = record.snapshot;
-  const uint64_t stored = snapshot.num_kv_tokens;
+  const uint64_t stored = record.snapshot.num_kv_tokens;
   if (stored == 0) return;
-  std::string reason = Mismatch(snapshot, target);
-  uint64_t usable = 0;
-  if (reason.empty()) {
-    const auto block_size = static_cast<uint64_t>(snapshot.kv.block_size);
-    const uint64_t good = CountGoodBlocks(data, record);
-    const uint64_t end = snapshot.first_kv_block + good;
-    usable = good == 0 ? 0 : std::min(stored, end * block_size);
-    if (usable < stored) {
-      reason = absl::StrFormat(
-          "block %d of its KV is damaged or missing (it has %d to %d)", end,
-          snapshot.first_kv_block, snapshot.end_kv_block() - 1);
-    }
-    if (snapshot.first_kv_block * block_size >
-        FirstPositionRead(usable, target.window)) {
-      usable = 0;
-      if (reason.empty()) {
-        reason = absl::StrFormat(
-            "its KV begins at token %d, later than this model's window of %d "
-            "allows",
-            snapshot.first_kv_block * block_size, target.window);
-      }
-    }
-  }
+  uint64_t usable = stored;
+  std::string reason = Mismatch(record.snapshot, target);
+  const bool matches = reason.empty();
+  if (matches) reason = Damage(data, record, &usable);
+  const std::string lacks =
+      matches ? GroupMismatch(record.snapshot, usable, target) : reason;
+  if (!lacks.empty()) usable = 0;
+  if (reason.empty()) reason = lacks;
   restored.usable_kv_tokens = usable;
   if (usable < stored) {
     restored.kv_note = absl::StrFormat(
@@ -164,11 +193,17 @@ KvForm KvFormOf(const KvLayout& layout) {
           HashKvLayout(layout)};
 }
 
+uint64_t SessionSnapshot::num_kv_blocks_before(size_t index) const {
+  uint64_t blocks = 0;
+  for (size_t g = 0; g < index; ++g)
+    blocks += end_kv_block(g) - group(g).first_block;
+  return blocks;
+}
+
 uint64_t EncodedSnapshotBytes(const SessionSnapshot& snapshot) {
-  const uint64_t record =
-      snapshot_format::kFixedRecordBytes + 4 * snapshot.log.size();
+  const uint64_t record = snapshot_format::RecordBytes(snapshot);
   return 2 * record + snapshot_format::kTrailerBytes +
-         (snapshot.end_kv_block() - snapshot.first_kv_block) *
+         snapshot.num_kv_blocks_before(snapshot.num_groups()) *
              (snapshot.kv.block_bytes + kBlockChecksumBytes);
 }
 
@@ -177,45 +212,59 @@ absl::Status EncodeSnapshot(const SessionSnapshot& snapshot,
   INLAY_RETURN_IF_ERROR(snapshot_format::CheckFields(snapshot));
   const std::vector<std::byte> record = snapshot_format::MakeRecord(snapshot);
   INLAY_RETURN_IF_ERROR(sink(record));
-  for (uint64_t i = snapshot.first_kv_block; i < snapshot.end_kv_block(); ++i) {
-    INLAY_ASSIGN_OR_RETURN(const absl::Span<const std::byte> block, blocks(i));
+  const auto write = [&](size_t group, uint64_t index) -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const absl::Span<const std::byte> block,
+                           blocks(group, index));
     if (block.size() != snapshot.kv.block_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("block %d has %d bytes, allowed: %d", i, block.size(),
-                          snapshot.kv.block_bytes));
+          absl::StrFormat("block %d has %d bytes, allowed: %d", index,
+                          block.size(), snapshot.kv.block_bytes));
     }
     INLAY_RETURN_IF_ERROR(sink(block));
     std::byte checksum[kBlockChecksumBytes];
-    StoreLittleEndian(snapshot_format::BlockChecksum(record, i, block),
-                      checksum);
-    INLAY_RETURN_IF_ERROR(sink(checksum));
+    StoreLittleEndian(
+        snapshot_format::BlockChecksum(record, group, index, block), checksum);
+    return sink(checksum);
+  };
+  for (size_t g = 0; g < snapshot.num_groups(); ++g) {
+    for (uint64_t i = snapshot.group(g).first_block;
+         i < snapshot.end_kv_block(g); ++i) {
+      INLAY_RETURN_IF_ERROR(write(g, i));
+    }
   }
   INLAY_RETURN_IF_ERROR(sink(record));
   return sink(snapshot_format::MakeTrailer(record.size()));
 }
 
-void ClearUnusedSlots(const KvLayout& layout, int num_used,
-                      absl::Span<std::byte> block) {
+void ClearUnused(const KvLayout& layout, size_t group, int num_used,
+                 absl::Span<std::byte> block) {
   INLAY_DCHECK(block.size() == layout.block_bytes());
-  const int num_unused = layout.block_size() - num_used;
-  if (num_unused <= 0) return;
+  // What is between rows, and behind them, may be of another group.
+  std::byte* used_end = block.data();
+  const auto clear_to = [&](std::byte* begin, size_t bytes) {
+    std::memset(used_end, 0, static_cast<size_t>(begin - used_end));
+    used_end = begin + bytes;
+  };
   for (int layer = 0; layer < layout.num_layers(); ++layer) {
+    if (layout.group_of(layer) != group) continue;
     const KvLayerView view = layout.LayerView(layer, block.data());
     const size_t bytes =
-        static_cast<size_t>(num_unused) *
-        RowBytes(view.dtype, static_cast<size_t>(view.head_dim));
-    for (int head = 0; head < view.num_kv_heads; ++head) {
-      std::memset(view.KeyRow(0, head, num_used), 0, bytes);
-      std::memset(view.ValueRow(0, head, num_used), 0, bytes);
-    }
+        static_cast<size_t>(num_used) * KvRowBytes(view.dtype, view.head_dim);
+    for (int head = 0; head < view.num_kv_heads; ++head)
+      clear_to(view.KeyRow(0, head, 0), bytes);
+    for (int head = 0; head < view.num_kv_heads; ++head)
+      clear_to(view.ValueRow(0, head, 0), bytes);
   }
+  clear_to(block.data() + block.size(), 0);
 }
 
-absl::Span<const std::byte> RestoredSession::KvBlock(uint64_t index) const {
+absl::Span<const std::byte> RestoredSession::KvBlock(size_t group,
+                                                     uint64_t index) const {
   const uint64_t bytes = snapshot.kv.block_bytes;
-  INLAY_DCHECK(index >= snapshot.first_kv_block);
-  return kv_bytes.subspan(
-      (index - snapshot.first_kv_block) * (bytes + kBlockChecksumBytes), bytes);
+  INLAY_DCHECK(index >= snapshot.group(group).first_block);
+  const uint64_t ordinal = snapshot.num_kv_blocks_before(group) + index -
+                           snapshot.group(group).first_block;
+  return kv_bytes.subspan(ordinal * (bytes + kBlockChecksumBytes), bytes);
 }
 
 absl::StatusOr<RestoredSession> DecodeSnapshot(absl::Span<const std::byte> data,

@@ -26,8 +26,8 @@ namespace inlay {
 // How KV lies in a block: KV of another form is of no use.
 struct KvForm {
   DType dtype = DType::kF32;
-  int32_t block_size = 1;    // tokens, >= 1
-  uint64_t block_bytes = 0;  // of all layers
+  int32_t block_size = 1;    // tokens, >= 1; of the first group
+  uint64_t block_bytes = 0;  // of every group
   uint64_t layout_hash = 0;  // HashKvLayout()
 
   bool operator==(const KvForm&) const = default;
@@ -48,44 +48,59 @@ struct SessionSnapshot {
   ModelFingerprint model;
   uint64_t vocabulary = 0;  // FingerprintVocabulary()
 
-  // KV of log[0, num_kv_tokens), in blocks of block_size tokens, the last
-  // perhaps partly filled; those before first_kv_block are not there (a
+  // KV of log[0, num_kv_tokens), of each group in blocks of its size, the last
+  // perhaps partly filled; those before the group's first are not there (a
   // sliding window has passed them).
   KvForm kv;
   uint64_t num_kv_tokens = 0;
-  uint64_t first_kv_block = 0;
+  uint64_t first_kv_block = 0;  // of the first group
+  struct Group {
+    int32_t block_size = 1;
+    uint64_t first_block = 0;
 
-  // One past the last block of the KV.
-  uint64_t end_kv_block() const {
-    const auto size = static_cast<uint64_t>(kv.block_size);
+    bool operator==(const Group&) const = default;
+  };
+  std::vector<Group> other_groups;  // behind the first; < kMaxKvGroups
+
+  size_t num_groups() const { return 1 + other_groups.size(); }
+  Group group(size_t index) const {
+    return index == 0 ? Group{kv.block_size, first_kv_block}
+                      : other_groups[index - 1];
+  }
+  // One past the group's last block of KV.
+  uint64_t end_kv_block(size_t index = 0) const {
+    const auto size = static_cast<uint64_t>(group(index).block_size);
     return num_kv_tokens / size + (num_kv_tokens % size != 0 ? 1 : 0);
   }
+  // Of all groups before `index`; all there are for num_groups().
+  uint64_t num_kv_blocks_before(size_t index) const;
 };
 
-// The kv.block_bytes bytes of block `index` of the sequence, valid until the
-// next call: so KV may come from a device a block at a time.
+// The kv.block_bytes bytes of block `index` of the sequence in `group`, valid
+// until the next call: so KV may come from a device a block at a time.
 using KvBlockSource =
     absl::FunctionRef<absl::StatusOr<absl::Span<const std::byte>>(
-        uint64_t index)>;
+        size_t group, uint64_t index)>;
 using ByteSink = absl::FunctionRef<absl::Status(absl::Span<const std::byte>)>;
 
 // Bytes that EncodeSnapshot() gives for a valid snapshot.
 uint64_t EncodedSnapshotBytes(const SessionSnapshot& snapshot);
 
 // Gives the snapshot to `sink` in pieces, in order; holds a copy of the log but
-// none of KV. `blocks` is asked for [first_kv_block, end_kv_block()) in order.
-// INVALID_ARGUMENT where the snapshot is not what its fields say or a block has
-// not block_bytes bytes; errors of `blocks` and `sink` end it.
+// none of KV. `blocks` is asked for the blocks of the first group in order,
+// then for those of the next. INVALID_ARGUMENT where the snapshot is not what
+// its fields say or a block has not block_bytes bytes; errors of `blocks` and
+// `sink` end it.
 //
-// Blocks are stored whole: slots of the last that hold no token of the session
-// may hold another's, so clear them first (ClearUnusedSlots).
+// Blocks are stored whole: what in them holds no token of the session may hold
+// another's, so clear it first (ClearUnused).
 absl::Status EncodeSnapshot(const SessionSnapshot& snapshot,
                             KvBlockSource blocks, ByteSink sink);
 
-// Zeroes the slots from `num_used` on in every layer of a block (of
+// Zeroes what is no row of the first `num_used` slots in a block of `group` (of
 // layout.block_bytes() bytes).
-void ClearUnusedSlots(const KvLayout& layout, int num_used,
-                      absl::Span<std::byte> block);
+void ClearUnused(const KvLayout& layout, size_t group, int num_used,
+                 absl::Span<std::byte> block);
 
 // Who restores.
 struct SnapshotTarget {
@@ -94,22 +109,23 @@ struct SnapshotTarget {
   int64_t vocab_size = 0;  // tokens of a log are in [0, vocab_size)
   int64_t max_tokens = 0;  // the longest log
   KvForm kv;
-  int64_t window = 0;  // > 0: tokens at p read KV of (p - window, p] only
+  KvGroups groups = {KvGroup()};  // their windows
 };
 
 struct RestoredSession {
   // As saved; first_kv_block and num_kv_tokens as stored, usable or not.
   SessionSnapshot snapshot;
-  // KV of log[0, usable_kv_tokens) is good, in blocks [first_kv_block, ...).
+  // KV of log[0, usable_kv_tokens) is good, in each group from its first block
+  // on. With several groups all of it or nothing.
   uint64_t usable_kv_tokens = 0;
   // A sentence for people: why usable_kv_tokens < num_kv_tokens; else empty.
   std::string kv_note;
 
-  // Bytes of block `index` of the sequence, in the data decoded.
-  // first_kv_block <= index and index * block_size < usable_kv_tokens.
-  absl::Span<const std::byte> KvBlock(uint64_t index) const;
+  // Bytes of block `index` of the sequence in `group`, in the data decoded. The
+  // group's first_block <= index, index * its block_size < usable_kv_tokens.
+  absl::Span<const std::byte> KvBlock(size_t group, uint64_t index) const;
 
-  absl::Span<const std::byte> kv_bytes;  // from first_kv_block on
+  absl::Span<const std::byte> kv_bytes;  // from the first block on
 };
 
 // `data` must stay valid as long as the result's blocks are read; bytes after

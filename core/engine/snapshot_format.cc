@@ -92,9 +92,13 @@ void AddFields(const SessionSnapshot& snapshot, Writer& writer) {
   writer.Add<uint8_t>(static_cast<uint8_t>(snapshot.kv.dtype));
   writer.Add<uint8_t>(snapshot.is_long ? 1 : 0);
   writer.Add<uint16_t>(0);
+  for (const SessionSnapshot::Group& group : snapshot.other_groups) {
+    writer.Add<int32_t>(group.block_size);
+    writer.Add<uint64_t>(group.first_block);
+  }
 }
 
-// `fields` has kFieldBytes bytes.
+// `fields` has kFieldBytes bytes, and kGroupBytes for each group but the first.
 SessionSnapshot TakeFields(absl::Span<const std::byte> fields) {
   Reader reader(fields);
   SessionSnapshot snapshot;
@@ -111,6 +115,12 @@ SessionSnapshot TakeFields(absl::Span<const std::byte> fields) {
   snapshot.kv.block_size = reader.Take<int32_t>();
   snapshot.kv.dtype = static_cast<DType>(reader.Take<uint8_t>());
   snapshot.is_long = reader.Take<uint8_t>() != 0;
+  reader.Take<uint16_t>();
+  snapshot.other_groups.resize((fields.size() - kFieldBytes) / kGroupBytes);
+  for (SessionSnapshot::Group& group : snapshot.other_groups) {
+    group.block_size = reader.Take<int32_t>();
+    group.first_block = reader.Take<uint64_t>();
+  }
   return snapshot;
 }
 
@@ -121,11 +131,11 @@ absl::StatusOr<uint64_t> ParsePrologue(absl::Span<const std::byte> data) {
     return Damaged("its first bytes");
   }
   const auto version = LoadLittleEndian<uint32_t>(data.data() + 16);
-  if (version != kVersion) {
+  if (version < kOneGroup || version > kGroups) {
     return absl::UnimplementedError(absl::StrFormat(
-        "the snapshot has version %d of the format, this library reads version "
-        "%d: use the Inlay that wrote it, or a newer one",
-        version, kVersion));
+        "the snapshot has version %d of the format, this library reads "
+        "versions %d to %d: use the Inlay that wrote it, or a newer one",
+        version, kOneGroup, kGroups));
   }
   const auto record_bytes = LoadLittleEndian<uint64_t>(data.data() + 8);
   if (record_bytes < kFixedRecordBytes || record_bytes > data.size()) {
@@ -149,31 +159,41 @@ absl::Status CheckFields(const SessionSnapshot& snapshot) {
   if (snapshot.num_kv_tokens > num_tokens) {
     return OutOfRange("num_kv_tokens", snapshot.num_kv_tokens, 0, num_tokens);
   }
-  if (kv.block_size < 1 || kv.block_size > kMaxBlockSize) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the snapshot says block_size %d, allowed: 1 to %d",
-                        kv.block_size, kMaxBlockSize));
+  if (snapshot.num_groups() > kMaxKvGroups) {
+    return OutOfRange("groups", snapshot.num_groups(), 1, kMaxKvGroups);
   }
   if (kv.block_bytes > kMaxBlockBytes) {
     return OutOfRange("block_bytes", kv.block_bytes, 0, kMaxBlockBytes);
   }
-  const uint64_t last_block =
-      std::max<uint64_t>(snapshot.end_kv_block(), 1) - 1;
-  if (snapshot.first_kv_block > last_block) {
-    return OutOfRange("first_kv_block", snapshot.first_kv_block, 0, last_block);
+  for (size_t g = 0; g < snapshot.num_groups(); ++g) {
+    const SessionSnapshot::Group group = snapshot.group(g);
+    if (group.block_size < 1 || group.block_size > kMaxBlockSize) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("the snapshot says block_size %d, allowed: 1 to %d",
+                          group.block_size, kMaxBlockSize));
+    }
+    const uint64_t last = std::max<uint64_t>(snapshot.end_kv_block(g), 1) - 1;
+    if (group.first_block > last)
+      return OutOfRange("first_kv_block", group.first_block, 0, last);
   }
   return absl::OkStatus();
 }
 
+uint64_t RecordBytes(const SessionSnapshot& snapshot) {
+  return kFixedRecordBytes + kGroupBytes * snapshot.other_groups.size() +
+         4 * snapshot.log.size();
+}
+
 std::vector<std::byte> MakeRecord(const SessionSnapshot& snapshot) {
   const uint64_t log_bytes = 4 * snapshot.log.size();
-  const uint64_t record_bytes = kFixedRecordBytes + log_bytes;
+  const uint64_t record_bytes = RecordBytes(snapshot);
   Writer writer(record_bytes);
   writer.AddText(kHeadMagic);
   writer.Add<uint64_t>(record_bytes);
-  writer.Add<uint32_t>(kVersion);
+  writer.Add<uint32_t>(snapshot.num_groups() > 1 ? kGroups : kOneGroup);
   writer.AddChecksumFrom(0);
-  writer.Add<uint64_t>(kFieldBytes);
+  writer.Add<uint64_t>(kFieldBytes +
+                       kGroupBytes * snapshot.other_groups.size());
   AddFields(snapshot, writer);
   writer.AddChecksumFrom(kPrologueBytes);
   const size_t log_begin = writer.size();
@@ -196,19 +216,21 @@ absl::StatusOr<Record> ParseRecord(absl::Span<const std::byte> data) {
   INLAY_ASSIGN_OR_RETURN(const uint64_t record_bytes, ParsePrologue(data));
   data = data.subspan(0, record_bytes);
   const auto fields = data.subspan(kPrologueBytes);
-  if (LoadLittleEndian<uint64_t>(fields.data()) != kFieldBytes ||
-      !ChecksumHolds(fields, 8 + kFieldBytes)) {
+  const auto field_bytes = LoadLittleEndian<uint64_t>(fields.data());
+  const uint64_t of_groups = field_bytes - kFieldBytes;  // huge when below
+  if (of_groups > record_bytes - kFixedRecordBytes ||
+      of_groups % kGroupBytes != 0 || !ChecksumHolds(fields, 8 + field_bytes)) {
     return Damaged("its header");
   }
-  const auto log = fields.subspan(8 + kFieldBytes + 4);
-  const uint64_t log_bytes = record_bytes - kFixedRecordBytes;
+  const auto log = fields.subspan(8 + field_bytes + 4);
+  const uint64_t log_bytes = record_bytes - kFixedRecordBytes - of_groups;
   if (LoadLittleEndian<uint64_t>(log.data()) != log_bytes ||
       log_bytes % 4 != 0 || !ChecksumHolds(log, 8 + log_bytes)) {
     return Damaged("its token log");
   }
   Record record;
   record.bytes = data;
-  record.snapshot = TakeFields(fields.subspan(8));
+  record.snapshot = TakeFields(fields.subspan(8, field_bytes));
   std::vector<int32_t>& tokens = record.snapshot.log;
   tokens.resize(log_bytes / 4);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -230,10 +252,10 @@ absl::Span<const std::byte> FindSecondRecord(absl::Span<const std::byte> data) {
   return data.subspan(end - record_bytes, record_bytes);
 }
 
-uint32_t BlockChecksum(absl::Span<const std::byte> record, uint64_t index,
-                       absl::Span<const std::byte> block) {
+uint32_t BlockChecksum(absl::Span<const std::byte> record, size_t group,
+                       uint64_t index, absl::Span<const std::byte> block) {
   std::byte index_bytes[8];
-  StoreLittleEndian(index, index_bytes);
+  StoreLittleEndian(index | uint64_t{group} << 56, index_bytes);
   const uint32_t place =
       Crc32c(index_bytes, Crc32c(record.subspan(record.size() - 4)));
   return Crc32c(block, place);

@@ -1,4 +1,5 @@
-// The bytes of a session snapshot, version 1. Integers are little endian, and
+// The bytes of a session snapshot, version 1 (KV of one group of layers) or 2
+// (of several). Integers are little endian, and
 // nothing is aligned. Checksums are CRC32C (memory/checksum.h). The format is
 // our own.
 //
@@ -7,9 +8,9 @@
 // Record, R bytes: all but the KV. The two copies are equal byte by byte.
 //     0   8  magic: 89 "INLAY" 0D 0A
 //     8   8  R
-//    16   4  version: 1
+//    16   4  version: 1 or 2
 //    20   4  checksum of bytes 0 to 19; up to here alike in every version
-//    24   8  F: bytes of the fields, 88
+//    24   8  F: bytes of the fields, 88, and 12 for each group but the first
 //    32   F  fields
 //   32+F  4  checksum of bytes 24 to 31+F
 //   36+F  8  L: bytes of the log, 4 a token
@@ -30,11 +31,16 @@
 //    84   1  dtype (memory/formats.def)
 //    85   1  1: is_long, else 0
 //    86   2  0
+//  for each group but the first, whose are above:
+//     0   4  tokens a block
+//     4   8  the first block with KV
 //
-// KV blocks: for each from the first to that of the last token with KV
+// KV blocks: group by group, for each from the first to that of the last token
+// with KV
 //     0   B  its bytes
-//     B   4  checksum of: the record's last 4 bytes, the block's index (8
-//            bytes), its bytes. So a block counts only in its place.
+//     B   4  checksum of: the record's last 4 bytes, the block's index and its
+//            group in the highest byte (8 bytes), its bytes. So a block counts
+//            only in its place.
 //
 // Trailer: finds the second record where the first is damaged.
 //     0   8  R
@@ -59,9 +65,11 @@ namespace inlay::snapshot_format {
 
 inline constexpr std::string_view kHeadMagic = "\x89INLAY\r\n";
 inline constexpr std::string_view kTailMagic = "\n\rYALNI\x89";
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kOneGroup = 1;  // versions
+inline constexpr uint32_t kGroups = 2;
 inline constexpr uint64_t kPrologueBytes = 24;
 inline constexpr uint64_t kFieldBytes = 88;
+inline constexpr uint64_t kGroupBytes = 12;
 inline constexpr uint64_t kFixedRecordBytes = 48 + kFieldBytes;
 inline constexpr uint64_t kTrailerBytes = 20;
 inline constexpr uint64_t kBlockChecksumBytes = 4;
@@ -70,6 +78,7 @@ inline constexpr uint64_t kBlockChecksumBytes = 4;
 // range, as a writer and a reader both must refuse it.
 absl::Status CheckFields(const SessionSnapshot& snapshot);
 
+uint64_t RecordBytes(const SessionSnapshot& snapshot);
 std::vector<std::byte> MakeRecord(const SessionSnapshot& snapshot);
 std::vector<std::byte> MakeTrailer(uint64_t record_bytes);
 
@@ -85,9 +94,9 @@ absl::StatusOr<Record> ParseRecord(absl::Span<const std::byte> data);
 // there is none.
 absl::Span<const std::byte> FindSecondRecord(absl::Span<const std::byte> data);
 
-// Of block `index` with these bytes, in the snapshot of `record`.
-uint32_t BlockChecksum(absl::Span<const std::byte> record, uint64_t index,
-                       absl::Span<const std::byte> block);
+// Of block `index` of `group` with these bytes, in the snapshot of `record`.
+uint32_t BlockChecksum(absl::Span<const std::byte> record, size_t group,
+                       uint64_t index, absl::Span<const std::byte> block);
 
 }  // namespace inlay::snapshot_format
 

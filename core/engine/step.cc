@@ -181,7 +181,7 @@ absl::Status ModelRunner::ReserveAndBuild() {
     }
     request.in_flight = true;
     auto reservation =
-        KvReservation::Make(&request.session->kv.table, item.num_tokens);
+        KvTablesReservation::Make(&request.session->kv.tables, item.num_tokens);
     if (reservation.ok()) {
       AddToBatch(item, request, *std::move(reservation), batch_);
       continue;
@@ -195,6 +195,7 @@ absl::Status ModelRunner::ReserveAndBuild() {
     failed.status = reservation.status();
     batch_.items.push_back(std::move(failed));
   }
+  PlaceKv(kv_->groups(), batch_);
   return absl::OkStatus();
 }
 
@@ -263,7 +264,7 @@ void ModelRunner::CommitItems(const absl::Status& executed) {
   for (size_t i = 0; i < batch_.items.size(); ++i) {
     BatchItem& item = batch_.items[i];
     if (item.status.ok()) {
-      KvReservation& reservation = batch_.reservations[reserved++];
+      KvTablesReservation& reservation = batch_.reservations[reserved++];
       item.status = executed;
       if (item.status.ok()) {
         reservation.Commit(item.plan.num_tokens);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace inlay {
@@ -47,17 +48,11 @@ LogitRow MakeRow(const StepItem& item, const Request& request,
 }  // namespace
 
 void AddToBatch(const StepItem& item, Request& request,
-                KvReservation reservation, StepBatch& batch) {
+                KvTablesReservation reservation, StepBatch& batch) {
   BatchItem entry;
   entry.plan = item;
   entry.request = &request;
   entry.first_row = static_cast<int32_t>(batch.rows.size());
-
-  const int32_t block_size = request.session->kv.table.block_size();
-  const size_t block_begin = batch.blocks.size();
-  batch.blocks.resize(block_begin +
-                      static_cast<size_t>(reservation.num_blocks()));
-  reservation.CopyBlocksTo(absl::MakeSpan(batch.blocks).subspan(block_begin));
 
   AttentionSequence sequence;
   sequence.q_begin = static_cast<int32_t>(batch.tokens.size());
@@ -70,8 +65,6 @@ void AddToBatch(const StepItem& item, Request& request,
 
   for (int32_t i = 0; i < item.num_tokens; ++i) {
     const int64_t position = item.first_token + i;
-    const int64_t block =
-        batch.blocks[block_begin + static_cast<size_t>(position / block_size)];
     LogitRow row = MakeRow(item, request, position);
     if (row.samples || row.emits || row.scored >= 0) {
       row.item = static_cast<int32_t>(batch.items.size());
@@ -80,27 +73,56 @@ void AddToBatch(const StepItem& item, Request& request,
     }
     batch.tokens.push_back(request.session->log[static_cast<size_t>(position)]);
     batch.positions.push_back(static_cast<int32_t>(position));
-    batch.slots.push_back(block * block_size + position % block_size);
   }
   entry.last_row = static_cast<int32_t>(batch.rows.size());
-  if (reservation.copy().has_value())
-    batch.copies.push_back(*reservation.copy());
+  for (size_t g = 0; g < reservation.num_groups(); ++g) {
+    const std::optional<KvBlockCopy>& copy = reservation.group(g).copy();
+    if (copy.has_value()) batch.copies.push_back(*copy);
+  }
   batch.items.push_back(std::move(entry));
   batch.reservations.push_back(std::move(reservation));
+}
+
+void PlaceKv(absl::Span<const KvGroup> groups, StepBatch& batch) {
+  batch.num_groups = groups.size();
+  const size_t num_sequences = batch.sequences.size();
+  batch.slots.reserve(groups.size() * batch.tokens.size());
+  batch.sequences.reserve(groups.size() * num_sequences);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int64_t block_size = groups[g].block_size;
+    for (size_t i = 0; i < num_sequences; ++i) {
+      // A copy: the list grows below.
+      const AttentionSequence sequence = batch.sequences[i];
+      if (g > 0) batch.sequences.push_back(sequence);
+      const KvReservation& reservation = batch.reservations[i].group(g);
+      const size_t begin = batch.blocks.size();
+      batch.blocks.resize(begin +
+                          static_cast<size_t>(reservation.num_blocks()));
+      const auto blocks = absl::MakeSpan(batch.blocks).subspan(begin);
+      reservation.CopyBlocksTo(blocks);
+      for (int64_t p = sequence.kv_len - sequence.q_len; p < sequence.kv_len;
+           ++p) {
+        const int64_t block = blocks[static_cast<size_t>(p / block_size)];
+        batch.slots.push_back(block * block_size + p % block_size);
+      }
+    }
+  }
 }
 
 ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base) {
   // Only now do the block tables stand still in memory.
   const int32_t* blocks = batch.blocks.data();
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const size_t count = batch.reservations.size();
     batch.sequences[i].blocks = blocks;
-    blocks += batch.reservations[i].num_blocks();
+    blocks += batch.reservations[i % count].group(i / count).num_blocks();
   }
   ForwardBatch forward;
   forward.tokens = batch.tokens;
   forward.positions = batch.positions;
   forward.slots = batch.slots;
   forward.sequences = batch.sequences;
+  forward.num_groups = batch.num_groups;
   forward.final_lengths = batch.final_lengths;
   forward.logit_rows = batch.logit_rows;
   forward.kv_base = kv_base;

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "core/engine/request.h"
 #include "core/model/model.h"
-#include "memory/kv/reservation.h"
+#include "memory/kv/tables.h"
 #include "sched/step_plan.h"
 
 namespace inlay {
@@ -40,19 +40,20 @@ struct BatchItem {
 
 struct StepBatch {
   std::vector<BatchItem> items;
-  std::vector<KvReservation> reservations;  // of items, in their order
-  std::vector<KvBlockCopy> copies;          // before the forward pass
+  std::vector<KvTablesReservation> reservations;  // of items, in their order
+  std::vector<KvBlockCopy> copies;                // before the forward pass
   int32_t decode_tokens = 0;
   int32_t prefill_tokens = 0;
 
   // The ragged batch, token by token.
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
-  std::vector<int64_t> slots;
-  std::vector<AttentionSequence> sequences;
-  std::vector<int32_t> final_lengths;  // of sequences, see ForwardBatch
-  std::vector<int32_t>
-      blocks;  // block tables of all sequences, one after another
+  std::vector<int64_t> slots;                // [groups][tokens]
+  std::vector<AttentionSequence> sequences;  // [groups][sequences]
+  std::vector<int32_t> final_lengths;        // see ForwardBatch
+  size_t num_groups = 1;
+  // Block tables of all sequences, one after another, group by group.
+  std::vector<int32_t> blocks;
   std::vector<int32_t> logit_rows;
   std::vector<LogitRow> rows;  // of logit_rows
 
@@ -73,10 +74,13 @@ struct StepBatch {
 };
 
 // Appends `item` (of `request`, whose new tokens `reservation` has room for) to
-// the batch: tokens, positions, slots, its block table and the rows of logits
-// that the request asks for.
+// the batch: tokens, positions, copies and the rows of logits that the request
+// asks for.
 void AddToBatch(const StepItem& item, Request& request,
-                KvReservation reservation, StepBatch& batch);
+                KvTablesReservation reservation, StepBatch& batch);
+
+// Once all items are there: where each token's KV goes, and the block tables.
+void PlaceKv(absl::Span<const KvGroup> groups, StepBatch& batch);
 
 // The view of the finished batch that Model::Forward takes. It points into
 // `batch`, which must not grow any more.

@@ -149,8 +149,13 @@ absl::Status ModelRunner::Check(const RequestOptions& options) const {
 
 // By the cache as large as it is now: more would wait until it has grown again.
 int64_t ModelRunner::UnlimitedTokens() const {
-  const int64_t now = int64_t{kv_->pool().num_total()} * kv_->block_size();
-  return now > 0 ? std::min(now, capacity_tokens_) : capacity_tokens_;
+  const SchedulerConfig& config = scheduler_->config();
+  const int64_t blocks = kv_->pool().num_total();
+  const int64_t now = MostKvTokens(
+      blocks,
+      std::min(capacity_tokens_, blocks * config.groups.front().block_size),
+      config);
+  return now > 0 ? now : capacity_tokens_;
 }
 
 absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
@@ -231,6 +236,18 @@ absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
   return request;
 }
 
+// Whether the blocks set aside are all that the request can come to hold.
+bool ModelRunner::HoldsAll(const KvSequence& hold,
+                           const SchedRequest& entry) const {
+  const SchedulerConfig& config = scheduler_->config();
+  for (size_t g = 0; g < config.groups.size(); ++g) {
+    const int64_t held = hold.tables.group(g).num_tokens();
+    if (held == 0 || held < PeakKvTokens(entry, config, config.groups[g]))
+      return false;
+  }
+  return true;
+}
+
 SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
                                     const RequestOptions& options,
                                     SteadyTime now) {
@@ -239,11 +256,9 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
   entry.priority = options.priority;
   entry.num_tokens_total = static_cast<int64_t>(draft.log.size());
   entry.max_new_tokens = draft.max_new_tokens;
-  entry.table = &session.kv.table;
+  entry.tables = &session.kv.tables;
   entry.max_total_tokens = entry.num_tokens_total + entry.max_new_tokens;
-  entry.reserved = session.hold.table.num_tokens() > 0 &&
-                   session.hold.table.num_tokens() >=
-                       PeakKvTokens(entry, scheduler_->config());
+  entry.reserved = HoldsAll(session.hold, entry);
   entry.submitted_us = ToMicroseconds(now);
   if (options.deadline_us > 0) {
     entry.deadline_us =

@@ -17,18 +17,17 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.hidden_size = spec.hidden_size;
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
-  bool all_windowed = true;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
+        // A window that no sequence outgrows is none.
+        const int64_t window =
+            attention->window < spec.max_positions ? attention->window : 0;
         info_.kv_layers.push_back(
-            {attention->num_kv_heads, attention->head_dim});
-        all_windowed = all_windowed && attention->window > 0;
-        info_.kv_window = std::max<int64_t>(info_.kv_window, attention->window);
+            {attention->num_kv_heads, attention->head_dim, window});
       }
     }
   }
-  if (!all_windowed) info_.kv_window = 0;
   device_ = &build.weights.device();
   activation_ = build.activation;
   info_.hidden_dtype = build.activation;
@@ -72,7 +71,7 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
         INLAY_ASSIGN_OR_RETURN(
             block.part, AttentionBlock::Create(
                             *part, kv_layout_.LayerView(kv_layer, nullptr),
-                            /*kv_group=*/0, rotary_dim, build));
+                            kv_layout_.group_of(kv_layer), rotary_dim, build));
         ++kv_layer;
       } else {
         INLAY_ASSIGN_OR_RETURN(

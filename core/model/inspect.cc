@@ -47,6 +47,9 @@ void AddModel(const Model& model, OrderedJson& out) {
     token_bytes += 2 * static_cast<uint64_t>(layer.num_kv_heads) *
                    KvRowBytes(layout.dtype(), layer.head_dim);
   }
+  OrderedJson groups = OrderedJson::array();
+  for (const KvGroup& group : layout.groups())
+    groups.push_back({group.block_size, group.window});
   OrderedJson kv_shapes = OrderedJson::array();
   for (const auto& [shape, layers] : shapes) {
     kv_shapes.push_back({shape.first, shape.second, layers});
@@ -54,6 +57,7 @@ void AddModel(const Model& model, OrderedJson& out) {
   out["kv"] = {{"dtype", std::string(DTypeName(layout.dtype()))},
                {"block_size", layout.block_size()},
                {"layers", std::move(kv_shapes)},
+               {"groups", std::move(groups)},
                {"bytes_per_token", token_bytes},
                {"bytes_per_block", layout.block_bytes()}};
   out["memory"] = {{"weights_bytes", info.weight_bytes},

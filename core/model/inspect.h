@@ -21,6 +21,7 @@ namespace inlay {
 //                                 max_positions (supported models only)
 //   kv                            dtype, block_size, layers: [[kv_heads,
 //                                 head_dim, layers of this shape], ...],
+//                                 groups: [[block_size, window], ...],
 //                                 bytes_per_token, bytes_per_block
 //   memory                        weights_bytes, kv_bytes_per_1k_tokens,
 //                                 workspace_bytes (for workspace_tokens tokens

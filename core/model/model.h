@@ -35,9 +35,6 @@ struct ModelInfo {
   // differently, so that neither can use the other's KV (see
   // ForwardBatch::final_lengths); 0: no such distinction.
   int64_t rope_threshold = 0;
-  // A token at position p reads keys of (p - kv_window, p] only, in every
-  // layer; 0: some layer reads all.
-  int64_t kv_window = 0;
   // Of ForwardBatch::hidden.
   DType hidden_dtype = DType::kF32;
 };

@@ -1,4 +1,4 @@
-// The quantised rows of a KV cache (bit layout: memory/kv/kv_layout.h): scalar
+// The quantised rows of a KV cache (bit layout: memory/kv/kv_format.h): scalar
 // reference codec, and the choice of scales that every row of the op shares.
 // A row's bytes depend on that row's floats alone, and the scalar and the
 // vector row of kv_write write the same ones; so all arithmetic here is single

@@ -1,4 +1,4 @@
-// KvBlockTable: the KV blocks of one token sequence.
+// KvBlockTable: the KV blocks of one token sequence in one group of layers.
 // Owns references into a KvBlockPool; knows no bytes, models or requests.
 // Growing is KvReservation's (reservation.h).
 #ifndef INLAY_MEMORY_KV_BLOCK_TABLE_H_
@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 #include "memory/kv/block_pool.h"
+#include "memory/kv/kv_group.h"
 
 namespace inlay {
 
@@ -18,11 +19,6 @@ struct KvBlockCopy {
   int32_t src;
   int32_t dst;
 };
-
-// Blocks that `num_tokens` tokens occupy. Both >= 0, block_size >= 1.
-inline int64_t KvBlocksFor(int64_t num_tokens, int64_t block_size) {
-  return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0);
-}
 
 // The token at position p lives in blocks()[p / block_size], slot p %
 // block_size. Holds exactly the blocks that its tokens occupy, less those
@@ -34,7 +30,7 @@ class KvBlockTable {
   static constexpr int32_t kNoBlock = -1;
 
   // `pool` is not owned and must outlive the table. block_size: tokens a block,
-  // >= 1, the same for all tables of a pool.
+  // >= 1.
   KvBlockTable(KvBlockPool* pool, int32_t block_size);
   ~KvBlockTable() { Clear(); }
   KvBlockTable(KvBlockTable&& other) noexcept;

@@ -1,5 +1,8 @@
+// Groups of layers, the sizes of their blocks, and offsets in them.
 #include "memory/kv/kv_layout.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace inlay {
@@ -9,35 +12,127 @@ namespace {
 // layers' lines.
 constexpr size_t kLayerAlignment = 64;
 
+// Beyond it, padding costs less than what a sequence leaves of its last block.
+constexpr int kMaxBlockSize = 8192;
+// Larger blocks are tried as long as a group has more padding than this share
+// of a block (1 / 10): coarse blocks cost what sequences leave of their last
+// ones, padding costs every block.
+constexpr size_t kPaddingShare = 10;
+constexpr int kMostMultiples = 4;
+
 size_t PlaneBytes(const KvLayerShape& shape, DType dtype, int block_size) {
   return static_cast<size_t>(shape.num_kv_heads) *
          static_cast<size_t>(block_size) * KvRowBytes(dtype, shape.head_dim);
+}
+
+size_t LayerBytes(const KvLayerShape& shape, DType dtype, int block_size) {
+  return (2 * PlaneBytes(shape, dtype, block_size) + kLayerAlignment - 1) /
+         kLayerAlignment * kLayerAlignment;
+}
+
+int64_t Reach(int64_t window) {
+  return window == 0 ? std::numeric_limits<int64_t>::max() : window;
 }
 
 }  // namespace
 
 KvLayout::KvLayout(std::vector<KvLayerShape> layers, DType dtype,
                    int block_size)
-    : layers_(std::move(layers)), dtype_(dtype), block_size_(block_size) {
+    : layers_(std::move(layers)), dtype_(dtype) {
+  FormGroups(block_size);
+  SizeBlocks(block_size);
+  used_bytes_.assign(groups_.size(), 0);
   layer_offsets_.reserve(layers_.size());
-  for (const KvLayerShape& shape : layers_) {
-    layer_offsets_.push_back(static_cast<int64_t>(block_bytes_));
-    block_bytes_ += 2 * PlaneBytes(shape, dtype, block_size);
-    block_bytes_ = (block_bytes_ + kLayerAlignment - 1) / kLayerAlignment *
-                   kLayerAlignment;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    size_t& used = used_bytes_[group_of_[i]];
+    layer_offsets_.push_back(static_cast<int64_t>(used));
+    used += LayerBytes(layers_[i], dtype, groups_[group_of_[i]].block_size);
   }
+  block_bytes_ = *std::max_element(used_bytes_.begin(), used_bytes_.end());
+}
+
+void KvLayout::FormGroups(int block_size) {
+  std::vector<int64_t> windows;
+  for (const KvLayerShape& layer : layers_) {
+    if (std::find(windows.begin(), windows.end(), layer.window) ==
+        windows.end())
+      windows.push_back(layer.window);
+  }
+  if (windows.empty()) windows.push_back(0);
+  std::sort(windows.begin(), windows.end(),
+            [](int64_t a, int64_t b) { return Reach(a) > Reach(b); });
+  groups_.clear();
+  for (size_t i = 0; i < std::min(windows.size(), kMaxKvGroups); ++i)
+    groups_.push_back({block_size, windows[i]});
+  for (const KvLayerShape& layer : layers_) {
+    const auto found = std::find(windows.begin(), windows.end(), layer.window);
+    group_of_.push_back(std::min(static_cast<size_t>(found - windows.begin()),
+                                 groups_.size() - 1));
+  }
+}
+
+size_t KvLayout::BytesFor(size_t group, int block_size) const {
+  size_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (group_of_[i] == group)
+      bytes += LayerBytes(layers_[i], dtype_, block_size);
+  }
+  return bytes;
+}
+
+void KvLayout::SizeBlocks(int block_size) {
+  if (groups_.size() == 1) return;
+  std::vector<size_t> least(groups_.size());
+  for (size_t i = 0; i < least.size(); ++i) least[i] = BytesFor(i, block_size);
+  const auto heaviest = static_cast<size_t>(
+      std::max_element(least.begin(), least.end()) - least.begin());
+  const int most = std::max(block_size, kMaxBlockSize) / block_size;
+  // Padding of the group that has most, in bytes, and the block it is of.
+  size_t best_padding = 1, best_bytes = 0;
+  for (int multiple = 1; multiple <= kMostMultiples; ++multiple) {
+    const size_t bytes = BytesFor(heaviest, block_size * multiple);
+    size_t padding = 0;
+    KvGroups sized = groups_;
+    for (size_t i = 0; i < least.size(); ++i) {
+      // At least; alignment weighs less in larger blocks.
+      auto fit = static_cast<int>(std::min<size_t>(bytes / least[i], most));
+      while (fit < most && BytesFor(i, block_size * (fit + 1)) <= bytes) ++fit;
+      sized[i].block_size = block_size * fit;
+      padding = std::max(padding, bytes - BytesFor(i, sized[i].block_size));
+    }
+    if (best_bytes == 0 || padding * best_bytes < best_padding * bytes) {
+      best_padding = padding;
+      best_bytes = bytes;
+      groups_ = sized;
+    }
+    if (best_padding * kPaddingShare <= best_bytes) return;
+  }
+}
+
+int KvLayout::max_block_size() const {
+  int most = 0;
+  for (const KvGroup& group : groups_) most = std::max(most, group.block_size);
+  return most;
+}
+
+size_t KvLayout::bytes_per_token() const {
+  size_t bytes = 0;
+  for (const KvGroup& group : groups_)
+    bytes += block_bytes_ / static_cast<size_t>(std::max(group.block_size, 1));
+  return bytes;
 }
 
 KvLayerView KvLayout::LayerView(int layer, KvBase base) const {
   const KvLayerShape& shape = layers_[static_cast<size_t>(layer)];
+  const int block_size = groups_[group_of(layer)].block_size;
   KvLayerView view;
   view.base = base;
   view.block_stride_bytes = static_cast<int64_t>(block_bytes_);
   view.k_offset_bytes = layer_offsets_[static_cast<size_t>(layer)];
   view.v_offset_bytes = view.k_offset_bytes + static_cast<int64_t>(PlaneBytes(
-                                                  shape, dtype_, block_size_));
+                                                  shape, dtype_, block_size));
   view.dtype = dtype_;
-  view.block_size = block_size_;
+  view.block_size = block_size;
   view.num_kv_heads = shape.num_kv_heads;
   view.head_dim = shape.head_dim;
   return view;

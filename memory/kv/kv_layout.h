@@ -1,23 +1,12 @@
 // KvLayout: where keys and values lie inside a KV block. A block holds
-// `block_size` tokens of ALL layers in one contiguous run of bytes, so that
-// copy-on-write, swapping and snapshots move one range. Knows no models.
+// `block_size` tokens of ALL layers of one group (kv_group.h) in one contiguous
+// run of bytes, so that copy-on-write, swapping and snapshots move one range.
+// Blocks of all groups have the same bytes. Knows no models.
 //
-//   block | layer 0: K [kv_heads][block_size] rows  V the same | layer 1: ... |
+//   block | first layer: K [kv_heads][block_size] rows  V the same |
+//         | second layer: ... | padding, where other groups need more |
 //
-// A row is the head_dim elements of one token and head, KvRowBytes() long, in
-// one of six formats (multi-byte values as the machine has them):
-//
-//   f32, f16, bf16  | x0 | x1 | ... |
-//   i8, f8_e4m3     | scale, f32 | c0 | c1 | ... | zeros to a multiple of 4 |
-//                   x = c * scale; f8_e4m3 scales are powers of two
-//   kv_q4           | group 0 | group 1 | ... |  of 32 elements, 20 bytes each
-//     group         | scale, bf16 | least, bf16 | b0 | b1 | ... | b15 |
-//                   x = c * scale + least; b[j] holds element j of the group
-//                   in bits 0-3 and element j + 16 in bits 4-7; a short last
-//                   group is filled with its last element
-//
-// Scales are NaN in a row that had something that is not finite: all of it
-// reads as NaN. Codec: kernels/kv_write/kv_row.h.
+// A row is the head_dim elements of one token and head (kv_format.h).
 #ifndef INLAY_MEMORY_KV_KV_LAYOUT_H_
 #define INLAY_MEMORY_KV_KV_LAYOUT_H_
 
@@ -25,50 +14,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "memory/dtype.h"
+#include "memory/kv/kv_format.h"
+#include "memory/kv/kv_group.h"
 
 namespace inlay {
-
-inline constexpr int kKvQ4Group = 32;
-inline constexpr int kKvScaleBytes = 4;  // ahead of i8 and f8_e4m3 codes
-
-// Whether a cache can have this format.
-constexpr bool IsKvFormat(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kI8:
-    case DType::kF8E4M3:
-    case DType::kKvQ4:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Bytes of one row, a multiple of the alignment of what is in it. `dtype` must
-// be a KV format.
-constexpr size_t KvRowBytes(DType dtype, int head_dim) {
-  const auto dim = static_cast<size_t>(head_dim);
-  switch (dtype) {
-    case DType::kF16:
-    case DType::kBF16:
-      return 2 * dim;
-    case DType::kI8:
-    case DType::kF8E4M3:
-      return kKvScaleBytes + (dim + 3) / 4 * 4;
-    case DType::kKvQ4:
-      return (dim + kKvQ4Group - 1) / kKvQ4Group * (4 + kKvQ4Group / 2);
-    default:
-      return 4 * dim;
-  }
-}
 
 // The shape of one layer's cache. Layers may differ.
 struct KvLayerShape {
   int num_kv_heads = 0;
   int head_dim = 0;
+  int64_t window = 0;  // as KvGroup has it
 };
 
 // Where a cache's blocks lie: in one range, or in extents of 2^extent_shift
@@ -118,25 +75,47 @@ struct KvLayerView {
   }
 };
 
+// Layers of equal windows are a group; where there are more than kMaxKvGroups,
+// those of the shortest windows are one that keeps the longest of them.
 class KvLayout {
  public:
   KvLayout() = default;
+  // block_size: of the group that needs the most bytes a token, or up to four
+  // times that where it saves padding. Other groups have the multiple of
+  // block_size that fits beside it.
   KvLayout(std::vector<KvLayerShape> layers, DType dtype, int block_size);
 
-  int block_size() const { return block_size_; }
+  // The group that reaches furthest back first; one where there are no layers.
+  absl::Span<const KvGroup> groups() const { return groups_; }
+  size_t num_groups() const { return groups_.size(); }
+  size_t group_of(int layer) const {
+    return group_of_[static_cast<size_t>(layer)];
+  }
+  // Tokens a block of the first group.
+  int block_size() const { return groups_.front().block_size; }
+  int max_block_size() const;
   int num_layers() const { return static_cast<int>(layers_.size()); }
-  size_t num_groups() const { return 1; }
   DType dtype() const { return dtype_; }
+  // Of a block of any group; of these, what `group` uses; the rest is padding.
   size_t block_bytes() const { return block_bytes_; }
+  size_t used_bytes(size_t group) const { return used_bytes_[group]; }
+  // What one more token takes while no window has passed any.
+  size_t bytes_per_token() const;
 
   // The view of `layer` over the cache at `base`.
   KvLayerView LayerView(int layer, KvBase base) const;
 
  private:
+  void FormGroups(int block_size);
+  size_t BytesFor(size_t group, int block_size) const;
+  void SizeBlocks(int block_size);
+
   std::vector<KvLayerShape> layers_;
+  std::vector<size_t> group_of_;        // by layer
   std::vector<int64_t> layer_offsets_;  // of K; V follows it
   DType dtype_ = DType::kF32;
-  int block_size_ = 0;
+  KvGroups groups_ = {KvGroup{0, 0}};
+  absl::InlinedVector<size_t, 2> used_bytes_ = {0};  // by group
   size_t block_bytes_ = 0;
 };
 

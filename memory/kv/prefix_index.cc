@@ -9,50 +9,50 @@
 namespace inlay {
 
 PrefixIndex::PrefixIndex(KvBlockPool* pool, Options options)
-    : pool_(pool), options_(std::move(options)), tree_(options_.block_size) {
-  INLAY_DCHECK(pool != nullptr && options_.block_size >= 1 &&
-               options_.window >= 0);
-  // With 1 no block at all would be needed; the last one is kept, so that a
-  // table always has the block that it appends to.
-  if (options_.window == 1) options_.window = 2;
-  pool_->SetReclaimer(this);
+    : pool_(pool),
+      options_(std::move(options)),
+      tree_(options_.group.block_size),
+      order_(options_.order != nullptr ? options_.order : &own_order_) {
+  INLAY_DCHECK(pool != nullptr && options_.group.block_size >= 1 &&
+               options_.group.window >= 0);
+  if (order_ == &own_order_) pool_->SetReclaimer(this);
 }
 
 PrefixIndex::~PrefixIndex() {
+  ForgetAll();
+  if (order_ == &own_order_) pool_->SetReclaimer(nullptr);
+}
+
+void PrefixIndex::ForgetAll() {
   for (int32_t id = 0; id < pool_->end_id(); ++id) {
     if (tree_.Contains(id)) Remove(id);
   }
-  pool_->SetReclaimer(nullptr);
 }
 
-// Of a sequence of num_tokens tokens, the first block that a later token reads.
-int64_t PrefixIndex::FirstNeeded(int64_t num_tokens) const {
-  if (options_.window == 0) return 0;
-  return std::max<int64_t>(0, num_tokens - options_.window + 1) /
-         options_.block_size;
-}
-
-PrefixMatch PrefixIndex::Find(uint64_t salt,
-                              absl::Span<const int32_t> tokens) const {
-  const auto block_size = static_cast<size_t>(options_.block_size);
+PrefixMatch PrefixIndex::Find(uint64_t salt, absl::Span<const int32_t> tokens,
+                              const KvBelow* below) const {
+  const int64_t size = options_.group.block_size;
   PrefixMatch match;
   KvBlockKey key = RootKey(salt);
   PrefixTree::Child tail;
   int64_t run = 0;  // blocks [run, i) are all there
   for (int64_t i = 0;; ++i) {
-    const int64_t begin = i * options_.block_size;
+    const int64_t begin = i * size;
     const absl::Span<const int32_t> next =
-        tokens.subspan(static_cast<size_t>(begin), block_size);
-    const bool full = next.size() == block_size;
-    const int64_t end = begin + static_cast<int64_t>(next.size());
+        tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
+    const auto count = static_cast<int64_t>(next.size());
+    const bool full = count == size;
     const KvBlockKey next_key = full ? chain_(key, next) : key;
     const int32_t id =
         full ? tree_.Lookup(next_key, key, next) : PrefixTree::kNone;
-    if (id >= 0) {
-      match.blocks.push_back(id);
-      if (run <= FirstNeeded(end)) match.num_tokens = end;
+    const bool is_below =
+        full && id == kNone && below != nullptr && (*below)(next_key);
+    if (id >= 0 || is_below) {
+      match.blocks.push_back(is_below ? PrefixMatch::kBelow : id);
+      if (is_below) match.below.push_back({i, next_key});
+      if (run <= FirstNeeded(begin + count)) match.num_tokens = begin + count;
     } else {
-      if (run <= FirstNeeded(end)) {
+      if (run <= FirstNeeded(begin + count)) {
         const PrefixTree::Child child = tree_.BestChild(key, next);
         if (child.common >= kMinPartialTokens &&
             run <= FirstNeeded(begin + child.common)) {
@@ -60,33 +60,54 @@ PrefixMatch PrefixIndex::Find(uint64_t salt,
           tail = child;
         }
       }
-      if (!full || options_.window == 0 || id == PrefixTree::kCollision) break;
+      if (!full || options_.group.window == 0 || id == PrefixTree::kCollision)
+        break;
       match.blocks.push_back(kNone);
       run = i + 1;
     }
     key = next_key;
   }
-  match.blocks.resize(
-      static_cast<size_t>(KvBlocksFor(match.num_tokens, options_.block_size)));
-  if (match.num_tokens % options_.block_size != 0)
-    match.blocks.back() = tail.id;
-  std::fill_n(match.blocks.begin(), FirstNeeded(match.num_tokens), kNone);
-  for (int32_t id : match.blocks)
-    match.num_evictable += id != kNone && pool_->IsEvictable(id) ? 1 : 0;
+  const bool has_tail = match.num_tokens % size != 0;
+  if (has_tail) {
+    match.blocks.resize(static_cast<size_t>(match.num_tokens / size));
+    match.blocks.push_back(tail.id);
+  }
+  Finish(&match);
   return match;
+}
+
+void PrefixIndex::Finish(PrefixMatch* match) const {
+  const int64_t first = FirstNeeded(match->num_tokens);
+  match->blocks.resize(static_cast<size_t>(
+      KvBlocksFor(match->num_tokens, options_.group.block_size)));
+  std::fill_n(match->blocks.begin(), first, kNone);
+  std::erase_if(match->below, [&](const PrefixMatch::Below& below) {
+    return match->blocks.size() <= static_cast<size_t>(below.index) ||
+           match->blocks[static_cast<size_t>(below.index)] !=
+               PrefixMatch::kBelow;
+  });
+  match->num_evictable = 0;
+  for (int32_t id : match->blocks)
+    match->num_evictable += id >= 0 && pool_->IsEvictable(id) ? 1 : 0;
+}
+
+void PrefixIndex::Shorten(PrefixMatch* match, int64_t num_tokens) const {
+  INLAY_DCHECK(options_.group.window == 0 && num_tokens <= match->num_tokens);
+  match->num_tokens = num_tokens;
+  Finish(match);
 }
 
 void PrefixIndex::Take(const PrefixMatch& match, uint64_t salt,
                        absl::Span<const int32_t> tokens, KvBlockTable* table,
                        PrefixCursor* cursor) {
   table->Share(match.blocks, match.num_tokens);
-  cursor->num_blocks = match.num_tokens / options_.block_size;
+  cursor->num_blocks = match.num_tokens / options_.group.block_size;
   const auto count = static_cast<size_t>(cursor->num_blocks);
   if (count > 0 && match.blocks[count - 1] != kNone) {
     cursor->key = tree_.key(match.blocks[count - 1]);
     return;
   }
-  const auto size = static_cast<size_t>(options_.block_size);
+  const auto size = static_cast<size_t>(options_.group.block_size);
   cursor->key = RootKey(salt);
   for (size_t i = 0; i < count; ++i)
     cursor->key = chain_(cursor->key, tokens.subspan(i * size, size));
@@ -95,9 +116,9 @@ void PrefixIndex::Take(const PrefixMatch& match, uint64_t salt,
 void PrefixIndex::Insert(uint64_t salt, absl::Span<const int32_t> tokens,
                          KvBlockTable* table, PrefixCursor* cursor) {
   INLAY_DCHECK(static_cast<int64_t>(tokens.size()) >= table->num_tokens() &&
-               table->block_size() == options_.block_size);
-  const auto size = static_cast<size_t>(options_.block_size);
-  const int64_t num_full = table->num_tokens() / options_.block_size;
+               table->block_size() == options_.group.block_size);
+  const auto size = static_cast<size_t>(options_.group.block_size);
+  const int64_t num_full = table->num_tokens() / options_.group.block_size;
   if (cursor->num_blocks > num_full) *cursor = PrefixCursor();  // it was cut
   while (cursor->num_blocks < num_full) {
     if (cursor->num_blocks == 0) cursor->key = RootKey(salt);
@@ -113,10 +134,10 @@ void PrefixIndex::Insert(uint64_t salt, absl::Span<const int32_t> tokens,
 void PrefixIndex::InsertAll(uint64_t salt, absl::Span<const int32_t> tokens,
                             KvBlockTable* table, PrefixCursor* cursor) {
   Insert(salt, tokens, table, cursor);
-  const int64_t begin = cursor->num_blocks * options_.block_size;
+  const int64_t begin = cursor->num_blocks * options_.group.block_size;
   const int64_t count = table->num_tokens() - begin;
   // A collision may have stopped Insert().
-  if (count < kMinPartialTokens || count >= options_.block_size) return;
+  if (count < kMinPartialTokens || count >= options_.group.block_size) return;
   const absl::Span<const int32_t> tail =
       tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const KvBlockKey parent =
@@ -147,7 +168,7 @@ bool PrefixIndex::Enter(const KvBlockKey& key, const KvBlockKey& parent,
   // Its only holder wrote on behind the tokens that it was entered with.
   if (tree_.Contains(id)) Remove(id);
   tree_.Link(id, key, parent, tokens,
-             static_cast<int64_t>(index) * options_.block_size +
+             static_cast<int64_t>(index) * options_.group.block_size +
                  static_cast<int64_t>(tokens.size()));
   pool_->AddToCache(id);
   ++num_blocks_;
@@ -200,8 +221,8 @@ void PrefixIndex::OnEvictable(int32_t id) {
   // Only what can be compared and added up.
   const double added = std::isfinite(cost) && cost > 0 ? cost : 0;
   Rank& rank = ranks_[static_cast<size_t>(id)];
-  rank = {inflation_ + added, ++last_order_};
-  if (options_.window > 0 || !tree_.HasChildren(id))
+  rank = {order_->inflation + added, ++order_->last};
+  if (options_.group.window > 0 || !tree_.HasChildren(id))
     heap_.Push(id, rank.priority, rank.order);
 }
 
@@ -211,23 +232,33 @@ void PrefixIndex::OnHeld(int32_t id) {
     heap_.Erase(id);
 }
 
-// The next to be reclaimed; there is an evictable block.
+// The next to be reclaimed, or kNone.
 int32_t PrefixIndex::Victim() const {
   if (!heap_.empty()) return heap_.top();
   // Only where a table holds a block without the blocks before it: none of
   // ours does (window 0), but what counts as available must be.
-  int32_t id = 0;
-  while (!pool_->IsEvictable(id)) ++id;
-  return id;
+  if (pool_->num_evictable() == 0) return kNone;
+  for (int32_t id = 0; id < pool_->end_id(); ++id) {
+    if (tree_.Contains(id) && pool_->IsEvictable(id)) return id;
+  }
+  return kNone;
+}
+
+bool PrefixIndex::NextRank(Rank* rank) const {
+  const int32_t id = Victim();
+  if (id == kNone) return false;
+  *rank = ranks_[static_cast<size_t>(id)];
+  return true;
 }
 
 void PrefixIndex::Reclaim(int64_t count) {
   for (; count > 0; --count) {
     const int32_t id = Victim();
     const absl::Span<const int32_t> tokens = tree_.tokens(id);
-    inflation_ = std::max(inflation_, ranks_[static_cast<size_t>(id)].priority);
+    order_->inflation =
+        std::max(order_->inflation, ranks_[static_cast<size_t>(id)].priority);
     if (options_.demote &&
-        tokens.size() == static_cast<size_t>(options_.block_size))
+        tokens.size() == static_cast<size_t>(options_.group.block_size))
       options_.demote(tree_.key(id), tokens, id);
     ++num_reclaimed_;
     Remove(id);
@@ -235,10 +266,10 @@ void PrefixIndex::Reclaim(int64_t count) {
 }
 
 void PrefixIndex::Clear() {
-  while (pool_->num_evictable() > 0) Remove(Victim());
+  for (int32_t id = Victim(); id != kNone; id = Victim()) Remove(id);
   // With nothing to compare to, priorities begin anew: what then goes when
   // depends on nothing before.
-  if (num_blocks_ == 0) inflation_ = 0;
+  if (num_blocks_ == 0) own_order_.inflation = 0;
 }
 
 void PrefixIndex::OnMoved(int32_t from, int32_t to) {

@@ -1,6 +1,7 @@
-// PrefixIndex: which KV blocks hold which tokens, so that a sequence that
-// begins like an earlier one shares its blocks. Owns one reference to each
-// block it knows; knows no bytes, models or requests. Sources: chained block
+// PrefixIndex: which KV blocks of a group hold which tokens, so that a sequence
+// that begins like an earlier one shares its blocks. Owns one reference to each
+// block it knows; knows no bytes, models or requests, and no other groups
+// (prefix_cache.h). Sources: chained block
 // hashes as in vLLM's automatic prefix caching, leaf eviction as in
 // RadixAttention (Zheng et al., 2024), GreedyDual-Size-Frequency priorities
 // (Cherkasova, 1998).
@@ -16,37 +17,19 @@
 #include "memory/kv/block_pool.h"
 #include "memory/kv/block_table.h"
 #include "memory/kv/eviction_heap.h"
+#include "memory/kv/prefix_match.h"
 #include "memory/kv/prefix_tree.h"
 
 namespace inlay {
 
-// What is cached of a sequence: its first num_tokens tokens.
-struct PrefixMatch {
-  int64_t num_tokens = 0;
-  // KvBlocksFor(num_tokens); the last may hold more tokens than match. With a
-  // window, kNoBlock for those that no later token reads.
-  std::vector<int32_t> blocks;
-  // Of blocks, those that are evictable: taking them uses up availability.
-  int32_t num_evictable = 0;
-};
-
-// How far a table has been entered into the index: its first num_blocks blocks,
-// the last under `key`. Belongs to whoever owns the table; starts over (as
-// PrefixCursor()) when the table is cleared or cut into these blocks.
-struct PrefixCursor {
-  KvBlockKey key;
-  int64_t num_blocks = 0;
-};
-
-// Thread-compatible, together with the pool. Installs itself as the pool's
-// reclaimer for its lifetime.
+// Thread-compatible, together with the pool.
 class PrefixIndex final : public KvBlockReclaimer {
  public:
   struct Options {
-    int32_t block_size = 16;
-    // > 0: a token at position p reads positions (p - window, p] only, in every
-    // layer; blocks before that need not be there.
-    int64_t window = 0;
+    KvGroup group;
+    // One of several over the pool, whose reclaimer is whoever made this. Null:
+    // the only one, which installs itself as the reclaimer for its lifetime.
+    EvictionOrder* order = nullptr;
     // What losing the block that ends at this position costs, in any unit;
     // null: all the same. Larger is kept longer.
     std::function<double(int64_t end_position)> cost;
@@ -67,12 +50,18 @@ class PrefixIndex final : public KvBlockReclaimer {
   // part of one. A part is worth a copy only from kMinPartialTokens on. Tokens
   // are compared, not only their hashes; with a window, only the key vouches
   // for the tokens of blocks that are gone. O(blocks matched + 1), with a
-  // window O(blocks of `tokens`). May throw std::bad_alloc.
-  PrefixMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const;
+  // window O(blocks of `tokens`). `below` (may be null) is asked for full
+  // blocks that are not here: they count as though they were. May throw
+  // std::bad_alloc.
+  PrefixMatch Find(uint64_t salt, absl::Span<const int32_t> tokens,
+                   const KvBelow* below = nullptr) const;
+  // Cuts `match` to its first num_tokens tokens; only without a window.
+  void Shorten(PrefixMatch* match, int64_t num_tokens) const;
 
   // `table` (empty) becomes a holder of the match, which was found after the
-  // last change of index and pool. `tokens` and `salt` as given to Find(). May
-  // throw std::bad_alloc, and has changed nothing then.
+  // last change of index and pool, and has no block that is only below.
+  // `tokens` and `salt` as given to Find(). May throw std::bad_alloc, and has
+  // changed nothing then.
   void Take(const PrefixMatch& match, uint64_t salt,
             absl::Span<const int32_t> tokens, KvBlockTable* table,
             PrefixCursor* cursor);
@@ -92,6 +81,8 @@ class PrefixIndex final : public KvBlockReclaimer {
 
   // Forgets every evictable block; none is offered to `demote`.
   void Clear();
+  // Forgets every block, also those in use.
+  void ForgetAll();
 
   // The pool moved a block (KvBlockPool::Move was called already). Does not
   // fail: without memory to note the new id, the block is forgotten.
@@ -101,6 +92,16 @@ class PrefixIndex final : public KvBlockReclaimer {
   void Reclaim(int64_t count) override;
   void OnEvictable(int32_t id) override;
   void OnHeld(int32_t id) override;
+
+  bool Contains(int32_t id) const { return tree_.Contains(id); }
+  // An evictable block's place in the order of eviction: the lower goes first.
+  struct Rank {
+    double priority = 0;
+    uint64_t order = 0;  // higher is more recent
+    auto operator<=>(const Rank&) const = default;
+  };
+  // Of what goes first; false: nothing is evictable.
+  bool NextRank(Rank* rank) const;
 
   // Blocks known, evictable or not.
   int64_t num_blocks() const { return num_blocks_; }
@@ -115,13 +116,11 @@ class PrefixIndex final : public KvBlockReclaimer {
  private:
   static constexpr int32_t kNone = KvBlockTable::kNoBlock;
 
-  // An evictable block's place in the order of eviction: the lower goes first.
-  struct Rank {
-    double priority = 0;
-    uint64_t order = 0;  // higher is more recent
-  };
-
-  int64_t FirstNeeded(int64_t num_tokens) const;
+  int64_t FirstNeeded(int64_t num_tokens) const {
+    return KvFirstNeeded(num_tokens, options_.group);
+  }
+  // Fits the lists of blocks to num_tokens.
+  void Finish(PrefixMatch* match) const;
   bool Enter(const KvBlockKey& key, const KvBlockKey& parent,
              absl::Span<const int32_t> tokens, size_t index,
              KvBlockTable* table);
@@ -137,8 +136,8 @@ class PrefixIndex final : public KvBlockReclaimer {
   PrefixTree tree_;
   std::vector<Rank> ranks_;  // by block id
   EvictionHeap heap_;        // evictable, and (window 0) without children
-  double inflation_ = 0;     // GreedyDual's L: the priority of what went last
-  uint64_t last_order_ = 0;
+  EvictionOrder own_order_;
+  EvictionOrder* order_;
   int64_t num_blocks_ = 0;
   uint64_t num_reclaimed_ = 0;
 };

@@ -11,32 +11,36 @@ namespace inlay {
 absl::StatusOr<KvReservation> KvReservation::Make(KvBlockTable* table,
                                                   int64_t num_tokens) {
   INLAY_DCHECK(table != nullptr);
-  KvBlockPool* pool = table->pool_;
-  if (num_tokens < 0) {
+  KvReservation reservation(table, num_tokens);
+  INLAY_RETURN_IF_ERROR(reservation.Fill());
+  return reservation;
+}
+
+absl::Status KvReservation::Fill() {
+  KvBlockPool* pool = table_->pool_;
+  if (num_tokens_ < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokens to reserve: got ", num_tokens, ", must be >= 0"));
+        absl::StrCat("tokens to reserve: got ", num_tokens_, ", must be >= 0"));
   }
   // More than the whole pool: said here, before sums of it could overflow.
-  if (num_tokens > int64_t{pool->num_total()} * table->block_size_) {
+  if (num_tokens_ > int64_t{pool->num_total()} * table_->block_size_) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "KV for ", num_tokens, " more tokens wanted, ", pool->num_total(),
-        " blocks of ", table->block_size_, " tokens in all"));
+        "KV for ", num_tokens_, " more tokens wanted, ", pool->num_total(),
+        " blocks of ", table_->block_size_, " tokens in all"));
   }
-  KvReservation reservation(table, num_tokens);
-  const bool copies = num_tokens > 0 && table->AppendCopies();
-  const int64_t needed = table->BlocksNeeded(num_tokens);
-  if (needed == 0) return reservation;
-  INLAY_ASSIGN_OR_RETURN(reservation.new_blocks_, pool->Allocate(needed));
+  const bool copies = num_tokens_ > 0 && table_->AppendCopies();
+  const int64_t needed = table_->BlocksNeeded(num_tokens_);
+  if (needed == 0) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(new_blocks_, pool->Allocate(needed));
   if (copies) {
-    reservation.copy_ =
-        KvBlockCopy{table->blocks_.back(), reservation.new_blocks_.back()};
-    reservation.new_blocks_.pop_back();
+    copy_ = KvBlockCopy{table_->blocks_.back(), new_blocks_.back()};
+    new_blocks_.pop_back();
   }
   // Room now, so that Commit() cannot fail; doubling keeps appends amortised.
-  const size_t size = table->blocks_.size() + reservation.new_blocks_.size();
-  if (table->blocks_.capacity() < size)
-    table->blocks_.reserve(std::max(size, 2 * table->blocks_.capacity()));
-  return reservation;
+  const size_t size = table_->blocks_.size() + new_blocks_.size();
+  if (table_->blocks_.capacity() < size)
+    table_->blocks_.reserve(std::max(size, 2 * table_->blocks_.capacity()));
+  return absl::OkStatus();
 }
 
 KvReservation::KvReservation(KvReservation&& other) noexcept

@@ -55,8 +55,12 @@ class KvReservation {
   void Commit(int64_t tokens);
 
  private:
+  friend class KvTablesReservation;
+
   KvReservation(KvBlockTable* table, int64_t num_tokens)
       : table_(table), num_tokens_(num_tokens) {}
+  // Takes the blocks.
+  absl::Status Fill();
   void Release();
 
   KvBlockTable* table_;

@@ -80,6 +80,10 @@ class Bench {
         1e-9 * static_cast<double>(model_->info().weight_bytes) / seconds);
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
+    if (model_->kv_layout().num_groups() != 1) {
+      Require(absl::UnimplementedError(
+          "bench_model: layers of different windows are not supported"));
+    }
     block_size_ = model_->kv_layout().block_size();
     const int64_t tokens =
         std::max(prompt_, kMostBatch * (context_ + kSteps + block_size_));

@@ -120,7 +120,7 @@ bool NoHits(int running, int prompt, int decode, int rounds, bool indexed) {
 bool LongHit(int length, int64_t window) {
   KvBlockPool pool(length / kBlockSize + 1);
   PrefixIndex::Options options;
-  options.window = window;
+  options.group.window = window;
   PrefixIndex index(&pool, options);
   std::mt19937 rng(2);
   const std::vector<int32_t> tokens = RandomTokens(&rng, length);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "memory/kv/block_pool.h"
-#include "memory/kv/block_table.h"
-#include "memory/kv/prefix_index.h"
-#include "memory/kv/reservation.h"
+#include "memory/kv/kv_group.h"
+#include "memory/kv/prefix_cache.h"
+#include "memory/kv/tables.h"
 #include "sched/scheduler.h"
 
 namespace inlay {
@@ -43,25 +43,28 @@ double Mean(const std::vector<double>& values) {
 }
 
 struct Sequence {
-  KvBlockTable table;
-  PrefixCursor cursor;
+  KvTables tables;
+  PrefixCursors cursors;
   std::vector<int32_t> tokens;
 };
 
 class Bench final : public KvOwner {
  public:
   // budget_us: of each plan once all are decoding; 0: none.
-  Bench(int running, int32_t num_blocks, int64_t budget_us)
+  Bench(int running, const KvGroups& groups, int32_t num_blocks,
+        int64_t budget_us)
       : pool_(num_blocks),
-        index_(&pool_, PrefixIndex::Options()),
+        index_(&pool_, groups, PrefixIndex::Options()),
         budget_us_(budget_us) {
     SchedulerConfig config;
+    config.groups = groups;
     config.max_running = running;
     config.max_batch_tokens = running * kPrompt;
     config.starvation_us = 1000000;
     scheduler_ = *Scheduler::Create(config, &pool_, this);
     for (int i = 0; i < running; ++i) {
-      sequences_.push_back({KvBlockTable(&pool_, config.block_size), {}, {}});
+      sequences_.push_back(
+          {KvTables(&pool_, groups), PrefixCursors(groups.size()), {}});
       std::vector<int32_t>& tokens = sequences_.back().tokens;
       tokens.resize(kPrompt);
       for (int p = 0; p < kPrompt; ++p)
@@ -78,7 +81,7 @@ class Bench final : public KvOwner {
       request.share_key = i;
       request.num_tokens_total = kPrompt;
       request.max_new_tokens = kSteps + 1;
-      request.table = &sequences_[i].table;
+      request.tables = &sequences_[i].tables;
       if (!scheduler_->Submit(request).ok()) return false;
     }
     while (scheduler_->HasWork()) {
@@ -89,25 +92,24 @@ class Bench final : public KvOwner {
 
   PrefixHit Peek(const SchedRequest& request) override {
     const Sequence& sequence = sequences_[request.id];
-    const PrefixMatch match = index_.Find(
+    const KvMatch match = index_.Find(
         0,
         absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1));
-    return {match.num_tokens,
-            static_cast<int64_t>(match.blocks.size()) - match.num_evictable};
+    return {match.num_tokens, match.num_blocks() - match.num_evictable()};
   }
   int64_t Take(const SchedRequest& request, int64_t max_tokens) override {
     Sequence& sequence = sequences_[request.id];
     const auto tokens = absl::MakeConstSpan(sequence.tokens)
                             .first(static_cast<size_t>(max_tokens));
-    const PrefixMatch match = index_.Find(0, tokens);
-    index_.Take(match, 0, tokens, &sequence.table, &sequence.cursor);
+    const KvMatch match = index_.Find(0, tokens);
+    index_.Take(match, 0, tokens, &sequence.tables, &sequence.cursors);
     return match.num_tokens;
   }
   void Drop(const SchedRequest& request) override {
     Sequence& sequence = sequences_[request.id];
-    index_.InsertAll(0, sequence.tokens, &sequence.table, &sequence.cursor);
-    sequence.table.Clear();
-    sequence.cursor = PrefixCursor();
+    index_.InsertAll(0, sequence.tokens, &sequence.tables, &sequence.cursors);
+    sequence.tables.Clear();
+    sequence.cursors.assign(sequence.cursors.size(), PrefixCursor());
   }
 
  private:
@@ -119,8 +121,8 @@ class Bench final : public KvOwner {
     const Clock::time_point planned = Clock::now();
     if (plan.empty()) return false;
     for (const StepItem& item : plan.items) {
-      auto reservation =
-          KvReservation::Make(&sequences_[item.id].table, item.num_tokens);
+      auto reservation = KvTablesReservation::Make(&sequences_[item.id].tables,
+                                                   item.num_tokens);
       if (!reservation.ok()) return false;
       reservations_.push_back(*std::move(reservation));
     }
@@ -130,7 +132,8 @@ class Bench final : public KvOwner {
     const Clock::time_point reserved = Clock::now();
     for (const StepItem& item : plan.items) {
       Sequence& sequence = sequences_[item.id];
-      index_.Insert(0, sequence.tokens, &sequence.table, &sequence.cursor);
+      index_.Insert(0, sequence.tokens, &sequence.tables, &sequence.cursors);
+      sequence.tables.DropPassed();
     }
     const Clock::time_point published = Clock::now();
     results_.assign(plan.items.size(), StepResult());
@@ -169,11 +172,11 @@ class Bench final : public KvOwner {
   }
 
   KvBlockPool pool_;
-  PrefixIndex index_;
+  PrefixCache index_;
   const int64_t budget_us_;
   std::vector<Sequence> sequences_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::vector<KvReservation> reservations_;
+  std::vector<KvTablesReservation> reservations_;
   std::vector<StepResult> results_;
   int64_t now_us_ = 0;
   bool decoding_ = false;
@@ -191,15 +194,18 @@ int Main() {
       const char* name;
       int32_t blocks;
       int64_t budget_us;
+      KvGroups groups = {KvGroup()};
     } const cases[] = {
         {"", all, 0},
         {"short of blocks", all / 2 + of_one, 0},
         {"time for all", all, int64_t{1} << 40},
         {"time for some", all, 7000},
+        // As many blocks again for the windows, which are a third of that.
+        {"two groups", 2 * all, 0, {{16, 0}, {16, 512}}},
     };
     for (const auto& c : cases) {
       Times times;
-      Bench bench(running, c.blocks, c.budget_us);
+      Bench bench(running, c.groups, c.blocks, c.budget_us);
       if (!bench.Run(&times) || times.plan.empty()) return 1;
       std::printf(
           "%8d  %7.0f | %6.2f  %6.2f  %8.2f %6.2f | %7.2f  %7.2f %6.2f  %s\n",

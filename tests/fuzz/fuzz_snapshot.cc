@@ -38,24 +38,30 @@ void FixChecksums(Bytes& bytes) {
           ? claimed
           : format::kFixedRecordBytes;
   inlay::StoreLittleEndian<uint64_t>(record, bytes.data() + 8);
-  inlay::StoreLittleEndian<uint64_t>(format::kFieldBytes, bytes.data() + 24);
-  inlay::StoreLittleEndian<uint64_t>(record - format::kFixedRecordBytes,
-                                     bytes.data() + 36 + format::kFieldBytes);
+  uint64_t groups = inlay::LoadLittleEndian<uint64_t>(bytes.data() + 24) % 5 *
+                    format::kGroupBytes;
+  if (groups > record - format::kFixedRecordBytes) groups = 0;
+  const uint64_t fields = format::kFieldBytes + groups;
+  inlay::StoreLittleEndian<uint64_t>(fields, bytes.data() + 24);
+  inlay::StoreLittleEndian<uint64_t>(
+      record - format::kFixedRecordBytes - groups, bytes.data() + 36 + fields);
   FixChecksum(bytes, 0, format::kPrologueBytes - 4);
-  FixChecksum(bytes, format::kPrologueBytes, 32 + format::kFieldBytes);
-  FixChecksum(bytes, 36 + format::kFieldBytes, record - 4);
+  FixChecksum(bytes, format::kPrologueBytes, 32 + fields);
+  FixChecksum(bytes, 36 + fields, record - 4);
   const auto parsed = format::ParseRecord(bytes);
   if (!parsed.ok()) return;
   const uint64_t size = parsed->snapshot.kv.block_bytes;
   uint64_t at = record;
-  for (uint64_t i = parsed->snapshot.first_kv_block;
-       i < parsed->snapshot.end_kv_block() && bytes.size() - at >= 4 &&
-       bytes.size() - at - 4 >= size;
-       ++i, at += size + 4) {
-    const absl::Span<const std::byte> all(bytes);
-    inlay::StoreLittleEndian(
-        format::BlockChecksum(all.subspan(0, record), i, all.subspan(at, size)),
-        bytes.data() + at + size);
+  for (size_t g = 0; g < parsed->snapshot.num_groups(); ++g) {
+    for (uint64_t i = parsed->snapshot.group(g).first_block;
+         i < parsed->snapshot.end_kv_block(g) && bytes.size() - at >= 4 &&
+         bytes.size() - at - 4 >= size;
+         ++i, at += size + 4) {
+      const absl::Span<const std::byte> all(bytes);
+      inlay::StoreLittleEndian(format::BlockChecksum(all.subspan(0, record), g,
+                                                     i, all.subspan(at, size)),
+                               bytes.data() + at + size);
+    }
   }
 }
 
@@ -78,8 +84,8 @@ void CheckRestored(const inlay::RestoredSession& restored,
   Bytes encoded;
   const auto status = inlay::EncodeSnapshot(
       again,
-      [&](uint64_t i) -> absl::StatusOr<absl::Span<const std::byte>> {
-        return restored.KvBlock(i);
+      [&](size_t g, uint64_t i) -> absl::StatusOr<absl::Span<const std::byte>> {
+        return restored.KvBlock(g, i);
       },
       [&](absl::Span<const std::byte> piece) {
         encoded.insert(encoded.end(), piece.begin(), piece.end());
@@ -103,13 +109,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   inlay::SnapshotTarget target;
   target.vocab_size = 1000;
   target.max_tokens = 1 << 20;
-  target.window = mode >> 4;
+  target.groups[0].window = mode >> 4;
   // What the snapshot says of itself, but for what the mode changes.
   const auto parsed = format::ParseRecord(bytes);
   if (parsed.ok()) {
     target.model = parsed->snapshot.model;
     target.vocabulary = parsed->snapshot.vocabulary;
     target.kv = parsed->snapshot.kv;
+    for (const auto& group : parsed->snapshot.other_groups)
+      target.groups.push_back({group.block_size, mode >> 5});
   }
   if ((mode & 2) != 0) target.model.low ^= 1;
   if ((mode & 4) != 0) target.kv.block_size ^= 1;

@@ -91,6 +91,65 @@ TEST(KvLayoutTest, RowBytesAreAsDrawn) {
   EXPECT_EQ(formats, 6);
 }
 
+std::vector<KvLayerShape> Layers(int full, int windowed, int64_t window = 512) {
+  std::vector<KvLayerShape> layers;
+  for (int i = 0; i < full; ++i) layers.push_back({4, 64, 0});
+  for (int i = 0; i < windowed; ++i) layers.push_back({4, 64, window});
+  return layers;
+}
+
+TEST(KvLayoutTest, LayersOfOneWindowAreAGroup) {
+  const KvLayout one(Layers(0, 4), DType::kF16, 16);
+  EXPECT_EQ(one.groups(), (KvGroups{{16, 512}}));
+  // gemma2, gemma3 (12b), cohere2: as many tokens more as layers fewer.
+  EXPECT_EQ(KvLayout(Layers(13, 13), DType::kF16, 16).groups(),
+            (KvGroups{{16, 0}, {16, 512}}));
+  EXPECT_EQ(KvLayout(Layers(8, 40), DType::kF16, 16).groups(),
+            (KvGroups{{80, 0}, {16, 512}}));
+  EXPECT_EQ(KvLayout(Layers(8, 24), DType::kF16, 32).groups(),
+            (KvGroups{{96, 0}, {32, 512}}));
+  // Where one step of 16 would waste too much, larger blocks (gemma3, 4b).
+  EXPECT_EQ(KvLayout(Layers(5, 29), DType::kF16, 16).groups(),
+            (KvGroups{{176, 0}, {32, 512}}));
+  EXPECT_EQ(KvLayout(Layers(4, 6), DType::kF16, 16).groups(),
+            (KvGroups{{48, 0}, {32, 512}}));
+  // The first group reaches furthest; more than four are four.
+  std::vector<KvLayerShape> many;
+  for (const int64_t window : {8, 1, 0, 4, 2, 16})
+    many.push_back({1, 8, window});
+  const KvLayout four(many, DType::kF32, 4);
+  EXPECT_EQ(four.groups(), (KvGroups{{12, 0}, {12, 16}, {12, 8}, {4, 4}}));
+  EXPECT_EQ(four.group_of(2), 0u);
+  for (const int layer : {1, 3, 4}) EXPECT_EQ(four.group_of(layer), 3u);
+}
+
+TEST(KvLayoutTest, GroupsFillTheirBlocksAndStayInThem) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    for (const int block_size : {1, 5, 16, 64}) {
+      for (int full = 1; full <= 12; ++full) {
+        for (int windowed = 1; windowed <= 40; ++windowed) {
+          const KvLayout layout(Layers(full, windowed), dtype, block_size);
+          ASSERT_EQ(layout.num_groups(), 2u);
+          for (size_t g = 0; g < 2; ++g) {
+            ASSERT_LE(layout.used_bytes(g), layout.block_bytes());
+            ASSERT_GE(10 * layout.used_bytes(g), 8 * layout.block_bytes())
+                << full << " and " << windowed << " layers";
+            ASSERT_EQ(layout.groups()[g].block_size % block_size, 0);
+          }
+          for (int layer = 0; layer < layout.num_layers(); ++layer) {
+            const KvLayerView view = layout.LayerView(layer, nullptr);
+            ASSERT_EQ(view.block_size,
+                      layout.groups()[layout.group_of(layer)].block_size);
+            ASSERT_LE(2 * view.v_offset_bytes - view.k_offset_bytes,
+                      static_cast<int64_t>(
+                          layout.used_bytes(layout.group_of(layer))));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(KvLayoutTest, NoLayersIsNoBytes) {
   EXPECT_EQ(KvLayout({}, DType::kF32, 16).block_bytes(), 0u);
   EXPECT_EQ(KvLayout().num_layers(), 0);

@@ -73,7 +73,7 @@ class PrefixIndexTest : public ::testing::Test {
  protected:
   void Make(int32_t num_blocks, PrefixIndex::Options options = {}) {
     pool_ = std::make_unique<KvBlockPool>(num_blocks);
-    options.block_size = kBlock;
+    options.group.block_size = kBlock;
     index_ = std::make_unique<PrefixIndex>(pool_.get(), std::move(options));
   }
   void Append(Sequence* s, const Tokens& tokens) {
@@ -414,7 +414,7 @@ TEST_F(PrefixIndexTest, OffersFullBlocksBeforeTheyGo) {
 
 TEST_F(PrefixIndexTest, AWindowNeedsOnlyTheLastBlocks) {
   PrefixIndex::Options options;
-  options.window = 6;  // the next token reads the last 5
+  options.group.window = 6;  // the next token reads the last 5
   Make(32, std::move(options));
   Sequence a = Running(Count(0, 20));
   const Tokens ids = Ids(a.table.blocks());
@@ -454,7 +454,7 @@ TEST_F(PrefixIndexTest, AWindowNeedsOnlyTheLastBlocks) {
 
 TEST_F(PrefixIndexTest, AWindowMayLeaveGapsBehind) {
   PrefixIndex::Options options;
-  options.window = 4;
+  options.group.window = 4;
   Make(32, std::move(options));
   Sequence a = Running(Count(0, 16));
   Append(&a, Count(16, 2));
@@ -474,7 +474,7 @@ TEST_F(PrefixIndexTest, AWindowMayLeaveGapsBehind) {
 TEST_F(PrefixIndexTest, AWindowSmallerThanABlock) {
   for (int64_t window : {1, 2, 3}) {
     PrefixIndex::Options options;
-    options.window = window;
+    options.group.window = window;
     index_.reset();
     Make(8, std::move(options));
     Sequence a = Running(Count(0, 4));
@@ -505,7 +505,7 @@ KvBlockKey PositionKey(const KvBlockKey& parent, absl::Span<const int32_t>) {
 
 TEST_F(PrefixIndexTest, BehindACollisionThereIsNothing) {
   PrefixIndex::Options options;
-  options.window = 4;
+  options.group.window = 4;
   Make(16, std::move(options));
   index_->SetChainForTest(&PositionKey);
   Sequence a = Running(Count(0, 12));
@@ -518,7 +518,7 @@ TEST_F(PrefixIndexTest, BehindACollisionThereIsNothing) {
 TEST_F(PrefixIndexTest, ACollisionIsAMiss) {
   for (int64_t window : {0, 6}) {
     PrefixIndex::Options options;
-    options.window = window;
+    options.group.window = window;
     index_.reset();
     Make(16, std::move(options));
     index_->SetChainForTest(&OneKey);

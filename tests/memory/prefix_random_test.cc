@@ -78,8 +78,8 @@ class History {
 
   PrefixIndex::Options MakeOptions() {
     PrefixIndex::Options options;
-    options.block_size = block_size_;
-    options.window = window_;
+    options.group.block_size = block_size_;
+    options.group.window = window_;
     if (costs_) options.cost = Dear;
     options.demote = [this](const KvBlockKey&, absl::Span<const int32_t> tokens,
                             int32_t block) {

@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config(int32_t running, int32_t batch) {
   SchedulerConfig config;
-  config.block_size = 16;
+  config.groups[0].block_size = 16;
   config.max_batch_tokens = batch;
   config.max_running = running;
   return config;

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config(int32_t running) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = 64;
   config.max_running = running;
   return config;

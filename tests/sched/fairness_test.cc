@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config(int32_t running, int32_t batch = 64) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = batch;
   config.max_running = running;
   return config;

@@ -20,9 +20,9 @@
 namespace inlay {
 
 struct FakeSession {
-  KvBlockTable table;
-  KvBlockTable hold;  // blocks set aside for the next request
-  PrefixCursor cursor;
+  KvTables tables;
+  KvTables hold;  // blocks set aside for the next request
+  PrefixCursors cursors;
   std::vector<int32_t> tokens;
   std::vector<uint64_t> values;  // of each token's slot
   uint64_t salt = 0;
@@ -49,16 +49,16 @@ struct FakeCounts {
 class FakeEngine final : public KvOwner {
  public:
   FakeEngine(const SchedulerConfig& config, int32_t num_blocks)
-      : kv(config.block_size, config.window, num_blocks) {
+      : kv(config.groups, num_blocks) {
     auto created = Scheduler::Create(config, &kv.pool, this);
     EXPECT_TRUE(created.ok()) << created.status();
     scheduler = *std::move(created);
   }
 
   SessionId AddSession(uint64_t salt = 0) {
-    const int32_t block_size = scheduler->config().block_size;
-    FakeSession session{KvBlockTable(&kv.pool, block_size),
-                        KvBlockTable(&kv.pool, block_size)};
+    FakeSession session{KvTables(&kv.pool, kv.groups),
+                        KvTables(&kv.pool, kv.groups),
+                        PrefixCursors(kv.groups.size())};
     session.salt = salt;
     sessions.emplace(++last_session_, std::move(session));
     return last_session_;
@@ -143,7 +143,7 @@ class FakeEngine final : public KvOwner {
   struct Work {
     FakeSession* session;
     StepItem item;
-    KvReservation reservation;
+    KvTablesReservation reservation;
     size_t index;
   };
 

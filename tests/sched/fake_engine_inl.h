@@ -62,7 +62,7 @@ inline absl::Status FakeEngine::TrySubmit(SessionId id,
   request.submitted_us = now_us;
   request.num_tokens_total = static_cast<int64_t>(session.tokens.size());
   request.max_new_tokens = max_new;
-  request.table = &session.table;
+  request.tables = &session.tables;
   const absl::Status status = scheduler->Submit(request);
   if (status.ok()) {
     session.request = request.id;
@@ -85,19 +85,19 @@ inline void FakeEngine::Cancel(SessionId id) {
 }
 
 inline void FakeEngine::SetHold(SessionId id, int num_tokens) {
-  KvBlockTable& hold = sessions.at(id).hold;
+  KvTables& hold = sessions.at(id).hold;
   hold.Clear();
-  auto reservation = KvReservation::Make(&hold, num_tokens);
+  auto reservation = KvTablesReservation::Make(&hold, num_tokens);
   if (reservation.ok()) reservation->Commit(num_tokens);
   scheduler->Retry();
 }
 
 inline int FakeEngine::Resize(int32_t num_blocks) {
   const int preempted = scheduler->PreemptTo(num_blocks, now_us);
-  std::vector<KvBlockTable*> held;
+  std::vector<KvTables*> held;
   for (auto& [id, session] : sessions) {
     if (kv.num_held() > num_blocks) session.hold.Clear();
-    held.push_back(&session.table);
+    held.push_back(&session.tables);
     held.push_back(&session.hold);
   }
   kv.Resize(num_blocks, absl::MakeConstSpan(held));
@@ -110,43 +110,43 @@ inline int FakeEngine::Resize(int32_t num_blocks) {
 inline PrefixHit FakeEngine::Peek(const SchedRequest& request) {
   ++counts.peeks;
   const FakeSession& session = sessions.at(request.session_id);
-  const PrefixMatch match = kv.index.Find(
+  const KvMatch match = kv.cache.Find(
       session.salt, TokensOf(request, request.num_tokens_total - 1));
-  const auto set_aside = static_cast<int64_t>(session.hold.blocks().size());
-  return {match.num_tokens, static_cast<int64_t>(match.blocks.size()) -
-                                match.num_evictable + set_aside};
+  return {match.num_tokens, match.num_blocks() - match.num_evictable() +
+                                session.hold.num_blocks_held()};
 }
 
 inline int64_t FakeEngine::Take(const SchedRequest& request,
                                 int64_t max_tokens) {
   FakeSession& session = sessions.at(request.session_id);
-  hold_came_free_ |= !session.hold.blocks().empty();
+  hold_came_free_ |= session.hold.num_tokens() > 0;
   session.hold.Clear();
   const absl::Span<const int32_t> tokens = TokensOf(request, max_tokens);
-  const PrefixMatch match = kv.index.Find(session.salt, tokens);
+  const KvMatch match = kv.cache.Find(session.salt, tokens);
   const int32_t before = kv.pool.num_available();
-  EXPECT_EQ(session.table.num_tokens(), 0);
+  EXPECT_EQ(session.tables.num_tokens(), 0);
   if (match.num_tokens == 0) return 0;
-  kv.index.Take(match, session.salt, tokens, &session.table, &session.cursor);
-  EXPECT_EQ(before - kv.pool.num_available(), match.num_evictable);
+  kv.cache.Take(match, session.salt, tokens, &session.tables, &session.cursors);
+  EXPECT_EQ(before - kv.pool.num_available(), match.num_evictable());
   ++counts.hits;
   counts.hit_tokens += match.num_tokens;
-  counts.partial_hits += match.num_tokens % session.table.block_size() ? 1 : 0;
+  counts.partial_hits +=
+      match.num_tokens % kv.groups.front().block_size ? 1 : 0;
   return match.num_tokens;
 }
 
 inline void FakeEngine::Drop(const SchedRequest& request) {
   FakeSession& session = sessions.at(request.session_id);
-  kv.Retire(session.salt, TokensOf(request, session.table.num_tokens()),
-            &session.table, &session.cursor);
+  kv.Retire(session.salt, TokensOf(request, session.tables.num_tokens()),
+            &session.tables, &session.cursors);
 }
 
 inline void FakeEngine::EndRequest(RequestId id) {
   FakeSession& session = SessionWith(id);
   kv.Retire(session.salt,
             absl::MakeConstSpan(session.tokens)
-                .first(static_cast<size_t>(session.table.num_tokens())),
-            &session.table, &session.cursor);
+                .first(static_cast<size_t>(session.tables.num_tokens())),
+            &session.tables, &session.cursors);
   session.request = 0;
   session.cancelled = false;
   active_.erase(id);
@@ -157,17 +157,17 @@ inline void FakeEngine::EndRequest(RequestId id) {
 inline bool FakeEngine::FitsAlone(const SchedRequest& request) const {
   std::vector<bool> of_requests(static_cast<size_t>(kv.pool.end_id()), false);
   for (const auto& [id, session] : sessions) {
-    for (int32_t block : session.table.blocks()) {
-      if (block >= 0) of_requests[static_cast<size_t>(block)] = true;
+    for (size_t g = 0; g < kv.groups.size(); ++g) {
+      for (int32_t block : session.tables.group(g).blocks()) {
+        if (block >= 0) of_requests[static_cast<size_t>(block)] = true;
+      }
     }
   }
   int64_t there = kv.pool.num_available();
   there += std::count(of_requests.begin(), of_requests.end(), true);
-  // What it has of a shared block must be copied before the block can go.
-  const int64_t copy = request.table->AppendCopies() ? 1 : 0;
-  return KvBlocksFor(PeakKvTokens(request, scheduler->config()),
-                     scheduler->config().block_size) +
-             copy <=
+  // What it has of shared blocks must be copied before those can go.
+  return PeakKvBlocks(request, scheduler->config()) +
+             request.tables->AppendCopies() <=
          there;
 }
 
@@ -209,8 +209,8 @@ inline std::vector<FakeEngine::Work> FakeEngine::Reserve(
     FakeSession& session = SessionWith(item.id);
     auto reservation =
         session.cancelled
-            ? absl::StatusOr<KvReservation>(absl::CancelledError())
-            : KvReservation::Make(&session.table, item.num_tokens);
+            ? absl::StatusOr<KvTablesReservation>(absl::CancelledError())
+            : KvTablesReservation::Make(&session.tables, item.num_tokens);
     if (reservation.ok() && !fails()) {
       EXPECT_EQ(reservation->first_token(), item.first_token);
       work.push_back({&session, item, *std::move(reservation), i});
@@ -225,32 +225,36 @@ inline std::vector<FakeEngine::Work> FakeEngine::Reserve(
 }
 
 inline void FakeEngine::Compute(Work* work) {
-  const int64_t size = scheduler->config().block_size;
   const FakeSession& session = *work->session;
   const int64_t begin = work->item.first_token;
-  // What is there of a position's past may be just that.
-  const bool has_past = scheduler->config().window != 1;
-  for (int64_t p = begin; p < begin + work->item.num_tokens; ++p) {
-    const uint64_t before =
-        p == 0     ? session.salt
-        : has_past ? kv.Slot(work->reservation.block((p - 1) / size), p - 1)
-                   : session.values[static_cast<size_t>(p - 1)];
-    kv.Slot(work->reservation.block(p / size), p) =
-        FakeKv::Next(before, session.tokens[static_cast<size_t>(p)]);
+  for (size_t g = 0; g < kv.groups.size(); ++g) {
+    const int64_t size = kv.groups[g].block_size;
+    const KvReservation& blocks = work->reservation.group(g);
+    for (int64_t p = begin; p < begin + work->item.num_tokens; ++p) {
+      const uint64_t before =
+          p == 0 ? session.salt
+                 : FakeKv::ValueIn(
+                       g, kv.Slot(g, blocks.block((p - 1) / size), p - 1));
+      kv.Slot(g, blocks.block(p / size), p) = FakeKv::ValueIn(
+          g, FakeKv::Next(before, session.tokens[static_cast<size_t>(p)]));
+    }
   }
 }
 
 inline void FakeEngine::ReadBack(const Work& work) {
-  const int64_t size = scheduler->config().block_size;
   const int64_t begin = work.item.first_token;
   const std::vector<uint64_t>& values = work.session->values;
-  for (int64_t p = kv.FirstRead(begin); p < begin + work.item.num_tokens; ++p) {
-    const int32_t block = work.reservation.block(p / size);
-    if (block >= 0 && kv.Slot(block, p) == values[static_cast<size_t>(p)])
-      continue;
-    ADD_FAILURE() << "request " << work.item.id << ": block " << block
-                  << " has not the KV of position " << p;
-    return;
+  for (size_t g = 0; g < kv.groups.size(); ++g) {
+    const int64_t size = kv.groups[g].block_size;
+    for (int64_t p = KvFirstRead(begin, kv.groups[g].window);
+         p < begin + work.item.num_tokens; ++p) {
+      const int32_t block = work.reservation.group(g).block(p / size);
+      const uint64_t want = FakeKv::ValueIn(g, values[static_cast<size_t>(p)]);
+      if (block >= 0 && kv.Slot(g, block, p) == want) continue;
+      ADD_FAILURE() << "request " << work.item.id << ": block " << block
+                    << " of group " << g << " has not the KV of position " << p;
+      return;
+    }
   }
 }
 
@@ -259,10 +263,11 @@ inline void FakeEngine::CommitItem(Work* work, StepResult* result) {
   FakeSession& session = *work->session;
   const StepItem& item = work->item;
   const int64_t last = item.first_token + item.num_tokens - 1;
-  const int64_t size = scheduler->config().block_size;
-  const uint64_t value = kv.Slot(work->reservation.block(last / size), last);
+  const int64_t size = kv.groups.front().block_size;
+  const uint64_t value =
+      kv.Slot(0, work->reservation.group(0).block(last / size), last);
   work->reservation.Commit(item.num_tokens);
-  kv.Publish(session.salt, session.tokens, &session.table, &session.cursor);
+  kv.Publish(session.salt, session.tokens, &session.tables, &session.cursors);
   if (session.cancelled) return;
   const SchedRequest* request = scheduler->Find(item.id);
   if (item.samples && request->max_new_tokens > 0) {
@@ -298,14 +303,21 @@ inline StepPlan FakeEngine::Step() {
     for (StepResult& result : results) result.computed = false;
   }
   for (const Work& w : work) {
-    const auto held = static_cast<int64_t>(w.session->table.blocks().size());
-    for (int64_t i = held; i < w.reservation.num_blocks(); ++i)
-      kv.Poison(w.reservation.block(i));
+    for (size_t g = 0; g < kv.groups.size(); ++g) {
+      const auto held =
+          static_cast<int64_t>(w.session->tables.group(g).blocks().size());
+      const KvReservation& blocks = w.reservation.group(g);
+      for (int64_t i = held; i < blocks.num_blocks(); ++i)
+        kv.Poison(blocks.block(i));
+    }
   }
   for (const Work& w : work) {
-    if (!w.reservation.copy().has_value()) continue;
-    ++counts.copies;
-    kv.Copy(w.reservation.copy()->src, w.reservation.copy()->dst);
+    for (size_t g = 0; g < kv.groups.size(); ++g) {
+      const auto& copy = w.reservation.group(g).copy();
+      if (!copy.has_value()) continue;
+      ++counts.copies;
+      kv.Copy(copy->src, copy->dst);
+    }
   }
   for (Work& w : work) Compute(&w);
   for (const Work& w : work) ReadBack(w);

@@ -6,24 +6,27 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "memory/kv/block_pool.h"
 #include "memory/kv/block_table.h"
-#include "memory/kv/prefix_index.h"
-#include "memory/kv/reservation.h"
+#include "memory/kv/kv_group.h"
+#include "memory/kv/prefix_cache.h"
+#include "memory/kv/tables.h"
 
 namespace inlay {
 
 class FakeKv {
  public:
-  FakeKv(int32_t block_size, int64_t window, int32_t num_blocks)
+  FakeKv(const KvGroups& kv_groups, int32_t num_blocks)
       : pool(num_blocks),
-        index(&pool, IndexOptions(block_size, window)),
-        block_size_(block_size),
-        window_(window) {
+        cache(&pool, kv_groups, IndexOptions()),
+        groups(kv_groups) {
+    for (const KvGroup& group : groups)
+      most_slots_ = std::max(most_slots_, int64_t{group.block_size});
     AddSlots();
   }
 
@@ -36,43 +39,41 @@ class FakeKv {
     return x ^ (x >> 32);
   }
 
-  uint64_t& Slot(int32_t block, int64_t position) {
-    return slots_[static_cast<size_t>(block) *
-                      static_cast<size_t>(block_size_) +
-                  static_cast<size_t>(position % block_size_)];
-  }
-  void Poison(int32_t block) {
-    for (int32_t i = 0; i < block_size_; ++i) Slot(block, i) = kPoison;
-  }
-  void Copy(int32_t from, int32_t to) {
-    for (int32_t i = 0; i < block_size_; ++i) Slot(to, i) = Slot(from, i);
+  // Each group has values of its own, so that a block of another is seen.
+  static uint64_t ValueIn(size_t group, uint64_t value) {
+    return value ^ (group * 0x9E3779B97F4A7C15u);
   }
 
-  // The first position that a token at `position` reads.
-  int64_t FirstRead(int64_t position) const {
-    return window_ == 0 ? 0 : std::max<int64_t>(0, position - window_ + 1);
+  uint64_t& Slot(size_t group, int32_t block, int64_t position) {
+    return At(block, position % groups[group].block_size);
+  }
+  void Poison(int32_t block) {
+    for (int64_t i = 0; i < most_slots_; ++i) At(block, i) = kPoison;
+  }
+  void Copy(int32_t from, int32_t to) {
+    for (int64_t i = 0; i < most_slots_; ++i) At(to, i) = At(from, i);
   }
 
   // As the engine's cache does after a step.
   void Publish(uint64_t salt, absl::Span<const int32_t> tokens,
-               KvBlockTable* table, PrefixCursor* cursor) {
+               KvTables* tables, PrefixCursors* cursors) {
     const int32_t before = pool.num_used();
-    index.Insert(salt, tokens, table, cursor);
-    if (window_ > 0) table->DropBefore(table->num_tokens() - window_ + 1);
+    cache.Insert(salt, tokens, tables, cursors);
+    tables->DropPassed();
     num_deduped += pool.num_used() < before ? 1 : 0;
   }
-  void Retire(uint64_t salt, absl::Span<const int32_t> tokens,
-              KvBlockTable* table, PrefixCursor* cursor) {
-    index.InsertAll(salt, tokens, table, cursor);
-    table->Clear();
-    *cursor = PrefixCursor();
+  void Retire(uint64_t salt, absl::Span<const int32_t> tokens, KvTables* tables,
+              PrefixCursors* cursors) {
+    cache.InsertAll(salt, tokens, tables, cursors);
+    tables->Clear();
+    cursors->assign(groups.size(), PrefixCursor());
   }
 
   int32_t num_held() const { return pool.num_used() - pool.num_evictable(); }
 
   // The pool has num_blocks blocks from now on. `held`: all tables that hold
   // any; what they hold fits.
-  void Resize(int32_t num_blocks, absl::Span<KvBlockTable* const> held) {
+  void Resize(int32_t num_blocks, absl::Span<KvTables* const> held) {
     ASSERT_LE(num_held(), num_blocks);
     while (pool.num_total() > num_blocks) RemoveOne(held);
     for (int32_t id = 0; pool.num_total() < num_blocks; ++id) {
@@ -87,29 +88,38 @@ class FakeKv {
   }
 
   KvBlockPool pool;
-  PrefixIndex index;
+  PrefixCache cache;
+  const KvGroups groups;
   int64_t num_deduped = 0;
   int64_t num_moved = 0;
 
  private:
   static constexpr uint64_t kPoison = 0xDEADBEEFDEADBEEFu;
 
-  static PrefixIndex::Options IndexOptions(int32_t block_size, int64_t window) {
+  static PrefixIndex::Options IndexOptions() {
     PrefixIndex::Options options;
-    options.block_size = block_size;
-    options.window = window;
     options.cost = [](int64_t end) { return 1.0 + static_cast<double>(end); };
     return options;
   }
 
+  uint64_t& At(int32_t block, int64_t slot) {
+    return slots_[static_cast<size_t>(block * most_slots_ + slot)];
+  }
+
   void AddSlots() {
     const auto end = static_cast<size_t>(pool.end_id());
-    slots_.resize(end * static_cast<size_t>(block_size_), kPoison);
+    slots_.resize(end * static_cast<size_t>(most_slots_), kPoison);
     absent_.resize(end, false);
   }
 
-  void RemoveOne(absl::Span<KvBlockTable* const> held) {
-    if (pool.num_free() == 0) index.Reclaim(1);
+  static void SetMoved(KvBlockTable& table, int32_t from, int32_t to) {
+    for (size_t i = 0; i < table.blocks().size(); ++i) {
+      if (table.blocks()[i] == from) table.SetMoved(i, to);
+    }
+  }
+
+  void RemoveOne(absl::Span<KvTables* const> held) {
+    if (pool.num_free() == 0) cache.Reclaim(1);
     // Any that is there, in no order.
     int32_t id = static_cast<int32_t>((turn_ += 7919) % pool.end_id());
     while (absent_[static_cast<size_t>(id)]) id = (id + 1) % pool.end_id();
@@ -117,11 +127,10 @@ class FakeKv {
       const int32_t to = pool.FreeBlockOutside(id, 1);
       Copy(id, to);
       pool.Move(id, to);
-      if (pool.IsCached(to)) index.OnMoved(id, to);
-      for (KvBlockTable* table : held) {
-        for (size_t i = 0; i < table->blocks().size(); ++i) {
-          if (table->blocks()[i] == id) table->SetMoved(i, to);
-        }
+      if (pool.IsCached(to)) cache.OnMoved(id, to);
+      for (KvTables* tables : held) {
+        for (size_t g = 0; g < groups.size(); ++g)
+          SetMoved(tables->group(g), id, to);
       }
       ++num_moved;
     }
@@ -130,8 +139,7 @@ class FakeKv {
     absent_[static_cast<size_t>(id)] = true;
   }
 
-  const int32_t block_size_;
-  const int64_t window_;
+  int64_t most_slots_ = 0;       // of a block, in any group
   std::vector<uint64_t> slots_;  // [block][slot]
   std::vector<bool> absent_;     // by block: taken from the pool
   uint32_t turn_ = 0;

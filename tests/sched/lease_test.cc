@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config() {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = 64;
   config.max_running = 8;
   return config;
@@ -63,6 +63,24 @@ TEST(LeaseTest, BlocksMoveWithTheirContent) {
   }
   EXPECT_GT(engine.kv.num_moved, 50);
   EXPECT_EQ(engine.counts.finished, 4);
+}
+
+TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
+  FakeEngine engine(Config(), 16);
+  const SessionId first = engine.AddSession();
+  engine.SubmitTo(first, engine.NewTokens(7), 0);
+  engine.StepUntilIdle();
+  const RequestId second =
+      engine.SubmitTo(engine.Fork(first), engine.NewTokens(1), 1);
+  // Let in by a step that fails: the copy was not made.
+  engine.step_fails = [] { return true; };
+  engine.Step();
+  engine.step_fails = [] { return false; };
+  ASSERT_EQ(engine.SessionWith(second).tables.num_tokens(), 7);
+  ASSERT_TRUE(engine.SessionWith(second).tables.AppendCopies());
+  EXPECT_EQ(engine.Resize(2), 1);
+  engine.StepUntilIdle();
+  EXPECT_EQ(engine.counts.finished, 2);
 }
 
 TEST(LeaseTest, WithoutAnyMemoryNothingRunsAndNothingIsLost) {

@@ -18,16 +18,16 @@ namespace inlay {
 namespace {
 
 SchedRequest Request(int64_t total, int64_t computed,
-                     KvBlockTable* table = nullptr) {
+                     KvTables* table = nullptr) {
   SchedRequest request;
   request.num_tokens_total = total;
   request.num_computed = computed;
-  request.table = table;
+  request.tables = table;
   return request;
 }
 
-void Append(KvBlockTable* table, int64_t tokens) {
-  auto reservation = KvReservation::Make(table, tokens);
+void Append(KvTables* table, int64_t tokens) {
+  auto reservation = KvTablesReservation::Make(table, tokens);
   ASSERT_TRUE(reservation.ok()) << reservation.status();
   reservation->Commit(tokens);
 }
@@ -99,38 +99,38 @@ TEST(PolicyTest, OnlyPriorityAndStarvationMakeAClass) {
 TEST(PolicyTest, OnlyThePreemptedMustFitWhole) {
   SchedulerConfig config;
   SchedRequest request = Request(50, 0);
-  EXPECT_EQ(AdmissionTokens(request, 8, config), 8);
+  EXPECT_EQ(AdmissionTokens(request, 8, config.groups[0]), 8);
   request.state = RequestState::kPreempted;
-  EXPECT_EQ(AdmissionTokens(request, 8, config), 50);
+  EXPECT_EQ(AdmissionTokens(request, 8, config.groups[0]), 50);
   request.num_computed = 30;
-  EXPECT_EQ(AdmissionTokens(request, 8, config), 20);
-  config.block_size = 4;
-  config.window = 6;
+  EXPECT_EQ(AdmissionTokens(request, 8, config.groups[0]), 20);
+  config.groups[0].block_size = 4;
+  config.groups[0].window = 6;
   request.num_computed = 0;
-  EXPECT_EQ(AdmissionTokens(request, 8, config), 6 + 8 + 2 * 4);
+  EXPECT_EQ(AdmissionTokens(request, 8, config.groups[0]), 6 + 8 + 2 * 4);
 }
 
 TEST(PolicyTest, LastGeneratedTokenNeedsNoKv) {
   SchedulerConfig config;
   SchedRequest request = Request(10, 0);
   request.max_total_tokens = 15;
-  EXPECT_EQ(PeakKvTokens(request, config), 14);
+  EXPECT_EQ(PeakKvTokens(request, config, config.groups[0]), 14);
   request.max_total_tokens = 10;
-  EXPECT_EQ(PeakKvTokens(request, config), 10)
+  EXPECT_EQ(PeakKvTokens(request, config, config.groups[0]), 10)
       << "nothing is generated: the prompt alone";
 }
 
 TEST(PolicyTest, AWindowBoundsWhatIsHeld) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = 32;
-  config.window = 10;
+  config.groups[0].window = 10;
   SchedRequest request = Request(1000, 0);
   request.max_total_tokens = 2000;
-  EXPECT_EQ(PeakKvTokens(request, config), 10 + 32 + 2 * 4);
+  EXPECT_EQ(PeakKvTokens(request, config, config.groups[0]), 10 + 32 + 2 * 4);
   request.num_tokens_total = 5;
   request.max_total_tokens = 9;
-  EXPECT_EQ(PeakKvTokens(request, config), 8);
+  EXPECT_EQ(PeakKvTokens(request, config, config.groups[0]), 8);
 }
 
 TEST(ConfigTest, NamesWhatIsOutOfRange) {
@@ -140,8 +140,8 @@ TEST(ConfigTest, NamesWhatIsOutOfRange) {
   EXPECT_EQ(ValidateConfig(config).message(),
             "scheduler max_running: got 513, allowed 1 to 512");
   for (int32_t SchedulerConfig::*field :
-       {&SchedulerConfig::block_size, &SchedulerConfig::max_batch_tokens,
-        &SchedulerConfig::max_running, &SchedulerConfig::max_queue}) {
+       {&SchedulerConfig::max_batch_tokens, &SchedulerConfig::max_running,
+        &SchedulerConfig::max_queue}) {
     for (int32_t value : {0, -1, INT32_MIN}) {
       config = SchedulerConfig();
       config.*field = value;
@@ -149,12 +149,19 @@ TEST(ConfigTest, NamesWhatIsOutOfRange) {
                 absl::StatusCode::kInvalidArgument);
     }
   }
+  for (const KvGroups& groups :
+       {KvGroups(), KvGroups(kMaxKvGroups + 1), KvGroups{{0, 0}},
+        KvGroups{{-1, 0}}, KvGroups{{16, -1}}, KvGroups{{16, INT64_MAX}},
+        KvGroups{{16, 0}, {0, 4}}, KvGroups{{16, 0}, {16, INT64_MIN}}}) {
+    config = SchedulerConfig();
+    config.groups = groups;
+    EXPECT_FALSE(ValidateConfig(config).ok());
+  }
   config = SchedulerConfig();
   config.max_prefill_chunk = -1;
   EXPECT_FALSE(ValidateConfig(config).ok());
   for (int64_t SchedulerConfig::*field :
-       {&SchedulerConfig::window, &SchedulerConfig::tpot_target_us,
-        &SchedulerConfig::starvation_us}) {
+       {&SchedulerConfig::tpot_target_us, &SchedulerConfig::starvation_us}) {
     for (int64_t value : {int64_t{-1}, INT64_MIN, INT64_MAX}) {
       config = SchedulerConfig();
       config.*field = value;
@@ -169,10 +176,10 @@ TEST(BlockLedgerTest, NeedAgreesWithTheTableForEveryLength) {
     for (int held = 0; held <= 2 * size; ++held) {
       for (bool shared : {false, true}) {
         KvBlockPool pool(32);
-        KvBlockTable table(&pool, size);
+        KvTables table(&pool, size);
         Append(&table, held);
-        KvBlockTable other = shared ? table.Fork() : KvBlockTable(&pool, size);
-        BlockLedger ledger(&pool, size);
+        KvTables other = shared ? table.Fork() : KvTables(&pool, size);
+        BlockLedger ledger(&pool, {KvGroup{size}});
         const SchedRequest with = Request(100, held, &table);
         for (int extra = 0; extra <= 2 * size + 1; ++extra) {
           EXPECT_EQ(ledger.Need(with, extra), table.BlocksNeeded(extra));
@@ -189,11 +196,10 @@ TEST(BlockLedgerTest, MaxFittingIsTheLastThatFits) {
         for (bool shared : {false, true}) {
           KvBlockPool pool(static_cast<int32_t>(KvBlocksFor(held, size)) +
                            free);
-          KvBlockTable table(&pool, size);
+          KvTables table(&pool, size);
           Append(&table, held);
-          KvBlockTable other =
-              shared ? table.Fork() : KvBlockTable(&pool, size);
-          BlockLedger ledger(&pool, size);
+          KvTables other = shared ? table.Fork() : KvTables(&pool, size);
+          BlockLedger ledger(&pool, {KvGroup{size}});
           const SchedRequest request = Request(100, held, &table);
           const int64_t most = ledger.MaxFitting(request, 50);
           EXPECT_TRUE(ledger.Fits(request, most));
@@ -208,12 +214,12 @@ TEST(BlockLedgerTest, MaxFittingIsTheLastThatFits) {
 
 TEST(BlockLedgerTest, SharedBlocksComeFreeWithTheirLastHolder) {
   KvBlockPool pool(8);
-  KvBlockTable a(&pool, 2);
+  KvTables a(&pool, 2);
   Append(&a, 5);
-  KvBlockTable b = a.Fork();
-  KvBlockTable c = a.Fork();
+  KvTables b = a.Fork();
+  KvTables c = a.Fork();
   c.Truncate(2);
-  BlockLedger ledger(&pool, 2);
+  BlockLedger ledger(&pool, {KvGroup{2}});
   EXPECT_EQ(ledger.num_available(), 5);
   ledger.Try(a);
   EXPECT_EQ(ledger.num_available(), 5);
@@ -246,16 +252,16 @@ TEST(BlockLedgerTest, SharedBlocksComeFreeWithTheirLastHolder) {
 }
 
 TEST(BlockLedgerTest, WhatIsCachedIsAvailableOnceNobodyHoldsIt) {
-  FakeKv kv(2, 0, 8);
-  KvBlockTable a(&kv.pool, 2);
-  PrefixCursor cursor;
+  FakeKv kv({{2, 0}}, 8);
+  KvTables a(&kv.pool, 2);
+  PrefixCursors cursors(1);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6};
   Append(&a, 6);
-  BlockLedger ledger(&kv.pool, 2);
+  BlockLedger ledger(&kv.pool, {KvGroup{2}});
   EXPECT_EQ(ledger.num_available(), 5);
-  kv.Publish(0, tokens, &a, &cursor);
+  kv.Publish(0, tokens, &a, &cursors);
   EXPECT_EQ(ledger.num_available(), 5) << "cached, but held";
-  KvBlockTable b = a.Fork();
+  KvTables b = a.Fork();
   ledger.Try(a);
   EXPECT_EQ(ledger.num_available(), 5);
   ledger.Try(b);
@@ -268,12 +274,12 @@ TEST(BlockLedgerTest, WhatIsCachedIsAvailableOnceNobodyHoldsIt) {
 }
 
 TEST(BlockLedgerTest, SeesBlocksThatThePoolGotSince) {
-  FakeKv kv(2, 0, 1);
-  BlockLedger ledger(&kv.pool, 2);
+  FakeKv kv({{2, 0}}, 1);
+  BlockLedger ledger(&kv.pool, {KvGroup{2}});
   kv.Resize(6, {});
   ledger.Begin();
   EXPECT_EQ(ledger.num_available(), 6);
-  KvBlockTable a(&kv.pool, 2);
+  KvTables a(&kv.pool, 2);
   Append(&a, 12);
   ledger.Try(a);
   EXPECT_EQ(ledger.num_available(), 6);

@@ -17,7 +17,7 @@ using Tokens = std::vector<int32_t>;
 
 SchedulerConfig Config(int32_t batch = 64) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = batch;
   config.max_running = 8;
   return config;
@@ -112,7 +112,7 @@ TEST(PrefixHitTest, TakesWhatFitsOfALongPrompt) {
   const RequestId other = engine.Submit(28, 4);
   while (engine.Find(other)->num_computed < 28) engine.Step();  // 7 blocks
   ASSERT_EQ(engine.kv.pool.num_available(), 13);
-  const PrefixMatch left = engine.kv.index.Find(0, Count(0, 64));
+  const KvMatch left = engine.kv.cache.Find(0, Count(0, 64));
   ASSERT_EQ(left.num_tokens, 52) << "the rest made way";
   engine.counts = FakeCounts();
   const RequestId again = Submit(&engine, Count(0, 68));

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 SchedulerConfig Config(int32_t batch = 16, int32_t running = 4) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = batch;
   config.max_running = running;
   return config;
@@ -36,13 +36,13 @@ std::vector<int> Tokens(const StepPlan& plan) {
 }
 
 SchedRequest Plain(RequestId id, int64_t total, int64_t max_new,
-                   KvBlockTable* table) {
+                   KvTables* table) {
   SchedRequest request;
   request.id = id;
   request.session_id = id;
   request.num_tokens_total = total;
   request.max_new_tokens = max_new;
-  request.table = table;
+  request.tables = table;
   return request;
 }
 
@@ -62,7 +62,7 @@ TEST(SchedulerTest, NothingToDo) {
 
 TEST(SubmitTest, RefusesWhatCouldNeverFit) {
   FakeEngine engine(Config(), 5);
-  KvBlockTable a(&engine.kv.pool, 4), b(&engine.kv.pool, 4);
+  KvTables a(&engine.kv.pool, 4), b(&engine.kv.pool, 4);
   const auto submit = [&](const SchedRequest& request) {
     return engine.scheduler->Submit(request);
   };
@@ -85,10 +85,10 @@ TEST(SubmitTest, RefusesWhatCouldNeverFit) {
 
 TEST(SubmitTest, RefusesCountsOutOfRange) {
   FakeEngine engine(Config(), 8);
-  KvBlockTable table(&engine.kv.pool, 4);
-  KvBlockTable other_size(&engine.kv.pool, 8);
-  KvBlockTable not_empty(&engine.kv.pool, 4);
-  auto reservation = KvReservation::Make(&not_empty, 2);
+  KvTables table(&engine.kv.pool, 4);
+  KvTables other_size(&engine.kv.pool, 8);
+  KvTables not_empty(&engine.kv.pool, 4);
+  auto reservation = KvTablesReservation::Make(&not_empty, 2);
   ASSERT_TRUE(reservation.ok());
   reservation->Commit(2);
   for (const SchedRequest& r :
@@ -139,7 +139,7 @@ TEST(PlanTest, OneRequestFromPromptToEnd) {
   EXPECT_FALSE(engine.scheduler->HasWork());
   EXPECT_EQ(engine.Find(id), nullptr);
   EXPECT_EQ(engine.sessions.begin()->second.tokens.size(), 23u);
-  EXPECT_EQ(engine.sessions.begin()->second.table.num_tokens(), 0);
+  EXPECT_EQ(engine.sessions.begin()->second.tables.num_tokens(), 0);
   EXPECT_EQ(engine.kv.num_held(), 0);
   EXPECT_EQ(engine.kv.pool.num_evictable(), 6) << "22 tokens are cached";
 }
@@ -255,7 +255,7 @@ TEST(CommitTest, SpentRequestsEndByThemselves) {
   KvBlockPool pool(4);
   NoPrefixes owner;
   auto scheduler = *Scheduler::Create(Config(), &pool, &owner);
-  KvBlockTable table(&pool, 4);
+  KvTables table(&pool, 4);
   ASSERT_TRUE(scheduler->Submit(Plain(1, 2, 1, &table)).ok());
   ASSERT_TRUE(scheduler->Commit(scheduler->Plan({}), {{1, false, true}}).ok());
   EXPECT_FALSE(scheduler->HasWork());
@@ -311,14 +311,14 @@ TEST(InvariantsTest, SeeATableThatChangedBehindTheScheduler) {
   const RequestId a = engine.Submit(4, 9);
   engine.Step();
   EXPECT_EQ(Violation(engine), "");
-  engine.SessionWith(a).table.Truncate(3);
+  engine.SessionWith(a).tables.Truncate(3);
   EXPECT_THAT(Violation(engine),
-              HasSubstr("3 tokens in its table, 4 computed"));
+              HasSubstr("3 tokens in its table 0, 4 computed"));
 }
 
 TEST(InvariantsTest, SeeATableWithTwoOwners) {
   FakeEngine engine(Config(), 16);
-  KvBlockTable table(&engine.kv.pool, 4);
+  KvTables table(&engine.kv.pool, 4);
   ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 4, 1, &table)).ok());
   ASSERT_TRUE(engine.scheduler->Submit(Plain(2, 4, 1, &table)).ok());
   EXPECT_THAT(Violation(engine), HasSubstr("two owners"));

@@ -77,15 +77,26 @@ class Simulation {
 
   SchedulerConfig RandomConfig() {
     SchedulerConfig config;
-    config.block_size = Draw(1, 5);
+    config.groups[0].block_size = Draw(1, 5);
     config.max_batch_tokens = Draw(1, 24);
     config.max_running = Draw(1, std::min(8, config.max_batch_tokens));
     config.max_prefill_chunk = Draw(0, 8);
     config.max_queue = Draw(1, 12);
-    config.window = Chance(25) ? Draw(1, 12) : 0;
+    config.groups[0].window = Chance(25) ? Draw(1, 12) : 0;
     config.tpot_target_us = Chance(25) ? Draw(1, 5000) : 0;
     config.starvation_us = Chance(50) ? Draw(1, 40) * 1000 : 0;
+    AddGroups(&config.groups);
     return config;
+  }
+
+  // More groups of layers, each of a shorter window than those before.
+  void AddGroups(KvGroups* groups) {
+    for (int more = Chance(40) ? Draw(1, 2) : 0; more > 0; --more) {
+      const int64_t window = groups->back().window;
+      if (window == 1) return;
+      const int most = window > 0 ? static_cast<int>(window) - 1 : 12;
+      groups->push_back({Draw(1, 5), Draw(1, most)});
+    }
   }
 
   void SetFaults(int percent) {
@@ -114,8 +125,7 @@ class Simulation {
 
   const SchedEntry* FirstThatFits(const Queues& queues) const {
     for (const SchedEntry* entry : queues.waiting()) {
-      if (KvBlocksFor(PeakKvTokens(entry->request, config_),
-                      config_.block_size) <= engine_.kv.pool.num_total())
+      if (PeakKvBlocks(entry->request, config_) <= engine_.kv.pool.num_total())
         return entry;
     }
     return nullptr;
@@ -160,13 +170,16 @@ class Simulation {
   // For whoever looks into a failure.
   void Describe() {
     std::string text = absl::StrCat(
-        "block size ", config_.block_size, ", batch ", config_.max_batch_tokens,
-        ", running ", config_.max_running, ", chunk ",
-        config_.max_prefill_chunk, ", window ", config_.window, ", target ",
+        "batch ", config_.max_batch_tokens, ", running ", config_.max_running,
+        ", chunk ", config_.max_prefill_chunk, ", target ",
         config_.tpot_target_us, ", starvation ", config_.starvation_us,
         ", budget ", engine_.budget_us, ", must ", engine_.must_progress,
         "; now ", engine_.now_us, ", blocks ", engine_.kv.pool.num_available(),
         " of ", engine_.kv.pool.num_total());
+    for (const KvGroup& group : config_.groups) {
+      absl::StrAppend(&text, "\nblocks of ", group.block_size, ", window ",
+                      group.window);
+    }
     const auto add = [&](const char* state, const SchedEntry* entry) {
       const SchedRequest& r = entry->request;
       absl::StrAppend(&text, "\n", state, " ", r.id, ": priority ", r.priority,
@@ -187,10 +200,12 @@ class Simulation {
     const KvBlockPool& pool = engine_.kv.pool;
     std::vector<int32_t> known(static_cast<size_t>(pool.end_id()), 0);
     for (const auto& [id, session] : engine_.sessions) {
-      EXPECT_TRUE(session.request != 0 || session.table.num_tokens() == 0);
-      for (const KvBlockTable* table : {&session.table, &session.hold}) {
-        for (int32_t block : table->blocks()) {
-          if (block >= 0) ++known[static_cast<size_t>(block)];
+      EXPECT_TRUE(session.request != 0 || session.tables.num_tokens() == 0);
+      for (const KvTables* tables : {&session.tables, &session.hold}) {
+        for (size_t g = 0; g < tables->num_groups(); ++g) {
+          for (int32_t block : tables->group(g).blocks()) {
+            if (block >= 0) ++known[static_cast<size_t>(block)];
+          }
         }
       }
     }
@@ -271,7 +286,7 @@ class Simulation {
     const int op = Draw(0, 6);
     if (op == 0) return MaybeCancel(50);
     if (op == 1) return ForkAny();
-    if (op == 2 && Chance(5)) return engine_.kv.index.Clear();
+    if (op == 2 && Chance(5)) return engine_.kv.cache.Clear();
     const SessionId idle = Pick(false);
     if (idle == 0) return;
     if (op == 3) engine_.Rewind(idle, static_cast<size_t>(Draw(0, 30)));
@@ -293,8 +308,8 @@ class Simulation {
     EXPECT_TRUE(engine_.scheduler->empty()) << "given up with requests left";
     EXPECT_EQ(num_ended_, num_submitted_);
     EXPECT_EQ(engine_.kv.num_held(), 0);
-    EXPECT_EQ(engine_.kv.pool.num_used(), engine_.kv.index.num_blocks());
-    engine_.kv.index.Clear();
+    EXPECT_EQ(engine_.kv.pool.num_used(), engine_.kv.cache.num_blocks());
+    engine_.kv.cache.Clear();
     EXPECT_EQ(engine_.kv.pool.num_used(), 0);
     EXPECT_EQ(engine_.kv.pool.num_free(), num_blocks_);
   }

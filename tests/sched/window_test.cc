@@ -11,18 +11,19 @@ namespace {
 
 SchedulerConfig Config(int64_t window, int32_t batch) {
   SchedulerConfig config;
-  config.block_size = 4;
+  config.groups[0].block_size = 4;
   config.max_batch_tokens = batch;
   config.max_running = std::min(4, batch);
-  config.window = window;
+  config.groups[0].window = window;
   return config;
 }
 
 // What one sequence may come to hold.
 int32_t PeakBlocks(const SchedulerConfig& config) {
-  return static_cast<int32_t>(KvBlocksFor(
-      config.window + config.max_batch_tokens + 2 * config.block_size,
-      config.block_size));
+  return static_cast<int32_t>(KvBlocksFor(config.groups[0].window +
+                                              config.max_batch_tokens +
+                                              2 * config.groups[0].block_size,
+                                          config.groups[0].block_size));
 }
 
 TEST(WindowTest, ALongSequenceRunsInAPoolMuchSmaller) {

@@ -18,9 +18,10 @@ constexpr std::byte kPoison{0xff};
 ModelHarness::ModelHarness(const Model& model, Device& device,
                            int64_t max_tokens)
     : model_(model), device_(device) {
-  const int64_t block_size = model.kv_layout().block_size();
-  // Every sequence may leave its last block partly filled.
-  num_blocks_ = max_tokens / block_size + 64;
+  // Every sequence may leave its last blocks partly filled.
+  num_blocks_ = 64;
+  for (const KvGroup& group : model.kv_layout().groups())
+    num_blocks_ += max_tokens / group.block_size + 64;
   free_blocks_.resize(static_cast<size_t>(num_blocks_));
   std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
   // Neighbours in a sequence must not be neighbours in memory.
@@ -28,7 +29,9 @@ ModelHarness::ModelHarness(const Model& model, Device& device,
 }
 
 int ModelHarness::AddSequence(int64_t final_length) {
-  sequences_.push_back({0, final_length, {}});
+  sequences_.push_back(
+      {0, final_length,
+       std::vector<std::vector<int32_t>>(model_.kv_layout().num_groups())});
   return static_cast<int>(sequences_.size()) - 1;
 }
 
@@ -51,30 +54,36 @@ absl::StatusOr<Buffer> ModelHarness::Poisoned(size_t bytes) {
 }
 
 absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
-  const int64_t block_size = model_.kv_layout().block_size();
+  const absl::Span<const KvGroup> groups = model_.kv_layout().groups();
   Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
   AttentionSequence entry;
   entry.q_begin = static_cast<int32_t>(arrays.tokens.size());
   entry.q_len = static_cast<int32_t>(chunk.tokens.size());
   for (const int32_t token : chunk.tokens) {
     const int64_t position = sequence.length++;
-    if (position % block_size == 0) {
-      if (free_blocks_.empty()) {
-        return absl::ResourceExhaustedError("the harness is out of blocks");
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const int64_t block_size = groups[g].block_size;
+      std::vector<int32_t>& blocks = sequence.blocks[g];
+      if (position % block_size == 0) {
+        if (free_blocks_.empty()) {
+          return absl::ResourceExhaustedError("the harness is out of blocks");
+        }
+        blocks.push_back(free_blocks_.back());
+        free_blocks_.pop_back();
       }
-      sequence.blocks.push_back(free_blocks_.back());
-      free_blocks_.pop_back();
+      arrays.slots[g].push_back(blocks.back() * block_size +
+                                position % block_size);
     }
     arrays.rows.push_back(static_cast<int32_t>(arrays.tokens.size()));
     arrays.tokens.push_back(token);
     arrays.positions.push_back(static_cast<int32_t>(position));
-    arrays.slots.push_back(sequence.blocks.back() * block_size +
-                           position % block_size);
   }
   entry.kv_len = static_cast<int32_t>(sequence.length);
-  entry.blocks = sequence.blocks.data();
-  arrays.num_blocks += static_cast<int64_t>(sequence.blocks.size());
-  arrays.attention.push_back(entry);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    entry.blocks = sequence.blocks[g].data();
+    arrays.num_blocks += static_cast<int64_t>(sequence.blocks[g].size());
+    arrays.attention[g].push_back(entry);
+  }
   arrays.final_lengths.push_back(static_cast<int32_t>(sequence.final_length));
   return absl::OkStatus();
 }
@@ -82,7 +91,7 @@ absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
 absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
   BatchLimits limits;
   limits.tokens = static_cast<int64_t>(arrays.tokens.size());
-  limits.sequences = static_cast<int64_t>(arrays.attention.size());
+  limits.sequences = static_cast<int64_t>(arrays.attention[0].size());
   limits.blocks = arrays.num_blocks;
   const size_t bytes = model_.BatchImageBytes(limits);
   if (bytes == 0) return absl::OkStatus();
@@ -99,15 +108,26 @@ absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
 absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
     absl::Span<const Chunk> chunks, LayerObserver* observer) {
   INLAY_RETURN_IF_ERROR(Start());
+  const size_t num_groups = model_.kv_layout().num_groups();
   Arrays arrays;
+  arrays.slots.resize(num_groups);
+  arrays.attention.resize(num_groups);
   for (const Chunk& chunk : chunks) {
     INLAY_RETURN_IF_ERROR(AddChunk(chunk, arrays));
+  }
+  std::vector<int64_t> slots;
+  std::vector<AttentionSequence> attention;
+  for (size_t g = 0; g < num_groups; ++g) {
+    slots.insert(slots.end(), arrays.slots[g].begin(), arrays.slots[g].end());
+    attention.insert(attention.end(), arrays.attention[g].begin(),
+                     arrays.attention[g].end());
   }
   ForwardBatch batch;
   batch.tokens = arrays.tokens;
   batch.positions = arrays.positions;
-  batch.slots = arrays.slots;
-  batch.sequences = arrays.attention;
+  batch.slots = slots;
+  batch.sequences = attention;
+  batch.num_groups = num_groups;
   batch.final_lengths = arrays.final_lengths;
   batch.logit_rows = arrays.rows;
   batch.kv_base = kv_.data();
@@ -129,7 +149,7 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
   INLAY_ASSIGN_OR_RETURN(
       const Buffer workspace,
       Poisoned(model_.WorkspaceBytes(
-          count, count, static_cast<int64_t>(arrays.attention.size()))));
+          count, count, static_cast<int64_t>(arrays.attention[0].size()))));
   const auto scratch = absl::MakeSpan(workspace.data(), workspace.bytes());
   hidden.data = hidden_memory.data();
   out.data = logit_memory.data();

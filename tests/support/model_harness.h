@@ -51,14 +51,14 @@ class ModelHarness {
   struct Sequence {
     int64_t length = 0;
     int64_t final_length = 0;
-    std::vector<int32_t> blocks;
+    std::vector<std::vector<int32_t>> blocks;  // by group
   };
 
   // A chunk's tokens, laid out for Forward.
   struct Arrays {
     std::vector<int32_t> tokens, positions, rows, final_lengths;
-    std::vector<int64_t> slots;
-    std::vector<AttentionSequence> attention;
+    std::vector<std::vector<int64_t>> slots;  // by group
+    std::vector<std::vector<AttentionSequence>> attention;
     int64_t num_blocks = 0;
   };
 

@@ -296,7 +296,8 @@ typedef struct inlay_model_options {
   int32_t vocab_only;        /* 1: only tokenizer and chat template; sessions are refused. Default 0 */
   int32_t weights;           /* INLAY_WEIGHTS_*; default MAP */
   int32_t kv_type;           /* INLAY_KV_*; AUTO (default) is f32 on CPU, on CUDA the type of most weights */
-  uint32_t kv_block_size;    /* tokens a block: a power of two from 8 to 256; 0 (default): 16; on CUDA at least 16 */
+  uint32_t kv_block_size;    /* tokens a block: a power of two from 8 to 256; 0 (default): 16; on CUDA at least 16. Where layers
+                                differ in their windows, those of some have a multiple */
   uint32_t max_context;      /* cap on a session's tokens; 0 (default): the model's own */
   uint64_t kv_budget_bytes;  /* for this model's KV cache, allocated at load; 0 (default): room for 4 full contexts, within
                                 a quarter of the machine's memory and the engine's budget */
@@ -456,7 +457,7 @@ typedef struct inlay_prefix_info {
   uint32_t pinned;
   uint64_t num_tokens;
   uint64_t num_cached; /* of these, tokens whose KV is in memory */
-  uint64_t kv_bytes;   /* of all its tokens */
+  uint64_t kv_bytes;   /* of its tokens: what pinning it holds */
 } inlay_prefix_info;
 
 INLAY_API void inlay_prefix_info_init(inlay_prefix_info* info);

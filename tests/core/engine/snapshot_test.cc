@@ -24,10 +24,10 @@ using Bytes = std::vector<std::byte>;
 constexpr uint64_t kBlockBytes = 24;
 
 // The bytes of block `index`.
-Bytes Block(uint64_t index) {
+Bytes Block(size_t group, uint64_t index) {
   Bytes bytes(kBlockBytes);
   for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::byte>(index * 31 + i * 7 + 1);
+    bytes[i] = static_cast<std::byte>(group * 101 + index * 31 + i * 7 + 1);
   }
   return bytes;
 }
@@ -64,8 +64,9 @@ Bytes Encode(const SessionSnapshot& snapshot) {
   Bytes block;
   const absl::Status status = EncodeSnapshot(
       snapshot,
-      [&](uint64_t index) -> absl::StatusOr<absl::Span<const std::byte>> {
-        block = Block(index);
+      [&](size_t group,
+          uint64_t index) -> absl::StatusOr<absl::Span<const std::byte>> {
+        block = Block(group, index);
         return absl::MakeConstSpan(block);
       },
       [&](absl::Span<const std::byte> piece) {
@@ -86,7 +87,8 @@ Bytes Encode(const SessionSnapshot& snapshot) {
       got.generation_begin != saved.generation_begin ||
       got.model != saved.model || got.vocabulary != saved.vocabulary ||
       got.kv != saved.kv || got.num_kv_tokens != saved.num_kv_tokens ||
-      got.first_kv_block != saved.first_kv_block) {
+      got.first_kv_block != saved.first_kv_block ||
+      got.other_groups != saved.other_groups) {
     return ::testing::AssertionFailure() << "log or fields differ";
   }
   if (restored.usable_kv_tokens > saved.num_kv_tokens) {
@@ -96,11 +98,16 @@ Bytes Encode(const SessionSnapshot& snapshot) {
       (restored.usable_kv_tokens == saved.num_kv_tokens)) {
     return ::testing::AssertionFailure() << "note: " << restored.kv_note;
   }
-  const auto block_size = static_cast<uint64_t>(saved.kv.block_size);
-  for (uint64_t i = saved.first_kv_block;
-       i * block_size < restored.usable_kv_tokens; ++i) {
-    if (restored.KvBlock(i) != absl::MakeConstSpan(Block(i))) {
-      return ::testing::AssertionFailure() << "block " << i << " differs";
+  for (size_t g = 0; g < saved.num_groups(); ++g) {
+    const SessionSnapshot::Group group = saved.group(g);
+    for (uint64_t i = group.first_block;
+         i * static_cast<uint64_t>(group.block_size) <
+         restored.usable_kv_tokens;
+         ++i) {
+      if (restored.KvBlock(g, i) != absl::MakeConstSpan(Block(g, i))) {
+        return ::testing::AssertionFailure()
+               << "block " << i << " of group " << g << " differs";
+      }
     }
   }
   return ::testing::AssertionSuccess();
@@ -283,7 +290,7 @@ TEST(SnapshotTest, Windows) {
   const size_t record = snapshot_format::kFixedRecordBytes + 4 * 20;
   for (int64_t window = 0; window <= 20; ++window) {
     SnapshotTarget target = TargetOf(saved);
-    target.window = window;
+    target.groups[0].window = window;
     const auto restored = DecodeSnapshot(encoded, target);
     ASSERT_TRUE(restored.ok());
     EXPECT_TRUE(IsTrue(*restored, saved));
@@ -340,7 +347,7 @@ Bytes Forge(const SessionSnapshot& fields) {
 TEST(SnapshotTest, NewerVersions) {
   const SessionSnapshot saved = MakeSnapshot(3, 3);
   Bytes encoded = Encode(saved);
-  StoreLittleEndian<uint32_t>(2, encoded.data() + 16);
+  StoreLittleEndian<uint32_t>(3, encoded.data() + 16);
   // As one damaged byte it counts for nothing ...
   EXPECT_TRUE(DecodeSnapshot(encoded, TargetOf(saved)).ok());
   // ... but as what the checksum confirms.
@@ -348,7 +355,7 @@ TEST(SnapshotTest, NewerVersions) {
       Crc32c(absl::MakeConstSpan(encoded).subspan(0, 20)), encoded.data() + 20);
   const absl::Status status = DecodeSnapshot(encoded, TargetOf(saved)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 3"));
 }
 
 TEST(SnapshotTest, FieldsThatLie) {
@@ -370,7 +377,7 @@ TEST(SnapshotTest, FieldsThatLie) {
     int num_pieces = 0;
     const absl::Status status = EncodeSnapshot(
         snapshot,
-        [](uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
+        [](size_t, uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
           return absl::Span<const std::byte>();
         },
         [&](absl::Span<const std::byte>) {
@@ -401,13 +408,13 @@ TEST(SnapshotTest, FieldsThatLie) {
 
 TEST(SnapshotTest, ErrorsOfSourceAndSinkEndIt) {
   const SessionSnapshot saved = MakeSnapshot(12, 12);
-  const Bytes block = Block(0);
+  const Bytes block = Block(0, 0);
   for (int fail_at = 0; fail_at < 20; ++fail_at) {
     int calls = 0;
     const auto fails = [&] { return calls++ == fail_at; };
     const absl::Status status = EncodeSnapshot(
         saved,
-        [&](uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
+        [&](size_t, uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
           if (fails()) return absl::AbortedError("source");
           return absl::MakeConstSpan(block);
         },
@@ -422,7 +429,7 @@ TEST(SnapshotTest, ErrorsOfSourceAndSinkEndIt) {
   }
   const absl::Status status = EncodeSnapshot(
       saved,
-      [&](uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
+      [&](size_t, uint64_t) -> absl::StatusOr<absl::Span<const std::byte>> {
         return absl::MakeConstSpan(block).subspan(1);
       },
       [](absl::Span<const std::byte>) { return absl::OkStatus(); });
@@ -431,24 +438,101 @@ TEST(SnapshotTest, ErrorsOfSourceAndSinkEndIt) {
               HasSubstr("block 0 has 23 bytes, allowed: 24"));
 }
 
-TEST(SnapshotTest, ClearsUnusedSlotsOnly) {
-  const KvLayout layout({{2, 8}, {1, 16}}, DType::kF16, 4);
-  for (int used = 0; used <= 4; ++used) {
-    Bytes block(layout.block_bytes(), std::byte{0x77});
-    ClearUnusedSlots(layout, used, absl::MakeSpan(block));
-    for (int layer = 0; layer < 2; ++layer) {
-      const KvLayerView view = layout.LayerView(layer, block.data());
-      for (int head = 0; head < view.num_kv_heads; ++head) {
-        for (int slot = 0; slot < 4; ++slot) {
-          const std::byte want = slot < used ? std::byte{0x77} : std::byte{0};
-          for (int i = 0; i < 2 * view.head_dim; ++i) {
-            ASSERT_EQ(view.KeyRow(0, head, slot)[i], want);
-            ASSERT_EQ(view.ValueRow(0, head, slot)[i], want);
+// Of a model with two groups: blocks of 4 and of 12 tokens.
+SessionSnapshot MakeGrouped(uint64_t num_kv_tokens, uint64_t first_block) {
+  SessionSnapshot snapshot = MakeSnapshot(40, num_kv_tokens);
+  snapshot.kv.block_size = 12;
+  snapshot.other_groups = {{4, first_block}};
+  return snapshot;
+}
+
+SnapshotTarget GroupedTarget(const SessionSnapshot& snapshot, int64_t window) {
+  SnapshotTarget target = TargetOf(snapshot);
+  target.groups = {{12, 0}, {4, window}};
+  return target;
+}
+
+TEST(SnapshotTest, GroupsRoundTrip) {
+  for (uint64_t kv_tokens = 0; kv_tokens <= 40; ++kv_tokens) {
+    const uint64_t first = kv_tokens < 8 ? 0 : (kv_tokens - 7) / 4;
+    const SessionSnapshot saved = MakeGrouped(kv_tokens, first);
+    const auto restored =
+        DecodeSnapshot(Encode(saved), GroupedTarget(saved, 8));
+    ASSERT_TRUE(restored.ok()) << restored.status();
+    EXPECT_TRUE(IsTrue(*restored, saved));
+    EXPECT_EQ(restored->usable_kv_tokens, kv_tokens);
+  }
+}
+
+TEST(SnapshotTest, GroupsThatDoNotFitGiveTheLogAlone) {
+  const SessionSnapshot saved = MakeGrouped(30, 5);
+  const Bytes encoded = Encode(saved);
+  const auto usable = [&](const SnapshotTarget& target) {
+    const auto restored = DecodeSnapshot(encoded, target);
+    EXPECT_TRUE(restored.ok() && IsTrue(*restored, saved));
+    return restored->usable_kv_tokens;
+  };
+  EXPECT_EQ(usable(GroupedTarget(saved, 11)), 30u);
+  EXPECT_EQ(usable(GroupedTarget(saved, 12)), 0u) << "reads token 19 too";
+  EXPECT_EQ(usable(GroupedTarget(saved, 0)), 0u);
+  EXPECT_EQ(usable(TargetOf(saved)), 0u) << "one group";
+  SnapshotTarget other = GroupedTarget(saved, 11);
+  other.groups[1].block_size = 8;
+  EXPECT_EQ(usable(other), 0u);
+  // Whatever is damaged, all of the log comes back, and all KV or none.
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    Bytes damaged = encoded;
+    damaged[i] ^= std::byte{4};
+    const auto restored = DecodeSnapshot(damaged, GroupedTarget(saved, 11));
+    ASSERT_TRUE(restored.ok()) << restored.status();
+    ASSERT_TRUE(IsTrue(*restored, saved)) << "byte " << i;
+    ASSERT_TRUE(restored->usable_kv_tokens == 0 ||
+                restored->usable_kv_tokens == 30);
+  }
+  // Fields that lie.
+  for (const SessionSnapshot::Group group :
+       {SessionSnapshot::Group{0, 0}, SessionSnapshot::Group{-1, 0},
+        SessionSnapshot::Group{4, 8}, SessionSnapshot::Group{4, UINT64_MAX}}) {
+    SessionSnapshot forged = saved;
+    forged.other_groups = {group};
+    EXPECT_EQ(
+        DecodeSnapshot(Forge(forged), GroupedTarget(saved, 11)).status().code(),
+        absl::StatusCode::kInvalidArgument);
+  }
+  SessionSnapshot many = saved;
+  many.other_groups.assign(kMaxKvGroups, {4, 5});
+  EXPECT_FALSE(DecodeSnapshot(Forge(many), GroupedTarget(saved, 11)).ok());
+}
+
+// One group, and two of which the second has padding; every format.
+TEST(SnapshotTest, ClearsAllButTheRowsUsed) {
+  for (const DType dtype : {DType::kF16, DType::kI8, DType::kKvQ4}) {
+    for (const int64_t window : {0, 9}) {
+      const KvLayout layout({{2, 8}, {1, 17, window}, {3, 8}}, dtype, 4);
+      for (size_t group = 0; group < layout.num_groups(); ++group) {
+        const int size = layout.groups()[group].block_size;
+        for (int used = 0; used <= size; ++used) {
+          Bytes block(layout.block_bytes(), std::byte{0x77});
+          ClearUnused(layout, group, used, absl::MakeSpan(block));
+          Bytes want(layout.block_bytes());
+          for (int layer = 0; layer < layout.num_layers(); ++layer) {
+            if (layout.group_of(layer) != group) continue;
+            const KvLayerView view = layout.LayerView(layer, want.data());
+            const size_t bytes = KvRowBytes(dtype, view.head_dim);
+            for (int head = 0; head < view.num_kv_heads; ++head) {
+              for (int slot = 0; slot < used; ++slot) {
+                std::fill_n(view.KeyRow(0, head, slot), bytes, std::byte{0x77});
+                std::fill_n(view.ValueRow(0, head, slot), bytes,
+                            std::byte{0x77});
+              }
+            }
           }
+          ASSERT_TRUE(block == want) << "group " << group << " used " << used;
         }
       }
     }
   }
+  const KvLayout layout({{2, 8}, {1, 16}}, DType::kF16, 4);
   const KvForm form = KvFormOf(layout);
   EXPECT_EQ(form.block_size, 4);
   EXPECT_EQ(form.block_bytes, layout.block_bytes());
