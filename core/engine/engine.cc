@@ -158,6 +158,16 @@ void Engine::Retire(ModelRunner& runner) {
 
 void Engine::Wake() { NotifyWork(); }
 
+void Engine::WakeToReclaim() {
+  MutexLock lock(&mu_);
+  const bool unused =
+      std::any_of(runners_.begin(), runners_.end(),
+                  [](const auto& runner) { return runner.use_count() == 1; });
+  if (!unused) return;
+  ++work_signals_;
+  work_arrived_.SignalAll();
+}
+
 // Neither allocates: the engine's thread asks where nothing would catch.
 bool Engine::HasRequests() {
   MutexLock lock(&mu_);
@@ -386,6 +396,8 @@ void Engine::GetStats(EngineStats* stats) {
     metrics.mapped_bytes += runner->loaded().mapped_bytes;
     runner->AddMetrics(&metrics);
   }
+  // An idle engine may have been woken to reclaim one while it was held here.
+  WakeToReclaim();
   stats->memory = device_->memory_use();
   const auto of = [&](MemoryClass memory_class) {
     return stats->memory.by_class[static_cast<size_t>(memory_class)];

@@ -122,6 +122,8 @@ class Engine {
   void ObeyWhereFree();
   bool ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
+  // If there is something for it.
+  void WakeToReclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
 

@@ -237,7 +237,7 @@ TEST(LeaseTest, DeadlinesEndWhatWaits) {
   ASSERT_TRUE(harness.ok());
   Lease lease(harness, allocator);
   RequestOptions options = TokenRequest(RandomTokens(1, 30), 30);
-  options.deadline_us = 20000;
+  options.deadline_us = 400000;
   const SessionId session = *harness.runner().CreateSession();
   const RequestId request = *harness.runner().Submit(session, options);
   ASSERT_TRUE(harness.engine().Step(0).ok());
@@ -246,7 +246,7 @@ TEST(LeaseTest, DeadlinesEndWhatWaits) {
   Outcome outcome;
   harness.Drain(request, outcome);
   EXPECT_FALSE(outcome.finished);
-  std::this_thread::sleep_for(milliseconds(30));
+  std::this_thread::sleep_for(milliseconds(410));
   ASSERT_TRUE(harness.engine().Step(0).ok());
   harness.Drain(request, outcome);
   ASSERT_TRUE(outcome.finished);

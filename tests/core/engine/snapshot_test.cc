@@ -456,8 +456,8 @@ TEST(SnapshotTest, GroupsRoundTrip) {
   for (uint64_t kv_tokens = 0; kv_tokens <= 40; ++kv_tokens) {
     const uint64_t first = kv_tokens < 8 ? 0 : (kv_tokens - 7) / 4;
     const SessionSnapshot saved = MakeGrouped(kv_tokens, first);
-    const auto restored =
-        DecodeSnapshot(Encode(saved), GroupedTarget(saved, 8));
+    const Bytes encoded = Encode(saved);
+    const auto restored = DecodeSnapshot(encoded, GroupedTarget(saved, 8));
     ASSERT_TRUE(restored.ok()) << restored.status();
     EXPECT_TRUE(IsTrue(*restored, saved));
     EXPECT_EQ(restored->usable_kv_tokens, kv_tokens);
