@@ -1,0 +1,84 @@
+// Which kernel serves a linear layer of few rows, and how it cuts the matrix.
+#if INLAY_HAS_CUDA
+
+#include "kernels/gemm/gemv_cuda.h"
+
+#include <algorithm>
+
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Rows on 16 bytes.
+bool IsAligned(const TensorView& view) {
+  return view.row_stride_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+}
+
+// The only one that gemv_sm90.cu has code for.
+constexpr int kBulkSm = 90;
+// Shared memory a block may have before Hopper: of compute capability 8.6.
+constexpr size_t kLeastShared = 99 << 10;
+// Fewer stages than these do not cover the memory's latency.
+constexpr int kLeastStages = 3;
+
+// Rows of x that a launch of the tensor-core kernels takes; 0: they do not
+// serve.
+int64_t RowsPerLaunch(const GemmDesc& desc, const GemmParams& params,
+                      const GemvPlan& plan, int sm) {
+  if (desc.weight == DType::kF32 || desc.activation != desc.weight ||
+      desc.k % 8 != 0 || !IsAligned(params.x) || !IsAligned(params.w)) {
+    return 0;
+  }
+  for (int64_t m = kGemvRows; m > 0; m /= 2) {
+    const bool fits = sm == kBulkSm
+                          ? BulkGemvStages(desc, m, plan) >= kLeastStages
+                          : RingGemvSharedBytes(desc.k, m) <= kLeastShared;
+    if (fits) return m;
+  }
+  return 0;
+}
+
+}  // namespace
+
+GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
+  GemvPlan plan;
+  // Eight rows of x in about 32 KB, which leaves the ring most of the room.
+  constexpr int64_t kColumnsPerBlock = 2112;
+  while (plan.cluster < 4 && k > kColumnsPerBlock * plan.cluster) {
+    plan.cluster *= 2;
+  }
+  const int64_t tiles = (n + 15) / 16;
+  const int64_t most = std::max(1, num_sms / plan.cluster);
+  plan.num_clusters = static_cast<int>(std::min(most, tiles));
+  // Half of what an SM has, less what the system takes for a block: the next
+  // kernel fits beside this one.
+  plan.shared_bytes = 113 << 10;
+  return plan;
+}
+
+absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
+                     CudaStream& stream) {
+  const GemvPlan plan = PlanGemv(desc.n, desc.k, stream.num_sms());
+  const int64_t most = RowsPerLaunch(desc, params, plan, stream.sm());
+  if (most == 0) return RunGemvPlain(desc, params, stream);
+  const int64_t rows = params.x.rows();
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t m = std::min(most, rows - first);
+    GemmParams part = params;
+    part.x = params.x.RowSlice(first, m);
+    part.y = params.y.RowSlice(first, m);
+    if (!params.residual.empty()) {
+      part.residual = params.residual.RowSlice(first, m);
+    }
+    INLAY_RETURN_IF_ERROR(stream.sm() == kBulkSm
+                              ? RunBulkGemv(desc, part, plan, stream)
+                              : RunRingGemv(desc, part, stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA
