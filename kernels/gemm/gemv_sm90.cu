@@ -57,11 +57,16 @@ __device__ unsigned ClusterRank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-__device__ void ClusterArrive() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+// The barrier of the cluster in two halves, without ordering of memory. A
+// cluster of one has none: the compiler would make it a barrier of the block in
+// one piece.
+__device__ void ClusterArrive(const Shape& shape) {
+  if (shape.cluster == 1) return;
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__device__ void ClusterWait() {
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+__device__ void ClusterWait(const Shape& shape) {
+  if (shape.cluster == 1) return;
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 // `address` of this block as one of block `rank` of the cluster.
 __device__ uint32_t AddressAt(uint32_t address, unsigned rank) {
@@ -81,10 +86,9 @@ __device__ void Arrive(uint32_t barrier) {
                : "memory");
 }
 __device__ void ArriveAt(uint32_t barrier, unsigned rank) {
-  asm volatile(
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-          AddressAt(barrier, rank))
-      : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
+                   AddressAt(barrier, rank))
+               : "memory");
 }
 __device__ void Expect(uint32_t barrier, uint32_t bytes) {
   asm volatile(
@@ -96,8 +100,7 @@ __device__ void Await(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], "
-      "%1;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");
@@ -110,10 +113,15 @@ __device__ void BulkCopy(uint32_t to, const void* from, uint32_t bytes,
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
-__device__ void StoreAt(uint32_t address, const float (&v)[4]) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address),
-               "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
-               : "memory");
+// Stores 16 bytes in a block of the cluster and counts them at its barrier,
+// which makes them visible to who waits there: no fence.
+__device__ void StoreAt(uint32_t address, uint32_t barrier, unsigned rank,
+                        const float (&v)[4]) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
+      "{%1,%2,%3,%4}, [%5];" ::"r"(AddressAt(address, rank)),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(AddressAt(barrier, rank))
+      : "memory");
 }
 
 // Where things lie in shared memory.
@@ -242,12 +250,8 @@ __device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
     const int round = i / (shape.cluster * kSlots);
     Await(at.partial_empty + 8 * (i % (shape.cluster * kSlots)),
           (round & 1) ^ 1);
-    StoreAt(AddressAt(at.partials + (slot * slices + slice) * kPartialBytes +
-                          lane * 16,
-                      owner),
-            sums);
-    __syncwarp();
-    if (lane == 0) ArriveAt(at.partial_full + 8 * slot, owner);
+    StoreAt(at.partials + (slot * slices + slice) * kPartialBytes + lane * 16,
+            at.partial_full + 8 * slot, owner, sums);
   }
 }
 
@@ -283,6 +287,9 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
   for (int tile = cluster + i * shape.num_clusters; tile < shape.tiles;
        tile += shape.cluster * shape.num_clusters, i += shape.cluster) {
     const Outputs outputs(shape, tile);
+    if (lane == 0) {
+      Expect(at.partial_full + 8 * turn.stage, slices * kPartialBytes);
+    }
     // What is added is read while the sums are under way.
     float added[4] = {};
     outputs.ForEach([&](int j, int m, int64_t n) {
@@ -340,7 +347,7 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
       InitBarrier(at.empty + 8 * s, kConsumers);
     }
     for (int s = 0; s < kSlots; ++s) {
-      InitBarrier(at.partial_full + 8 * s, shape.cluster * kConsumers);
+      InitBarrier(at.partial_full + 8 * s, 1);
     }
     for (int s = 0; s < kSlots * shape.cluster; ++s) {
       InitBarrier(at.partial_empty + 8 * s, 1);
@@ -348,27 +355,27 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  ClusterArrive();  // the barriers can be used, by the other blocks too
+  ClusterArrive(shape);  // the barriers can be used, by the other blocks too
   const int warp = threadIdx.x / 32;
   if (warp == kConsumers) {
     Produce(w, shape, at, cluster, first, end);
-    ClusterWait();
+    ClusterWait(shape);
   } else if (warp < kConsumers) {
     WaitForPrevious();
     FillX<T, 32 * kConsumers>(x, shape, first, end,
                               shared + (at.x - (at.ring - kBarrierBytes)));
     asm volatile("bar.sync 1, %0;" ::"n"(32 * kConsumers) : "memory");
-    ClusterWait();
+    ClusterWait(shape);
     Consume<T, kConsumers>(shape, at, rank, cluster, first, end);
   } else {
     WaitForPrevious();
-    ClusterWait();
+    ClusterWait(shape);
     Finish<T, kConsumers>(shape, at, rank, cluster, bias, residual, y);
   }
   // No block ends while others may still write to it.
   __syncwarp();
-  ClusterArrive();
-  ClusterWait();
+  ClusterArrive(shape);
+  ClusterWait(shape);
 }
 
 // Shared memory apart from the ring.
