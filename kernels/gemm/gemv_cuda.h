@@ -19,7 +19,7 @@ inline constexpr int kGemvRows = 8;
 // consumers) is a function of n and k, never of the batch: so a row's sums are
 // the same in every batch.
 struct GemvPlan {
-  int cluster = 1;       // blocks that share K: 1, 2, 4 or 8
+  int cluster = 2;       // blocks that share K: 2, 4 or 8
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block, at most

@@ -4,11 +4,12 @@
 // row. A column of the product depends on no other, so a row of y is the same
 // in every batch.
 //
-// Mapping: a cluster of C blocks takes tiles of 16 rows of w, each block a C-th
-// of K in chunks of 256 columns. One warp copies chunks (the bulk copy engine,
-// 512 bytes a row) into a ring; kConsumers warps multiply, each its steps of
-// every chunk; one warp finishes tiles: adds up the slices, bias and residual.
-// The blocks of a cluster finish tiles in turn.
+// Mapping: a cluster of C blocks (2 or more: in a cluster of one there is no
+// barrier in halves, and counted stores are illegal) takes tiles of 16 rows of
+// w, each block a C-th of K in chunks of 256 columns. One warp copies chunks
+// (the bulk copy engine, 512 bytes a row) into a ring; kConsumers warps
+// multiply, each its steps of every chunk; one warp finishes tiles: adds up the
+// slices, bias and residual. The blocks of a cluster finish tiles in turn.
 // Shared memory: barriers, the ring, the block's columns of x, and partial sums
 // [kSlots][C * kConsumers slices] of tiles that this block finishes.
 // Barriers (all mbarriers, so that no warp waits for all others): full and
@@ -57,15 +58,11 @@ __device__ unsigned ClusterRank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The barrier of the cluster in two halves, without ordering of memory. A
-// cluster of one has none: the compiler would make it a barrier of the block in
-// one piece.
-__device__ void ClusterArrive(const Shape& shape) {
-  if (shape.cluster == 1) return;
+// The barrier of the cluster in two halves, without ordering of memory.
+__device__ void ClusterArrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__device__ void ClusterWait(const Shape& shape) {
-  if (shape.cluster == 1) return;
+__device__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 // `address` of this block as one of block `rank` of the cluster.
@@ -355,27 +352,27 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  ClusterArrive(shape);  // the barriers can be used, by the other blocks too
+  ClusterArrive();  // the barriers can be used, by the other blocks too
   const int warp = threadIdx.x / 32;
   if (warp == kConsumers) {
     Produce(w, shape, at, cluster, first, end);
-    ClusterWait(shape);
+    ClusterWait();
   } else if (warp < kConsumers) {
     WaitForPrevious();
     FillX<T, 32 * kConsumers>(x, shape, first, end,
                               shared + (at.x - (at.ring - kBarrierBytes)));
     asm volatile("bar.sync 1, %0;" ::"n"(32 * kConsumers) : "memory");
-    ClusterWait(shape);
+    ClusterWait();
     Consume<T, kConsumers>(shape, at, rank, cluster, first, end);
   } else {
     WaitForPrevious();
-    ClusterWait(shape);
+    ClusterWait();
     Finish<T, kConsumers>(shape, at, rank, cluster, bias, residual, y);
   }
   // No block ends while others may still write to it.
   __syncwarp();
-  ClusterArrive(shape);
-  ClusterWait(shape);
+  ClusterArrive();
+  ClusterWait();
 }
 
 // Shared memory apart from the ring.

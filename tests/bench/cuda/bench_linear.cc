@@ -71,14 +71,14 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
 // GB/s of the weights under each plan worth trying.
 void Plans(Bench& bench, Memory& memory) {
   std::printf(
-      "GB/s, clusters of 1 2 4 8 x 4 or 8 consumers, 113 KB | 200 KB\n");
+      "GB/s, clusters of 2 4 8 x 4 or 8 consumers, 113 KB | 200 KB\n");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
     for (const int64_t m : {1, 8}) {
       std::printf("%-8s %3d", layer.name, static_cast<int>(m));
       for (const int shared_kb : {113, 200}) {
-        for (const int cluster : {1, 2, 4, 8}) {
+        for (const int cluster : {2, 4, 8}) {
           for (const int consumers : {4, 8}) {
             GemvPlan plan = {cluster, 1, consumers, shared_kb << 10};
             plan.num_clusters = static_cast<int>(std::min<int64_t>(
