@@ -1,28 +1,33 @@
 // gemm for few rows of x on Hopper: streams the weights once, as fast as memory
-// gives them. The arithmetic is that of gemv_cuda.cu: 16 rows of w and up to 8
-// rows of x in one mma.m16n8k16, of a step of 32 columns 16 bytes a lane and
-// row. A column of the product depends on no other, so a row of y is the same
-// in every batch.
+// gives them. Tensor cores do the arithmetic: 16 rows of w and up to 8 rows of
+// x in one mma.m16n8k16. A column of the product depends on no other, so a row
+// of y is the same in every batch.
 //
-// Mapping: a cluster of C blocks (2 or more: in a cluster of one there is no
-// barrier in halves, and counted stores are illegal) takes tiles of 16 rows of
-// w, each block a C-th of K in chunks of 256 columns. One warp copies chunks
-// (the bulk copy engine, 512 bytes a row) into a ring; kConsumers warps
-// multiply, each its steps of every chunk; one warp finishes tiles: adds up the
-// slices, bias and residual. The blocks of a cluster finish tiles in turn.
-// Shared memory: barriers, the ring, the block's columns of x, and partial sums
+// Mapping: a cluster of C blocks (2 or more: counted stores are illegal in a
+// cluster of one) takes tiles of 16 rows of w, each block a C-th of K in chunks
+// of 256 columns. One thread copies chunks (four boxes of 16 rows by 128 bytes,
+// tensor copies) into a ring; kConsumers warps multiply, each its steps of 32
+// columns of every chunk; one warp finishes tiles: adds up the slices, bias and
+// residual. The blocks of a cluster finish tiles in turn.
+// Shared memory: barriers, the ring (16-byte pieces swizzled within 128 bytes,
+// so that ldmatrix meets all banks), the block's columns of x, and partial sums
 // [kSlots][C * kConsumers slices] of tiles that this block finishes.
-// Barriers (all mbarriers, so that no warp waits for all others): full and
-// empty a stage of the ring; partial_full a slot, at the block that finishes;
-// partial_empty a slot of each block of the cluster, at every block that
-// writes there. Accumulation: float32 in the mma, then the slices in ascending
-// order.
+// Barriers (all mbarriers: no warp waits for all others): full and empty a
+// stage of the ring; partial_full a slot, at the block that finishes, which
+// counts bytes stored; partial_empty a slot of each block of the cluster, at
+// every block that writes there. Nothing is sent to a block that does not wait
+// for it, so blocks end without a barrier.
+// Accumulation: float32 in the mma, then the slices in ascending order.
 // Overlap: the ring is filled before the previous kernel's end is awaited, and
 // the next kernel may start once the last copies are under way: with shared
 // memory for two blocks an SM, memory does not idle between layers.
 // Roofline: n k elements of w over the copy bandwidth.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_cuda.h"
@@ -32,13 +37,16 @@
 namespace inlay {
 namespace {
 
-constexpr int kChunk = 256;              // columns of w
-constexpr int kPitch = kChunk * 2 + 64;  // bytes of a row in the ring
-constexpr int kStageBytes = kGemvTile * kPitch;
-constexpr int kSlots = 2;  // of partial sums
-constexpr int kBarrierBytes = 512;
+constexpr int kTile = 16;    // rows of w
+constexpr int kChunk = 256;  // columns of w in a stage
+constexpr int kStep = 32;    // columns a warp multiplies at a time
+constexpr int kBox = 64;     // columns of a tensor copy: 128 bytes
+constexpr int kBoxBytes = kTile * kBox * 2;
+constexpr int kStageBytes = kTile * kChunk * 2;
+constexpr int kSlots = 2;            // of partial sums
+constexpr int kPartialBytes = 512;   // a tile's sums of one slice
+constexpr int kBarrierBytes = 1024;  // and the ring lies on a multiple of it
 constexpr int kMostStages = 20;
-constexpr int kPartialBytes = 512;  // a tile's sums of one slice
 
 struct Shape {
   int64_t n;
@@ -102,13 +110,21 @@ __device__ void Await(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-__device__ void BulkCopy(uint32_t to, const void* from, uint32_t bytes,
-                         uint32_t barrier) {
+__device__ void CopyBox(uint32_t to, const CUtensorMap& map, int column,
+                        int row, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-      "[%1], %2, [%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::"
+      "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
+}
+// Four 8x8 matrices of 16-bit elements, a register each; lane l gives the
+// address of row l % 8 of matrix l / 8.
+__device__ void LoadMatrices(uint32_t address, uint32_t (&v)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address)
+               : "memory");
 }
 // Stores 16 bytes in a block of the cluster and counts them at its barrier,
 // which makes them visible to who waits there: no fence.
@@ -128,10 +144,11 @@ struct Places {
         empty(full + 8 * kMostStages),
         partial_full(empty + 8 * kMostStages),
         partial_empty(partial_full + 8 * kSlots),
+        zeros(base + kBarrierBytes - 16),
         ring(base + kBarrierBytes),
         x(ring + shape.stages * kStageBytes),
         partials(x + shape.m * shape.x_stride) {}
-  uint32_t full, empty, partial_full, partial_empty, ring, x, partials;
+  uint32_t full, empty, partial_full, partial_empty, zeros, ring, x, partials;
 };
 
 // Turns of a ring: which stage is next, and the parity of its barriers.
@@ -146,31 +163,25 @@ struct Turn {
   uint32_t parity = 0;
 };
 
-template <typename T>
-__device__ void Produce(const CudaMatrix<const T>& w, const Shape& shape,
+// One thread.
+__device__ void Produce(const CUtensorMap& w, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
-  const int lane = threadIdx.x % 32;
   Turn turn;
   turn.parity = 1;  // all stages are empty
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
-    // Rows beyond n are read from the last one and never stored.
-    const int64_t row =
-        min(int64_t{tile} * kGemvTile + lane % kGemvTile, shape.n - 1);
     for (int chunk = first; chunk < end; ++chunk) {
-      const int64_t column = int64_t{chunk} * kChunk;
-      const auto bytes =
-          static_cast<uint32_t>(2 * min(int64_t{kChunk}, shape.k - column));
+      const uint32_t full = at.full + 8 * turn.stage;
+      const uint32_t stage = at.ring + turn.stage * kStageBytes;
       Await(at.empty + 8 * turn.stage, turn.parity);
-      if (lane == 0) Expect(at.full + 8 * turn.stage, kGemvTile * bytes);
-      __syncwarp();
-      if (lane < kGemvTile) {
-        BulkCopy(at.ring + turn.stage * kStageBytes + lane * kPitch,
-                 w.row(row) + column, bytes, at.full + 8 * turn.stage);
+      Expect(full, kStageBytes);  // what lies outside w is filled with zeros
+#pragma unroll
+      for (int box = 0; box < kChunk / kBox; ++box) {
+        CopyBox(stage + box * kBoxBytes, w, chunk * kChunk + box * kBox,
+                tile * kTile, full);
       }
       turn.Next(shape.stages);
     }
   }
-  LetNextBegin();
 }
 
 // Columns [kChunk first, kChunk end) of x's m rows into shared memory; zeros
@@ -202,53 +213,67 @@ __device__ void FillX(const CudaMatrix<const T>& x, const Shape& shape,
   }
 }
 
+// Adds the products of one step, the `step`-th 32 columns of a stage: w's from
+// `stage`, x's from `x`, an address of this lane's.
+template <typename T>
+__device__ void MultiplyStep(uint32_t stage, int step, uint32_t x,
+                             float (&sums)[2][4]) {
+  const int row = threadIdx.x % 8;
+  const int matrix = threadIdx.x % 32 / 8;
+  uint32_t b[4];
+  LoadMatrices(x, b);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    // Rows 0 to 7, 8 to 15; then the same, eight columns on.
+    const int piece = step % 2 * 4 + j * 2 + matrix / 2;
+    uint32_t a[4];
+    LoadMatrices(stage + step / 2 * kBoxBytes + (row + matrix % 2 * 8) * 128 +
+                     (piece ^ row) * 16,
+                 a);
+    MultiplyTile<T>(sums[j], a, b[2 * j], b[2 * j + 1]);
+  }
+}
+
 template <typename T, int kConsumers>
 __device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
                         int cluster, int first, int end) {
-  constexpr int kSteps = kChunk / 32 / kConsumers;
+  constexpr int kSteps = kChunk / kStep / kConsumers;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int slices = shape.cluster * kConsumers;
   const int slice = static_cast<int>(rank) * kConsumers + warp;
-  // Of this lane in a chunk: row g and columns of the warp's first step.
-  const uint32_t in_stage =
-      lane / 4 * kPitch + lane % 4 * 16 + warp * kSteps * 64;
-  const uint32_t in_x = at.x + lane / 4 * shape.x_stride + lane % 4 * 16 +
-                        warp * kSteps * 64 - first * kChunk * 2;
-  const int64_t in_chunk = lane % 4 * 8 + warp * kSteps * 32;
+  // Rows that x has not are read from 16 bytes of zeros.
+  const bool is_row = lane % 8 < shape.m;
+  const uint32_t x = is_row ? at.x + lane % 8 * shape.x_stride +
+                                  warp * kSteps * kStep * 2 + lane / 8 * 16
+                            : at.zeros;
+  const int x_step = is_row ? kStep * 2 : 0;
   Turn turn;
   int i = 0;
   for (int tile = cluster; tile < shape.tiles;
        tile += shape.num_clusters, ++i) {
-    float sums[4] = {};
+    float sums[2][4] = {};
     for (int chunk = first; chunk < end; ++chunk) {
       Await(at.full + 8 * turn.stage, turn.parity);
-      const uint32_t stage = at.ring + turn.stage * kStageBytes + in_stage;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        // What lies beyond K was not copied.
-        uint32_t a[2][4] = {};
-        if (int64_t{chunk} * kChunk + in_chunk + s * 32 < shape.k) {
-          LoadGemvTile(stage + s * 64, stage + 8 * kPitch + s * 64, a);
-        }
-        uint4 b = make_uint4(0, 0, 0, 0);
-        if (lane / 4 < shape.m) {
-          b = LoadShared16(in_x + chunk * kChunk * 2 + s * 64);
-        }
-        MultiplyTile<T>(sums, a[0], b.x, b.y);
-        MultiplyTile<T>(sums, a[1], b.z, b.w);
+        MultiplyStep<T>(at.ring + turn.stage * kStageBytes, warp * kSteps + s,
+                        x + ((chunk - first) * (kChunk / kStep) + s) * x_step,
+                        sums);
       }
       __syncwarp();
       if (lane == 0) Arrive(at.empty + 8 * turn.stage);
       turn.Next(shape.stages);
     }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[0][j] += sums[1][j];
     const auto owner = static_cast<unsigned>(i % shape.cluster);
     const int slot = i / shape.cluster % kSlots;
     const int round = i / (shape.cluster * kSlots);
     Await(at.partial_empty + 8 * (i % (shape.cluster * kSlots)),
           (round & 1) ^ 1);
     StoreAt(at.partials + (slot * slices + slice) * kPartialBytes + lane * 16,
-            at.partial_full + 8 * slot, owner, sums);
+            at.partial_full + 8 * slot, owner, sums[0]);
   }
 }
 
@@ -256,7 +281,7 @@ __device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
 struct Outputs {
   __device__ Outputs(const Shape& shape, int tile)
       : shape(shape),
-        first_n(int64_t{tile} * kGemvTile + threadIdx.x % 32 / 4),
+        first_n(int64_t{tile} * kTile + threadIdx.x % 32 / 4),
         first_m(threadIdx.x % 4 * 2) {}
   // fn(j, m, n) for each that exists: y's row m and column n.
   template <typename Fn>
@@ -309,7 +334,9 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
       sums[3] += __uint_as_float(v.w);
     }
     __syncwarp();
-    if (lane < shape.cluster) {
+    // Only where the slot is used again and the arrival waited for.
+    const int again = tile + shape.cluster * kSlots * shape.num_clusters;
+    if (lane < shape.cluster && again < shape.tiles) {
       ArriveAt(at.partial_empty + 8 * (i % (shape.cluster * kSlots)), lane);
     }
     outputs.ForEach([&](int j, int m, int64_t n) {
@@ -327,11 +354,11 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
 template <typename T, int kConsumers>
 __global__ void __launch_bounds__(32 * (kConsumers + 2))
     BulkGemv(const __grid_constant__ CudaMatrix<const T> x,
-             const __grid_constant__ CudaMatrix<const T> w, const float* bias,
+             const __grid_constant__ CUtensorMap w, const float* bias,
              const __grid_constant__ TensorView residual,
              const __grid_constant__ TensorView y,
              const __grid_constant__ Shape shape) {
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(1024) std::byte shared[];
   const Places at(shape,
                   static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   const unsigned rank = ClusterRank();
@@ -350,12 +377,16 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
       InitBarrier(at.partial_empty + 8 * s, 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    *reinterpret_cast<uint4*>(shared + kBarrierBytes - 16) =
+        make_uint4(0, 0, 0, 0);
   }
   __syncthreads();
   ClusterArrive();  // the barriers can be used, by the other blocks too
   const int warp = threadIdx.x / 32;
   if (warp == kConsumers) {
-    Produce(w, shape, at, cluster, first, end);
+    if (threadIdx.x % 32 == 0) Produce(w, shape, at, cluster, first, end);
+    __syncwarp();
+    LetNextBegin();
     ClusterWait();
   } else if (warp < kConsumers) {
     WaitForPrevious();
@@ -369,10 +400,6 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     ClusterWait();
     Finish<T, kConsumers>(shape, at, rank, cluster, bias, residual, y);
   }
-  // No block ends while others may still write to it.
-  __syncwarp();
-  ClusterArrive();
-  ClusterWait();
 }
 
 // Shared memory apart from the ring.
@@ -388,14 +415,14 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
   shape.n = desc.n;
   shape.k = desc.k;
   shape.m = static_cast<int>(m);
-  shape.tiles = static_cast<int>((desc.n + kGemvTile - 1) / kGemvTile);
+  shape.tiles = static_cast<int>((desc.n + kTile - 1) / kTile);
   shape.chunks = static_cast<int>((desc.k + kChunk - 1) / kChunk);
   shape.cluster = plan.cluster;
   shape.num_clusters = plan.num_clusters;
-  // 64 bytes more than a multiple of 128, so that the eight lanes of a phase,
-  // two rows, meet all banks once.
+  // 16 bytes more than a multiple of 128: the same piece of eight rows meets
+  // all banks once.
   const int most = (shape.chunks + plan.cluster - 1) / plan.cluster;
-  shape.x_stride = most * kChunk * 2 + 64;
+  shape.x_stride = most * kChunk * 2 + 16;
   shape.narrow = desc.output != DType::kF32;
   const size_t fixed = FixedBytes(shape, plan.consumers);
   const auto room = static_cast<size_t>(plan.shared_bytes);
@@ -405,9 +432,39 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
   return shape;
 }
 
+absl::StatusOr<CUtensorMap> MapOf(const TensorView& w) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                       12000, cudaEnableDefault, &found),
+      "gemv: finding cuTensorMapEncodeTiled in the driver"));
+  if (function == nullptr) {
+    return absl::FailedPreconditionError(
+        "gemv: the driver has no cuTensorMapEncodeTiled; expected one of CUDA "
+        "12 or later");
+  }
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(w.cols()),
+                              static_cast<cuuint64_t>(w.rows())};
+  const cuuint64_t stride = w.row_stride_bytes;
+  const cuuint32_t box[] = {kBox, kTile};
+  const cuuint32_t step[] = {1, 1};
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
+      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, w.data, sizes, &stride,
+                box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return map;
+  return absl::InternalError(absl::StrFormat(
+      "gemv: describing a weight of %d by %d, rows %d bytes apart: error %d",
+      w.rows(), w.cols(), w.row_stride_bytes, static_cast<int>(result)));
+}
+
 template <typename T, int kConsumers>
 absl::Status Launch(const GemmParams& params, const Shape& shape,
                     CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const CUtensorMap w, MapOf(params.w));
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (kConsumers + 2);
@@ -415,9 +472,8 @@ absl::Status Launch(const GemmParams& params, const Shape& shape,
                       static_cast<size_t>(shape.stages * kStageBytes);
   grid.cluster = shape.cluster;
   return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>,
-                    CudaMatrix<const T>(params.x),
-                    CudaMatrix<const T>(params.w), params.bias, params.residual,
-                    params.y, shape);
+                    CudaMatrix<const T>(params.x), w, params.bias,
+                    params.residual, params.y, shape);
 }
 
 template <typename T>
