@@ -42,26 +42,32 @@ int64_t RowsPerLaunch(const GemmDesc& desc, const GemmParams& params,
 
 }  // namespace
 
-GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
+// Chosen by measurement on an H200 (CUDA.md): two blocks share K while eight
+// rows of x fit beside the ring; more consumers where K is long. Where the
+// matrix is small, half of an SM's shared memory, less what the system takes
+// for a block, so that the next kernel fits beside this one.
+GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
+  constexpr int64_t kColumnsPerBlock = 8192;
+  constexpr int64_t kSmallBytes = int64_t{64} << 20;
   GemvPlan plan;
-  // Eight rows of x in about 32 KB, which leaves the ring most of the room.
-  constexpr int64_t kColumnsPerBlock = 2112;
-  while (plan.cluster < 4 && k > kColumnsPerBlock * plan.cluster) {
+  while (plan.cluster < 8 && k > kColumnsPerBlock * plan.cluster) {
     plan.cluster *= 2;
   }
+  plan.consumers = k > kColumnsPerBlock ? 8 : 4;
   const int64_t tiles = (n + 15) / 16;
   const int64_t most = std::max(1, num_sms / plan.cluster);
   plan.num_clusters = static_cast<int>(std::min(most, tiles));
-  // Half of what an SM has, less what the system takes for a block: the next
-  // kernel fits beside this one.
-  plan.shared_bytes = 113 << 10;
+  plan.shared_bytes = (2 * n * k <= kSmallBytes && m <= 4 ? 113 : 200) << 10;
   return plan;
 }
 
 absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
                      CudaStream& stream) {
-  const GemvPlan plan = PlanGemv(desc.n, desc.k, stream.num_sms());
-  const int64_t most = RowsPerLaunch(desc, params, plan, stream.sm());
+  const auto plan_for = [&](int64_t m) {
+    return PlanGemv(desc.n, desc.k, m, stream.num_sms());
+  };
+  const int64_t most =
+      RowsPerLaunch(desc, params, plan_for(kGemvRows), stream.sm());
   if (most == 0) return RunGemvPlain(desc, params, stream);
   const int64_t rows = params.x.rows();
   for (int64_t first = 0; first < rows; first += most) {
@@ -73,7 +79,7 @@ absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
       part.residual = params.residual.RowSlice(first, m);
     }
     INLAY_RETURN_IF_ERROR(stream.sm() == kBulkSm
-                              ? RunBulkGemv(desc, part, plan, stream)
+                              ? RunBulkGemv(desc, part, plan_for(m), stream)
                               : RunRingGemv(desc, part, stream));
   }
   return absl::OkStatus();

@@ -24,7 +24,7 @@ struct GemvPlan {
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block, at most
 };
-GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms);
+GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
 
 // Stages that the ring has for `m` rows; fewer than 2 do not run.
 int BulkGemvStages(const GemmDesc& desc, int64_t m, const GemvPlan& plan);

@@ -282,9 +282,10 @@ TEST(GemmCudaTest, ResidualMayBeTheOutput) {
       Problem problem(desc, m, 3, 0);
       ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
         CudaTestMatrix apart(output, m, 72);
-        ASSERT_TRUE(row.run(desc, problem.Params(apart.view(), true, true),
-                            *cuda.stream)
-                        .ok());
+        const absl::Status status = row.run(
+            desc, problem.Params(apart.view(), true, true), *cuda.stream);
+        if (absl::IsUnimplemented(status)) return;  // of cuBLAS
+        ASSERT_TRUE(status.ok()) << status;
         CudaTestMatrix in_place(problem.residual);
         GemmParams params = problem.Params(in_place.view(), true, true);
         params.residual = params.y;

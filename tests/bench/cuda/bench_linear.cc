@@ -68,33 +68,32 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
   return **row;
 }
 
-// GB/s of the weights under each plan worth trying.
+// GB/s of the weights by consumers and shared memory, two blocks a cluster.
 void Plans(Bench& bench, Memory& memory) {
+  constexpr int kShared[] = {64, 80, 96, 113, 144, 176, 208, 226};
   std::printf(
-      "GB/s, clusters of 2 4 8 x 4 or 8 consumers, 113 KB | 200 KB\n");
+      "GB/s, 4 consumers | 8, each with 64 80 96 113 144 176 208 226 KB\n");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
     for (const int64_t m : {1, 8}) {
       std::printf("%-8s %3d", layer.name, static_cast<int>(m));
-      for (const int shared_kb : {113, 200}) {
-        for (const int cluster : {2, 4, 8}) {
-          for (const int consumers : {4, 8}) {
-            GemvPlan plan = {cluster, 1, consumers, shared_kb << 10};
-            plan.num_clusters = static_cast<int>(std::min<int64_t>(
-                bench.stream.num_sms() / cluster, (layer.n + 15) / 16));
-            if (BulkGemvStages(desc, m, plan) < 2) {
-              std::printf("     -");
-              continue;
-            }
-            const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
-              return RunBulkGemv(desc, memory.Params(layer, m, i), plan,
-                                 bench.stream);
-            });
-            std::printf(" %5.0f", 1e-9 * bytes / seconds);
+      for (const int consumers : {4, 8}) {
+        if (consumers == 8) std::printf(" |");
+        for (const int shared_kb : kShared) {
+          GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
+          plan.consumers = consumers;
+          plan.shared_bytes = shared_kb << 10;
+          if (BulkGemvStages(desc, m, plan) < 3) {
+            std::printf("     -");
+            continue;
           }
+          const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
+            return RunBulkGemv(desc, memory.Params(layer, m, i), plan,
+                               bench.stream);
+          });
+          std::printf(" %5.0f", 1e-9 * bytes / seconds);
         }
-        if (shared_kb == 113) std::printf(" |");
       }
       std::printf("\n");
     }
