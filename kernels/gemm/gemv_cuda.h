@@ -23,6 +23,7 @@ struct GemvPlan {
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block, at most
+  int most_stages = 20;  // of the ring
 };
 GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
 

@@ -421,14 +421,17 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
   shape.num_clusters = plan.num_clusters;
   // 16 bytes more than a multiple of 128: the same piece of eight rows meets
   // all banks once.
-  const int most = (shape.chunks + plan.cluster - 1) / plan.cluster;
-  shape.x_stride = most * kChunk * 2 + 16;
+  const int most_chunks = (shape.chunks + plan.cluster - 1) / plan.cluster;
+  shape.x_stride = most_chunks * kChunk * 2 + 16;
   shape.narrow = desc.output != DType::kF32;
   const size_t fixed = FixedBytes(shape, plan.consumers);
   const auto room = static_cast<size_t>(plan.shared_bytes);
-  shape.stages = room < fixed ? 0
-                              : static_cast<int>(std::min<size_t>(
-                                    kMostStages, (room - fixed) / kStageBytes));
+  const auto most =
+      static_cast<size_t>(std::min(kMostStages, plan.most_stages));
+  shape.stages =
+      room < fixed
+          ? 0
+          : static_cast<int>(std::min(most, (room - fixed) / kStageBytes));
   return shape;
 }
 
