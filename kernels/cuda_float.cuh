@@ -55,8 +55,8 @@ __device__ uint32_t NarrowPair(float low, float high) {
   }
 }
 
-// from[0 .. kCount). kCount is 1, or a multiple of what 16 bytes hold, and then
-// `from` is 16-byte aligned.
+// from[0 .. kCount). kCount is 1, 4 or 8; `from` lies on a multiple of its
+// bytes or of 16.
 template <int kCount, typename T>
 __device__ void LoadFloats(const T* from, float (&to)[kCount]) {
   if constexpr (kCount == 1) {
@@ -70,6 +70,14 @@ __device__ void LoadFloats(const T* from, float (&to)[kCount]) {
       to[i + 2] = four.z;
       to[i + 3] = four.w;
     }
+  } else if constexpr (kCount == 4) {
+    const uint2 four = *reinterpret_cast<const uint2*>(from);
+    const float2 low = WidenPair<T>(four.x);
+    const float2 high = WidenPair<T>(four.y);
+    to[0] = low.x;
+    to[1] = low.y;
+    to[2] = high.x;
+    to[3] = high.y;
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
@@ -113,7 +121,7 @@ __device__ void StoreFloats(T* to, const float (&from)[kCount]) {
 // A matrix as a kernel sees it: rows `stride` elements apart.
 template <typename T>
 struct CudaMatrix {
-  explicit CudaMatrix(const TensorView& view)
+  __host__ __device__ explicit CudaMatrix(const TensorView& view)
       : data(reinterpret_cast<T*>(view.data)),
         stride(static_cast<int64_t>(view.row_stride_bytes / sizeof(T))) {}
   __device__ T* row(int64_t r) const { return data + r * stride; }

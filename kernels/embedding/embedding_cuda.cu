@@ -1,10 +1,13 @@
 // embedding on CUDA. A block takes kCudaMapThreads vectors of one token's row.
-// Aims at the memory's bandwidth.
+// Vectors are 16 bytes of what is written, so that a warp's stores are whole
+// lines. Aims at the memory's bandwidth.
 #include "kernels/cuda_row.cuh"
 #include "kernels/embedding/embedding.h"
 
 namespace inlay {
 namespace {
+
+constexpr int kFour = 4;
 
 template <typename T, int kVector>
 __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
@@ -36,12 +39,12 @@ __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
 absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
                               const EmbeddingParams& params, Stream& stream) {
   const bool vector = IsCudaVector(desc.width, {&params.table, &params.y});
-  const int64_t chunks = MapChunks(desc.width, vector ? kCudaVector : 1);
+  const int64_t chunks = MapChunks(desc.width, vector ? kFour : 1);
   return WithFloatType(desc.table, [&](auto type) {
     using T = decltype(type);
     return LaunchCuda("embedding", CudaStream::Of(stream),
                       {params.y.rows() * chunks, kCudaMapThreads},
-                      vector ? Embed<T, kCudaVector> : Embed<T, 1>,
+                      vector ? Embed<T, kFour> : Embed<T, 1>,
                       CudaMatrix<const T>(params.table), params.ids,
                       params.scale, params.accumulate,
                       CudaMatrix<float>(params.y), desc.width, chunks);

@@ -21,7 +21,8 @@
 namespace inlay {
 namespace {
 
-// Newest first; versions 12 and 13 agree on all that is used here.
+// Newest first, and never unloaded, as its device code stays with the driver;
+// versions 12 and 13 agree on all that is used here.
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                   "libcublasLt.so"};
 
@@ -46,8 +47,11 @@ absl::Status Check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   const std::string message = absl::StrFormat("cuBLASLt: %s: status %d", what,
                                               static_cast<int>(status));
-  return status == CUBLAS_STATUS_ALLOC_FAILED
-             ? absl::ResourceExhaustedError(message)
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    return absl::ResourceExhaustedError(message);
+  }
+  return status == CUBLAS_STATUS_NOT_SUPPORTED
+             ? absl::UnimplementedError(message)
              : absl::InternalError(message);
 }
 
@@ -250,7 +254,10 @@ absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
   const auto known = plans.find(key);
   if (known != plans.end()) return &known->second;
   for (const bool bias : {true, false}) {
-    if (bias && params.bias == nullptr) continue;
+    // Its own addition of a float32 bias is for float32 outputs only.
+    if (bias && (params.bias == nullptr || desc.output != DType::kF32)) {
+      continue;
+    }
     Plan plan;
     absl::StatusOr<bool> chosen = false;
     absl::Status status = Describe(desc, params, bucket, bias, plan);
@@ -288,7 +295,7 @@ absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Load() {
   auto impl = std::make_unique<Impl>();
   std::string reasons;
   for (const char* name : kNames) {
-    impl->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    impl->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (impl->library != nullptr) break;
     const char* reason = dlerror();
     reasons += absl::StrFormat("; %s", reason != nullptr ? reason : name);

@@ -33,11 +33,7 @@ absl::Status PrepareGemmCuda(Stream& stream) {
 
 absl::Status RunGemmCudaGemv(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream) {
-  CudaStream& cuda = CudaStream::Of(stream);
-  const GemvPlan plan = PlanGemv(desc.n, desc.k, cuda.num_sms(), cuda.sm());
-  return IsTensorGemv(desc, params, plan, cuda.sm())
-             ? RunTensorGemv(desc, params, plan, cuda)
-             : RunGemvPlain(desc, params, cuda);
+  return RunGemv(desc, params, CudaStream::Of(stream));
 }
 
 absl::Status RunGemmCudaCublasLt(const GemmDesc& desc, const GemmParams& params,
@@ -54,9 +50,11 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
   // cuBLAS takes no weights of another type than x.
   const bool few = params.x.rows() <= kGemvRows;
   if (few || desc.weight != desc.activation || !StateOf(cuda).cublas.ok()) {
-    return RunGemmCudaGemv(desc, params, stream);
+    return RunGemv(desc, params, cuda);
   }
-  return (*StateOf(cuda).cublas)->Run(desc, params, cuda);
+  const absl::Status status = (*StateOf(cuda).cublas)->Run(desc, params, cuda);
+  // Odd strides of 16-bit types.
+  return absl::IsUnimplemented(status) ? RunGemv(desc, params, cuda) : status;
 }
 
 size_t GemmCudaWorkspaceBytes(const GemmDesc&, int64_t max_rows) {

@@ -1,8 +1,9 @@
-// The CUDA kernels behind gemm's rows, for these rows and their tests and
-// benchmarks: linear layers of few rows, which memory bounds. Knows no cuBLAS.
+// The CUDA kernels for linear layers of few rows, which memory bounds, for
+// gemm's rows, tests and benchmarks. Knows no cuBLAS.
 #ifndef INLAY_KERNELS_GEMM_GEMV_CUDA_H_
 #define INLAY_KERNELS_GEMM_GEMV_CUDA_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/gemm/gemm.h"
@@ -10,29 +11,44 @@
 
 namespace inlay {
 
-// How the tensor-core kernel cuts a matrix. A function of the matrix and the
-// device, never of the batch: so a row's sums are the same in every batch.
+// Most rows of x that one launch takes, and up to which these kernels are the
+// faster ones.
+inline constexpr int kGemvRows = 8;
+
+// How the kernel for Hopper cuts a matrix. What sums depend on (cluster,
+// consumers) is a function of n and k, never of the batch: so a row's sums are
+// the same in every batch.
 struct GemvPlan {
-  int cluster = 1;       // blocks that share K; 1, 2, 4 or 8
+  int cluster = 2;       // blocks that share K: 2, 4 or 8
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
+  int consumers = 8;     // warps that multiply: 4 or 8
+  int shared_bytes = 0;  // of a block, at most
+  int most_stages = 20;  // of the ring
 };
-GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms, int sm);
+GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
 
-// Whether the tensor-core kernel serves: weights and x of the same 16-bit type,
-// y of that or f32, everything on multiples of 16 bytes, and shared memory for
-// at least one row of x. Does not depend on m.
-bool IsTensorGemv(const GemmDesc& desc, const GemmParams& params,
-                  const GemvPlan& plan, int sm);
+// Stages that the ring has for `m` rows; fewer than 2 do not run.
+int BulkGemvStages(const GemmDesc& desc, int64_t m, const GemvPlan& plan);
 
-// IsTensorGemv. Reads the weights once for every kGemvRows rows.
-inline constexpr int kGemvRows = 16;
-absl::Status RunTensorGemv(const GemmDesc& desc, const GemmParams& params,
-                           const GemvPlan& plan, CudaStream& stream);
+// The kernels on tensor cores: weights and x of the same 16-bit type, y of that
+// or f32, rows of x and w on multiples of 16 bytes, at most kGemvRows rows.
+// gemv_sm90.cu:
+absl::Status RunBulkGemv(const GemmDesc& desc, const GemmParams& params,
+                         const GemvPlan& plan, CudaStream& stream);
+// gemv_cuda.cu, for devices before Hopper:
+size_t RingGemvSharedBytes(int64_t k, int64_t m);
+absl::Status RunRingGemv(const GemmDesc& desc, const GemmParams& params,
+                         CudaStream& stream);
 
 // Any plain float types; y that of x, or f32: a warp an output feature. Reads
 // the weights once for every 8 rows.
 absl::Status RunGemvPlain(const GemmDesc& desc, const GemmParams& params,
                           CudaStream& stream);
+
+// The fastest of these that serves, in parts of as many rows as fit. Which one
+// it is does not depend on the number of rows.
+absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
+                     CudaStream& stream);
 
 // y = bias + residual (which may be empty, or y), rounded to y's type.
 absl::Status RunStartWithBias(const GemmDesc& desc, const GemmParams& params,

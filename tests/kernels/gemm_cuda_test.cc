@@ -90,12 +90,13 @@ Reference ReferenceOf(const Problem& problem, bool with_bias,
       magnitude += std::abs(bias) + std::abs(added);
       reference.want.push_back(sum);
       // Any order of k sums errs by at most as many roundings of a partial sum;
-      // tensor cores cut off where others round: twice that. Where cuBLAS
-      // cannot add a bias, bias + residual is rounded to y's type before.
+      // tensor cores cut off where others round: twice that. Where something is
+      // added cuBLAS may round the product or the addend to y's type before.
+      const bool adds = with_bias || with_residual;
       reference.tolerance.push_back(
           2 * static_cast<double>(k + 3) * kUnitF32 * magnitude +
-          Rounding(problem.desc.output, sum) +
-          (with_bias ? Rounding(problem.desc.output, bias + added) : 0.0));
+          (adds ? 2 : 1) * Rounding(problem.desc.output, sum) +
+          (adds ? Rounding(problem.desc.output, bias + added) : 0.0));
     }
   }
   return reference;
@@ -188,28 +189,48 @@ TEST(GemmCudaTest, LargeMatrices) {
   }
 }
 
+// As CheckRows, of one kernel.
+template <typename Run>
+void CheckKernel(Problem& problem, const Reference& reference, Run run) {
+  const int64_t n = problem.desc.n;
+  CudaTestMatrix y(problem.desc.output, problem.x.rows(), n, 4);
+  const absl::Status status = run(problem.Params(y.view(), true, true));
+  ASSERT_TRUE(status.ok()) << status;
+  const auto at = [&](const std::vector<double>& values) {
+    return [&values, n](int64_t r, int64_t c) {
+      return values[static_cast<size_t>(r * n + c)];
+    };
+  };
+  ExpectClose(y.Download(), at(reference.want), at(reference.tolerance));
+}
+
 TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  if (cuda.info.sm < 90) GTEST_SKIP() << "clusters need Hopper";
   const GemmDesc desc{1000, 1096, DType::kBF16, DType::kBF16, DType::kF32};
-  for (const int64_t m : {1, 8, 13}) {
+  for (const int64_t m : {1, 3, 8}) {
     Problem problem(desc, m, 5, 0);
     const Reference reference = ReferenceOf(problem, true, true);
-    for (const int cluster : {1, 2, 4, 8}) {
+    CheckKernel(problem, reference, [&](const GemmParams& params) {
+      return RunRingGemv(desc, params, *cuda.stream);
+    });
+    if (cuda.info.sm < 90) continue;
+    for (const int cluster : {2, 4, 8}) {
       for (const int num_clusters : {1, 3, 16, 63}) {
-        SCOPED_TRACE(::testing::Message() << m << " rows, " << num_clusters
-                                          << " clusters of " << cluster);
-        CudaTestMatrix y(desc.output, m, desc.n, 4);
-        ASSERT_TRUE(RunTensorGemv(desc, problem.Params(y.view(), true, true),
-                                  {cluster, num_clusters}, *cuda.stream)
-                        .ok());
-        const auto at = [&](const std::vector<double>& values) {
-          return [&values, n = desc.n](int64_t r, int64_t c) {
-            return values[static_cast<size_t>(r * n + c)];
-          };
-        };
-        ExpectClose(y.Download(), at(reference.want), at(reference.tolerance));
+        for (const int consumers : {4, 8}) {
+          for (const int shared_bytes : {100 << 10, 113 << 10, 200 << 10}) {
+            SCOPED_TRACE(::testing::Message()
+                         << m << " rows, " << num_clusters << " clusters of "
+                         << cluster << ", " << consumers << " consumers, "
+                         << shared_bytes << " bytes");
+            CheckKernel(problem, reference, [&](const GemmParams& params) {
+              return RunBulkGemv(
+                  desc, params,
+                  {cluster, num_clusters, consumers, shared_bytes},
+                  *cuda.stream);
+            });
+          }
+        }
       }
     }
   }
@@ -261,16 +282,25 @@ TEST(GemmCudaTest, ResidualMayBeTheOutput) {
       Problem problem(desc, m, 3, 0);
       ForEachCudaRow(GemmTable(), desc, cuda, [&](const GemmRow& row) {
         CudaTestMatrix apart(output, m, 72);
-        ASSERT_TRUE(row.run(desc, problem.Params(apart.view(), true, true),
-                            *cuda.stream)
-                        .ok());
+        const absl::Status status = row.run(
+            desc, problem.Params(apart.view(), true, true), *cuda.stream);
+        if (absl::IsUnimplemented(status)) return;  // of cuBLAS
+        ASSERT_TRUE(status.ok()) << status;
         CudaTestMatrix in_place(problem.residual);
         GemmParams params = problem.Params(in_place.view(), true, true);
         params.residual = params.y;
         ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
         const TestMatrix want = apart.Download();
+        const TestMatrix& got = in_place.Download();
         for (int64_t r = 0; r < m; ++r) {
-          EXPECT_EQ(want.RowBits(r), in_place.Download().RowBits(r));
+          // cuBLAS may choose another algorithm: the strides differ.
+          if (row.name == "cuda_gemv") {
+            EXPECT_EQ(want.RowBits(r), got.RowBits(r));
+          }
+          for (int64_t c = 0; c < 72; ++c) {
+            EXPECT_NEAR(want(r, c), got(r, c),
+                        1e-3 + 2 * Rounding(output, want(r, c)));
+          }
         }
       });
     }

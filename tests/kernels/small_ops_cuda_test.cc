@@ -292,7 +292,7 @@ TEST(SmallOpsCudaTest, Activation) {
           TestMatrix x = Random(dtype, 4, gated ? 2 * width : width, 9,
                                 PadOf(width + 1), 4.0f);
           x.Set(0, 0, -200.0f);
-          x.Set(1, 0, 200.0f);
+          x.Set(1, 0, 40.0f);  // its square times up fits f16
           x.Set(2, 0, 0.0f);
           x.Set(3, 0, std::numeric_limits<float>::quiet_NaN());
           Expected expected(width);

@@ -68,10 +68,41 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
   return **row;
 }
 
-void FewRows(Bench& bench, Memory& memory) {
+// GB/s of the weights by consumers and shared memory, two blocks a cluster.
+void Plans(Bench& bench, Memory& memory) {
+  constexpr int kShared[] = {64, 80, 96, 113, 144, 176, 208, 226};
   std::printf(
-      "%-8s %3s %9s %7s %6s %9s %7s   GB/s with clusters of 1, 2, 4, 8\n",
-      "linear", "m", "us", "GB/s", "%copy", "cublas us", "ratio");
+      "GB/s, 4 consumers | 8, each with 64 80 96 113 144 176 208 226 KB\n");
+  for (const Layer& layer : kLayers) {
+    const GemmDesc desc = DescOf(layer);
+    const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
+    for (const int64_t m : {1, 8}) {
+      std::printf("%-8s %3d", layer.name, static_cast<int>(m));
+      for (const int consumers : {4, 8}) {
+        if (consumers == 8) std::printf(" |");
+        for (const int shared_kb : kShared) {
+          GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
+          plan.consumers = consumers;
+          plan.shared_bytes = shared_kb << 10;
+          if (BulkGemvStages(desc, m, plan) < 3) {
+            std::printf("     -");
+            continue;
+          }
+          const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
+            return RunBulkGemv(desc, memory.Params(layer, m, i), plan,
+                               bench.stream);
+          });
+          std::printf(" %5.0f", 1e-9 * bytes / seconds);
+        }
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+void FewRows(Bench& bench, Memory& memory) {
+  std::printf("%-8s %3s %9s %7s %6s %9s %7s\n", "linear", "m", "us", "GB/s",
+              "%copy", "cublas us", "ratio");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
@@ -82,29 +113,12 @@ void FewRows(Bench& bench, Memory& memory) {
           return row.run(desc, memory.Params(layer, m, i), bench.stream);
         });
       };
-      const double ours = time("cuda_gemv");
+      const double ours = time("cuda");
       const double cublas = time("cuda_cublaslt");
       const double rate = 1e-9 * bytes / ours;
-      std::printf("%-8s %3d %9.2f %7.0f %6.1f %9.2f %7.2f  ", layer.name,
+      std::printf("%-8s %3d %9.2f %7.0f %6.1f %9.2f %7.2f\n", layer.name,
                   static_cast<int>(m), 1e6 * ours, rate,
                   100 * rate / bench.copy_gbps, 1e6 * cublas, cublas / ours);
-      for (const int cluster : {1, 2, 4, 8}) {
-        GemvPlan plan;
-        plan.cluster = cluster;
-        plan.num_clusters = static_cast<int>(std::min<int64_t>(
-            bench.stream.num_sms() / cluster, (layer.n + 15) / 16));
-        if (!IsTensorGemv(desc, memory.Params(layer, m, 0), plan,
-                          bench.stream.sm())) {
-          std::printf("     -");
-          continue;
-        }
-        const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
-          return RunTensorGemv(desc, memory.Params(layer, m, i), plan,
-                               bench.stream);
-        });
-        std::printf(" %5.0f", 1e-9 * bytes / seconds);
-      }
-      std::printf("\n");
     }
   }
 }
@@ -156,6 +170,7 @@ void BenchLinear(Bench& bench) {
     return;
   }
   Memory memory;
+  Plans(bench, memory);
   FewRows(bench, memory);
   WholeLayers(bench, memory);
   ManyRows(bench, memory);

@@ -1,0 +1,503 @@
+// gemm for few rows of x on Hopper: streams the weights once, as fast as memory
+// gives them. Tensor cores do the arithmetic: 16 rows of w and up to 8 rows of
+// x in one mma.m16n8k16. A column of the product depends on no other, so a row
+// of y is the same in every batch.
+//
+// Mapping: a cluster of C blocks (2 or more: counted stores are illegal in a
+// cluster of one) takes tiles of 16 rows of w, each block a C-th of K in chunks
+// of 256 columns. One thread copies chunks (four boxes of 16 rows by 128 bytes,
+// tensor copies) into a ring; kConsumers warps multiply, each its steps of 32
+// columns of every chunk; one warp finishes tiles: adds up the slices, bias and
+// residual. The blocks of a cluster finish tiles in turn.
+// Shared memory: barriers, the ring (16-byte pieces swizzled within 128 bytes,
+// so that ldmatrix meets all banks), the block's columns of x, and partial sums
+// [kSlots][C * kConsumers slices] of tiles that this block finishes.
+// Barriers (all mbarriers: no warp waits for all others): full and empty a
+// stage of the ring; partial_full a slot, at the block that finishes, which
+// counts bytes stored; partial_empty a slot of each block of the cluster, at
+// every block that writes there. Nothing is sent to a block that does not wait
+// for it, so blocks end without a barrier.
+// Accumulation: float32 in the mma, then the slices in ascending order.
+// Overlap: the ring is filled before the previous kernel's end is awaited, and
+// the next kernel may start once the last copies are under way: with shared
+// memory for two blocks an SM, memory does not idle between layers.
+// Roofline: n k elements of w over the copy bandwidth.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/cuda_float.cuh"
+#include "kernels/cuda_launch.cuh"
+#include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/gemv_mma.cuh"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kTile = 16;    // rows of w
+constexpr int kChunk = 256;  // columns of w in a stage
+constexpr int kStep = 32;    // columns a warp multiplies at a time
+constexpr int kBox = 64;     // columns of a tensor copy: 128 bytes
+constexpr int kBoxBytes = kTile * kBox * 2;
+constexpr int kStageBytes = kTile * kChunk * 2;
+constexpr int kSlots = 2;            // of partial sums
+constexpr int kPartialBytes = 512;   // a tile's sums of one slice
+constexpr int kBarrierBytes = 1024;  // and the ring lies on a multiple of it
+constexpr int kMostStages = 20;
+
+struct Shape {
+  int64_t n;
+  int64_t k;
+  int m;
+  int tiles;
+  int chunks;
+  int cluster;
+  int num_clusters;
+  int stages;
+  int x_stride;  // bytes between rows of x in shared memory
+  bool narrow;   // y is of the type of x; otherwise f32
+};
+
+__device__ unsigned ClusterRank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// The barrier of the cluster in two halves, without ordering of memory.
+__device__ void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ void ClusterWait() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+// `address` of this block as one of block `rank` of the cluster.
+__device__ uint32_t AddressAt(uint32_t address, unsigned rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(there)
+      : "r"(address), "r"(rank));
+  return there;
+}
+__device__ void InitBarrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier),
+               "r"(arrivals)
+               : "memory");
+}
+__device__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+__device__ void ArriveAt(uint32_t barrier, unsigned rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
+                   AddressAt(barrier, rank))
+               : "memory");
+}
+__device__ void Expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+__device__ void Await(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+__device__ void CopyBox(uint32_t to, const CUtensorMap& map, int column,
+                        int row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::"
+      "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+// Four 8x8 matrices of 16-bit elements, a register each; lane l gives the
+// address of row l % 8 of matrix l / 8.
+__device__ void LoadMatrices(uint32_t address, uint32_t (&v)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address)
+               : "memory");
+}
+// Stores 16 bytes in a block of the cluster and counts them at its barrier,
+// which makes them visible to who waits there: no fence.
+__device__ void StoreAt(uint32_t address, uint32_t barrier, unsigned rank,
+                        const float (&v)[4]) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
+      "{%1,%2,%3,%4}, [%5];" ::"r"(AddressAt(address, rank)),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(AddressAt(barrier, rank))
+      : "memory");
+}
+
+// Where things lie in shared memory.
+struct Places {
+  __device__ Places(const Shape& shape, uint32_t base)
+      : full(base),
+        empty(full + 8 * kMostStages),
+        partial_full(empty + 8 * kMostStages),
+        partial_empty(partial_full + 8 * kSlots),
+        zeros(base + kBarrierBytes - 16),
+        ring(base + kBarrierBytes),
+        x(ring + shape.stages * kStageBytes),
+        partials(x + shape.m * shape.x_stride) {}
+  uint32_t full, empty, partial_full, partial_empty, zeros, ring, x, partials;
+};
+
+// Turns of a ring: which stage is next, and the parity of its barriers.
+struct Turn {
+  __device__ void Next(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  int stage = 0;
+  uint32_t parity = 0;
+};
+
+// One thread.
+__device__ void Produce(const CUtensorMap& w, const Shape& shape,
+                        const Places& at, int cluster, int first, int end) {
+  Turn turn;
+  turn.parity = 1;  // all stages are empty
+  for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
+    for (int chunk = first; chunk < end; ++chunk) {
+      const uint32_t full = at.full + 8 * turn.stage;
+      const uint32_t stage = at.ring + turn.stage * kStageBytes;
+      Await(at.empty + 8 * turn.stage, turn.parity);
+      Expect(full, kStageBytes);  // what lies outside w is filled with zeros
+#pragma unroll
+      for (int box = 0; box < kChunk / kBox; ++box) {
+        CopyBox(stage + box * kBoxBytes, w, chunk * kChunk + box * kBox,
+                tile * kTile, full);
+      }
+      turn.Next(shape.stages);
+    }
+  }
+}
+
+// Columns [kChunk first, kChunk end) of x's m rows into shared memory; zeros
+// beyond K. Four loads of a thread are under way at once.
+template <typename T, int kThreads>
+__device__ void FillX(const CudaMatrix<const T>& x, const Shape& shape,
+                      int first, int end, std::byte* shared) {
+  constexpr int kBatch = 4;
+  const int pieces = (end - first) * (kChunk / 8);
+  const int count = pieces * shape.m;
+  for (int base = threadIdx.x; base < count; base += kBatch * kThreads) {
+    uint4 v[kBatch];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int i = base + j * kThreads;
+      const int64_t column = int64_t{first} * kChunk + i % pieces * 8;
+      v[j] = make_uint4(0, 0, 0, 0);
+      if (i < count && column < shape.k) {
+        v[j] = *reinterpret_cast<const uint4*>(x.row(i / pieces) + column);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int i = base + j * kThreads;
+      if (i >= count) break;
+      *reinterpret_cast<uint4*>(shared + i / pieces * shape.x_stride +
+                                i % pieces * 16) = v[j];
+    }
+  }
+}
+
+// Adds the products of one step, the `step`-th 32 columns of a stage: w's from
+// `stage`, x's from `x`, an address of this lane's.
+template <typename T>
+__device__ void MultiplyStep(uint32_t stage, int step, uint32_t x,
+                             float (&sums)[2][4]) {
+  const int row = threadIdx.x % 8;
+  const int matrix = threadIdx.x % 32 / 8;
+  uint32_t b[4];
+  LoadMatrices(x, b);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    // Rows 0 to 7, 8 to 15; then the same, eight columns on.
+    const int piece = step % 2 * 4 + j * 2 + matrix / 2;
+    uint32_t a[4];
+    LoadMatrices(stage + step / 2 * kBoxBytes + (row + matrix % 2 * 8) * 128 +
+                     (piece ^ row) * 16,
+                 a);
+    MultiplyTile<T>(sums[j], a, b[2 * j], b[2 * j + 1]);
+  }
+}
+
+template <typename T, int kConsumers>
+__device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
+                        int cluster, int first, int end) {
+  constexpr int kSteps = kChunk / kStep / kConsumers;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int slices = shape.cluster * kConsumers;
+  const int slice = static_cast<int>(rank) * kConsumers + warp;
+  // Rows that x has not are read from 16 bytes of zeros.
+  const bool is_row = lane % 8 < shape.m;
+  const uint32_t x = is_row ? at.x + lane % 8 * shape.x_stride +
+                                  warp * kSteps * kStep * 2 + lane / 8 * 16
+                            : at.zeros;
+  const int x_step = is_row ? kStep * 2 : 0;
+  Turn turn;
+  int i = 0;
+  for (int tile = cluster; tile < shape.tiles;
+       tile += shape.num_clusters, ++i) {
+    float sums[2][4] = {};
+    for (int chunk = first; chunk < end; ++chunk) {
+      Await(at.full + 8 * turn.stage, turn.parity);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        MultiplyStep<T>(at.ring + turn.stage * kStageBytes, warp * kSteps + s,
+                        x + ((chunk - first) * (kChunk / kStep) + s) * x_step,
+                        sums);
+      }
+      __syncwarp();
+      if (lane == 0) Arrive(at.empty + 8 * turn.stage);
+      turn.Next(shape.stages);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[0][j] += sums[1][j];
+    const auto owner = static_cast<unsigned>(i % shape.cluster);
+    const int slot = i / shape.cluster % kSlots;
+    const int round = i / (shape.cluster * kSlots);
+    Await(at.partial_empty + 8 * (i % (shape.cluster * kSlots)),
+          (round & 1) ^ 1);
+    StoreAt(at.partials + (slot * slices + slice) * kPartialBytes + lane * 16,
+            at.partial_full + 8 * slot, owner, sums[0]);
+  }
+}
+
+// The four outputs of a lane's fragment of a tile.
+struct Outputs {
+  __device__ Outputs(const Shape& shape, int tile)
+      : shape(shape),
+        first_n(int64_t{tile} * kTile + threadIdx.x % 32 / 4),
+        first_m(threadIdx.x % 4 * 2) {}
+  // fn(j, m, n) for each that exists: y's row m and column n.
+  template <typename Fn>
+  __device__ void ForEach(Fn fn) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int m = first_m + j % 2;
+      const int64_t n = first_n + j / 2 * 8;
+      if (m < shape.m && n < shape.n) fn(j, m, n);
+    }
+  }
+  const Shape& shape;
+  int64_t first_n;
+  int first_m;
+};
+
+template <typename T, int kConsumers>
+__device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
+                       int cluster, const float* bias,
+                       const TensorView& residual, const TensorView& y) {
+  const int lane = threadIdx.x % 32;
+  const int slices = shape.cluster * kConsumers;
+  Turn turn;
+  int i = static_cast<int>(rank);
+  for (int tile = cluster + i * shape.num_clusters; tile < shape.tiles;
+       tile += shape.cluster * shape.num_clusters, i += shape.cluster) {
+    const Outputs outputs(shape, tile);
+    if (lane == 0) {
+      Expect(at.partial_full + 8 * turn.stage, slices * kPartialBytes);
+    }
+    // What is added is read while the sums are under way.
+    float added[4] = {};
+    outputs.ForEach([&](int j, int m, int64_t n) {
+      if (bias != nullptr) added[j] = bias[n];
+      if (residual.data == nullptr) return;
+      added[j] += shape.narrow
+                      ? ToFloat(CudaMatrix<const T>(residual).row(m)[n])
+                      : CudaMatrix<const float>(residual).row(m)[n];
+    });
+    Await(at.partial_full + 8 * turn.stage, turn.parity);
+    float sums[4] = {};
+    const uint32_t from =
+        at.partials + turn.stage * slices * kPartialBytes + lane * 16;
+#pragma unroll 8
+    for (int s = 0; s < slices; ++s) {
+      const uint4 v = LoadShared16(from + s * kPartialBytes);
+      sums[0] += __uint_as_float(v.x);
+      sums[1] += __uint_as_float(v.y);
+      sums[2] += __uint_as_float(v.z);
+      sums[3] += __uint_as_float(v.w);
+    }
+    __syncwarp();
+    // Only where the slot is used again and the arrival waited for.
+    const int again = tile + shape.cluster * kSlots * shape.num_clusters;
+    if (lane < shape.cluster && again < shape.tiles) {
+      ArriveAt(at.partial_empty + 8 * (i % (shape.cluster * kSlots)), lane);
+    }
+    outputs.ForEach([&](int j, int m, int64_t n) {
+      const float value = sums[j] + added[j];
+      if (shape.narrow) {
+        CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
+      } else {
+        CudaMatrix<float>(y).row(m)[n] = value;
+      }
+    });
+    turn.Next(kSlots);
+  }
+}
+
+template <typename T, int kConsumers>
+__global__ void __launch_bounds__(32 * (kConsumers + 2))
+    BulkGemv(const __grid_constant__ CudaMatrix<const T> x,
+             const __grid_constant__ CUtensorMap w, const float* bias,
+             const __grid_constant__ TensorView residual,
+             const __grid_constant__ TensorView y,
+             const __grid_constant__ Shape shape) {
+  extern __shared__ __align__(1024) std::byte shared[];
+  const Places at(shape,
+                  static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
+  const unsigned rank = ClusterRank();
+  const int cluster = static_cast<int>(blockIdx.x) / shape.cluster;
+  const int first = static_cast<int>(rank) * shape.chunks / shape.cluster;
+  const int end = static_cast<int>(rank + 1) * shape.chunks / shape.cluster;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < shape.stages; ++s) {
+      InitBarrier(at.full + 8 * s, 1);
+      InitBarrier(at.empty + 8 * s, kConsumers);
+    }
+    for (int s = 0; s < kSlots; ++s) {
+      InitBarrier(at.partial_full + 8 * s, 1);
+    }
+    for (int s = 0; s < kSlots * shape.cluster; ++s) {
+      InitBarrier(at.partial_empty + 8 * s, 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    *reinterpret_cast<uint4*>(shared + kBarrierBytes - 16) =
+        make_uint4(0, 0, 0, 0);
+  }
+  __syncthreads();
+  ClusterArrive();  // the barriers can be used, by the other blocks too
+  const int warp = threadIdx.x / 32;
+  if (warp == kConsumers) {
+    if (threadIdx.x % 32 == 0) Produce(w, shape, at, cluster, first, end);
+    __syncwarp();
+    LetNextBegin();
+    ClusterWait();
+  } else if (warp < kConsumers) {
+    WaitForPrevious();
+    FillX<T, 32 * kConsumers>(x, shape, first, end,
+                              shared + (at.x - (at.ring - kBarrierBytes)));
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * kConsumers) : "memory");
+    ClusterWait();
+    Consume<T, kConsumers>(shape, at, rank, cluster, first, end);
+  } else {
+    WaitForPrevious();
+    ClusterWait();
+    Finish<T, kConsumers>(shape, at, rank, cluster, bias, residual, y);
+  }
+}
+
+// Shared memory apart from the ring.
+size_t FixedBytes(const Shape& shape, int consumers) {
+  return kBarrierBytes +
+         static_cast<size_t>(shape.m) * static_cast<size_t>(shape.x_stride) +
+         static_cast<size_t>(kSlots * shape.cluster * consumers *
+                             kPartialBytes);
+}
+
+Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
+  Shape shape;
+  shape.n = desc.n;
+  shape.k = desc.k;
+  shape.m = static_cast<int>(m);
+  shape.tiles = static_cast<int>((desc.n + kTile - 1) / kTile);
+  shape.chunks = static_cast<int>((desc.k + kChunk - 1) / kChunk);
+  shape.cluster = plan.cluster;
+  shape.num_clusters = plan.num_clusters;
+  // 16 bytes more than a multiple of 128: the same piece of eight rows meets
+  // all banks once.
+  const int most_chunks = (shape.chunks + plan.cluster - 1) / plan.cluster;
+  shape.x_stride = most_chunks * kChunk * 2 + 16;
+  shape.narrow = desc.output != DType::kF32;
+  const size_t fixed = FixedBytes(shape, plan.consumers);
+  const auto room = static_cast<size_t>(plan.shared_bytes);
+  const auto most =
+      static_cast<size_t>(std::min(kMostStages, plan.most_stages));
+  shape.stages =
+      room < fixed
+          ? 0
+          : static_cast<int>(std::min(most, (room - fixed) / kStageBytes));
+  return shape;
+}
+
+absl::StatusOr<CUtensorMap> MapOf(const TensorView& w) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                       12000, cudaEnableDefault, &found),
+      "gemv: finding cuTensorMapEncodeTiled in the driver"));
+  if (function == nullptr) {
+    return absl::FailedPreconditionError(
+        "gemv: the driver has no cuTensorMapEncodeTiled; expected one of CUDA "
+        "12 or later");
+  }
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(w.cols()),
+                              static_cast<cuuint64_t>(w.rows())};
+  const cuuint64_t stride = w.row_stride_bytes;
+  const cuuint32_t box[] = {kBox, kTile};
+  const cuuint32_t step[] = {1, 1};
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
+      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, w.data, sizes, &stride,
+                box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return map;
+  return absl::InternalError(absl::StrFormat(
+      "gemv: describing a weight of %d by %d, rows %d bytes apart: error %d",
+      w.rows(), w.cols(), w.row_stride_bytes, static_cast<int>(result)));
+}
+
+template <typename T, int kConsumers>
+absl::Status Launch(const GemmParams& params, const Shape& shape,
+                    CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const CUtensorMap w, MapOf(params.w));
+  CudaGrid grid;
+  grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
+  grid.threads = 32 * (kConsumers + 2);
+  grid.shared_bytes = FixedBytes(shape, kConsumers) +
+                      static_cast<size_t>(shape.stages * kStageBytes);
+  grid.cluster = shape.cluster;
+  return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>,
+                    CudaMatrix<const T>(params.x), w, params.bias,
+                    params.residual, params.y, shape);
+}
+
+template <typename T>
+absl::Status LaunchTyped(const GemmParams& params, const Shape& shape,
+                         const GemvPlan& plan, CudaStream& stream) {
+  return plan.consumers == 8 ? Launch<T, 8>(params, shape, stream)
+                             : Launch<T, 4>(params, shape, stream);
+}
+
+}  // namespace
+
+int BulkGemvStages(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
+  return ShapeOf(desc, m, plan).stages;
+}
+
+absl::Status RunBulkGemv(const GemmDesc& desc, const GemmParams& params,
+                         const GemvPlan& plan, CudaStream& stream) {
+  const Shape shape = ShapeOf(desc, params.x.rows(), plan);
+  return desc.weight == DType::kF16
+             ? LaunchTyped<__half>(params, shape, plan, stream)
+             : LaunchTyped<__nv_bfloat16>(params, shape, plan, stream);
+}
+
+}  // namespace inlay
