@@ -97,8 +97,8 @@ CostModel::CostModel(const CostPrior& prior)
       deviation_(kInitialDeviation),
       multiplier_(kInitialMultiplier) {}
 
-double CostModel::Margin(double deviation, Level level) const {
-  return level == Level::kBound ? 1 + multiplier_ * deviation : 1;
+double CostModel::Margin(double deviation, CostLevel level) const {
+  return level == CostLevel::kBound ? 1 + multiplier_ * deviation : 1;
 }
 
 // The linear prediction, kept between what the buckets of smaller and of larger
@@ -107,7 +107,7 @@ double CostModel::Margin(double deviation, Level level) const {
 // this one. Both grow with the shape, as there are ever more buckets below and
 // fewer above; and in a bucket of its own a shape is both, which makes the
 // bucket's correction count.
-double CostModel::Estimate(const Vector& x, Level level) const {
+double CostModel::Estimate(const Vector& x, CostLevel level) const {
   const Vector& weights = fit_.weights();
   const double tokens = x[kTokens], pairs = x[kPairs];
   const double base = weights[kStep] + weights[kSequences] * x[kSequences];
@@ -133,21 +133,22 @@ double CostModel::Estimate(const Vector& x, Level level) const {
 }
 
 double CostModel::PredictUs(const StepShape& shape) const {
-  return Estimate(Features(shape), Level::kExpected);
+  return Estimate(Features(shape), CostLevel::kExpected);
 }
 
 double CostModel::BoundUs(const StepShape& shape) const {
-  return Estimate(Features(shape), Level::kBound);
+  return Estimate(Features(shape), CostLevel::kBound);
 }
 
 int32_t CostModel::MaxTokens(const StepShape& so_far, int64_t first_token,
-                             int32_t max_tokens, double limit_us) const {
+                             int32_t max_tokens, double limit_us,
+                             CostLevel level) const {
   const Vector x = Features(so_far);
   const double first = static_cast<double>(std::max<int64_t>(first_token, 0));
   int32_t fits = 0, most = std::max(max_tokens, 0);
   while (fits < most) {
     const int32_t middle = most - (most - fits) / 2;
-    if (Estimate(Extend(x, first, middle), Level::kBound) <= limit_us) {
+    if (Estimate(Extend(x, first, middle), level) <= limit_us) {
       fits = middle;
     } else {
       most = middle - 1;
@@ -171,12 +172,13 @@ double CostModel::PrefillUs(int64_t first_token, int64_t num_tokens,
   for (double done = 0; done < chunks; done += group) {
     const double count = std::min(group, chunks - done);
     const double middle = first + chunk * (done + (count - 1) / 2);
-    sum += count * Estimate(Extend(nothing, middle, chunk), Level::kExpected);
+    sum +=
+        count * Estimate(Extend(nothing, middle, chunk), CostLevel::kExpected);
   }
   first += chunks * chunk;
   const double rest = tokens - chunks * chunk;
   if (rest > 0) {
-    sum += Estimate(Extend(nothing, first, rest), Level::kExpected);
+    sum += Estimate(Extend(nothing, first, rest), CostLevel::kExpected);
   }
   return sum;
 }
@@ -250,13 +252,13 @@ void CostModel::Observe(const StepShape& shape, double us) {
   us = std::min(us, kMaxUs);
   const Vector x = Features(shape);
   ++num_observed_;
-  const double expected = Estimate(x, Level::kExpected);
+  const double expected = Estimate(x, CostLevel::kExpected);
   const Bucket* bucket = FindBucket(x);
   double factor = kNewFactor;
   if (fit_.Leverage(x) < kNewLeverage) {
     factor = kSimilarFactor;
     if (bucket != nullptr && bucket->count >= kKnownSamples) {
-      Track(expected, Estimate(x, Level::kBound), us);
+      Track(expected, Estimate(x, CostLevel::kBound), us);
       factor = std::exp(std::max(kKnownLog, kKnownDeviations * deviation_));
     }
   }

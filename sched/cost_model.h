@@ -29,6 +29,10 @@ struct StepShape {
   }
 };
 
+// Which of a step's times: the expected one, or one that about one step in a
+// hundred exceeds.
+enum class CostLevel { kExpected, kBound };
+
 // What is believed before anything was measured; should be on the slow side.
 // Values that are not finite or negative count as the defaults.
 struct CostPrior {
@@ -51,9 +55,10 @@ class CostModel {
   double BoundUs(const StepShape& shape) const;
 
   // The most tokens (0 .. max_tokens) of one more sequence, from first_token
-  // on, with which BoundUs() stays within limit_us. Logarithmic in max_tokens.
+  // on, with which the step's time of that level stays within limit_us.
+  // Logarithmic in max_tokens.
   int32_t MaxTokens(const StepShape& so_far, int64_t first_token,
-                    int32_t max_tokens, double limit_us) const;
+                    int32_t max_tokens, double limit_us, CostLevel level) const;
 
   // What computing tokens [first_token, first_token + num_tokens) of one
   // sequence takes in steps of at most max_batch_tokens (>= 1) that have
@@ -74,9 +79,8 @@ class CostModel {
   // More shapes than an engine sees in any while; the oldest is replaced.
   static constexpr int kMaxBuckets = 32;
 
-  enum class Level { kExpected, kBound };
-  double Estimate(const LinearFit::Vector& x, Level level) const;
-  double Margin(double deviation, Level level) const;
+  double Estimate(const LinearFit::Vector& x, CostLevel level) const;
+  double Margin(double deviation, CostLevel level) const;
   Bucket* FindBucket(const LinearFit::Vector& x);
   Bucket* AddBucket(const LinearFit::Vector& x);
   // Learns the spread and whether the machine's speed has changed, from a

@@ -102,9 +102,10 @@ void LimitDecodes(PlanContext* context) {
 // Tokens of prefill (0 .. chunk) that the step has time for.
 int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
   const StepShape& shape = context->plan->shape;
-  const auto tokens_within = [&](int32_t most, int64_t limit_us) {
+  const auto tokens_within = [&](int32_t most, int64_t limit_us,
+                                 CostLevel level) {
     return context->cost.MaxTokens(shape, first_token, most,
-                                   static_cast<double>(limit_us));
+                                   static_cast<double>(limit_us), level);
   };
   const int64_t budget = context->input.budget_us;
   int64_t limit = budget;
@@ -115,15 +116,17 @@ int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
     limit = budget > 0 ? std::min(budget, target) : target;
   }
   if (limit == 0) return chunk;
-  int32_t tokens = tokens_within(chunk, limit);
+  int32_t tokens = tokens_within(chunk, limit, CostLevel::kBound);
   const int32_t least =
       std::min(chunk, context->config.groups.back().block_size);
   if (tokens == 0 && shape.num_tokens == 0 && context->input.must_progress) {
-    tokens = least;
+    // Nothing is sure to be done in time: what is expected to be, or a token.
+    tokens = std::max(1, tokens_within(least, limit, CostLevel::kExpected));
   } else if (tokens == 0 && context->prefill_due) {
     // Decodes alone may leave no time at all, step after step. The target gives
     // way then; DecodeFitsTime() has left some of the budget.
-    tokens = budget > 0 ? tokens_within(least, budget) : least;
+    tokens =
+        budget > 0 ? tokens_within(least, budget, CostLevel::kBound) : least;
   }
   if (tokens > 0) return tokens;
   context->out_of_time = true;

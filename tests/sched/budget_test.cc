@@ -149,6 +149,30 @@ TEST(BudgetTest, WithoutTimeForTheLeastThePlanIsEmptyAndThereIsWork) {
   engine.StepUntilIdle();
 }
 
+// On a machine that often stalls, the bound of a single token is above the
+// budget. What is expected to fit goes then, not what a block holds.
+TEST(BudgetTest, WhereNothingIsSureToFitWhatIsExpectedToDoesGo) {
+  FakeEngine engine(Config(8, 64), 400);
+  int64_t steps = 0;
+  engine.machine = [&](const StepShape& s) {
+    const double us = 1500 + 150. * s.num_tokens;
+    return ++steps % 8 == 0 ? 2 * us : us;
+  };
+  engine.budget_us = 2600;
+  for (int i = 0; i < 8; ++i) engine.Submit(400, 2);
+  int64_t most = 0;
+  for (int i = 0; i < 400 && engine.scheduler->HasWork(); ++i) {
+    const int64_t tokens = engine.Step().shape.num_tokens;
+    ASSERT_GT(tokens, 0);
+    if (i < 100) continue;
+    most = std::max(most, tokens);
+  }
+  EXPECT_LE(most, 7) << "the most whose usual time fits";
+  engine.budget_us = 1000;
+  for (int i = 0; i < 20 && engine.scheduler->HasWork(); ++i)
+    EXPECT_EQ(engine.Step().shape.num_tokens, 1);
+}
+
 // As a game does: steps until the frame's time is used up; only the first must
 // do something.
 TEST(BudgetTest, AFrameOfSeveralSteps) {

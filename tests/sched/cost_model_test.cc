@@ -221,7 +221,8 @@ TEST_P(CostModelTest, MaxTokensIsTheMostWithinTheLimit) {
         StepShape so_far;
         for (int i = 0; i < decodes; ++i) so_far.Add(500, 1);
         for (double limit = 50; limit < 1e7; limit *= 1.7) {
-          const int32_t most = model.MaxTokens(so_far, first, 3000, limit);
+          const int32_t most =
+              model.MaxTokens(so_far, first, 3000, limit, CostLevel::kBound);
           ASSERT_GE(most, 0);
           ASSERT_LE(most, 3000);
           StepShape with = so_far, over = so_far;
@@ -319,11 +320,13 @@ TEST(CostModelPriorTest, HostileInputIsHarmless) {
           ASSERT_TRUE(std::isfinite(model.BoundUs(shape)));
           ASSERT_GE(model.BoundUs(shape), model.PredictUs(shape));
         }
-        EXPECT_GE(model.MaxTokens(shape, kMax64, kMax32, 1e4), 0);
-        EXPECT_EQ(model.MaxTokens(shape, 0, -5, 1e4), 0);
-        EXPECT_EQ(model.MaxTokens(shape, 0, 100, nan), 0);
-        EXPECT_EQ(model.MaxTokens(shape, 0, 100, -1), 0);
-        EXPECT_EQ(model.MaxTokens(shape, -kMax64, 100, inf), 100);
+        EXPECT_GE(
+            model.MaxTokens(shape, kMax64, kMax32, 1e4, CostLevel::kBound), 0);
+        EXPECT_EQ(model.MaxTokens(shape, 0, -5, 1e4, CostLevel::kBound), 0);
+        EXPECT_EQ(model.MaxTokens(shape, 0, 100, nan, CostLevel::kBound), 0);
+        EXPECT_EQ(model.MaxTokens(shape, 0, 100, -1, CostLevel::kBound), 0);
+        EXPECT_EQ(model.MaxTokens(shape, -kMax64, 100, inf, CostLevel::kBound),
+                  100);
         EXPECT_TRUE(std::isfinite(model.PrefillUs(kMax64, kMax64, 1)));
         EXPECT_EQ(model.PrefillUs(0, -1, -1), 0);
       }
