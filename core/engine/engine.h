@@ -17,6 +17,7 @@
 #include "core/engine/event_queue.h"
 #include "core/engine/log.h"
 #include "core/engine/metrics.h"
+#include "core/engine/measure_copy.h"
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
@@ -35,6 +36,7 @@ enum class Backend : uint8_t {
 struct EngineOptions {
   Backend backend = Backend::kCpu;
   int gpu = 0;  // its number, of CUDA
+  bool batch_invariant = false;  // on CUDA; on CPU always
   bool own_thread = false;
   int num_threads = 0;  // 0: one per core
   uint64_t memory_budget_bytes = 0;
@@ -58,6 +60,11 @@ class Engine {
       const EngineOptions& options);
   ~Engine();
   const DeviceInfo& device_info() const { return device_->info(); }
+
+  // See measure_copy.h.
+  absl::StatusOr<double> MeasureCopy(uint64_t bytes) {
+    return inlay::MeasureCopy(*device_, bytes);
+  }
 
   // Ends all work, joins the engine's thread and frees what its models hold.
   // Idempotent. Must not be called from the engine's own thread.
