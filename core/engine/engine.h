@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/log.h"
-#include "core/engine/metrics.h"
 #include "core/engine/measure_copy.h"
+#include "core/engine/metrics.h"
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
@@ -35,7 +35,7 @@ enum class Backend : uint8_t {
 
 struct EngineOptions {
   Backend backend = Backend::kCpu;
-  int gpu = 0;  // its number, of CUDA
+  int gpu = 0;                   // its number, of CUDA
   bool batch_invariant = false;  // on CUDA; on CPU always
   bool own_thread = false;
   int num_threads = 0;  // 0: one per core
@@ -76,8 +76,7 @@ class Engine {
     std::shared_ptr<const LoadedModel> model;
     std::shared_ptr<ModelRunner> runner;
   };
-  absl::StatusOr<Loaded> Load(const std::string& path,
-                              const ModelOptions& options);
+  absl::StatusOr<Loaded> Load(const std::string& path, ModelOptions options);
 
   // Host-driven only: one step, and more while the budget lasts and there is
   // work. FAILED_PRECONDITION with a thread of the engine's own, or while

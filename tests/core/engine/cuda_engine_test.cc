@@ -70,6 +70,30 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   }
 }
 
+// With 16-bit weights, where any other order of sums shows: alone, in batches,
+// in chunks of any size, and computed again after a preemption.
+TEST_F(CudaEngineTest, BatchInvariantTokens) {
+  for (const char* name : {"llama3", "qwen3", "gemma3_text", "mistral"}) {
+    SCOPED_TRACE(name);
+    EngineOptions options = OnGpu();
+    options.batch_invariant = true;
+    EngineHarness alone(GoldenModel(name), options);
+    options.scheduler.max_batch_tokens = 23;
+    ModelOptions small;
+    small.kv_budget_bytes = 2 << 20;
+    EngineHarness crowded(GoldenModel(name), options, small);
+    ASSERT_TRUE(alone.ok() && crowded.ok());
+    const auto requests = Requests(24);
+    const auto together = alone.RunTogether(requests);
+    const auto pressed = crowded.RunTogether(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto want = alone.RunAlone(requests[i]).tokens;
+      EXPECT_EQ(together[i].tokens, want) << i;
+      EXPECT_EQ(pressed[i].tokens, want) << i;
+    }
+  }
+}
+
 TEST_F(CudaEngineTest, BudgetsComeAndGo) {
   const auto requests = Requests(10);
   ModelOptions model;
