@@ -8,6 +8,14 @@ namespace inlay {
 absl::Status RunSampleCpu(const SampleDesc& desc, const SampleParams& params,
                           Stream& stream);  // sample_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunSampleCuda(const SampleDesc& desc, const SampleParams& params,
+                           Stream& stream);  // sample_cuda.cu
+absl::Status RunSampleCudaPlain(const SampleDesc& desc,
+                                const SampleParams& params,
+                                Stream& stream);  // sample_cuda.cu
+#endif
+
 namespace {
 
 const char* Refuses(const SampleDesc& desc, const DeviceInfo&) {
@@ -16,7 +24,21 @@ const char* Refuses(const SampleDesc& desc, const DeviceInfo&) {
              : "the vocabulary must have 1 to 2^24 tokens";
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const SampleDesc& desc, const DeviceInfo& device) {
+  if (desc.vocab > kMostClusterVocab) {
+    return "the vocabulary must fit the shared memory of a cluster";
+  }
+  return Refuses(desc, device);
+}
+#endif
+
 constexpr SampleRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda_cluster", DeviceKind::kCuda, 90, CudaRefuses, nullptr,
+     RunSampleCuda},
+    {"cuda_plain", DeviceKind::kCuda, 80, Refuses, nullptr, RunSampleCudaPlain},
+#endif
     {"cpu", DeviceKind::kCpu, 0, Refuses, nullptr, RunSampleCpu},
 };
 
