@@ -211,7 +211,8 @@ TEST(SampleCudaTest, LargeVocabulariesChooseAsTheHost) {
   INLAY_REQUIRE_CUDA();
   Device device;
   unsigned seed = 1000;
-  for (const int64_t vocab : {32000, 50257, 128256, 151936, 200003, 262144}) {
+  for (const int64_t vocab :
+       {32000, 50257, 128256, 151936, 200003, 262144, 393216, 400001}) {
     for (const int64_t rows : {1, 5, 40}) {
       Sweep(device, ++seed, rows, vocab);
       if (HasFatalFailure()) return;
