@@ -107,6 +107,7 @@ int main(int argc, char** argv) {
   BenchAttention(bench);
   BenchLinear(bench);
   BenchSmallOps(bench);
+  BenchSample(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }
