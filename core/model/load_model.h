@@ -23,6 +23,9 @@ struct ModelLoadOptions {
   std::optional<DType> kv_dtype;
   // Tokens, in [1, kMaxKvBlockSize]; on CUDA a multiple of 16.
   int kv_block_size = 16;
+  // On CUDA: a sequence's logits have the same bits in every batch, however its
+  // prompt was cut. On CPU always so.
+  bool batch_invariant = false;
   LoadProgress progress;  // may be null
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   std::map<std::string, std::string, std::less<>> forced_kernels;

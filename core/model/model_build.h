@@ -79,6 +79,7 @@ struct ModelBuild {
   DType activation = DType::kF32;
   DType kv_dtype = DType::kF32;
   int kv_block_size = 16;
+  bool batch_invariant = false;  // as ModelLoadOptions
   // For ModelInfo.
   std::string architecture;
   std::string model_type;

@@ -106,15 +106,24 @@ int main(int argc, char** argv) {
   using namespace inlay::bench;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   int sms = 0;
+  int major = 0;
+  int minor = 0;
   Require(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  Require(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  Require(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
   cudaStream_t handle;
   Require(cudaStreamCreate(&handle));
-  CudaStream stream(handle, sms);
+  CudaStream stream(handle, sms, 10 * major + minor);
   Bench bench{stream};
   if (argc > 1) bench.filter = argv[1];
   bench.once = argc > 2;
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
+  BenchLinear(bench);
+  BenchSmallOps(bench);
+  BenchSample(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }
