@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads)
     AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ float shared[];
   const Tiles tiles(shared, args.head_dim);
-  using Rows = FoldedRows<kThreads, kDim, false>;
+  using Rows = FoldedRows<kThreads, kDim, false, false>;
   const auto sync = [] { __syncthreads(); };
   WaitForPrevious();
   LetNextBegin();
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // the item before is done with shared memory
     LoadQueries(args, item, tiles);
     ItemFold<Rows, decltype(sync)> fold(
-        args, item, static_cast<int>(threadIdx.x), tiles.flag, sync);
+        args, item, static_cast<int>(threadIdx.x), tiles.flag, nullptr, sync);
     Rows& rows = fold.rows();
     const int first_chunk = item.key_begin / item.chunk;
     for (int c = first_chunk; c * int64_t{item.chunk} < item.key_end; ++c) {

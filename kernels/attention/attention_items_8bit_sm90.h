@@ -24,6 +24,10 @@
 
 namespace inlay::items_sm90 {
 
+// Decoding takes long chains of instructions: two warps a scheduler, where
+// shared memory has room to merge them. 4 runs too.
+constexpr int kDecodingWarps = 8;
+
 // Bytes `selector` of a and b, as PTX's prmt counts them.
 __device__ inline uint32_t Bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);
@@ -90,6 +94,7 @@ struct Format8 {
   using T = Type;
   static constexpr int kDim = kDimension;
   static_assert(kDim % 32 == 0);
+  static constexpr int kWarps = kDim <= 128 ? kDecodingWarps : 4;
   static constexpr int kTileKeys = 32;
   static constexpr int kRowBytes = kKvScaleBytes + kDim;
   static constexpr int kTileBytes = kTileKeys * kRowBytes;
@@ -148,14 +153,21 @@ struct Format8 {
       const uint4 high = sm90::LoadShared16(at + 8 * 64);
       const uint32_t q[2][4] = {{low.x, high.x, low.y, high.y},
                                 {low.z, high.z, low.w, high.w}};
+      uint32_t codes[kKeyBlocks][2];
 #pragma unroll
       for (int j = 0; j < kKeyBlocks; ++j) {
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
+          codes[j][step] = sm90::LoadShared4(from + 2 * j * kRowBytes +
+                                             span * 32 + step * 4);
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+#pragma unroll
+        for (int j = 0; j < kKeyBlocks; ++j) {
           uint32_t k[2];
-          DecodeKeys<T, kF8>(sm90::LoadShared4(from + 2 * j * kRowBytes +
-                                               span * 32 + step * 4),
-                             k);
+          DecodeKeys<T, kF8>(codes[j][step], k);
           sm90::Mma16816<T>(s[j], q[step], k[0], k[1]);
         }
       }

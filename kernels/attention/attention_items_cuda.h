@@ -80,15 +80,19 @@ __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
 
 // The rows of an item spread over kThreads threads (of `thread`): each has one
 // row, or none, and every lanes-th four of its columns. head_dim is kDim where
-// kExact, else at most that; a multiple of 4.
-template <int kThreads, int kDim, bool kExact>
+// kExact, else at most that; a multiple of 4. Where kInShared, the sums are in
+// shared memory (kSharedQuads at `shared`), so that a loop over keys has the
+// registers.
+template <int kThreads, int kDim, bool kExact, bool kInShared>
 class FoldedRows {
  public:
   // Where an item has as many rows as it may.
   static constexpr int kLeastLanes = kThreads / kAttentionItemRows;
   static constexpr int kQuads = (kDim / 4 + kLeastLanes - 1) / kLeastLanes;
+  static constexpr int kSharedQuads = kInShared ? kQuads * kThreads : 0;
 
-  __device__ FoldedRows(int thread, int num_rows) {
+  __device__ FoldedRows(int thread, int num_rows, float4* shared) {
+    if constexpr (kInShared) shared_ = shared + thread;
     lanes_ = kThreads;
     for (int rows = 1; rows < num_rows; rows *= 2) lanes_ /= 2;
     row_ = thread / lanes_;
@@ -101,7 +105,7 @@ class FoldedRows {
     m_ = -INFINITY;
     l_ = 0.0f;
 #pragma unroll
-    for (float4& o : o_) o = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int i = 0; i < kQuads; ++i) Sum(i) = {0.0f, 0.0f, 0.0f, 0.0f};
   }
 
   __device__ int row() const { return row_; }
@@ -121,22 +125,24 @@ class FoldedRows {
     for (int i = 0; i < kQuads; ++i) {
       if (column(i) >= head_dim) break;
       const float4 value = o(i);
-      o_[i].x = __fmaf_rn(o_[i].x, mine, __fmul_rn(value.x, theirs));
-      o_[i].y = __fmaf_rn(o_[i].y, mine, __fmul_rn(value.y, theirs));
-      o_[i].z = __fmaf_rn(o_[i].z, mine, __fmul_rn(value.z, theirs));
-      o_[i].w = __fmaf_rn(o_[i].w, mine, __fmul_rn(value.w, theirs));
+      float4 sum = Sum(i);
+      sum.x = __fmaf_rn(sum.x, mine, __fmul_rn(value.x, theirs));
+      sum.y = __fmaf_rn(sum.y, mine, __fmul_rn(value.y, theirs));
+      sum.z = __fmaf_rn(sum.z, mine, __fmul_rn(value.z, theirs));
+      sum.w = __fmaf_rn(sum.w, mine, __fmul_rn(value.w, theirs));
+      Sum(i) = sum;
     }
   }
 
   // What follows is for threads whose row exists.
 
-  __device__ void StorePartial(const AttentionItemArgs& args, int slot) const {
+  __device__ void StorePartial(const AttentionItemArgs& args, int slot) {
     float* to = Partial(args, slot);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       if (column(i) >= HeadDim(args)) break;
       __stcg(reinterpret_cast<float4*>(to + row_ * HeadDim(args) + column(i)),
-             o_[i]);
+             Sum(i));
     }
     if (lane_ == 0) {
       float* ml = to + kAttentionItemRows * HeadDim(args) + 2 * row_;
@@ -145,7 +151,7 @@ class FoldedRows {
   }
 
   // What is here becomes `count` partial results, folded. Loads a few ahead of
-  // the arithmetic (further ahead, and the loop over keys spills).
+  // the arithmetic; further ahead, and the loop over keys spills.
   __device__ void FoldPartials(const AttentionItemArgs& args, int slot,
                                int count) {
     constexpr int kAhead = kQuads <= 4 ? 4 : 2;
@@ -199,8 +205,9 @@ class FoldedRows {
     for (int i = 0; i < kQuads; ++i) {
       if (column(i) >= HeadDim(args)) break;
       const int64_t at = offset + column(i);
-      const float2 low = {o_[i].x * inverse, o_[i].y * inverse};
-      const float2 high = {o_[i].z * inverse, o_[i].w * inverse};
+      const float4 sum = Sum(i);
+      const float2 low = {sum.x * inverse, sum.y * inverse};
+      const float2 high = {sum.z * inverse, sum.w * inverse};
       if (args.activation == DType::kF32) {
         *reinterpret_cast<float4*>(out + 4 * at) = {low.x, low.y, high.x,
                                                     high.y};
@@ -222,6 +229,13 @@ class FoldedRows {
   __device__ static int HeadDim(const AttentionItemArgs& args) {
     return kExact ? kDim : args.head_dim;
   }
+  __device__ float4& Sum(int quad) {
+    if constexpr (kInShared) {
+      return shared_[quad * kThreads];
+    } else {
+      return o_[quad];
+    }
+  }
   __device__ static float* Partial(const AttentionItemArgs& args, int slot) {
     return args.partials +
            int64_t{slot} * kAttentionItemRows * (HeadDim(args) + 2);
@@ -233,25 +247,27 @@ class FoldedRows {
   bool mine_;
   float m_;
   float l_;
-  float4 o_[kQuads];
+  float4* shared_ = nullptr;
+  float4 o_[kInShared ? 1 : kQuads];
 };
 
 // Folds the chunks of one item as they come, and with the other items of the
 // same rows. `sync` is a barrier of the calling threads, `thread` 0 to kThreads
-// - 1 among them, `flag` one shared int. Chunks of a group that lies in one
-// item fold here; of others each leaves a partial result, and who finishes the
-// group's last item folds them. Groups do the same, in turn.
+// - 1 among them, `flag` one shared int, `shared` as Rows has it. Chunks of a
+// group that lies in one item fold here; of others each leaves a partial
+// result, and who finishes the group's last item folds them. Groups do the
+// same, in turn.
 template <typename Rows, typename Sync>
 class ItemFold {
  public:
   __device__ ItemFold(const AttentionItemArgs& args, const AttentionItem& item,
-                      int thread, int* flag, Sync sync)
+                      int thread, int* flag, float4* shared, Sync sync)
       : args_(args),
         item_(item),
         thread_(thread),
         flag_(flag),
         sync_(sync),
-        rows_(thread, item.num_rows),
+        rows_(thread, item.num_rows, shared),
         chunk_(item.first_chunk) {}
 
   // Around each of the item's chunks, which must be folded into rows().

@@ -3,7 +3,7 @@
 // attention_items_16bit_sm90.cu and attention_items_8bit_sm90.h.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
-// of items of equal total length. CTA: four warps. Of every four tiles of
+// of items of equal total length. CTA: four or eight warps. Of as many tiles of
 // kTileKeys keys a warp takes one (by absolute position), with a softmax and a
 // numerator of its own (16 rows x head_dim, m16n8k16, float32 accumulators, in
 // registers), so that none waits for another before a chunk's end; there they
@@ -15,13 +15,14 @@
 // Barriers: cp.async groups within a warp; full of each query buffer (all
 // threads' copies); __syncthreads at merges, which also says that the queries
 // of the item before have been read.
-// Shared memory: rings [4 warps][kStages] | two query buffers | merge [4 warps]
+// Shared memory: rings [warps][kStages] | two query buffers | merge [warps]
 // [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
-// the banks | Head.
+// the banks | FoldedRows' sums | Head.
 // Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
-//   T, kDim, kTileKeys, kRowBytes (in the cache), kStageBytes, kQueryBytes
+//   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
 //   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer
@@ -40,8 +41,6 @@
 
 namespace inlay::items_sm90 {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kAttentionItemRows;
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kQueryBuffers = 2;
@@ -49,7 +48,10 @@ constexpr int kMergeRows = 8;
 constexpr int kMostStages = 8;
 // The first items of a CTA wait in shared memory.
 constexpr int kItemsAtHand = 16;
+// Beyond this, the loop over keys needs the registers of what is folded.
+constexpr int kMostDimInRegisters = 128;
 
+template <int kWarps>
 struct Head {
   uint64_t query_full[kQueryBuffers];
   AttentionItem items[kItemsAtHand];
@@ -60,14 +62,17 @@ struct Head {
 template <typename Format>
 struct Plan {
   static constexpr int kDim = Format::kDim;
+  static constexpr int kWarps = Format::kWarps;
+  static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileKeys = Format::kTileKeys;
+  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters)>;
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
   static constexpr int kMergeFloats = kWarps * kMergeRows * kMergeStride;
-  static constexpr int kFixedBytes = 1024 + kQueryBuffers * kQueryBytes +
-                                     kMergeFloats * 4 +
-                                     static_cast<int>(sizeof(Head));
+  static constexpr int kFixedBytes =
+      1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
+      Rows::kSharedQuads * 16 + static_cast<int>(sizeof(Head<kWarps>));
   static constexpr int kStages = std::min(
       kMostStages, (kSharedMost - kFixedBytes) / (kWarps * kStageBytes));
   static constexpr int kSharedBytes =
@@ -83,16 +88,18 @@ struct Shared {
     const uint32_t at = sm90::SharedAddress(base);
     unsigned char* aligned = base + ((1024 - at % 1024) % 1024);
     rings = sm90::SharedAddress(aligned);
-    queries = rings + kWarps * P::kStages * P::kStageBytes;
+    queries = rings + P::kWarps * P::kStages * P::kStageBytes;
     merge = reinterpret_cast<float*>(aligned +
-                                     kWarps * P::kStages * P::kStageBytes +
+                                     P::kWarps * P::kStages * P::kStageBytes +
                                      kQueryBuffers * P::kQueryBytes);
-    head = reinterpret_cast<Head*>(merge + P::kMergeFloats);
+    folded = reinterpret_cast<float4*>(merge + P::kMergeFloats);
+    head = reinterpret_cast<Head<P::kWarps>*>(folded + P::Rows::kSharedQuads);
   }
   uint32_t rings;
   uint32_t queries;
   float* merge;
-  Head* head;
+  float4* folded;
+  Head<P::kWarps>* head;
 };
 
 // The CTA's items, [begin, end) of the plan's.
@@ -108,6 +115,7 @@ struct Items {
 };
 
 // The first of `warp`'s tiles from `tile` on.
+template <int kWarps>
 __device__ inline int FirstTile(int tile, int warp) {
   return tile + (warp - tile % kWarps + kWarps) % kWarps;
 }
@@ -140,7 +148,7 @@ class Loader {
     FindTile();
     if (item_ < items_.end) {
       LoadTile();
-      tile_ += kWarps;
+      tile_ += P::kWarps;
     }
     sm90::CommitCopies();
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
@@ -158,7 +166,7 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
-    tile_ = FirstTile(item.key_begin / P::kTileKeys, warp_);
+    tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
   }
@@ -166,7 +174,7 @@ class Loader {
   // Where the sixteens of this warp's next tiles lie, one a lane.
   __device__ void FindBlocks() {
     const AttentionItem& item = items_[item_];
-    const int key = (tile_ + lane_ / kHalves * kWarps) * P::kTileKeys +
+    const int key = (tile_ + lane_ / kHalves * P::kWarps) * P::kTileKeys +
                     lane_ % kHalves * 16;
     // Blocks that no row sees may not exist any more.
     seen_ = key < item.key_end && key + 16 > item.key_begin;
@@ -220,7 +228,7 @@ class Worker {
  public:
   using P = Plan<Format>;
   using T = typename Format::T;
-  using Rows = FoldedRows<kThreads, Format::kDim, true>;
+  using Rows = typename P::Rows;
 
   __device__ Worker(const AttentionItemArgs& args, const Items& items,
                     const Shared<Format>& shared)
@@ -265,13 +273,14 @@ class Worker {
     const int tiles_a_chunk = item.chunk / P::kTileKeys;
     const auto sync = [] { __syncthreads(); };
     ItemFold<Rows, decltype(sync)> fold(
-        args_, item, static_cast<int>(threadIdx.x), &shared_.head->flag, sync);
-    int tile = FirstTile(item.key_begin / P::kTileKeys, warp_);
+        args_, item, static_cast<int>(threadIdx.x), &shared_.head->flag,
+        shared_.folded, sync);
+    int tile = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     for (int c = item.key_begin / item.chunk; c * tiles_a_chunk < last_tile;
          ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
-      for (; tile < chunk_end; tile += kWarps) {
+      for (; tile < chunk_end; tile += P::kWarps) {
         RunTile(item, tile * P::kTileKeys);
       }
       fold.BeginChunk();
@@ -290,7 +299,7 @@ class Worker {
     const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
     constexpr int kChunks = P::kDim / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks;
-         i += kThreads) {
+         i += P::kThreads) {
       const int row = i / kChunks;
       const int chunk = i % kChunks;
       const bool valid = row < item.num_rows;
@@ -414,9 +423,9 @@ class Worker {
 
   __device__ void FoldMerged(Rows& folded) {
     float top = -INFINITY;
-    float2 sums[kWarps];
+    float2 sums[P::kWarps];
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
+    for (int w = 0; w < P::kWarps; ++w) {
       sums[w] = shared_.head->sums[w][folded.row()];
       top = fmaxf(top, sums[w].x);
     }
@@ -433,7 +442,7 @@ class Worker {
       const float* at = from + folded.column(quad);
       float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
+      for (int w = 0; w < P::kWarps; ++w) {
         const float4 x = *reinterpret_cast<const float4*>(
             at + w * kMergeRows * P::kMergeStride);
         o.x = __fmaf_rn(sums[w].x, x.x, o.x);
@@ -463,7 +472,7 @@ class Worker {
 };
 
 template <typename Format>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   LetNextBegin();
   extern __shared__ unsigned char memory[];
@@ -479,7 +488,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   if (threadIdx.x == 0) {
     for (uint64_t& full : shared.head->query_full) {
-      sm90::InitBarrier(&full, kThreads);
+      sm90::InitBarrier(&full, Plan<Format>::kThreads);
     }
   }
   __syncthreads();
@@ -490,7 +499,7 @@ template <typename Format>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
   return LaunchCuda("attention (items)", stream,
-                    {params.plan->shape.grid, kThreads,
+                    {params.plan->shape.grid, Plan<Format>::kThreads,
                      static_cast<size_t>(Plan<Format>::kSharedBytes)},
                     AttentionItems<Format>,
                     MakeAttentionItemArgs(desc, params));

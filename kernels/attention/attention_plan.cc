@@ -12,6 +12,8 @@ namespace {
 
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 constexpr int64_t kKeyTile = 64;
+// Chunks are at least so long, and up to twice that where there would be more
+// than eight: each costs a merge of a CTA's warps.
 constexpr int64_t kLeastChunk = 256;
 // Of more rows than CTAs, at most so many chunks each.
 constexpr int64_t kFewChunks = 8;
@@ -117,7 +119,7 @@ class Dealer {
     const int64_t last = CeilDiv(keys.end, cut);
     int64_t at = first;
     while (at < last) {
-      const int64_t end = std::clamp(CutBefore(first, cut), at, last);
+      const int64_t end = std::clamp(CutBefore(keys.begin, cut), at, last);
       if (end > at) {
         item.key_begin = static_cast<int32_t>(std::max(keys.begin, at * cut));
         item.key_end = static_cast<int32_t>(std::min(keys.end, end * cut));
@@ -136,12 +138,13 @@ class Dealer {
   }
 
  private:
-  // The first cut of the current rows that the current CTA does not take.
-  int64_t CutBefore(int64_t first, int64_t cut) const {
+  // The first cut of the current rows, whose keys begin at `begin`, that the
+  // current CTA does not take.
+  int64_t CutBefore(int64_t begin, int64_t cut) const {
     if (cta_ + 1 == shape_.grid) return std::numeric_limits<int64_t>::max();
     const int64_t limit = total_ * (cta_ + 1) / shape_.grid;
-    return first + std::max<int64_t>(
-                       0, (limit - cost_ - kItemOverhead + cut / 2) / cut);
+    const int64_t keys = limit - cost_ - kItemOverhead;
+    return std::max<int64_t>(0, begin + keys + cut / 2) / cut;
   }
 
   // Items [begin, num_items_) are all of the same rows.
@@ -217,8 +220,10 @@ class Chunker {
       chunks_ = ChunksFor(shape_, pairs);
     }
     const KeyRange keys = KeysOf(shape_, sequence, 0, sequence.q_len - 1);
-    const int64_t even = CeilDiv(keys.end - keys.begin, chunks_);
-    return std::min<int64_t>(RoundUp(std::max(even, kLeastChunk), kKeyTile),
+    const int64_t length = keys.end - keys.begin;
+    const int64_t least = std::clamp(length / 8, kLeastChunk, 2 * kLeastChunk);
+    const int64_t even = CeilDiv(length, chunks_);
+    return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile),
                              kNoChunks);
   }
 

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <random>
+#include <thread>
 
 #include "kernels/attention/attention_plan.h"
 #include "kernels/kv_write/kv_row.h"
@@ -303,9 +305,18 @@ void Problem::ComputeReference() {
   tolerance_.assign(size, 0.0);
   magnitude_.assign(size, 0.0);
   spread_.assign(size, 0.0);
-  for (size_t s = 0; s < shapes_.size(); ++s) {
-    for (int h = 0; h < desc_.num_kv_heads; ++h) ReferenceHead(s, h);
+  const size_t heads = static_cast<size_t>(desc_.num_kv_heads);
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency());
+       ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next++; at < shapes_.size() * heads; at = next++) {
+        ReferenceHead(at / heads, static_cast<int>(at % heads));
+      }
+    });
   }
+  for (std::thread& thread : threads) thread.join();
 }
 
 AttentionDesc Desc(int heads, int kv_heads, int head_dim, DType activation,
