@@ -23,6 +23,8 @@ struct ModelLoadOptions {
   std::optional<DType> kv_dtype;
   // Tokens, in [1, kMaxKvBlockSize]; on CUDA a multiple of 16.
   int kv_block_size = 16;
+  // Ops in a row are computed in one launch where there is a kernel for that.
+  bool fused = true;
   LoadProgress progress;  // may be null
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   std::map<std::string, std::string, std::less<>> forced_kernels;

@@ -23,21 +23,23 @@ constexpr size_t kLeastShared = 99 << 10;
 // Fewer stages than these do not cover the memory's latency.
 constexpr int kLeastStages = 3;
 
-// Rows of x that a launch of the tensor-core kernels takes; 0: they do not
+// Of x and w on 16 bytes, of one 16-bit type.
+bool IsForTensorCores(const GemmDesc& desc, const TensorView& x,
+                      const TensorView& w) {
+  return desc.weight != DType::kF32 && desc.k % 8 == 0 && IsAligned(x) &&
+         IsAligned(w);
+}
+
+// Rows of x that a launch of the kernel before Hopper takes; 0: it does not
 // serve.
-int64_t RowsPerLaunch(const GemmDesc& desc, const GemmParams& params,
-                      const GemvPlan& plan, int sm) {
-  if (desc.weight == DType::kF32 || desc.activation != desc.weight ||
-      desc.k % 8 != 0 || !IsAligned(params.x) || !IsAligned(params.w)) {
+int64_t RingGemvRows(const GemmDesc& desc, const GemmParams& params) {
+  if (desc.activation != desc.weight ||
+      !IsForTensorCores(desc, params.x, params.w)) {
     return 0;
   }
-  for (int64_t m = kGemvRows; m > 0; m /= 2) {
-    const bool fits = sm == kBulkSm
-                          ? BulkGemvStages(desc, m, plan) >= kLeastStages
-                          : RingGemvSharedBytes(desc.k, m) <= kLeastShared;
-    if (fits) return m;
-  }
-  return 0;
+  int64_t m = kGemvRows;
+  while (m > 0 && RingGemvSharedBytes(desc.k, m) > kLeastShared) m /= 2;
+  return m;
 }
 
 }  // namespace
@@ -64,13 +66,26 @@ GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
   return plan;
 }
 
+int64_t BulkGemvRows(const GemmDesc& desc, const TensorView& x,
+                     const TensorView& w, const CudaStream& stream) {
+  if (stream.sm() != kBulkSm || desc.k % kBulkColumns != 0 ||
+      !IsForTensorCores(desc, x, w)) {
+    return 0;
+  }
+  const GemvPlan plan = PlanGemv(desc.n, desc.k, kGemvRows, stream.num_sms());
+  int64_t m = kGemvRows;
+  while (m > 0 && BulkGemvStages(desc, m, plan) < kLeastStages) m /= 2;
+  return m;
+}
+
 absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
                      CudaStream& stream) {
-  const auto plan_for = [&](int64_t m) {
-    return PlanGemv(desc.n, desc.k, m, stream.num_sms());
-  };
-  const int64_t most =
-      RowsPerLaunch(desc, params, plan_for(kGemvRows), stream.sm());
+  int64_t most = 0;
+  if (desc.activation == desc.weight) {
+    most = BulkGemvRows(desc, params.x, params.w, stream);
+  }
+  const bool bulk = most > 0;
+  if (!bulk) most = RingGemvRows(desc, params);
   if (most == 0) return RunGemvPlain(desc, params, stream);
   const int64_t rows = params.x.rows();
   for (int64_t first = 0; first < rows; first += most) {
@@ -81,9 +96,11 @@ absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
     if (!params.residual.empty()) {
       part.residual = params.residual.RowSlice(first, m);
     }
-    INLAY_RETURN_IF_ERROR(stream.sm() == kBulkSm
-                              ? RunBulkGemv(desc, part, plan_for(m), stream)
-                              : RunRingGemv(desc, part, stream));
+    INLAY_RETURN_IF_ERROR(
+        bulk ? RunBulkGemv(desc, part,
+                           PlanGemv(desc.n, desc.k, m, stream.num_sms()), {},
+                           stream)
+             : RunRingGemv(desc, part, stream));
   }
   return absl::OkStatus();
 }

@@ -91,14 +91,20 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   int sms = 0;
   Require(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  int major = 0;
+  int minor = 0;
+  Require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  Require(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
   cudaStream_t handle;
   Require(cudaStreamCreate(&handle));
-  CudaStream stream(handle, sms);
+  CudaStream stream(handle, sms, 10 * major + minor);
   Bench bench{stream};
   if (argc > 1) bench.filter = argv[1];
   bench.once = argc > 2;
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
+  BenchLinear(bench);
+  BenchSmallOps(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

@@ -99,6 +99,8 @@ struct Bench {
 
 void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
+void BenchLinear(Bench& bench);
+void BenchSmallOps(Bench& bench);
 
 }  // namespace inlay::bench
 

@@ -2,8 +2,12 @@
 // GB/s of the weights and as a share of the copy bandwidth; many: cuBLASLt
 // through our row, TFLOP/s. Calls follow each other in a graph, each with
 // weights that are in no cache.
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/kv_write/kv_write.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope_kv/rope_kv.h"
 #include "memory/status.h"
 #include "tests/bench/cuda/cuda_graph.h"
 
@@ -68,28 +72,28 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
   return **row;
 }
 
-// GB/s of the weights by consumers and shared memory, two blocks a cluster.
+// GB/s of the weights by shared memory and tiles asked for ahead.
 void Plans(Bench& bench, Memory& memory) {
-  constexpr int kShared[] = {64, 80, 96, 113, 144, 176, 208, 226};
-  std::printf(
-      "GB/s, 4 consumers | 8, each with 64 80 96 113 144 176 208 226 KB\n");
+  constexpr int kShared[] = {64, 80, 96, 113, 144, 200};
+  std::printf("GB/s at 64 80 96 113 144 200 KB; 0 | 1 | 2 | 4 tiles ahead\n");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
     for (const int64_t m : {1, 8}) {
       std::printf("%-8s %3d", layer.name, static_cast<int>(m));
-      for (const int consumers : {4, 8}) {
-        if (consumers == 8) std::printf(" |");
+      for (const int ahead : {0, 1, 2, 4}) {
+        if (ahead > 0) std::printf(" |");
         for (const int shared_kb : kShared) {
           GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
-          plan.consumers = consumers;
           plan.shared_bytes = shared_kb << 10;
+          plan.most_stages = 20;
+          plan.ahead = ahead;
           if (BulkGemvStages(desc, m, plan) < 3) {
             std::printf("     -");
             continue;
           }
           const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
-            return RunBulkGemv(desc, memory.Params(layer, m, i), plan,
+            return RunBulkGemv(desc, memory.Params(layer, m, i), plan, {},
                                bench.stream);
           });
           std::printf(" %5.0f", 1e-9 * bytes / seconds);
@@ -106,7 +110,7 @@ void FewRows(Bench& bench, Memory& memory) {
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
-    for (const int64_t m : {1, 2, 4, 8, 16}) {
+    for (const int64_t m : {1, 2, 4, 8, 16, 24, 32}) {
       const auto time = [&](std::string_view name) {
         const GemmRow& row = RowOf(bench, layer, name);
         return GraphSeconds(bench, kCalls, [&](int i) {
@@ -128,7 +132,7 @@ void ManyRows(Bench& bench, Memory& memory) {
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const GemmRow& row = RowOf(bench, layer, "cuda");
-    for (const int64_t m : {32, 64, 256, 2048}) {
+    for (const int64_t m : {32, 48, 64, 256, 2048}) {
       const double seconds = GraphSeconds(bench, 8, [&](int i) {
         return row.run(desc, memory.Params(layer, m, i), bench.stream);
       });
@@ -139,26 +143,177 @@ void ManyRows(Bench& bench, Memory& memory) {
   }
 }
 
-// The products of a layer's decode step one after the other, as they depend on
-// each other: what memory gives when nothing but weights is read.
-void WholeLayers(Bench& bench, Memory& memory) {
-  for (const int64_t m : {1, 8}) {
+// What a layer's decode step consists of but for attention, one after the other
+// as they depend on each other: the ops apart, and fused.
+class Chain {
+ public:
+  Chain(Bench& bench, Memory& memory) : bench_(bench), memory_(memory) {
+    const std::vector<int64_t> slots(8, 0);
+    Require(
+        cudaMemcpy(slots_.data(), slots.data(), 64, cudaMemcpyHostToDevice));
+    Require(cudaMemset(zeros_.data(), 0, zeros_.bytes()));
+  }
+
+  void Report(int64_t m) {
     double bytes = 0.0;
     for (int l = 0; l < 4; ++l)
       bytes += 2.0 * static_cast<double>(kLayers[l].n * kLayers[l].k);
-    const double seconds = GraphSeconds(bench, 16, [&](int i) {
-      for (int l = 0; l < 4; ++l) {
-        const Layer& layer = kLayers[l];
-        INLAY_RETURN_IF_ERROR(
-            RowOf(bench, layer, "cuda_gemv")
-                .run(DescOf(layer), memory.Params(layer, m, i), bench.stream));
-      }
-      return absl::OkStatus();
-    });
-    std::printf("a layer's four products, m %d: %.2f us, %.0f GB/s\n",
-                static_cast<int>(m), 1e6 * seconds, 1e-9 * bytes / seconds);
+    const auto print = [&](const char* name, double seconds) {
+      std::printf("layer without attention, m %d, %s: %.2f us, %.0f GB/s\n",
+                  static_cast<int>(m), name, 1e6 * seconds,
+                  1e-9 * bytes / seconds);
+    };
+    print("products",
+          GraphSeconds(bench_, 8, [&](int i) { return Products(m, i); }));
+    print("ops apart",
+          GraphSeconds(bench_, 8, [&](int i) { return Apart(m, i); }));
+    for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      char name[32];
+      std::snprintf(name, sizeof(name), "fused %d", variant);
+      print(name, GraphSeconds(bench_, 8,
+                               [&](int i) { return Fused(m, i, variant); }));
+    }
   }
-}
+
+ private:
+  static constexpr int64_t kHidden = 4096;
+  static constexpr int64_t kWidth = 14336;
+
+  TensorView At(size_t offset, DType dtype, int64_t m, int64_t cols) const {
+    return MatrixView(memory_.x.data() + offset, dtype, m, cols);
+  }
+  TensorView hidden(int64_t m) const { return At(0, DType::kF32, m, kHidden); }
+  TensorView x(int64_t m) const {
+    return At(1 << 20, DType::kBF16, m, kHidden);
+  }
+  TensorView qkv(int64_t m) const { return At(2 << 20, DType::kBF16, m, 6144); }
+  TensorView inner(int64_t m) const {
+    return At(3 << 20, DType::kBF16, m, 2 * kWidth);
+  }
+  const float* floats() const {
+    return reinterpret_cast<const float*>(zeros_.data());
+  }
+
+  GemmParams Params(int layer, int64_t m, int call, const TensorView& from,
+                    const TensorView& to) const {
+    GemmParams params = memory_.Params(kLayers[layer], m, call);
+    params.x = from;
+    params.y = to;
+    params.residual = kLayers[layer].residual ? to : TensorView();
+    return params;
+  }
+  absl::Status Product(int layer, int64_t m, int call, const TensorView& from,
+                       const TensorView& to) {
+    return RowOf(bench_, kLayers[layer], "cuda_gemv")
+        .run(DescOf(kLayers[layer]), Params(layer, m, call, from, to),
+             bench_.stream);
+  }
+  template <typename Row, typename Desc, typename Params>
+  absl::Status Run(absl::Span<const Row> table, const Desc& desc,
+                   const Params& params) {
+    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench_.stream.sm()};
+    auto row = Select("op", table, desc, device);
+    Require(row.status());
+    return (*row)->run(desc, params, bench_.stream);
+  }
+
+  absl::Status Products(int64_t m, int i) {
+    const TensorView act = MatrixView(inner(m).data, DType::kBF16, m, kWidth);
+    INLAY_RETURN_IF_ERROR(Product(0, m, i, x(m), qkv(m)));
+    INLAY_RETURN_IF_ERROR(Product(1, m, i, x(m), hidden(m)));
+    INLAY_RETURN_IF_ERROR(Product(2, m, i, x(m), inner(m)));
+    return Product(3, m, i, act, hidden(m));
+  }
+
+  absl::Status Norm(int64_t m) {
+    return Run(RmsNormTable(), RmsNormDesc{kHidden, DType::kF32, DType::kBF16},
+               RmsNormParams{hidden(m), floats(), 1e-5f, x(m)});
+  }
+
+  absl::Status Apart(int64_t m, int i) {
+    INLAY_RETURN_IF_ERROR(Norm(m));
+    INLAY_RETURN_IF_ERROR(Product(0, m, i, x(m), qkv(m)));
+    TensorView heads = qkv(m);
+    heads.dims[1] = 5120;
+    INLAY_RETURN_IF_ERROR(
+        Run(RopeTable(), RopeDesc{40, 128, 128, RopeStyle::kHalf, DType::kBF16},
+            RopeParams{heads, floats(), floats()}));
+    TensorView k = qkv(m), v = k;
+    k.dims[1] = v.dims[1] = 1024;
+    k.data += 8192;
+    v.data += 10240;
+    INLAY_RETURN_IF_ERROR(
+        Run(KvWriteTable(), KvWriteDesc{8, 128, DType::kBF16, DType::kBF16},
+            KvWriteParams{k, v, kv_.LayerView(0, memory_.y.data()), slots()}));
+    INLAY_RETURN_IF_ERROR(Product(1, m, i, x(m), hidden(m)));
+    INLAY_RETURN_IF_ERROR(Norm(m));
+    INLAY_RETURN_IF_ERROR(Product(2, m, i, x(m), inner(m)));
+    TensorView act = inner(m);
+    act.dims[1] = kWidth;
+    INLAY_RETURN_IF_ERROR(
+        Run(ActivationTable(),
+            ActivationDesc{Activation::kSilu, true, kWidth, DType::kBF16},
+            ActivationParams{inner(m), act}));
+    return Product(3, m, i, act, hidden(m));
+  }
+
+  // Variants of the plans: 0 as they are; 1 to 3: 1, 2, 4 tiles ahead; 4 on:
+  // shared memory in KB of qkv, o, gate_up and down, and tiles ahead.
+  absl::Status FusedLinear(int layer, int64_t m, int variant,
+                           const GemmParams& params, const GemvFusion& fusion) {
+    static constexpr int kShared[4][5] = {{80, 113, 64, 143, 0},
+                                          {113, 113, 113, 113, 1},
+                                          {72, 72, 64, 80, 1},
+                                          {72, 72, 72, 80, 2}};
+    const Layer& l = kLayers[layer];
+    GemvPlan plan = PlanGemv(l.n, l.k, m, bench_.stream.num_sms());
+    if (variant > 0 && variant < 4) plan.ahead = 1 << (variant - 1);
+    if (variant >= 4) {
+      plan.shared_bytes = kShared[variant - 4][layer] << 10;
+      plan.most_stages = 20;
+      plan.ahead = kShared[variant - 4][4];
+      if (BulkGemvStages(DescOf(l), m, plan) < 3) plan.shared_bytes = 200 << 10;
+    }
+    return RunBulkGemv(DescOf(l), params, plan, fusion, bench_.stream);
+  }
+
+  absl::Status Fused(int64_t m, int i, int variant) {
+    GemvFusion norm;
+    norm.normalise = true;
+    norm.norm_weight = floats();
+    norm.epsilon = 1e-5f;
+    GemvFusion gate = norm;
+    gate.gated = true;
+    INLAY_RETURN_IF_ERROR(
+        FusedLinear(0, m, variant, Params(0, m, i, hidden(m), qkv(m)), norm));
+    RopeKvParams rope;
+    rope.qkv = qkv(m);
+    rope.cos = rope.sin = floats();
+    rope.kv = kv_.LayerView(0, memory_.y.data());
+    rope.slots = slots();
+    INLAY_RETURN_IF_ERROR(
+        Run(RopeKvTable(),
+            RopeKvDesc{32, 8, 128, 128, RopeStyle::kHalf, false, false,
+                       DType::kBF16, DType::kBF16},
+            rope));
+    INLAY_RETURN_IF_ERROR(
+        FusedLinear(1, m, variant, Params(1, m, i, x(m), hidden(m)), {}));
+    const TensorView act = MatrixView(inner(m).data, DType::kBF16, m, kWidth);
+    INLAY_RETURN_IF_ERROR(
+        FusedLinear(2, m, variant, Params(2, m, i, hidden(m), act), gate));
+    return FusedLinear(3, m, variant, Params(3, m, i, act, hidden(m)), {});
+  }
+
+  const int64_t* slots() const {
+    return reinterpret_cast<const int64_t*>(slots_.data());
+  }
+
+  Bench& bench_;
+  Memory& memory_;
+  const KvLayout kv_{{{8, 128}}, DType::kBF16, 16};
+  DeviceMemory slots_{64};
+  DeviceMemory zeros_{1 << 20};
+};
 
 }  // namespace
 
@@ -170,10 +325,11 @@ void BenchLinear(Bench& bench) {
     return;
   }
   Memory memory;
-  Plans(bench, memory);
   FewRows(bench, memory);
-  WholeLayers(bench, memory);
   ManyRows(bench, memory);
+  Plans(bench, memory);
+  Chain chain(bench, memory);
+  for (const int64_t m : {1, 4, 8}) chain.Report(m);
 }
 
 }  // namespace inlay::bench
