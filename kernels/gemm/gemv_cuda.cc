@@ -45,14 +45,15 @@ int64_t RingGemvRows(const GemmDesc& desc, const GemmParams& params) {
 }  // namespace
 
 // Chosen by measurement on an H200 (CUDA.md): two blocks share K while eight
-// rows of x fit beside the ring; more consumers where K is long. A deep ring
-// makes large matrices slower (a seventh at 20 stages). Where the matrix is
-// small, half of an SM's shared memory, less what the system takes for a block,
-// so that the next kernel fits beside this one.
+// rows of x fit beside the ring; more consumers where K is long. Half of an
+// SM's shared memory, less what the system takes for a block, so that the next
+// kernel's block fits beside this one; all of it where x leaves no room for the
+// ring.
 GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
   constexpr int64_t kColumnsPerBlock = 8192;
-  constexpr int64_t kSmallBytes = int64_t{64} << 20;
-  constexpr int64_t kLargeBytes = int64_t{160} << 20;
+  constexpr int kHalf = 113 << 10;
+  constexpr int kWhole = 226 << 10;
+  constexpr int kFewStages = 6;
   GemvPlan plan;
   while (plan.cluster < 8 && k > kColumnsPerBlock * plan.cluster) {
     plan.cluster *= 2;
@@ -61,8 +62,9 @@ GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
   const int64_t tiles = (n + 15) / 16;
   const int64_t most = std::max(1, num_sms / plan.cluster);
   plan.num_clusters = static_cast<int>(std::min(most, tiles));
-  if (2 * n * k > kLargeBytes) plan.most_stages = 6;
-  plan.shared_bytes = (2 * n * k <= kSmallBytes && m <= 4 ? 113 : 200) << 10;
+  plan.shared_bytes = kHalf;
+  const GemmDesc desc{n, k, DType::kBF16, DType::kBF16, DType::kF32};
+  if (BulkGemvStages(desc, m, plan) < kFewStages) plan.shared_bytes = kWhole;
   return plan;
 }
 

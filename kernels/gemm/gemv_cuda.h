@@ -25,7 +25,7 @@ struct GemvPlan {
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block, at most
   int most_stages = 20;  // of the ring
-  int ahead = 0;         // tiles asked for into the second-level cache
+  bool early = true;     // the next kernel may begin at once
 };
 GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
 

@@ -21,10 +21,11 @@
 // for it, so blocks end without a barrier.
 // Accumulation: float32 in the mma, then the slices in ascending order. Norms
 // of x as rms_norm sums them.
-// Overlap: before the previous kernel's end is awaited the ring is filled, and
-// the tiles after it are asked for into the second-level cache; the next kernel
-// may start once the last copies are under way: with shared memory for two
-// blocks an SM, memory does not idle between layers.
+// Overlap: the ring is filled before the previous kernel's end is awaited, and
+// the next kernel may begin as soon as this one has. With shared memory for
+// just two blocks an SM that puts one block of each kernel on every SM: two of
+// the same would make it the last to end. When a kernel ends the one after the
+// next takes its place and fills its ring: memory does not idle meanwhile.
 // Roofline: n k elements of w over the copy bandwidth.
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -67,7 +68,7 @@ struct Shape {
   int stages;
   int x_stride;  // bytes between rows of x in shared memory
   bool narrow;   // y is of the type of w; otherwise f32
-  int ahead;     // tiles asked for into the second-level cache
+  bool early;    // the next kernel may begin at once
   int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
   Activation function;
   bool normalise;            // x is f32: its norms are multiplied
@@ -105,39 +106,12 @@ struct Turn {
   uint32_t parity = 0;
 };
 
-// Where this block's part of a tile lies in memory, to be asked for ahead.
-struct Weights {
-  const std::byte* data;
-  int64_t stride;  // bytes
-
-  __device__ void Ask(const Shape& shape, unsigned rank, int tile) const {
-    if (tile >= shape.tiles) return;
-    const int rows = kTile / shape.cluster;
-    const int first = static_cast<int>(rank) * rows;
-    const bool up = shape.half > 0 && first >= kTile / 2;
-    const int64_t row =
-        int64_t{tile} * shape.rows_a_tile() + first - (up ? kTile / 2 : 0);
-    const int64_t end = shape.half > 0 ? shape.half : shape.n;
-    const int count = static_cast<int>(min(int64_t{rows}, end - row));
-    if (count <= 0) return;
-    BringToL2(data + (row + (up ? shape.half : 0)) * stride,
-              static_cast<uint32_t>((count - 1) * stride + 2 * shape.k));
-  }
-};
-
 // One thread.
-__device__ void Produce(const CUtensorMap& map, const Weights& w,
-                        const Shape& shape, const Places& at, unsigned rank,
-                        int cluster, int first, int end) {
+__device__ void Produce(const CUtensorMap& map, const Shape& shape,
+                        const Places& at, int cluster, int first, int end) {
   Turn turn;
   turn.parity = 1;  // all stages are empty
-  for (int a = 1; a < shape.ahead; ++a) {
-    w.Ask(shape, rank, cluster + a * shape.num_clusters);
-  }
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
-    if (shape.ahead > 0) {
-      w.Ask(shape, rank, tile + shape.ahead * shape.num_clusters);
-    }
     for (int chunk = first; chunk < end; ++chunk) {
       const uint32_t full = at.full + 8 * turn.stage;
       Await(at.empty + 8 * turn.stage, turn.parity);
@@ -179,37 +153,67 @@ __device__ void FillX(const TensorView& view, const Shape& shape, int first,
   }
 }
 
-// The same of the norms of x's rows, rounded to T. `scratch`: 32 floats a row.
+// The sums of squares of x's rows, by rms_norm's warps, whose sums it adds in
+// their order: 32 floats a row. Four loads of a thread are under way at once.
+template <int kThreads>
+__device__ void SumSquares(const CudaMatrix<const float>& x, const Shape& shape,
+                           int warps, float* sums) {
+  constexpr int kBatch = 4;
+  constexpr int kWarps = kThreads / 32;
+  const int lane = threadIdx.x % 32;
+  const int parts = warps * shape.m;
+  for (int base = threadIdx.x / 32; base < parts; base += kBatch * kWarps) {
+    float v[kBatch][kCudaVector] = {};
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int part = base + j * kWarps;
+      const int i = (part % warps * 32 + lane) * kCudaVector;
+      if (part < parts && i < shape.k) {
+        LoadFloats<kCudaVector>(x.row(part / warps) + i, v[j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int part = base + j * kWarps;
+      if (part >= parts) break;
+      const float sum = RmsNormPart(v[j], x.row(part / warps), shape.k,
+                                    part % warps, warps, lane);
+      if (lane == 0) sums[part / warps * 32 + part % warps] = sum;
+    }
+  }
+}
+
+// As FillX, of the norms of x's rows, rounded to T.
 template <typename T, int kThreads>
 __device__ void FillNormalised(const TensorView& view, const Shape& shape,
                                int first, int end, std::byte* shared,
-                               float* scratch) {
+                               float* sums) {
+  constexpr int kBatch = 2;
   const CudaMatrix<const float> x(view);
   const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  // rms_norm's warps, whose sums are added in its order.
   const int warps = RmsNormWarps(shape.k);
-  for (int i = warp; i < warps * shape.m; i += kThreads / 32) {
-    const float sum =
-        RmsNormPart(x.row(i / warps), shape.k, i % warps, warps, lane);
-    if (lane == 0) scratch[i / warps * 32 + i % warps] = sum;
-  }
+  SumSquares<kThreads>(x, shape, warps, sums);
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
   const int pieces = (end - first) * (kChunk / kCudaVector);
   for (int r = 0; r < shape.m; ++r) {
-    const float squares = WarpSum(lane < warps ? scratch[r * 32 + lane] : 0.0f);
+    const float squares = WarpSum(lane < warps ? sums[r * 32 + lane] : 0.0f);
     const float factor = RmsNormFactor(squares, shape.k, shape.epsilon);
-#pragma unroll 2
-    for (int i = threadIdx.x; i < pieces; i += kThreads) {
-      const int64_t column = int64_t{first} * kChunk + i * kCudaVector;
-      float v[kCudaVector] = {};
-      if (column < shape.k) {
-        LoadFloats<kCudaVector>(x.row(r) + column, v);
-        RmsNormScale(v, factor, shape.norm_weight, column);
+    T* const to = reinterpret_cast<T*>(shared + r * shape.x_stride);
+    for (int base = threadIdx.x; base < pieces; base += kBatch * kThreads) {
+      float v[kBatch][kCudaVector] = {};
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int64_t column =
+            int64_t{first} * kChunk + (base + j * kThreads) * kCudaVector;
+        if (base + j * kThreads >= pieces || column >= shape.k) continue;
+        LoadFloats<kCudaVector>(x.row(r) + column, v[j]);
+        RmsNormScale(v[j], factor, shape.norm_weight, column);
       }
-      StoreFloats<kCudaVector>(
-          reinterpret_cast<T*>(shared + r * shape.x_stride) + i * kCudaVector,
-          v);
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = base + j * kThreads;
+        if (i < pieces) StoreFloats<kCudaVector>(to + i * kCudaVector, v[j]);
+      }
     }
   }
 }
@@ -387,11 +391,12 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
 template <typename T, int kConsumers>
 __global__ void __launch_bounds__(32 * (kConsumers + 2))
     BulkGemv(const __grid_constant__ TensorView x,
-             const __grid_constant__ CUtensorMap map, const Weights w,
-             const float* bias, const __grid_constant__ TensorView residual,
+             const __grid_constant__ CUtensorMap map, const float* bias,
+             const __grid_constant__ TensorView residual,
              const __grid_constant__ TensorView y,
              const __grid_constant__ Shape shape) {
   extern __shared__ __align__(1024) std::byte shared[];
+  if (shape.early) LetNextBegin();
   const Places at(shape,
                   static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   const unsigned rank = ClusterRank();
@@ -418,7 +423,7 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
   const int warp = threadIdx.x / 32;
   if (warp == kConsumers) {
     if (threadIdx.x % 32 == 0) {
-      Produce(map, w, shape, at, rank, cluster, first, end);
+      Produce(map, shape, at, cluster, first, end);
     }
     __syncwarp();
     LetNextBegin();
@@ -462,7 +467,7 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
   shape.normalise = fusion.normalise;
   shape.norm_weight = fusion.norm_weight;
   shape.epsilon = fusion.epsilon;
-  shape.ahead = plan.ahead;
+  shape.early = plan.early;
   shape.n = desc.n;
   shape.k = desc.k;
   shape.m = static_cast<int>(m);
@@ -527,8 +532,6 @@ template <typename T, int kConsumers>
 absl::Status Launch(const GemmParams& params, const Shape& shape,
                     CudaStream& stream) {
   INLAY_ASSIGN_OR_RETURN(const CUtensorMap map, MapOf(params.w, shape));
-  const Weights w = {params.w.data,
-                     static_cast<int64_t>(params.w.row_stride_bytes)};
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (kConsumers + 2);
@@ -536,7 +539,7 @@ absl::Status Launch(const GemmParams& params, const Shape& shape,
                       static_cast<size_t>(shape.stages * kStageBytes);
   grid.cluster = shape.cluster;
   return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>, params.x,
-                    map, w, params.bias, params.residual, params.y, shape);
+                    map, params.bias, params.residual, params.y, shape);
 }
 
 template <typename T>

@@ -71,13 +71,6 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& map, int row,
       "l"(&map), "r"(0), "r"(row), "r"(column), "r"(barrier)
       : "memory");
 }
-// Asks for memory to be brought into the second-level cache: multiples of 16
-// bytes.
-__device__ inline void BringToL2(const std::byte* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
-               "r"(bytes)
-               : "memory");
-}
 // Four 8x8 matrices of 16-bit elements, a register each; lane l gives the
 // address of row l % 8 of matrix l / 8.
 __device__ inline void LoadMatrices(uint32_t address, uint32_t (&v)[4]) {

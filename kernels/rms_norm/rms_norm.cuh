@@ -43,11 +43,13 @@ __device__ inline int RmsNormWarps(int64_t width) {
 }
 
 // The sum that warp `warp` of `warps` contributes: for all its lanes. WarpSum
-// over such sums, a lane each, gives the row's.
-__device__ inline float RmsNormPart(const float* x, int64_t width, int warp,
+// over such sums, a lane each, gives the row's. `first`: the lane's first
+// elements, zeros where there are none.
+__device__ inline float RmsNormPart(const float (&first)[kCudaVector],
+                                    const float* x, int64_t width, int warp,
                                     int warps, int lane) {
-  float squares = 0.0f;
-  for (int64_t i = (warp * 32 + lane) * kCudaVector; i < width;
+  float squares = AddSquares(first, 0.0f);
+  for (int64_t i = ((warps + warp) * 32 + lane) * kCudaVector; i < width;
        i += warps * 32 * kCudaVector) {
     float v[kCudaVector];
     LoadFloats<kCudaVector>(x + i, v);

@@ -2,8 +2,9 @@
 // written; at few tokens at the latency of one pass.
 //
 // Two kernels. Heads of 64, 128 or 256 elements, turned whole or not at all,
-// for caches of plain floats: kGroup lanes a head, 8 elements each, of two
-// tokens; the halves of a head meet by shuffles, no shared memory. All others:
+// for caches of plain floats: a block a token, kGroup lanes a head, 8 elements
+// each, several heads a thread, which has read its angles once; the halves of a
+// head meet by shuffles, no shared memory. All others:
 // a warp a head, which lies in shared memory (head_dim floats a warp) while it
 // changes. Both sum squares as rms_norm does and round where the separate ops
 // would have stored.
@@ -20,8 +21,8 @@ namespace inlay {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTokens = 2;  // of a thread
-constexpr int kWarps = 4;   // of a block where a warp has a head
+constexpr int kHeads = 3;  // that a thread has at once
+constexpr int kWarps = 4;  // of a block where a warp has a head
 
 struct Args {
   explicit Args(const RopeKvDesc& desc, const RopeKvParams& params)
@@ -112,33 +113,49 @@ __device__ void StoreKv(DType format, std::byte* row, int first,
       make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+// Cosines and sines of a lane's elements: of the pair that each belongs to, or
+// of four pairs side by side.
+struct Angles {
+  __device__ Angles(const Args& args, int64_t token, int first) {
+    if (args.pairs == 0) return;
+    const float* const c = args.cos + token * args.pairs;
+    const float* const s = args.sin + token * args.pairs;
+    if (args.half) {
+      const int pair = first < args.pairs ? first : first - args.pairs;
+      LoadFloats<kCudaVector>(c + pair, cos);
+      LoadFloats<kCudaVector>(s + pair, sin);
+      return;
+    }
+    float four[4];
+    LoadFloats<4>(c + first / 2, four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) cos[j] = four[j];
+    LoadFloats<4>(s + first / 2, four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sin[j] = four[j];
+  }
+  float cos[kCudaVector];
+  float sin[kCudaVector];
+};
+
 // Turns the lane's 8 elements of a head, which begin at `first`. All lanes of
 // the warp call it.
 template <typename T, int kGroup>
-__device__ void TurnVector(const Args& args, int64_t token, int first,
+__device__ void TurnVector(const Args& args, const Angles& angles, int first,
                            float (&v)[kCudaVector]) {
-  float c[kCudaVector];
-  float s[kCudaVector];
   if (!args.half) {
-    // Pairs side by side: half as many angles as elements.
-    const int64_t at = token * args.pairs + first / 2;
-    float c4[4], s4[4];
-    LoadFloats<4>(args.cos + at, c4);
-    LoadFloats<4>(args.sin + at, s4);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) TurnPair(v[2 * j], v[2 * j + 1], c4[j], s4[j]);
+    for (int j = 0; j < 4; ++j) {
+      TurnPair(v[2 * j], v[2 * j + 1], angles.cos[j], angles.sin[j]);
+    }
   } else {
     const bool upper = first >= args.pairs;
-    const int64_t at =
-        token * args.pairs + (upper ? first - args.pairs : first);
-    LoadFloats<kCudaVector>(args.cos + at, c);
-    LoadFloats<kCudaVector>(args.sin + at, s);
 #pragma unroll
     for (int j = 0; j < kCudaVector; ++j) {
       const float other = __shfl_xor_sync(kFullWarp, v[j], kGroup / 2);
       float a = upper ? other : v[j];
       float b = upper ? v[j] : other;
-      TurnPair(a, b, c[j], s[j]);
+      TurnPair(a, b, angles.cos[j], angles.sin[j]);
       v[j] = upper ? b : a;
     }
   }
@@ -161,65 +178,64 @@ __device__ void NormaliseVector(const Args& args, const HeadNorm& norm,
   for (int j = 0; j < kCudaVector; ++j) v[j] = Rounded<T>(v[j]);
 }
 
+// What happens to a lane's 8 elements of a head. All lanes of the warp call it;
+// not all of them need have the same part.
 template <typename T, int kGroup>
-__global__ void __launch_bounds__(kThreads)
-    RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args,
-                 int blocks_a_token) {
+__device__ void ChangeVector(const Args& args, const Angles& angles, int part,
+                             int first, float (&v)[kCudaVector]) {
+  if (__all_sync(kFullWarp, part == 2)) return;
+  float u[kCudaVector];
+#pragma unroll
+  for (int j = 0; j < kCudaVector; ++j) u[j] = v[j];
+  const int norm = min(part, 1);
+  if (args.normalised[0] || args.normalised[1]) {
+    NormaliseVector<T, kGroup>(args, args.norms[norm], first, u);
+#pragma unroll
+    for (int j = 0; j < kCudaVector; ++j) {
+      u[j] = args.normalised[norm] ? u[j] : v[j];
+    }
+  }
+  if (args.pairs > 0) TurnVector<T, kGroup>(args, angles, first, u);
+#pragma unroll
+  for (int j = 0; j < kCudaVector; ++j) v[j] = part < 2 ? u[j] : v[j];
+}
+
+template <typename T, int kGroup>
+__global__ void __launch_bounds__(kThreads, 4)
+    RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args) {
   LetNextBegin();
   AskForSoon(args);
   WaitForPrevious();
-  const int64_t token0 = int64_t{blockIdx.x} / blocks_a_token * kTokens;
-  const int thread =
-      static_cast<int>(blockIdx.x) % blocks_a_token * kThreads + threadIdx.x;
-  const int index = thread / kGroup;
-  const int first = thread % kGroup * kCudaVector;
-  // Warps stay whole: lanes beyond the last head go along without storing.
-  const bool exists = index < args.num_heads + 2 * args.num_kv_heads;
-  const Head head(args, exists ? index : 0);
-  float v[kTokens][kCudaVector] = {};
-  int64_t slots[kTokens];
+  const int64_t token = blockIdx.x;
+  if (token >= args.tokens) return;
+  constexpr int kGroups = kThreads / kGroup;
+  const int first = threadIdx.x % kGroup * kCudaVector;
+  const int heads = args.num_heads + 2 * args.num_kv_heads;
+  T* const row = qkv.row(token) + first;
+  const int64_t slot = args.slots[token];
+  const Angles angles(args, token, first);
+  // Lanes beyond the last head go along without storing: warps stay whole.
+  for (int base = 0; base < heads; base += kHeads * kGroups) {
+    const int mine = base + threadIdx.x / kGroup;
+    float v[kHeads][kCudaVector] = {};
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    slots[t] = -1;
-    if (!exists || token0 + t >= args.tokens) continue;
-    LoadFloats<kCudaVector>(
-        qkv.row(token0 + t) + int64_t{index} * args.head_dim + first, v[t]);
-    if (head.part > 0) slots[t] = args.slots[token0 + t];
-  }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    const int64_t token = min(token0 + t, args.tokens - 1);
-    const int part = min(head.part, 1);
-    // Not every lane of a warp has the same part: all take both ways.
-    float u[kCudaVector];
-    if (args.normalised[0] || args.normalised[1]) {
-#pragma unroll
-      for (int j = 0; j < kCudaVector; ++j) u[j] = v[t][j];
-      NormaliseVector<T, kGroup>(args, args.norms[part], first, u);
-      if (head.part < 2 && args.normalised[part]) {
-#pragma unroll
-        for (int j = 0; j < kCudaVector; ++j) v[t][j] = u[j];
-      }
+    for (int h = 0; h < kHeads; ++h) {
+      const int index = mine + h * kGroups;
+      if (index >= heads) continue;
+      LoadFloats<kCudaVector>(row + index * args.head_dim, v[h]);
     }
-    if (args.pairs > 0) {
 #pragma unroll
-      for (int j = 0; j < kCudaVector; ++j) u[j] = v[t][j];
-      TurnVector<T, kGroup>(args, token, first, u);
-      if (head.part < 2) {
-#pragma unroll
-        for (int j = 0; j < kCudaVector; ++j) v[t][j] = u[j];
+    for (int h = 0; h < kHeads; ++h) {
+      const int index = mine + h * kGroups;
+      const Head head(args, index);
+      ChangeVector<T, kGroup>(args, angles, head.part, first, v[h]);
+      if (index >= heads) continue;
+      if (head.part == 0) {
+        StoreFloats<kCudaVector>(row + index * args.head_dim, v[h]);
+      } else if (slot >= 0) {
+        StoreKv(args.format, args.kv.Row(head.part == 2, slot, head.kv_head),
+                first, v[h]);
       }
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    if (!exists || token0 + t >= args.tokens) continue;
-    if (head.part == 0) {
-      StoreFloats<kCudaVector>(
-          qkv.row(token0 + t) + int64_t{index} * args.head_dim + first, v[t]);
-    } else if (slots[t] >= 0) {
-      StoreKv(args.format, args.kv.Row(head.part == 2, slots[t], head.kv_head),
-              first, v[t]);
     }
   }
 }
@@ -234,12 +250,12 @@ struct SharedRow {
   const float* x;
 };
 
-// x[0 .. head_dim) in shared memory becomes its norm. `vector`: squares are
-// summed as rms_norm does where it reads vectors.
+// x[0 .. head_dim) in shared memory becomes its norm; squares are summed as
+// rms_norm does with rows on 16 bytes.
 template <typename T>
-__device__ void NormaliseRow(const Args& args, const HeadNorm& norm,
-                             bool vector, int lane, float* x) {
-  const int step = vector ? kCudaVector : 1;
+__device__ void NormaliseRow(const Args& args, const HeadNorm& norm, int lane,
+                             float* x) {
+  const int step = args.head_dim % kCudaVector == 0 ? kCudaVector : 1;
   float squares = 0.0f;
   for (int i = lane * step; i < args.head_dim; i += 32 * step) {
     for (int j = 0; j < step; ++j) squares = fmaf(x[i + j], x[i + j], squares);
@@ -270,8 +286,7 @@ __device__ void TurnRow(const Args& args, int64_t token, int lane, float* x) {
 
 template <typename T>
 __global__ void __launch_bounds__(32 * kWarps)
-    RopeKvRows(CudaMatrix<T> qkv, const __grid_constant__ Args args,
-               bool vector) {
+    RopeKvRows(CudaMatrix<T> qkv, const __grid_constant__ Args args) {
   extern __shared__ float rows[];
   LetNextBegin();
   AskForSoon(args);
@@ -291,7 +306,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   __syncwarp();
   if (head.part < 2) {
     if (args.normalised[head.part]) {
-      NormaliseRow<T>(args, args.norms[head.part], vector, lane, x);
+      NormaliseRow<T>(args, args.norms[head.part], lane, x);
     }
     TurnRow<T>(args, token, lane, x);
   }
@@ -330,12 +345,9 @@ int64_t Blocks(int64_t blocks, const RopeKvParams& params,
 template <typename T, int kGroup>
 absl::Status LaunchVector(const Args& args, const RopeKvParams& params,
                           CudaStream& stream) {
-  const int threads = (args.num_heads + 2 * args.num_kv_heads) * kGroup;
-  const int blocks = (threads + kThreads - 1) / kThreads;
-  const int64_t groups = (args.tokens + kTokens - 1) / kTokens;
-  return LaunchCuda(
-      "rope_kv", stream, {Blocks(groups * blocks, params, stream), kThreads},
-      RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args, blocks);
+  return LaunchCuda("rope_kv", stream,
+                    {Blocks(args.tokens, params, stream), kThreads},
+                    RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args);
 }
 
 template <typename T>
@@ -366,7 +378,7 @@ absl::Status Launch(const RopeKvDesc& desc, const RopeKvParams& params,
   grid.threads = 32 * kWarps;
   grid.shared_bytes = static_cast<size_t>(kWarps * desc.head_dim) * 4;
   return LaunchCuda("rope_kv", stream, grid, RopeKvRows<T>,
-                    CudaMatrix<T>(params.qkv), args, vector);
+                    CudaMatrix<T>(params.qkv), args);
 }
 
 }  // namespace

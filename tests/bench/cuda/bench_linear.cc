@@ -72,22 +72,21 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
   return **row;
 }
 
-// GB/s of the weights by shared memory and tiles asked for ahead.
+// GB/s of the weights by shared memory; the next kernel beginning late | early.
 void Plans(Bench& bench, Memory& memory) {
-  constexpr int kShared[] = {64, 80, 96, 113, 144, 200};
-  std::printf("GB/s at 64 80 96 113 144 200 KB; 0 | 1 | 2 | 4 tiles ahead\n");
+  constexpr int kShared[] = {64, 80, 96, 113, 144, 226};
+  std::printf("GB/s at 64 80 96 113 144 226 KB; late | early\n");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
     for (const int64_t m : {1, 8}) {
       std::printf("%-8s %3d", layer.name, static_cast<int>(m));
-      for (const int ahead : {0, 1, 2, 4}) {
-        if (ahead > 0) std::printf(" |");
+      for (const bool early : {false, true}) {
+        if (early) std::printf(" |");
         for (const int shared_kb : kShared) {
           GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
           plan.shared_bytes = shared_kb << 10;
-          plan.most_stages = 20;
-          plan.ahead = ahead;
+          plan.early = early;
           if (BulkGemvStages(desc, m, plan) < 3) {
             std::printf("     -");
             continue;
@@ -110,7 +109,7 @@ void FewRows(Bench& bench, Memory& memory) {
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
-    for (const int64_t m : {1, 2, 4, 8, 16, 24, 32}) {
+    for (const int64_t m : {1, 2, 4, 8, 16, 32}) {
       const auto time = [&](std::string_view name) {
         const GemmRow& row = RowOf(bench, layer, name);
         return GraphSeconds(bench, kCalls, [&](int i) {
@@ -154,25 +153,41 @@ class Chain {
     Require(cudaMemset(zeros_.data(), 0, zeros_.bytes()));
   }
 
+  // How the products are cut: KB of shared memory of qkv, o, gate_up and down
+  // (0: as planned), and whether the next kernel begins early.
+  struct Variant {
+    const char* name;
+    int shared[4];
+    bool early;
+  };
+  static constexpr Variant kVariants[] = {
+      {"planned", {0, 0, 0, 0}, true},
+      {"late", {0, 0, 0, 0}, false},
+      {"100 early", {100, 100, 100, 100}, true},
+      {"200 late", {200, 200, 200, 200}, false},
+      {"200 early", {200, 200, 200, 200}, true},
+      {"down 226 early", {113, 113, 113, 226}, true}};
+
   void Report(int64_t m) {
-    double bytes = 0.0;
-    for (int l = 0; l < 4; ++l)
-      bytes += 2.0 * static_cast<double>(kLayers[l].n * kLayers[l].k);
+    constexpr int kLayersAGraph = 16;
     const auto print = [&](const char* name, double seconds) {
-      std::printf("layer without attention, m %d, %s: %.2f us, %.0f GB/s\n",
-                  static_cast<int>(m), name, 1e6 * seconds,
-                  1e-9 * bytes / seconds);
+      std::printf(" %s %.1f", name, 1e6 * seconds);
     };
-    print("products",
-          GraphSeconds(bench_, 8, [&](int i) { return Products(m, i); }));
-    print("ops apart",
-          GraphSeconds(bench_, 8, [&](int i) { return Apart(m, i); }));
-    for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      char name[32];
-      std::snprintf(name, sizeof(name), "fused %d", variant);
-      print(name, GraphSeconds(bench_, 8,
-                               [&](int i) { return Fused(m, i, variant); }));
+    std::printf("us of a layer without attention, m %d:", static_cast<int>(m));
+    print("ops apart", GraphSeconds(bench_, kLayersAGraph,
+                                    [&](int i) { return Apart(m, i); }));
+    for (const Variant& variant : kVariants) {
+      variant_ = variant;
+      std::printf(" | %s:", variant.name);
+      print("products", GraphSeconds(bench_, kLayersAGraph,
+                                     [&](int i) { return Products(m, i); }));
+      for (const bool normalised : {false, true}) {
+        print(normalised ? "all fused" : "norms apart",
+              GraphSeconds(bench_, kLayersAGraph,
+                           [&](int i) { return Fused(m, i, normalised); }));
+      }
     }
+    std::printf("\n");
   }
 
  private:
@@ -217,12 +232,25 @@ class Chain {
     return (*row)->run(desc, params, bench_.stream);
   }
 
+  absl::Status Varied(int layer, int64_t m, const GemmParams& params,
+                      const GemvFusion& fusion) {
+    const Layer& l = kLayers[layer];
+    GemvPlan plan = PlanGemv(l.n, l.k, m, bench_.stream.num_sms());
+    plan.early = variant_.early;
+    const int planned = plan.shared_bytes;
+    if (variant_.shared[layer] > 0) {
+      plan.shared_bytes = variant_.shared[layer] << 10;
+    }
+    if (BulkGemvStages(DescOf(l), m, plan) < 3) plan.shared_bytes = planned;
+    return RunBulkGemv(DescOf(l), params, plan, fusion, bench_.stream);
+  }
+
   absl::Status Products(int64_t m, int i) {
     const TensorView act = MatrixView(inner(m).data, DType::kBF16, m, kWidth);
-    INLAY_RETURN_IF_ERROR(Product(0, m, i, x(m), qkv(m)));
-    INLAY_RETURN_IF_ERROR(Product(1, m, i, x(m), hidden(m)));
-    INLAY_RETURN_IF_ERROR(Product(2, m, i, x(m), inner(m)));
-    return Product(3, m, i, act, hidden(m));
+    INLAY_RETURN_IF_ERROR(Varied(0, m, Params(0, m, i, x(m), qkv(m)), {}));
+    INLAY_RETURN_IF_ERROR(Varied(1, m, Params(1, m, i, x(m), hidden(m)), {}));
+    INLAY_RETURN_IF_ERROR(Varied(2, m, Params(2, m, i, x(m), inner(m)), {}));
+    return Varied(3, m, Params(3, m, i, act, hidden(m)), {});
   }
 
   absl::Status Norm(int64_t m) {
@@ -257,35 +285,16 @@ class Chain {
     return Product(3, m, i, act, hidden(m));
   }
 
-  // Variants of the plans: 0 as they are; 1 to 3: 1, 2, 4 tiles ahead; 4 on:
-  // shared memory in KB of qkv, o, gate_up and down, and tiles ahead.
-  absl::Status FusedLinear(int layer, int64_t m, int variant,
-                           const GemmParams& params, const GemvFusion& fusion) {
-    static constexpr int kShared[4][5] = {{80, 113, 64, 143, 0},
-                                          {113, 113, 113, 113, 1},
-                                          {72, 72, 64, 80, 1},
-                                          {72, 72, 72, 80, 2}};
-    const Layer& l = kLayers[layer];
-    GemvPlan plan = PlanGemv(l.n, l.k, m, bench_.stream.num_sms());
-    if (variant > 0 && variant < 4) plan.ahead = 1 << (variant - 1);
-    if (variant >= 4) {
-      plan.shared_bytes = kShared[variant - 4][layer] << 10;
-      plan.most_stages = 20;
-      plan.ahead = kShared[variant - 4][4];
-      if (BulkGemvStages(DescOf(l), m, plan) < 3) plan.shared_bytes = 200 << 10;
-    }
-    return RunBulkGemv(DescOf(l), params, plan, fusion, bench_.stream);
-  }
-
-  absl::Status Fused(int64_t m, int i, int variant) {
+  absl::Status Fused(int64_t m, int i, bool normalised) {
     GemvFusion norm;
-    norm.normalise = true;
+    norm.normalise = normalised;
     norm.norm_weight = floats();
     norm.epsilon = 1e-5f;
     GemvFusion gate = norm;
     gate.gated = true;
-    INLAY_RETURN_IF_ERROR(
-        FusedLinear(0, m, variant, Params(0, m, i, hidden(m), qkv(m)), norm));
+    const TensorView in = normalised ? hidden(m) : x(m);
+    if (!normalised) INLAY_RETURN_IF_ERROR(Norm(m));
+    INLAY_RETURN_IF_ERROR(Varied(0, m, Params(0, m, i, in, qkv(m)), norm));
     RopeKvParams rope;
     rope.qkv = qkv(m);
     rope.cos = rope.sin = floats();
@@ -296,12 +305,11 @@ class Chain {
             RopeKvDesc{32, 8, 128, 128, RopeStyle::kHalf, false, false,
                        DType::kBF16, DType::kBF16},
             rope));
-    INLAY_RETURN_IF_ERROR(
-        FusedLinear(1, m, variant, Params(1, m, i, x(m), hidden(m)), {}));
+    INLAY_RETURN_IF_ERROR(Varied(1, m, Params(1, m, i, x(m), hidden(m)), {}));
+    if (!normalised) INLAY_RETURN_IF_ERROR(Norm(m));
     const TensorView act = MatrixView(inner(m).data, DType::kBF16, m, kWidth);
-    INLAY_RETURN_IF_ERROR(
-        FusedLinear(2, m, variant, Params(2, m, i, hidden(m), act), gate));
-    return FusedLinear(3, m, variant, Params(3, m, i, act, hidden(m)), {});
+    INLAY_RETURN_IF_ERROR(Varied(2, m, Params(2, m, i, in, act), gate));
+    return Varied(3, m, Params(3, m, i, act, hidden(m)), {});
   }
 
   const int64_t* slots() const {
@@ -310,6 +318,7 @@ class Chain {
 
   Bench& bench_;
   Memory& memory_;
+  Variant variant_ = kVariants[0];
   const KvLayout kv_{{{8, 128}}, DType::kBF16, 16};
   DeviceMemory slots_{64};
   DeviceMemory zeros_{1 << 20};
@@ -325,11 +334,11 @@ void BenchLinear(Bench& bench) {
     return;
   }
   Memory memory;
-  FewRows(bench, memory);
-  ManyRows(bench, memory);
   Plans(bench, memory);
+  FewRows(bench, memory);
   Chain chain(bench, memory);
-  for (const int64_t m : {1, 4, 8}) chain.Report(m);
+  for (const int64_t m : {1, 2, 4, 8}) chain.Report(m);
+  ManyRows(bench, memory);
 }
 
 }  // namespace inlay::bench
