@@ -43,7 +43,7 @@ absl::Span<const FusedLinearRow> FusedLinearTable() { return {}; }
 // Every block sums the squares of all rows: with more rows that takes longer
 // than a launch.
 int64_t FusedLinearRows(const FusedLinearDesc& desc) {
-  constexpr int64_t kNormRows = 2;
+  constexpr int64_t kNormRows = 1;
   constexpr int64_t kRows = 8;
   return desc.normalised ? kNormRows : kRows;
 }

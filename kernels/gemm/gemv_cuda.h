@@ -23,7 +23,7 @@ struct GemvPlan {
   int cluster = 2;       // blocks that share K: 2, 4 or 8
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
-  int shared_bytes = 0;  // of a block, at most
+  int shared_bytes = 0;  // of a block: all is taken, used for the ring or not
   int most_stages = 20;  // of the ring
   bool early = true;     // the next kernel may begin at once
 };

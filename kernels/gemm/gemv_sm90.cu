@@ -15,12 +15,11 @@
 // columns of x, and partial sums [kSlots][C * kConsumers slices] of tiles that
 // this block finishes.
 // Barriers (all mbarriers: no warp waits for all others): full and empty a
-// stage of the ring; partial_full a slot, at the block that finishes, which
-// counts bytes stored; partial_empty a slot of each block of the cluster, at
-// every block that writes there. Nothing is sent to a block that does not wait
-// for it, so blocks end without a barrier.
-// Accumulation: float32 in the mma, then the slices in ascending order. Norms
-// of x as rms_norm sums them.
+// stage of the ring; x_full; partial_full a slot, at the block that finishes,
+// which counts bytes stored; partial_empty a slot of each block of the cluster,
+// at every block that writes there. Nothing is sent to a block that does not
+// wait for it, so blocks end without a barrier. Accumulation: float32 in the
+// mma, then the slices in ascending order. Norms of x as rms_norm sums them.
 // Overlap: the ring is filled before the previous kernel's end is awaited, and
 // the next kernel may begin as soon as this one has. With shared memory for
 // just two blocks an SM that puts one block of each kernel on every SM: two of
@@ -87,11 +86,13 @@ struct Places {
         empty(full + 8 * kMostStages),
         partial_full(empty + 8 * kMostStages),
         partial_empty(partial_full + 8 * kSlots),
+        x_full(base + kBarrierBytes - 32),
         zeros(base + kBarrierBytes - 16),
         ring(base + kHeadBytes),
         x(ring + shape.stages * kStageBytes),
         partials(x + shape.m * shape.x_stride) {}
-  uint32_t full, empty, partial_full, partial_empty, zeros, ring, x, partials;
+  uint32_t full, empty, partial_full, partial_empty, x_full;
+  uint32_t zeros, ring, x, partials;
 };
 
 // Turns of a ring: which stage is next, and the parity of its barriers.
@@ -123,34 +124,35 @@ __device__ void Produce(const CUtensorMap& map, const Shape& shape,
   }
 }
 
-// Columns [kChunk first, kChunk end) of x's m rows into shared memory; zeros
-// beyond K. Four loads of a thread are under way at once.
+// Columns [kChunk first, kChunk end) of x's m rows into shared memory, zeros
+// beyond K: a copy a row, counted at a barrier that all threads wait for.
 template <typename T, int kThreads>
 __device__ void FillX(const TensorView& view, const Shape& shape, int first,
-                      int end, std::byte* shared) {
-  const CudaMatrix<const T> x(view);
-  constexpr int kBatch = 4;
-  const int pieces = (end - first) * (kChunk / 8);
-  const int count = pieces * shape.m;
-  for (int base = threadIdx.x; base < count; base += kBatch * kThreads) {
-    uint4 v[kBatch];
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int i = base + j * kThreads;
-      const int64_t column = int64_t{first} * kChunk + i % pieces * 8;
-      v[j] = make_uint4(0, 0, 0, 0);
-      if (i < count && column < shape.k) {
-        v[j] = *reinterpret_cast<const uint4*>(x.row(i / pieces) + column);
-      }
+                      int end, uint32_t to, std::byte* shared,
+                      uint32_t barrier) {
+  const int64_t column = int64_t{first} * kChunk;
+  const int64_t beyond = int64_t{end} * kChunk - shape.k;
+  if (beyond > 0) {
+    const int pieces = static_cast<int>(beyond) / 8;
+    const int64_t begin = (shape.k - column) * 2;
+    for (int i = threadIdx.x; i < pieces * shape.m; i += kThreads) {
+      *reinterpret_cast<uint4*>(shared + i / pieces * shape.x_stride + begin +
+                                i % pieces * 16) = make_uint4(0, 0, 0, 0);
     }
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int i = base + j * kThreads;
-      if (i >= count) break;
-      *reinterpret_cast<uint4*>(shared + i / pieces * shape.x_stride +
-                                i % pieces * 16) = v[j];
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  }
+  if (threadIdx.x == 0) {
+    WaitForPrevious();
+    const CudaMatrix<const T> x(view);
+    const auto bytes =
+        static_cast<uint32_t>(min(int64_t{end} * kChunk, shape.k) - column) * 2;
+    Expect(barrier, shape.m * bytes);
+    for (int r = 0; r < shape.m; ++r) {
+      CopyRow(to + r * shape.x_stride, x.row(r) + column, bytes, barrier);
     }
   }
+  __syncwarp();
+  Await(barrier, 0);
 }
 
 // The sums of squares of x's rows, by rms_norm's warps, whose sums it adds in
@@ -414,6 +416,7 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     for (int s = 0; s < kSlots * shape.cluster; ++s) {
       InitBarrier(at.partial_empty + 8 * s, 1);
     }
+    InitBarrier(at.x_full, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     *reinterpret_cast<uint4*>(shared + kBarrierBytes - 16) =
         make_uint4(0, 0, 0, 0);
@@ -437,11 +440,10 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
       FillNormalised<T, kThreads>(
           x, shape, first, end, columns,
           reinterpret_cast<float*>(shared + kBarrierBytes));
+      asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
     } else {
-      WaitForPrevious();
-      FillX<T, kThreads>(x, shape, first, end, columns);
+      FillX<T, kThreads>(x, shape, first, end, at.x, columns, at.x_full);
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
     ClusterWait();
     Consume<T, kConsumers>(shape, at, rank, cluster, first, end);
   } else {
@@ -530,13 +532,14 @@ absl::StatusOr<CUtensorMap> MapOf(const TensorView& w, const Shape& shape) {
 
 template <typename T, int kConsumers>
 absl::Status Launch(const GemmParams& params, const Shape& shape,
-                    CudaStream& stream) {
+                    size_t reserve, CudaStream& stream) {
   INLAY_ASSIGN_OR_RETURN(const CUtensorMap map, MapOf(params.w, shape));
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (kConsumers + 2);
   grid.shared_bytes = FixedBytes(shape, kConsumers) +
                       static_cast<size_t>(shape.stages * kStageBytes);
+  grid.shared_bytes = std::max(grid.shared_bytes, reserve);
   grid.cluster = shape.cluster;
   return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>, params.x,
                     map, params.bias, params.residual, params.y, shape);
@@ -545,8 +548,9 @@ absl::Status Launch(const GemmParams& params, const Shape& shape,
 template <typename T>
 absl::Status LaunchTyped(const GemmParams& params, const Shape& shape,
                          const GemvPlan& plan, CudaStream& stream) {
-  return plan.consumers == 8 ? Launch<T, 8>(params, shape, stream)
-                             : Launch<T, 4>(params, shape, stream);
+  const auto reserve = static_cast<size_t>(plan.shared_bytes);
+  return plan.consumers == 8 ? Launch<T, 8>(params, shape, reserve, stream)
+                             : Launch<T, 4>(params, shape, reserve, stream);
 }
 
 }  // namespace

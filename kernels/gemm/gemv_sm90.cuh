@@ -71,6 +71,15 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& map, int row,
       "l"(&map), "r"(0), "r"(row), "r"(column), "r"(barrier)
       : "memory");
 }
+// `bytes` from global memory, counted at `barrier`: multiples of 16.
+__device__ inline void CopyRow(uint32_t to, const void* from, uint32_t bytes,
+                               uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 // Four 8x8 matrices of 16-bit elements, a register each; lane l gives the
 // address of row l % 8 of matrix l / 8.
 __device__ inline void LoadMatrices(uint32_t address, uint32_t (&v)[4]) {

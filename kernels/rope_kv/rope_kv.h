@@ -5,7 +5,6 @@
 #ifndef INLAY_KERNELS_ROPE_KV_ROPE_KV_H_
 #define INLAY_KERNELS_ROPE_KV_ROPE_KV_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/dispatch.h"
@@ -44,10 +43,6 @@ struct RopeKvParams {
   KvLayerView kv;
   // [tokens], as of kv_write: nothing is written where negative; q is turned.
   const int64_t* slots = nullptr;
-  // Constant memory that is read soon after (the next layer's weights), which
-  // may be brought nearer meanwhile.
-  const std::byte* soon = nullptr;
-  size_t soon_bytes = 0;
 };
 
 using RopeKvRow = KernelRow<RopeKvDesc, RopeKvParams>;

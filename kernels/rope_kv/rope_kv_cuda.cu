@@ -8,8 +8,6 @@
 // a warp a head, which lies in shared memory (head_dim floats a warp) while it
 // changes. Both sum squares as rms_norm does and round where the separate ops
 // would have stored.
-#include <algorithm>
-
 #include "kernels/cpu_float.h"
 #include "kernels/cuda_row.cuh"
 #include "kernels/kv_write/kv_row.cuh"
@@ -38,9 +36,7 @@ struct Args {
         sin(params.sin),
         slots(params.slots),
         format(desc.kv),
-        kv(params.kv),
-        soon(params.soon),
-        soon_bytes(params.soon_bytes) {}
+        kv(params.kv) {}
 
   int64_t tokens;
   int num_heads;
@@ -55,8 +51,6 @@ struct Args {
   const int64_t* slots;
   DType format;
   CudaKvLayer kv;
-  const std::byte* soon;
-  size_t soon_bytes;
 };
 
 // What a head of a fused row is.
@@ -73,24 +67,6 @@ struct Head {
 template <typename T>
 __device__ float Rounded(float x) {
   return ToFloat(FromFloat<T>(x));
-}
-
-// The block's share of what is read soon.
-__device__ void AskForSoon(const Args& args) {
-#if __CUDA_ARCH__ >= 900
-  constexpr size_t kPiece = 16 << 10;
-  if (threadIdx.x != 0) return;
-  for (size_t at = blockIdx.x * kPiece; at < args.soon_bytes;
-       at += gridDim.x * kPiece) {
-    const auto bytes =
-        static_cast<uint32_t>(min(kPiece, args.soon_bytes - at) & ~size_t{15});
-    if (bytes == 0) return;
-    asm volatile(
-        "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(args.soon + at),
-        "r"(bytes)
-        : "memory");
-  }
-#endif
 }
 
 // A row of the cache, plain floats, 8 elements from `first` on.
@@ -204,10 +180,8 @@ template <typename T, int kGroup>
 __global__ void __launch_bounds__(kThreads, 4)
     RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args) {
   LetNextBegin();
-  AskForSoon(args);
   WaitForPrevious();
   const int64_t token = blockIdx.x;
-  if (token >= args.tokens) return;
   constexpr int kGroups = kThreads / kGroup;
   const int first = threadIdx.x % kGroup * kCudaVector;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
@@ -289,7 +263,6 @@ __global__ void __launch_bounds__(32 * kWarps)
     RopeKvRows(CudaMatrix<T> qkv, const __grid_constant__ Args args) {
   extern __shared__ float rows[];
   LetNextBegin();
-  AskForSoon(args);
   WaitForPrevious();
   const int lane = threadIdx.x % 32;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
@@ -335,18 +308,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-// All SMs ask for what is read soon.
-int64_t Blocks(int64_t blocks, const RopeKvParams& params,
-               const CudaStream& stream) {
-  if (blocks == 0 || params.soon_bytes == 0) return blocks;
-  return std::max<int64_t>(blocks, stream.num_sms());
-}
-
 template <typename T, int kGroup>
 absl::Status LaunchVector(const Args& args, const RopeKvParams& params,
                           CudaStream& stream) {
-  return LaunchCuda("rope_kv", stream,
-                    {Blocks(args.tokens, params, stream), kThreads},
+  return LaunchCuda("rope_kv", stream, {args.tokens, kThreads},
                     RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args);
 }
 
@@ -374,7 +339,7 @@ absl::Status Launch(const RopeKvDesc& desc, const RopeKvParams& params,
   }
   const int64_t warps = args.tokens * (desc.num_heads + 2 * desc.num_kv_heads);
   CudaGrid grid;
-  grid.blocks = Blocks((warps + kWarps - 1) / kWarps, params, stream);
+  grid.blocks = (warps + kWarps - 1) / kWarps;
   grid.threads = 32 * kWarps;
   grid.shared_bytes = static_cast<size_t>(kWarps * desc.head_dim) * 4;
   return LaunchCuda("rope_kv", stream, grid, RopeKvRows<T>,

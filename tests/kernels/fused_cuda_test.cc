@@ -185,8 +185,6 @@ class RopeKvCheck {
     params.sin = sin_.floats();
     params.kv = layout_.LayerView(1, fused.as<std::byte>());
     params.slots = slots.as<int64_t>();
-    params.soon = qkv.view().data;  // any memory
-    params.soon_bytes = qkv.view().bytes() / 2;
     inlay::Run("rope_kv", RopeKvTable(), desc_, params, cuda_);
     const TestMatrix& got = qkv.Download();
     ExpectEqual(q_, Columns(desc_.activation, got, 0, q_width_));

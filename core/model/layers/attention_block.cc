@@ -8,17 +8,6 @@
 
 namespace inlay {
 
-namespace {
-
-// What of the output projection is brought near while attention runs: enough
-// for as long as that takes at short contexts, and half the second-level cache
-// of the smallest devices that have the instruction.
-constexpr size_t kSoonBytes = size_t{24} << 20;
-// With more tokens memory is busy all the time.
-constexpr int64_t kSoonTokens = 64;
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
     const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
     size_t kv_group, int rotary_dim, ModelBuild& build) {
@@ -220,10 +209,6 @@ absl::Status AttentionBlock::FinishFused(const Step& step,
   }
   params.kv = kv;
   params.slots = step.device.SlotsOf(kv_group_);
-  if (scratch.fused.rows() <= kSoonTokens) {
-    params.soon = output_.weight().data;
-    params.soon_bytes = std::min(output_.weight().bytes(), kSoonBytes);
-  }
   return rope_kv_.Run(params, step.stream);
 }
 

@@ -30,7 +30,6 @@ class Linear {
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
-  const TensorView& weight() const { return weight_; }
   size_t weight_bytes() const { return weight_.bytes(); }
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);

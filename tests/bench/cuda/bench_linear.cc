@@ -72,30 +72,31 @@ const GemmRow& RowOf(const Bench& bench, const Layer& layer,
   return **row;
 }
 
-// GB/s of the weights by shared memory; the next kernel beginning late | early.
+// GB/s of the weights by shared memory and stages of the ring.
 void Plans(Bench& bench, Memory& memory) {
-  constexpr int kShared[] = {64, 80, 96, 113, 144, 226};
-  std::printf("GB/s at 64 80 96 113 144 226 KB; late | early\n");
+  constexpr int kShared[] = {64, 75, 113, 200};
+  constexpr int kStages[] = {4, 5, 6, 8, 12, 20};
+  std::printf("GB/s in 64 | 75 | 113 | 200 KB with 4 5 6 8 12 20 stages\n");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
     for (const int64_t m : {1, 8}) {
       std::printf("%-8s %3d", layer.name, static_cast<int>(m));
-      for (const bool early : {false, true}) {
-        if (early) std::printf(" |");
-        for (const int shared_kb : kShared) {
+      for (const int shared_kb : kShared) {
+        std::printf(" |");
+        for (const int stages : kStages) {
           GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
           plan.shared_bytes = shared_kb << 10;
-          plan.early = early;
-          if (BulkGemvStages(desc, m, plan) < 3) {
-            std::printf("     -");
+          plan.most_stages = stages;
+          if (BulkGemvStages(desc, m, plan) < std::min(stages, 20)) {
+            std::printf("    -");
             continue;
           }
           const double seconds = GraphSeconds(bench, kCalls, [&](int i) {
             return RunBulkGemv(desc, memory.Params(layer, m, i), plan, {},
                                bench.stream);
           });
-          std::printf(" %5.0f", 1e-9 * bytes / seconds);
+          std::printf(" %4.0f", 1e-9 * bytes / seconds);
         }
       }
       std::printf("\n");
@@ -154,19 +155,22 @@ class Chain {
   }
 
   // How the products are cut: KB of shared memory of qkv, o, gate_up and down
-  // (0: as planned), and whether the next kernel begins early.
+  // (0: as planned), stages of the ring at most.
   struct Variant {
     const char* name;
     int shared[4];
-    bool early;
+    int stages;
   };
   static constexpr Variant kVariants[] = {
-      {"planned", {0, 0, 0, 0}, true},
-      {"late", {0, 0, 0, 0}, false},
-      {"100 early", {100, 100, 100, 100}, true},
-      {"200 late", {200, 200, 200, 200}, false},
-      {"200 early", {200, 200, 200, 200}, true},
-      {"down 226 early", {113, 113, 113, 226}, true}};
+      {"planned", {0, 0, 0, 0}, 0},
+      {"200", {200, 200, 200, 200}, 20},
+      {"200 of 6", {200, 200, 200, 200}, 6},
+      {"113 of 5", {113, 113, 113, 113}, 5},
+      {"113 of 6", {113, 113, 113, 113}, 6},
+      {"113 of 7", {113, 113, 113, 113}, 7},
+      {"200 200 64 200", {200, 200, 64, 200}, 20},
+      {"113 113 64 113", {113, 113, 64, 113}, 20},
+      {"75 of 6", {75, 75, 75, 75}, 6}};
 
   void Report(int64_t m) {
     constexpr int kLayersAGraph = 16;
@@ -236,8 +240,8 @@ class Chain {
                       const GemvFusion& fusion) {
     const Layer& l = kLayers[layer];
     GemvPlan plan = PlanGemv(l.n, l.k, m, bench_.stream.num_sms());
-    plan.early = variant_.early;
     const int planned = plan.shared_bytes;
+    if (variant_.stages > 0) plan.most_stages = variant_.stages;
     if (variant_.shared[layer] > 0) {
       plan.shared_bytes = variant_.shared[layer] << 10;
     }
