@@ -40,7 +40,7 @@ absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
       part.residual = part.residual.RowSlice(first, m);
     }
     INLAY_RETURN_IF_ERROR(RunBulkGemv(
-        gemm, part, PlanGemv(gemm.n, gemm.k, m, cuda.num_sms()), fusion, cuda));
+        gemm, part, PlanGemv(gemm.n, gemm.k, cuda.num_sms()), fusion, cuda));
   }
   return absl::OkStatus();
 }

@@ -25,9 +25,8 @@ struct GemvPlan {
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block: all is taken, used for the ring or not
   int most_stages = 20;  // of the ring
-  bool early = true;     // the next kernel may begin at once
 };
-GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
+GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms);
 
 // What a product for few rows may do besides (kernels/fused_linear). `w` is
 // gates and as many ups where gated, and y [m, n / 2].

@@ -20,11 +20,8 @@
 // at every block that writes there. Nothing is sent to a block that does not
 // wait for it, so blocks end without a barrier. Accumulation: float32 in the
 // mma, then the slices in ascending order. Norms of x as rms_norm sums them.
-// Overlap: the ring is filled before the previous kernel's end is awaited, and
-// the next kernel may begin as soon as this one has. With shared memory for
-// just two blocks an SM that puts one block of each kernel on every SM: two of
-// the same would make it the last to end. When a kernel ends the one after the
-// next takes its place and fills its ring: memory does not idle meanwhile.
+// Overlap: the next kernel may begin at once; the ring is filled before the
+// previous kernel's end is awaited, where there is room on the SM (PlanGemv).
 // Roofline: n k elements of w over the copy bandwidth.
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -67,7 +64,6 @@ struct Shape {
   int stages;
   int x_stride;  // bytes between rows of x in shared memory
   bool narrow;   // y is of the type of w; otherwise f32
-  bool early;    // the next kernel may begin at once
   int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
   Activation function;
   bool normalise;            // x is f32: its norms are multiplied
@@ -398,7 +394,7 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
              const __grid_constant__ TensorView y,
              const __grid_constant__ Shape shape) {
   extern __shared__ __align__(1024) std::byte shared[];
-  if (shape.early) LetNextBegin();
+  LetNextBegin();
   const Places at(shape,
                   static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   const unsigned rank = ClusterRank();
@@ -429,7 +425,6 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
       Produce(map, shape, at, cluster, first, end);
     }
     __syncwarp();
-    LetNextBegin();
     ClusterWait();
   } else if (warp < kConsumers) {
     constexpr int kThreads = 32 * kConsumers;
@@ -469,7 +464,7 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
   shape.normalise = fusion.normalise;
   shape.norm_weight = fusion.norm_weight;
   shape.epsilon = fusion.epsilon;
-  shape.early = plan.early;
+
   shape.n = desc.n;
   shape.k = desc.k;
   shape.m = static_cast<int>(m);

@@ -2,9 +2,10 @@
 // written; at few tokens at the latency of one pass.
 //
 // Two kernels. Heads of 64, 128 or 256 elements, turned whole or not at all,
-// for caches of plain floats: a block a token, kGroup lanes a head, 8 elements
-// each, several heads a thread, which has read its angles once; the halves of a
-// head meet by shuffles, no shared memory. All others:
+// for caches of plain floats: kGroup lanes a head, 8 elements each. With many
+// tokens a block takes one, kHeads heads a thread, which reads its angles once;
+// with few, several blocks do, a head a thread. The halves of a head meet by
+// shuffles, no shared memory. All others:
 // a warp a head, which lies in shared memory (head_dim floats a warp) while it
 // changes. Both sum squares as rms_norm does and round where the separate ops
 // would have stored.
@@ -178,29 +179,33 @@ __device__ void ChangeVector(const Args& args, const Angles& angles, int part,
 
 template <typename T, int kGroup>
 __global__ void __launch_bounds__(kThreads, 4)
-    RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args) {
+    RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args,
+                 int blocks_a_token) {
   LetNextBegin();
   WaitForPrevious();
-  const int64_t token = blockIdx.x;
+  const int64_t token = blockIdx.x / blocks_a_token;
   constexpr int kGroups = kThreads / kGroup;
   const int first = threadIdx.x % kGroup * kCudaVector;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
   T* const row = qkv.row(token) + first;
   const int64_t slot = args.slots[token];
   const Angles angles(args, token, first);
-  // Lanes beyond the last head go along without storing: warps stay whole.
-  for (int base = 0; base < heads; base += kHeads * kGroups) {
+  const int stride = kGroups * blocks_a_token;
+  const int block = static_cast<int>(blockIdx.x) % blocks_a_token;
+  for (int base = block * kGroups; base < heads; base += kHeads * stride) {
     const int mine = base + threadIdx.x / kGroup;
     float v[kHeads][kCudaVector] = {};
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const int index = mine + h * kGroups;
+      const int index = mine + h * stride;
       if (index >= heads) continue;
       LoadFloats<kCudaVector>(row + index * args.head_dim, v[h]);
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const int index = mine + h * kGroups;
+      const int index = mine + h * stride;
+      // Warps stay whole: lanes beyond the last head go along without storing.
+      if (__all_sync(kFullWarp, index >= heads)) break;
       const Head head(args, index);
       ChangeVector<T, kGroup>(args, angles, head.part, first, v[h]);
       if (index >= heads) continue;
@@ -311,8 +316,12 @@ __global__ void __launch_bounds__(32 * kWarps)
 template <typename T, int kGroup>
 absl::Status LaunchVector(const Args& args, const RopeKvParams& params,
                           CudaStream& stream) {
-  return LaunchCuda("rope_kv", stream, {args.tokens, kThreads},
-                    RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args);
+  const int threads = (args.num_heads + 2 * args.num_kv_heads) * kGroup;
+  const int blocks =
+      args.tokens > kFewTokens ? 1 : (threads + kThreads - 1) / kThreads;
+  return LaunchCuda("rope_kv", stream, {args.tokens * blocks, kThreads},
+                    RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args,
+                    blocks);
 }
 
 template <typename T>

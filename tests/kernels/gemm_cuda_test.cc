@@ -224,10 +224,10 @@ TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
                          << cluster << ", " << consumers << " consumers, "
                          << shared_bytes << " bytes");
             CheckKernel(problem, reference, [&](const GemmParams& params) {
-              return RunBulkGemv(desc, params,
-                                 {cluster, num_clusters, consumers,
-                                  shared_bytes, 20, num_clusters % 2 == 0},
-                                 {}, *cuda.stream);
+              return RunBulkGemv(
+                  desc, params,
+                  {cluster, num_clusters, consumers, shared_bytes, 20}, {},
+                  *cuda.stream);
             });
           }
         }

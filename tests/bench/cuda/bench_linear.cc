@@ -85,7 +85,7 @@ void Plans(Bench& bench, Memory& memory) {
       for (const int shared_kb : kShared) {
         std::printf(" |");
         for (const int stages : kStages) {
-          GemvPlan plan = PlanGemv(layer.n, layer.k, m, bench.stream.num_sms());
+          GemvPlan plan = PlanGemv(layer.n, layer.k, bench.stream.num_sms());
           plan.shared_bytes = shared_kb << 10;
           plan.most_stages = stages;
           if (BulkGemvStages(desc, m, plan) < std::min(stages, 20)) {
@@ -163,14 +163,8 @@ class Chain {
   };
   static constexpr Variant kVariants[] = {
       {"planned", {0, 0, 0, 0}, 0},
-      {"200", {200, 200, 200, 200}, 20},
-      {"200 of 6", {200, 200, 200, 200}, 6},
-      {"113 of 5", {113, 113, 113, 113}, 5},
-      {"113 of 6", {113, 113, 113, 113}, 6},
-      {"113 of 7", {113, 113, 113, 113}, 7},
-      {"200 200 64 200", {200, 200, 64, 200}, 20},
-      {"113 113 64 113", {113, 113, 64, 113}, 20},
-      {"75 of 6", {75, 75, 75, 75}, 6}};
+      {"200 KB of 20", {200, 200, 200, 200}, 20},
+      {"113 KB of 6", {113, 113, 113, 113}, 6}};
 
   void Report(int64_t m) {
     constexpr int kLayersAGraph = 16;
@@ -239,7 +233,7 @@ class Chain {
   absl::Status Varied(int layer, int64_t m, const GemmParams& params,
                       const GemvFusion& fusion) {
     const Layer& l = kLayers[layer];
-    GemvPlan plan = PlanGemv(l.n, l.k, m, bench_.stream.num_sms());
+    GemvPlan plan = PlanGemv(l.n, l.k, bench_.stream.num_sms());
     const int planned = plan.shared_bytes;
     if (variant_.stages > 0) plan.most_stages = variant_.stages;
     if (variant_.shared[layer] > 0) {
