@@ -43,6 +43,11 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
   constexpr inlay::Backend kBackends[] = {
       inlay::Backend::kAuto, inlay::Backend::kCpu, inlay::Backend::kCuda};
   result.backend = kBackends[options.backend];
+  INLAY_RETURN_IF_ERROR(CheckRange(options.gpu, 0, 1023, "gpu"));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange(options.batch_invariant, 0, 1, "batch_invariant"));
+  result.batch_invariant = options.batch_invariant != 0;
+  result.gpu = static_cast<int>(options.gpu);
   result.own_thread = options.drive == INLAY_DRIVE_THREAD;
   result.num_threads = options.num_threads;
   result.memory_budget_bytes = options.memory_budget_bytes;
@@ -164,6 +169,45 @@ inlay_status inlay_engine_create(const inlay_engine_options* options,
                            ToEngineOptions(read));
     INLAY_ASSIGN_OR_RETURN(auto created, inlay::Engine::Create(converted));
     *engine = AddHandle(EngineHandle{std::move(created)});
+    return absl::OkStatus();
+  });
+}
+
+void inlay_device_info_init(inlay_device_info* info) {
+  if (info != nullptr) InitStruct(info);
+}
+
+inlay_status inlay_engine_device(inlay_engine* engine, inlay_device_info* info,
+                                 inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    INLAY_RETURN_IF_ERROR(CheckPointer(info, "info"));
+    INLAY_RETURN_IF_ERROR(CheckResult(info, "inlay_device_info"));
+    const inlay::DeviceInfo& device = handle->engine->device_info();
+    const bool gpu = device.kind == inlay::DeviceKind::kCuda;
+    inlay_device_info result;
+    inlay_device_info_init(&result);
+    result.backend = gpu ? INLAY_BACKEND_CUDA : INLAY_BACKEND_CPU;
+    result.memory_bytes = device.memory_bytes;
+    result.num_processors =
+        static_cast<uint32_t>(gpu ? device.num_sms : device.num_threads);
+    result.compute_capability = static_cast<uint32_t>(device.sm);
+    CopyText(device.name, result.name);
+    WriteResult(result, info);
+    return absl::OkStatus();
+  });
+}
+
+inlay_status inlay_engine_measure_copy(inlay_engine* engine, uint64_t bytes,
+                                       double* bytes_per_second,
+                                       inlay_error** error) {
+  return Guard(error, [&]() -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
+    INLAY_RETURN_IF_ERROR(CheckPointer(bytes_per_second, "bytes_per_second"));
+    INLAY_RETURN_IF_ERROR(
+        CheckRange(bytes, uint64_t{1} << 20, uint64_t{4} << 30, "bytes"));
+    INLAY_ASSIGN_OR_RETURN(*bytes_per_second,
+                           handle->engine->MeasureCopy(bytes));
     return absl::OkStatus();
   });
 }

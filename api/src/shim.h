@@ -132,6 +132,14 @@ void InitStruct(T* value) {
   value->struct_size = static_cast<uint32_t>(sizeof(T));
 }
 
+// `text` into the field of a result, cut to fit, with its final 0.
+template <size_t kBytes>
+void CopyText(const std::string& text, char (&field)[kBytes]) {
+  const size_t length = std::min(text.size(), kBytes - 1);
+  std::memcpy(field, text.data(), length);
+  field[length] = 0;
+}
+
 // Drops a handle's object, and then lets the engine reclaim what only that
 // held.
 template <typename T>

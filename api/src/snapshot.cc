@@ -26,8 +26,7 @@ absl::Status RestoreInto(inlay_model* model, absl::Span<const std::byte> data,
   inlay_restore_info_init(&result);
   result.num_tokens = restored.num_tokens;
   result.num_restored = restored.num_kv_tokens;
-  const size_t length = std::min(restored.note.size(), sizeof(result.note) - 1);
-  std::memcpy(result.note, restored.note.data(), length);
+  CopyText(restored.note, result.note);
   WriteResult(result, info);
   return absl::OkStatus();
 }

@@ -86,9 +86,10 @@ void Engine::Close() {
 }
 
 absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
-                                            const ModelOptions& options) {
+                                            ModelOptions options) {
   Reclaim();
   if (closed()) return absl::UnavailableError("the engine was released");
+  options.batch_invariant = options_.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(
       std::unique_ptr<LoadedModel> loaded,
       LoadModelFromPath(path, options, *device_, options_.log));

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/log.h"
+#include "core/engine/measure_copy.h"
 #include "core/engine/metrics.h"
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
@@ -34,7 +35,8 @@ enum class Backend : uint8_t {
 
 struct EngineOptions {
   Backend backend = Backend::kCpu;
-  int gpu = 0;  // its number, of CUDA
+  int gpu = 0;                   // its number, of CUDA
+  bool batch_invariant = false;  // on CUDA; on CPU always
   bool own_thread = false;
   int num_threads = 0;  // 0: one per core
   uint64_t memory_budget_bytes = 0;
@@ -59,6 +61,11 @@ class Engine {
   ~Engine();
   const DeviceInfo& device_info() const { return device_->info(); }
 
+  // See measure_copy.h.
+  absl::StatusOr<double> MeasureCopy(uint64_t bytes) {
+    return inlay::MeasureCopy(*device_, bytes);
+  }
+
   // Ends all work, joins the engine's thread and frees what its models hold.
   // Idempotent. Must not be called from the engine's own thread.
   void Close();
@@ -69,8 +76,7 @@ class Engine {
     std::shared_ptr<const LoadedModel> model;
     std::shared_ptr<ModelRunner> runner;
   };
-  absl::StatusOr<Loaded> Load(const std::string& path,
-                              const ModelOptions& options);
+  absl::StatusOr<Loaded> Load(const std::string& path, ModelOptions options);
 
   // Host-driven only: one step, and more while the budget lasts and there is
   // work. FAILED_PRECONDITION with a thread of the engine's own, or while

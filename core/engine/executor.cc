@@ -11,6 +11,10 @@ namespace {
 // Launching matters less than computing beyond.
 constexpr int64_t kMostFixedTokens = 512;
 
+// Logits that are in memory at once where they are sampled: mostly of all rows,
+// so that the output layer's weights are read once a step.
+constexpr int64_t kMostSampledRows = 128;
+
 // Sizes that steps are recorded for: what is computed for nobody stays below a
 // quarter, or costs nothing since weights have to be read once for all.
 int64_t RoundedUpTokens(int64_t tokens) {
@@ -51,8 +55,15 @@ Executor::~Executor() {
 
 absl::Status Executor::Allocate() {
   const ModelInfo& info = model_->info();
+  INLAY_ASSIGN_OR_RETURN(
+      sampler_,
+      DeviceSampler::Create(device_, info.vocab_size, limits_.sequences));
+  if (sampler_ != nullptr) {
+    logit_rows_ =
+        std::max(kLogitSlice, std::min(limits_.sequences, kMostSampledRows));
+  }
   const size_t workspace =
-      model_->WorkspaceBytes(limits_.tokens, kLogitSlice, limits_.sequences);
+      model_->WorkspaceBytes(limits_.tokens, logit_rows_, limits_.sequences);
   INLAY_ASSIGN_OR_RETURN(workspace_,
                          device_->Allocate(workspace, MemoryClass::kWorkspace));
   hidden_ =
@@ -61,12 +72,12 @@ absl::Status Executor::Allocate() {
       hidden_memory_,
       device_->Allocate(hidden_.bytes(), MemoryClass::kWorkspace));
   hidden_.data = hidden_memory_.data();
-  const size_t logit_bytes =
-      static_cast<size_t>(kLogitSlice * info.vocab_size) * sizeof(float);
-  INLAY_ASSIGN_OR_RETURN(
-      logits_, device_->Allocate(logit_bytes, MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(logits_,
+                         device_->Allocate(LogitRows(logit_rows_).bytes(),
+                                           MemoryClass::kWorkspace));
   if (device_->host_addressable()) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(host_logits_, device_->AllocateStaging(logit_bytes));
+  INLAY_ASSIGN_OR_RETURN(
+      host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
   BatchLimits most;
   most.tokens = limits_.tokens;
   most.sequences = limits_.sequences;
@@ -111,9 +122,11 @@ bool Executor::IsDecode(const ForwardBatch& batch) const {
          batch.SequencesOf(0).size() == batch.tokens.size();
 }
 
-absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks) {
+absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks,
+                               const SampleBatch* sampling) {
   logits_queued_ = false;
-  if (IsDecode(batch)) return ForwardFixed(batch, num_blocks);
+  if (IsDecode(batch)) return ForwardFixed(batch, num_blocks, sampling);
+  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
   if (!device_->host_addressable()) {
     BatchLimits limits;
     limits.tokens = static_cast<int64_t>(batch.tokens.size());
@@ -121,14 +134,18 @@ absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks) {
     limits.blocks = num_blocks;
     INLAY_RETURN_IF_ERROR(Upload(batch, limits));
   }
-  batch.hidden =
-      hidden_.RowSlice(0, static_cast<int64_t>(batch.logit_rows.size()));
+  batch.hidden = hidden_.RowSlice(0, rows);
   INLAY_RETURN_IF_ERROR(Compute(batch));
+  if (sampling != nullptr) {
+    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, rows, *stream_));
+    return QueueTokens(rows);
+  }
   // A step without logits has nothing else to wait for.
   return batch.logit_rows.empty() ? stream_->Synchronize() : absl::OkStatus();
 }
 
-absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks) {
+absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
+                                    const SampleBatch* sampling) {
   BatchLimits limits;
   limits.tokens = limits.sequences =
       std::min(RoundedUpTokens(static_cast<int64_t>(batch.tokens.size())),
@@ -137,12 +154,17 @@ absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks) {
   limits.fixed = true;
   INLAY_RETURN_IF_ERROR(Upload(batch, limits));
   batch.hidden = hidden_.RowSlice(0, limits.tokens);
-  logits_queued_ = limits.tokens <= kLogitSlice;
+  const bool samples = sampling != nullptr;
+  if (samples) {
+    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, limits.tokens, *stream_));
+  }
+  logits_queued_ = !samples && limits.tokens <= kLogitSlice;
   const auto queue = [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(Compute(batch));
+    if (samples) return QueueTokens(limits.tokens);
     return logits_queued_ ? QueueLogits(0, limits.tokens) : absl::OkStatus();
   };
-  Recorded& recorded = graphs_[{limits.tokens, limits.blocks}];
+  Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples}];
   if (recorded.graph == nullptr && recorded.warm && !recorded.refused) {
     INLAY_RETURN_IF_ERROR(stream_->BeginGraph());
     const absl::Status queued = queue();
@@ -156,15 +178,37 @@ absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks) {
   return recorded.graph == nullptr ? queue() : stream_->Launch(*recorded.graph);
 }
 
+TensorView Executor::LogitRows(int64_t count) const {
+  return MatrixView(logits_.data(), DType::kF32, count,
+                    model_->info().vocab_size);
+}
+
+absl::Status Executor::ComputeLogits(int64_t begin, const TensorView& logits) {
+  return model_->Logits(hidden_.RowSlice(begin, logits.rows()), logits,
+                        absl::MakeSpan(workspace_.data(), workspace_.bytes()),
+                        *stream_);
+}
+
 absl::Status Executor::QueueLogits(int64_t begin, int64_t count) {
-  const TensorView logits =
-      MatrixView(logits_.data(), DType::kF32, count, model_->info().vocab_size);
-  INLAY_RETURN_IF_ERROR(model_->Logits(
-      hidden_.RowSlice(begin, count), logits,
-      absl::MakeSpan(workspace_.data(), workspace_.bytes()), *stream_));
+  const TensorView logits = LogitRows(count);
+  INLAY_RETURN_IF_ERROR(ComputeLogits(begin, logits));
   if (host_logits_.empty()) return absl::OkStatus();
   return device_->Copy(host_logits_.data(), logits_.data(), logits.bytes(),
                        *stream_);
+}
+
+absl::Status Executor::QueueTokens(int64_t count) {
+  for (int64_t begin = 0; begin < count; begin += logit_rows_) {
+    const TensorView logits = LogitRows(std::min(logit_rows_, count - begin));
+    INLAY_RETURN_IF_ERROR(ComputeLogits(begin, logits));
+    INLAY_RETURN_IF_ERROR(sampler_->Sample(logits, begin, *stream_));
+  }
+  return sampler_->Fetch(count, *stream_);
+}
+
+absl::StatusOr<const int32_t*> Executor::Tokens() {
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  return sampler_->tokens();
 }
 
 absl::StatusOr<float*> Executor::Logits(int64_t begin, int64_t count) {

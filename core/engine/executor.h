@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/engine/device_sampler.h"
 #include "core/model/model.h"
 #include "memory/device/device.h"
 #include "memory/device/thread_pool.h"
@@ -46,14 +47,25 @@ class Executor {
   // recur.
   void DropGraphs() { graphs_.clear(); }
 
+  // Whether Forward can sample, too.
+  bool CanSample() const { return sampler_ != nullptr; }
+
   // Queues a forward pass over `batch`, whose `device` and `hidden` are set
   // here. `num_blocks`: entries of the block tables of all its sequences, in
-  // the group that has most.
-  absl::Status Forward(ForwardBatch batch, int64_t num_blocks);
+  // the group that has most. `sampling`, unless null (CanSample() and at most
+  // limits.sequences rows): how the batch's logit rows are sampled, all of
+  // them.
+  absl::Status Forward(ForwardBatch batch, int64_t num_blocks,
+                       const SampleBatch* sampling = nullptr);
   // Logits [count, vocab_size], count <= kLogitSlice, of logit rows [begin,
   // begin + count) of the last Forward: waits for them. In host memory, the
-  // caller's to change, valid until the next call.
+  // caller's to change, valid until the next call. After a Forward that
+  // samples they are computed anew.
   absl::StatusOr<float*> Logits(int64_t begin, int64_t count);
+  // What the last Forward, which sampled, chose for each logit row (a code of
+  // kernels/sample where there is no token): waits for it. Valid until the next
+  // Forward.
+  absl::StatusOr<const int32_t*> Tokens();
 
   // Work among the step's.
   Stream& stream() { return *stream_; }
@@ -70,13 +82,18 @@ class Executor {
     bool refused = false;
     std::unique_ptr<Graph> graph;
   };
-  using GraphKey = std::pair<int64_t, int64_t>;  // tokens, blocks
+  // Tokens, blocks, whether it samples.
+  using GraphKey = std::tuple<int64_t, int64_t, bool>;
 
   bool IsDecode(const ForwardBatch& batch) const;
   absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits);
   absl::Status Compute(const ForwardBatch& batch);
-  absl::Status ForwardFixed(ForwardBatch& batch, int64_t num_blocks);
+  absl::Status ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
+                            const SampleBatch* sampling);
+  absl::Status ComputeLogits(int64_t begin, const TensorView& logits);
   absl::Status QueueLogits(int64_t begin, int64_t count);
+  absl::Status QueueTokens(int64_t count);
+  TensorView LogitRows(int64_t count) const;
   absl::Status ReserveImage(size_t bytes);
 
   Device* device_;
@@ -87,8 +104,11 @@ class Executor {
   Buffer workspace_;
   TensorView hidden_;  // [limits.tokens, hidden_size]
   Buffer hidden_memory_;
-  Buffer logits_;       // [kLogitSlice, vocab_size] float32
-  Buffer host_logits_;  // the same; empty where the host reads logits_
+  int64_t logit_rows_ = kLogitSlice;
+  Buffer logits_;  // [logit_rows_, vocab_size] float32
+  // [kLogitSlice, vocab_size]; empty where the host reads logits_.
+  Buffer host_logits_;
+  std::unique_ptr<DeviceSampler> sampler_;  // null: the host samples
   // The batch's image, here and on the device; empty where kernels read the
   // host's arrays.
   Buffer staging_;

@@ -46,6 +46,11 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
                       bytes, device->info().name, cache->extent_bytes()));
 }
 
+uint64_t KvCache::LeastBytes(Device& device, const KvLayout& layout) {
+  const size_t block_bytes = std::max<size_t>(layout.block_bytes(), 1);
+  return KvStorage(&device, block_bytes, block_bytes).extent_bytes();
+}
+
 KvCache::KvCache(Device* device, const KvLayout& layout,
                  size_t target_extent_bytes)
     : device_(device),

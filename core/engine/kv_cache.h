@@ -47,6 +47,9 @@ class KvCache {
                                                          const KvLayout& layout,
                                                          uint64_t bytes);
 
+  // The least that Create() can make a cache of.
+  static uint64_t LeastBytes(Device& device, const KvLayout& layout);
+
   KvSequence NewSequence() { return KvSequence(KvTables(&pool_, groups_)); }
 
   // From now on, full blocks that make way go to `tier` while it pays, and come

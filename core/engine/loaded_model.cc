@@ -110,6 +110,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   ModelLoadOptions load;
   load.kv_dtype = options.kv_dtype;
   load.kv_block_size = options.kv_block_size;
+  load.batch_invariant = options.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(load.forced_kernels,
                          ParseForcedKernels(options.kernels));
   load.progress = [&options](uint64_t done, uint64_t total) {

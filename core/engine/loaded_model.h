@@ -25,6 +25,7 @@ enum class LoadStage : uint8_t { kConfig, kTokenizer, kWeights, kReady };
 
 struct ModelOptions {
   bool vocab_only = false;
+  bool batch_invariant = false;  // the engine's
   WeightAccess weights = WeightAccess::kMap;
   std::optional<DType> kv_dtype;  // none: as ModelLoadOptions
   int kv_block_size = 16;

@@ -27,6 +27,7 @@ uint64_t DefaultKvBytes(const Device& device, uint64_t block_bytes,
 
 // Of a step's block tables, made room for ahead: 16 MiB on the device.
 constexpr int64_t kMostBlockEntries = int64_t{1} << 21;
+
 // Of the first group all of it: what its window has passed, if it has one, may
 // serve other sessions.
 int64_t BlocksPerContext(int64_t max_context, const KvLayout& layout,
@@ -109,7 +110,9 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   // be had now.
   const bool chosen = kv_budget_bytes == 0;
   if (chosen) {
-    kv_budget_bytes = DefaultKvBytes(device, block_bytes, blocks_per_context);
+    kv_budget_bytes =
+        std::max(DefaultKvBytes(device, block_bytes, blocks_per_context),
+                 KvCache::LeastBytes(device, layout));
   }
   INLAY_ASSIGN_OR_RETURN(
       auto kv, KvCache::Create(&device, layout,

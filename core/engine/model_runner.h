@@ -267,6 +267,8 @@ class ModelRunner final : private KvOwner {
   absl::Status ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
   absl::Status Sample(StepInfo& info);
+  absl::Status TakeDeviceTokens();
+  absl::Status SampleRows(int64_t begin, int64_t count);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
   void CountStep(const StepTimes& times, const StepLimits& limits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

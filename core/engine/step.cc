@@ -2,6 +2,7 @@
 // commit -> emit. What a step that fails had reserved goes back by destructors.
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -219,32 +220,56 @@ absl::Status ModelRunner::Forward() {
                               kv_->block_bytes(), executor_->stream()));
   }
   if (batch_.tokens.empty()) return executor_->stream().Synchronize();
+  if (executor_->CanSample()) PrepareSampling(batch_);
+  const SampleBatch sampling = {batch_.sample_options, batch_.logit_edits};
   return executor_->Forward(MakeForwardBatch(batch_, kv_->base()),
-                            static_cast<int64_t>(batch_.blocks.size()));
+                            static_cast<int64_t>(batch_.blocks.size()),
+                            sampling.options.empty() ? nullptr : &sampling);
 }
 
 absl::Status ModelRunner::Sample(StepInfo& info) {
-  const auto vocab = static_cast<size_t>(loaded_->info.vocab_size);
   const auto num_rows = static_cast<int64_t>(batch_.rows.size());
-  for (int64_t begin = 0; begin < num_rows; begin += Executor::kLogitSlice) {
-    const int64_t count = std::min(Executor::kLogitSlice, num_rows - begin);
-    INLAY_ASSIGN_OR_RETURN(float* const logits,
-                           executor_->Logits(begin, count));
-    executor_->pool().ParallelFor(count, 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        // On worker threads, where nothing else would catch.
-        LogitRow& row = batch_.rows[static_cast<size_t>(begin + i)];
-        const absl::Status status = Caught([&] {
-          return SampleRow(
-              row,
-              absl::MakeSpan(logits + static_cast<size_t>(i) * vocab, vocab));
-        });
-        if (!status.ok()) row.status = status;
-      }
-    });
+  if (!batch_.sample_options.empty()) {
+    INLAY_RETURN_IF_ERROR(TakeDeviceTokens());
+  } else {
+    for (int64_t begin = 0; begin < num_rows; begin += Executor::kLogitSlice) {
+      INLAY_RETURN_IF_ERROR(
+          SampleRows(begin, std::min(Executor::kLogitSlice, num_rows - begin)));
+    }
   }
   for (const LogitRow& row : batch_.rows)
     info.sampled_tokens += row.samples ? 1 : 0;
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::TakeDeviceTokens() {
+  INLAY_ASSIGN_OR_RETURN(const int32_t* const tokens, executor_->Tokens());
+  for (size_t i = 0; i < batch_.rows.size(); ++i) {
+    if (tokens[i] < 0) {  // the host finds out what is wrong with the logits
+      INLAY_RETURN_IF_ERROR(SampleRows(static_cast<int64_t>(i), 1));
+      continue;
+    }
+    batch_.rows[i].sample.token = tokens[i];
+    batch_.rows[i].sample.logprob = std::numeric_limits<float>::quiet_NaN();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::SampleRows(int64_t begin, int64_t count) {
+  const auto vocab = static_cast<size_t>(loaded_->info.vocab_size);
+  INLAY_ASSIGN_OR_RETURN(float* const logits, executor_->Logits(begin, count));
+  executor_->pool().ParallelFor(count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      // On worker threads, where nothing else would catch.
+      LogitRow& row = batch_.rows[static_cast<size_t>(begin + i)];
+      const absl::Status status = Caught([&] {
+        return SampleRow(
+            row,
+            absl::MakeSpan(logits + static_cast<size_t>(i) * vocab, vocab));
+      });
+      if (!status.ok()) row.status = status;
+    }
+  });
   return absl::OkStatus();
 }
 

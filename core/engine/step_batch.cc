@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/engine/device_sampler.h"
+
 namespace inlay {
 namespace {
 
@@ -107,6 +109,29 @@ void PlaceKv(absl::Span<const KvGroup> groups, StepBatch& batch) {
       }
     }
   }
+}
+
+void PrepareSampling(StepBatch& batch) {
+  for (const LogitRow& row : batch.rows) {
+    const Sampler& sampler =
+        batch.items[static_cast<size_t>(row.item)].request->sampler;
+    if (row.samples && !row.emits && row.scored < 0 &&
+        sampler.params().num_logprobs < 0 &&
+        batch.logit_edits.size() <= DeviceSampler::kMostEdits) {
+      SampleOptions options = sampler.Options();
+      options.first_edit = static_cast<int32_t>(batch.logit_edits.size());
+      sampler.AppendEdits(batch.logit_edits);
+      options.num_edits =
+          static_cast<int32_t>(batch.logit_edits.size()) - options.first_edit;
+      batch.sample_options.push_back(options);
+    }
+  }
+  if (batch.sample_options.size() == batch.rows.size() &&
+      batch.logit_edits.size() <= DeviceSampler::kMostEdits) {
+    return;
+  }
+  batch.sample_options.clear();
+  batch.logit_edits.clear();
 }
 
 ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base) {

@@ -56,6 +56,9 @@ struct StepBatch {
   std::vector<int32_t> blocks;
   std::vector<int32_t> logit_rows;
   std::vector<LogitRow> rows;  // of logit_rows
+  // How the device samples the rows; empty where the host does.
+  std::vector<SampleOptions> sample_options;
+  std::vector<LogitEdit> logit_edits;
 
   void Clear() {
     items.clear();
@@ -70,6 +73,8 @@ struct StepBatch {
     blocks.clear();
     logit_rows.clear();
     rows.clear();
+    sample_options.clear();
+    logit_edits.clear();
   }
 };
 
@@ -81,6 +86,10 @@ void AddToBatch(const StepItem& item, Request& request,
 
 // Once all items are there: where each token's KV goes, and the block tables.
 void PlaceKv(absl::Span<const KvGroup> groups, StepBatch& batch);
+
+// Fills sample_options and logit_edits where a device can do all that is wanted
+// of the rows: tokens, without log-probabilities, scores or logits.
+void PrepareSampling(StepBatch& batch);
 
 // The view of the finished batch that Model::Forward takes. It points into
 // `batch`, which must not grow any more.

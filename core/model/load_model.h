@@ -25,6 +25,9 @@ struct ModelLoadOptions {
   int kv_block_size = 16;
   // Ops in a row are computed in one launch where there is a kernel for that.
   bool fused = true;
+  // On CUDA: a sequence's logits have the same bits in every batch, however its
+  // prompt was cut. On CPU always so.
+  bool batch_invariant = false;
   LoadProgress progress;  // may be null
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   std::map<std::string, std::string, std::less<>> forced_kernels;

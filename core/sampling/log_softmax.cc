@@ -14,9 +14,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 LogNormalizer LogNormalizerOf(absl::Span<const float> logits,
                               const LogitBlocks& blocks) {
-  const double mass =
+  const uint64_t mass =
       MassOf(logits, blocks, {blocks.max, 1}, {-kInf, 0}, nullptr);
-  return {blocks.max, std::log(mass)};
+  return {blocks.max, std::log(MassValue(mass))};
 }
 
 std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits,

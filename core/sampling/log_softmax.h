@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "core/sampling/logit_blocks.h"
+#include "kernels/sample/logit_blocks.h"
 
 namespace inlay {
 

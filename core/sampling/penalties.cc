@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace inlay {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
 bool UsesPenalties(const SamplingParams& params) {
@@ -16,7 +16,25 @@ bool UsesPenalties(const SamplingParams& params) {
          params.presence_penalty != 0;
 }
 
+LogitEdit& EditOf(int32_t token, std::map<int32_t, LogitEdit>& edits) {
+  LogitEdit& edit = edits[token];
+  edit.token = token;
+  return edit;
+}
+
 }  // namespace
+
+std::vector<LogitEdit> FixedEdits(const SamplingParams& params) {
+  std::map<int32_t, LogitEdit> edits;
+  for (const auto& [token, bias] : params.logit_bias) {
+    LogitEdit& edit = EditOf(token, edits);
+    edit.bias = std::clamp(edit.bias + bias, -kMaxFloat, kMaxFloat);
+  }
+  for (int32_t token : params.banned_tokens) EditOf(token, edits).banned = 1;
+  std::vector<LogitEdit> fixed;
+  for (const auto& [token, edit] : edits) fixed.push_back(edit);
+  return fixed;
+}
 
 SeenTokens::SeenTokens(const SamplingParams& params)
     : last_n_(UsesPenalties(params) ? params.penalty_last_n : 0) {}
@@ -44,49 +62,24 @@ void SeenTokens::Add(Entry entry, int32_t sign) {
   if (counts.prompt == 0 && counts.generated == 0) counts_.erase(it);
 }
 
-void SeenTokens::Apply(const SamplingParams& params,
-                       absl::Span<float> logits) const {
+void SeenTokens::AppendEdits(absl::Span<const LogitEdit> fixed,
+                             int64_t vocab_size,
+                             std::vector<LogitEdit>& out) const {
+  for (LogitEdit edit : fixed) {
+    const auto it = counts_.find(edit.token);
+    if (it != counts_.end()) edit.generated = it->second.generated;
+    out.push_back(edit);
+  }
   for (const auto& [token, counts] : counts_) {
-    if (token < 0 || static_cast<size_t>(token) >= logits.size()) continue;
-    float logit = logits[token];
-    logit = logit > 0 ? logit / params.repetition_penalty
-                      : logit * params.repetition_penalty;
-    if (counts.generated > 0) {
-      logit -= params.frequency_penalty * static_cast<float>(counts.generated);
-      logit -= params.presence_penalty;
-    }
-    logits[token] = std::min(logit, kMaxFloat);
-  }
-}
-
-void SeenTokens::AppendLogits(
-    absl::Span<const float> logits,
-    std::vector<std::pair<int32_t, float>>& out) const {
-  for (const auto& [token, counts] : counts_) {
-    if (token < 0 || static_cast<size_t>(token) >= logits.size()) continue;
-    out.emplace_back(token, logits[token]);
-  }
-}
-
-bool AdjustLogits(const SamplingParams& params, const SeenTokens& seen,
-                  absl::Span<float> logits) {
-  for (const auto& [token, bias] : params.logit_bias) {
-    logits[token] = std::min(logits[token] + bias, kMaxFloat);
-  }
-  seen.Apply(params, logits);
-  for (int32_t token : params.banned_tokens) logits[token] = -kInf;
-  return !seen.empty() || !params.logit_bias.empty() ||
-         !params.banned_tokens.empty();
-}
-
-void MaskLogits(absl::Span<const uint32_t> allowed, absl::Span<float> logits) {
-  for (size_t word = 0; word < allowed.size(); ++word) {
-    if (allowed[word] == ~uint32_t{0}) continue;
-    const size_t first = word * 32;
-    const size_t count = std::min<size_t>(32, logits.size() - first);
-    for (size_t bit = 0; bit < count; ++bit) {
-      if ((allowed[word] >> bit & 1) == 0) logits[first + bit] = -kInf;
-    }
+    if (token < 0 || token >= vocab_size) continue;
+    const auto it = std::lower_bound(
+        fixed.begin(), fixed.end(), token,
+        [](const LogitEdit& edit, int32_t id) { return edit.token < id; });
+    if (it != fixed.end() && it->token == token) continue;
+    LogitEdit edit;
+    edit.token = token;
+    edit.generated = counts.generated;
+    out.push_back(edit);
   }
 }
 

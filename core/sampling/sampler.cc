@@ -1,13 +1,12 @@
 // The sampling pipeline; its order is README.md's.
 #include "core/sampling/sampler.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/sampling/philox.h"
-#include "core/sampling/truncation.h"
+#include "kernels/sample/logit_blocks.h"
+#include "kernels/sample/sample_cpu.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -15,8 +14,6 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-using TokenLogits = std::vector<std::pair<int32_t, float>>;
 
 absl::Status CheckFinite(absl::Span<const float> logits,
                          const LogitBlocks& blocks) {
@@ -36,31 +33,38 @@ absl::Status CheckFinite(absl::Span<const float> logits,
   return absl::OkStatus();
 }
 
-// The raw logits of the tokens that options may change: without them the
-// chosen token's raw log-probability would be lost.
-TokenLogits ChangeableLogits(const SamplingParams& params,
-                             const SeenTokens& seen,
-                             absl::Span<const float> logits) {
-  TokenLogits raw;
-  for (const auto& [token, bias] : params.logit_bias) {
-    raw.emplace_back(token, logits[token]);
-  }
-  seen.AppendLogits(logits, raw);
+absl::Status NothingLeft(int64_t vocab_size) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "no token is left to sample: mask, bans and bias exclude all %d, "
+      "allowed is at least one",
+      vocab_size));
+}
+
+// The logits of the edits' tokens: once edited, the chosen token's raw
+// log-probability would be lost.
+std::vector<float> LogitsOf(absl::Span<const LogitEdit> edits,
+                            absl::Span<const float> logits) {
+  std::vector<float> raw;
+  raw.reserve(edits.size());
+  for (const LogitEdit& edit : edits) raw.push_back(logits[edit.token]);
   return raw;
 }
 
-float RawLogit(int32_t token, const TokenLogits& changeable,
-               absl::Span<const float> logits) {
-  const auto it =
-      std::find_if(changeable.begin(), changeable.end(),
-                   [token](const auto& entry) { return entry.first == token; });
-  return it != changeable.end() ? it->second : logits[token];
+float RawLogit(int32_t token, absl::Span<const LogitEdit> edits,
+               absl::Span<const float> edited, absl::Span<const float> logits) {
+  for (size_t i = 0; i < edits.size(); ++i) {
+    if (edits[i].token == token) return edited[i];
+  }
+  return logits[token];
 }
 
 }  // namespace
 
 Sampler::Sampler(SamplingParams params, int64_t vocab_size)
-    : params_(std::move(params)), vocab_size_(vocab_size), seen_(params_) {}
+    : params_(std::move(params)),
+      vocab_size_(vocab_size),
+      fixed_edits_(FixedEdits(params_)),
+      seen_(params_) {}
 
 absl::StatusOr<Sampler> Sampler::Create(SamplingParams params,
                                         int64_t vocab_size) {
@@ -75,6 +79,20 @@ void Sampler::ObservePrompt(absl::Span<const int32_t> tokens) {
 void Sampler::Observe(int32_t token) {
   seen_.Observe(token, /*generated=*/true);
   ++num_generated_;
+}
+
+SampleOptions Sampler::Options() const {
+  SampleOptions options;
+  options.temperature = params_.temperature;
+  options.top_k = params_.top_k;
+  options.top_p = params_.top_p;
+  options.min_p = params_.min_p;
+  options.repetition_penalty = params_.repetition_penalty;
+  options.frequency_penalty = params_.frequency_penalty;
+  options.presence_penalty = params_.presence_penalty;
+  options.seed = params_.seed;
+  options.index = num_generated_;
+  return options;
 }
 
 void Sampler::Reset() {
@@ -103,71 +121,31 @@ absl::StatusOr<SampleResult> Sampler::Sample(
   LogitBlocks blocks = ScanLogits(logits);
   INLAY_RETURN_IF_ERROR(CheckFinite(logits, blocks));
 
+  const SampleOptions options = Options();
+  std::vector<LogitEdit> edits;
+  AppendEdits(edits);
   SampleResult result;
   const bool wants_logprobs = params_.num_logprobs >= 0;
   LogNormalizer normalizer;
-  TokenLogits changeable;
+  std::vector<float> raw;
   if (wants_logprobs) {
     normalizer = LogNormalizerOf(logits, blocks);
     result.top = TopLogprobs(logits, blocks, normalizer, params_.num_logprobs);
-    changeable = ChangeableLogits(params_, seen_, logits);
+    raw = LogitsOf(edits, logits);
   }
 
   MaskLogits(allowed, logits);
-  if (AdjustLogits(params_, seen_, logits) || !allowed.empty()) {
+  ApplyEdits(options, edits, logits);
+  if (!edits.empty() || !allowed.empty()) {
     blocks = ScanLogits(logits);
-    if (blocks.max == -kInf) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "no token is left to sample: mask, bans and bias exclude all %d, "
-          "allowed is at least one",
-          logits.size()));
-    }
+    if (blocks.max == -kInf) return NothingLeft(vocab_size_);
   }
-  result.token =
-      params_.temperature == 0 ? ArgMax(logits, blocks) : Draw(logits, blocks);
+  result.token = ChooseToken(options, blocks, logits);
   result.logprob =
       wants_logprobs
-          ? normalizer.LogProb(RawLogit(result.token, changeable, logits))
+          ? normalizer.LogProb(RawLogit(result.token, edits, raw, logits))
           : kNan;
   return result;
-}
-
-int32_t Sampler::Draw(absl::Span<float> logits,
-                      const LogitBlocks& blocks) const {
-  // A subnormal temperature has no finite inverse; the largest float separates
-  // all but equal logits as well as it would.
-  const WeightScale scale = {
-      blocks.max,
-      std::min(1 / params_.temperature, std::numeric_limits<float>::max())};
-  const WeightFilter filter = Truncate(params_, scale, blocks, logits);
-  std::vector<double> masses;
-  const double total = MassOf(logits, blocks, scale, filter, &masses);
-  const double target = UniformOf(params_.seed, num_generated_) * total;
-
-  // The first token whose cumulative mass exceeds the target. Block sums and
-  // the walk in a block round differently: a walk that ends below the target
-  // takes the block's last token that weighs anything, and a target rounded up
-  // to the total takes the likeliest.
-  int32_t token = ArgMax(logits, blocks);
-  double before = 0;
-  for (size_t b = 0; b < masses.size(); ++b) {
-    if (before + masses[b] <= target) {
-      before += masses[b];
-      continue;
-    }
-    const int64_t first = static_cast<int64_t>(b) * kLogitBlock;
-    const int64_t count = std::min(kLogitBlock, vocab_size_ - first);
-    float weights[kLogitBlock];
-    FilteredWeights(&logits[first], count, scale, filter, weights);
-    for (int64_t i = 0; i < count; ++i) {
-      if (weights[i] == 0) continue;
-      token = static_cast<int32_t>(first + i);
-      before += weights[i];
-      if (before > target) break;
-    }
-    break;
-  }
-  return token;
 }
 
 }  // namespace inlay

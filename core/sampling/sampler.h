@@ -1,6 +1,7 @@
 // Chooses a request's next token from the logits of its last position. Owns the
 // options, the counts of the tokens seen and the index of the next draw; must
-// not know models, text or batches.
+// not know models, text or batches. The choice itself is kernels/sample's, so
+// that devices make the same.
 #ifndef INLAY_CORE_SAMPLING_SAMPLER_H_
 #define INLAY_CORE_SAMPLING_SAMPLER_H_
 
@@ -12,6 +13,7 @@
 #include "core/sampling/log_softmax.h"
 #include "core/sampling/penalties.h"
 #include "core/sampling/sampling_params.h"
+#include "kernels/sample/sample.h"
 
 namespace inlay {
 
@@ -57,6 +59,14 @@ class Sampler {
   absl::StatusOr<SampleResult> Sample(
       absl::Span<float> logits, absl::Span<const uint32_t> allowed = {}) const;
 
+  // What a device that samples needs of it: the options with the index of the
+  // next draw, without edits or mask ...
+  SampleOptions Options() const;
+  // ... and the edits, appended. The token is that of Sample without a mask.
+  void AppendEdits(std::vector<LogitEdit>& out) const {
+    seen_.AppendEdits(fixed_edits_, vocab_size_, out);
+  }
+
   // Back to nothing observed; rewinding is Reset and observing what remains.
   void Reset();
 
@@ -69,12 +79,9 @@ class Sampler {
  private:
   Sampler(SamplingParams params, int64_t vocab_size);
 
-  // By inverse CDF in ascending token id. `blocks` is that of `logits`, valid,
-  // max not -inf.
-  int32_t Draw(absl::Span<float> logits, const LogitBlocks& blocks) const;
-
   SamplingParams params_;
   int64_t vocab_size_;
+  std::vector<LogitEdit> fixed_edits_;
   SeenTokens seen_;
   uint64_t num_generated_ = 0;
 };

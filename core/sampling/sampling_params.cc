@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/sample/sample.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -65,7 +66,8 @@ absl::Status CheckTokenLists(const SamplingParams& params, int64_t vocab_size) {
 
 absl::Status Validate(const SamplingParams& params, int64_t vocab_size) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-  INLAY_RETURN_IF_ERROR(CheckInteger("vocab_size", vocab_size, 1, kMaxInt));
+  INLAY_RETURN_IF_ERROR(
+      CheckInteger("vocab_size", vocab_size, 1, kMostSampledVocab));
   INLAY_RETURN_IF_ERROR(
       CheckRange("temperature", params.temperature, 0, kMaxTemperature));
   INLAY_RETURN_IF_ERROR(CheckInteger("top_k", params.top_k, 0, kMaxInt));

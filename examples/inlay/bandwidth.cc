@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 namespace inlay::cli {
@@ -23,40 +22,29 @@ uint64_t Sum(const uint64_t* words, size_t count) {
 
 }  // namespace
 
-Bandwidth::Bandwidth(int num_threads)
-    : num_threads_(num_threads), from_(kWords, 1), to_(kWords, 2) {}
+ReadBandwidth::ReadBandwidth(int num_threads)
+    : num_threads_(num_threads), words_(kWords, 1) {}
 
-double Bandwidth::Time(const std::function<void(size_t, size_t)>& work) const {
-  const auto share = [&](int thread) {
-    return kWords / kUnroll * static_cast<size_t>(thread) /
-           static_cast<size_t>(num_threads_) * kUnroll;
+double ReadBandwidth::Measure() {
+  std::atomic<uint64_t> total{sum_};
+  const auto work = [&](int thread) {
+    const auto share = [&](int i) {
+      return kWords / kUnroll * static_cast<size_t>(i) /
+             static_cast<size_t>(num_threads_) * kUnroll;
+    };
+    const size_t first = share(thread);
+    total += Sum(words_.data() + first, share(thread + 1) - first);
   };
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads_; ++i) {
-    threads.emplace_back(work, share(i), share(i + 1));
-  }
-  work(share(0), share(1));
+  for (int i = 1; i < num_threads_; ++i) threads.emplace_back(work, i);
+  work(0);
   for (std::thread& thread : threads) thread.join();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
-double Bandwidth::Copy() {
-  const double seconds = Time([this](size_t first, size_t last) {
-    std::memcpy(to_.data() + first, from_.data() + first,
-                (last - first) * sizeof(uint64_t));
-  });
-  return 2e-9 * static_cast<double>(kWords * sizeof(uint64_t)) / seconds;
-}
-
-double Bandwidth::Read() {
-  std::atomic<uint64_t> total{sum_};
-  const double seconds = Time([&](size_t first, size_t last) {
-    total += Sum(from_.data() + first, last - first);
-  });
+  const std::chrono::duration<double> seconds =
+      std::chrono::steady_clock::now() - begin;
   sum_ = total;
-  return 1e-9 * static_cast<double>(kWords * sizeof(uint64_t)) / seconds;
+  return 1e-9 * static_cast<double>(kWords * sizeof(uint64_t)) /
+         seconds.count();
 }
 
 }  // namespace inlay::cli

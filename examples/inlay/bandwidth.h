@@ -1,29 +1,23 @@
-// What this machine's memory gives right now: the roofline of decoding on a
-// CPU. Knows nothing of models.
+// What reading this machine's memory gives right now: the roofline of decoding
+// on a CPU. Knows nothing of models.
 #ifndef INLAY_EXAMPLES_INLAY_BANDWIDTH_H_
 #define INLAY_EXAMPLES_INLAY_BANDWIDTH_H_
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 namespace inlay::cli {
 
-// Threads over two arrays of 128 MiB each, well above common last-level caches.
-class Bandwidth {
+// Threads over an array of 128 MiB, well above common last-level caches.
+class ReadBandwidth {
  public:
-  explicit Bandwidth(int num_threads);
-  // STREAM's copy: bytes read plus bytes written, in GB/s.
-  double Copy();
+  explicit ReadBandwidth(int num_threads);
   // Bytes read in GB/s.
-  double Read();
+  double Measure();
 
  private:
-  // Seconds until all threads did work(first, last), their share of the array.
-  double Time(const std::function<void(size_t, size_t)>& work) const;
-
   const int num_threads_;
-  std::vector<uint64_t> from_, to_;
+  std::vector<uint64_t> words_;
   uint64_t sum_ = 0;  // keeps the reads from being optimised away
 };
 

@@ -1,6 +1,6 @@
 // inlay bench: speed of prompts and of generation, beside what memory gives.
 #include <cstdio>
-#include <thread>
+#include <optional>
 
 #include "examples/inlay/bandwidth.h"
 #include "examples/inlay/bench.h"
@@ -10,6 +10,9 @@ namespace inlay::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Well above caches.
+constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
 
 // Steps until every request has ended.
 Outcome RunAll(Host& host, size_t num_requests) {
@@ -41,7 +44,8 @@ Outcome Submit(Running& running, const std::vector<int32_t>& tokens,
 }
 
 struct Samples {
-  std::vector<double> prompt, decode, copy, read;
+  std::vector<double> prompt, decode, copy;
+  std::vector<double> read;  // on CPU
 };
 
 // One round: every session's prompt, then tokens after it. The generation
@@ -83,69 +87,90 @@ double DecodeBandwidth(const Host& host, const BenchOptions& options,
          Mean(samples.decode) / static_cast<double>(options.batch);
 }
 
+// What the engine computes on, and how much of it.
+std::string Where(const inlay_device_info& device) {
+  const std::string processors = std::to_string(device.num_processors);
+  return device.backend == INLAY_BACKEND_CPU ? processors + " threads"
+                                             : std::string(device.name);
+}
+
 Outcome Print(const Host& host, const BenchOptions& options,
-              const CommonOptions& common, int num_threads,
+              const CommonOptions& common, const inlay_device_info& device,
               const Samples& samples) {
   const double achieved = DecodeBandwidth(host, options, samples);
-  const double of_copy = 100 * achieved / Mean(samples.copy);
-  const double of_read = 100 * achieved / Mean(samples.read);
+  const double copy = Mean(samples.copy);
+  const bool cpu = device.backend == INLAY_BACKEND_CPU;
   if (common.json) {
-    return WriteJsonLine({{"model", options.path},
-                          {"threads", num_threads},
-                          {"prompt_tokens", options.prompt_tokens},
-                          {"gen_tokens", options.gen_tokens},
-                          {"batch", options.batch},
-                          {"repeat", options.repeat},
-                          {"pp_tok_s", Summary(samples.prompt)},
-                          {"tg_tok_s", Summary(samples.decode)},
-                          {"bytes_per_decode", host.info.bytes_per_decode},
-                          {"decode_gb_s", achieved},
-                          {"copy_gb_s", Mean(samples.copy)},
-                          {"read_gb_s", Mean(samples.read)},
-                          {"percent_of_copy", of_copy},
-                          {"percent_of_read", of_read}});
+    Json row = {{"model", options.path},
+                {"device", device.name},
+                {"processors", device.num_processors},
+                {"prompt_tokens", options.prompt_tokens},
+                {"gen_tokens", options.gen_tokens},
+                {"batch", options.batch},
+                {"repeat", options.repeat},
+                {"pp_tok_s", Summary(samples.prompt)},
+                {"tg_tok_s", Summary(samples.decode)},
+                {"bytes_per_decode", host.info.bytes_per_decode},
+                {"decode_gb_s", achieved},
+                {"copy_gb_s", copy},
+                {"percent_of_copy", 100 * achieved / copy}};
+    if (cpu) {
+      row["threads"] = device.num_processors;
+      row["read_gb_s"] = Mean(samples.read);
+      row["percent_of_read"] = 100 * achieved / Mean(samples.read);
+    }
+    return WriteJsonLine(row);
   }
   char text[1024];
-  std::snprintf(
+  int length = std::snprintf(
       text, sizeof(text),
-      "%s: %.1f M parameters, %.1f MB of weights, %d threads, batch %zu\n"
+      "%s: %.1f M parameters, %.1f MB of weights, %s, batch %zu\n"
       "pp%-6zu %10.1f tok/s  +- %.1f\n"
       "tg%-6zu %10.1f tok/s  +- %.1f\n"
-      "memory: copy %.1f GB/s, read %.1f GB/s (beside the same runs)\n"
-      "decode: %.2f GB/s of weights, %.0f %% of copy, %.0f %% of read\n",
+      "memory: copy %.1f GB/s (beside the same runs)\n"
+      "decode: %.2f GB/s of weights, %.0f %% of copy",
       options.path.c_str(), static_cast<double>(host.info.num_parameters) / 1e6,
-      static_cast<double>(host.info.weight_bytes) / 1e6, num_threads,
+      static_cast<double>(host.info.weight_bytes) / 1e6, Where(device).c_str(),
       options.batch, options.prompt_tokens, Mean(samples.prompt),
       StandardDeviation(samples.prompt), options.gen_tokens,
-      Mean(samples.decode), StandardDeviation(samples.decode),
-      Mean(samples.copy), Mean(samples.read), achieved, of_copy, of_read);
-  return WriteOut(text);
+      Mean(samples.decode), StandardDeviation(samples.decode), copy, achieved,
+      100 * achieved / copy);
+  std::string out(text, static_cast<size_t>(length));
+  if (cpu) {
+    length =
+        std::snprintf(text, sizeof(text), ", %.0f %% of read (%.1f GB/s)",
+                      100 * achieved / Mean(samples.read), Mean(samples.read));
+    out.append(text, static_cast<size_t>(length));
+  }
+  return WriteOut(out + "\n");
 }
 
 }  // namespace
 
 Outcome BenchSpeed(Host& host, const BenchOptions& options,
                    const CommonOptions& common) {
-  const int num_threads =
-      common.num_threads > 0
-          ? common.num_threads
-          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  Result<inlay_device_info> device = host.engine->Device();
+  if (!device.ok()) return device.error();
   Progress progress(!common.quiet);
   progress.Update("warming up");
   RandomTokens random(host.info.vocab_size);
-  Bandwidth bandwidth(num_threads);
+  std::optional<ReadBandwidth> read;
+  if (device->backend == INLAY_BACKEND_CPU)
+    read.emplace(static_cast<int>(device->num_processors));
   Samples unused;
   CLI_RETURN_IF_FAILED(Round(host, options, random, &unused));
   Samples samples;
   for (size_t i = 0; i < options.repeat; ++i) {
     progress.Update("round", i + 1, options.repeat);
     // Interleaved: other work on the machine slows both alike.
-    samples.copy.push_back(bandwidth.Copy());
-    samples.read.push_back(bandwidth.Read());
+    Result<double> copy = host.engine->MeasureCopy(kCopyBytes);
+    if (!copy.ok()) return copy.error();
+    samples.copy.push_back(1e-9 * *copy);
+    if (read.has_value()) samples.read.push_back(read->Measure());
     CLI_RETURN_IF_FAILED(Round(host, options, random, &samples));
   }
   progress.Clear();
-  return Print(host, options, common, num_threads, samples);
+  return Print(host, options, common, *device, samples);
 }
 
 }  // namespace inlay::cli

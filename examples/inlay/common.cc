@@ -27,6 +27,8 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   inlay_engine_options engine;
   inlay_engine_options_init(&engine);
   engine.backend = options.backend;
+  engine.gpu = options.gpu;
+  engine.batch_invariant = static_cast<uint32_t>(options.batch_invariant);
   engine.num_threads = options.num_threads;
   if (options.max_batch_tokens > 0) {
     engine.max_batch_tokens = options.max_batch_tokens;
@@ -69,6 +71,11 @@ Outcome Open(const CommonOptions& options, const std::string& path,
 void DeclareCommon(Args& args, CommonOptions* options) {
   args.Choice("backend", "where to compute (default auto)",
               {"auto", "cpu", "cuda"}, &options->backend);
+  args.Integer("gpu", "CUDA's number of the GPU (default 0)", &options->gpu, 0,
+               1023);
+  args.Choice("batch-invariant",
+              "the same tokens in every batch on CUDA too (default off)",
+              {"off", "on"}, &options->batch_invariant);
   args.Integer("threads", "CPU threads (default: one per core)",
                &options->num_threads, 1, 1024);
   args.Choice("kv-type", "type of the KV cache (default auto)",

@@ -17,6 +17,8 @@ namespace inlay::cli {
 
 struct CommonOptions {
   int32_t backend = INLAY_BACKEND_AUTO;
+  uint32_t gpu = 0;
+  int32_t batch_invariant = 0;
   int32_t num_threads = 0;
   int32_t kv_type = INLAY_KV_AUTO;
   uint32_t max_context = 0;

@@ -61,9 +61,15 @@ cudaDataType_t TypeOf(DType dtype) {
                                 : CUDA_R_16BF;
 }
 
-// The largest power of two up to 256 that divides `bits`.
-uint32_t AlignmentOf(uint64_t bits) {
-  return static_cast<uint32_t>(uint64_t{1} << std::countr_zero(bits | 256));
+// The largest power of two up to `most` that divides `bits`.
+uint32_t AlignmentOf(uint64_t bits, uint64_t most) {
+  return static_cast<uint32_t>(uint64_t{1} << std::countr_zero(bits | most));
+}
+
+// What cuBLAS is told of alignments at most: where a row lies must not choose
+// the algorithm where the batch must not.
+uint64_t MostAlignment(const GemmDesc& desc) {
+  return desc.batch_invariant ? 16 : 256;
 }
 
 uint64_t Bits(const TensorView& view) {
@@ -81,6 +87,10 @@ int64_t BucketOf(int64_t rows) {
   const int64_t step = std::max<int64_t>(8, top / 4);
   return (rows + step - 1) / step * step;
 }
+
+// What the algorithm for all numbers of rows is chosen for: tiles that many
+// rows fill and few do not waste too much of.
+constexpr int64_t kInvariantRows = 128;
 
 // n, k, bucket, dtypes, bias, strides, alignments: all an algorithm may depend
 // on.
@@ -126,7 +136,8 @@ struct CublasLt::Impl {
   absl::Status Describe(const GemmDesc& desc, const GemmParams& params,
                         int64_t rows, bool bias, Plan& plan) const;
   // Whether there is an algorithm; it goes into the plan.
-  absl::StatusOr<bool> Choose(const GemmParams& params, Plan& plan) const;
+  absl::StatusOr<bool> Choose(const GemmDesc& desc, const GemmParams& params,
+                              Plan& plan) const;
   absl::StatusOr<Plan*> PlanOf(const GemmDesc& desc, const GemmParams& params);
   absl::Status SetRows(const Plan& plan, int64_t rows) const;
 
@@ -194,7 +205,8 @@ absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
   return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, params.bias);
 }
 
-absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmParams& params,
+absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmDesc& desc,
+                                            const GemmParams& params,
                                             Plan& plan) const {
   cublasLtMatmulPreference_t preference = nullptr;
   INLAY_RETURN_IF_ERROR(
@@ -208,13 +220,19 @@ absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmParams& params,
       uint64_t{params.workspace != nullptr ? kWorkspaceBytes : 0});
   // Parts of a split K are added up in float32, not in the output's type.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+      static_cast<uint32_t>(desc.batch_invariant
+                                ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  const uint64_t most = MostAlignment(desc);
   const uint64_t added =
       params.residual.empty() ? Bits(params.y) : Bits(params.residual);
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(Bits(params.w)));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(Bits(params.x)));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(added));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(Bits(params.y)));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+      AlignmentOf(Bits(params.w), most));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      AlignmentOf(Bits(params.x), most));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(added, most));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+      AlignmentOf(Bits(params.y), most));
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
   if (status == CUBLAS_STATUS_SUCCESS) {
@@ -230,16 +248,19 @@ absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmParams& params,
 
 absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
     const GemmDesc& desc, const GemmParams& params) {
-  const int64_t bucket = BucketOf(params.x.rows());
+  const int64_t bucket =
+      desc.batch_invariant ? kInvariantRows : BucketOf(params.x.rows());
   const TensorView& added =
       params.residual.empty() ? params.y : params.residual;
-  const int64_t types = static_cast<int64_t>(desc.weight) << 16 |
+  const uint64_t most = MostAlignment(desc);
+  const int64_t types = int64_t{desc.batch_invariant} << 24 |
+                        static_cast<int64_t>(desc.weight) << 16 |
                         static_cast<int64_t>(desc.activation) << 8 |
                         static_cast<int64_t>(desc.output);
-  const int64_t alignments = int64_t{AlignmentOf(Bits(params.w))} << 48 |
-                             int64_t{AlignmentOf(Bits(params.x))} << 32 |
-                             int64_t{AlignmentOf(Bits(added))} << 16 |
-                             AlignmentOf(Bits(params.y));
+  const int64_t alignments = int64_t{AlignmentOf(Bits(params.w), most)} << 48 |
+                             int64_t{AlignmentOf(Bits(params.x), most)} << 32 |
+                             int64_t{AlignmentOf(Bits(added), most)} << 16 |
+                             AlignmentOf(Bits(params.y), most);
   const Key key = {desc.n,
                    desc.k,
                    bucket,
@@ -261,7 +282,7 @@ absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
     Plan plan;
     absl::StatusOr<bool> chosen = false;
     absl::Status status = Describe(desc, params, bucket, bias, plan);
-    if (status.ok()) chosen = Choose(params, plan);
+    if (status.ok()) chosen = Choose(desc, params, plan);
     if (status.ok()) status = chosen.status();
     if (status.ok() && *chosen) {
       return &plans.emplace(key, plan).first->second;

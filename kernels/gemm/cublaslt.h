@@ -28,7 +28,8 @@ class CublasLt {
   // Queues the product. Float32 accumulation, no TF32, partial sums in float32.
   // An algorithm is chosen once for a shape and a range of rows; where cuBLAS
   // cannot add the bias itself a kernel of ours starts y with it.
-  // UNIMPLEMENTED: cuBLAS has no algorithm for these types and strides.
+  // With desc.batch_invariant one algorithm serves all numbers of rows and no K
+  // is split: a row's sums have one order. UNIMPLEMENTED: cuBLAS has no algorithm for these types and strides.
   absl::Status Run(const GemmDesc& desc, const GemmParams& params,
                    CudaStream& stream);
 

@@ -16,6 +16,7 @@ struct GemmDesc {
   DType weight = DType::kF32;
   DType activation = DType::kF32;  // of x
   DType output = DType::kF32;      // of residual and y
+  bool batch_invariant = false;    // see GemmTable(); CPU rows always are
 };
 
 struct GemmParams {
@@ -32,9 +33,9 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // Every row accumulates in float32 or wider, and a row of y depends only on the
 // same row of x: not on m, not on the other rows, not on the number of threads
 // (batch invariance). bf16 and f16 weights are widened exactly.
-// On CUDA "cuda_gemv" keeps that promise and serves many rows slowly;
-// "cuda_cublaslt" does not keep it, nor does "cuda", which takes the one or the
-// other by the number of rows.
+// On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
+// which takes that or cuBLASLt by the number of rows, and "cuda_cublaslt" keep
+// it where desc.batch_invariant says so.
 absl::Span<const GemmRow> GemmTable();
 
 // Loads cuBLASLt for a CUDA stream, which otherwise happens at its first

@@ -47,8 +47,9 @@ absl::Status RunGemmCudaCublasLt(const GemmDesc& desc, const GemmParams& params,
 absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
                          Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  // cuBLAS takes no weights of another type than x.
-  const bool few = params.x.rows() <= kGemvRows;
+  // One way for all numbers of rows, or the best for each. cuBLAS takes no
+  // weights of another type than x.
+  const bool few = !desc.batch_invariant && params.x.rows() <= kGemvRows;
   if (few || desc.weight != desc.activation || !StateOf(cuda).cublas.ok()) {
     return RunGemv(desc, params, cuda);
   }
@@ -57,8 +58,10 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
   return absl::IsUnimplemented(status) ? RunGemv(desc, params, cuda) : status;
 }
 
-size_t GemmCudaWorkspaceBytes(const GemmDesc&, int64_t max_rows) {
-  return max_rows > kGemvRows ? CublasLt::kWorkspaceBytes : 0;
+size_t GemmCudaWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  return desc.batch_invariant || max_rows > kGemvRows
+             ? CublasLt::kWorkspaceBytes
+             : 0;
 }
 
 }  // namespace inlay

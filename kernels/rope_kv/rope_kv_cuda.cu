@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kHeads = 3;  // that a thread has at once
+constexpr int64_t kFewTokens = 64;
 constexpr int kWarps = 4;  // of a block where a warp has a head
 
 struct Args {

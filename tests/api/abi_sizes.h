@@ -22,6 +22,7 @@ inline constexpr size_t kFirstSize =
 #define INLAY_ABI_FIELD(type, field, offset, bytes)
 #include "tests/api/abi_1.def"
 #include "tests/api/abi_2.def"
+#include "tests/api/abi_3.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT

@@ -68,6 +68,7 @@ static inlay_engine* make_engine(int* logs) {
   options.log_level = INLAY_LOG_DEBUG;
   options.log = on_log;
   options.log_user = logs;
+  CHECK(options.gpu == 0 && options.batch_invariant == 0);
   CHECK_OK(inlay_engine_create(&options, &engine, &error));
   CHECK(engine != NULL);
   return engine;
@@ -348,6 +349,18 @@ static void test_observing(inlay_engine* engine) {
   CHECK_OK(inlay_engine_set_memory_budget(engine, 0, 0, &error));
 }
 
+static void test_device(inlay_engine* engine) {
+  double rate = 0;
+  inlay_device_info info;
+  inlay_device_info_init(&info);
+  CHECK(info.struct_size == sizeof(info));
+  CHECK_OK(inlay_engine_device(engine, &info, &error));
+  CHECK(info.name[0] != 0 && info.memory_bytes > 0 && info.num_processors > 0);
+  CHECK((info.backend == INLAY_BACKEND_CUDA) == (info.compute_capability > 0));
+  CHECK_OK(inlay_engine_measure_copy(engine, 1 << 20, &rate, &error));
+  CHECK(rate > 1e6);
+}
+
 static void test_errors(inlay_engine* engine) {
   inlay_model* model = NULL;
   const inlay_status status =
@@ -376,6 +389,7 @@ int main(int argc, char** argv) {
   test_model(model, argv[1]);
   test_text(model);
   test_generation(engine, model);
+  test_device(engine);
   test_errors(engine);
 
   inlay_stats_init(&stats);

@@ -30,7 +30,8 @@ std::vector<int32_t> Read(inlay::Engine& engine, inlay::Request& request) {
 class CppTest : public ::testing::Test {
  protected:
   CppTest()
-      : engine_(std::move(*inlay::Engine::Create())),
+      : options_(EngineDefaults()),
+        engine_(std::move(*inlay::Engine::Create(&options_))),
         model_(std::move(*engine_.Load(SmallModel()))) {}
 
   std::vector<int32_t> Run(inlay::Session& session, std::string_view text,
@@ -43,6 +44,7 @@ class CppTest : public ::testing::Test {
     return Read(engine_, *request);
   }
 
+  const inlay_engine_options options_;
   inlay::Engine engine_;
   inlay::Model model_;
 };
@@ -129,6 +131,18 @@ TEST_F(CppTest, Quotes) {
   EXPECT_GT(engine_.Stats()->kv_blocks_used, 0u);
   EXPECT_EQ(Run(*session, "Once upon a time", generate).size(), 8u);
   EXPECT_EQ(engine_.Stats()->kv_blocks_used, 0u);
+}
+
+TEST_F(CppTest, DeviceAndItsMemory) {
+  const uint64_t before = engine_.Stats()->workspace_bytes;
+  auto device = engine_.Device();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->compute_capability > 0,
+            device->backend == INLAY_BACKEND_CUDA);
+  EXPECT_GT(*engine_.MeasureCopy(8 << 20), 1e6);
+  EXPECT_EQ(engine_.MeasureCopy(0).error().status(), INLAY_INVALID_ARGUMENT);
+  EXPECT_EQ(engine_.Stats()->workspace_bytes, before)
+      << "its scratch is given back";
 }
 
 TEST_F(CppTest, BudgetMetricsAndTraces) {

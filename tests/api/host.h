@@ -66,6 +66,8 @@ T Defaults(void (*init)(T*, size_t)) {
 }
 inline inlay_engine_options EngineDefaults() {
   auto options = Defaults(inlay_engine_options_init_sized);
+  // Budgets and caches here are of a CPU's sizes; cuda_test.cc has the rest.
+  options.backend = INLAY_BACKEND_CPU;
   options.num_threads = 2;
   return options;
 }

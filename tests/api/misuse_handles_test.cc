@@ -51,6 +51,17 @@ std::vector<Call> Calls() {
        [](void* h, inlay_error** e) {
          return inlay_engine_set_memory_budget(As<inlay_engine>(h), 0, 0, e);
        }},
+      {"inlay_engine_device", kEngine,
+       [](void* h, inlay_error** e) {
+         auto info = Defaults(inlay_device_info_init);
+         return inlay_engine_device(As<inlay_engine>(h), &info, e);
+       }},
+      {"inlay_engine_measure_copy", kEngine,
+       [](void* h, inlay_error** e) {
+         double rate = 0;
+         return inlay_engine_measure_copy(As<inlay_engine>(h), 1 << 20, &rate,
+                                          e);
+       }},
       {"inlay_engine_metrics", kEngine,
        [](void* h, inlay_error** e) {
          return inlay_engine_metrics(As<inlay_engine>(h),

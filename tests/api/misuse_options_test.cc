@@ -198,6 +198,10 @@ TEST(StructSize, Results) {
       });
   inlay_event_release(event);
   inlay_request_release(request);
+  CheckResultSizes<inlay_device_info>(
+      inlay_device_info_init, [&](auto* out, inlay_error** error) {
+        return inlay_engine_device(host.engine, out, error);
+      });
   CheckResultSizes<inlay_quote>(
       inlay_quote_init, [&](auto* out, inlay_error** error) {
         const auto options = TokensRequest(prompt, 1);
@@ -330,6 +334,10 @@ TEST(NullResults, AreRefusedByName) {
   expect(inlay_prefix_open(prefix, nullptr, e.out()), "session");
   expect(inlay_prefix_get_info(prefix, nullptr, e.out()), "inlay_prefix_info");
   inlay_prefix_release(prefix);
+  inlay_device_info_init(nullptr);
+  expect(inlay_engine_device(host.engine, nullptr, e.out()), "info");
+  expect(inlay_engine_measure_copy(host.engine, 1 << 20, nullptr, e.out()),
+         "bytes_per_second");
   inlay_restore_info_init(nullptr);
   inlay_prefix_options_init(nullptr);
   inlay_prefix_info_init(nullptr);
@@ -375,6 +383,8 @@ TEST(EngineOptions, OutOfRange) {
        {"tpot_target_us", std::to_string(UINT64_MAX)}},
       {[](auto& o) { o.starvation_us = UINT64_MAX; },
        {"starvation_us", std::to_string(UINT64_MAX)}},
+      {[](auto& o) { o.gpu = 1024; }, {"gpu", "1024"}},
+      {[](auto& o) { o.batch_invariant = 2; }, {"batch_invariant", "2"}},
       {[](auto& o) {
          o.allocate = [](void*, size_t, size_t) -> void* { return nullptr; };
        },
@@ -390,6 +400,17 @@ TEST(EngineOptions, OutOfRange) {
     ExpectError(inlay_engine_create(&options, &engine, error.out()), error,
                 c.status, c.words);
     EXPECT_EQ(engine, nullptr);
+  }
+}
+
+TEST(MeasureCopy, OutOfRange) {
+  Host host;
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1} << 19, UINT64_MAX}) {
+    Error error;
+    double rate = 0;
+    ExpectError(
+        inlay_engine_measure_copy(host.engine, bytes, &rate, error.out()),
+        error, INLAY_INVALID_ARGUMENT, {"bytes", std::to_string(bytes)});
   }
 }
 

@@ -182,7 +182,15 @@ class Bench {
     batch.sequences = sequences;
     batch.logit_rows = rows;
     batch.kv_base = storage_->base();
-    Require(executor_->Forward(batch, static_cast<int64_t>(blocks.size())));
+    const auto num_blocks = static_cast<int64_t>(blocks.size());
+    if (executor_->CanSample()) {
+      const std::vector<SampleOptions> greedy(rows.size());
+      const SampleBatch sampling = {greedy, {}};
+      Require(executor_->Forward(batch, num_blocks, &sampling));
+      Take(executor_->Tokens());
+      return;
+    }
+    Require(executor_->Forward(batch, num_blocks));
     const auto count = static_cast<int64_t>(rows.size());
     for (int64_t row = 0; row < count; row += Executor::kLogitSlice) {
       Take(

@@ -60,17 +60,20 @@ struct Gpu {
     cudaGetLastError();
     return found;
   }
-  Gpu() : stream(nullptr, Sms()) {
+  Gpu()
+      : stream(nullptr, Attribute(cudaDevAttrMultiProcessorCount),
+               10 * Attribute(cudaDevAttrComputeCapabilityMajor) +
+                   Attribute(cudaDevAttrComputeCapabilityMinor)) {
     cudaDeviceProp properties;
     EXPECT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
     info.kind = DeviceKind::kCuda;
     info.name = properties.name;
     info.sm = properties.major * 10 + properties.minor;
   }
-  static int Sms() {
-    int sms = 1;
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
-    return sms;
+  static int Attribute(cudaDeviceAttr attribute) {
+    int value = 1;
+    cudaDeviceGetAttribute(&value, attribute, 0);
+    return value;
   }
   DeviceInfo info;
   CudaStream stream;

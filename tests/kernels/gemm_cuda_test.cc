@@ -3,12 +3,16 @@
 #if INLAY_HAS_CUDA
 
 #include "kernels/gemm/gemm.h"
+
+#include <numeric>
+
 #include "kernels/gemm/gemv_cuda.h"
 #include "tests/support/cuda_test_util.h"
 
 namespace inlay {
 namespace {
 
+using ::inlay::testing::CudaBytes;
 using ::inlay::testing::CudaTestMatrix;
 using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCudaRow;
@@ -236,39 +240,58 @@ TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
   }
 }
 
-TEST(GemmCudaTest, ARowOfGemvDependsOnNothingBesideIt) {
-  INLAY_REQUIRE_CUDA();
+// A row alone against the same among `counts` others, bit for bit.
+void CheckInvariance(const GemmDesc& desc, std::string_view name,
+                     const std::vector<int64_t>& counts) {
   TestCuda cuda;
-  constexpr int64_t kRows = 21;
+  const int64_t rows = counts.back();
+  Problem problem(desc, rows, 7, 0);
+  const auto row = Select("gemm", GemmTable(), desc, cuda.info, name);
+  ASSERT_TRUE(row.ok()) << row.status();
+  const auto bytes = (*row)->workspace_bytes;
+  const CudaBytes workspace(
+      std::vector<std::byte>(bytes == nullptr ? 0 : bytes(desc, rows)));
+  const auto run = [&](CudaTestMatrix& y, int64_t first, int64_t count) {
+    GemmParams params = problem.Params(y.view(), true, true);
+    params.x = params.x.RowSlice(first, count);
+    params.y = params.y.RowSlice(first, count);
+    params.residual = params.residual.RowSlice(first, count);
+    params.workspace = workspace.as<void>();
+    ASSERT_TRUE((*row)->run(desc, params, *cuda.stream).ok());
+  };
+  CudaTestMatrix alone(desc.output, rows, desc.n);
+  for (int64_t r = 0; r < rows; r += 1 + r / 16) run(alone, r, 1);
+  const TestMatrix want = alone.Download();
+  for (const int64_t m : counts) {
+    CudaTestMatrix together(desc.output, rows, desc.n);
+    run(together, 0, m);
+    const TestMatrix& got = together.Download();
+    for (int64_t r = 0; r < m; r += 1 + r / 16) {
+      ASSERT_EQ(want.RowBits(r), got.RowBits(r))
+          << "row " << r << " of " << m << ", k " << desc.k << ", "
+          << DTypeName(desc.weight) << " " << DTypeName(desc.output);
+    }
+  }
+}
+
+TEST(GemmCudaTest, ARowDependsOnNothingBesideIt) {
+  INLAY_REQUIRE_CUDA();
+  std::vector<int64_t> few(20);
+  std::iota(few.begin(), few.end(), 2);
   for (const auto& [n, k] :
        {std::pair<int64_t, int64_t>{300, 4096}, {96, 1000}, {64, 14336}}) {
     for (const auto& [weight, activation, output] : kTypes) {
-      const GemmDesc desc{n, k, weight, activation, output};
-      Problem problem(desc, kRows, 7, 0);
-      const auto row =
-          Select("gemm", GemmTable(), desc, cuda.info, "cuda_gemv");
-      ASSERT_TRUE(row.ok());
-      const auto run = [&](CudaTestMatrix& y, int64_t first, int64_t count) {
-        GemmParams params = problem.Params(y.view(), true, true);
-        params.x = params.x.RowSlice(first, count);
-        params.y = params.y.RowSlice(first, count);
-        params.residual = params.residual.RowSlice(first, count);
-        ASSERT_TRUE((*row)->run(desc, params, *cuda.stream).ok());
-      };
-      CudaTestMatrix alone(output, kRows, n);
-      for (int64_t r = 0; r < kRows; ++r) run(alone, r, 1);
-      const TestMatrix want = alone.Download();
-      for (int64_t m = 2; m <= kRows; ++m) {
-        CudaTestMatrix together(output, kRows, n);
-        run(together, 0, m);
-        const TestMatrix& got = together.Download();
-        for (int64_t r = 0; r < m; ++r) {
-          ASSERT_EQ(want.RowBits(r), got.RowBits(r))
-              << "row " << r << " of " << m << ", k " << k << ", "
-              << DTypeName(weight) << " " << DTypeName(output);
-        }
-      }
+      GemmDesc desc{n, k, weight, activation, output};
+      CheckInvariance(desc, "cuda_gemv", few);
+      desc.batch_invariant = true;
+      CheckInvariance(desc, "cuda", {2, 8, 9, 16, 64, 65, 130, 700});
     }
+  }
+  // As many tiles as the device has multiprocessors, and more.
+  for (const int64_t n : {4096, 28672}) {
+    GemmDesc desc{n, 4096, DType::kBF16, DType::kBF16, DType::kBF16};
+    desc.batch_invariant = true;
+    CheckInvariance(desc, "cuda", {2, 8, 33, 64, 100, 256, 1000});
   }
 }
 

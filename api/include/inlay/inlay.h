@@ -59,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 2
+#define INLAY_ABI_VERSION 3
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -131,7 +131,7 @@ typedef void (*inlay_deallocate_callback)(void* user, void* memory, size_t bytes
 
 typedef struct inlay_engine_options {
   uint32_t struct_size;
-  int32_t backend;              /* INLAY_BACKEND_*; default AUTO: the first GPU where CUDA can be had (compute capability 8.0, a
+  int32_t backend;              /* INLAY_BACKEND_*; default AUTO: a GPU where CUDA can be had (compute capability 8.0, a
                                    driver for CUDA 13) and no allocator is given, otherwise the CPU. With CUDA,
                                    INLAY_UNSUPPORTED says what is missing: in the build, driver or GPU */
   int32_t drive;                /* INLAY_DRIVE_*; default HOST */
@@ -154,6 +154,10 @@ typedef struct inlay_engine_options {
   uint64_t tpot_target_us;   /* prompts take part in a step of running generations only as far as the step is expected to
                                 stay within it; 0 (default): no target */
   uint64_t starvation_us;    /* who waited this long goes before all others; default 10 s; 0: never */
+  /* Since 3. */
+  uint32_t gpu;              /* CUDA's number of the GPU; default 0. Not used on CPU */
+  uint32_t batch_invariant;  /* 1: on CUDA too, as on CPU always, a request gets the same tokens whatever else runs: slower,
+                                see kernels/gemm/CUDA.md; 0 (default): sums may be ordered by the batch */
 } inlay_engine_options;
 
 INLAY_API void inlay_engine_options_init(inlay_engine_options* options);
@@ -165,6 +169,24 @@ INLAY_API inlay_status inlay_engine_create(const inlay_engine_options* options, 
 /* Cancels everything, stops the engine's thread (waiting for the step it is in) and frees all memory of its models. What a
  * disk cache is to keep is written first. */
 INLAY_API void inlay_engine_release(inlay_engine* engine);
+
+/* What an engine computes on. Since 3. */
+typedef struct inlay_device_info {
+  uint32_t struct_size;
+  int32_t backend;             /* INLAY_BACKEND_CPU or INLAY_BACKEND_CUDA */
+  uint64_t memory_bytes;       /* physical memory of the device */
+  uint32_t num_processors;     /* multiprocessors of a GPU; threads on CPU */
+  uint32_t compute_capability; /* of a GPU, times 10: 90 is 9.0; 0 on CPU */
+  char name[104];              /* UTF-8, cut where it is longer */
+} inlay_device_info;
+
+INLAY_API void inlay_device_info_init(inlay_device_info* info);
+INLAY_API inlay_status inlay_engine_device(inlay_engine* engine, inlay_device_info* info, inlay_error** error);
+/* Times copies of `bytes` (1 MiB to 4 GiB) within the device's memory for about 20 ms, in scratch of twice that: bytes read plus
+ * bytes written a second, what decoding is measured against. Beside steps both get slower. INLAY_RESOURCE_EXHAUSTED: no room.
+ * Since 3. */
+INLAY_API inlay_status inlay_engine_measure_copy(inlay_engine* engine, uint64_t bytes, double* bytes_per_second,
+                                                 inlay_error** error);
 
 /* What one step did. */
 typedef struct inlay_step_info {

@@ -508,6 +508,23 @@ class Engine {
     if (!error.ok()) return error;
     return info;
   }
+  Result<inlay_device_info> Device() {
+    inlay_device_info info;
+    inlay_device_info_init(&info);
+    Error error = internal::Try(
+        [&](inlay_error** e) { return inlay_engine_device(get(), &info, e); });
+    if (!error.ok()) return error;
+    return info;
+  }
+  // Bytes a second.
+  Result<double> MeasureCopy(uint64_t bytes) {
+    double rate = 0;
+    Error error = internal::Try([&](inlay_error** e) {
+      return inlay_engine_measure_copy(get(), bytes, &rate, e);
+    });
+    if (!error.ok()) return error;
+    return rate;
+  }
   Result<inlay_stats> Stats() {
     inlay_stats stats;
     inlay_stats_init(&stats);

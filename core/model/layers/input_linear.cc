@@ -25,7 +25,10 @@ InputLinear InputLinear::Over(std::vector<Linear> layers) {
 void InputLinear::ChooseFused(const Norm& norm,
                               const ActivationDesc* activation,
                               const ModelBuild& build) {
-  if (!build.fused || build.kernels.IsForced("gemm")) return;
+  // One kernel for all numbers of rows is cuBLAS's.
+  if (!build.fused || build.batch_invariant || build.kernels.IsForced("gemm")) {
+    return;
+  }
   const auto choose = [&](const FusedLinearDesc& desc) {
     auto op = build.kernels.Choose("fused_linear", FusedLinearTable(), desc);
     return op.ok() ? *op : Fused();

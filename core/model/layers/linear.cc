@@ -14,6 +14,7 @@ absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
   desc.k = weight.cols();
   desc.weight = weight.dtype;
   desc.activation = build.activation;
+  desc.batch_invariant = build.batch_invariant;
   desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   INLAY_ASSIGN_OR_RETURN(linear.op_,
                          build.kernels.Choose("gemm", GemmTable(), desc));

@@ -90,11 +90,13 @@ int main(int argc, char** argv) {
   using namespace inlay::bench;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   int sms = 0;
-  Require(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
   int major = 0;
   int minor = 0;
-  Require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  Require(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  Require(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  Require(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  Require(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
   cudaStream_t handle;
   Require(cudaStreamCreate(&handle));
   CudaStream stream(handle, sms, 10 * major + minor);
@@ -105,6 +107,7 @@ int main(int argc, char** argv) {
   BenchAttention(bench);
   BenchLinear(bench);
   BenchSmallOps(bench);
+  BenchSample(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

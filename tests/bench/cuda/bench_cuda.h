@@ -101,6 +101,7 @@ void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
 void BenchLinear(Bench& bench);
 void BenchSmallOps(Bench& bench);
+void BenchSample(Bench& bench);
 
 }  // namespace inlay::bench
 

@@ -1,5 +1,5 @@
 // The block passes and log-softmax against double precision.
-#include "core/sampling/logit_blocks.h"
+#include "kernels/sample/logit_blocks.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Sampler against the naive pipeline, draw by draw and as a distribution.
 #include "core/sampling/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -8,10 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/sampling/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/sample/logit_blocks.h"
+#include "kernels/sample/philox.h"
+#include "kernels/sample/sample.h"
 #include "tests/core/sampling/naive_sampler.h"
+#include "tests/support/kernel_test_util.h"
 
 namespace inlay {
 namespace {
@@ -102,7 +106,8 @@ void ExpectDrawsLikeNaive(uint32_t seed, size_t vocab, int* compared,
   constexpr int kDraws = 8;
   for (int i = 0; i < kDraws; ++i) {
     const uint64_t index = uint64_t{rng()} << 20;
-    const int32_t expected = NaiveDraw(naive, UniformOf(params.seed, index));
+    const int32_t expected = NaiveDraw(
+        naive, static_cast<double>(DrawBits(params.seed, index)) * 0x1p-64);
     sampler.set_state({params.seed, index});
     const int32_t token = SampleFrom(sampler, logits).token;
     ASSERT_GE(token, 0);
@@ -331,6 +336,65 @@ TEST(Sampler, LogitsThatAreNotFinite) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("all 3 are -inf"));
   EXPECT_EQ(ErrorOf({.banned_tokens = {0}}, {1}).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Sampler, BiasesOfATokenAddUp) {
+  SamplingParams params{.logit_bias = {{2, 3}, {0, 1}, {2, -2.5f}}};
+  EXPECT_EQ(SampleFrom(Make(params, 6), {1, 1.75f, 1.25f, 0, 0, 0}).token, 0);
+  params.logit_bias.emplace_back(2, kMaxFloat);
+  params.logit_bias.emplace_back(2, kMaxFloat);
+  EXPECT_EQ(SampleFrom(Make(params, 6), {1, 1, 1, 1, 1, 1}).token, 2);
+}
+
+TEST(Sampler, WeightsAddUpExactly) {
+  // In fixed point, whatever their order: the same draws for the same
+  // distribution with its tokens renamed.
+  std::mt19937 rng(3);
+  std::vector<float> logits = RandomLogits(rng, 4000);
+  std::sort(logits.begin(), logits.end());
+  const std::vector<float> backwards(logits.rbegin(), logits.rend());
+  const auto mass = [](const std::vector<float>& x) {
+    const LogitBlocks blocks = ScanLogits(x);
+    return MassOf(x, blocks, {blocks.max, 1}, {-kInf, 0}, nullptr);
+  };
+  EXPECT_EQ(mass(logits), mass(backwards));
+  EXPECT_EQ(mass({0, 0, -kInf, 0, -100}), uint64_t{3} << 38);
+}
+
+TEST(Sampler, TheOpChoosesTheSame) {
+  const testing::TestCpu cpu(1);
+  std::mt19937 rng(77);
+  for (int i = 0; i < 300; ++i) {
+    const size_t vocab = 1 + rng() % 700;
+    std::vector<float> logits = RandomLogits(rng, vocab);
+    Sampler sampler = Make(RandomParams(rng, vocab), vocab);
+    std::vector<int32_t> prompt(rng() % 30);
+    for (int32_t& t : prompt) t = static_cast<int32_t>(rng() % 800) - 50;
+    sampler.ObservePrompt(prompt);
+    sampler.Observe(static_cast<int32_t>(rng() % vocab));
+    std::vector<uint32_t> mask((vocab + 31) / 32);
+    for (uint32_t& word : mask) word = rng() | rng();
+    const bool masked = i % 2 == 0;
+
+    std::vector<LogitEdit> edits;
+    SampleOptions options = sampler.Options();
+    sampler.AppendEdits(edits);
+    options.num_edits = static_cast<int32_t>(edits.size());
+    options.first_mask_word = masked ? 0 : -1;
+    std::vector<float> scratch = logits;
+    int32_t token = 1000;
+    const SampleParams params = {
+        MatrixView(reinterpret_cast<std::byte*>(scratch.data()), DType::kF32, 1,
+                   static_cast<int64_t>(vocab)),
+        &options, edits.data(), mask.data(), &token};
+    ASSERT_TRUE(SampleTable()
+                    .back()
+                    .run({params.logits.cols()}, params, *cpu.stream)
+                    .ok());
+    const auto result = sampler.Sample(absl::MakeSpan(logits),
+                                       masked ? mask : std::vector<uint32_t>());
+    EXPECT_EQ(token, result.ok() ? result->token : kSampleNothingLeft) << i;
+  }
 }
 
 TEST(Sampler, RefusesWrongSizesAndOptions) {

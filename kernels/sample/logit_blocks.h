@@ -1,9 +1,9 @@
-// Passes over one position's logits, in blocks: maxima, softmax weights and
-// their sums. Everything else in the folder looks at a block's maximum first
-// and reads only the blocks that matter, which is what keeps a 128k vocabulary
-// within tens of microseconds. Must not know sampling options.
-#ifndef INLAY_CORE_SAMPLING_LOGIT_BLOCKS_H_
-#define INLAY_CORE_SAMPLING_LOGIT_BLOCKS_H_
+// Passes of the host over one position's logits, in blocks: maxima, softmax
+// weights and their sums. What is built on them looks at a block's maximum
+// first and reads only the blocks that matter, which is what keeps a 128k
+// vocabulary within tens of microseconds. Must not know sampling options.
+#ifndef INLAY_KERNELS_SAMPLE_LOGIT_BLOCKS_H_
+#define INLAY_KERNELS_SAMPLE_LOGIT_BLOCKS_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -71,12 +71,15 @@ struct WeightFilter {
 void FilteredWeights(const float* logits, int64_t count, WeightScale scale,
                      WeightFilter filter, float* out);
 
-// The sum of the filtered weights: float in a block, double across blocks.
-// `masses`, nullable, receives each block's sum.
-double MassOf(absl::Span<const float> logits, const LogitBlocks& blocks,
-              WeightScale scale, WeightFilter filter,
-              std::vector<double>* masses);
+// A sum of fixed-point weights as the number it stands for.
+double MassValue(uint64_t mass);
+
+// The sum of the filtered weights, each in fixed point: exact. `masses`,
+// nullable, receives each block's sum.
+uint64_t MassOf(absl::Span<const float> logits, const LogitBlocks& blocks,
+                WeightScale scale, WeightFilter filter,
+                std::vector<uint64_t>* masses);
 
 }  // namespace inlay
 
-#endif  // INLAY_CORE_SAMPLING_LOGIT_BLOCKS_H_
+#endif  // INLAY_KERNELS_SAMPLE_LOGIT_BLOCKS_H_

@@ -1,7 +1,7 @@
 // The passes of logit_blocks.h on four-lane vectors of the compiler (GCC and
 // Clang lower them to SSE2, NEON or scalar code): -O2 leaves such loops scalar,
 // and one fixed lane order gives the same sums on every machine.
-#include "core/sampling/logit_blocks.h"
+#include "kernels/sample/logit_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,16 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/sample/sample_math.h"
+
 namespace inlay {
 namespace {
 
 using F32x4 = float __attribute__((vector_size(16)));
 using I32x4 = int32_t __attribute__((vector_size(16)));
 using U32x4 = uint32_t __attribute__((vector_size(16)));
+using F64x2 = double __attribute__((vector_size(16)));
+using U64x2 = uint64_t __attribute__((vector_size(16)));
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
@@ -37,32 +41,24 @@ inline float MaxLane(F32x4 v) {
   return std::max(std::max(v[0], v[1]), std::max(v[2], v[3]));
 }
 
-// exp(z) for z <= 0. With n = round(z / ln 2), r = z - n ln 2 lies in
-// +-0.347 and exp(z) = 2^n exp(r); the Taylor terms left out are below
-// 0.347^8 / 8! = 5e-9, a tenth of a float's rounding. Below -86, 2^n would near
-// the subnormals: the result is 0 there.
+// exp(z) for z <= 0; 0 where 2^n would come near the subnormals.
 inline F32x4 Exp(F32x4 z) {
-  constexpr float kLowest = -86.0f;
-  // Adding 1.5 * 2^23 leaves the rounded integer in the low mantissa bits.
-  constexpr float kRound = 12582912.0f;
-  constexpr float kLn2High = 0.693359375f;  // 9 bits: n * kLn2High is exact
-  constexpr float kLn2Low = -2.12194440e-4f;
-  const I32x4 alive = z >= Broadcast(kLowest);
-  z = Max(z, Broadcast(kLowest));
-  const F32x4 shifted = z * 1.44269504f + kRound;
-  const F32x4 n = shifted - kRound;
-  const F32x4 r = (z - n * kLn2High) - n * kLn2Low;
-  F32x4 e = r * (1.0f / 5040) + (1.0f / 720);
-  e = e * r + (1.0f / 120);
-  e = e * r + (1.0f / 24);
-  e = e * r + (1.0f / 6);
-  e = e * r + 0.5f;
-  e = e * r + 1.0f;
-  e = e * r + 1.0f;
-  // The low bits of `shifted` count up from those of kRound by n, so shifting
-  // them into the exponent field multiplies by 2^n.
-  const U32x4 power = ((U32x4)shifted - 0x4B400000u + 127u) << 23;
+  const I32x4 alive = z >= Broadcast(kLowestExponent);
+  z = Max(z, Broadcast(kLowestExponent));
+  F32x4 shifted;
+  const F32x4 e = ExpFraction(z, &shifted, Broadcast);
+  const U32x4 power = ((U32x4)shifted - kRoundBits + kExponentBias)
+                      << kMantissaBits;
   return KeepWhere(alive, e * (F32x4)power);
+}
+
+// Adds four weights in fixed point to the sum of those before. The bits of
+// kMassRound are added with each and must be taken off in the end.
+inline void AddFixed(F32x4 w, U64x2& even, U64x2& odd) {
+  const F64x2 low = {double{w[0]}, double{w[1]}};
+  const F64x2 high = {double{w[2]}, double{w[3]}};
+  even += (U64x2)(low + kMassRound);
+  odd += (U64x2)(high + kMassRound);
 }
 
 inline F32x4 Weight(F32x4 x, WeightScale scale) {
@@ -165,18 +161,23 @@ void FilteredWeights(const float* logits, int64_t count, WeightScale scale,
                [&](F32x4 x) { return FilteredWeight(x, scale, filter); });
 }
 
-double MassOf(absl::Span<const float> logits, const LogitBlocks& blocks,
-              WeightScale scale, WeightFilter filter,
-              std::vector<double>* masses) {
-  if (masses != nullptr) masses->assign(blocks.block_max.size(), 0.0);
-  double total = 0;
+double MassValue(uint64_t mass) {
+  return static_cast<double>(mass) / (uint64_t{1} << kMassBits);
+}
+
+uint64_t MassOf(absl::Span<const float> logits, const LogitBlocks& blocks,
+                WeightScale scale, WeightFilter filter,
+                std::vector<uint64_t>* masses) {
+  if (masses != nullptr) masses->assign(blocks.block_max.size(), 0);
+  uint64_t total = 0;
   ForEachBlock(logits, [&](const float* p, int64_t b) {
     if (blocks.block_max[b] < filter.min_logit) return;
-    F32x4 sum = Broadcast(0);
+    U64x2 even = {0, 0}, odd = {0, 0};
     for (int64_t i = 0; i < kLogitBlock; i += 4) {
-      sum += FilteredWeight(Load(p + i), scale, filter);
+      AddFixed(FilteredWeight(Load(p + i), scale, filter), even, odd);
     }
-    const double mass = (double{sum[0]} + sum[1]) + (double{sum[2]} + sum[3]);
+    const uint64_t mass = (even[0] + even[1]) + (odd[0] + odd[1]) -
+                          kLogitBlock * DoubleBits(kMassRound);
     if (masses != nullptr) (*masses)[b] = mass;
     total += mass;
   });

@@ -1,6 +1,6 @@
 // Threshold search for top-k, top-p, min-p. Works on bare logit values: ties
 // are interchangeable until the very end, when the lower ids win.
-#include "core/sampling/truncation.h"
+#include "kernels/sample/truncation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,8 @@
 #include <functional>
 #include <limits>
 #include <vector>
+
+#include "kernels/sample/sample_math.h"
 
 namespace inlay {
 namespace {
@@ -72,7 +74,8 @@ class MassHistogram {
     for (size_t i = 0; i < values.size(); i += kLogitBlock) {
       const size_t n = std::min<size_t>(kLogitBlock, values.size() - i);
       Weights(&values[i], static_cast<int64_t>(n), scale, weights);
-      for (size_t j = 0; j < n; ++j) mass_[BinOf(values[i + j])] += weights[j];
+      for (size_t j = 0; j < n; ++j)
+        mass_[BinOf(values[i + j])] += FixedWeight(weights[j]);
     }
   }
 
@@ -81,19 +84,14 @@ class MassHistogram {
     return static_cast<int>(std::min(bin, kNumBins - 1.0));
   }
 
-  // Adds the masses of the bins before the crossing one to `above`.
-  int FindCrossing(double target, double& above) const {
-    int last = 0;  // where rounding keeps the sum below the target
-    double above_last = above;
-    for (int bin = 0; bin < kNumBins; ++bin) {
-      if (mass_[bin] == 0) continue;
-      last = bin;
-      above_last = above;
-      if (above + mass_[bin] >= target) break;
-      above += mass_[bin];
+  // Adds the masses of the bins before the crossing one to `above`. All bins
+  // together reach the target.
+  int FindCrossing(uint64_t target, uint64_t& above) const {
+    int bin = 0;
+    while (bin < kNumBins - 1 && above + mass_[bin] < target) {
+      above += mass_[bin++];
     }
-    above = above_last;
-    return last;
+    return bin;
   }
 
  private:
@@ -101,18 +99,19 @@ class MassHistogram {
 
   float high_;
   double bins_per_unit_;
-  double mass_[kNumBins] = {};
+  uint64_t mass_[kNumBins] = {};
 };
 
-// The fewest largest values whose weights sum to `target`, at least one. Bins
+// The fewest largest values whose weights sum to `target` > 0, which all of
+// them reach. Bins
 // narrow the search until what is left is cheap to sort. `low` and `high` bound
 // the values from outside, later levels measure them. It ends: each such level
 // parts the largest value from the smallest and divides their distance by the
 // number of bins, and a float's range spans fewer than 280 binary digits.
-Cut CutTopP(double target, WeightScale scale, float low, float high,
+Cut CutTopP(uint64_t target, WeightScale scale, float low, float high,
             std::vector<float>& values) {
   constexpr size_t kSortAtMost = 512;
-  double above = 0;
+  uint64_t above = 0;
   while (values.size() > kSortAtMost && low < high) {
     const MassHistogram histogram(values, scale, low, high);
     const int crossing = histogram.FindCrossing(target, above);
@@ -130,7 +129,7 @@ Cut CutTopP(double target, WeightScale scale, float low, float high,
           weights.data());
   size_t end = 0;
   do {
-    above += weights[end++];
+    above += FixedWeight(weights[end++]);
   } while (end < values.size() && above < target);
   const float value = values[end - 1];
   const auto rest = values.begin() + end;
@@ -138,11 +137,15 @@ Cut CutTopP(double target, WeightScale scale, float low, float high,
           std::find(rest, values.end(), value) != values.end()};
 }
 
-// Where top-k is off, a logit below which all logits together weigh less than
-// the 1 - p that top-p drops: each of the at most n weighs less than
-// (1 - p) * mass / n. The margin covers the rounding of the weights.
-float LowerBoundOfTopP(double p, double mass, WeightScale scale, size_t n) {
-  const double z = std::log((1 - p) * mass / static_cast<double>(n)) - 1e-3;
+// Where top-k is off, a logit below which all logits together weigh at most the
+// 1 - p that top-p drops: each of the at most n weighs less than (1 - p) * mass
+// / n, of which half a unit of fixed point is for rounding; the margin covers
+// the error of the weights.
+float LowerBoundOfTopP(double p, uint64_t mass, WeightScale scale, size_t n) {
+  const double units =
+      (1 - p) * static_cast<double>(mass) / static_cast<double>(n) - 0.5;
+  if (units <= 0) return kLowest;
+  const double z = std::log(std::ldexp(units, -kMassBits)) - 1e-3;
   const double low = scale.max + z / double{scale.inverse_temperature};
   return low < kLowest ? kLowest : static_cast<float>(low);
 }
@@ -165,36 +168,37 @@ float LowerBoundOfMinP(double min_p, WeightScale scale) {
 
 }  // namespace
 
-WeightFilter Truncate(const SamplingParams& params, WeightScale scale,
+WeightFilter Truncate(const SampleOptions& options, WeightScale scale,
                       const LogitBlocks& blocks, absl::Span<float> logits) {
   const bool use_top_k =
-      params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
-  const bool use_top_p = params.top_p < 1;
-  WeightFilter filter = {LowerBoundOfMinP(params.min_p, scale), params.min_p};
+      options.top_k > 0 && static_cast<size_t>(options.top_k) < logits.size();
+  const bool use_top_p = options.top_p < 1;
+  WeightFilter filter = {LowerBoundOfMinP(options.min_p, scale), options.min_p};
   if (!use_top_k && !use_top_p) return filter;
 
   Cut cut = {};
   std::vector<float> values;
-  double mass = 0;
+  uint64_t mass = 0;
   float low = 0;
   if (use_top_k) {
-    values = LogitsFrom(logits, blocks, LowerBoundOfTop(blocks, params.top_k));
-    cut = CutTopK(params.top_k, values);
+    values = LogitsFrom(logits, blocks, LowerBoundOfTop(blocks, options.top_k));
+    cut = CutTopK(options.top_k, values);
     low = cut.value;
     if (use_top_p) {
       std::vector<float> weights(values.size());
       Weights(values.data(), static_cast<int64_t>(values.size()), scale,
               weights.data());
-      for (float w : weights) mass += w;
+      for (float w : weights) mass += FixedWeight(w);
     }
   } else {
     mass = MassOf(logits, blocks, scale, {-kInf, 0}, nullptr);
-    low = LowerBoundOfTopP(params.top_p, mass, scale, logits.size());
+    low = LowerBoundOfTopP(options.top_p, mass, scale, logits.size());
     values = LogitsFrom(logits, blocks, low);
   }
   if (use_top_p) {
     const bool dropped = use_top_k && cut.drops_ties;
-    cut = CutTopP(params.top_p * mass, scale, low, scale.max, values);
+    cut =
+        CutTopP(TopPTarget(options.top_p, mass), scale, low, scale.max, values);
     // What top-k dropped no longer shows in the values.
     cut.drops_ties |= dropped && cut.value == low;
   }
