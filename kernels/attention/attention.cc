@@ -58,13 +58,18 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
 }
 
 const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
-  if (desc.activation != desc.kv ||
-      (desc.kv != DType::kF16 && desc.kv != DType::kBF16)) {
-    return "activations and cache must both be f16 or both bf16";
+  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
+    return "activations must be f16 or bf16";
+  }
+  const bool bytes = desc.kv == DType::kI8 || desc.kv == DType::kF8E4M3;
+  if (!bytes && desc.kv != desc.activation) {
+    return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
   switch (desc.head_dim) {
-    case 64:
     case 80:
+      if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";
+      break;
+    case 64:
     case 96:
     case 128:
     case 192:

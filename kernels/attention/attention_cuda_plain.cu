@@ -11,6 +11,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/attention/attention_items_cuda.h"
+#include "kernels/cuda_launch.cuh"
 #include "memory/device/cuda_status.h"
 #include "memory/device/cuda_stream.h"
 #include "memory/status.h"
@@ -228,14 +229,18 @@ __global__ void __launch_bounds__(kThreads)
     AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ float shared[];
   const Tiles tiles(shared, args.head_dim);
-  using Rows = FoldedRows<kThreads, kDim>;
+  using Rows = FoldedRows<kThreads, kDim, false>;
   const auto sync = [] { __syncthreads(); };
+  WaitForPrevious();
+  LetNextBegin();
   const int last = args.cta_items[blockIdx.x + 1];
   for (int i = args.cta_items[blockIdx.x]; i < last; ++i) {
     const AttentionItem item = args.items[i];
     __syncthreads();  // the item before is done with shared memory
     LoadQueries(args, item, tiles);
-    Rows rows(threadIdx.x);
+    ItemFold<Rows, decltype(sync)> fold(
+        args, item, static_cast<int>(threadIdx.x), tiles.flag, sync);
+    Rows& rows = fold.rows();
     const int first_chunk = item.key_begin / item.chunk;
     for (int c = first_chunk; c * int64_t{item.chunk} < item.key_end; ++c) {
       const int begin = max(item.key_begin, c * item.chunk);
@@ -243,7 +248,7 @@ __global__ void __launch_bounds__(kThreads)
           min(int64_t{item.key_end}, (c + 1) * int64_t{item.chunk}));
       Softmax softmax;
       softmax.Clear();
-      float2 o[Rows::kPairs] = {};
+      float4 o[Rows::kQuads] = {};
       for (int tile = begin / kKeys * kKeys; tile < end; tile += kKeys) {
         LoadTile(args, item, tile, tiles);
         __syncthreads();
@@ -253,15 +258,18 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         const float rescale = tiles.rescale[rows.row()];
 #pragma unroll
-        for (float2& x : o) x = {x.x * rescale, x.y * rescale};
+        for (float4& x : o) {
+          x = {x.x * rescale, x.y * rescale, x.z * rescale, x.w * rescale};
+        }
         for (int key = 0; key < kKeys; ++key) {
           const float weight = tiles.scores[rows.row() * kKeys + key];
 #pragma unroll
-          for (int p = 0; p < Rows::kPairs; ++p) {
-            if (rows.column(p) >= args.head_dim) continue;
-            const float2 v = *reinterpret_cast<const float2*>(
-                tiles.v + key * tiles.stride + rows.column(p));
-            o[p] = {fmaf(weight, v.x, o[p].x), fmaf(weight, v.y, o[p].y)};
+          for (int i = 0; i < Rows::kQuads; ++i) {
+            if (rows.column(i) >= args.head_dim) break;
+            const float4 v = *reinterpret_cast<const float4*>(
+                tiles.v + key * tiles.stride + rows.column(i));
+            o[i] = {fmaf(weight, v.x, o[i].x), fmaf(weight, v.y, o[i].y),
+                    fmaf(weight, v.z, o[i].z), fmaf(weight, v.w, o[i].w)};
           }
         }
         __syncthreads();
@@ -275,30 +283,22 @@ __global__ void __launch_bounds__(kThreads)
         tiles.scores[2 * row + 1] = softmax.l[r];
       }
       __syncthreads();
-      if (item.first_chunk > 0) rows.Clear();
-      rows.Fold(tiles.scores[2 * rows.row()], tiles.scores[2 * rows.row() + 1],
-                [&](int p) { return o[p]; });
-      if (item.first_chunk > 0 && rows.row() < item.num_rows) {
-        rows.StorePartial(args, item.slot_here + c - first_chunk);
-      }
+      fold.BeginChunk();
+      rows.Fold(args.head_dim, tiles.scores[2 * rows.row()],
+                tiles.scores[2 * rows.row() + 1], [&](int i) { return o[i]; });
+      fold.EndChunk();
       __syncthreads();
     }
-    FinishItem(args, item, rows, static_cast<int>(threadIdx.x), tiles.flag,
-               sync);
+    fold.Finish();
   }
 }
 
 template <int kDim>
 absl::Status Launch(const AttentionItemArgs& args, int grid,
-                    cudaStream_t stream) {
-  const size_t bytes = SharedBytes(args.head_dim);
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaFuncSetAttribute(AttentionPlain<kDim>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes)),
-      "attention: asking for shared memory"));
-  AttentionPlain<kDim><<<grid, kThreads, bytes, stream>>>(args);
-  return CudaLaunchStatus("attention (plain)");
+                    CudaStream& stream) {
+  return LaunchCuda("attention (plain)", stream,
+                    {grid, kThreads, SharedBytes(args.head_dim)},
+                    AttentionPlain<kDim>, args);
 }
 
 }  // namespace
@@ -315,6 +315,7 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.blocks = reinterpret_cast<const int32_t*>(image + plan.layout.blocks);
   args.arrivals =
       reinterpret_cast<int32_t*>(plan.device + plan.layout.counters) + 2;
+  args.cta_slots = AttentionCtaSlots(plan.shape);
   args.partials = static_cast<float*>(params.workspace);
   args.sinks = params.sinks;
   args.q = params.q.data;
@@ -339,10 +340,10 @@ absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
   const AttentionPlan& plan = *params.plan;
   if (!plan.run_items) return absl::OkStatus();
   const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
-  const cudaStream_t handle = CudaStream::Of(stream).handle();
-  if (desc.head_dim <= 64) return Launch<64>(args, plan.shape.grid, handle);
-  if (desc.head_dim <= 128) return Launch<128>(args, plan.shape.grid, handle);
-  return Launch<256>(args, plan.shape.grid, handle);
+  CudaStream& cuda = CudaStream::Of(stream);
+  if (desc.head_dim <= 64) return Launch<64>(args, plan.shape.grid, cuda);
+  if (desc.head_dim <= 128) return Launch<128>(args, plan.shape.grid, cuda);
+  return Launch<256>(args, plan.shape.grid, cuda);
 }
 
 }  // namespace inlay

@@ -58,22 +58,33 @@ absl::StatusOr<CUtensorMap> Encode(DType dtype, void* base,
   return map;
 }
 
+absl::Status LaunchItems(const AttentionDesc& desc,
+                         const AttentionParams& params, CudaStream& stream) {
+  switch (desc.kv) {
+    case DType::kI8:
+      return LaunchAttentionItemsI8(desc, params, stream);
+    case DType::kF8E4M3:
+      return LaunchAttentionItemsF8(desc, params, stream);
+    default:
+      return LaunchAttentionItems16Bit(desc, params, stream);
+  }
+}
+
 absl::Status LaunchTiles(const AttentionDesc& desc,
-                         const AttentionParams& params, int num_sms,
-                         cudaStream_t stream) {
+                         const AttentionParams& params, CudaStream& stream) {
   switch (desc.head_dim) {
     case 64:
-      return LaunchAttentionTilesD64(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD64(desc, params, stream);
     case 80:
-      return LaunchAttentionTilesD80(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD80(desc, params, stream);
     case 96:
-      return LaunchAttentionTilesD96(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD96(desc, params, stream);
     case 128:
-      return LaunchAttentionTilesD128(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD128(desc, params, stream);
     case 192:
-      return LaunchAttentionTilesD192(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD192(desc, params, stream);
     default:
-      return LaunchAttentionTilesD256(desc, params, num_sms, stream);
+      return LaunchAttentionTilesD256(desc, params, stream);
   }
 }
 
@@ -129,11 +140,10 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
   }
   CudaStream& cuda = CudaStream::Of(stream);
   if (params.plan->run_items) {
-    INLAY_RETURN_IF_ERROR(
-        LaunchAttentionItemsSm90(desc, params, cuda.handle()));
+    INLAY_RETURN_IF_ERROR(LaunchItems(desc, params, cuda));
   }
   if (params.plan->num_tiles == 0) return absl::OkStatus();
-  return LaunchTiles(desc, params, cuda.num_sms(), cuda.handle());
+  return LaunchTiles(desc, params, cuda);
 }
 
 }  // namespace inlay

@@ -2,9 +2,9 @@
 // row sees, and the folding of partial results. A partial result of a row is
 // (m, l, o): the largest score in units of log 2, the sum of 2^(score - m), and
 // the values weighted so. Folding is not associative in floating point, so all
-// of it happens in Fold(), in the order of the keys: results do not depend on
-// which CTA ran which chunk. Source: FlashAttention-2 (arXiv:2307.08691), lean
-// attention (arXiv:2405.10480).
+// of it happens in Fold(), chunks within groups and then groups, in the order
+// of the keys: results do not depend on which CTA ran which chunk. Source:
+// FlashAttention-2 (arXiv:2307.08691), lean attention (arXiv:2405.10480).
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_CUDA_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_CUDA_H_
 
@@ -24,6 +24,7 @@ struct AttentionItemArgs {
   const AttentionItem* items;
   const int32_t* blocks;
   int32_t* arrivals;
+  int cta_slots;       // the first slots are the CTAs', so many for each
   float* partials;     // slots of kAttentionItemRows x (head_dim + 2)
   const float* sinks;  // or null
   const void* q;       // rows of num_heads * head_dim, q_stride bytes apart
@@ -77,21 +78,22 @@ __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
   return int64_t{item.kv_head * args.group + row % args.group} * args.head_dim;
 }
 
-__device__ inline float* Partial(const AttentionItemArgs& args, int slot) {
-  return args.partials +
-         int64_t{slot} * kAttentionItemRows * (args.head_dim + 2);
-}
-
 // The rows of an item spread over kThreads threads (of `thread`): each has one
-// row and every kLanes-th pair of its columns. `head_dim` <= kDim, even.
-template <int kThreads, int kDim>
+// row, or none, and every lanes-th four of its columns. head_dim is kDim where
+// kExact, else at most that; a multiple of 4.
+template <int kThreads, int kDim, bool kExact>
 class FoldedRows {
  public:
-  static constexpr int kLanes = kThreads / kAttentionItemRows;
-  static constexpr int kPairs = kDim / 2 / kLanes;
+  // Where an item has as many rows as it may.
+  static constexpr int kLeastLanes = kThreads / kAttentionItemRows;
+  static constexpr int kQuads = (kDim / 4 + kLeastLanes - 1) / kLeastLanes;
 
-  __device__ explicit FoldedRows(int thread)
-      : row_(thread / kLanes), lane_(thread % kLanes) {
+  __device__ FoldedRows(int thread, int num_rows) {
+    lanes_ = kThreads;
+    for (int rows = 1; rows < num_rows; rows *= 2) lanes_ /= 2;
+    row_ = thread / lanes_;
+    lane_ = thread % lanes_;
+    mine_ = row_ < num_rows;
     Clear();
   }
 
@@ -99,16 +101,16 @@ class FoldedRows {
     m_ = -INFINITY;
     l_ = 0.0f;
 #pragma unroll
-    for (float2& o : o_) o = {0.0f, 0.0f};
+    for (float4& o : o_) o = {0.0f, 0.0f, 0.0f, 0.0f};
   }
 
   __device__ int row() const { return row_; }
-  __device__ int column(int pair) const { return 2 * (pair * kLanes + lane_); }
-
-  // o(pair) gives float2. Everything is rounded where it says so: the compiler
+  __device__ bool mine() const { return mine_; }  // the row exists
+  __device__ int column(int quad) const { return 4 * (quad * lanes_ + lane_); }
+  // o(quad) gives float4. Everything is rounded where it says so: the compiler
   // must not fuse differently from one use to the next.
   template <typename Values>
-  __device__ void Fold(float m, float l, Values o) {
+  __device__ void Fold(int head_dim, float m, float l, Values o) {
     const float top = fmaxf(m_, m);
     const float base = top == -INFINITY ? 0.0f : top;
     const float mine = Exp2(m_ - base);
@@ -116,53 +118,65 @@ class FoldedRows {
     m_ = top;
     l_ = __fmaf_rn(l_, mine, __fmul_rn(l, theirs));
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const float2 value = o(i);
+    for (int i = 0; i < kQuads; ++i) {
+      if (column(i) >= head_dim) break;
+      const float4 value = o(i);
       o_[i].x = __fmaf_rn(o_[i].x, mine, __fmul_rn(value.x, theirs));
       o_[i].y = __fmaf_rn(o_[i].y, mine, __fmul_rn(value.y, theirs));
+      o_[i].z = __fmaf_rn(o_[i].z, mine, __fmul_rn(value.z, theirs));
+      o_[i].w = __fmaf_rn(o_[i].w, mine, __fmul_rn(value.w, theirs));
     }
   }
 
+  // What follows is for threads whose row exists.
+
   __device__ void StorePartial(const AttentionItemArgs& args, int slot) const {
     float* to = Partial(args, slot);
-    float* o = to + row_ * args.head_dim;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      if (column(i) < args.head_dim) {
-        __stcg(reinterpret_cast<float2*>(o + column(i)), o_[i]);
-      }
+    for (int i = 0; i < kQuads; ++i) {
+      if (column(i) >= HeadDim(args)) break;
+      __stcg(reinterpret_cast<float4*>(to + row_ * HeadDim(args) + column(i)),
+             o_[i]);
     }
     if (lane_ == 0) {
-      float* ml = to + kAttentionItemRows * args.head_dim + 2 * row_;
+      float* ml = to + kAttentionItemRows * HeadDim(args) + 2 * row_;
       __stcg(reinterpret_cast<float2*>(ml), float2{m_, l_});
     }
   }
 
-  // Folds `count` partial results, loading a few ahead of the arithmetic.
+  // What is here becomes `count` partial results, folded. Loads a few ahead of
+  // the arithmetic (further ahead, and the loop over keys spills).
   __device__ void FoldPartials(const AttentionItemArgs& args, int slot,
                                int count) {
-    constexpr int kAhead = kPairs <= 8 ? 4 : 2;
+    constexpr int kAhead = kQuads <= 4 ? 4 : 2;
+    const int head_dim = HeadDim(args);
+    const int stride = kAttentionItemRows * (head_dim + 2);
+    const float* sums =
+        Partial(args, slot) + kAttentionItemRows * head_dim + 2 * row_;
+    const float* values = Partial(args, slot) + row_ * head_dim + 4 * lane_;
+    Clear();
+#pragma unroll 1
     for (int begin = 0; begin < count; begin += kAhead) {
       float2 ml[kAhead];
-      float2 o[kAhead][kPairs];
+      float4 o[kAhead][kQuads];
 #pragma unroll
       for (int s = 0; s < kAhead; ++s) {
-        if (begin + s >= count) continue;
-        const float* from = Partial(args, slot + begin + s);
-        ml[s] = __ldcg(reinterpret_cast<const float2*>(
-            from + kAttentionItemRows * args.head_dim + 2 * row_));
+        if (begin + s >= count) break;
+        ml[s] = __ldcg(reinterpret_cast<const float2*>(sums + s * stride));
 #pragma unroll
-        for (int i = 0; i < kPairs; ++i) {
-          if (column(i) >= args.head_dim) continue;
-          o[s][i] = __ldcg(reinterpret_cast<const float2*>(
-              from + row_ * args.head_dim + column(i)));
+        for (int i = 0; i < kQuads; ++i) {
+          if (column(i) >= head_dim) break;
+          o[s][i] = __ldcg(reinterpret_cast<const float4*>(values + s * stride +
+                                                           4 * i * lanes_));
         }
       }
 #pragma unroll
       for (int s = 0; s < kAhead; ++s) {
-        if (begin + s >= count) continue;
-        Fold(ml[s].x, ml[s].y, [&](int i) { return o[s][i]; });
+        if (begin + s >= count) break;
+        Fold(head_dim, ml[s].x, ml[s].y, [&](int i) { return o[s][i]; });
       }
+      sums += kAhead * stride;
+      values += kAhead * stride;
     }
   }
 
@@ -173,67 +187,200 @@ class FoldedRows {
     if (args.sinks != nullptr) {
       const float sink =
           args.sinks[item.kv_head * args.group + row % args.group];
-      Fold(sink * kLog2E, 1.0f, [](int) { return float2{0.0f, 0.0f}; });
+      Fold(HeadDim(args), sink * kLog2E, 1.0f, [](int) {
+        return float4{0.0f, 0.0f, 0.0f, 0.0f};
+      });
     }
     const float inverse = __frcp_rn(l_);
     auto* out = static_cast<char*>(args.out) +
                 (item.q_begin + row / args.group) * args.out_stride;
     const int64_t offset = HeadOffset(args, item, row);
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      if (column(i) >= args.head_dim) continue;
+    for (int i = 0; i < kQuads; ++i) {
+      if (column(i) >= HeadDim(args)) break;
       const int64_t at = offset + column(i);
-      const float2 value = {o_[i].x * inverse, o_[i].y * inverse};
+      const float2 low = {o_[i].x * inverse, o_[i].y * inverse};
+      const float2 high = {o_[i].z * inverse, o_[i].w * inverse};
       if (args.activation == DType::kF32) {
-        reinterpret_cast<float2*>(out)[at / 2] = value;
-      } else if (args.activation == DType::kF16) {
-        reinterpret_cast<__half2*>(out)[at / 2] = __float22half2_rn(value);
-      } else {
-        reinterpret_cast<__nv_bfloat162*>(out)[at / 2] =
-            __float22bfloat162_rn(value);
+        *reinterpret_cast<float4*>(out + 4 * at) = {low.x, low.y, high.x,
+                                                    high.y};
+        continue;
       }
+      uint2 bits;
+      if (args.activation == DType::kF16) {
+        reinterpret_cast<__half2&>(bits.x) = __float22half2_rn(low);
+        reinterpret_cast<__half2&>(bits.y) = __float22half2_rn(high);
+      } else {
+        reinterpret_cast<__nv_bfloat162&>(bits.x) = __float22bfloat162_rn(low);
+        reinterpret_cast<__nv_bfloat162&>(bits.y) = __float22bfloat162_rn(high);
+      }
+      *reinterpret_cast<uint2*>(out + 2 * at) = bits;
     }
   }
 
  private:
+  __device__ static int HeadDim(const AttentionItemArgs& args) {
+    return kExact ? kDim : args.head_dim;
+  }
+  __device__ static float* Partial(const AttentionItemArgs& args, int slot) {
+    return args.partials +
+           int64_t{slot} * kAttentionItemRows * (HeadDim(args) + 2);
+  }
+
+  int lanes_;  // a row
   int row_;
   int lane_;
+  bool mine_;
   float m_;
   float l_;
-  float2 o_[kPairs];
+  float4 o_[kQuads];
 };
 
-// After the last chunk of `item`, folded into `rows` (or, where first_chunk >
-// 0, kept apart already): writes the rows out, or leaves a partial result; who
-// finishes the rows' last item folds all of them. `sync` is a barrier of the
-// calling threads, `thread` 0 to kThreads - 1 among them, `flag` one shared
-// int.
-template <int kThreads, int kDim, typename Sync>
-__device__ void FinishItem(const AttentionItemArgs& args,
-                           const AttentionItem& item,
-                           FoldedRows<kThreads, kDim>& rows, int thread,
-                           int* flag, Sync sync) {
-  const bool mine = rows.row() < item.num_rows;
-  if (item.num_slots == 0) {
-    if (mine) rows.WriteOut(args, item);
-    return;
+// Folds the chunks of one item as they come, and with the other items of the
+// same rows. `sync` is a barrier of the calling threads, `thread` 0 to kThreads
+// - 1 among them, `flag` one shared int. Chunks of a group that lies in one
+// item fold here; of others each leaves a partial result, and who finishes the
+// group's last item folds them. Groups do the same, in turn.
+template <typename Rows, typename Sync>
+class ItemFold {
+ public:
+  __device__ ItemFold(const AttentionItemArgs& args, const AttentionItem& item,
+                      int thread, int* flag, Sync sync)
+      : args_(args),
+        item_(item),
+        thread_(thread),
+        flag_(flag),
+        sync_(sync),
+        rows_(thread, item.num_rows),
+        chunk_(item.first_chunk) {}
+
+  // Around each of the item's chunks, which must be folded into rows().
+  __device__ void BeginChunk() {
+    if ((chunk_ & (Group() - 1)) == 0 || !IsHere()) rows_.Clear();
   }
-  if (mine && item.first_chunk == 0) rows.StorePartial(args, item.slot_here);
-  __threadfence();
-  sync();
-  if (thread == 0) {
-    const int arrived = atomicAdd(args.arrivals + item.arrival, 1);
-    *flag = arrived + 1 == item.num_items ? 1 : 0;
-    // Nobody else comes: for the next launch.
-    if (*flag != 0) args.arrivals[item.arrival] = 0;
-    __threadfence();
+  __device__ Rows& rows() { return rows_; }
+  __device__ void EndChunk() {
+    const bool here = IsHere();
+    const int chunk = chunk_++;
+    const bool ends =
+        (chunk_ & (Group() - 1)) == 0 || chunk_ == item_.num_chunks;
+    if (here && (!ends || NumGroups() == 1)) return;
+    const int slot = here ? GroupSlots() + chunk / Group() : item_.slot + chunk;
+    groups_done_ += here ? 1 : 0;
+    if (rows_.mine()) rows_.StorePartial(args_, slot);
   }
-  sync();
-  if (*flag == 0 || !mine) return;
-  rows.Clear();
-  rows.FoldPartials(args, item.slot, item.num_slots);
-  rows.WriteOut(args, item);
-}
+
+  // After the last chunk.
+  __device__ void Finish() {
+    const bool whole = item_.slot < 0;
+    bool complete = whole && NumGroups() == 1;
+    const int ends = whole ? 0 : ArriveAtGroups();
+#pragma unroll 1
+    for (int step = 0; step < 3 && !complete; ++step) {
+      int slot = GroupSlots();
+      int count = NumGroups();
+      const int group = (step == 0 ? item_.first_chunk : End() - 1) / Group();
+      if (step < 2) {
+        if ((ends >> step & 1) == 0) continue;
+        slot = item_.slot + group * Group();
+        count = min(Group(), item_.num_chunks - group * Group());
+        ++groups_done_;
+      } else if (!whole && !ArriveAtRows()) {
+        return;
+      }
+      complete = step == 2 || NumGroups() == 1;
+      if (!rows_.mine()) continue;
+      rows_.FoldPartials(args_, slot, count);
+      if (!complete) rows_.StorePartial(args_, GroupSlots() + group);
+    }
+    if (complete && rows_.mine()) rows_.WriteOut(args_, item_);
+  }
+
+ private:
+  // What follows from the item is not kept: registers are for its keys.
+
+  __device__ int Group() const {  // chunks
+    return item_.num_chunks <= kAttentionFewChunks ? kAttentionFewChunks
+                                                   : kAttentionFoldGroup;
+  }
+  __device__ int NumGroups() const {
+    return item_.num_chunks <= kAttentionFewChunks
+               ? 1
+               : (item_.num_chunks + kAttentionFoldGroup - 1) /
+                     kAttentionFoldGroup;
+  }
+  __device__ int End() const {  // of the item's chunks
+    return item_.first_chunk + (item_.key_end - 1) / item_.chunk -
+           item_.key_begin / item_.chunk + 1;
+  }
+  // Where the groups' partial results are.
+  __device__ int GroupSlots() const {
+    return item_.slot < 0 ? static_cast<int>(blockIdx.x) * args_.cta_slots
+                          : item_.slot + item_.num_chunks;
+  }
+  // Whether all chunks of chunk_'s group are the item's.
+  __device__ bool IsHere() const {
+    const int begin = chunk_ & -Group();
+    return item_.slot < 0 || (begin >= item_.first_chunk &&
+                              min(begin + Group(), item_.num_chunks) <= End());
+  }
+
+  // Adds `count`; whether nobody else comes.
+  __device__ static bool Arrive(int* counter, int count, int all) {
+    if (atomicAdd(counter, count) + count != all) return false;
+    *counter = 0;  // for the next launch
+    return true;
+  }
+
+  // Counts this item in for the groups it shares; of which it is the last: 1
+  // the first group, 2 the last.
+  __device__ int ArriveAtGroups() {
+    const int first = item_.first_chunk / Group();
+    const int last = (End() - 1) / Group();
+    sync_();
+    if (thread_ == 0) {
+      __threadfence();
+      int* arrivals = args_.arrivals + item_.arrival + 1;
+      int ends = 0;
+      if (item_.first_group_items > 1 &&
+          Arrive(arrivals + first, 1, item_.first_group_items)) {
+        ends += 1;
+      }
+      if (last > first && item_.last_group_items > 1 &&
+          Arrive(arrivals + last, 1, item_.last_group_items)) {
+        ends += 2;
+      }
+      *flag_ = ends;
+      __threadfence();
+    }
+    sync_();
+    return *flag_;
+  }
+
+  // Counts the groups in that are done here; whether they are the rows' last.
+  __device__ bool ArriveAtRows() {
+    if (NumGroups() == 1 || groups_done_ == 0) return false;
+    sync_();
+    if (thread_ == 0) {
+      __threadfence();
+      *flag_ = Arrive(args_.arrivals + item_.arrival, groups_done_, NumGroups())
+                   ? 1
+                   : 0;
+      __threadfence();
+    }
+    sync_();
+    return *flag_ != 0;
+  }
+
+  const AttentionItemArgs& args_;
+  const AttentionItem& item_;
+  int thread_;
+  int* flag_;
+  Sync sync_;
+  Rows rows_;
+  int chunk_;  // the next
+  int groups_done_ = 0;
+};
 
 #endif  // __CUDACC__
 

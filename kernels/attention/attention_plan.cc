@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "memory/status.h"
 
@@ -12,6 +13,8 @@ namespace {
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 constexpr int64_t kKeyTile = 64;
 constexpr int64_t kLeastChunk = 256;
+// Of more rows than CTAs, at most so many chunks each.
+constexpr int64_t kFewChunks = 8;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
 constexpr int64_t kItemOverhead = 48;
 // Everything is one chunk.
@@ -47,20 +50,26 @@ bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len) {
          q_len * shape.group <= kAttentionSplitRows;
 }
 
-// So that the sequence alone would give every CTA two chunks: a function of its
-// own length.
-int64_t ChunkOf(const AttentionPlanShape& shape,
-                const AttentionSequence& sequence) {
-  const KeyRange keys = KeysOf(shape, sequence, 0, sequence.q_len - 1);
-  const int64_t pairs = shape.num_kv_heads * RowTiles(shape, sequence.q_len);
-  const int64_t even =
-      CeilDiv((keys.end - keys.begin) * pairs, 2 * int64_t{shape.grid});
-  return std::min<int64_t>(RoundUp(std::max(even, kLeastChunk), kKeyTile),
-                           kNoChunks);
+// Into how many chunks rows are cut, `pairs` of them in the sequence, so that
+// the sequence alone keeps all CTAs equally busy. More chunks than CTAs only
+// where that saves a twentieth.
+int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
+  int64_t best = 1;
+  int64_t best_share = CeilDiv(pairs, shape.grid);
+  for (int64_t count = 2; count <= std::max(shape.grid / pairs, kFewChunks);
+       ++count) {
+    const int64_t share = CeilDiv(pairs * count, shape.grid);
+    if (20 * share * best < 19 * best_share * count) {
+      best = count;
+      best_share = share;
+    }
+  }
+  return best;
 }
 
 int64_t MaxChunks(const AttentionPlanShape& shape) {
-  return 2 * int64_t{shape.grid} / shape.num_kv_heads + 2;
+  // A window may begin anywhere in its first chunk.
+  return std::max<int64_t>(shape.grid / shape.num_kv_heads, kFewChunks) + 2;
 }
 
 int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
@@ -69,13 +78,32 @@ int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
          (tokens * shape.group / kAttentionItemRows + sequences);
 }
 
+// What `pairs` rows may need at most. Only those that lie across a border
+// between two CTAs have any; where keys are cut anywhere, an item is a chunk.
+struct Kept {
+  int64_t slots = 0;
+  int64_t counters = 0;
+};
+Kept MostKept(const AttentionPlanShape& shape, int64_t pairs) {
+  const int64_t split = std::min<int64_t>(shape.grid, pairs);
+  const int64_t chunks = std::max(split * MaxChunks(shape), split + shape.grid);
+  Kept kept;
+  kept.counters = 2 * split + chunks / kAttentionFoldGroup;
+  kept.slots = chunks + kept.counters;
+  return kept;
+}
+
 // Cuts rows x keys into items and deals them out to the CTAs, in order, each
 // chunk to the CTA in whose share of the whole its middle lies.
 class Dealer {
  public:
   Dealer(const AttentionPlanShape& shape, int64_t total, AttentionItem* items,
          int32_t* cta_items)
-      : shape_(shape), total_(total), items_(items), cta_items_(cta_items) {
+      : shape_(shape),
+        total_(total),
+        items_(items),
+        cta_items_(cta_items),
+        num_slots_(shape.grid * AttentionCtaSlots(shape)) {
     cta_items_[0] = 0;
   }
 
@@ -116,26 +144,52 @@ class Dealer {
                        0, (limit - cost_ - kItemOverhead + cut / 2) / cut);
   }
 
-  // Items [begin, end) are all of the same rows.
+  // Items [begin, num_items_) are all of the same rows.
   void Join(int32_t begin) {
-    const int32_t count = num_items_ - begin;
-    int32_t slots = 0;
+    const bool invariant = shape_.batch_invariant;
+    const AttentionItem& last = items_[num_items_ - 1];
+    const int32_t chunks =
+        invariant ? last.first_chunk + ChunksOf(last) : num_items_ - begin;
+    const int32_t group = chunks <= kAttentionFewChunks ? kAttentionFewChunks
+                                                        : kAttentionFoldGroup;
     for (int32_t i = begin; i < num_items_; ++i) {
       AttentionItem& item = items_[i];
-      item.num_items = count;
-      item.slot = num_slots_;
-      item.slot_here = num_slots_ + slots;
+      if (!invariant) item.first_chunk = i - begin;
+      item.num_chunks = chunks;
+      item.slot = num_items_ - begin == 1 ? -1 : num_slots_;
       item.arrival = num_arrivals_;
-      slots += i == begin ? 1
-                          : (item.key_end - 1) / item.chunk -
-                                item.key_begin / item.chunk + 1;
     }
+    if (num_items_ - begin == 1) return;
     for (int32_t i = begin; i < num_items_; ++i) {
-      items_[i].num_slots = count == 1 ? 0 : slots;
+      const auto [first, last] = GroupsOf(items_[i], group);
+      items_[i].first_group_items = ItemsOf(first, i, begin, group);
+      items_[i].last_group_items = ItemsOf(last, i, begin, group);
     }
-    if (count == 1) return;
-    num_slots_ += slots;
-    ++num_arrivals_;
+    const auto groups = static_cast<int32_t>(CeilDiv(chunks, group));
+    num_slots_ += chunks + groups;
+    num_arrivals_ += 1 + groups;
+  }
+
+  static int32_t ChunksOf(const AttentionItem& item) {
+    return (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
+  }
+
+  // The first and the last group that the item has chunks of.
+  static std::pair<int32_t, int32_t> GroupsOf(const AttentionItem& item,
+                                              int32_t group) {
+    return {item.first_chunk / group,
+            (item.first_chunk + ChunksOf(item) - 1) / group};
+  }
+
+  // How many items, of which `at` is one, have chunks of group `of`.
+  int32_t ItemsOf(int32_t of, int32_t at, int32_t begin, int32_t group) const {
+    int32_t from = at;
+    while (from > begin && GroupsOf(items_[from - 1], group).second == of) {
+      --from;
+    }
+    int32_t to = at + 1;
+    while (to < num_items_ && GroupsOf(items_[to], group).first == of) ++to;
+    return to - from;
   }
 
   const AttentionPlanShape& shape_;
@@ -144,9 +198,34 @@ class Dealer {
   int32_t* cta_items_;
   int32_t cta_ = 0;
   int32_t num_items_ = 0;
-  int32_t num_slots_ = 0;
+  int32_t num_slots_;  // the first are the CTAs'
   int32_t num_arrivals_ = 0;
   int64_t cost_ = 0;
+};
+
+// How long the chunks of a sequence's rows are: a function of the sequence
+// alone.
+class Chunker {
+ public:
+  explicit Chunker(const AttentionPlanShape& shape) : shape_(shape) {}
+
+  int64_t ChunkOf(const AttentionSequence& sequence) {
+    const int64_t pairs =
+        shape_.num_kv_heads * RowTiles(shape_, sequence.q_len);
+    if (pairs != pairs_) {
+      pairs_ = pairs;
+      chunks_ = ChunksFor(shape_, pairs);
+    }
+    const KeyRange keys = KeysOf(shape_, sequence, 0, sequence.q_len - 1);
+    const int64_t even = CeilDiv(keys.end - keys.begin, chunks_);
+    return std::min<int64_t>(RoundUp(std::max(even, kLeastChunk), kKeyTile),
+                             kNoChunks);
+  }
+
+ private:
+  const AttentionPlanShape& shape_;
+  int64_t pairs_ = 0;
+  int64_t chunks_ = 1;  // of rows of `pairs_`
 };
 
 // Calls fn(row tile's item, its keys) for each row tile of the sequence.
@@ -211,7 +290,10 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   shape.block_size = block_size;
   if (row.name == "cuda_sm90") {
     shape.grid = num_sms;
-    shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
+    // Tiles are for caches of the queries' type.
+    if (desc.kv == desc.activation) {
+      shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
+    }
   } else {
     shape.grid = 2 * num_sms;
   }
@@ -245,8 +327,7 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
     return begin;
   };
   AttentionPlanLayout layout;
-  layout.counters =
-      place(2 + std::min<int64_t>(pairs, shape.grid), sizeof(int32_t));
+  layout.counters = place(2 + MostKept(shape, pairs).counters, sizeof(int32_t));
   layout.cta_items = place(shape.grid + 1, sizeof(int32_t));
   layout.items = place(pairs + shape.grid, sizeof(AttentionItem));
   layout.tiles = place(tiles, sizeof(AttentionTile));
@@ -255,18 +336,19 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
   return layout;
 }
 
+int AttentionCtaSlots(const AttentionPlanShape& shape) {
+  return static_cast<int>(CeilDiv(MaxChunks(shape), kAttentionFoldGroup));
+}
+
 size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
                                int64_t max_sequences, int64_t max_tokens) {
-  // Only rows that lie across a border between two CTAs have slots.
-  const int64_t split =
-      std::min<int64_t>(shape.grid, MaxPairs(shape, max_sequences, max_tokens));
+  const int64_t pairs = MaxPairs(shape, max_sequences, max_tokens);
+  const int64_t slots = int64_t{shape.grid} * AttentionCtaSlots(shape) +
+                        MostKept(shape, pairs).slots;
   // Maximum and sum beside each row of the numerator.
   const int64_t slot_bytes = int64_t{kAttentionItemRows} *
                              (shape.head_dim + 2) *
                              static_cast<int64_t>(sizeof(float));
-  // Where keys are cut anywhere, an item has one slot, and the items of all
-  // rows number at most split + grid.
-  const int64_t slots = std::max(split * MaxChunks(shape), split + shape.grid);
   return static_cast<size_t>(slots * slot_bytes);
 }
 
@@ -282,6 +364,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   auto* tiles = reinterpret_cast<AttentionTile*>(image + layout.tiles);
   auto* blocks = reinterpret_cast<int32_t*>(image + layout.blocks);
   const int64_t total = TotalCost(shape, sequences);
+  Chunker chunker(shape);
   Dealer dealer(shape, total,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
@@ -289,7 +372,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   for (const AttentionSequence& sequence : sequences) {
     if (sequence.q_len == 0) continue;
     if (BecomesItems(shape, sequence.q_len)) {
-      const int64_t chunk = ChunkOf(shape, sequence);
+      const int64_t chunk = chunker.ChunkOf(sequence);
       ForEachRowTile(shape, sequence, [&](AttentionItem item, KeyRange keys) {
         item.blocks_begin = num_blocks;
         for (int head = 0; head < shape.num_kv_heads; ++head) {

@@ -82,15 +82,23 @@ struct AttentionItem {
   int32_t key_begin;  // keys [key_begin, key_end), at least one
   int32_t key_end;
   int32_t chunk;        // keys are cut at multiples of this
-  int32_t first_chunk;  // key_begin / chunk - that of the rows' first key; 0:
-                        // chunks are folded into one, else each is kept apart
-  int32_t slot;         // where the rows' partial results begin
-  int32_t num_slots;    // of the rows in all; 0: this item is all of them
-  int32_t arrival;      // index of the rows' counter of finished items
-  int32_t num_items;    // that the rows are cut into
-  int32_t slot_here;    // where this item's partial results begin
+  int32_t first_chunk;  // of this item, among the rows' chunks
+  int32_t num_chunks;   // of the rows in all
+  int32_t slot;         // of the rows' first chunk's partial result, the others
+                        // behind it, then those of groups of chunks; < 0: this
+                        // item is all of the rows, slots are its CTA's
+  int32_t arrival;      // of the rows' counters: of finished groups, then of
+                        // finished items of each group
+  int32_t first_group_items;  // items that this item's first group of chunks is
+  int32_t last_group_items;   // cut into, and its last
 };
 static_assert(sizeof(AttentionItem) == 64);
+
+// Partial results fold in two levels, so that no CTA folds many: the chunks of
+// a group in their order, then the groups in theirs. Rows of few chunks are one
+// group.
+inline constexpr int kAttentionFewChunks = 16;
+inline constexpr int kAttentionFoldGroup = 8;
 
 // Tokens of one sequence x the keys they see, for all KV heads. 32 bytes.
 struct AttentionTile {
@@ -121,6 +129,10 @@ struct AttentionPlanLayout {
 };
 AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
                                         const AttentionPlanLimits& limits);
+
+// Partial results that a CTA may have to keep for itself: of groups of chunks,
+// where an item is all of its rows.
+int AttentionCtaSlots(const AttentionPlanShape& shape);
 
 // Scratch for AttentionParams::workspace; grows with the sequences, not with
 // their lengths.

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/attention/attention_items_cuda.h"
+#include "memory/device/cuda_stream.h"
 
 namespace inlay {
 
@@ -36,14 +37,21 @@ absl::StatusOr<CUtensorMap> MakeQueryTensorMap(const TensorView& q,
 // Slots that a box may have so that boxes divide both a block and a tile.
 int BoxRows(int block_size, int tile_keys);
 
-// The plan's items; the plan's tiles. Errors are the device's.
-absl::Status LaunchAttentionItemsSm90(const AttentionDesc& desc,
-                                      const AttentionParams& params,
-                                      cudaStream_t stream);
+// The plan's items, by the cache's format; the plan's tiles. Errors are the
+// device's.
+absl::Status LaunchAttentionItems16Bit(const AttentionDesc& desc,
+                                       const AttentionParams& params,
+                                       CudaStream& stream);
+absl::Status LaunchAttentionItemsI8(const AttentionDesc& desc,
+                                    const AttentionParams& params,
+                                    CudaStream& stream);
+absl::Status LaunchAttentionItemsF8(const AttentionDesc& desc,
+                                    const AttentionParams& params,
+                                    CudaStream& stream);
 #define INLAY_ATTENTION_TILES(kDim)                                       \
   absl::Status LaunchAttentionTilesD##kDim(const AttentionDesc& desc,     \
                                            const AttentionParams& params, \
-                                           int num_sms, cudaStream_t stream)
+                                           CudaStream& stream)
 INLAY_ATTENTION_TILES(64);
 INLAY_ATTENTION_TILES(80);
 INLAY_ATTENTION_TILES(96);

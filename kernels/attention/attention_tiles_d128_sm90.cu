@@ -5,8 +5,8 @@ namespace inlay {
 
 absl::Status LaunchAttentionTilesD128(const AttentionDesc& desc,
                                       const AttentionParams& params,
-                                      int num_sms, cudaStream_t stream) {
-  return tiles_sm90::LaunchDim<128>(desc, params, num_sms, stream);
+                                      CudaStream& stream) {
+  return tiles_sm90::LaunchDim<128>(desc, params, stream);
 }
 
 }  // namespace inlay

@@ -4,9 +4,9 @@
 namespace inlay {
 
 absl::Status LaunchAttentionTilesD80(const AttentionDesc& desc,
-                                     const AttentionParams& params, int num_sms,
-                                     cudaStream_t stream) {
-  return tiles_sm90::LaunchDim<80>(desc, params, num_sms, stream);
+                                     const AttentionParams& params,
+                                     CudaStream& stream) {
+  return tiles_sm90::LaunchDim<80>(desc, params, stream);
 }
 
 }  // namespace inlay

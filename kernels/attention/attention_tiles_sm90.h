@@ -31,15 +31,15 @@
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
-#include "memory/device/cuda_status.h"
+#include "kernels/cuda_launch.cuh"
 #include "memory/status.h"
 
 namespace inlay::tiles_sm90 {
 
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kWarpgroup = 128;
-constexpr int kTurnBarrier = 2;   // + the computing warpgroup
-constexpr int kGroupBarrier = 6;  // + the computing warpgroup
+constexpr int kTurnBarrier = 2;  // + the computing warpgroup
+constexpr int kClearBarrier = 6;
 // The running maximum may lag behind by this much, in units of log 2: weights
 // grow to 2^8, and the numerator is rescaled seldom.
 constexpr float kLag = 8.0f;
@@ -189,8 +189,7 @@ class Loader {
       const int head = shared_.head->head;
       if (head < 0) return;
       const AttentionTile tile = shared_.head->tile;
-      __syncwarp();
-      if (lane_ == 0) sm90::Arrive(&shared_.head->query_empty);
+      sm90::Arrive(&shared_.head->query_empty);
       LoadBlocks(tile, head, maps_.v, shared_.values, shared_.head->value_full,
                  shared_.head->value_empty);
     }
@@ -335,13 +334,13 @@ class Worker {
     PackWeights(s, p);
     bool begun = false;
     for (int n = last - 1; n >= first; --n) {
+      ClearUnseenValues(n + 1);  // not in a turn: all warpgroups meet
       sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
       TakeTurn();
       sm90::WgmmaFence();
       IssueScores(s);
       sm90::WgmmaCommit();
       sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
-      ClearUnseenValues(n + 1);
       sm90::WgmmaFence();
       sm90::PinRegisters(o);
       IssueValues(o, p, begun);
@@ -363,8 +362,8 @@ class Worker {
       PackWeights(s, p);
       begun = true;
     }
-    sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
     ClearUnseenValues(first);
+    sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
     sm90::WgmmaFence();
     sm90::PinRegisters(o);
     IssueValues(o, p, begun);
@@ -400,10 +399,7 @@ class Worker {
     if (thread_ == 0) sm90::Arrive(&empty[at.stage]);
     at.Next();
   }
-  __device__ void ReleaseQueries() {
-    sm90::SyncNamed(kGroupBarrier + group_, kWarpgroup);
-    if (thread_ == 0) sm90::Arrive(&shared_.head->query_empty);
-  }
+  __device__ void ReleaseQueries() { sm90::Arrive(&shared_.head->query_empty); }
 
   __device__ uint32_t QueryAddress() const {
     return sm90::SharedAddress(shared_.queries) + group_ * 64 * kSlabRowBytes;
@@ -462,13 +458,15 @@ class Worker {
   }
 
   // Values of keys that no row of the tile sees count as zeros: nobody says
-  // what lies there, and zero times NaN is NaN. All warpgroups write the same.
+  // what lies there, and zero times NaN is NaN. All warpgroups together.
   __device__ void ClearUnseenValues(int n) const {
     const int begin = max(0, tile_.key_begin - n * S::kKeys);
     const int end = min(S::kKeys, tile_.key_end - n * S::kKeys);
     if (begin == 0 && end == S::kKeys) return;
+    sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
     unsigned char* block = shared_.values + values_.stage * S::kBlockBytes;
-    for (int i = thread_; i < S::kKeys * 8; i += kWarpgroup) {
+    for (int i = group_ * kWarpgroup + thread_; i < S::kKeys * 8;
+         i += S::kGroups * kWarpgroup) {
       const int row = i / 8;
       if (row >= begin && row < end) continue;
 #pragma unroll
@@ -478,7 +476,7 @@ class Worker {
       }
     }
     sm90::FenceAsyncProxy();
-    sm90::SyncNamed(kGroupBarrier + group_, kWarpgroup);
+    sm90::SyncNamed(kClearBarrier, S::kGroups * kWarpgroup);
   }
 
   // Scores of block n to weights. `rescale`: what the rows' numerators must be
@@ -621,6 +619,7 @@ template <typename T, int kDim>
 __global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
     AttentionTiles(const __grid_constant__ TileArgs args,
                    const __grid_constant__ Maps maps) {
+  LetNextBegin();
   extern __shared__ unsigned char memory[];
   using S = Shape<kDim>;
   const Shared<kDim> shared(memory);
@@ -632,11 +631,12 @@ __global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
       sm90::InitBarrier(&shared.head->value_empty[i], S::kGroups);
     }
     sm90::InitBarrier(&shared.head->query_full, 1);
-    // Each computing warpgroup and warp 1.
-    sm90::InitBarrier(&shared.head->query_empty, S::kGroups + 1);
+    // All who read the tile: those who compute, and warp 1.
+    sm90::InitBarrier(&shared.head->query_empty, S::kGroups * kWarpgroup + 32);
     sm90::FenceBarrierInit();
   }
   __syncthreads();
+  WaitForPrevious();
   if (threadIdx.x < kWarpgroup) {
     sm90::LowerRegisters<S::kLoadRegisters>();
     if (threadIdx.x < 32) {
@@ -682,7 +682,7 @@ inline TileArgs MakeTileArgs(const AttentionDesc& desc,
 
 template <typename T, int kDim>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
-                    int num_sms, cudaStream_t stream) {
+                    CudaStream& stream) {
   using S = Shape<kDim>;
   const int box_rows = BoxRows(params.kv.block_size, S::kKeys);
   INLAY_ASSIGN_OR_RETURN(const KvTensorMaps kv,
@@ -691,27 +691,23 @@ absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
       const CUtensorMap q,
       MakeQueryTensorMap(params.q, desc, params.plan->shape.tile_tokens));
   const Maps maps = {q, kv.k, kv.v};
-  const auto kernel = AttentionTiles<T, kDim>;
   constexpr int kBytes = SharedBytes<kDim>();
   static_assert(kBytes <= kSharedMost);
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           kBytes),
-      "attention: asking for shared memory"));
   const int grid =
-      std::min(num_sms, params.plan->num_tiles * desc.num_kv_heads);
-  kernel<<<grid, S::kThreads, kBytes, stream>>>(
-      MakeTileArgs(desc, params, box_rows), maps);
-  return CudaLaunchStatus("attention (tiles)");
+      std::min(stream.num_sms(), params.plan->num_tiles * desc.num_kv_heads);
+  return LaunchCuda("attention (tiles)", stream,
+                    {grid, S::kThreads, static_cast<size_t>(kBytes)},
+                    AttentionTiles<T, kDim>,
+                    MakeTileArgs(desc, params, box_rows), maps);
 }
 
 // The plan's tiles, for the head_dim that a file is compiled for.
 template <int kDim>
 absl::Status LaunchDim(const AttentionDesc& desc, const AttentionParams& params,
-                       int num_sms, cudaStream_t stream) {
+                       CudaStream& stream) {
   return desc.kv == DType::kF16
-             ? Launch<__half, kDim>(desc, params, num_sms, stream)
-             : Launch<__nv_bfloat16, kDim>(desc, params, num_sms, stream);
+             ? Launch<__half, kDim>(desc, params, stream)
+             : Launch<__nv_bfloat16, kDim>(desc, params, stream);
 }
 
 }  // namespace inlay::tiles_sm90

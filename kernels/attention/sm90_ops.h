@@ -121,6 +121,20 @@ __device__ inline void FenceAsyncProxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+__device__ inline uint32_t LoadShared4(uint32_t from) {
+  uint32_t x;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+  return x;
+}
+__device__ inline uint4 LoadShared16(uint32_t from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
+}
+
 // --- registers: all warps of a warpgroup together ---
 
 template <int kCount>

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "kernels/attention/attention_plan.h"
 #include "tests/bench/cuda/bench_cuda.h"
@@ -18,9 +19,10 @@ struct Case {
   int heads;
   int kv_heads;
   int head_dim;
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  // of queries, and of the cache but for kv
   bool causal = true;
   int block_size = 16;
+  DType kv = DType::kF32;  // f32: as dtype
   bool batch_invariant = true;
 };
 
@@ -38,7 +40,7 @@ AttentionDesc DescOf(const Case& c) {
   desc.num_heads = c.heads;
   desc.num_kv_heads = c.kv_heads;
   desc.head_dim = c.head_dim;
-  desc.kv = c.dtype;
+  desc.kv = c.kv == DType::kF32 ? c.dtype : c.kv;
   desc.activation = c.dtype;
   desc.causal = c.causal;
   desc.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
@@ -53,13 +55,14 @@ class Run {
       : bench_(bench),
         desc_(DescOf(c)),
         row_(RowFor(desc_)),
-        layout_({{c.kv_heads, c.head_dim}}, c.dtype, c.block_size),
+        layout_({{c.kv_heads, c.head_dim}}, desc_.kv, c.block_size),
         blocks_a_sequence_((c.kv_len + c.block_size - 1) / c.block_size),
         sets_(Sets(c)),
         cache_(layout_.block_bytes() *
                static_cast<size_t>(sets_ * c.batch * blocks_a_sequence_)),
         q_(static_cast<size_t>(c.batch) * c.q_len * c.heads * c.head_dim * 2),
         out_(q_.bytes()) {
+    // Of rows of bytes, random floats make random scales and codes.
     cache_.Randomize(c.dtype, 1);
     q_.Randomize(c.dtype, 2);
     tables_.resize(cache_.bytes() / layout_.block_bytes());
@@ -128,17 +131,21 @@ class Run {
 };
 
 void Decode(const Bench& bench, Case c) {
-  const double bytes = 2.0 * 2 * c.batch * c.kv_len * c.kv_heads * c.head_dim;
+  const DType kv = DescOf(c).kv;
+  const double bytes = 2.0 * c.batch * c.kv_len * c.kv_heads *
+                       static_cast<double>(KvRowBytes(kv, c.head_dim));
   const double seconds = Run(bench, c).Seconds();
   c.batch_invariant = false;
   const double anywhere = Run(bench, c).Seconds();
   const double gbps = 1e-9 * bytes / seconds;
   std::printf(
-      "decode  b %3d x %6d, heads %2d/%d x %3d, block %3d: %7.1f us %5.0f GB/s "
-      "= %3.0f%% of copy, %3.0f%% of read; cut anywhere %7.1f us\n",
-      c.batch, c.kv_len, c.heads, c.kv_heads, c.head_dim, c.block_size,
-      1e6 * seconds, gbps, 100 * gbps / bench.copy_gbps,
-      100 * gbps / bench.read_gbps, 1e6 * anywhere);
+      "decode  b %3d x %6d, heads %2d/%d x %3d %s, block %3d: %7.1f us %5.0f "
+      "GB/s = %3.0f%% of copy, %3.0f%% of read; only reading %5.1f us; cut "
+      "anywhere %7.1f us\n",
+      c.batch, c.kv_len, c.heads, c.kv_heads, c.head_dim, DTypeName(kv).data(),
+      c.block_size, 1e6 * seconds, gbps, 100 * gbps / bench.copy_gbps,
+      100 * gbps / bench.read_gbps, 1e6 * bench.ReadSeconds(bytes),
+      1e6 * anywhere);
 }
 
 void Prefill(const Bench& bench, Case c) {
@@ -155,6 +162,23 @@ void Prefill(const Bench& bench, Case c) {
       c.causal ? " causal" : "", block_size, 1e6 * seconds,
       1e-12 * flops / seconds, 1e-12 * flops / contiguous,
       100 * (seconds / contiguous - 1));
+}
+
+// What attention needs beside its operands, at GPT-2 medium's shape: one
+// sequence, all of it at once, and its decode.
+void PrintWorkspace(const Bench& bench, int64_t length) {
+  const Case c{1, 1, 1, 16, 16, 64, DType::kF16};
+  const AttentionDesc desc = DescOf(c);
+  const AttentionPlanShape shape =
+      MakeAttentionPlanShape(RowFor(desc), desc, 16, bench.stream.num_sms());
+  AttentionPlanLimits limits;
+  limits.sequences = 1;
+  limits.tokens = length;
+  limits.blocks = (length + 15) / 16;
+  std::printf("workspace at %6d tokens: %zu bytes, and a plan of %zu\n",
+              static_cast<int>(length),
+              AttentionWorkspaceBytes(shape, 1, length),
+              LayOutAttentionPlan(shape, limits).bytes);
 }
 
 }  // namespace
@@ -185,6 +209,18 @@ void BenchAttention(Bench& bench) {
     }
     Decode(bench, {16, 1, 4096, 32, 32, 128});
     Decode(bench, {16, 4, 8192, 32, 8, 128});
+    for (const DType kv : {DType::kI8, DType::kF8E4M3}) {
+      for (const auto& [batch, kv_len, head_dim] : {std::tuple{128, 4096, 128},
+                                                    {16, 8192, 64},
+                                                    {16, 8192, 256},
+                                                    {1, 131072, 128},
+                                                    {1, 32768, 128},
+                                                    {64, 1024, 128}}) {
+        Case c{batch, 1, kv_len, 32, 8, head_dim};
+        c.kv = kv;
+        Decode(bench, c);
+      }
+    }
   }
   if (bench.Wants("attention_prefill")) {
     for (const int block_size : {16, 64}) {
@@ -203,6 +239,13 @@ void BenchAttention(Bench& bench) {
     Prefill(bench, {1, 16384, 16384, 16, 4, 256, DType::kBF16, false});
     Prefill(bench, {64, 1024, 1024, 16, 16, 64, DType::kF16});
     Prefill(bench, {1, 512, 8192, 32, 8, 128});
+    Prefill(bench, {1, 64, 32768, 32, 8, 128});
+    Case bytes{1, 4096, 4096, 32, 8, 128};
+    bytes.kv = DType::kF8E4M3;
+    Prefill(bench, bytes);
+    for (int64_t length = 1024; length <= 131072; length *= 2) {
+      PrintWorkspace(bench, length);
+    }
   }
 }
 

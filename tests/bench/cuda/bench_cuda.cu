@@ -60,6 +60,22 @@ void DeviceMemory::Randomize(DType dtype, uint32_t seed) {
   Require(cudaDeviceSynchronize());
 }
 
+double Bench::ReadSeconds(double bytes) const {
+  // A GB apart, so that the level-2 cache has forgotten.
+  const auto once = static_cast<size_t>(bytes) / 16 * 16;
+  const size_t all = std::max(once, size_t{1} << 30);
+  DeviceMemory from(all);
+  DeviceMemory to(64);
+  from.Randomize(DType::kBF16, 1);
+  const size_t places = all / once;
+  return Seconds([&](int i) {
+    ReadAll<<<2 * stream.num_sms(), 512, 0, stream.handle()>>>(
+        reinterpret_cast<const uint4*>(from.data() +
+                                       static_cast<size_t>(i) % places * once),
+        once / 16, reinterpret_cast<uint32_t*>(to.data()));
+  });
+}
+
 void MeasureCeilings(Bench& bench) {
   constexpr size_t kBytes = size_t{1} << 31;
   DeviceMemory from(kBytes);

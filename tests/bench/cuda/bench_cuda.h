@@ -61,6 +61,9 @@ struct Bench {
     return name.find(filter) != std::string_view::npos;
   }
 
+  // What a plain read of so many bytes takes, launch and all.
+  double ReadSeconds(double bytes) const;
+
   // Seconds a call of run(i), i = 0, 1, ..: the median of `samples` timings of
   // as many calls as take a few milliseconds, after a warm-up.
   template <typename Fn>

@@ -80,7 +80,7 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
     EngineHarness alone(GoldenModel(name), options);
     options.scheduler.max_batch_tokens = 23;
     ModelOptions small;
-    small.kv_budget_bytes = 2 << 20;
+    small.kv_budget_bytes = 6 << 20;  // an extent of the largest blocks here
     EngineHarness crowded(GoldenModel(name), options, small);
     ASSERT_TRUE(alone.ok() && crowded.ok());
     const auto requests = Requests(24);

@@ -1,5 +1,6 @@
 // attention on Hopper, a plan's items: few rows against many keys, where only
-// the time to read the cache counts.
+// the time to read the cache counts. The frame; formats of the cache are
+// attention_items_16bit_sm90.cu and attention_items_8bit_sm90.h.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four warps. Of every four tiles of
@@ -9,7 +10,8 @@
 // merge through shared memory into FoldedRows. Each warp loads its own tiles by
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
-// another: two thirds of the bandwidth.)
+// another: two thirds of the bandwidth.) The plan and the first block ids are
+// read while the kernel before still runs.
 // Barriers: cp.async groups within a warp; full of each query buffer (all
 // threads' copies); __syncthreads at merges, which also says that the queries
 // of the item before have been read.
@@ -17,15 +19,26 @@
 // [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
 // the banks | Head.
 // Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
+//
+// Format: what a tile of keys and values looks like.
+//   T, kDim, kTileKeys, kRowBytes (in the cache), kStageBytes, kQueryBytes
+//   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
+//       warp, cp.async
+//   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer
+//   Queries  what a lane keeps of the queries; Load(address, lane)
+//   KeyOf(lane, j, i)  the key of score s[j][i] in the tile
+//   MultiplyKeys, MultiplyValues<kMasked>  as Worker calls them
+//   StoreRow(o, r, row, lane)  a lane's part of numerator row r
+#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
+#define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
+
 #include <algorithm>
 
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/sm90_ops.h"
-#include "memory/device/cuda_status.h"
-#include "memory/status.h"
+#include "kernels/cuda_launch.cuh"
 
-namespace inlay {
-namespace {
+namespace inlay::items_sm90 {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
@@ -33,10 +46,10 @@ constexpr int kRows = kAttentionItemRows;
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kQueryBuffers = 2;
 constexpr int kMergeRows = 8;
+constexpr int kMostStages = 8;
 // The first items of a CTA wait in shared memory.
 constexpr int kItemsAtHand = 16;
 
-template <int kDim>
 struct Head {
   uint64_t query_full[kQueryBuffers];
   AttentionItem items[kItemsAtHand];
@@ -44,32 +57,28 @@ struct Head {
   int flag;
 };
 
-template <int kDim>
+template <typename Format>
 struct Plan {
-  static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
-  static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
-  static constexpr int kSlabBytes = kTileKeys * kSlabRowBytes;
-  static constexpr int kStageBytes = 2 * kSlabs * kSlabBytes;
-  static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
-  static constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
+  static constexpr int kDim = Format::kDim;
+  static constexpr int kTileKeys = Format::kTileKeys;
+  static constexpr int kStageBytes = Format::kStageBytes;
+  static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
   static constexpr int kMergeFloats = kWarps * kMergeRows * kMergeStride;
   static constexpr int kFixedBytes = 1024 + kQueryBuffers * kQueryBytes +
                                      kMergeFloats * 4 +
-                                     static_cast<int>(sizeof(Head<kDim>));
-  static constexpr int kStages =
-      (kSharedMost - kFixedBytes) / (kWarps * kStageBytes);
+                                     static_cast<int>(sizeof(Head));
+  static constexpr int kStages = std::min(
+      kMostStages, (kSharedMost - kFixedBytes) / (kWarps * kStageBytes));
   static constexpr int kSharedBytes =
       kFixedBytes + kWarps * kStages * kStageBytes;
   static_assert(kStages >= 2);
-  // Of 255 registers; otherwise queries are read again for each tile.
-  static constexpr bool kKeepQueries = kDim <= 96;
 };
 
 // The parts of shared memory.
-template <int kDim>
+template <typename Format>
 struct Shared {
-  using P = Plan<kDim>;
+  using P = Plan<Format>;
   __device__ explicit Shared(unsigned char* base) {
     const uint32_t at = sm90::SharedAddress(base);
     unsigned char* aligned = base + ((1024 - at % 1024) % 1024);
@@ -78,16 +87,15 @@ struct Shared {
     merge = reinterpret_cast<float*>(aligned +
                                      kWarps * P::kStages * P::kStageBytes +
                                      kQueryBuffers * P::kQueryBytes);
-    head = reinterpret_cast<Head<kDim>*>(merge + P::kMergeFloats);
+    head = reinterpret_cast<Head*>(merge + P::kMergeFloats);
   }
   uint32_t rings;
   uint32_t queries;
   float* merge;
-  Head<kDim>* head;
+  Head* head;
 };
 
 // The CTA's items, [begin, end) of the plan's.
-template <int kDim>
 struct Items {
   const AttentionItem* all;
   const AttentionItem* at_hand;
@@ -105,30 +113,31 @@ __device__ inline int FirstTile(int tile, int warp) {
 }
 
 // A warp's tiles of all items, one after another, into its ring.
-template <int kDim>
+template <typename Format>
 class Loader {
  public:
-  using P = Plan<kDim>;
-  __device__ Loader(const AttentionItemArgs& args, const Items<kDim>& items,
+  using P = Plan<Format>;
+  __device__ Loader(const AttentionItemArgs& args, const Items& items,
                     uint32_t ring, int warp, int lane)
       : args_(args),
         items_(items),
         ring_(ring),
         warp_(warp),
         lane_(lane),
-        item_(items.begin - 1) {
-#pragma unroll
-    for (int i = 0; i < kPeriod; ++i) {
-      const int row = (i * 32 + lane) / kChunks;
-      const int chunk = (i * 32 + lane) % kChunks;
-      to_[i] = chunk / 8 * P::kSlabBytes + row * kSlabRowBytes +
-               ((chunk ^ row) % 8) * 16;
-    }
+        item_(items.begin - 1),
+        copier_(lane) {}
+
+  // Reads what of the plan the first Next() needs.
+  __device__ void Prepare() {
+    FindTile();
+    if (item_ == items_.end) return;
+    FindBlocks();
+    cached_ = kTilesCached;
   }
 
   // Begins to load the next tile, if there is one; a group in any case.
   __device__ void Next() {
-    while (item_ < items_.end && tile_ >= last_) NextItem();
+    FindTile();
     if (item_ < items_.end) {
       LoadTile();
       tile_ += kWarps;
@@ -140,13 +149,11 @@ class Loader {
  private:
   static constexpr int kHalves = P::kTileKeys / 16;  // cache blocks hold whole
                                                      // sixteens
-  static constexpr int kChunks = kDim / 8;           // of 16 bytes, in a row
   static constexpr int kTilesCached = 32 / kHalves;
-  // After so many copies of 32 lanes, rows are whole, and a power of two.
-  static constexpr int kPeriod = kChunks % 5 == 0   ? 5
-                                 : kChunks % 3 == 0 ? 3
-                                                    : 1;
-  static constexpr int kPeriodRows = 32 * kPeriod / kChunks;
+
+  __device__ void FindTile() {
+    while (item_ < items_.end && tile_ >= last_) NextItem();
+  }
 
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
@@ -167,10 +174,10 @@ class Loader {
     if (seen_) {
       const int in_sequence = key / args_.kv.block_size;
       const int slot = key - in_sequence * args_.kv.block_size;
-      offset_ =
-          args_.blocks[item.blocks_begin + in_sequence] *
-              args_.kv.block_stride_bytes +
-          (int64_t{item.kv_head} * args_.kv.block_size + slot) * (2 * kDim);
+      offset_ = args_.blocks[item.blocks_begin + in_sequence] *
+                    args_.kv.block_stride_bytes +
+                (int64_t{item.kv_head} * args_.kv.block_size + slot) *
+                    Format::kRowBytes;
     }
   }
 
@@ -186,24 +193,14 @@ class Loader {
     for (int half = 0; half < kHalves; ++half) {
       const int64_t offset = __shfl_sync(0xffffffffu, offset_, first + half);
       if (!__shfl_sync(0xffffffffu, seen_, first + half)) continue;
-      const std::byte* from = args_.kv.base.base + offset + lane_ * 16;
-      const std::byte* keys = from + args_.kv.k_offset_bytes;
-      const std::byte* values = from + args_.kv.v_offset_bytes;
-      // The rows of sixteen slots of a head are contiguous. Stages are aligned
-      // to the swizzle, so that bits 4 to 6 of an address are its own.
-#pragma unroll
-      for (int i = 0; i < kChunks / 2; ++i) {
-        const int row = half * 16 + i / kPeriod * kPeriodRows;
-        const uint32_t to =
-            ((stage + to_[i % kPeriod]) ^ (row % 8 * 16)) + row * kSlabRowBytes;
-        sm90::CopyAsync16(to, keys + i * 512);
-        sm90::CopyAsync16(to + P::kSlabs * P::kSlabBytes, values + i * 512);
-      }
+      const std::byte* from = args_.kv.base.base + offset;
+      copier_.Copy(stage, half, from + args_.kv.k_offset_bytes,
+                   from + args_.kv.v_offset_bytes);
     }
   }
 
   const AttentionItemArgs& args_;
-  const Items<kDim>& items_;
+  const Items& items_;
   uint32_t ring_;
   int warp_;
   int lane_;
@@ -214,18 +211,19 @@ class Loader {
   int stage_ = 0;
   int64_t offset_ = 0;
   bool seen_ = false;
-  uint32_t to_[kPeriod];  // in a stage, of the first rows
+  typename Format::Copier copier_;
 };
 
 // A warp.
-template <typename T, int kDim>
+template <typename Format>
 class Worker {
  public:
-  using P = Plan<kDim>;
-  using Folded = FoldedRows<kThreads, kDim>;
+  using P = Plan<Format>;
+  using T = typename Format::T;
+  using Rows = FoldedRows<kThreads, Format::kDim, true>;
 
-  __device__ Worker(const AttentionItemArgs& args, const Items<kDim>& items,
-                    const Shared<kDim>& shared)
+  __device__ Worker(const AttentionItemArgs& args, const Items& items,
+                    const Shared<Format>& shared)
       : args_(args),
         items_(items),
         shared_(shared),
@@ -235,6 +233,9 @@ class Worker {
         loader_(args, items, ring_, warp_, lane_) {}
 
   __device__ void Run() {
+    // The plan was uploaded before the first kernel of the step.
+    loader_.Prepare();
+    WaitForPrevious();
     if (items_.begin == items_.end) return;
     LoadQueries(items_.begin);
     for (int i = 1; i < P::kStages; ++i) loader_.Next();
@@ -242,20 +243,16 @@ class Worker {
   }
 
  private:
-  static constexpr int kSteps = kDim / 16;  // of k in q k^T
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
-  static constexpr int kColumnBlocks = kDim / 8;
+  static constexpr int kColumnBlocks = P::kDim / 8;
 
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
     const int buffer = ordinal % kQueryBuffers;
-    queries_ = shared_.queries + buffer * P::kQueryBytes;
+    queries_at_ = shared_.queries + buffer * P::kQueryBytes;
     sm90::Wait(&shared_.head->query_full[buffer],
                static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
-    if constexpr (P::kKeepQueries) {
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) LoadQuery(s, q_[s]);
-    }
+    queries_.Load(queries_at_, lane_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
     const int g = lane_ / 4;
@@ -265,36 +262,33 @@ class Worker {
     all_seen_ = {KeysOfRow(args_, item, last_row).x,
                  KeysOfRow(args_, item, item.row_begin).y};
     const int last_tile = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
-    const int first_chunk = item.key_begin / item.chunk;
     const int tiles_a_chunk = item.chunk / P::kTileKeys;
-    Folded folded(static_cast<int>(threadIdx.x));
+    const auto sync = [] { __syncthreads(); };
+    ItemFold<Rows, decltype(sync)> fold(
+        args_, item, static_cast<int>(threadIdx.x), &shared_.head->flag, sync);
     int tile = FirstTile(item.key_begin / P::kTileKeys, warp_);
-    for (int c = first_chunk; c * tiles_a_chunk < last_tile; ++c) {
+    for (int c = item.key_begin / item.chunk; c * tiles_a_chunk < last_tile;
+         ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
       for (; tile < chunk_end; tile += kWarps) {
         RunTile(item, tile * P::kTileKeys);
       }
-      if (item.first_chunk > 0) folded.Clear();
-      Merge(item, folded);
-      if (item.first_chunk > 0 && folded.row() < item.num_rows) {
-        folded.StorePartial(args_, item.slot_here + c - first_chunk);
-      }
+      fold.BeginChunk();
+      Merge(item, fold.rows());
+      fold.EndChunk();
     }
-    FinishItem(args_, item, folded, static_cast<int>(threadIdx.x),
-               &shared_.head->flag, Sync);
+    fold.Finish();
     // Rows that do not exist were skipped; what follows is for whole warps.
     __syncwarp();
   }
-
-  __device__ static void Sync() { __syncthreads(); }
 
   // All threads; columns and rows that do not exist are zeros.
   __device__ void LoadQueries(int index) {
     const AttentionItem& item = items_[index];
     const int buffer = (index - items_.begin) % kQueryBuffers;
     const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
-    constexpr int kChunks = kDim / 8;
+    constexpr int kChunks = P::kDim / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks;
          i += kThreads) {
       const int row = i / kChunks;
@@ -305,21 +299,10 @@ class Worker {
           static_cast<const char*>(args_.q) +
           (item.q_begin + of_sequence / args_.group) * args_.q_stride +
           2 * HeadOffset(args_, item, of_sequence) + chunk * 16;
-      sm90::CopyAsync16OrZeros(to + chunk / 8 * P::kQuerySlabBytes +
-                                   row * kSlabRowBytes +
-                                   ((chunk ^ row) % 8) * 16,
-                               from, valid);
+      sm90::CopyAsync16OrZeros(to + Format::QueryOffset(row, chunk), from,
+                               valid);
     }
     sm90::ArriveAfterCopies(&shared_.head->query_full[buffer]);
-  }
-
-  __device__ void LoadQuery(int step, uint32_t (&q)[4]) const {
-    // Matrices: rows 0-7 and 8-15 of the first 8 columns, then of the next.
-    const int row = lane_ % 16;
-    const int chunk = 2 * step + lane_ / 16;
-    sm90::LoadMatrix4(q, queries_ + chunk / 8 * P::kQuerySlabBytes +
-                             row * kSlabRowBytes +
-                             ((chunk % 8) ^ (row % 8)) * 16);
   }
 
   __device__ void Clear() {
@@ -341,43 +324,19 @@ class Worker {
     // Of all lanes; and all have read the tile before, whose stage is next.
     __syncwarp();
     loader_.Next();
-    const uint32_t keys = ring_ + stage_ * P::kStageBytes;
+    const uint32_t stage = ring_ + stage_ * P::kStageBytes;
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
     float s[kKeyBlocks][4] = {};
-    MultiplyKeys(keys, s);
+    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
     const bool masked =
         begin < all_seen_.x || begin + P::kTileKeys > all_seen_.y;
     Softmax(begin, masked, s);
-    const uint32_t values = keys + P::kSlabs * P::kSlabBytes;
     if (masked) {
-      MultiplyValues<true>(item, begin, values, s);
+      Format::template MultiplyValues<true>(
+          item.key_begin - begin, item.key_end - begin, stage, lane_, s, o_);
     } else {
-      MultiplyValues<false>(item, begin, values, s);
-    }
-  }
-
-  __device__ void MultiplyKeys(uint32_t keys, float (&s)[kKeyBlocks][4]) {
-    // Matrices: 8 keys x the step's first and last 8 columns, then the next 8.
-    const uint32_t from = keys + (lane_ / 16 * 8 + lane_ % 8) * kSlabRowBytes +
-                          (lane_ / 8 % 2 ^ lane_ % 8) * 16;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      uint32_t q[4];
-      if constexpr (P::kKeepQueries) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) q[i] = q_[step][i];
-      } else {
-        LoadQuery(step, q);
-      }
-#pragma unroll
-      for (int pair = 0; pair < kKeyBlocks / 2; ++pair) {
-        uint32_t k[4];
-        sm90::LoadMatrix4(k, (from ^ (2 * step % 8 * 16)) +
-                                 step / 4 * P::kSlabBytes +
-                                 pair * 16 * kSlabRowBytes);
-        sm90::Mma16816<T>(s[2 * pair], q, k[0], k[1]);
-        sm90::Mma16816<T>(s[2 * pair + 1], q, k[2], k[3]);
-      }
+      Format::template MultiplyValues<false>(0, P::kTileKeys, stage, lane_, s,
+                                             o_);
     }
   }
 
@@ -390,7 +349,7 @@ class Worker {
       for (int i = 0; i < 4; ++i) {
         s[j][i] = ScaledScore(args_, s[j][i]);
         if (masked) {
-          const int key = begin + 8 * j + lane_ % 4 * 2 + i % 2;
+          const int key = begin + Format::KeyOf(lane_, j, i);
           const int2 seen = seen_[i / 2];
           if (key < seen.x || key >= seen.y) s[j][i] = -INFINITY;
         }
@@ -425,50 +384,8 @@ class Worker {
     }
   }
 
-  // kMasked: values of keys outside the item count as zeros: nobody says what
-  // lies there, and zero times NaN is NaN.
-  template <bool kMasked>
-  __device__ void MultiplyValues(const AttentionItem& item, int begin,
-                                 uint32_t values,
-                                 const float (&s)[kKeyBlocks][4]) {
-    const uint32_t from = values +
-                          (lane_ / 8 % 2 * 8 + lane_ % 8) * kSlabRowBytes +
-                          (lane_ / 16 ^ lane_ % 8) * 16;
-#pragma unroll
-    for (int k16 = 0; k16 < P::kTileKeys / 16; ++k16) {
-      const uint32_t p[4] = {
-          sm90::Pack<T>(s[2 * k16][0], s[2 * k16][1]),
-          sm90::Pack<T>(s[2 * k16][2], s[2 * k16][3]),
-          sm90::Pack<T>(s[2 * k16 + 1][0], s[2 * k16 + 1][1]),
-          sm90::Pack<T>(s[2 * k16 + 1][2], s[2 * k16 + 1][3])};
-      uint32_t mask[2] = {0xffffffffu, 0xffffffffu};
-      if constexpr (kMasked) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = begin + 16 * k16 + i / 2 * 8 + lane_ % 4 * 2 + i % 2;
-          if (key < item.key_begin || key >= item.key_end) {
-            mask[i / 2] &= i % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
-          }
-        }
-      }
-#pragma unroll
-      for (int pair = 0; pair < kColumnBlocks / 2; ++pair) {
-        uint32_t v[4];
-        sm90::LoadMatrix4Transposed(v, (from ^ (2 * pair % 8 * 16)) +
-                                           pair / 4 * P::kSlabBytes +
-                                           k16 * 16 * kSlabRowBytes);
-        if constexpr (kMasked) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) v[i] &= mask[i % 2];
-        }
-        sm90::Mma16816<T>(o_[2 * pair], p, v[0], v[1]);
-        sm90::Mma16816<T>(o_[2 * pair + 1], p, v[2], v[3]);
-      }
-    }
-  }
-
   // The chunk's results of all warps, in their order, into `folded`.
-  __device__ void Merge(const AttentionItem& item, Folded& folded) {
+  __device__ void Merge(const AttentionItem& item, Rows& folded) {
 #pragma unroll
     for (float& l : l_) {
       l += __shfl_xor_sync(0xffffffffu, l, 1);
@@ -484,22 +401,18 @@ class Worker {
     for (int r = 0; r < 2; ++r) {
       if (r * kMergeRows >= item.num_rows) continue;
       const int g = lane_ / 4;
-      float* row = shared_.merge + (warp_ * kMergeRows + g) * P::kMergeStride +
-                   lane_ % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < kColumnBlocks; ++j) {
-        *reinterpret_cast<float2*>(row + 8 * j) = {o_[j][2 * r],
-                                                   o_[j][2 * r + 1]};
-      }
-      Sync();
-      if (folded.row() / kMergeRows == r && folded.row() < item.num_rows) {
+      float* row = shared_.merge + (warp_ * kMergeRows + g) * P::kMergeStride;
+      if (r * kMergeRows + g < item.num_rows)
+        Format::StoreRow(o_, r, row, lane_);
+      __syncthreads();
+      if (folded.row() / kMergeRows == r && folded.mine()) {
         FoldMerged(folded);
       }
-      Sync();  // before the next are written
+      __syncthreads();  // before the next are written
     }
   }
 
-  __device__ void FoldMerged(Folded& folded) {
+  __device__ void FoldMerged(Rows& folded) {
     float top = -INFINITY;
     float2 sums[kWarps];
 #pragma unroll
@@ -516,45 +429,48 @@ class Worker {
     }
     const float* from =
         shared_.merge + folded.row() % kMergeRows * P::kMergeStride;
-    folded.Fold(top, l, [&](int pair) {
-      const float* at = from + folded.column(pair);
-      float2 o = {0.0f, 0.0f};
+    folded.Fold(P::kDim, top, l, [&](int quad) {
+      const float* at = from + folded.column(quad);
+      float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        const float2 x = *reinterpret_cast<const float2*>(
+        const float4 x = *reinterpret_cast<const float4*>(
             at + w * kMergeRows * P::kMergeStride);
         o.x = __fmaf_rn(sums[w].x, x.x, o.x);
         o.y = __fmaf_rn(sums[w].x, x.y, o.y);
+        o.z = __fmaf_rn(sums[w].x, x.z, o.z);
+        o.w = __fmaf_rn(sums[w].x, x.w, o.w);
       }
       return o;
     });
   }
 
   const AttentionItemArgs& args_;
-  const Items<kDim>& items_;
-  const Shared<kDim>& shared_;
+  const Items& items_;
+  const Shared<Format>& shared_;
   int warp_;
   int lane_;
   uint32_t ring_;
-  Loader<kDim> loader_;
-  uint32_t queries_ = 0;
+  Loader<Format> loader_;
+  uint32_t queries_at_ = 0;
   int stage_ = 0;
   int2 seen_[2];   // keys that the thread's rows see
   int2 all_seen_;  // keys that all rows see
-  uint32_t q_[P::kKeepQueries ? kSteps : 1][4];
+  typename Format::Queries queries_;
   float m_[2];
   float l_[2];  // this thread's part
   float o_[kColumnBlocks][4];
 };
 
-template <typename T, int kDim>
+template <typename Format>
 __global__ void __launch_bounds__(kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
+  LetNextBegin();
   extern __shared__ unsigned char memory[];
-  const Shared<kDim> shared(memory);
-  const Items<kDim> items = {args.items, shared.head->items,
-                             args.cta_items[blockIdx.x],
-                             args.cta_items[blockIdx.x + 1]};
+  const Shared<Format> shared(memory);
+  const Items items = {args.items, shared.head->items,
+                       args.cta_items[blockIdx.x],
+                       args.cta_items[blockIdx.x + 1]};
   constexpr int kParts = sizeof(AttentionItem) / sizeof(int4);
   const int parts = min(kItemsAtHand, items.end - items.begin) * kParts;
   if (static_cast<int>(threadIdx.x) < parts) {
@@ -567,50 +483,19 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   __syncthreads();
-  Worker<T, kDim>(args, items, shared).Run();
+  Worker<Format>(args, items, shared).Run();
 }
 
-template <typename T, int kDim>
+template <typename Format>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
-                    cudaStream_t stream) {
-  constexpr int kBytes = Plan<kDim>::kSharedBytes;
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaFuncSetAttribute(AttentionItems<T, kDim>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-      "attention: asking for shared memory"));
-  AttentionItems<T, kDim>
-      <<<params.plan->shape.grid, kThreads, kBytes, stream>>>(
-          MakeAttentionItemArgs(desc, params));
-  return CudaLaunchStatus("attention (items)");
+                    CudaStream& stream) {
+  return LaunchCuda("attention (items)", stream,
+                    {params.plan->shape.grid, kThreads,
+                     static_cast<size_t>(Plan<Format>::kSharedBytes)},
+                    AttentionItems<Format>,
+                    MakeAttentionItemArgs(desc, params));
 }
 
-template <typename T>
-absl::Status LaunchFor(const AttentionDesc& desc, const AttentionParams& params,
-                       cudaStream_t stream) {
-  switch (desc.head_dim) {
-    case 64:
-      return Launch<T, 64>(desc, params, stream);
-    case 80:
-      return Launch<T, 80>(desc, params, stream);
-    case 96:
-      return Launch<T, 96>(desc, params, stream);
-    case 128:
-      return Launch<T, 128>(desc, params, stream);
-    case 192:
-      return Launch<T, 192>(desc, params, stream);
-    default:
-      return Launch<T, 256>(desc, params, stream);
-  }
-}
+}  // namespace inlay::items_sm90
 
-}  // namespace
-
-absl::Status LaunchAttentionItemsSm90(const AttentionDesc& desc,
-                                      const AttentionParams& params,
-                                      cudaStream_t stream) {
-  return desc.kv == DType::kF16
-             ? LaunchFor<__half>(desc, params, stream)
-             : LaunchFor<__nv_bfloat16>(desc, params, stream);
-}
-
-}  // namespace inlay
+#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
