@@ -4,7 +4,9 @@
 //
 // Contract: a kernel launched with LaunchCuda calls WaitForPrevious() in every
 // block before it reads what earlier work wrote and before it writes anything.
-// Weights, which nothing in a stream writes, may be read before.
+// Weights, which nothing in a stream writes, may be read before. LetNextBegin()
+// says nothing of results: who comes next waits for those all the same, so a
+// kernel that leaves room on its SMs calls it first.
 #ifndef INLAY_KERNELS_CUDA_LAUNCH_CUH_
 #define INLAY_KERNELS_CUDA_LAUNCH_CUH_
 
@@ -42,14 +44,18 @@ struct CudaGrid {
   int cluster = 1;          // blocks; more than 1 from Hopper on
 };
 
-// Lets `kernel` have that much, and its blocks lie beside those of others that
-// do: the most of an SM's memory that can be shared is.
+// Lets `kernel` have that much shared memory. Kernels with and without it ask
+// for the same division of an SM's memory, the most that can be shared: an SM
+// divides it anew only when it is empty, so they could not overlap otherwise.
 inline absl::Status AllowShared(const char* what, const void* kernel,
                                 size_t bytes) {
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes)),
-      what));
+  if (bytes > 0) {
+    INLAY_RETURN_IF_ERROR(CudaStatus(
+        cudaFuncSetAttribute(kernel,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        what));
+  }
   return CudaStatus(cudaFuncSetAttribute(
                         kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                         cudaSharedmemCarveoutMaxShared),
@@ -62,10 +68,8 @@ absl::Status LaunchCuda(const char* what, CudaStream& stream,
                         const CudaGrid& grid, void (*kernel)(Formal...),
                         const Actual&... args) {
   if (grid.blocks == 0) return absl::OkStatus();
-  if (grid.shared_bytes > 0) {
-    INLAY_RETURN_IF_ERROR(AllowShared(
-        what, reinterpret_cast<const void*>(kernel), grid.shared_bytes));
-  }
+  INLAY_RETURN_IF_ERROR(AllowShared(what, reinterpret_cast<const void*>(kernel),
+                                    grid.shared_bytes));
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

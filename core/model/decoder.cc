@@ -94,11 +94,8 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
 
 absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
                                    const Workspace& space) const {
-  TensorView x = space.hidden;
-  if (block.pre_norm.present()) {
-    x = space.branch;
-    INLAY_RETURN_IF_ERROR(block.pre_norm.Forward(space.hidden, x, step.stream));
-  }
+  const BlockInput x = {block.pre_norm, space.hidden,
+                        block.pre_norm.present() ? space.branch : space.hidden};
   if (!block.post_norm.present()) {
     return block.part->Forward(step, x, space.hidden, space.hidden);
   }

@@ -69,13 +69,15 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                 ? 0
                 : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
         INLAY_ASSIGN_OR_RETURN(
-            block.part, AttentionBlock::Create(
-                            *part, kv_layout_.LayerView(kv_layer, nullptr),
-                            kv_layout_.group_of(kv_layer), rotary_dim, build));
+            block.part,
+            AttentionBlock::Create(
+                *part, block.pre_norm, kv_layout_.LayerView(kv_layer, nullptr),
+                kv_layout_.group_of(kv_layer), rotary_dim, build));
         ++kv_layer;
       } else {
-        INLAY_ASSIGN_OR_RETURN(
-            block.part, Mlp::Create(std::get<MlpSpec>(block_spec.part), build));
+        INLAY_ASSIGN_OR_RETURN(block.part,
+                               Mlp::Create(std::get<MlpSpec>(block_spec.part),
+                                           block.pre_norm, build));
       }
     }
   }

@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   if (!build.on_cpu()) build.activation = weights.PrevailingDType();
   build.kv_dtype = options.kv_dtype.value_or(build.activation);
   build.kv_block_size = options.kv_block_size;
+  build.fused = options.fused;
   build.batch_invariant = options.batch_invariant;
   build.architecture = row->architecture;
   build.model_type = row->model_type;

@@ -23,6 +23,8 @@ struct ModelLoadOptions {
   std::optional<DType> kv_dtype;
   // Tokens, in [1, kMaxKvBlockSize]; on CUDA a multiple of 16.
   int kv_block_size = 16;
+  // Ops in a row are computed in one launch where there is a kernel for that.
+  bool fused = true;
   // On CUDA: a sequence's logits have the same bits in every batch, however its
   // prompt was cut. On CPU always so.
   bool batch_invariant = false;

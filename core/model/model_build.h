@@ -20,8 +20,9 @@ namespace inlay {
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
-    "activation", "attention",  "elementwise", "embedding", "gemm",
-    "kv_write",   "layer_norm", "rms_norm",    "rope"};
+    "activation",   "attention", "elementwise", "embedding",
+    "fused_linear", "gemm",      "kv_write",    "layer_norm",
+    "rms_norm",     "rope",      "rope_kv"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>
@@ -46,6 +47,8 @@ class KernelChooser {
   KernelChooser(const DeviceInfo& device,
                 std::map<std::string, std::string, std::less<>> forced)
       : device_(device), forced_(std::move(forced)) {}
+
+  bool IsForced(std::string_view op) const { return forced_.contains(op); }
 
   template <typename Desc, typename Params>
   absl::StatusOr<Op<Desc, Params>> Choose(
@@ -79,6 +82,7 @@ struct ModelBuild {
   DType activation = DType::kF32;
   DType kv_dtype = DType::kF32;
   int kv_block_size = 16;
+  bool fused = true;  // ModelLoadOptions
   bool batch_invariant = false;  // as ModelLoadOptions
   // For ModelInfo.
   std::string architecture;

@@ -14,11 +14,12 @@ using Clock = std::chrono::steady_clock;
 // Well above caches.
 constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
 
-// Steps until every request has ended.
-Outcome RunAll(Host& host, size_t num_requests) {
+// Steps until every request has ended; the milliseconds of each.
+Outcome RunAll(Host& host, size_t num_requests, std::vector<double>* step_ms) {
   while (num_requests > 0) {
-    const Result<inlay_step_info> step = host.engine->Step();
+    Result<inlay_step_info> step = host.engine->Step();
     if (!step.ok()) return step.error();
+    step_ms->push_back(1e-3 * static_cast<double>(step->duration_us));
     for (Result<Event> event = host.engine->Next(0); event.ok();
          event = host.engine->Next(0)) {
       if (!event->finished()) continue;
@@ -45,7 +46,8 @@ Outcome Submit(Running& running, const std::vector<int32_t>& tokens,
 
 struct Samples {
   std::vector<double> prompt, decode, copy;
-  std::vector<double> read;  // on CPU
+  std::vector<double> read;     // on CPU
+  std::vector<double> step_ms;  // of generation
 };
 
 // One round: every session's prompt, then tokens after it. The generation
@@ -60,8 +62,9 @@ Outcome Round(Host& host, const BenchOptions& options, RandomTokens& random,
     CLI_RETURN_IF_FAILED(
         Submit(running, random.Take(options.prompt_tokens), 0));
   }
+  std::vector<double> prompt_ms;
   Clock::time_point begin = Clock::now();
-  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
+  CLI_RETURN_IF_FAILED(RunAll(host, batch.size(), &prompt_ms));
   samples->prompt.push_back(
       static_cast<double>(options.batch * options.prompt_tokens) /
       SecondsSince(begin));
@@ -69,7 +72,7 @@ Outcome Round(Host& host, const BenchOptions& options, RandomTokens& random,
     CLI_RETURN_IF_FAILED(Submit(running, random.Take(1), options.gen_tokens));
   }
   begin = Clock::now();
-  CLI_RETURN_IF_FAILED(RunAll(host, batch.size()));
+  CLI_RETURN_IF_FAILED(RunAll(host, batch.size(), &samples->step_ms));
   samples->decode.push_back(
       static_cast<double>(options.batch * options.gen_tokens) /
       SecondsSince(begin));
@@ -110,6 +113,7 @@ Outcome Print(const Host& host, const BenchOptions& options,
                 {"repeat", options.repeat},
                 {"pp_tok_s", Summary(samples.prompt)},
                 {"tg_tok_s", Summary(samples.decode)},
+                {"tg_step_ms", Distribution(samples.step_ms)},
                 {"bytes_per_decode", host.info.bytes_per_decode},
                 {"decode_gb_s", achieved},
                 {"copy_gb_s", copy},
@@ -126,15 +130,16 @@ Outcome Print(const Host& host, const BenchOptions& options,
       text, sizeof(text),
       "%s: %.1f M parameters, %.1f MB of weights, %s, batch %zu\n"
       "pp%-6zu %10.1f tok/s  +- %.1f\n"
-      "tg%-6zu %10.1f tok/s  +- %.1f\n"
+      "tg%-6zu %10.1f tok/s  +- %.1f, steps of %.2f ms (p50), %.2f (p99)\n"
       "memory: copy %.1f GB/s (beside the same runs)\n"
       "decode: %.2f GB/s of weights, %.0f %% of copy",
       options.path.c_str(), static_cast<double>(host.info.num_parameters) / 1e6,
       static_cast<double>(host.info.weight_bytes) / 1e6, Where(device).c_str(),
       options.batch, options.prompt_tokens, Mean(samples.prompt),
       StandardDeviation(samples.prompt), options.gen_tokens,
-      Mean(samples.decode), StandardDeviation(samples.decode), copy, achieved,
-      100 * achieved / copy);
+      Mean(samples.decode), StandardDeviation(samples.decode),
+      Percentile(samples.step_ms, 50), Percentile(samples.step_ms, 99), copy,
+      achieved, 100 * achieved / copy);
   std::string out(text, static_cast<size_t>(length));
   if (cpu) {
     length =

@@ -1,5 +1,6 @@
 #include "examples/inlay/common.h"
 
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -111,6 +112,8 @@ void DeclareCommon(Args& args, CommonOptions* options) {
 void DeclareRecord(Args& args, CommonOptions* options) {
   args.Text("record", "FILE", "writes what inlay replay can run again",
             &options->record);
+  args.Text("trace", "FILE", "writes what the engine did, for ui.perfetto.dev",
+            &options->trace);
 }
 
 Recording::~Recording() {
@@ -125,9 +128,30 @@ Outcome Recording::Start(Model& model, const std::string& path) {
   return error;
 }
 
+Tracing::~Tracing() {
+  if (engine_ == nullptr) return;
+  Result<Buffer> trace = engine_->TakeTrace();
+  std::ofstream out(path_, std::ios::binary);
+  if (trace.ok()) out << trace->bytes();
+  out.close();
+  if (!trace.ok() || !out) Complain("the trace was not written to " + path_);
+}
+
+Outcome Tracing::Start(Engine& engine, const std::string& path) {
+  constexpr size_t kEvents = size_t{1} << 18;
+  const Error error = engine.StartTrace(kEvents);
+  if (!error.ok()) return error;
+  engine_ = &engine;
+  path_ = path;
+  return Outcome();
+}
+
 Outcome OpenModel(const CommonOptions& options, const std::string& path,
                   Host* host) {
   CLI_RETURN_IF_FAILED(Open(options, path, false, host));
+  if (options.trace.has_value()) {
+    CLI_RETURN_IF_FAILED(host->tracing.Start(*host->engine, *options.trace));
+  }
   return options.record.has_value()
              ? host->recording.Start(*host->model, *options.record)
              : Outcome();

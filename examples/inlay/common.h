@@ -32,12 +32,13 @@ struct CommonOptions {
   uint64_t disk_cache_bytes = uint64_t{1} << 30;
   std::optional<std::string> kernels;
   std::optional<std::string> record;
+  std::optional<std::string> trace;
   bool json = false;
   bool quiet = false;
 };
 
 void DeclareCommon(Args& args, CommonOptions* options);
-// --record, for the forms that generate.
+// --record and --trace, for the forms that generate.
 void DeclareRecord(Args& args, CommonOptions* options);
 
 // A recording that ends with its scope; a failure to write it is said then.
@@ -54,12 +55,30 @@ class Recording {
   Model* model_ = nullptr;
 };
 
+// What the engine did in a scope, for ui.perfetto.dev: written at its end, or a
+// failure to is said then.
+class Tracing {
+ public:
+  Tracing() = default;
+  ~Tracing();
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+
+  Outcome Start(Engine& engine, const std::string& path);
+
+ private:
+  Engine* engine_ = nullptr;
+  std::string path_;
+};
+
 // An engine with one model in it. Declare sessions and requests after it.
 struct Host {
   std::optional<Engine> engine;
   std::optional<Model> model;
   inlay_model_info info;
-  Recording recording;  // what comes after the host has gone by then
+  // What comes after the host has gone by then.
+  Recording recording;
+  Tracing tracing;
 };
 
 // Host-driven; warnings of the library go to stderr, loading shows progress.

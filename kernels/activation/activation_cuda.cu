@@ -1,34 +1,19 @@
 // activation on CUDA. A block takes kCudaMapThreads vectors of one row, a
 // thread one vector; arithmetic in float32, rounded once. Aims at the memory's
 // bandwidth.
+#include "kernels/activation/activation.cuh"
 #include "kernels/activation/activation.h"
 #include "kernels/cuda_row.cuh"
 
 namespace inlay {
 namespace {
 
-template <Activation kFunction>
-__device__ float Apply(float x) {
-  if constexpr (kFunction == Activation::kSilu) {
-    return x / (1.0f + expf(-x));
-  } else if constexpr (kFunction == Activation::kGelu) {
-    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-  } else if constexpr (kFunction == Activation::kGeluTanh) {
-    // sqrt(2 / pi) and 0.044715: Hendrycks and Gimpel, arXiv:1606.08415.
-    const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-    return 0.5f * x * (1.0f + tanhf(inner));
-  } else {
-    const float y = x < 0.0f ? 0.0f : x;  // NaN stays
-    return kFunction == Activation::kRelu ? y : y * y;
-  }
-}
-
 // y may be the gate half of x: a thread reads both halves before it writes.
 template <typename T, Activation kFunction, int kVector>
 __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
                          int64_t width, int64_t chunks) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t row = blockIdx.x / chunks;
   const int64_t i =
       (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;
@@ -37,7 +22,7 @@ __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
   float v[kVector];
   LoadFloats<kVector>(x, v);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) v[j] = Apply<kFunction>(v[j]);
+  for (int j = 0; j < kVector; ++j) v[j] = ApplyActivation<kFunction>(v[j]);
   if (gated) {
     float up[kVector];
     LoadFloats<kVector>(x + width, up);

@@ -9,8 +9,8 @@ namespace {
 template <typename T, Elementwise kFunction, int kVector>
 __global__ void Map(CudaMatrix<T> y_rows, CudaMatrix<const T> x_rows,
                     float value, int64_t width, int64_t chunks) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t row = blockIdx.x / chunks;
   const int64_t i =
       (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;

@@ -13,8 +13,8 @@ template <typename T, int kVector>
 __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
                       float scale, bool accumulate, CudaMatrix<float> y_rows,
                       int64_t width, int64_t chunks) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t token = blockIdx.x / chunks;
   const int64_t i =
       (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;

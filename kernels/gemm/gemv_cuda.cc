@@ -23,34 +23,35 @@ constexpr size_t kLeastShared = 99 << 10;
 // Fewer stages than these do not cover the memory's latency.
 constexpr int kLeastStages = 3;
 
-// Rows of x that a launch of the tensor-core kernels takes; 0: they do not
+// Of x and w on 16 bytes, of one 16-bit type.
+bool IsForTensorCores(const GemmDesc& desc, const TensorView& x,
+                      const TensorView& w) {
+  return desc.weight != DType::kF32 && desc.k % 8 == 0 && IsAligned(x) &&
+         IsAligned(w);
+}
+
+// Rows of x that a launch of the kernel before Hopper takes; 0: it does not
 // serve.
-int64_t RowsPerLaunch(const GemmDesc& desc, const GemmParams& params,
-                      const GemvPlan& plan, int sm) {
-  if (desc.weight == DType::kF32 || desc.activation != desc.weight ||
-      desc.k % 8 != 0 || !IsAligned(params.x) || !IsAligned(params.w)) {
+int64_t RingGemvRows(const GemmDesc& desc, const GemmParams& params) {
+  if (desc.activation != desc.weight ||
+      !IsForTensorCores(desc, params.x, params.w)) {
     return 0;
   }
-  for (int64_t m = kGemvRows; m > 0; m /= 2) {
-    const bool fits = sm == kBulkSm
-                          ? BulkGemvStages(desc, m, plan) >= kLeastStages
-                          : RingGemvSharedBytes(desc.k, m) <= kLeastShared;
-    if (fits) return m;
-  }
-  return 0;
+  int64_t m = kGemvRows;
+  while (m > 0 && RingGemvSharedBytes(desc.k, m) > kLeastShared) m /= 2;
+  return m;
 }
 
 }  // namespace
 
 // Chosen by measurement on an H200 (CUDA.md): two blocks share K while eight
-// rows of x fit beside the ring; more consumers where K is long. A deep ring
-// makes large matrices slower (a seventh at 20 stages). Where the matrix is
-// small, half of an SM's shared memory, less what the system takes for a block,
-// so that the next kernel fits beside this one.
-GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
+// rows of x fit beside the ring; more consumers where K is long. Blocks take
+// more than half of an SM's shared memory, so that no two of them meet there:
+// the SM that had two of one kernel would be the last to end. The ring is just
+// deep enough for the memory's latency: deeper ones are slower, up to 7 %.
+GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
   constexpr int64_t kColumnsPerBlock = 8192;
   constexpr int64_t kSmallBytes = int64_t{64} << 20;
-  constexpr int64_t kLargeBytes = int64_t{160} << 20;
   GemvPlan plan;
   while (plan.cluster < 8 && k > kColumnsPerBlock * plan.cluster) {
     plan.cluster *= 2;
@@ -59,18 +60,31 @@ GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms) {
   const int64_t tiles = (n + 15) / 16;
   const int64_t most = std::max(1, num_sms / plan.cluster);
   plan.num_clusters = static_cast<int>(std::min(most, tiles));
-  if (2 * n * k > kLargeBytes) plan.most_stages = 6;
-  plan.shared_bytes = (2 * n * k <= kSmallBytes && m <= 4 ? 113 : 200) << 10;
+  plan.shared_bytes = 200 << 10;
+  plan.most_stages = 2 * n * k <= kSmallBytes ? 8 : 6;
   return plan;
+}
+
+int64_t BulkGemvRows(const GemmDesc& desc, const TensorView& x,
+                     const TensorView& w, const CudaStream& stream) {
+  if (stream.sm() != kBulkSm || desc.k % kBulkColumns != 0 ||
+      !IsForTensorCores(desc, x, w)) {
+    return 0;
+  }
+  const GemvPlan plan = PlanGemv(desc.n, desc.k, stream.num_sms());
+  int64_t m = kGemvRows;
+  while (m > 0 && BulkGemvStages(desc, m, plan) < kLeastStages) m /= 2;
+  return m;
 }
 
 absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
                      CudaStream& stream) {
-  const auto plan_for = [&](int64_t m) {
-    return PlanGemv(desc.n, desc.k, m, stream.num_sms());
-  };
-  const int64_t most =
-      RowsPerLaunch(desc, params, plan_for(kGemvRows), stream.sm());
+  int64_t most = 0;
+  if (desc.activation == desc.weight) {
+    most = BulkGemvRows(desc, params.x, params.w, stream);
+  }
+  const bool bulk = most > 0;
+  if (!bulk) most = RingGemvRows(desc, params);
   if (most == 0) return RunGemvPlain(desc, params, stream);
   const int64_t rows = params.x.rows();
   for (int64_t first = 0; first < rows; first += most) {
@@ -81,9 +95,11 @@ absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
     if (!params.residual.empty()) {
       part.residual = params.residual.RowSlice(first, m);
     }
-    INLAY_RETURN_IF_ERROR(stream.sm() == kBulkSm
-                              ? RunBulkGemv(desc, part, plan_for(m), stream)
-                              : RunRingGemv(desc, part, stream));
+    INLAY_RETURN_IF_ERROR(
+        bulk ? RunBulkGemv(desc, part,
+                           PlanGemv(desc.n, desc.k, stream.num_sms()), {},
+                           stream)
+             : RunRingGemv(desc, part, stream));
   }
   return absl::OkStatus();
 }

@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kThreads)
   WeightRing<T> ring(w, shape, first, end,
                      address + warp * kStages * kStepBytes);
   for (int slot = 0; slot < kStages; ++slot) ring.Copy(slot);
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   FillX(x, shape, x_shared);
   __syncthreads();
   int slot = 0;

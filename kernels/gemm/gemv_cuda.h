@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "memory/device/cuda_stream.h"
 
@@ -22,19 +23,31 @@ struct GemvPlan {
   int cluster = 2;       // blocks that share K: 2, 4 or 8
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
-  int shared_bytes = 0;  // of a block, at most
+  int shared_bytes = 0;  // of a block: all is taken, used for the ring or not
   int most_stages = 20;  // of the ring
 };
-GemvPlan PlanGemv(int64_t n, int64_t k, int64_t m, int num_sms);
+GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms);
+
+// What a product for few rows may do besides (kernels/fused_linear). `w` is
+// gates and as many ups where gated, and y [m, n / 2].
+struct GemvFusion {
+  bool normalise = false;  // x is f32; its norms, rounded to w's type
+  const float* norm_weight = nullptr;
+  float epsilon = 0.0f;
+  bool gated = false;  // act(gate) * up; no residual then
+  Activation function = Activation::kSilu;
+};
 
 // Stages that the ring has for `m` rows; fewer than 2 do not run.
 int BulkGemvStages(const GemmDesc& desc, int64_t m, const GemvPlan& plan);
 
 // The kernels on tensor cores: weights and x of the same 16-bit type, y of that
 // or f32, rows of x and w on multiples of 16 bytes, at most kGemvRows rows.
-// gemv_sm90.cu:
+// gemv_sm90.cu, k a multiple of kBulkColumns:
+inline constexpr int64_t kBulkColumns = 64;
 absl::Status RunBulkGemv(const GemmDesc& desc, const GemmParams& params,
-                         const GemvPlan& plan, CudaStream& stream);
+                         const GemvPlan& plan, const GemvFusion& fusion,
+                         CudaStream& stream);
 // gemv_cuda.cu, for devices before Hopper:
 size_t RingGemvSharedBytes(int64_t k, int64_t m);
 absl::Status RunRingGemv(const GemmDesc& desc, const GemmParams& params,
@@ -44,6 +57,11 @@ absl::Status RunRingGemv(const GemmDesc& desc, const GemmParams& params,
 // the weights once for every 8 rows.
 absl::Status RunGemvPlain(const GemmDesc& desc, const GemmParams& params,
                           CudaStream& stream);
+
+// Rows of x that RunBulkGemv takes at once for such weights and these views (by
+// their addresses and strides); 0: it does not serve.
+int64_t BulkGemvRows(const GemmDesc& desc, const TensorView& x,
+                     const TensorView& w, const CudaStream& stream);
 
 // The fastest of these that serves, in parts of as many rows as fit. Which one
 // it is does not depend on the number of rows.

@@ -18,8 +18,8 @@ template <typename W, typename X, typename Y, int kVector>
 __global__ void PlainGemv(CudaMatrix<const X> x, CudaMatrix<const W> w,
                           const float* bias, CudaMatrix<const Y> residual,
                           CudaMatrix<Y> y, int64_t rows, int64_t n, int64_t k) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t blocks_n = (n + kWarps - 1) / kWarps;
   const int64_t column = blockIdx.x % blocks_n * kWarps + threadIdx.x / 32;
   const int64_t first = blockIdx.x / blocks_n * kRows;
@@ -70,8 +70,8 @@ absl::Status Launch(const GemmDesc& desc, const GemmParams& params,
 template <typename Y>
 __global__ void StartWithBias(const float* bias, CudaMatrix<const Y> residual,
                               CudaMatrix<Y> y, int64_t n, int64_t chunks) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t row = blockIdx.x / chunks;
   const int64_t i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
   if (i >= n) return;

@@ -5,22 +5,23 @@
 //
 // Mapping: a cluster of C blocks (2 or more: counted stores are illegal in a
 // cluster of one) takes tiles of 16 rows of w, each block a C-th of K in chunks
-// of 256 columns. One thread copies chunks (four boxes of 16 rows by 128 bytes,
-// tensor copies) into a ring; kConsumers warps multiply, each its steps of 32
-// columns of every chunk; one warp finishes tiles: adds up the slices, bias and
-// residual. The blocks of a cluster finish tiles in turn.
-// Shared memory: barriers, the ring (16-byte pieces swizzled within 128 bytes,
-// so that ldmatrix meets all banks), the block's columns of x, and partial sums
-// [kSlots][C * kConsumers slices] of tiles that this block finishes.
+// of 256 columns. One thread copies chunks (one tensor copy each) into a ring;
+// kConsumers warps multiply, each its steps of 32 columns of every chunk; one
+// warp finishes tiles: adds up the slices, bias and residual. The blocks of a
+// cluster finish tiles in turn. Where w is two halves, gate and up, a tile is 8
+// rows of each: a lane that finishes has both and hands on act(gate) up.
+// Shared memory: barriers and partial sums of norms, the ring (16-byte pieces
+// swizzled within 128 bytes, so that ldmatrix meets all banks), the block's
+// columns of x, and partial sums [kSlots][C * kConsumers slices] of tiles that
+// this block finishes.
 // Barriers (all mbarriers: no warp waits for all others): full and empty a
-// stage of the ring; partial_full a slot, at the block that finishes, which
-// counts bytes stored; partial_empty a slot of each block of the cluster, at
-// every block that writes there. Nothing is sent to a block that does not wait
-// for it, so blocks end without a barrier.
-// Accumulation: float32 in the mma, then the slices in ascending order.
-// Overlap: the ring is filled before the previous kernel's end is awaited, and
-// the next kernel may start once the last copies are under way: with shared
-// memory for two blocks an SM, memory does not idle between layers.
+// stage of the ring; x_full; partial_full a slot, at the block that finishes,
+// which counts bytes stored; partial_empty a slot of each block of the cluster,
+// at every block that writes there. Nothing is sent to a block that does not
+// wait for it, so blocks end without a barrier. Accumulation: float32 in the
+// mma, then the slices in ascending order. Norms of x as rms_norm sums them.
+// Overlap: the next kernel may begin at once; the ring is filled before the
+// previous kernel's end is awaited, where there is room on the SM (PlanGemv).
 // Roofline: n k elements of w over the copy bandwidth.
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -28,10 +29,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_cuda.h"
 #include "kernels/gemm/gemv_mma.cuh"
+#include "kernels/gemm/gemv_sm90.cuh"
+#include "kernels/rms_norm/rms_norm.cuh"
 #include "memory/status.h"
 
 namespace inlay {
@@ -40,12 +44,13 @@ namespace {
 constexpr int kTile = 16;    // rows of w
 constexpr int kChunk = 256;  // columns of w in a stage
 constexpr int kStep = 32;    // columns a warp multiplies at a time
-constexpr int kBox = 64;     // columns of a tensor copy: 128 bytes
+constexpr int kBox = 64;     // columns side by side in shared memory
 constexpr int kBoxBytes = kTile * kBox * 2;
 constexpr int kStageBytes = kTile * kChunk * 2;
-constexpr int kSlots = 2;            // of partial sums
-constexpr int kPartialBytes = 512;   // a tile's sums of one slice
-constexpr int kBarrierBytes = 1024;  // and the ring lies on a multiple of it
+constexpr int kSlots = 2;           // of partial sums
+constexpr int kPartialBytes = 512;  // a tile's sums of one slice
+constexpr int kBarrierBytes = 1024;
+constexpr int kHeadBytes = 2048;  // the ring lies on a multiple of 1024
 constexpr int kMostStages = 20;
 
 struct Shape {
@@ -58,84 +63,17 @@ struct Shape {
   int num_clusters;
   int stages;
   int x_stride;  // bytes between rows of x in shared memory
-  bool narrow;   // y is of the type of x; otherwise f32
-};
+  bool narrow;   // y is of the type of w; otherwise f32
+  int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
+  Activation function;
+  bool normalise;            // x is f32: its norms are multiplied
+  const float* norm_weight;  // may be null
+  float epsilon;
 
-__device__ unsigned ClusterRank() {
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-// The barrier of the cluster in two halves, without ordering of memory.
-__device__ void ClusterArrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ void ClusterWait() {
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-// `address` of this block as one of block `rank` of the cluster.
-__device__ uint32_t AddressAt(uint32_t address, unsigned rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(there)
-      : "r"(address), "r"(rank));
-  return there;
-}
-__device__ void InitBarrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier),
-               "r"(arrivals)
-               : "memory");
-}
-__device__ void Arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier)
-               : "memory");
-}
-__device__ void ArriveAt(uint32_t barrier, unsigned rank) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
-                   AddressAt(barrier, rank))
-               : "memory");
-}
-__device__ void Expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-      "r"(bytes)
-      : "memory");
-}
-__device__ void Await(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-__device__ void CopyBox(uint32_t to, const CUtensorMap& map, int column,
-                        int row, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::"
-      "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(&map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-// Four 8x8 matrices of 16-bit elements, a register each; lane l gives the
-// address of row l % 8 of matrix l / 8.
-__device__ void LoadMatrices(uint32_t address, uint32_t (&v)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(address)
-               : "memory");
-}
-// Stores 16 bytes in a block of the cluster and counts them at its barrier,
-// which makes them visible to who waits there: no fence.
-__device__ void StoreAt(uint32_t address, uint32_t barrier, unsigned rank,
-                        const float (&v)[4]) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
-      "{%1,%2,%3,%4}, [%5];" ::"r"(AddressAt(address, rank)),
-      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(AddressAt(barrier, rank))
-      : "memory");
-}
+  __host__ __device__ int rows_a_tile() const {
+    return half > 0 ? kTile / 2 : kTile;
+  }
+};
 
 // Where things lie in shared memory.
 struct Places {
@@ -144,11 +82,13 @@ struct Places {
         empty(full + 8 * kMostStages),
         partial_full(empty + 8 * kMostStages),
         partial_empty(partial_full + 8 * kSlots),
+        x_full(base + kBarrierBytes - 32),
         zeros(base + kBarrierBytes - 16),
-        ring(base + kBarrierBytes),
+        ring(base + kHeadBytes),
         x(ring + shape.stages * kStageBytes),
         partials(x + shape.m * shape.x_stride) {}
-  uint32_t full, empty, partial_full, partial_empty, zeros, ring, x, partials;
+  uint32_t full, empty, partial_full, partial_empty, x_full;
+  uint32_t zeros, ring, x, partials;
 };
 
 // Turns of a ring: which stage is next, and the parity of its barriers.
@@ -164,52 +104,126 @@ struct Turn {
 };
 
 // One thread.
-__device__ void Produce(const CUtensorMap& w, const Shape& shape,
+__device__ void Produce(const CUtensorMap& map, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
   Turn turn;
   turn.parity = 1;  // all stages are empty
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
     for (int chunk = first; chunk < end; ++chunk) {
       const uint32_t full = at.full + 8 * turn.stage;
-      const uint32_t stage = at.ring + turn.stage * kStageBytes;
       Await(at.empty + 8 * turn.stage, turn.parity);
       Expect(full, kStageBytes);  // what lies outside w is filled with zeros
-#pragma unroll
-      for (int box = 0; box < kChunk / kBox; ++box) {
-        CopyBox(stage + box * kBoxBytes, w, chunk * kChunk + box * kBox,
-                tile * kTile, full);
-      }
+      CopyBox(at.ring + turn.stage * kStageBytes, map,
+              tile * shape.rows_a_tile(), chunk * (kChunk / kBox), full);
       turn.Next(shape.stages);
     }
   }
 }
 
-// Columns [kChunk first, kChunk end) of x's m rows into shared memory; zeros
-// beyond K. Four loads of a thread are under way at once.
+// Columns [kChunk first, kChunk end) of x's m rows into shared memory, zeros
+// beyond K: a copy a row, counted at a barrier that all threads wait for.
 template <typename T, int kThreads>
-__device__ void FillX(const CudaMatrix<const T>& x, const Shape& shape,
-                      int first, int end, std::byte* shared) {
+__device__ void FillX(const TensorView& view, const Shape& shape, int first,
+                      int end, uint32_t to, std::byte* shared,
+                      uint32_t barrier) {
+  const int64_t column = int64_t{first} * kChunk;
+  const int64_t beyond = int64_t{end} * kChunk - shape.k;
+  if (beyond > 0) {
+    const int pieces = static_cast<int>(beyond) / 8;
+    const int64_t begin = (shape.k - column) * 2;
+    for (int i = threadIdx.x; i < pieces * shape.m; i += kThreads) {
+      *reinterpret_cast<uint4*>(shared + i / pieces * shape.x_stride + begin +
+                                i % pieces * 16) = make_uint4(0, 0, 0, 0);
+    }
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  }
+  if (threadIdx.x == 0) {
+    WaitForPrevious();
+    const CudaMatrix<const T> x(view);
+    const auto bytes =
+        static_cast<uint32_t>(min(int64_t{end} * kChunk, shape.k) - column) * 2;
+    Expect(barrier, shape.m * bytes);
+    for (int r = 0; r < shape.m; ++r) {
+      CopyRow(to + r * shape.x_stride, x.row(r) + column, bytes, barrier);
+    }
+  }
+  __syncwarp();
+  Await(barrier, 0);
+}
+
+// The sums of squares of x's rows, by rms_norm's warps, whose sums it adds in
+// their order: 32 floats a row. Four loads of a thread are under way at once.
+template <int kThreads>
+__device__ void SumSquares(const CudaMatrix<const float>& x, const Shape& shape,
+                           int warps, float* sums) {
   constexpr int kBatch = 4;
-  const int pieces = (end - first) * (kChunk / 8);
-  const int count = pieces * shape.m;
-  for (int base = threadIdx.x; base < count; base += kBatch * kThreads) {
-    uint4 v[kBatch];
+  constexpr int kWarps = kThreads / 32;
+  const int lane = threadIdx.x % 32;
+  const int parts = warps * shape.m;
+  for (int base = threadIdx.x / 32; base < parts; base += kBatch * kWarps) {
+    float v[kBatch][kCudaVector] = {};
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
-      const int i = base + j * kThreads;
-      const int64_t column = int64_t{first} * kChunk + i % pieces * 8;
-      v[j] = make_uint4(0, 0, 0, 0);
-      if (i < count && column < shape.k) {
-        v[j] = *reinterpret_cast<const uint4*>(x.row(i / pieces) + column);
+      const int part = base + j * kWarps;
+      const int i = (part % warps * 32 + lane) * kCudaVector;
+      if (part < parts && i < shape.k) {
+        LoadFloats<kCudaVector>(x.row(part / warps) + i, v[j]);
       }
     }
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
-      const int i = base + j * kThreads;
-      if (i >= count) break;
-      *reinterpret_cast<uint4*>(shared + i / pieces * shape.x_stride +
-                                i % pieces * 16) = v[j];
+      const int part = base + j * kWarps;
+      if (part >= parts) break;
+      const float sum = RmsNormPart(v[j], x.row(part / warps), shape.k,
+                                    part % warps, warps, lane);
+      if (lane == 0) sums[part / warps * 32 + part % warps] = sum;
     }
+  }
+}
+
+// As FillX, of the norms of x's rows, rounded to T.
+template <typename T, int kThreads>
+__device__ void FillNormalised(const TensorView& view, const Shape& shape,
+                               int first, int end, std::byte* shared,
+                               float* sums) {
+  constexpr int kBatch = 2;
+  const CudaMatrix<const float> x(view);
+  const int lane = threadIdx.x % 32;
+  const int warps = RmsNormWarps(shape.k);
+  SumSquares<kThreads>(x, shape, warps, sums);
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  const int pieces = (end - first) * (kChunk / kCudaVector);
+  for (int r = 0; r < shape.m; ++r) {
+    const float squares = WarpSum(lane < warps ? sums[r * 32 + lane] : 0.0f);
+    const float factor = RmsNormFactor(squares, shape.k, shape.epsilon);
+    T* const to = reinterpret_cast<T*>(shared + r * shape.x_stride);
+    for (int base = threadIdx.x; base < pieces; base += kBatch * kThreads) {
+      float v[kBatch][kCudaVector] = {};
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int64_t column =
+            int64_t{first} * kChunk + (base + j * kThreads) * kCudaVector;
+        if (base + j * kThreads >= pieces || column >= shape.k) continue;
+        LoadFloats<kCudaVector>(x.row(r) + column, v[j]);
+        RmsNormScale(v[j], factor, shape.norm_weight, column);
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = base + j * kThreads;
+        if (i < pieces) StoreFloats<kCudaVector>(to + i * kCudaVector, v[j]);
+      }
+    }
+  }
+}
+
+// Has the block's columns of the norm's weights near when they are needed.
+template <int kThreads>
+__device__ void AskForNormWeights(const Shape& shape, int first, int end) {
+  if (shape.norm_weight == nullptr) return;
+  constexpr int kLine = 32;  // floats
+  for (int64_t i = first * kChunk + threadIdx.x * kLine;
+       i < min(int64_t{end} * kChunk, shape.k); i += kThreads * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(shape.norm_weight + i));
   }
 }
 
@@ -281,22 +295,38 @@ __device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
 struct Outputs {
   __device__ Outputs(const Shape& shape, int tile)
       : shape(shape),
-        first_n(int64_t{tile} * kTile + threadIdx.x % 32 / 4),
+        first_n(int64_t{tile} * shape.rows_a_tile() + threadIdx.x % 32 / 4),
         first_m(threadIdx.x % 4 * 2) {}
-  // fn(j, m, n) for each that exists: y's row m and column n.
+  // fn(j, m, n) for each that exists: x's row m and w's row n. The lower two
+  // are gates where the upper two are their ups.
   template <typename Fn>
   __device__ void ForEach(Fn fn) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int m = first_m + j % 2;
-      const int64_t n = first_n + j / 2 * 8;
-      if (m < shape.m && n < shape.n) fn(j, m, n);
+      const int64_t n =
+          first_n + j / 2 * (shape.half > 0 ? shape.half : int64_t{8});
+      const bool exists = shape.half > 0 ? first_n < shape.half : n < shape.n;
+      if (m < shape.m && exists) fn(j, m, n);
     }
   }
   const Shape& shape;
   int64_t first_n;
   int first_m;
 };
+
+// y of gates and ups: rounded as the product and the activation apart would be.
+template <typename T>
+__device__ void StoreGated(const Shape& shape, const Outputs& outputs,
+                           const TensorView& y, const float (&values)[4]) {
+  outputs.ForEach([&](int j, int m, int64_t n) {
+    if (j >= 2) return;
+    const float gate = ToFloat(FromFloat<T>(values[j]));
+    const float up = ToFloat(FromFloat<T>(values[(j + 2) % 4]));
+    CudaMatrix<T>(y).row(m)[n] =
+        FromFloat<T>(ApplyActivation(shape.function, gate) * up);
+  });
+}
 
 template <typename T, int kConsumers>
 __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
@@ -339,26 +369,32 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
     if (lane < shape.cluster && again < shape.tiles) {
       ArriveAt(at.partial_empty + 8 * (i % (shape.cluster * kSlots)), lane);
     }
-    outputs.ForEach([&](int j, int m, int64_t n) {
-      const float value = sums[j] + added[j];
-      if (shape.narrow) {
-        CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
-      } else {
-        CudaMatrix<float>(y).row(m)[n] = value;
-      }
-    });
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[j] += added[j];
+    if (shape.half > 0) {
+      StoreGated<T>(shape, outputs, y, sums);
+    } else {
+      outputs.ForEach([&](int j, int m, int64_t n) {
+        if (shape.narrow) {
+          CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(sums[j]);
+        } else {
+          CudaMatrix<float>(y).row(m)[n] = sums[j];
+        }
+      });
+    }
     turn.Next(kSlots);
   }
 }
 
 template <typename T, int kConsumers>
 __global__ void __launch_bounds__(32 * (kConsumers + 2))
-    BulkGemv(const __grid_constant__ CudaMatrix<const T> x,
-             const __grid_constant__ CUtensorMap w, const float* bias,
+    BulkGemv(const __grid_constant__ TensorView x,
+             const __grid_constant__ CUtensorMap map, const float* bias,
              const __grid_constant__ TensorView residual,
              const __grid_constant__ TensorView y,
              const __grid_constant__ Shape shape) {
   extern __shared__ __align__(1024) std::byte shared[];
+  LetNextBegin();
   const Places at(shape,
                   static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   const unsigned rank = ClusterRank();
@@ -376,6 +412,7 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     for (int s = 0; s < kSlots * shape.cluster; ++s) {
       InitBarrier(at.partial_empty + 8 * s, 1);
     }
+    InitBarrier(at.x_full, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     *reinterpret_cast<uint4*>(shared + kBarrierBytes - 16) =
         make_uint4(0, 0, 0, 0);
@@ -384,15 +421,24 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
   ClusterArrive();  // the barriers can be used, by the other blocks too
   const int warp = threadIdx.x / 32;
   if (warp == kConsumers) {
-    if (threadIdx.x % 32 == 0) Produce(w, shape, at, cluster, first, end);
+    if (threadIdx.x % 32 == 0) {
+      Produce(map, shape, at, cluster, first, end);
+    }
     __syncwarp();
-    LetNextBegin();
     ClusterWait();
   } else if (warp < kConsumers) {
-    WaitForPrevious();
-    FillX<T, 32 * kConsumers>(x, shape, first, end,
-                              shared + (at.x - (at.ring - kBarrierBytes)));
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * kConsumers) : "memory");
+    constexpr int kThreads = 32 * kConsumers;
+    std::byte* const columns = shared + (at.x - (at.ring - kHeadBytes));
+    if (shape.normalise) {
+      AskForNormWeights<kThreads>(shape, first, end);
+      WaitForPrevious();
+      FillNormalised<T, kThreads>(
+          x, shape, first, end, columns,
+          reinterpret_cast<float*>(shared + kBarrierBytes));
+      asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+    } else {
+      FillX<T, kThreads>(x, shape, first, end, at.x, columns, at.x_full);
+    }
     ClusterWait();
     Consume<T, kConsumers>(shape, at, rank, cluster, first, end);
   } else {
@@ -404,18 +450,27 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
 
 // Shared memory apart from the ring.
 size_t FixedBytes(const Shape& shape, int consumers) {
-  return kBarrierBytes +
+  return kHeadBytes +
          static_cast<size_t>(shape.m) * static_cast<size_t>(shape.x_stride) +
          static_cast<size_t>(kSlots * shape.cluster * consumers *
                              kPartialBytes);
 }
 
-Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
+Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
+              const GemvFusion& fusion) {
   Shape shape;
+  shape.half = fusion.gated ? desc.n / 2 : 0;
+  shape.function = fusion.function;
+  shape.normalise = fusion.normalise;
+  shape.norm_weight = fusion.norm_weight;
+  shape.epsilon = fusion.epsilon;
+
   shape.n = desc.n;
   shape.k = desc.k;
   shape.m = static_cast<int>(m);
-  shape.tiles = static_cast<int>((desc.n + kTile - 1) / kTile);
+  const int64_t rows = shape.half > 0 ? shape.half : desc.n;
+  shape.tiles =
+      static_cast<int>((rows + shape.rows_a_tile() - 1) / shape.rows_a_tile());
   shape.chunks = static_cast<int>((desc.k + kChunk - 1) / kChunk);
   shape.cluster = plan.cluster;
   shape.num_clusters = plan.num_clusters;
@@ -435,7 +490,9 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
   return shape;
 }
 
-absl::StatusOr<CUtensorMap> MapOf(const TensorView& w) {
+// w as [columns of 64][halves][rows of a half][64]: a box is a stage, [4
+// columns of 64][16 rows][64], of one half or of both.
+absl::StatusOr<CUtensorMap> MapOf(const TensorView& w, const Shape& shape) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
   INLAY_RETURN_IF_ERROR(CudaStatus(
@@ -447,14 +504,18 @@ absl::StatusOr<CUtensorMap> MapOf(const TensorView& w) {
         "gemv: the driver has no cuTensorMapEncodeTiled; expected one of CUDA "
         "12 or later");
   }
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(w.cols()),
-                              static_cast<cuuint64_t>(w.rows())};
+  const auto rows = static_cast<cuuint64_t>(w.rows());
+  const cuuint64_t halves = shape.half > 0 ? 2 : 1;
   const cuuint64_t stride = w.row_stride_bytes;
-  const cuuint32_t box[] = {kBox, kTile};
-  const cuuint32_t step[] = {1, 1};
+  const cuuint64_t sizes[] = {kBox, rows / halves, halves,
+                              static_cast<cuuint64_t>(w.cols() / kBox)};
+  const cuuint64_t strides[] = {stride, rows / halves * stride, kBox * 2};
+  const cuuint32_t box[] = {kBox, static_cast<cuuint32_t>(shape.rows_a_tile()),
+                            static_cast<cuuint32_t>(halves), kChunk / kBox};
+  const cuuint32_t step[] = {1, 1, 1, 1};
   CUtensorMap map;
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
-      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, w.data, sizes, &stride,
+      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, w.data, sizes, strides,
                 box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -466,35 +527,37 @@ absl::StatusOr<CUtensorMap> MapOf(const TensorView& w) {
 
 template <typename T, int kConsumers>
 absl::Status Launch(const GemmParams& params, const Shape& shape,
-                    CudaStream& stream) {
-  INLAY_ASSIGN_OR_RETURN(const CUtensorMap w, MapOf(params.w));
+                    size_t reserve, CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const CUtensorMap map, MapOf(params.w, shape));
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (kConsumers + 2);
   grid.shared_bytes = FixedBytes(shape, kConsumers) +
                       static_cast<size_t>(shape.stages * kStageBytes);
+  grid.shared_bytes = std::max(grid.shared_bytes, reserve);
   grid.cluster = shape.cluster;
-  return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>,
-                    CudaMatrix<const T>(params.x), w, params.bias,
-                    params.residual, params.y, shape);
+  return LaunchCuda("gemv", stream, grid, BulkGemv<T, kConsumers>, params.x,
+                    map, params.bias, params.residual, params.y, shape);
 }
 
 template <typename T>
 absl::Status LaunchTyped(const GemmParams& params, const Shape& shape,
                          const GemvPlan& plan, CudaStream& stream) {
-  return plan.consumers == 8 ? Launch<T, 8>(params, shape, stream)
-                             : Launch<T, 4>(params, shape, stream);
+  const auto reserve = static_cast<size_t>(plan.shared_bytes);
+  return plan.consumers == 8 ? Launch<T, 8>(params, shape, reserve, stream)
+                             : Launch<T, 4>(params, shape, reserve, stream);
 }
 
 }  // namespace
 
 int BulkGemvStages(const GemmDesc& desc, int64_t m, const GemvPlan& plan) {
-  return ShapeOf(desc, m, plan).stages;
+  return ShapeOf(desc, m, plan, {}).stages;
 }
 
 absl::Status RunBulkGemv(const GemmDesc& desc, const GemmParams& params,
-                         const GemvPlan& plan, CudaStream& stream) {
-  const Shape shape = ShapeOf(desc, params.x.rows(), plan);
+                         const GemvPlan& plan, const GemvFusion& fusion,
+                         CudaStream& stream) {
+  const Shape shape = ShapeOf(desc, params.x.rows(), plan, fusion);
   return desc.weight == DType::kF16
              ? LaunchTyped<__half>(params, shape, plan, stream)
              : LaunchTyped<__nv_bfloat16>(params, shape, plan, stream);

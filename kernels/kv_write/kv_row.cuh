@@ -201,8 +201,13 @@ struct CudaKvLayer {
 
   // Row of K (or V) of a token's slot, not negative, and head.
   __device__ std::byte* Row(bool value, int64_t slot, int head) const {
-    const int64_t block = slot / block_size;
-    const int64_t row = int64_t{head} * block_size + slot % block_size;
+    // Divisions of 64 bits take long; a cache of 2^32 tokens is rare.
+    const bool narrow = slot >> 32 == 0;
+    const int64_t block =
+        narrow ? static_cast<uint32_t>(slot) / static_cast<uint32_t>(block_size)
+               : slot / block_size;
+    const int64_t row =
+        int64_t{head} * block_size + (slot - block * block_size);
     return base + block * block_stride + (value ? value_offset : key_offset) +
            row * row_bytes;
   }

@@ -23,8 +23,8 @@ template <typename T, DType kKv, int kVector>
 __global__ void WriteKv(CudaMatrix<const T> keys, CudaMatrix<const T> values,
                         const int64_t* slots, CudaKvLayer kv, int num_kv_heads,
                         int head_dim, int64_t warps) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t warp = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   if (warp >= warps) return;
   const int64_t token = warp / (2 * num_kv_heads);

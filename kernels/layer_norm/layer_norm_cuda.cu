@@ -14,8 +14,8 @@ __global__ void LayerNorm(CudaMatrix<X> x_rows, const float* weight,
                           const float* bias, float epsilon,
                           CudaMatrix<Y> y_rows, int64_t rows, int64_t width) {
   const RowThreads<kWarp> threads;
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   if (kWarp && threads.row >= rows) return;
   const X* x = x_rows.row(threads.row);
   Y* y = y_rows.row(threads.row);

@@ -2,6 +2,7 @@
 // passes over the row, the second out of the first-level cache. Sums in
 // float32, a fixed tree. Aims at the memory's bandwidth: x read, y written.
 #include "kernels/cuda_row.cuh"
+#include "kernels/rms_norm/rms_norm.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 
 namespace inlay {
@@ -13,8 +14,8 @@ __global__ void RmsNorm(CudaMatrix<X> x_rows, const float* weight,
                         float epsilon, CudaMatrix<Y> y_rows, int64_t rows,
                         int64_t width) {
   const RowThreads<kWarp> threads;
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   if (kWarp && threads.row >= rows) return;
   const X* x = x_rows.row(threads.row);
   Y* y = y_rows.row(threads.row);
@@ -23,22 +24,13 @@ __global__ void RmsNorm(CudaMatrix<X> x_rows, const float* weight,
   for (int64_t i = threads.lane * kVector; i < width;
        i += threads.count * kVector) {
     LoadFloats<kVector>(x + i, v);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) squares += v[j] * v[j];
+    squares = AddSquares(v, squares);
   }
-  const float mean = threads.Sum(squares) / static_cast<float>(width);
-  const float factor = 1.0f / sqrtf(mean + epsilon);
+  const float factor = RmsNormFactor(threads.Sum(squares), width, epsilon);
   for (int64_t i = threads.lane * kVector; i < width;
        i += threads.count * kVector) {
     LoadFloats<kVector>(x + i, v);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) v[j] *= factor;
-    if (weight != nullptr) {
-      float w[kVector];
-      LoadFloats<kVector>(weight + i, w);
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) v[j] *= w[j];
-    }
+    RmsNormScale(v, factor, weight, i);
     StoreFloats<kVector>(y + i, v);
   }
 }

@@ -2,6 +2,7 @@
 // kVector pairs; arithmetic in float32, rounded once. Aims at the memory's
 // bandwidth.
 #include "kernels/cuda_row.cuh"
+#include "kernels/rope/rope.cuh"
 #include "kernels/rope/rope.h"
 
 namespace inlay {
@@ -14,8 +15,8 @@ template <typename T, RopeStyle kStyle, int kVector>
 __global__ void Rotate(CudaMatrix<T> x_rows, const float* cos, const float* sin,
                        int head_dim, int pairs, int64_t threads_a_token,
                        int64_t threads) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (thread >= threads) return;
   const int64_t token = thread / threads_a_token;
@@ -43,9 +44,7 @@ __global__ void Rotate(CudaMatrix<T> x_rows, const float* cos, const float* sin,
     float& b = kHalf || kVector == 1 ? high[j]
                : 2 * j < kVector     ? low[(2 * j + 1) % kVector]
                                      : high[(2 * j + 1) % kVector];
-    const float before = a;
-    a = before * c[j] - b * s[j];
-    b = b * c[j] + before * s[j];
+    TurnPair(a, b, c[j], s[j]);
   }
   StoreFloats<kVector>(first, low);
   StoreFloats<kVector>(second, high);
@@ -72,8 +71,8 @@ absl::Status Launch(const RopeDesc& desc, const RopeParams& params,
 __global__ void FillAngles(const int32_t* positions, const float* inv_freq,
                            float scale, int64_t pairs, int64_t count,
                            float* cos, float* sin) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const auto position = static_cast<float>(positions[i / pairs]);

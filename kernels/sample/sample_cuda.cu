@@ -48,17 +48,25 @@ __device__ inline uint32_t LowerKeyOfTopP(float p, uint64_t mass,
   return low < -FLT_MAX ? kLowestKey : KeyOf(static_cast<float>(low));
 }
 
-// Top-k, then top-p over what is left. `low`: a key that at least
-// NumChunks() tokens reach; `count`: how many tokens have a finite logit.
+// What the first pass over a row finds.
+struct Largest {
+  int32_t code;   // below 0: there is nothing to choose from
+  int32_t token;  // the lowest id of the largest logit
+  uint32_t key;   // of the largest logit
+  uint32_t low;  // the least of the chunks' maxima: NumChunks() tokens reach it
+  uint64_t count;  // tokens with a finite logit
+};
+
+// Top-k, then top-p over what is left.
 template <int kCluster, bool kResident>
 __device__ Cut Truncate(Row<kCluster, kResident>& row,
                         const SampleOptions& options, const Weigher& weigher,
-                        uint32_t low, uint32_t high, uint64_t count) {
+                        const Largest& largest) {
   Cut cut;
   const auto k = static_cast<uint64_t>(options.top_k);
-  if (k > 0 && k < count) {
-    if (k > row.NumChunks()) low = kLowestKey;
-    cut = row.template FindCut<false>(low, high, k, weigher);
+  if (k > 0 && k < largest.count) {
+    const uint32_t low = k > row.NumChunks() ? kLowestKey : largest.low;
+    cut = row.template FindCut<false>(low, largest.key, k, weigher);
   }
   if (options.top_p < 1) {
     const bool drops = cut.ties != ~uint64_t{0};
@@ -70,11 +78,11 @@ __device__ Cut Truncate(Row<kCluster, kResident>& row,
     mass = row.Reduce({0, mass, 0}).sum;
     if (drops) mass += cut.ties * weigher.Mass(LogitOf(cut.key));
     if (cut.key == kLowestKey) {
-      cut.key = LowerKeyOfTopP(options.top_p, mass, count, weigher);
+      cut.key = LowerKeyOfTopP(options.top_p, mass, largest.count, weigher);
     }
     // Ties that top-k dropped are among the keys, but at their end, beyond the
     // target.
-    cut = row.template FindCut<true>(cut.key, high,
+    cut = row.template FindCut<true>(cut.key, largest.key,
                                      TopPTarget(options.top_p, mass), weigher);
   }
   if (cut.ties != ~uint64_t{0}) {
@@ -85,6 +93,35 @@ __device__ Cut Truncate(Row<kCluster, kResident>& row,
         [&](uint64_t) { return ties - 1; }));
   }
   return cut;
+}
+
+// `scan`: what each thread has found.
+template <int kCluster, bool kResident>
+__device__ Largest FindLargest(Row<kCluster, kResident>& row,
+                               const Scan& scan) {
+  uint64_t chunk_best = scan.best;
+#pragma unroll
+  for (int lane = 16; lane > 0; lane /= 2) {
+    chunk_best =
+        Greater(chunk_best, __shfl_xor_sync(kAllLanes, chunk_best, lane));
+  }
+  const Totals totals = row.Reduce(
+      {scan.best,
+       scan.count | uint64_t{scan.invalid} << 32 | uint64_t{scan.finite} << 48,
+       row.HasLogits() ? kNoLimit - (chunk_best >> 32) : 0});
+  Largest largest;
+  largest.key = static_cast<uint32_t>(totals.most >> 32);
+  largest.token =
+      static_cast<int32_t>(kNoLimit - static_cast<uint32_t>(totals.most));
+  largest.low =
+      max(static_cast<uint32_t>(kNoLimit - totals.most_too), kLowestKey);
+  largest.count = totals.sum & 0xffffffffu;
+  const bool invalid = (totals.sum >> 32 & 0xffff) != 0;
+  const bool finite = totals.sum >> 48 != 0;
+  largest.code = invalid || !finite   ? kSampleNotFinite
+                 : largest.count == 0 ? kSampleNothingLeft
+                                      : 0;
+  return largest;
 }
 
 template <int kCluster, bool kResident>
@@ -112,38 +149,15 @@ __global__ void __launch_bounds__(kThreads)
       options.first_mask_word < 0 ? nullptr : masks + options.first_mask_word);
   row.Edit(options, edits + options.first_edit, scan);
 
-  // The largest logit, of the lowest id; how many are finite; and a key that as
-  // many tokens reach as there are chunks: the least of their maxima.
-  uint64_t chunk_best = scan.best;
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) {
-    chunk_best =
-        Greater(chunk_best, __shfl_xor_sync(kAllLanes, chunk_best, lane));
-  }
-  const Totals totals = row.Reduce(
-      {scan.best,
-       scan.count | uint64_t{scan.invalid} << 32 | uint64_t{scan.finite} << 48,
-       row.HasLogits() ? kNoLimit - (chunk_best >> 32) : 0});
-  const auto high = static_cast<uint32_t>(totals.most >> 32);
-  const bool not_finite =
-      (totals.sum >> 32 & 0xffff) != 0 || totals.sum >> 48 == 0;
-  if (not_finite || high == 0 || options.temperature == 0) {
-    if (first) {
-      tokens[index] = not_finite ? kSampleNotFinite
-                      : high == 0
-                          ? kSampleNothingLeft
-                          : static_cast<int32_t>(
-                                kNoLimit - static_cast<uint32_t>(totals.most));
-    }
+  const Largest largest = FindLargest(row, scan);
+  if (largest.code < 0 || options.temperature == 0) {
+    if (first) tokens[index] = largest.code < 0 ? largest.code : largest.token;
     return;
   }
-
   const Weigher weigher = {
-      LogitOf(high),
+      LogitOf(largest.key),
       InverseTemperature(RoundedFloat{options.temperature}).value};
-  const auto low = static_cast<uint32_t>(kNoLimit - totals.most_too);
-  const Cut cut = Truncate(row, options, weigher, max(low, kLowestKey), high,
-                           totals.sum & 0xffffffffu);
+  const Cut cut = Truncate(row, options, weigher, largest);
   const uint64_t bits = DrawBits(options.seed, options.index);
   const uint32_t token = row.FindInOrder(
       [&](uint32_t id, float x) {

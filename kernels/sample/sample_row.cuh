@@ -116,7 +116,9 @@ class Row {
             make_float4(x[0], x[1], x[2], x[3]);
       }
     }
-    __syncthreads();
+    // Of all blocks: from here on they write to each other, so each must have
+    // begun.
+    Peer::Sync();
     return scan;
   }
 

@@ -2,7 +2,8 @@
 // long prompt, decodes by batch size; beside the device's copy bandwidth of the
 // same run.
 //   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]
-// MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row".
+// MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row",
+// or "apart": ops are not fused.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -66,6 +67,7 @@ class Bench {
     std::printf("%s on %s\n", path.c_str(), device_->info().name.c_str());
     const ModelFiles files = Take(OpenModelFiles(path, {}));
     ModelLoadOptions options;
+    options.fused = kernels != "apart";
     const size_t equals = kernels.find('=');
     if (equals != std::string::npos) {
       options.forced_kernels[kernels.substr(0, equals)] =

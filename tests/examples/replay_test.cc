@@ -1,4 +1,4 @@
-// --record and inlay replay.
+// --record, inlay replay, and --trace.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -42,6 +42,25 @@ TEST(ReplayTest, WhatWasGeneratedComesOutTheSame) {
   EXPECT_EQ(cut.status, 0) << cut.err;
   EXPECT_NE(cut.out.find("up to there"), std::string::npos) << cut.out;
   EXPECT_NE(cut.err.find("at byte"), std::string::npos) << cut.err;
+}
+
+TEST(TraceTest, HasTheStepsOfTheGeneration) {
+  const TempFile trace("trace");
+  const Ran ran =
+      Inlay({"generate", Pocket7m(), "--prompt", "Once upon a time,",
+             "--max-tokens", "5", "--trace", trace.path(), "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  // Its format is Engine::StartTrace()'s to test; names are in it as they are.
+  const std::string bytes = ReadText(trace.path());
+  size_t steps = 0;
+  for (size_t at = bytes.find("forward"); at != std::string::npos;
+       at = bytes.find("forward", at + 1)) {
+    ++steps;
+  }
+  EXPECT_EQ(steps, 5u);
+  const Ran unwritten = Inlay({"generate", Pocket7m(), "--prompt", "a",
+                               "--max-tokens", "1", "--trace", "/no/such/x"});
+  EXPECT_NE(unwritten.err.find("/no/such/x"), std::string::npos);
 }
 
 TEST(ReplayTest, RefusesOtherFiles) {

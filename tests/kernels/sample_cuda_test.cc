@@ -220,6 +220,13 @@ TEST(SampleCudaTest, LargeVocabulariesChooseAsTheHost) {
   }
 }
 
+// Small enough for the sanitizers.
+TEST(SampleCudaTest, MixedRows) {
+  INLAY_REQUIRE_CUDA();
+  Device device;
+  Sweep(device, 2000, 24, 3001);
+}
+
 // What generation uses, on what models give: many draws of one distribution.
 TEST(SampleCudaTest, ManyDrawsOfUsualOptions) {
   INLAY_REQUIRE_CUDA();

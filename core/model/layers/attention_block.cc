@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "memory/status.h"
 
 namespace inlay {
 
 absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
-    const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
-    int rotary_dim, ModelBuild& build) {
+    const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
+    size_t kv_group, int rotary_dim, ModelBuild& build) {
   auto block = std::make_unique<AttentionBlock>();
   block->q_width_ = int64_t{spec.num_heads} * spec.head_dim;
   block->kv_width_ = int64_t{spec.num_kv_heads} * spec.head_dim;
@@ -19,20 +20,8 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->on_cpu_ = build.on_cpu();
   block->kv_ = kv;
   block->kv_group_ = kv_group;
-  // Norms of heads want heads side by side.
-  if (spec.q_norm.kind == NormKind::kNone &&
-      spec.k_norm.kind == NormKind::kNone) {
-    INLAY_ASSIGN_OR_RETURN(block->qkv_,
-                           Linear::CreateSideBySide(spec.qkv, build));
-  } else {
-    for (const LinearSpec& linear : spec.qkv) {
-      INLAY_ASSIGN_OR_RETURN(
-          block->qkv_.emplace_back(),
-          Linear::Create(linear, LinearOutput::kActivation, build));
-    }
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      block->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  if (!build.on_cpu()) block->ChooseRopeKv(spec, rotary_dim, build);
+  INLAY_RETURN_IF_ERROR(block->LoadProjections(spec, norm, build));
   INLAY_ASSIGN_OR_RETURN(
       block->q_norm_, Norm::Create(spec.q_norm, spec.head_dim, build.activation,
                                    build.activation, build));
@@ -44,13 +33,59 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   return std::unique_ptr<Sublayer>(std::move(block));
 }
 
+void AttentionBlock::ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
+                                  const ModelBuild& build) {
+  for (const char* op : {"rms_norm", "rope", "kv_write"}) {
+    if (!build.fused || build.kernels.IsForced(op)) return;
+  }
+  if (spec.q_norm.kind == NormKind::kLayer ||
+      spec.k_norm.kind == NormKind::kLayer) {
+    return;
+  }
+  RopeKvDesc desc;
+  desc.num_heads = spec.num_heads;
+  desc.num_kv_heads = spec.num_kv_heads;
+  desc.head_dim = spec.head_dim;
+  desc.rotary_dim = spec.rope >= 0 ? rotary_dim : 0;
+  desc.style = spec.rope_style;
+  desc.q_norm = spec.q_norm.kind != NormKind::kNone;
+  desc.k_norm = spec.k_norm.kind != NormKind::kNone;
+  desc.kv = kv_.dtype;
+  desc.activation = build.activation;
+  auto op = build.kernels.Choose("rope_kv", RopeKvTable(), desc);
+  if (op.ok()) rope_kv_ = *op;
+}
+
+absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
+                                             const Norm& norm,
+                                             ModelBuild& build) {
+  const bool head_norms = spec.q_norm.kind != NormKind::kNone ||
+                          spec.k_norm.kind != NormKind::kNone;
+  // Norms of heads want heads side by side, but where they are of the pass.
+  if (!head_norms || rope_kv_.row != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(qkv_,
+                           InputLinear::Create(spec.qkv, norm, nullptr, build));
+  } else {
+    std::vector<Linear> layers;
+    for (const LinearSpec& linear : spec.qkv) {
+      INLAY_ASSIGN_OR_RETURN(
+          layers.emplace_back(),
+          Linear::Create(linear, LinearOutput::kActivation, build));
+    }
+    qkv_ = InputLinear::Over(std::move(layers));
+  }
+  if (!qkv_.is_one()) rope_kv_.row = nullptr;
+  INLAY_ASSIGN_OR_RETURN(
+      output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  return absl::OkStatus();
+}
+
 absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
                                            int rotary_dim, ModelBuild& build) {
   if (spec.rope >= 0) {
     RopeDesc desc;
     // Side by side, heads of q and of k are turned in one go.
-    desc.num_heads =
-        spec.num_heads + (qkv_.size() == 1 ? spec.num_kv_heads : 0);
+    desc.num_heads = spec.num_heads + (qkv_.is_one() ? spec.num_kv_heads : 0);
     desc.head_dim = spec.head_dim;
     desc.rotary_dim = rotary_dim;
     desc.style = spec.rope_style;
@@ -98,7 +133,7 @@ void AttentionBlock::AddCut(ModelBuild& build) {
 AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
                                               int64_t tokens) const {
   Scratch scratch;
-  if (qkv_.size() == 1) {
+  if (qkv_.is_one()) {
     scratch.fused =
         arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_, activation_);
     scratch.q = ColumnSlice(scratch.fused, 0, q_width_);
@@ -120,27 +155,21 @@ size_t AttentionBlock::ScratchBytes(int64_t tokens) const {
 }
 
 size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
-  size_t bytes = std::max(
-      output_.KernelBytes(tokens),
-      on_cpu_ ? attention_.WorkspaceBytes(tokens)
-              : AttentionWorkspaceBytes(cut_shape_, sequences, tokens));
-  for (const Linear& linear : qkv_) {
-    bytes = std::max(bytes, linear.KernelBytes(tokens));
-  }
-  return bytes;
+  const size_t bytes =
+      std::max(output_.KernelBytes(tokens), qkv_.KernelBytes(tokens));
+  return std::max(
+      bytes, on_cpu_ ? attention_.WorkspaceBytes(tokens)
+                     : AttentionWorkspaceBytes(cut_shape_, sequences, tokens));
 }
 
-absl::Status AttentionBlock::Project(const Step& step, const TensorView& x,
+absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
-  if (qkv_.size() == 1) {
-    return qkv_[0].Forward(x, {}, scratch.fused, step.kernel_workspace,
-                           step.stream);
-  }
-  const TensorView* outputs[] = {&scratch.q, &scratch.k, &scratch.v};
-  for (size_t i = 0; i < qkv_.size(); ++i) {
-    INLAY_RETURN_IF_ERROR(qkv_[i].Forward(x, {}, *outputs[i],
-                                          step.kernel_workspace, step.stream));
-  }
+  if (qkv_.is_one()) return qkv_.Forward(step, x, {scratch.fused});
+  return qkv_.Forward(step, x, {scratch.q, scratch.k, scratch.v});
+}
+
+absl::Status AttentionBlock::NormaliseHeads(const Step& step,
+                                            const Scratch& scratch) const {
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
     if (!norm.present()) return absl::OkStatus();
     const TensorView rows = MatrixView(heads.data, heads.dtype,
@@ -158,7 +187,7 @@ absl::Status AttentionBlock::Rotate(const Step& step,
   RopeParams params;
   params.cos = angles.cos;
   params.sin = angles.sin;
-  if (qkv_.size() == 1) {
+  if (qkv_.is_one()) {
     params.x = ColumnSlice(scratch.fused, 0, q_width_ + kv_width_);
     return q_rope_.Run(params, step.stream);
   }
@@ -168,22 +197,45 @@ absl::Status AttentionBlock::Rotate(const Step& step,
   return k_rope_.Run(params, step.stream);
 }
 
-absl::Status AttentionBlock::Forward(const Step& step, const TensorView& x,
-                                     const TensorView& residual,
-                                     const TensorView& y) const {
-  Arena arena(step.scratch);
-  const Scratch scratch = Place(arena, x.rows());
-  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
-  INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
+absl::Status AttentionBlock::FinishFused(const Step& step,
+                                         const KvLayerView& kv,
+                                         const Scratch& scratch) const {
+  RopeKvParams params;
+  params.qkv = scratch.fused;
+  params.q_norm = {q_norm_.weight(), q_norm_.epsilon()};
+  params.k_norm = {k_norm_.weight(), k_norm_.epsilon()};
+  if (rope_index_ >= 0) {
+    const RopeAngles& angles = step.angles[static_cast<size_t>(rope_index_)];
+    params.cos = angles.cos;
+    params.sin = angles.sin;
+  }
+  params.kv = kv;
+  params.slots = step.device.SlotsOf(kv_group_);
+  return rope_kv_.Run(params, step.stream);
+}
 
-  KvLayerView kv = kv_;
-  kv.base = step.batch.kv_base;
+absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
+                                    const Scratch& scratch) const {
+  if (rope_kv_.row != nullptr) return FinishFused(step, kv, scratch);
+  INLAY_RETURN_IF_ERROR(NormaliseHeads(step, scratch));
+  INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
   KvWriteParams write;
   write.k = scratch.k;
   write.v = scratch.v;
   write.kv = kv;
   write.slots = step.device.SlotsOf(kv_group_);
-  INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
+  return kv_write_.Run(write, step.stream);
+}
+
+absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
+                                     const TensorView& residual,
+                                     const TensorView& y) const {
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, x.hidden.rows());
+  KvLayerView kv = kv_;
+  kv.base = step.batch.kv_base;
+  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
+  INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
 
   AttentionParams params;
   params.q = scratch.q;

@@ -4,29 +4,31 @@
 #define INLAY_CORE_MODEL_LAYERS_ATTENTION_BLOCK_H_
 
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
+#include "kernels/rope_kv/rope_kv.h"
 
 namespace inlay {
 
 class AttentionBlock : public Sublayer {
  public:
-  // `kv` with a null base: the layer's place in a block of `kv_group`.
+  // `norm`: of the inputs to come. `kv` with a null base: the layer's place in
+  // a block of `kv_group`.
   // `rotary_dim`: of spec.rope; unused when that is -1.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const AttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
-      int rotary_dim, ModelBuild& build);
+      const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
+      size_t kv_group, int rotary_dim, ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
-  absl::Status Forward(const Step& step, const TensorView& x,
+  absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
 
@@ -41,13 +43,25 @@ class AttentionBlock : public Sublayer {
     TensorView context;
   };
 
+  absl::Status LoadProjections(const AttentionSpec& spec, const Norm& norm,
+                               ModelBuild& build);
   absl::Status ChooseKernels(const AttentionSpec& spec, int rotary_dim,
                              ModelBuild& build);
+  // One pass over the fused row, where a kernel serves.
+  void ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
+                    const ModelBuild& build);
   // The block's place in build.cuts, which gets its way to cut attention.
   void AddCut(ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
-  absl::Status Project(const Step& step, const TensorView& x,
+  absl::Status Project(const Step& step, const BlockInput& x,
                        const Scratch& scratch) const;
+  // Norms of heads, rotation and the KV write, in one pass or one after the
+  // other.
+  absl::Status Finish(const Step& step, const KvLayerView& kv,
+                      const Scratch& scratch) const;
+  absl::Status FinishFused(const Step& step, const KvLayerView& kv,
+                           const Scratch& scratch) const;
+  absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
 
   int64_t q_width_ = 0;
@@ -60,10 +74,11 @@ class AttentionBlock : public Sublayer {
   size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
   AttentionPlanShape cut_shape_;
   bool on_cpu_ = true;
-  std::vector<Linear> qkv_;
+  InputLinear qkv_;
   Linear output_;
   Norm q_norm_;
   Norm k_norm_;
+  Op<RopeKvDesc, RopeKvParams> rope_kv_;  // no row: the ops after it instead
   Op<RopeDesc, RopeParams> q_rope_;
   Op<RopeDesc, RopeParams> k_rope_;
   Op<KvWriteDesc, KvWriteParams> kv_write_;

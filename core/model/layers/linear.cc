@@ -72,29 +72,23 @@ absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
   return layers;
 }
 
-absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
-                             const TensorView& y, void* workspace,
-                             Stream& stream) const {
+GemmParams Linear::Params(const TensorView& x, const TensorView& residual,
+                          const TensorView& y) const {
   GemmParams params;
   params.x = x;
   params.w = weight_;
   params.bias = bias_;
   params.residual = residual;
   params.y = y;
-  params.workspace = workspace;
-  return op_.Run(params, stream);
+  return params;
 }
 
-absl::Status ForwardSideBySide(absl::Span<const Linear> layers,
-                               const TensorView& x, const TensorView& y,
-                               void* workspace, Stream& stream) {
-  int64_t column = 0;
-  for (const Linear& layer : layers) {
-    INLAY_RETURN_IF_ERROR(layer.Forward(
-        x, {}, ColumnSlice(y, column, layer.outputs()), workspace, stream));
-    column += layer.outputs();
-  }
-  return absl::OkStatus();
+absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
+                             const TensorView& y, void* workspace,
+                             Stream& stream) const {
+  GemmParams params = Params(x, residual, y);
+  params.workspace = workspace;
+  return op_.Run(params, stream);
 }
 
 }  // namespace inlay

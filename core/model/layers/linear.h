@@ -29,10 +29,14 @@ class Linear {
                                      LinearOutput output, ModelBuild& build);
 
   int64_t outputs() const { return op_.desc.n; }
+  const GemmDesc& desc() const { return op_.desc; }
   size_t weight_bytes() const { return weight_.bytes(); }
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);
   }
+  // Of a product without scratch.
+  GemmParams Params(const TensorView& x, const TensorView& residual,
+                    const TensorView& y) const;
   // y = x w^T + bias + residual; `residual` may be empty or y itself.
   absl::Status Forward(const TensorView& x, const TensorView& residual,
                        const TensorView& y, void* workspace,
@@ -43,11 +47,6 @@ class Linear {
   TensorView weight_;
   const float* bias_ = nullptr;
 };
-
-// Layers that all read x and write side by side into y, in order.
-absl::Status ForwardSideBySide(absl::Span<const Linear> layers,
-                               const TensorView& x, const TensorView& y,
-                               void* workspace, Stream& stream);
 
 }  // namespace inlay
 

@@ -8,18 +8,19 @@
 namespace inlay {
 
 absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
+                                                      const Norm& norm,
                                                       ModelBuild& build) {
   auto mlp = std::make_unique<Mlp>();
   mlp->inner_columns_ = spec.gated ? 2 * spec.width : spec.width;
-  INLAY_ASSIGN_OR_RETURN(mlp->input_,
-                         Linear::CreateSideBySide(spec.input, build));
-  INLAY_ASSIGN_OR_RETURN(
-      mlp->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   ActivationDesc desc;
   desc.function = spec.activation;
   desc.gated = spec.gated;
   desc.width = spec.width;
   desc.activation = build.activation;
+  INLAY_ASSIGN_OR_RETURN(mlp->input_,
+                         InputLinear::Create(spec.input, norm, &desc, build));
+  INLAY_ASSIGN_OR_RETURN(
+      mlp->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   INLAY_ASSIGN_OR_RETURN(
       mlp->activation_,
       build.kernels.Choose("activation", ActivationTable(), desc));
@@ -33,25 +34,29 @@ size_t Mlp::ScratchBytes(int64_t tokens) const {
 }
 
 size_t Mlp::KernelBytes(int64_t tokens, int64_t) const {
-  size_t bytes = output_.KernelBytes(tokens);
-  for (const Linear& linear : input_) {
-    bytes = std::max(bytes, linear.KernelBytes(tokens));
-  }
-  return bytes;
+  return std::max(output_.KernelBytes(tokens), input_.KernelBytes(tokens));
 }
 
-absl::Status Mlp::Forward(const Step& step, const TensorView& x,
+absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
                           const TensorView& residual,
                           const TensorView& y) const {
   Arena arena(step.scratch);
+  const int64_t rows = x.hidden.rows();
   const TensorView inner =
-      arena.TakeMatrix(x.rows(), inner_columns_, activation_.desc.activation);
-  INLAY_RETURN_IF_ERROR(
-      ForwardSideBySide(input_, x, inner, step.kernel_workspace, step.stream));
+      arena.TakeMatrix(rows, inner_columns_, activation_.desc.activation);
   ActivationParams params;
   params.x = inner;
   params.y = ColumnSlice(inner, 0, activation_.desc.width);
-  INLAY_RETURN_IF_ERROR(activation_.Run(params, step.stream));
+  if (input_.Activates(rows)) {
+    INLAY_RETURN_IF_ERROR(input_.Forward(step, x, {params.y}));
+  } else {
+    const TensorView up = ColumnSlice(inner, activation_.desc.width,
+                                      inner_columns_ - activation_.desc.width);
+    const bool apart = !input_.is_one();
+    INLAY_RETURN_IF_ERROR(
+        input_.Forward(step, x, {apart ? params.y : inner, up}));
+    INLAY_RETURN_IF_ERROR(activation_.Run(params, step.stream));
+  }
   return output_.Forward(params.y, residual, y, step.kernel_workspace,
                          step.stream);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
@@ -14,18 +15,20 @@ namespace inlay {
 
 class Mlp : public Sublayer {
  public:
+  // `norm`: of the inputs to come.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(const MlpSpec& spec,
+                                                          const Norm& norm,
                                                           ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
-  absl::Status Forward(const Step& step, const TensorView& x,
+  absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
 
  private:
   int64_t inner_columns_ = 0;  // twice the width when gated
-  std::vector<Linear> input_;
+  InputLinear input_;
   Op<ActivationDesc, ActivationParams> activation_;
   Linear output_;
 };

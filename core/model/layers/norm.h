@@ -19,6 +19,9 @@ class Norm {
                                      ModelBuild& build);
 
   bool present() const { return kind_ != NormKind::kNone; }
+  bool is_rms() const { return rms_.row != nullptr; }
+  const float* weight() const { return weight_; }
+  float epsilon() const { return epsilon_; }
   // x and y [rows, width]; y may be x where their dtypes agree. Must be
   // present.
   absl::Status Forward(const TensorView& x, const TensorView& y,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "core/model/layers/norm.h"
 #include "core/model/model.h"
 #include "memory/tensor.h"
 
@@ -28,6 +29,21 @@ struct Step {
   void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, aligned
 };
 
+// What a part reads: the residual stream [tokens, hidden_size], float32,
+// through the norm before the part. `normalised`: where the norm goes, of
+// ModelBuild::activation; the stream itself where there is no norm.
+struct BlockInput {
+  const Norm& norm;
+  TensorView hidden;
+  TensorView normalised;
+
+  // Fills `normalised`.
+  absl::Status Normalise(Stream& stream) const {
+    if (!norm.present()) return absl::OkStatus();
+    return norm.Forward(hidden, normalised, stream);
+  }
+};
+
 // Immutable after building. A token's output depends on its own input and its
 // sequence's KV only.
 class Sublayer {
@@ -37,11 +53,10 @@ class Sublayer {
   // `tokens` tokens of at most `sequences` sequences.
   virtual size_t ScratchBytes(int64_t tokens) const = 0;
   virtual size_t KernelBytes(int64_t tokens, int64_t sequences) const = 0;
-  // y = residual + f(x), all [tokens, hidden_size]; x of
-  // ModelBuild::activation, the others float32. `residual` may be empty, or y
-  // itself. x may be y only when the part reads x before it writes y: all parts
-  // here do.
-  virtual absl::Status Forward(const Step& step, const TensorView& x,
+  // y = residual + f(norm(x)), all [tokens, hidden_size] and float32.
+  // `residual` may be empty, or y itself. x may be y only when the part reads x
+  // before it writes y: all parts here do.
+  virtual absl::Status Forward(const Step& step, const BlockInput& x,
                                const TensorView& residual,
                                const TensorView& y) const = 0;
 };

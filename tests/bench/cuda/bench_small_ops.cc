@@ -5,6 +5,7 @@
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
+#include "kernels/rope_kv/rope_kv.h"
 #include "tests/bench/cuda/cuda_graph.h"
 
 namespace inlay::bench {
@@ -106,6 +107,22 @@ void BenchSmallOps(Bench& bench) {
                                 reinterpret_cast<const int64_t*>(ids.data())},
                                stream);
         });
+  }
+  for (const bool norms : {false, true}) {
+    const RopeKvDesc fused{
+        32,    8,     128,          128,         RopeStyle::kHalf,
+        norms, norms, DType::kBF16, DType::kBF16};
+    const auto& fused_row = RowOf(bench, RopeKvTable(), fused);
+    const KvLayout layout({{8, 128}}, DType::kBF16, 16);
+    Report(bench, norms ? "norm+rope+kv" : "rope+kv", 2.0 * 6144 * 2 + 512,
+           [&](int64_t rows) {
+             RopeKvParams params;
+             params.qkv = MatrixView(x.data(), DType::kBF16, rows, 6144);
+             params.cos = params.sin = floats;
+             params.kv = layout.LayerView(0, y.data());
+             params.slots = reinterpret_cast<const int64_t*>(ids.data());
+             return fused_row.run(fused, params, stream);
+           });
   }
 }
 

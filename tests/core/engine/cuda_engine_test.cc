@@ -1,10 +1,13 @@
 // The engine on a GPU: what it does on the CPU, with the same tokens.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/elementwise/elementwise.h"
+#include "memory/status.h"
 #include "tests/support/engine_harness.h"
 
 namespace inlay {
@@ -160,6 +163,55 @@ TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
       EXPECT_EQ(gpu.RunAlone(request).tokens, free.RunAlone(request).tokens);
     }
   }
+}
+
+// An illegal access by a kernel, of whatever part of the process, is the end of
+// the GPU for all of it.
+void Fault() {
+  const auto device = *CreateCudaDevice(0, 0);
+  const auto stream = *device->CreateStream();
+  ElementwiseDesc desc;
+  desc.function = Elementwise::kScale;
+  desc.width = 4;
+  const auto* row =
+      *Select("elementwise", ElementwiseTable(), desc, device->info());
+  ElementwiseParams params;
+  params.y =
+      MatrixView(reinterpret_cast<std::byte*>(16), DType::kF32, 1, desc.width);
+  const DeviceScope scope(*device);
+  row->run(desc, params, *stream).IgnoreError();
+  EXPECT_FALSE(stream->Synchronize().ok());
+}
+
+// In a process of its own. Exits with 0 when all is as it should be.
+[[noreturn]] void LoseTheGpu() {
+  {
+    EngineHarness gpu(GoldenModel("llama2"), OnGpu());
+    const SessionId session = *gpu.runner().CreateSession();
+    const RequestOptions request = TokenRequest(RandomTokens(1, 20), 20);
+    const RequestId id = *gpu.runner().Submit(session, request);
+    EXPECT_TRUE(gpu.engine().Step(0).ok());
+    Fault();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(absl::IsAborted(gpu.engine().Step(0).status()));
+    }
+    Outcome outcome;
+    gpu.Drain(id, outcome);
+    EXPECT_TRUE(outcome.finished);
+    EXPECT_EQ(outcome.finish.reason, FinishReason::kError);
+    EXPECT_TRUE(absl::IsAborted(outcome.finish.status));
+    EXPECT_TRUE(
+        absl::IsAborted(gpu.runner().Submit(session, request).status()));
+    EXPECT_TRUE(absl::IsAborted(
+        gpu.engine().Load(GoldenModel("llama2"), ModelOptions()).status()));
+    EXPECT_TRUE(absl::IsAborted(gpu.engine().MeasureCopy(1 << 20).status()));
+  }
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST_F(CudaEngineTest, ALostGpuEndsEveryRequestAndIsReportedByEveryCall) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(LoseTheGpu(), ::testing::ExitedWithCode(0), "");
 }
 
 // Serving as it comes: requests of all lengths, cancelled at any time, while

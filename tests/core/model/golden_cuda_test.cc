@@ -157,6 +157,32 @@ TEST_P(CudaGoldenModel, RaggedBatches) {
   }
 }
 
+// Fused ops have the bits of those they stand for, in steps of as many tokens
+// as kernels of ours take: q, k and v side by side are another matrix for
+// cuBLAS.
+TEST_P(CudaGoldenModel, FusedOpsChangeNothing) {
+  const GoldenCase& golden = cases_.back();
+  for (const bool widen : {true, false}) {
+    widen_ = widen;
+    for (const int64_t chunk : {1, 3, 8}) {
+      std::vector<ModelHarness::Logits> both;
+      for (const bool fused : {true, false}) {
+        ModelLoadOptions options;
+        options.fused = fused;
+        const auto model = Load(options);
+        ASSERT_NE(model, nullptr);
+        ModelHarness harness(*model, *device_, FinalLength(golden));
+        const int sequence = harness.AddSequence(FinalLength(golden));
+        auto logits = harness.Run(sequence, golden.input_ids, chunk);
+        ASSERT_TRUE(logits.ok()) << logits.status();
+        both.push_back(*std::move(logits));
+      }
+      EXPECT_TRUE(both[0] == both[1])
+          << "widened " << widen << " chunk " << chunk;
+    }
+  }
+}
+
 // Each format of the cache rounds on the GPU as it does on the CPU.
 TEST_P(CudaGoldenModel, KvFormatsAgreeWithTheCpu) {
   const auto cpu = *CreateCpuDevice(2, 0);

@@ -1,0 +1,81 @@
+#include "core/model/layers/input_linear.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<InputLinear> InputLinear::Create(
+    absl::Span<const LinearSpec> specs, const Norm& norm,
+    const ActivationDesc* activation, ModelBuild& build) {
+  InputLinear input;
+  INLAY_ASSIGN_OR_RETURN(input.layers_, Linear::CreateSideBySide(specs, build));
+  if (input.is_one()) input.ChooseFused(norm, activation, build);
+  return input;
+}
+
+InputLinear InputLinear::Over(std::vector<Linear> layers) {
+  InputLinear input;
+  input.layers_ = std::move(layers);
+  return input;
+}
+
+void InputLinear::ChooseFused(const Norm& norm,
+                              const ActivationDesc* activation,
+                              const ModelBuild& build) {
+  // One kernel for all numbers of rows is cuBLAS's.
+  if (!build.fused || build.batch_invariant || build.kernels.IsForced("gemm")) {
+    return;
+  }
+  const auto choose = [&](const FusedLinearDesc& desc) {
+    auto op = build.kernels.Choose("fused_linear", FusedLinearTable(), desc);
+    return op.ok() ? *op : Fused();
+  };
+  FusedLinearDesc desc;
+  desc.gemm = layers_.front().desc();
+  if (activation != nullptr && activation->gated &&
+      !build.kernels.IsForced("activation")) {
+    desc.gated = true;
+    desc.function = activation->function;
+    gated_ = choose(desc);
+    desc.gated = gated_.row != nullptr;
+  }
+  if (norm.is_rms() && !build.kernels.IsForced("rms_norm")) {
+    desc.normalised = true;
+    normalised_ = choose(desc);
+  }
+}
+
+size_t InputLinear::KernelBytes(int64_t tokens) const {
+  size_t bytes = 0;
+  for (const Linear& linear : layers_) {
+    bytes = std::max(bytes, linear.KernelBytes(tokens));
+  }
+  return bytes;
+}
+
+absl::Status InputLinear::Forward(const Step& step, const BlockInput& x,
+                                  absl::Span<const TensorView> outputs) const {
+  const int64_t rows = x.hidden.rows();
+  FusedLinearParams params;
+  if (Serves(normalised_, rows)) {
+    params.gemm = layers_.front().Params(x.hidden, {}, outputs[0]);
+    params.norm_weight = x.norm.weight();
+    params.epsilon = x.norm.epsilon();
+    return normalised_.Run(params, step.stream);
+  }
+  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
+  if (Serves(gated_, rows)) {
+    params.gemm = layers_.front().Params(x.normalised, {}, outputs[0]);
+    return gated_.Run(params, step.stream);
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    INLAY_RETURN_IF_ERROR(layers_[i].Forward(
+        x.normalised, {}, outputs[i], step.kernel_workspace, step.stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

@@ -1,0 +1,56 @@
+// InputLinear: the matrices that a part of a layer reads its input with, and,
+// where a kernel does these in one launch and rows are few, the norm before
+// them and the activation after them.
+#ifndef INLAY_CORE_MODEL_LAYERS_INPUT_LINEAR_H_
+#define INLAY_CORE_MODEL_LAYERS_INPUT_LINEAR_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/layers/linear.h"
+#include "core/model/layers/norm.h"
+#include "core/model/layers/step.h"
+#include "kernels/activation/activation.h"
+#include "kernels/fused_linear/fused_linear.h"
+
+namespace inlay {
+
+class InputLinear {
+ public:
+  InputLinear() = default;
+  // `norm`: of the inputs to come. `activation`, or null: what is computed from
+  // what Forward gives. Gate and up have equal rows and one bias or none.
+  static absl::StatusOr<InputLinear> Create(absl::Span<const LinearSpec> specs,
+                                            const Norm& norm,
+                                            const ActivationDesc* activation,
+                                            ModelBuild& build);
+  // Over layers that are made already.
+  static InputLinear Over(std::vector<Linear> layers);
+
+  // Whether the layers are one matrix, or made one after another.
+  bool is_one() const { return layers_.size() == 1; }
+  size_t KernelBytes(int64_t tokens) const;
+  // Whether Forward of so many rows gives what the activation gives.
+  bool Activates(int64_t rows) const { return Serves(gated_, rows); }
+  // Into outputs, one a layer.
+  absl::Status Forward(const Step& step, const BlockInput& x,
+                       absl::Span<const TensorView> outputs) const;
+
+ private:
+  using Fused = Op<FusedLinearDesc, FusedLinearParams>;
+  static bool Serves(const Fused& op, int64_t rows) {
+    return op.row != nullptr && rows <= FusedLinearRows(op.desc);
+  }
+  // Leaves out what no kernel serves.
+  void ChooseFused(const Norm& norm, const ActivationDesc* activation,
+                   const ModelBuild& build);
+
+  std::vector<Linear> layers_;
+  // Of one layer: with the norm (and the activation), with the activation only.
+  Fused normalised_;
+  Fused gated_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_INPUT_LINEAR_H_

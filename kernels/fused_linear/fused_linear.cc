@@ -1,0 +1,51 @@
+#include "kernels/fused_linear/fused_linear.h"
+
+#include "kernels/gemm/gemv_cuda.h"
+
+namespace inlay {
+
+#if INLAY_HAS_CUDA
+absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
+                                const FusedLinearParams& params,
+                                Stream& stream);  // fused_linear_cuda.cc
+
+namespace {
+
+const char* Sm90Refuses(const FusedLinearDesc& desc, const DeviceInfo& device) {
+  if (device.sm != 90) return "written for compute capability 9.0";
+  const GemmDesc& gemm = desc.gemm;
+  if (gemm.weight != DType::kBF16 && gemm.weight != DType::kF16) {
+    return "weights must be f16 or bf16";
+  }
+  if (gemm.activation != gemm.weight) {
+    return "weights and x must be of one type";
+  }
+  if (gemm.output != DType::kF32 && gemm.output != gemm.activation) {
+    return "y must be f32 or of the type of x";
+  }
+  if (gemm.k % kBulkColumns != 0) return "k must be a multiple of 64";
+  if (desc.gated && (gemm.n % 2 != 0 || gemm.output != gemm.activation)) {
+    return "gated outputs are of the type of x, and n is even";
+  }
+  return nullptr;
+}
+
+constexpr FusedLinearRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
+                                     Sm90Refuses, nullptr, RunFusedLinearSm90}};
+
+}  // namespace
+
+absl::Span<const FusedLinearRow> FusedLinearTable() { return kRows; }
+#else
+absl::Span<const FusedLinearRow> FusedLinearTable() { return {}; }
+#endif
+
+// Every block sums the squares of all rows: with more rows that takes longer
+// than a launch.
+int64_t FusedLinearRows(const FusedLinearDesc& desc) {
+  constexpr int64_t kNormRows = 1;
+  constexpr int64_t kRows = 8;
+  return desc.normalised ? kNormRows : kRows;
+}
+
+}  // namespace inlay
