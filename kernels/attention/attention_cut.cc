@@ -53,6 +53,7 @@ int64_t MaxChunks(const AttentionPlanShape& shape) {
 }
 
 int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
+  if (shape_.whole_rows) return kNoChunks;
   const int64_t pairs = shape_.num_kv_heads * RowTiles(shape_, sequence.q_len);
   if (pairs != pairs_) {
     pairs_ = pairs;

@@ -47,6 +47,9 @@ struct AttentionPlanShape {
   // True: a query's result does not depend on the batch. Keys are cut at fixed
   // positions of the sequence, and partial results folded in their order.
   bool batch_invariant = true;
+  // With tile_tokens 0: rows are never cut, so that a query's result does not
+  // depend either on which other queries of its sequence the step has.
+  bool whole_rows = false;
 
   bool operator==(const AttentionPlanShape&) const = default;
 };

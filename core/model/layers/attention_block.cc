@@ -122,8 +122,10 @@ void AttentionBlock::AddCut(ModelBuild& build) {
   cut_shape_ =
       MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
                              build.kernels.device().num_sms);
-  // One kernel for prompts and for single tokens.
-  if (build.batch_invariant) cut_shape_.tile_tokens = 0;
+  if (build.batch_invariant) {
+    cut_shape_.tile_tokens = 0;  // one kernel for prompts and single tokens
+    cut_shape_.whole_rows = true;
+  }
   const AttentionCut cut{cut_shape_, kv_group_};
   const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);
   cut_ = static_cast<size_t>(found - build.cuts.begin());

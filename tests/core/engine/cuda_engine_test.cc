@@ -76,17 +76,27 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
 // With 16-bit weights, where any other order of sums shows: alone, in batches,
 // in chunks of any size, and computed again after a preemption.
 TEST_F(CudaEngineTest, BatchInvariantTokens) {
-  for (const char* name : {"llama3", "qwen3", "gemma3_text", "mistral"}) {
-    SCOPED_TRACE(name);
+  const std::string long_contexts = "random:" + std::string(INLAY_TEST_DATA) +
+                                    "/shapes/llama-7m-64k?dtype=bf16";
+  for (const std::string& model :
+       {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
+        GoldenModel("mistral"), long_contexts}) {
+    SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
-    EngineHarness alone(GoldenModel(name), options);
+    EngineHarness alone(model, options);
     options.scheduler.max_batch_tokens = 23;
     ModelOptions small;
-    small.kv_budget_bytes = 6 << 20;  // an extent of the largest blocks here
-    EngineHarness crowded(GoldenModel(name), options, small);
+    // An extent of the largest blocks here; room for the longest request.
+    small.kv_budget_bytes = (model == long_contexts ? 16 : 6) << 20;
+    EngineHarness crowded(model, options, small);
     ASSERT_TRUE(alone.ok() && crowded.ok());
-    const auto requests = Requests(24);
+    auto requests = Requests(24);
+    if (model == long_contexts) {
+      requests.resize(4);
+      for (size_t i = 0; i < 4; ++i)
+        requests[i].tokens = RandomTokens(i, 500 + 700 * i);
+    }
     const auto together = alone.RunTogether(requests);
     const auto pressed = crowded.RunTogether(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
