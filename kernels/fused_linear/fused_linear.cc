@@ -1,6 +1,8 @@
 #include "kernels/fused_linear/fused_linear.h"
 
+#if INLAY_HAS_CUDA
 #include "kernels/gemm/gemv_cuda.h"
+#endif
 
 namespace inlay {
 
