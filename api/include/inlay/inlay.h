@@ -157,7 +157,7 @@ typedef struct inlay_engine_options {
   /* Since 3. */
   uint32_t gpu;              /* CUDA's number of the GPU; default 0. Not used on CPU */
   uint32_t batch_invariant;  /* 1: on CUDA too, as on CPU always, a request gets the same tokens whatever else runs: slower,
-                                see kernels/gemm/CUDA.md; 0 (default): sums may be ordered by the batch */
+                                see kernels/README.md; 0 (default): sums may be ordered by the batch */
 } inlay_engine_options;
 
 INLAY_API void inlay_engine_options_init(inlay_engine_options* options);
