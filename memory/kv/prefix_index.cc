@@ -222,6 +222,9 @@ void PrefixIndex::OnEvictable(int32_t id) {
   const double added = std::isfinite(cost) && cost > 0 ? cost : 0;
   Rank& rank = ranks_[static_cast<size_t>(id)];
   rank = {order_->inflation + added, ++order_->last};
+  // By its cost in as many uses as there are blocks: of what costs about the
+  // same, what was used longer ago goes first, before anything ever went, too.
+  order_->inflation += added / std::max(1, pool_->num_total());
   if (options_.group.window > 0 || !tree_.HasChildren(id))
     heap_.Push(id, rank.priority, rank.order);
 }

@@ -366,9 +366,26 @@ TEST_F(PrefixIndexTest, WhatCostsMoreIsKeptLonger) {
     Finish(Count(100 + 10 * rounds, 4));
     Evict(1);
   }
-  // Cheap ones go first until the inflation has come up to its cost.
-  EXPECT_GE(rounds, 10);
+  // Cheap ones go first until the inflation, which each of them raises by its
+  // cost when it goes and by an eighth when it comes, has come up to its cost.
+  EXPECT_GE(rounds, 8);
   EXPECT_LE(rounds, 12);
+}
+
+// Conversations that pause must not lose their ends to what was over before,
+// even where that reached further and so cost more.
+TEST_F(PrefixIndexTest, WhatWasUsedLongAgoGoesBeforeWhatCostsALittleLess) {
+  PrefixIndex::Options options;
+  options.cost = [](int64_t end) {
+    return 1 + static_cast<double>(end) / 4096;
+  };
+  Make(16, std::move(options));
+  const Tokens before = Finish(Count(0, 24));  // 6 blocks
+  const Tokens now = Finish(Count(1000, 20));  // 5 blocks
+  Evict(5);
+  EXPECT_TRUE(pool_->IsCached(before[0]));
+  EXPECT_FALSE(pool_->IsCached(before[1]));
+  for (const int32_t id : now) EXPECT_TRUE(pool_->IsCached(id));
 }
 
 TEST_F(PrefixIndexTest, CostsThatAreNoNumbersDoNoHarm) {

@@ -79,11 +79,12 @@ class PrefixModel {
     return id;
   }
 
-  void Release(int32_t id) {
+  void Release(int32_t id, int32_t num_total) {
     Node& node = nodes.at(id);
     node.evictable = true;
-    node.priority =
-        inflation_ + cost_(static_cast<int64_t>(node.prefix.size()));
+    const double cost = cost_(static_cast<int64_t>(node.prefix.size()));
+    node.priority = inflation_ + cost;
+    inflation_ += cost / num_total;
     node.released = ++clock_;
   }
 

@@ -327,7 +327,7 @@ class History {
       node.evictable = evictable;
     }
     std::sort(released.begin(), released.end());
-    for (auto [end, id] : released) model_.Release(id);
+    for (auto [end, id] : released) model_.Release(id, pool_.num_total());
   }
 
   std::map<int32_t, int> Holders() const {
