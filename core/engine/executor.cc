@@ -1,7 +1,9 @@
 #include "core/engine/executor.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "memory/status.h"
 
@@ -167,7 +169,11 @@ absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
   Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples}];
   if (recorded.graph == nullptr && recorded.warm && !recorded.refused) {
     INLAY_RETURN_IF_ERROR(stream_->BeginGraph());
+    // Should the host's memory run out meanwhile.
+    auto end = absl::MakeCleanup(
+        [this] { stream_->EndGraph().status().IgnoreError(); });
     const absl::Status queued = queue();
+    std::move(end).Cancel();
     auto graph = stream_->EndGraph();
     INLAY_RETURN_IF_ERROR(queued);
     // Without room for it the step runs as it is.
