@@ -452,9 +452,19 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
         }
       }
       ExpectAllSame(harness.RunTogether(requests_));
-      const EngineMetrics metrics = harness.Metrics();
-      hits = disk ? metrics.tier_disk_hit_blocks + metrics.tier_disk_read_bytes
-                  : metrics.tier_host_hit_blocks;
+      const auto count = [&] {
+        const EngineMetrics metrics = harness.Metrics();
+        return disk
+                   ? metrics.tier_disk_hit_blocks + metrics.tier_disk_read_bytes
+                   : metrics.tier_host_hit_blocks;
+      };
+      hits = count();
+      // A disk that is busy with others' work may not keep up at first.
+      for (int round = 0; hits == 0 && round < 200; ++round) {
+        for (size_t i = 0; i < requests_.size(); ++i)
+          ExpectSame(harness.RunAlone(requests_[i]), want(i));
+        hits = count();
+      }
       EXPECT_EQ(harness.BlocksUsed(), 0u);
     }
     EXPECT_GT(hits, 0u);
