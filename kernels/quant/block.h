@@ -1,0 +1,47 @@
+// What the codecs share: blocks at any address, and rounding.
+#ifndef INLAY_KERNELS_QUANT_BLOCK_H_
+#define INLAY_KERNELS_QUANT_BLOCK_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace inlay {
+
+// Block `i` of those at `src`, which may be unaligned.
+template <typename Block>
+Block LoadBlock(const std::byte* src, int64_t i) {
+  Block block;
+  std::memcpy(&block, src + i * static_cast<int64_t>(sizeof(Block)),
+              sizeof(Block));
+  return block;
+}
+
+template <typename Block>
+void StoreBlock(const Block& block, std::byte* dst, int64_t i) {
+  std::memcpy(dst + i * static_cast<int64_t>(sizeof(Block)), &block,
+              sizeof(Block));
+}
+
+// The value of largest magnitude with its sign; of equal ones the first. NaN
+// counts as nothing.
+inline float Extreme(const float* values, int count) {
+  float extreme = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
+  }
+  return extreme;
+}
+
+// The integer in [least, most] nearest to `value`, halves away from zero; of
+// NaN: least.
+inline int RoundCode(float value, int least, int most) {
+  if (!(value > static_cast<float>(least))) return least;
+  if (value >= static_cast<float>(most)) return most;
+  return static_cast<int>(std::lround(value));
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_QUANT_BLOCK_H_

@@ -1,0 +1,46 @@
+#include "kernels/quant/q4_0/q4_0.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/quant/block.h"
+#include "kernels/quant/quant.h"
+
+namespace inlay {
+namespace {
+
+void Decode(const std::byte* src, int64_t blocks, float* dst) {
+  for (int64_t b = 0; b < blocks; ++b, dst += 32) {
+    const auto block = LoadBlock<Q4_0Block>(src, b);
+    const float scale = F16ToF32(block.scale);
+    for (int i = 0; i < 16; ++i) {
+      dst[i] = scale * static_cast<float>((block.codes[i] & 15) - 8);
+      dst[i + 16] = scale * static_cast<float>((block.codes[i] >> 4) - 8);
+    }
+  }
+}
+
+// The element of largest magnitude becomes code 0, which reaches one step
+// further than 15.
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  for (int64_t b = 0; b < blocks; ++b, src += 32) {
+    const float extreme = Extreme(src, 32);
+    const float scale = extreme / -8.0f;
+    const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+    Q4_0Block block;
+    block.scale = F32ToF16(scale);
+    for (int i = 0; i < 16; ++i) {
+      const int low = RoundCode(src[i] * inverse + 8.0f, 0, 15);
+      const int high = RoundCode(src[i + 16] * inverse + 8.0f, 0, 15);
+      block.codes[i] = static_cast<uint8_t>(low | high << 4);
+    }
+    StoreBlock(block, dst, b);
+  }
+}
+
+}  // namespace
+
+extern const BlockCodec kQ4_0Codec;
+const BlockCodec kQ4_0Codec = {DType::kQ4_0, Decode, Encode};
+
+}  // namespace inlay
