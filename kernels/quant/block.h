@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace inlay {
 
@@ -32,6 +33,29 @@ inline float Extreme(const float* values, int count) {
     if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
   }
   return extreme;
+}
+
+struct Range {
+  float least;
+  float most;
+};
+
+// NaN counts as nothing; of no numbers: zeros.
+inline Range RangeOf(const float* values, int count) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Range range = {kInfinity, -kInfinity};
+  for (int i = 0; i < count; ++i) {
+    if (values[i] < range.least) range.least = values[i];
+    if (values[i] > range.most) range.most = values[i];
+  }
+  return range.least <= range.most ? range : Range{0.0f, 0.0f};
+}
+
+// 1 / scale; of a scale with no finite inverse: 0, so that all codes are those
+// of zero.
+inline float InverseScale(float scale) {
+  const float inverse = 1.0f / scale;
+  return std::isfinite(inverse) ? inverse : 0.0f;
 }
 
 // The integer in [least, most] nearest to `value`, halves away from zero; of

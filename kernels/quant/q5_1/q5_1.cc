@@ -1,0 +1,48 @@
+#include "kernels/quant/q5_1/q5_1.h"
+
+#include "kernels/quant/bits.h"
+#include "kernels/quant/block.h"
+#include "kernels/quant/quant.h"
+
+namespace inlay {
+namespace {
+
+void Decode(const std::byte* src, int64_t blocks, float* dst) {
+  for (int64_t b = 0; b < blocks; ++b, dst += 32) {
+    const auto block = LoadBlock<Q5_1Block>(src, b);
+    const float scale = F16ToF32(block.scale);
+    const float min = F16ToF32(block.min);
+    uint8_t codes[32];
+    UnpackBits<4, 16, 32>(block.low, codes);
+    UnpackBits<1, 1, 32, 4>(block.high, codes);
+    for (int i = 0; i < 32; ++i) {
+      dst[i] = scale * static_cast<float>(codes[i]) + min;
+    }
+  }
+}
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  for (int64_t b = 0; b < blocks; ++b, src += 32) {
+    Q5_1Block block;
+    const Range range = RangeOf(src, 32);
+    block.scale = F32ToF16(range.most / 31.0f - range.least / 31.0f);
+    block.min = F32ToF16(range.least);
+    const float inverse = InverseScale(F16ToF32(block.scale));
+    const float min = F16ToF32(block.min);
+    uint8_t codes[32];
+    for (int i = 0; i < 32; ++i) {
+      codes[i] =
+          static_cast<uint8_t>(RoundCode((src[i] - min) * inverse, 0, 31));
+    }
+    PackBits<4, 16, 32>(codes, block.low);
+    PackBits<1, 1, 32, 4>(codes, block.high);
+    StoreBlock(block, dst, b);
+  }
+}
+
+}  // namespace
+
+extern const BlockCodec kQ5_1Codec;
+const BlockCodec kQ5_1Codec = {DType::kQ5_1, Decode, Encode};
+
+}  // namespace inlay

@@ -1,0 +1,51 @@
+#include "kernels/quant/q6_k/q6_k.h"
+
+#include "kernels/quant/bits.h"
+#include "kernels/quant/block.h"
+#include "kernels/quant/quant.h"
+#include "kernels/quant/super_block.h"
+
+namespace inlay {
+namespace {
+
+void Decode(const std::byte* src, int64_t blocks, float* dst) {
+  for (int64_t b = 0; b < blocks; ++b, dst += 256) {
+    const auto block = LoadBlock<Q6_KBlock>(src, b);
+    SignedSuperBlock<16> super;
+    super.scale = block.scale;
+    std::memcpy(super.scales, block.sub, sizeof(block.sub));
+    uint8_t codes[256];
+    UnpackBits<4, 64, 256>(block.low, codes);
+    UnpackBits<2, 32, 256, 4>(block.high, codes);
+    for (int i = 0; i < 256; ++i) {
+      super.levels[i] = static_cast<int8_t>(codes[i] - 32);
+    }
+    super.Decode(dst);
+  }
+}
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  for (int64_t b = 0; b < blocks; ++b, src += 256) {
+    Q6_KBlock block;
+    SignedSuperBlock<16> super;
+    super.Encode(src, -128, -32.0f, 0.1f, [](float value) {
+      return static_cast<float>(RoundCode(value, -32, 31));
+    });
+    block.scale = super.scale;
+    std::memcpy(block.sub, super.scales, sizeof(block.sub));
+    uint8_t codes[256];
+    for (int i = 0; i < 256; ++i) {
+      codes[i] = static_cast<uint8_t>(super.levels[i] + 32);
+    }
+    PackBits<4, 64, 256>(codes, block.low);
+    PackBits<2, 32, 256, 4>(codes, block.high);
+    StoreBlock(block, dst, b);
+  }
+}
+
+}  // namespace
+
+extern const BlockCodec kQ6_KCodec;
+const BlockCodec kQ6_KCodec = {DType::kQ6_K, Decode, Encode};
+
+}  // namespace inlay

@@ -1,0 +1,383 @@
+// Block formats: every codec of formats.def against independent values
+// (tests/data/quant/make.py), its encoder, and hostile input.
+#include "kernels/quant/quant.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace inlay {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr DType kWeightFormats[] = {
+#define INLAY_FORMAT(id, value, name, block_elements, block_bytes)
+#define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \
+  DType::k##id,
+#include "memory/formats.def"
+#undef INLAY_FORMAT
+};
+
+int Elements(const BlockCodec& codec) {
+  return GetFormatInfo(codec.dtype).block_elements;
+}
+int BlockBytes(const BlockCodec& codec) {
+  return GetFormatInfo(codec.dtype).block_bytes;
+}
+
+// make.py's random_bytes: byte i is the top one of splitmix64's output for
+// the state stream * 2^32 + i.
+std::byte RandomByte(uint64_t stream, uint64_t i) {
+  uint64_t x = ((stream << 32) + i) * 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return static_cast<std::byte>((x ^ x >> 31) >> 56);
+}
+
+Bytes RandomBlocks(const Bytes& mask, size_t blocks) {
+  Bytes bytes(blocks * mask.size());
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = RandomByte(1, i) & mask[i % mask.size()];
+  return bytes;
+}
+
+// NaN where decode writes nothing.
+std::vector<float> Decode(const BlockCodec& codec, const std::byte* src,
+                          int64_t blocks) {
+  std::vector<float> values(static_cast<size_t>(blocks * Elements(codec)),
+                            std::numeric_limits<float>::quiet_NaN());
+  codec.decode(src, blocks, values.data());
+  return values;
+}
+
+Bytes Encode(const BlockCodec& codec, const std::vector<float>& values) {
+  const auto blocks = static_cast<int64_t>(values.size()) / Elements(codec);
+  Bytes bytes(static_cast<size_t>(blocks * BlockBytes(codec)), std::byte{0xa5});
+  codec.encode(values.data(), blocks, bytes.data());
+  return bytes;
+}
+
+std::vector<float> Coded(const BlockCodec& codec,
+                         const std::vector<float>& values) {
+  const Bytes bytes = Encode(codec, values);
+  return Decode(codec, bytes.data(),
+                static_cast<int64_t>(values.size()) / Elements(codec));
+}
+
+std::vector<float> Gaussian(size_t count, float mean = 0.0f,
+                            float deviation = 1.0f) {
+  std::mt19937 rng(11);
+  std::normal_distribution<float> normal(mean, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+// Root mean square of the error, relative to that of the values.
+double RelativeError(const std::vector<float>& got,
+                     const std::vector<float>& want) {
+  double error = 0.0, norm = 0.0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double off = double{got[i]} - double{want[i]};
+    error += off * off;
+    norm += double{want[i]} * double{want[i]};
+  }
+  return std::sqrt(error / norm);
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// zlib's CRC-32.
+uint32_t Crc32(const std::vector<float>& values) {
+  std::array<uint32_t, 256> table;
+  for (uint32_t i = 0; i < 256; ++i) {
+    table[i] = i;
+    for (int bit = 0; bit < 8; ++bit)
+      table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0u);
+  }
+  uint32_t crc = ~0u;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  for (size_t i = 0; i < values.size() * sizeof(float); ++i)
+    crc = crc >> 8 ^ table[(crc ^ bytes[i]) & 255];
+  return ~crc;
+}
+
+struct Reference {
+  Bytes mask;
+  uint32_t crc = 0;
+  Bytes blocks;
+  std::vector<float> values;
+};
+
+Reference ReadReference(const BlockCodec& codec) {
+  const std::string path = std::string(INLAY_TEST_DATA) + "/quant/" +
+                           std::string(DTypeName(codec.dtype)) + ".bin";
+  std::ifstream file(path, std::ios::binary);
+  const std::string data{std::istreambuf_iterator<char>(file), {}};
+  const auto size = static_cast<size_t>(BlockBytes(codec));
+  const size_t value_bytes = static_cast<size_t>(Elements(codec)) * 4;
+  Reference reference;
+  if (data.size() < size + 4) return reference;
+  const size_t blocks = (data.size() - size - 4) / (size + value_bytes);
+  const auto* at = reinterpret_cast<const std::byte*>(data.data());
+  reference.mask.assign(at, at + size);
+  std::memcpy(&reference.crc, at + size, 4);
+  at += size + 4;
+  reference.blocks.assign(at, at + blocks * size);
+  reference.values.resize(blocks * value_bytes / 4);
+  std::memcpy(reference.values.data(), at + blocks * size,
+              blocks * value_bytes);
+  return reference;
+}
+
+TEST(QuantTest, EveryWeightFormatHasItsCodec) {
+  ASSERT_EQ(BlockCodecs().size(), std::size(kWeightFormats));
+  for (size_t i = 0; i < BlockCodecs().size(); ++i) {
+    EXPECT_EQ(BlockCodecs()[i]->dtype, kWeightFormats[i]);
+    EXPECT_EQ(FindBlockCodec(kWeightFormats[i]), BlockCodecs()[i]);
+    EXPECT_NE(BlockCodecs()[i]->decode, nullptr);
+  }
+  EXPECT_FALSE(IsBlockFormat(DType::kF16));
+  EXPECT_FALSE(IsBlockFormat(DType::kI8));
+  EXPECT_FALSE(IsBlockFormat(DType::kKvQ4));
+}
+
+// Formats of our own, which nobody else decodes: their rules, an element at a
+// time.
+template <typename T>
+T At(const std::byte* bytes, int64_t offset) {
+  T value;
+  std::memcpy(&value, bytes + offset, sizeof(value));
+  return value;
+}
+
+bool IsOurs(DType dtype) {
+  return DTypeName(dtype).find("_g") != std::string_view::npos;
+}
+
+float OurValue(DType dtype, const std::byte* block, int e) {
+  const std::string_view name = DTypeName(dtype);
+  const auto scale = At<float>(block, 0);
+  if (name.substr(0, 2) == "f8") {
+    return scale * F8E4M3ToF32(At<uint8_t>(block, 4 + e));
+  }
+  const auto min = At<float>(block, 4);
+  if (name.substr(0, 2) == "i8") {
+    return scale * static_cast<float>(At<int8_t>(block, 8 + e)) + min;
+  }
+  const int code = At<uint8_t>(block, 8 + e / 32 * 16 + e % 16);
+  return scale * static_cast<float>(e % 32 < 16 ? code & 15 : code >> 4) + min;
+}
+
+// The sweep's blocks take every byte value at every position (but for bytes
+// of scales), some 4,096 / 256 = 16 times each beside others.
+TEST(QuantTest, DecodesAsTheReference) {
+  constexpr size_t kSweep = 4096;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (IsOurs(codec->dtype)) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const Reference reference = ReadReference(*codec);
+    ASSERT_GT(reference.values.size(), 0u) << "no file in data/quant";
+    const int elements = Elements(*codec);
+    const std::vector<float> got =
+        Decode(*codec, reference.blocks.data(),
+               static_cast<int64_t>(reference.values.size()) / elements);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]),
+                std::bit_cast<uint32_t>(reference.values[i]))
+          << "element " << i << ": " << got[i] << " " << reference.values[i];
+    }
+    const Bytes sweep = RandomBlocks(reference.mask, kSweep);
+    EXPECT_EQ(Crc32(Decode(*codec, sweep.data(), kSweep)), reference.crc);
+  }
+}
+
+TEST(QuantTest, DecodesOurOwnFormats) {
+  constexpr size_t kSweep = 4096;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (!IsOurs(codec->dtype)) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const auto size = static_cast<size_t>(BlockBytes(*codec));
+    Bytes mask(size, std::byte{0xff});
+    mask[3] = std::byte{0xbf};  // scale: below 2
+    const bool has_min = DTypeName(codec->dtype).substr(0, 2) != "f8";
+    if (has_min) mask[7] = std::byte{0xbf};
+    const Bytes sweep = RandomBlocks(mask, kSweep);
+    const std::vector<float> got = Decode(*codec, sweep.data(), kSweep);
+    for (size_t b = 0; b < kSweep; ++b) {
+      for (int e = 0; e < Elements(*codec); ++e) {
+        const float want = OurValue(codec->dtype, &sweep[b * size], e);
+        const float value = got[b * static_cast<size_t>(Elements(*codec)) +
+                                static_cast<size_t>(e)];
+        ASSERT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(want))
+            << "block " << b << " element " << e << ": " << value << " "
+            << want;
+      }
+    }
+  }
+}
+
+TEST(QuantTest, BlocksMayLieAnywhere) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    Bytes blocks(static_cast<size_t>(3 * BlockBytes(*codec)));
+    for (size_t i = 0; i < blocks.size(); ++i)
+      blocks[i] = RandomByte(3, i) & std::byte{0x3f};
+    const std::vector<float> want = Decode(*codec, blocks.data(), 3);
+    for (size_t shift = 1; shift < 8; ++shift) {
+      Bytes moved(shift);
+      moved.insert(moved.end(), blocks.begin(), blocks.end());
+      EXPECT_TRUE(SameBits(Decode(*codec, &moved[shift], 3), want)) << shift;
+      if (codec->encode == nullptr) continue;
+      const std::vector<float> values =
+          Gaussian(static_cast<size_t>(3 * Elements(*codec)));
+      codec->encode(values.data(), 3, &moved[shift]);
+      EXPECT_TRUE(std::equal(moved.begin() + static_cast<ptrdiff_t>(shift),
+                             moved.end(), Encode(*codec, values).begin()))
+          << shift;
+    }
+  }
+}
+
+// Relative error of the encoders on Gaussian values, per 10,000. Of the plain
+// formats with a step it follows from the step: rounding errs by step /
+// sqrt(12), and 32 Gaussian values have an extreme of about 2.5 (2.65 of 128)
+// deviations, so a format with n steps between the extremes errs by about
+// 2 * 2.5 / n / sqrt(12) = 1.44 / n. The others are measured with this data,
+// and rounded up by at most 2%.
+struct Bound {
+  DType dtype;
+  int error;
+};
+constexpr Bound kBounds[] = {
+    {DType::kQ4_0, 870},  {DType::kQ8_0, 54},  {DType::kQ4_1, 790},
+    {DType::kQ5_0, 430},  {DType::kQ5_1, 380}, {DType::kQ2_K, 2720},
+    {DType::kQ3_K, 1450}, {DType::kQ4_K, 720}, {DType::kQ5_K, 362},
+    {DType::kQ6_K, 175},
+};
+
+TEST(QuantTest, EncodesWithinTheBound) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const std::vector<float> values = Gaussian(64 * 256);
+    const double error = 10000 * RelativeError(Coded(*codec, values), values);
+    const auto* bound =
+        std::find_if(std::begin(kBounds), std::end(kBounds),
+                     [&](const Bound& b) { return b.dtype == codec->dtype; });
+    EXPECT_NE(bound, std::end(kBounds)) << error;
+    if (bound == std::end(kBounds)) continue;
+    EXPECT_LE(error, bound->error);
+    EXPECT_GE(error, 0.9 * bound->error);
+  }
+}
+
+// Scales follow the values: what holds at 1 holds at any size that the scales'
+// own type can express.
+TEST(QuantTest, ErrorDoesNotDependOnTheSize) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const std::vector<float> values = Gaussian(8 * 256);
+    const double error = RelativeError(Coded(*codec, values), values);
+    for (const float size : {0x1p-6f, 0x1p4f}) {
+      std::vector<float> scaled = values;
+      for (float& value : scaled) value *= size;
+      EXPECT_NEAR(RelativeError(Coded(*codec, scaled), scaled), error,
+                  0.02 * error)
+          << size;
+    }
+  }
+}
+
+// Formats whose scale is taken from the largest value alone, which is then a
+// value of the block: coding their own values again changes nothing.
+TEST(QuantTest, PlainFormatsKeepTheirOwnValues) {
+  const std::set<std::string_view> plain = {"q4_0",  "q4_1",  "q5_0",
+                                            "q5_1",  "q8_0",  "mxfp4",
+                                            "nvfp4", "tq1_0", "tq2_0"};
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const std::vector<float> values = Gaussian(64 * 256, 0.1f, 0.5f);
+    const std::vector<float> once = Coded(*codec, values);
+    const std::vector<float> twice = Coded(*codec, once);
+    if (plain.count(DTypeName(codec->dtype)) != 0) {
+      for (size_t i = 0; i < once.size(); ++i)
+        ASSERT_EQ(once[i], twice[i]) << i;
+    }
+    // The others look for a scale, and may find another one, not a worse one.
+    EXPECT_LE(RelativeError(twice, once), RelativeError(once, values));
+  }
+}
+
+TEST(QuantTest, ZerosStayZeros) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    for (const float value : Coded(*codec, std::vector<float>(512)))
+      ASSERT_EQ(value, 0.0f);
+  }
+}
+
+// Whatever goes in, encode writes whole blocks, and the blocks beside are not
+// touched by it.
+TEST(QuantTest, HostileValues) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float most = std::numeric_limits<float>::max();
+  const float least = std::numeric_limits<float>::denorm_min();
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const auto elements = static_cast<size_t>(Elements(*codec));
+    const std::vector<float> good = Gaussian(3 * elements);
+    const std::vector<float> want = Coded(*codec, good);
+    for (const float bad : {infinity, -infinity, nan, -nan, most, -most, least,
+                            -least, 1e30f, 1e-30f, -1e-41f}) {
+      for (const size_t count : {size_t{1}, elements / 2, elements}) {
+        std::vector<float> values = good;
+        for (size_t i = 0; i < count; ++i) values[elements + i] = bad;
+        if (count == elements / 2) values[elements] = -bad;
+        const std::vector<float> got = Coded(*codec, values);
+        for (size_t i = 0; i < elements; ++i) {
+          ASSERT_EQ(got[i], want[i]);
+          ASSERT_EQ(got[2 * elements + i], want[2 * elements + i]);
+        }
+      }
+    }
+  }
+}
+
+// Any bytes are a block.
+TEST(QuantTest, AnyBytesDecode) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    for (int byte = 0; byte < 256; ++byte) {
+      const Bytes block(static_cast<size_t>(BlockBytes(*codec)),
+                        static_cast<std::byte>(byte));
+      Decode(*codec, block.data(), 1);
+    }
+    const Bytes zeros(static_cast<size_t>(BlockBytes(*codec)));
+    for (const float value : Decode(*codec, zeros.data(), 1))
+      ASSERT_EQ(value, 0.0f);
+  }
+}
+
+}  // namespace
+}  // namespace inlay
