@@ -14,6 +14,15 @@ absl::Status RunGemmCpuSimd(const GemmDesc& desc, const GemmParams& params,
 absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);  // gemm_cpu.cc
 
+#if defined(__x86_64__)
+// gemm_cpu_packed.cc
+const char* GemmCpuPackedRefuses(const GemmDesc& desc);
+const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc);
+size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCpuPacked(const GemmDesc& desc, const GemmParams& params,
+                              Stream& stream);
+#endif
+
 #if INLAY_HAS_CUDA
 // gemm_cuda.cc
 absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
@@ -39,6 +48,12 @@ const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
   }
   return nullptr;
 }
+
+#if defined(__x86_64__)
+const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedRefuses(desc);
+}
+#endif
 
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const GemmDesc& desc, const DeviceInfo&) {
@@ -66,6 +81,10 @@ constexpr GemmRow kRows[] = {
     {"cuda_gemv", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunGemmCudaGemv},
     {"cuda_cublaslt", DeviceKind::kCuda, 80, CublasRefuses,
      GemmCudaWorkspaceBytes, RunGemmCudaCublasLt},
+#endif
+#if defined(__x86_64__)
+    {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
+     GemmCpuPackedWorkspaceBytes, RunGemmCpuPacked, GemmCpuPacking},
 #endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},

@@ -17,6 +17,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/quant/quant.h"
 #include "memory/device/device.h"
 #include "memory/device/thread_pool.h"
 
@@ -157,22 +158,28 @@ void BenchGemm(Bench& bench, std::string_view model, int64_t n, int64_t k,
                             std::string(DTypeName(weight)) + " n " +
                             std::to_string(n) + " k " + std::to_string(k);
   if (shape.find(bench.filter) == std::string::npos) return;
-  // Enough copies of the weights that none is found in cache.
-  const size_t bytes = RowBytes(weight, static_cast<size_t>(n * k));
-  const size_t copies = std::max<size_t>(1, (size_t{192} << 20) / bytes);
-  std::vector<uint16_t> w(bytes / 2 * copies, 0x3c3c);
-  std::vector<float> x(static_cast<size_t>(512 * k));
-  FillRandom(x);
-  std::vector<float> y(static_cast<size_t>(512 * n));
   const GemmDesc desc{n, k, weight, DType::kF32};
   const GemmRow& row =
       **Select("gemm", GemmTable(), desc, bench.device->info());
+  // Bytes as in the file, which is what must be read; packed may be more.
+  const size_t bytes = RowBytes(weight, static_cast<size_t>(n * k));
+  const size_t stride =
+      row.packing == nullptr ? bytes : row.packing(desc)->bytes(desc);
+  // Enough copies of the weights that none is found in cache.
+  const size_t copies = std::max<size_t>(1, (size_t{192} << 20) / stride);
+  std::vector<uint16_t> w((stride + 1) / 2 * copies, 0x3c3c);
+  std::vector<std::byte> workspace(
+      row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(desc, 512));
+  std::vector<float> x(static_cast<size_t>(512 * k));
+  FillRandom(x);
+  std::vector<float> y(static_cast<size_t>(512 * n));
   for (const int64_t m : {1, 2, 4, 8, 64, 512}) {
     size_t turn = 0;
     const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
       GemmParams params;
       params.x = MatrixView(x.data(), DType::kF32, m, k);
-      params.w = MatrixView(&w[turn++ % copies * (bytes / 2)], weight, n, k);
+      params.w = MatrixView(&w[turn++ % copies * (stride / 2)], weight, n, k);
+      params.workspace = workspace.data();
       params.y = MatrixView(y.data(), DType::kF32, m, n);
       row.run(desc, params, *bench.stream).IgnoreError();
     });
@@ -273,6 +280,9 @@ int Main(int argc, char** argv) {
     BenchGemm(bench, "1B", 2048, 2048, weight);
     BenchGemm(bench, "1B", 8192, 2048, weight);
     BenchGemm(bench, "1B", 2048, 8192, weight);
+  }
+  for (const BlockCodec* codec : BlockCodecs()) {
+    BenchGemm(bench, "quantised", 4096, 4096, codec->dtype);
   }
   BenchGemm(bench, "8B", 6144, 4096, DType::kBF16);
   BenchGemm(bench, "8B", 14336, 4096, DType::kBF16);

@@ -71,6 +71,18 @@ struct Problem {
     residual.Randomize(rng);
   }
 
+  // x of integers that 8 bits hold as they are: nothing is rounded then.
+  void MakeXExact() {
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      for (int64_t c = 0; c < x.cols(); ++c) {
+        x.Set(r, c,
+              c % kActivationBlock == 7
+                  ? 127.0f
+                  : static_cast<float>(static_cast<int>(rng() % 255) - 127));
+      }
+    }
+  }
+
   double w(int64_t r, int64_t c) const {
     return values[static_cast<size_t>(r * desc.k + c)];
   }
@@ -129,7 +141,8 @@ double HalfStep(const TestMatrix& x, int64_t r, int64_t k) {
   return double{most} / 127.0 * 0.5;
 }
 
-void CheckAgainstFloat64(Problem& problem, int64_t m, TestCpu& cpu) {
+void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
+                         TestCpu& cpu) {
   const int64_t n = problem.desc.n;
   const int64_t k = problem.desc.k;
   std::vector<double> want(static_cast<size_t>(m * n));
@@ -154,7 +167,7 @@ void CheckAgainstFloat64(Problem& problem, int64_t m, TestCpu& cpu) {
   }
   ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
     const TestMatrix y = problem.Run(row, cpu, 0, m);
-    const bool rounds = row.packing != nullptr;
+    const bool packed = row.packing != nullptr;
     ExpectClose(
         y,
         [&](int64_t r, int64_t c) {
@@ -162,11 +175,12 @@ void CheckAgainstFloat64(Problem& problem, int64_t m, TestCpu& cpu) {
         },
         [&](int64_t r, int64_t c) {
           const auto at = static_cast<size_t>(r * n + c);
-          // Rows that keep activations whole err as float sums do; a block's
-          // offset, subtracted apart, may be four times its values.
           const double sums =
               static_cast<double>(k + 3) * kUnitF32 * magnitude[at];
-          return rounds ? 1.001 * rounding[at] + 4.0 * sums : sums;
+          // A block's offset is subtracted apart and may be several times what
+          // is left of it.
+          const double offsets = packed ? 8.0 * sums : sums;
+          return packed && !exact ? offsets + rounding[at] : offsets;
         });
   });
 }
@@ -183,7 +197,9 @@ TEST(GemmBlocksTest, MatchesFloat64) {
                    << DTypeName(codec->dtype) << " m " << m << " n " << n
                    << " blocks " << blocks << " seed " << seed);
       Problem problem(m, n, blocks, *codec, seed);
-      CheckAgainstFloat64(problem, m, cpu);
+      CheckAgainstFloat64(problem, m, false, cpu);
+      problem.MakeXExact();
+      CheckAgainstFloat64(problem, m, true, cpu);
       ++seed;
     }
   }

@@ -1,0 +1,86 @@
+// Activations of gemm_cpu_packed.cc in 8 bits: blocks of 32 with a float32
+// scale. Included there, inside the region compiled for AVX2.
+#ifndef INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_
+#define INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_
+
+#include "kernels/gemm/packed/layout.h"
+
+namespace inlay::packed {
+
+// Rows of x that a tile takes.
+inline constexpr int kMaxRows = 4;
+
+// What a step of a row of x is besides its codes.
+struct StepFactors {
+  float scale;
+  float sum;      // scale * sum of the codes, of all 32
+  float half[2];  // of either 16
+};
+inline constexpr int kFactorsBytes = sizeof(StepFactors);
+inline constexpr int64_t kStepRowBytes = kStep + kFactorsBytes;
+
+// Rounded rows lie in groups of kMaxRows (the last may have fewer). A group is
+// its steps one after another, each the codes of its rows, 32 bytes a row, then
+// the factors of its rows: a tile reads it from front to back.
+constexpr int64_t RoundedRowBytes(int64_t k) {
+  return k / kStep * kStepRowBytes;
+}
+
+// A block's largest magnitude becomes 127. What is not finite makes the scale
+// NaN, and so every output of the row.
+// Row `row` of the group of `rows` at `group`.
+inline void RoundRow(const float* x, int64_t k, int row, int rows,
+                     uint8_t* group) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (int64_t i = 0; i < k; i += kStep, group += rows * kStepRowBytes) {
+    __m256 v[4];
+    __m256i most = _mm256_setzero_si256();
+    for (int j = 0; j < 4; ++j) {
+      v[j] = _mm256_loadu_ps(x + i + 8 * j);
+      // As integers, so that NaN is larger than everything.
+      most = _mm256_max_epi32(
+          most, _mm256_and_si256(_mm256_castps_si256(v[j]), magnitude));
+    }
+    __m128i lanes = _mm_max_epi32(_mm256_castsi256_si128(most),
+                                  _mm256_extracti128_si256(most, 1));
+    lanes = _mm_max_epi32(lanes, _mm_shuffle_epi32(lanes, 0x4e));
+    lanes = _mm_max_epi32(lanes, _mm_shuffle_epi32(lanes, 0xb1));
+    const float largest = _mm_cvtss_f32(_mm_castsi128_ps(lanes));
+    float scale = largest / 127.0f;
+    // Too small for an inverse: as zeros.
+    if (scale < FLT_MIN) scale = 0.0f;
+    if (!(largest <= FLT_MAX)) scale = largest - largest;
+    const __m256 inverse = _mm256_set1_ps(scale > 0.0f ? 1.0f / scale : 0.0f);
+    __m256i rounded[4];
+    for (int j = 0; j < 4; ++j) {
+      rounded[j] = _mm256_cvtps_epi32(_mm256_mul_ps(v[j], inverse));
+    }
+    const __m256i packed = _mm256_permutevar8x32_epi32(
+        _mm256_packs_epi16(_mm256_packs_epi32(rounded[0], rounded[1]),
+                           _mm256_packs_epi32(rounded[2], rounded[3])),
+        order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(group + row * kStep),
+                        packed);
+    // Lanes 0 to 3 have the sums of the first 16.
+    const __m256i sums =
+        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), packed),
+                          _mm256_set1_epi16(1));
+    __m128i low = _mm256_castsi256_si128(sums);
+    __m128i high = _mm256_extracti128_si256(sums, 1);
+    low = _mm_hadd_epi32(low, high);
+    low = _mm_hadd_epi32(low, low);
+    const int first = _mm_cvtsi128_si32(low);
+    const int second = _mm_extract_epi32(low, 1);
+    const StepFactors factors = {scale,
+                                 scale * static_cast<float>(first + second),
+                                 {scale * static_cast<float>(first),
+                                  scale * static_cast<float>(second)}};
+    std::memcpy(group + rows * kStep + row * kFactorsBytes, &factors,
+                sizeof(factors));
+  }
+}
+
+}  // namespace inlay::packed
+
+#endif  // INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_
