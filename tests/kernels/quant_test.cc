@@ -258,10 +258,11 @@ TEST(QuantTest, BlocksMayLieAnywhere) {
 // with n equal steps between the extremes it follows from them: rounding errs
 // by a step / sqrt(12), and the extremes of 32 Gaussian values are about 2.07
 // deviations from their mean, of 128 about 2.6, so that it is 2 * 2.07 / n /
-// sqrt(12) = 1.2 / n (1.5 / n): 800 (1,000) for n = 15. Halves of the f8 groups
-// err by 2^-4 / sqrt(12) at most on either side of a power of two, which is 240
-// on average. The rest is measured with these values, and rounded up by 2%; for
-// comparison, no code of b bits can err by less than 2^-b: 2,400 for iq2_xxs.
+// sqrt(12) = 1.2 / n (1.5 / n): 800 (1,000) for n = 15. e4m3 has
+// steps of 1/8 of the power of two below: 1 / 8 / sqrt(12) of that power, and
+// 240 of a value 1.5 times as large. The rest is measured with these values,
+// and rounded up by 2%; for comparison: no code of b bits an element errs by
+// less than 2^-b, which is 2,400 for iq2_xxs.
 struct Bound {
   DType dtype;
   int error;
