@@ -12,24 +12,24 @@ namespace inlay {
 
 // Sets bits [kFrom, kFrom + kBits) of every code. From bit 0 on it overwrites
 // the codes, else it adds to them.
-template <int kBits, int kRun, int kCount, int kFrom = 0>
-inline void UnpackBits(const uint8_t* packed, uint8_t* codes) {
+template <int kBits, int kRun, int kCount, int kFrom = 0, typename Code>
+inline void UnpackBits(const uint8_t* packed, Code* codes) {
   constexpr int kRunsOfByte = 8 / kBits;
   static_assert(kCount % (kRun * kRunsOfByte) == 0);
-  if constexpr (kFrom == 0) std::memset(codes, 0, kCount);
+  if constexpr (kFrom == 0) std::memset(codes, 0, kCount * sizeof(Code));
   for (int r = 0; r < kCount / kRun; ++r) {
     const uint8_t* bytes = packed + r / kRunsOfByte * kRun;
     const int shift = kBits * (r % kRunsOfByte);
     for (int i = 0; i < kRun; ++i) {
-      codes[r * kRun + i] |= static_cast<uint8_t>(
-          (bytes[i] >> shift & ((1 << kBits) - 1)) << kFrom);
+      codes[r * kRun + i] |=
+          static_cast<Code>((bytes[i] >> shift & ((1 << kBits) - 1)) << kFrom);
     }
   }
 }
 
 // The way back: takes bits [kFrom, kFrom + kBits) of every code.
-template <int kBits, int kRun, int kCount, int kFrom = 0>
-inline void PackBits(const uint8_t* codes, uint8_t* packed) {
+template <int kBits, int kRun, int kCount, int kFrom = 0, typename Code>
+inline void PackBits(const Code* codes, uint8_t* packed) {
   constexpr int kRunsOfByte = 8 / kBits;
   static_assert(kCount % (kRun * kRunsOfByte) == 0);
   std::memset(packed, 0, kCount / kRunsOfByte);

@@ -1,0 +1,12 @@
+#include "kernels/quant/u4_g128/u4_g128.h"
+
+#include "kernels/quant/quant.h"
+
+namespace inlay {
+
+extern const BlockCodec kU4_G128Codec;
+const BlockCodec kU4_G128Codec = {DType::kU4_G128,
+                                  DecodeGroups<U4_G128Block, 128>,
+                                  EncodeGroups<U4_G128Block, 128>};
+
+}  // namespace inlay
