@@ -16,6 +16,20 @@
 
 namespace inlay {
 
+// How a row wants a weight matrix to lie where that is not as in its file.
+template <typename Desc>
+struct WeightPacking {
+  // Rows go into it this many at a time.
+  int64_t group;
+  // Of the whole packed matrix.
+  size_t (*bytes)(const Desc& desc);
+  // Packs rows [first, first + count): `rows` holds them one after another.
+  // first is a multiple of group, and so is count, but at the matrix's end.
+  // Different ranges may run at once.
+  void (*pack)(const Desc& desc, const std::byte* rows, int64_t first,
+               int64_t count, std::byte* packed);
+};
+
 // One implementation of an op. Desc says what is computed (shapes that are
 // fixed at load time, dtypes, features); Params hold the tensors and sizes of
 // one call.
@@ -32,6 +46,9 @@ struct KernelRow {
   size_t (*workspace_bytes)(const Desc& desc, int64_t max_rows);
   // Never allocates and never fails on valid Params; errors are device errors.
   absl::Status (*run)(const Desc& desc, const Params& params, Stream& stream);
+  // Null: weights as they lie in the file. Otherwise Params' weight view has
+  // the matrix's shape and format, and the packed bytes as its data.
+  const WeightPacking<Desc>* (*packing)(const Desc& desc) = nullptr;
 };
 
 // The first row that serves `desc` on `device`, or the row named `forced` when

@@ -26,6 +26,19 @@ const FormatInfo& GetFormatInfo(DType dtype) {
   return kFormats[static_cast<size_t>(dtype)];
 }
 
+bool IsBlockFormat(DType dtype) {
+  switch (dtype) {
+#define INLAY_FORMAT(id, value, name, block_elements, block_bytes)
+#define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \
+  case DType::k##id:
+#include "memory/formats.def"
+#undef INLAY_FORMAT
+    return true;
+    default:
+      return false;
+  }
+}
+
 std::optional<DType> DTypeFromName(std::string_view name) {
   for (const FormatInfo& format : kFormats) {
     if (format.name == name) return format.dtype;

@@ -26,6 +26,9 @@ struct FormatInfo {
 
 // The entry of formats.def for `dtype`; every enumerator has one.
 const FormatInfo& GetFormatInfo(DType dtype);
+// Whether weights alone have it, in blocks that share scales
+// (INLAY_WEIGHT_FORMAT).
+bool IsBlockFormat(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
 inline std::string_view DTypeName(DType dtype) {
   return GetFormatInfo(dtype).name;

@@ -15,8 +15,12 @@ absl::StatusOr<DType> ParseDType(std::string_view value) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     if (DTypeName(dtype) == value) return dtype;
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("dtype is %s, allowed: f32, f16, bf16", Quoted(value)));
+  const std::optional<DType> dtype = DTypeFromName(value);
+  if (dtype.has_value() && IsBlockFormat(*dtype)) return *dtype;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "dtype is %s, allowed: f32, f16, bf16 and the block formats of quantised "
+      "weights (q4_0, q8_0, ...)",
+      Quoted(value)));
 }
 
 absl::StatusOr<uint64_t> ParseSeed(std::string_view value) {
@@ -48,7 +52,7 @@ absl::StatusOr<RandomWeights> ParseOptions(std::string_view options) {
       INLAY_ASSIGN_OR_RETURN(seed, ParseSeed(value));
     } else {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "option %s, allowed: dtype=f32|f16|bf16 and seed=N, once each",
+          "option %s, allowed: dtype=NAME and seed=N, once each",
           Quoted(option)));
     }
     if (end == options.npos) break;

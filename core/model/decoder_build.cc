@@ -110,15 +110,17 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
                                 build.activation, build));
-  TensorView head = embedding_;
-  if (!spec.head.empty()) {
+  if (spec.head.empty()) {
     INLAY_ASSIGN_OR_RETURN(
-        head,
-        build.weights.Matrix(spec.head, spec.vocab_size, spec.hidden_size));
+        head_, Linear::Over(embedding_, LinearOutput::kFloat, build));
+  } else {
+    INLAY_ASSIGN_OR_RETURN(
+        head_, Linear::Create({spec.head, spec.vocab_size, spec.hidden_size},
+                              LinearOutput::kFloat, build));
+  }
+  if (!spec.head.empty() || head_.is_packed()) {
     sparse_bytes += embedding_.bytes();
   }
-  INLAY_ASSIGN_OR_RETURN(head_,
-                         Linear::Over(head, LinearOutput::kFloat, build));
 
   ElementwiseDesc elementwise;
   elementwise.width = spec.hidden_size;

@@ -87,7 +87,7 @@ struct DecoderSpec {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
-  std::string head;            // tensor [vocab_size, hidden_size]; "": tied
+  std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
   float final_softcap = 0.0f;  // 0: none
 };
 

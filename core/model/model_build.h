@@ -82,7 +82,7 @@ struct ModelBuild {
   DType activation = DType::kF32;
   DType kv_dtype = DType::kF32;
   int kv_block_size = 16;
-  bool fused = true;  // ModelLoadOptions
+  bool fused = true;             // ModelLoadOptions
   bool batch_invariant = false;  // as ModelLoadOptions
   // For ModelInfo.
   std::string architecture;

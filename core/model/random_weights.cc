@@ -3,6 +3,10 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_format.h"
 
 namespace inlay {
 namespace {
@@ -73,6 +77,36 @@ void DrawWeights(uint64_t seed, std::string_view name, DType dtype,
   } else {
     Draw(key, dtype, first, elements, static_cast<uint16_t*>(data), pool);
   }
+}
+
+absl::Status DrawBlocks(uint64_t seed, std::string_view name,
+                        const BlockCodec& codec, int64_t first, int64_t blocks,
+                        std::byte* data, ThreadPool& pool) {
+  if (codec.encode == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrFormat("random weights of dtype %s are not supported: nothing "
+                        "encodes that format",
+                        DTypeName(codec.dtype)));
+  }
+  constexpr int64_t kDrawn = 256;
+  const FormatInfo& format = GetFormatInfo(codec.dtype);
+  const auto bytes = static_cast<size_t>(format.block_bytes);
+  std::vector<float> values(
+      static_cast<size_t>(kDrawn * format.block_elements));
+  DrawWeights(seed, name, DType::kF32, static_cast<int64_t>(values.size()),
+              values.data(), pool);
+  std::vector<std::byte> drawn(static_cast<size_t>(kDrawn) * bytes);
+  codec.encode(values.data(), kDrawn, drawn.data());
+  const uint64_t key = NameHash(seed, name);
+  pool.ParallelFor(blocks, int64_t{1} << 12, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t which =
+          Mix(key + static_cast<uint64_t>(first + i)) % kDrawn;
+      std::memcpy(data + static_cast<size_t>(i) * bytes,
+                  drawn.data() + which * bytes, bytes);
+    }
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

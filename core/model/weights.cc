@@ -7,21 +7,38 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
-bool IsPlainFloat(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
 }
 
+// Blocks are read byte by byte.
 bool IsAligned(const std::byte* data, DType dtype) {
-  return reinterpret_cast<uintptr_t>(data) % RowBytes(dtype, 1) == 0;
+  return IsBlockFormat(dtype) ||
+         reinterpret_cast<uintptr_t>(data) % RowBytes(dtype, 1) == 0;
+}
+
+absl::Status CheckMatrixDType(const std::string& name, DType dtype, int64_t k) {
+  if (!IsPlainFloat(dtype) && !IsBlockFormat(dtype)) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "tensor \"%s\" is stored as %s; supported are f32, f16, "
+        "bf16 and the block formats of quantised weights",
+        name, DTypeName(dtype)));
+  }
+  const int block = GetFormatInfo(dtype).block_elements;
+  if (k % block != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor \"%s\" has rows of %d elements; in %s they must be a multiple "
+        "of %d",
+        name, k, DTypeName(dtype), block));
+  }
+  return absl::OkStatus();
 }
 
 // Bytes, not elements: a mapped tensor may be unaligned.
@@ -89,12 +106,20 @@ absl::StatusOr<const WeightInfo*> WeightLoader::Find(
         absl::StrFormat("tensor \"%s\" has shape %s; config.json asks for %s",
                         info->name, ShapeText(info->shape), ShapeText(shape)));
   }
-  if (!IsPlainFloat(info->dtype)) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "tensor \"%s\" is stored as %s; supported are f32, f16 and bf16",
-        info->name, DTypeName(info->dtype)));
-  }
   return info;
+}
+
+absl::StatusOr<DType> WeightLoader::MatrixDType(const std::string& name,
+                                                int64_t n, int64_t k) const {
+  DType dtype;
+  if (files_.random) {
+    dtype = files_.random->dtype;
+  } else {
+    INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {n, k}));
+    dtype = info->dtype;
+  }
+  INLAY_RETURN_IF_ERROR(CheckMatrixDType(name, dtype, k));
+  return dtype;
 }
 
 absl::Status WeightLoader::Count(uint64_t elements, uint64_t bytes) {
@@ -132,19 +157,8 @@ bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
 absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
     const std::string& name, int64_t n, int64_t k) {
   Pending pending;
-  DType dtype;
-  if (files_.random) {
-    dtype = files_.random->dtype;
-    if (!IsPlainFloat(dtype)) {
-      return absl::UnimplementedError(
-          absl::StrFormat("random weights of dtype %s are not supported; "
-                          "supported are f32, f16 and bf16",
-                          DTypeName(dtype)));
-    }
-  } else {
-    INLAY_ASSIGN_OR_RETURN(pending.info, Find(name, {n, k}));
-    dtype = pending.info->dtype;
-  }
+  INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
+  if (!files_.random) pending.info = Lookup(name);
   pending.view = MatrixView(nullptr, dtype, n, k);
   INLAY_RETURN_IF_ERROR(
       Count(static_cast<uint64_t>(n * k), pending.view.bytes()));
@@ -197,6 +211,12 @@ absl::StatusOr<TensorView> WeightLoader::Transposed(const std::string& name,
                                                     int64_t n, int64_t k) {
   if (files_.random) return Matrix(name, n, k);
   INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, k, n));
+  if (!IsPlainFloat(pending.view.dtype)) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "tensor \"%s\" is stored transposed and as %s, whose blocks cannot be "
+        "turned; supported are f32, f16 and bf16",
+        name, DTypeName(pending.view.dtype)));
+  }
   TensorView view = MatrixView(nullptr, pending.view.dtype, n, k);
   if (mode_ == Mode::kPlan) return view;
   Buffer staging;
@@ -226,6 +246,11 @@ absl::Status WeightLoader::Widen(const std::string& name, int64_t size,
   const WeightInfo* info = nullptr;
   if (!files_.random) {
     INLAY_ASSIGN_OR_RETURN(info, Find(name, {size}));
+    if (!IsPlainFloat(info->dtype)) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "vector \"%s\" is stored as %s; supported are f32, f16 and bf16",
+          info->name, DTypeName(info->dtype)));
+    }
   }
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),

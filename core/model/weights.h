@@ -54,10 +54,29 @@ class WeightLoader {
   // that starts with it is also looked up without it.
   void set_optional_prefix(std::string_view prefix) { prefix_ = prefix; }
 
-  // A matrix [n, k] in its own dtype (f32, f16 or bf16), on the device: where
-  // the file is mapped, or a copy. The view lives as long as the storage.
+  // A matrix [n, k] in its own dtype (f32, f16, bf16 or a block format), on the
+  // device: where the file is mapped, or a copy. The view lives as long as the
+  // storage.
   absl::StatusOr<TensorView> Matrix(const std::string& name, int64_t n,
                                     int64_t k);
+  // The dtype that Matrix() would give, checked as there.
+  absl::StatusOr<DType> MatrixDType(const std::string& name, int64_t n,
+                                    int64_t k) const;
+  // The matrix [n, k] as `packing` has it: its rows are read in bands of whole
+  // groups and are not kept besides. On host-addressable devices only.
+  struct Packing {
+    size_t bytes = 0;
+    int64_t group = 1;  // rows
+    // As WeightPacking::pack; called from several threads.
+    std::function<void(const std::byte* rows, int64_t first, int64_t count,
+                       std::byte* packed)>
+        pack;
+  };
+  absl::StatusOr<TensorView> Packed(const std::string& name, int64_t n,
+                                    int64_t k, const Packing& packing);
+  // The same of a matrix that is loaded already, and is kept.
+  absl::StatusOr<TensorView> Repacked(const TensorView& matrix,
+                                      const Packing& packing);
   // The matrix [n, k] of a tensor stored as [k, n] (GPT-2's Conv1D).
   absl::StatusOr<TensorView> Transposed(const std::string& name, int64_t n,
                                         int64_t k);
@@ -103,6 +122,12 @@ class WeightLoader {
     TensorView view;
   };
   absl::StatusOr<Pending> Begin(const std::string& name, int64_t n, int64_t k);
+  // Bytes of a drawn matrix from `offset` on, which is a multiple of 8.
+  absl::Status Draw(const std::string& name, DType dtype, uint64_t offset,
+                    absl::Span<std::byte> piece);
+  // Packs rows that lie in memory; whole groups, but at the end.
+  absl::Status PackRows(const Packing& packing, const TensorView& rows,
+                        int64_t first, std::byte* packed);
   absl::Status WriteMatrix(const std::string& name, const Pending& pending,
                            std::byte* dst);
   absl::Status ReadPiece(const WeightInfo& info, uint64_t offset,

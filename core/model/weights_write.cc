@@ -1,11 +1,14 @@
 // WeightLoader: how bytes come onto the device: made in place where the host
 // can write there, otherwise uploaded piece by piece.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "core/model/random_weights.h"
 #include "core/model/weights.h"
+#include "kernels/quant/quant.h"
 #include "memory/mutex.h"
 #include "memory/status.h"
 
@@ -105,13 +108,91 @@ absl::Status WeightLoader::WriteMatrix(const std::string& name,
         if (pending.info != nullptr) {
           return ReadPiece(*pending.info, offset, piece);
         }
-        const size_t size = RowBytes(view.dtype, 1);
-        INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
-        DrawWeights(files_.random->seed, name, view.dtype,
-                    static_cast<int64_t>(piece.size() / size), piece.data(),
-                    *pool, static_cast<int64_t>(offset / size));
-        return absl::OkStatus();
+        return Draw(name, view.dtype, offset, piece);
       });
+}
+
+absl::Status WeightLoader::Draw(const std::string& name, DType dtype,
+                                uint64_t offset, absl::Span<std::byte> piece) {
+  const auto size = static_cast<size_t>(GetFormatInfo(dtype).block_bytes);
+  if (offset % size != 0) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "random weights of dtype %s are drawn on the host only; %s supports "
+        "f32, f16 and bf16",
+        DTypeName(dtype), device_.info().name));
+  }
+  INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
+  const auto first = static_cast<int64_t>(offset / size);
+  const auto count = static_cast<int64_t>(piece.size() / size);
+  const uint64_t seed = files_.random->seed;
+  const BlockCodec* codec = FindBlockCodec(dtype);
+  if (codec == nullptr) {
+    DrawWeights(seed, name, dtype, count, piece.data(), *pool, first);
+    return absl::OkStatus();
+  }
+  return DrawBlocks(seed, name, *codec, first, count, piece.data(), *pool);
+}
+
+absl::Status WeightLoader::PackRows(const Packing& packing,
+                                    const TensorView& rows, int64_t first,
+                                    std::byte* packed) {
+  INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
+  const int64_t groups = (rows.rows() + packing.group - 1) / packing.group;
+  pool->ParallelFor(groups, 1, [&](int64_t begin, int64_t end) {
+    const int64_t from = begin * packing.group;
+    const int64_t count = std::min(end * packing.group, rows.rows()) - from;
+    packing.pack(rows.row<std::byte>(from), first + from, count, packed);
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorView> WeightLoader::Repacked(const TensorView& matrix,
+                                                  const Packing& packing) {
+  INLAY_RETURN_IF_ERROR(Count(0, packing.bytes));
+  TensorView view = matrix;
+  if (mode_ == Mode::kPlan) return view;
+  INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));
+  INLAY_RETURN_IF_ERROR(PackRows(packing, matrix, 0, view.data));
+  return view;
+}
+
+absl::StatusOr<TensorView> WeightLoader::Packed(const std::string& name,
+                                                int64_t n, int64_t k,
+                                                const Packing& packing) {
+  // Large enough that a read's start costs nothing beside it.
+  constexpr size_t kBandBytes = 16 << 20;
+  INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
+  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), packing.bytes));
+  TensorView view = MatrixView(nullptr, dtype, n, k);
+  if (mode_ == Mode::kPlan) return view;
+  INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));
+  const WeightInfo* info = files_.random ? nullptr : Lookup(name);
+  const std::byte* mapped =
+      info == nullptr ? nullptr : files_.weights->Mapped(*info);
+  TensorView band = view;
+  if (mapped != nullptr) {
+    band.data = const_cast<std::byte*>(mapped);
+    INLAY_RETURN_IF_ERROR(PackRows(packing, band, 0, view.data));
+    return view;
+  }
+  const size_t group_bytes =
+      static_cast<size_t>(packing.group) * view.row_stride_bytes;
+  const auto band_rows =
+      static_cast<int64_t>(kBandBytes / group_bytes + 1) * packing.group;
+  INLAY_ASSIGN_OR_RETURN(
+      const Buffer staging,
+      device_.AllocateStaging(static_cast<size_t>(std::min(band_rows, n)) *
+                              view.row_stride_bytes));
+  for (int64_t first = 0; first < n; first += band_rows) {
+    band = MatrixView(staging.data(), dtype, std::min(band_rows, n - first), k);
+    const uint64_t offset =
+        static_cast<uint64_t>(first) * view.row_stride_bytes;
+    const auto bytes = absl::MakeSpan(band.data, band.bytes());
+    INLAY_RETURN_IF_ERROR(info == nullptr ? Draw(name, dtype, offset, bytes)
+                                          : ReadPiece(*info, offset, bytes));
+    INLAY_RETURN_IF_ERROR(PackRows(packing, band, first, view.data));
+  }
+  return view;
 }
 
 }  // namespace inlay

@@ -1,6 +1,7 @@
 #include "kernels/embedding/embedding.h"
 
 #include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
 
 namespace inlay {
 
@@ -16,17 +17,30 @@ absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
 
 namespace {
 
-const char* Refuses(const EmbeddingDesc& desc, const DeviceInfo&) {
+const char* CpuRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
+  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (!IsPlainFloat(desc.table) && !IsBlockFormat(desc.table)) {
+    return "the table must be f32, f16, bf16 or a block format";
+  }
+  if (desc.width % GetFormatInfo(desc.table).block_elements != 0) {
+    return "the width must be a multiple of the format's block";
+  }
+  return nullptr;
+}
+
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
   if (!IsPlainFloat(desc.table)) return "the table must be f32, f16 or bf16";
   return nullptr;
 }
+#endif
 
 constexpr EmbeddingRow kRows[] = {
 #if INLAY_HAS_CUDA
-    {"cuda", DeviceKind::kCuda, 80, Refuses, nullptr, RunEmbeddingCuda},
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunEmbeddingCuda},
 #endif
-    {"cpu_scalar", DeviceKind::kCpu, 0, Refuses, nullptr,
+    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunEmbeddingCpuScalar},
 };
 

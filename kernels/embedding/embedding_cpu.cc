@@ -1,6 +1,7 @@
 // embedding, the scalar reference row.
 #include "kernels/cpu_float.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/quant/quant.h"
 #include "memory/device/thread_pool.h"
 
 namespace inlay {
@@ -8,12 +9,26 @@ namespace inlay {
 absl::Status RunEmbeddingCpuScalar(const EmbeddingDesc& desc,
                                    const EmbeddingParams& params,
                                    Stream& stream) {
+  const BlockCodec* codec = FindBlockCodec(desc.table);
+  const FormatInfo& format = GetFormatInfo(desc.table);
+  const auto put = [&](float value, float& y) {
+    value *= params.scale;
+    y = params.accumulate ? y + value : value;
+  };
   const auto embed = [&](int64_t token) {
     const std::byte* entry = params.table.row<std::byte>(params.ids[token]);
     float* y = params.y.row<float>(token);
-    for (int64_t i = 0; i < desc.width; ++i) {
-      const float value = LoadFloat(desc.table, entry, i) * params.scale;
-      y[i] = params.accumulate ? y[i] + value : value;
+    if (codec == nullptr) {
+      for (int64_t i = 0; i < desc.width; ++i) {
+        put(LoadFloat(desc.table, entry, i), y[i]);
+      }
+      return;
+    }
+    float values[kMaxBlockElements];
+    for (int64_t i = 0; i < desc.width; i += format.block_elements) {
+      codec->decode(entry, 1, values);
+      entry += format.block_bytes;
+      for (int j = 0; j < format.block_elements; ++j) put(values[j], y[i + j]);
     }
   };
   stream.thread_pool()->ParallelFor(

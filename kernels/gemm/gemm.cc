@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
 
@@ -30,7 +31,12 @@ const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
     return "activations must be f32";
   }
-  if (!IsPlainFloat(desc.weight)) return "weights must be f32, f16 or bf16";
+  if (!IsPlainFloat(desc.weight) && !IsBlockFormat(desc.weight)) {
+    return "weights must be f32, f16, bf16 or a block format";
+  }
+  if (desc.k % GetFormatInfo(desc.weight).block_elements != 0) {
+    return "k must be a multiple of the format's block";
+  }
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 // gemm, the vector row. Weights stay as they lie in the file: row-major,
-// narrow, not repacked.
+// narrow, not repacked. Blocks of quantised formats are widened by their codec,
+// so that the row serves every format; gemm_cpu_packed.cc is the fast one for
+// those.
 //
 // Batch invariance: y[m, n] has ONE vector accumulator, to which fused
 // multiply-adds bring k in ascending order, kLanes at a time (zeros beyond the
@@ -10,7 +12,8 @@
 //   m <= 16: weights are widened in registers, 4 rows at a time for one or two
 //     rows of x, else 3; more than four rows of x go over weights that are in
 //     cache by then. Bound by memory bandwidth up to m = 4.
-//   m > 16: a panel of kPanel weight rows x kBlockK is widened into L2 once for
+//   m > 16 and block formats: a panel of kPanel weight rows x kBlockK is
+//   widened into L2 once for
 //     kBlockM rows of x. Bound by the FMA units: tiles of 4 x 3 accumulators
 //     need 7 loads for 12 multiply-adds and fit 16 registers.
 #include "kernels/simd_targets.h"
@@ -20,9 +23,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/gemm/gemm.h"
+#include "kernels/quant/quant.h"
 #include "kernels/simd_float-inl.h"
 #include "memory/device/thread_pool.h"
 
@@ -201,21 +206,39 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x, size_t x_stride,
 using PanelTileFn = void (*)(const float*, size_t, const float*, size_t,
                              float*);
 
+// Elements [k0, k0 + k) of row n, widened, then zeros up to `padded`.
+template <typename W>
+HWY_INLINE void WidenWeights(const GemmParams& params, int64_t n, int64_t k0,
+                             size_t k, float* to, size_t padded) {
+  WidenRow(params.w.row<W>(n) + k0, k, to, padded);
+}
+// BlockCodec stands for a row of blocks. kBlockK is a multiple of every block.
+template <>
+HWY_INLINE void WidenWeights<BlockCodec>(const GemmParams& params, int64_t n,
+                                         int64_t k0, size_t k, float* to,
+                                         size_t padded) {
+  const DType dtype = params.w.dtype;
+  FindBlockCodec(dtype)->decode(
+      params.w.row<std::byte>(n) + RowBytes(dtype, static_cast<size_t>(k0)),
+      static_cast<int64_t>(k) / GetFormatInfo(dtype).block_elements, to);
+  std::fill(to + k, to + padded, 0.0f);
+}
+
 // The weights of the next k block are asked for while this one is worked on:
 // at row m of `rows`, that share of the panel's rows. The processor's own
 // prefetchers give up at the short runs of a block.
-template <typename W>
 HWY_INLINE void PrefetchShare(const GemmParams& params, int64_t n0,
                               int64_t columns, int64_t k0, int64_t k_end,
                               int64_t m, int64_t rows) {
   const int64_t first = m * columns / rows;
   const int64_t last = HWY_MIN(m + 4, rows) * columns / rows;
-  const int64_t bytes =
-      HWY_MIN(k_end - k0, kBlockK) * static_cast<int64_t>(sizeof(W));
+  const DType dtype = params.w.dtype;
+  const size_t begin = RowBytes(dtype, static_cast<size_t>(k0));
+  const size_t end =
+      RowBytes(dtype, static_cast<size_t>(HWY_MIN(k_end, k0 + kBlockK)));
   for (int64_t n = first; n < last; ++n) {
-    const std::byte* w =
-        reinterpret_cast<const std::byte*>(params.w.row<W>(n0 + n) + k0);
-    for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(w + i);
+    const std::byte* w = params.w.row<std::byte>(n0 + n);
+    for (size_t i = begin; i < end; i += 64) hwy::Prefetch(w + i);
   }
 }
 
@@ -235,14 +258,14 @@ void RunBlock(const GemmDesc& desc, const GemmParams& params, int64_t m0,
     const size_t padded = (k + kLanes - 1) / kLanes * kLanes;
     for (int64_t n = 0; n < (columns + 2) / 3 * 3; ++n) {
       // Columns that fill up the last tile repeat the last one.
-      const W* w = params.w.row<W>(n0 + HWY_MIN(n, columns - 1)) + k0;
-      WidenRow(w, k, panel + n * kBlockK, padded);
+      WidenWeights<W>(params, n0 + HWY_MIN(n, columns - 1), k0, k,
+                      panel + n * kBlockK, padded);
     }
     for (int64_t m = 0; m < rows; m += 4) {
       const float* x = params.x.row<float>(m0 + m) + k0;
       const PanelTileFn tile = kTiles[HWY_MIN(rows - m, int64_t{4}) - 1];
       if (k0 + kBlockK < desc.k) {
-        PrefetchShare<W>(params, n0, columns, k0 + kBlockK, desc.k, m, rows);
+        PrefetchShare(params, n0, columns, k0 + kBlockK, desc.k, m, rows);
       }
       for (int64_t n = 0; n < columns; n += 3) {
         tile(x, x_stride, panel + n * kBlockK, k,
@@ -296,8 +319,10 @@ void RunGemm(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
       return gemm::RunType<hwy::float16_t>(desc, params, pool);
     case DType::kBF16:
       return gemm::RunType<hwy::bfloat16_t>(desc, params, pool);
-    default:
+    case DType::kF32:
       return gemm::RunType<float>(desc, params, pool);
+    default:
+      return gemm::RunPanels<BlockCodec>(desc, params, pool);
   }
 }
 

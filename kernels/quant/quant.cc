@@ -11,6 +11,12 @@ namespace inlay {
 
 namespace {
 
+#define INLAY_FORMAT(id, value, name, block_elements, block_bytes)
+#define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \
+  static_assert(kMaxBlockElements % block_elements == 0);
+#include "memory/formats.def"
+#undef INLAY_FORMAT
+
 constexpr const BlockCodec* kCodecs[] = {
 #define INLAY_FORMAT(id, value, name, block_elements, block_bytes)
 #define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \

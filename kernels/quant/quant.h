@@ -12,6 +12,9 @@
 
 namespace inlay {
 
+// The most elements that a block has; all divide it.
+inline constexpr int kMaxBlockElements = 256;
+
 // No state; every function may run from any number of threads. Blocks may lie
 // at any address. Any bytes are a block: decode has no errors (scales that are
 // infinite or NaN give such values).
@@ -30,9 +33,6 @@ struct BlockCodec {
 absl::Span<const BlockCodec* const> BlockCodecs();
 // Null for formats that are no block format of weights.
 const BlockCodec* FindBlockCodec(DType dtype);
-inline bool IsBlockFormat(DType dtype) {
-  return FindBlockCodec(dtype) != nullptr;
-}
 
 }  // namespace inlay
 

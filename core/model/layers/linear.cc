@@ -5,14 +5,14 @@
 
 namespace inlay {
 
-absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
-                                    LinearOutput output, ModelBuild& build) {
+absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
+                                      LinearOutput output,
+                                      const ModelBuild& build) {
   Linear linear;
-  linear.weight_ = weight;
   GemmDesc desc;
-  desc.n = weight.rows();
-  desc.k = weight.cols();
-  desc.weight = weight.dtype;
+  desc.n = n;
+  desc.k = k;
+  desc.weight = weight;
   desc.activation = build.activation;
   desc.batch_invariant = build.batch_invariant;
   desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
@@ -21,14 +21,46 @@ absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
   return linear;
 }
 
+WeightLoader::Packing Linear::PackingForLoader() const {
+  const WeightPacking<GemmDesc>& packing = *this->packing();
+  return {packing.bytes(op_.desc), packing.group,
+          [pack = packing.pack, desc = op_.desc](
+              const std::byte* rows, int64_t first, int64_t count,
+              std::byte* packed) { pack(desc, rows, first, count, packed); }};
+}
+
+absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
+                                    LinearOutput output, ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(Linear linear, Choose(weight.rows(), weight.cols(),
+                                               weight.dtype, output, build));
+  linear.weight_ = weight;
+  if (linear.is_packed()) {
+    INLAY_ASSIGN_OR_RETURN(
+        linear.weight_,
+        build.weights.Repacked(weight, linear.PackingForLoader()));
+  }
+  return linear;
+}
+
 absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
                                       LinearOutput output, ModelBuild& build) {
   const std::string name = spec.name + ".weight";
-  INLAY_ASSIGN_OR_RETURN(const TensorView weight,
-                         spec.transposed
-                             ? build.weights.Transposed(name, spec.n, spec.k)
-                             : build.weights.Matrix(name, spec.n, spec.k));
-  INLAY_ASSIGN_OR_RETURN(Linear linear, Over(weight, output, build));
+  Linear linear;
+  if (spec.transposed) {
+    INLAY_ASSIGN_OR_RETURN(const TensorView weight,
+                           build.weights.Transposed(name, spec.n, spec.k));
+    INLAY_ASSIGN_OR_RETURN(linear, Over(weight, output, build));
+  } else {
+    INLAY_ASSIGN_OR_RETURN(const DType dtype,
+                           build.weights.MatrixDType(name, spec.n, spec.k));
+    INLAY_ASSIGN_OR_RETURN(linear,
+                           Choose(spec.n, spec.k, dtype, output, build));
+    INLAY_ASSIGN_OR_RETURN(linear.weight_,
+                           linear.is_packed()
+                               ? build.weights.Packed(name, spec.n, spec.k,
+                                                      linear.PackingForLoader())
+                               : build.weights.Matrix(name, spec.n, spec.k));
+  }
   if (spec.bias) {
     INLAY_ASSIGN_OR_RETURN(
         linear.bias_,

@@ -30,7 +30,8 @@ class Linear {
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
-  size_t weight_bytes() const { return weight_.bytes(); }
+  // Whether it reads weights of its own, not those it was made over.
+  bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);
   }
@@ -43,6 +44,16 @@ class Linear {
                        Stream& stream) const;
 
  private:
+  // Chooses the kernel; the weights come after.
+  static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
+                                       LinearOutput output,
+                                       const ModelBuild& build);
+  // Null: the kernel takes weights as they lie in the file.
+  const WeightPacking<GemmDesc>* packing() const {
+    return op_.row->packing == nullptr ? nullptr : op_.row->packing(op_.desc);
+  }
+  WeightLoader::Packing PackingForLoader() const;
+
   Op<GemmDesc, GemmParams> op_;
   TensorView weight_;
   const float* bias_ = nullptr;

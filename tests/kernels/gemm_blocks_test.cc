@@ -1,0 +1,236 @@
+// gemm over every block format: every row against a float64 product with the
+// decoded weights; bit equality over batch sizes, thread counts and tiles.
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/quant/quant.h"
+#include "tests/support/kernel_test_util.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::ExpectClose;
+using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kUnitF32;
+using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMatrix;
+
+// What the packed rows round activations to: kernels/gemm/packed/activations.h.
+constexpr int kActivationBlock = 32;
+
+// Random blocks: encoded from a draw, or, where nothing encodes, random bytes
+// that decode to finite values of ordinary size.
+std::vector<std::byte> RandomBlocks(const BlockCodec& codec, int64_t blocks,
+                                    std::mt19937& rng) {
+  const FormatInfo& format = GetFormatInfo(codec.dtype);
+  const auto bytes = static_cast<size_t>(format.block_bytes);
+  std::vector<std::byte> out(static_cast<size_t>(blocks) * bytes);
+  std::normal_distribution<float> normal(0.1f, 1.0f);
+  std::vector<float> values(static_cast<size_t>(format.block_elements));
+  for (int64_t b = 0; b < blocks; ++b) {
+    std::byte* block = out.data() + static_cast<size_t>(b) * bytes;
+    bool usable = false;
+    while (!usable) {
+      if (codec.encode != nullptr) {
+        for (float& value : values) value = normal(rng);
+        codec.encode(values.data(), 1, block);
+      } else {
+        for (size_t i = 0; i < bytes; ++i) {
+          block[i] = static_cast<std::byte>(rng() & 0xff);
+        }
+      }
+      codec.decode(block, 1, values.data());
+      usable = true;
+      for (const float value : values) {
+        usable = usable && std::abs(value) < 100.0f;
+      }
+    }
+  }
+  return out;
+}
+
+struct Problem {
+  Problem(int64_t m, int64_t n, int64_t blocks, const BlockCodec& codec,
+          unsigned seed)
+      : rng(seed) {
+    const FormatInfo& format = GetFormatInfo(codec.dtype);
+    const int64_t k = blocks * format.block_elements;
+    desc = {n, k, codec.dtype, DType::kF32};
+    bytes = RandomBlocks(codec, n * blocks, rng);
+    values.resize(static_cast<size_t>(n * k));
+    codec.decode(bytes.data(), n * blocks, values.data());
+    x = TestMatrix(DType::kF32, m, k, 3);
+    x.Randomize(rng);
+    bias = TestMatrix(DType::kF32, 1, n);
+    bias.Randomize(rng);
+    residual = TestMatrix(DType::kF32, m, n, 2);
+    residual.Randomize(rng);
+  }
+
+  double w(int64_t r, int64_t c) const {
+    return values[static_cast<size_t>(r * desc.k + c)];
+  }
+
+  // y of `row`, for the first `rows` rows of x, or the only one `only`.
+  TestMatrix Run(const GemmRow& row, const TestCpu& cpu, int64_t first,
+                 int64_t rows) {
+    TestMatrix y(DType::kF32, rows, desc.n, 1);
+    GemmParams params;
+    params.x = x.view().RowSlice(first, rows);
+    params.w = MatrixView(bytes.data(), desc.weight, desc.n, desc.k);
+    params.bias = bias.floats();
+    params.residual = residual.view().RowSlice(first, rows);
+    params.y = y.view();
+    std::vector<std::byte> packed;
+    if (row.packing != nullptr) {
+      const WeightPacking<GemmDesc>& packing = *row.packing(desc);
+      packed.resize(packing.bytes(desc) + 64, std::byte{0xff});
+      // In two pieces, as a loader may.
+      const int64_t half = desc.n / 2 / packing.group * packing.group;
+      const size_t row_bytes = params.w.row_stride_bytes;
+      std::byte* data = Aligned(packed);
+      packing.pack(desc, bytes.data(), 0, half, data);
+      packing.pack(desc, bytes.data() + static_cast<size_t>(half) * row_bytes,
+                   half, desc.n - half, data);
+      params.w.data = data;
+    }
+    std::vector<std::byte> workspace;
+    if (row.workspace_bytes != nullptr) {
+      workspace.resize(row.workspace_bytes(desc, rows) + 64, std::byte{0xff});
+      params.workspace = Aligned(workspace);
+    }
+    EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    return y;
+  }
+
+  static std::byte* Aligned(std::vector<std::byte>& bytes) {
+    return bytes.data() + 63 -
+           (reinterpret_cast<uintptr_t>(bytes.data()) + 63) % 64;
+  }
+
+  GemmDesc desc;
+  std::mt19937 rng;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  TestMatrix x, bias, residual;
+};
+
+// Half a step of the rounded activations of a block.
+double HalfStep(const TestMatrix& x, int64_t r, int64_t k) {
+  float most = 0.0f;
+  for (int64_t i = 0; i < kActivationBlock; ++i) {
+    most = std::max(
+        most, std::abs(x(r, k / kActivationBlock * kActivationBlock + i)));
+  }
+  return double{most} / 127.0 * 0.5;
+}
+
+void CheckAgainstFloat64(Problem& problem, int64_t m, TestCpu& cpu) {
+  const int64_t n = problem.desc.n;
+  const int64_t k = problem.desc.k;
+  std::vector<double> want(static_cast<size_t>(m * n));
+  std::vector<double> magnitude(want.size());
+  std::vector<double> rounding(want.size());
+  for (int64_t r = 0; r < m; ++r) {
+    std::vector<double> half_steps;
+    for (int64_t i = 0; i < k; ++i)
+      half_steps.push_back(HalfStep(problem.x, r, i));
+    for (int64_t c = 0; c < n; ++c) {
+      const auto at = static_cast<size_t>(r * n + c);
+      want[at] = double{problem.bias(0, c)} + problem.residual(r, c);
+      magnitude[at] =
+          std::abs(problem.bias(0, c)) + std::abs(problem.residual(r, c));
+      for (int64_t i = 0; i < k; ++i) {
+        const double w = problem.w(c, i);
+        want[at] += double{problem.x(r, i)} * w;
+        magnitude[at] += std::abs(double{problem.x(r, i)} * w);
+        rounding[at] += half_steps[static_cast<size_t>(i)] * std::abs(w);
+      }
+    }
+  }
+  ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+    const TestMatrix y = problem.Run(row, cpu, 0, m);
+    const bool rounds = row.packing != nullptr;
+    ExpectClose(
+        y,
+        [&](int64_t r, int64_t c) {
+          return want[static_cast<size_t>(r * n + c)];
+        },
+        [&](int64_t r, int64_t c) {
+          const auto at = static_cast<size_t>(r * n + c);
+          // Rows that keep activations whole err as float sums do; a block's
+          // offset, subtracted apart, may be four times its values.
+          const double sums =
+              static_cast<double>(k + 3) * kUnitF32 * magnitude[at];
+          return rounds ? 1.001 * rounding[at] + 4.0 * sums : sums;
+        });
+  });
+}
+
+TEST(GemmBlocksTest, MatchesFloat64) {
+  TestCpu cpu(2);
+  unsigned seed = 1;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    const int64_t unit = 512 / GetFormatInfo(codec->dtype).block_elements;
+    const int64_t shapes[][3] = {
+        {1, 1, 1}, {2, 9, 2}, {5, 17, unit}, {9, 25, unit + 1}, {33, 40, 3}};
+    for (const auto& [m, n, blocks] : shapes) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(codec->dtype) << " m " << m << " n " << n
+                   << " blocks " << blocks << " seed " << seed);
+      Problem problem(m, n, blocks, *codec, seed);
+      CheckAgainstFloat64(problem, m, cpu);
+      ++seed;
+    }
+  }
+}
+
+TEST(GemmBlocksTest, ARowOfXGivesTheSameBitsInEveryBatch) {
+  TestCpu one(1);
+  TestCpu two(2);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    constexpr int64_t kRows = 70;
+    Problem problem(kRows, 35, 3, *codec, 7);
+    ForEachCpuRow(GemmTable(), problem.desc, one, [&](const GemmRow& row) {
+      const TestMatrix whole = problem.Run(row, two, 0, kRows);
+      for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 16, 17, 64}) {
+        const int64_t first = (rows * 5) % (kRows - rows + 1);
+        const TestMatrix part = problem.Run(row, one, first, rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(part.RowBits(r), whole.RowBits(first + r))
+              << "rows " << rows << " row " << r;
+        }
+      }
+    });
+  }
+}
+
+// A request with NaN or infinity in it must see that in its logits, and others
+// beside it must not.
+TEST(GemmBlocksTest, WhatIsNotFiniteStaysInItsRow) {
+  TestCpu cpu(1);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    Problem clean(3, 9, 2, *codec, 11);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity()}) {
+      Problem problem(3, 9, 2, *codec, 11);
+      problem.x.Set(1, 5, bad);
+      ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+        const TestMatrix want = clean.Run(row, cpu, 0, 3);
+        const TestMatrix got = problem.Run(row, cpu, 0, 3);
+        EXPECT_EQ(got.RowBits(0), want.RowBits(0));
+        EXPECT_EQ(got.RowBits(2), want.RowBits(2));
+        EXPECT_FALSE(std::isfinite(got(1, 3)));
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
