@@ -22,12 +22,12 @@
 namespace inlay {
 namespace {
 
-constexpr int kFields = 8;
+constexpr int kAwqFields = 8;
 // The field of each of a word's outputs: the inverse of the order above.
-constexpr std::array<uint8_t, 8> kFieldOf = {0, 4, 1, 5, 2, 6, 3, 7};
+constexpr std::array<uint8_t, 8> kAwqFieldOf = {0, 4, 1, 5, 2, 6, 3, 7};
 
 // The group size.
-absl::StatusOr<int64_t> ReadConfig(const Json& config) {
+absl::StatusOr<int64_t> ReadAwqGroupSize(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const int64_t bits, JsonInt(config, "bits", 4, 0, 64));
   if (bits != 4) {
     return UnsupportedSetting("bits", absl::StrFormat("%d", bits), "4");
@@ -57,9 +57,9 @@ class AwqLayer final : public InputMajorLayer {
   absl::Status LoadCodes(Band& band) const override {
     constexpr int64_t kTile = 64;
     const int64_t k = grouping().k;
-    const int64_t first_word = band.first / kFields;
+    const int64_t first_word = band.first / kAwqFields;
     const int64_t words =
-        (band.first + band.rows - 1) / kFields + 1 - first_word;
+        (band.first + band.rows - 1) / kAwqFields + 1 - first_word;
     std::vector<std::byte> tile(static_cast<size_t>(kTile * words * 4));
     for (int64_t i0 = 0; i0 < k; i0 += kTile) {
       const int64_t inputs = std::min(kTile, k - i0);
@@ -67,8 +67,9 @@ class AwqLayer final : public InputMajorLayer {
                                       first_word * 4, words * 4, tile.data()));
       for (int64_t row = 0; row < band.rows; ++row) {
         const int64_t output = band.first + row;
-        const int64_t word = output / kFields - first_word;
-        const int shift = 4 * kFieldOf[static_cast<size_t>(output % kFields)];
+        const int64_t word = output / kAwqFields - first_word;
+        const int shift =
+            4 * kAwqFieldOf[static_cast<size_t>(output % kAwqFields)];
         uint8_t* const to = band.codes.data() + row * k + i0;
         for (int64_t i = 0; i < inputs; ++i) {
           to[i] = LoadWord(tile.data(), i * words + word) >> shift & 0xf;
@@ -79,14 +80,14 @@ class AwqLayer final : public InputMajorLayer {
   }
 };
 
-absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
+absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindAwqLayer(
     const std::shared_ptr<const WeightSource>& stored, int64_t group_size,
     const std::string& layer) {
   INLAY_ASSIGN_OR_RETURN(
       const WeightInfo* codes,
       StoredMatrix(*stored, layer + ".qweight", {DType::kI32}));
   const int64_t k = codes->shape[0];
-  const int64_t n = FieldsIn(codes->shape[1], kFields);
+  const int64_t n = FieldsIn(codes->shape[1], kAwqFields);
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   const int64_t groups = (k - 1) / std::min(group_size, k) + 1;
   INLAY_ASSIGN_OR_RETURN(
@@ -95,7 +96,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
   INLAY_ASSIGN_OR_RETURN(Grouping grouping,
                          ContiguousGroups(layer, k, group_size));
   ZeroPacking packing;
-  packing.field_of = kFieldOf;
+  packing.field_of = kAwqFieldOf;
   return std::make_unique<AwqLayer>(layer, std::move(grouping), tensors,
                                     packing, stored);
 }
@@ -104,10 +105,10 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
 
 absl::StatusOr<QuantizedLayers> FindAwqLayers(
     const Json& config, const std::shared_ptr<const WeightSource>& stored) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t group_size, ReadConfig(config));
+  INLAY_ASSIGN_OR_RETURN(const int64_t group_size, ReadAwqGroupSize(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".qweight")) {
-    INLAY_ASSIGN_OR_RETURN(auto made, FindLayer(stored, group_size, layer));
+    INLAY_ASSIGN_OR_RETURN(auto made, FindAwqLayer(stored, group_size, layer));
     found.layers.push_back(std::move(made));
     for (const char* suffix : {".qweight", ".qzeros", ".scales"}) {
       found.consumed.push_back(layer + suffix);

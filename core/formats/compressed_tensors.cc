@@ -120,7 +120,7 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
 }
 
 // That nothing else was done to the weights.
-absl::Status CheckWhole(const Json& config) {
+absl::Status CheckCtWhole(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(
       const std::string status,
       JsonString(config, "quantization_status", "compressed"));
@@ -142,8 +142,8 @@ absl::Status CheckWhole(const Json& config) {
   return CheckNames(config, "ignore");
 }
 
-absl::StatusOr<std::vector<Scheme>> ReadConfig(const Json& config) {
-  INLAY_RETURN_IF_ERROR(CheckWhole(config));
+absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
+  INLAY_RETURN_IF_ERROR(CheckCtWhole(config));
   INLAY_ASSIGN_OR_RETURN(const std::string format,
                          JsonString(config, "format", ""));
   const Json* groups = JsonFind(config, "config_groups");
@@ -173,7 +173,7 @@ absl::StatusOr<std::vector<Scheme>> ReadConfig(const Json& config) {
   return schemes;
 }
 
-ScaleGrid Grid(const Scheme& scheme, int64_t n, int64_t k) {
+ScaleGrid CtGrid(const Scheme& scheme, int64_t n, int64_t k) {
   if (scheme.strategy == "tensor") return {n, k};
   if (scheme.strategy == "channel") return {1, k};
   if (scheme.strategy == "group") return {1, scheme.group_size};
@@ -186,10 +186,10 @@ struct LayerSize {
 };
 
 // Of the codes; for packed ones weight_shape says.
-absl::StatusOr<LayerSize> ReadSize(const WeightSource& stored,
-                                   const Scheme& scheme,
-                                   const std::string& layer,
-                                   const WeightInfo& codes) {
+absl::StatusOr<LayerSize> ReadCtSize(const WeightSource& stored,
+                                     const Scheme& scheme,
+                                     const std::string& layer,
+                                     const WeightInfo& codes) {
   LayerSize size{codes.shape[0], codes.shape[1]};
   if (scheme.storage == Storage::kPacked) {
     INLAY_ASSIGN_OR_RETURN(
@@ -211,11 +211,11 @@ absl::StatusOr<LayerSize> ReadSize(const WeightSource& stored,
   return size;
 }
 
-absl::StatusOr<const WeightInfo*> FindZeros(const WeightSource& stored,
-                                            const Scheme& scheme,
-                                            const std::string& layer,
-                                            const ScaleGrid& grid,
-                                            const LayerSize& size) {
+absl::StatusOr<const WeightInfo*> FindCtZeros(const WeightSource& stored,
+                                              const Scheme& scheme,
+                                              const std::string& layer,
+                                              const ScaleGrid& grid,
+                                              const LayerSize& size) {
   const std::string name = layer + ".weight_zero_point";
   if (scheme.storage == Storage::kF8 ||
       (scheme.symmetric && stored.Find(name) == nullptr)) {
@@ -239,10 +239,10 @@ absl::StatusOr<const WeightInfo*> FindZeros(const WeightSource& stored,
   return zeros;
 }
 
-absl::StatusOr<Grouping> FindGrouping(const WeightSource& stored,
-                                      const Scheme& scheme,
-                                      const std::string& layer,
-                                      const ScaleGrid& grid, int64_t k) {
+absl::StatusOr<Grouping> FindCtGrouping(const WeightSource& stored,
+                                        const Scheme& scheme,
+                                        const std::string& layer,
+                                        const ScaleGrid& grid, int64_t k) {
   const std::string name = layer + ".weight_g_idx";
   if (!scheme.indexed_groups) {
     return ContiguousGroups(layer, k, grid.columns);
@@ -255,7 +255,7 @@ absl::StatusOr<Grouping> FindGrouping(const WeightSource& stored,
   return IndexedGroups(layer, index, (k - 1) / std::min(grid.columns, k) + 1);
 }
 
-absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
+absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
     const std::shared_ptr<const WeightSource>& stored, const Scheme& scheme,
     const std::string& layer) {
   const bool packed = scheme.storage == Storage::kPacked;
@@ -271,29 +271,30 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
       StoredMatrix(*stored, layer + (packed ? ".weight_packed" : ".weight"),
                    {dtype}));
   INLAY_ASSIGN_OR_RETURN(const LayerSize size,
-                         ReadSize(*stored, scheme, layer, *tensors.codes));
-  tensors.grid = Grid(scheme, size.n, size.k);
+                         ReadCtSize(*stored, scheme, layer, *tensors.codes));
+  tensors.grid = CtGrid(scheme, size.n, size.k);
   INLAY_ASSIGN_OR_RETURN(
       tensors.scales,
       StoredTensor(*stored, layer + ".weight_scale", kScaleDTypes));
   INLAY_RETURN_IF_ERROR(
       CheckGrid(*tensors.scales, tensors.grid, size.n, size.k));
-  INLAY_ASSIGN_OR_RETURN(tensors.zeros,
-                         FindZeros(*stored, scheme, layer, tensors.grid, size));
+  INLAY_ASSIGN_OR_RETURN(
+      tensors.zeros, FindCtZeros(*stored, scheme, layer, tensors.grid, size));
   INLAY_RETURN_IF_ERROR(CheckInputScale(*stored, layer));
-  INLAY_ASSIGN_OR_RETURN(Grouping grouping, FindGrouping(*stored, scheme, layer,
-                                                         tensors.grid, size.k));
+  INLAY_ASSIGN_OR_RETURN(
+      Grouping grouping,
+      FindCtGrouping(*stored, scheme, layer, tensors.grid, size.k));
   return std::make_unique<RowMajorLayer>(layer, size.n, std::move(grouping),
                                          tensors, stored);
 }
 
 // By the first scheme that the tensors fit, else why the first does not.
-absl::Status AddLayer(const std::shared_ptr<const WeightSource>& stored,
-                      const std::vector<Scheme>& schemes,
-                      const std::string& layer, QuantizedLayers& found) {
+absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
+                        const std::vector<Scheme>& schemes,
+                        const std::string& layer, QuantizedLayers& found) {
   absl::Status first;
   for (const Scheme& scheme : schemes) {
-    auto made = FindLayer(stored, scheme, layer);
+    auto made = FindCtLayer(stored, scheme, layer);
     if (!made.ok()) {
       first.Update(made.status());
       continue;
@@ -315,15 +316,16 @@ absl::Status AddLayer(const std::shared_ptr<const WeightSource>& stored,
 
 absl::StatusOr<QuantizedLayers> FindCompressedTensorsLayers(
     const Json& config, const std::shared_ptr<const WeightSource>& stored) {
-  INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes, ReadConfig(config));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes,
+                         ReadCtConfig(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight_packed")) {
-    INLAY_RETURN_IF_ERROR(AddLayer(stored, schemes, layer, found));
+    INLAY_RETURN_IF_ERROR(AddCtLayer(stored, schemes, layer, found));
   }
   for (const std::string& layer : LayersWith(*stored, ".weight")) {
     const DType dtype = stored->Find(layer + ".weight")->dtype;
     if (dtype != DType::kI8 && dtype != DType::kF8E4M3) continue;
-    INLAY_RETURN_IF_ERROR(AddLayer(stored, schemes, layer, found));
+    INLAY_RETURN_IF_ERROR(AddCtLayer(stored, schemes, layer, found));
   }
   return found;
 }

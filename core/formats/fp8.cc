@@ -24,7 +24,7 @@ struct Fp8Config {
   ScaleGrid block;  // of blocks
 };
 
-absl::StatusOr<Fp8Config> ReadConfig(const Json& config) {
+absl::StatusOr<Fp8Config> ReadFp8Config(const Json& config) {
   Fp8Config out;
   INLAY_ASSIGN_OR_RETURN(const std::string format,
                          JsonString(config, "fmt", "e4m3"));
@@ -43,17 +43,17 @@ absl::StatusOr<Fp8Config> ReadConfig(const Json& config) {
   return out;
 }
 
-absl::StatusOr<std::string> ScaleName(const WeightSource& stored,
-                                      const Fp8Config& config,
-                                      const std::string& layer) {
+absl::StatusOr<std::string> Fp8ScaleName(const WeightSource& stored,
+                                         const Fp8Config& config,
+                                         const std::string& layer) {
   const std::string inverse = layer + ".weight_scale_inv";
   if (config.blocks || stored.Find(inverse) != nullptr) return inverse;
   return layer + ".weight_scale";
 }
 
-absl::Status AddLayer(const std::shared_ptr<const WeightSource>& stored,
-                      const Fp8Config& config, const std::string& layer,
-                      QuantizedLayers& found) {
+absl::Status AddFp8Layer(const std::shared_ptr<const WeightSource>& stored,
+                         const Fp8Config& config, const std::string& layer,
+                         QuantizedLayers& found) {
   RowMajorTensors tensors;
   tensors.kind = CodeKind::kF8;
   INLAY_ASSIGN_OR_RETURN(tensors.codes, StoredMatrix(*stored, layer + ".weight",
@@ -62,7 +62,7 @@ absl::Status AddLayer(const std::shared_ptr<const WeightSource>& stored,
   const int64_t k = tensors.codes->shape[1];
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   INLAY_ASSIGN_OR_RETURN(const std::string scale,
-                         ScaleName(*stored, config, layer));
+                         Fp8ScaleName(*stored, config, layer));
   INLAY_ASSIGN_OR_RETURN(tensors.scales,
                          StoredTensor(*stored, scale, kScaleDTypes));
   tensors.grid = config.blocks ? config.block : ScaleGrid{n, k};
@@ -81,11 +81,11 @@ absl::Status AddLayer(const std::shared_ptr<const WeightSource>& stored,
 
 absl::StatusOr<QuantizedLayers> FindFp8Layers(
     const Json& config, const std::shared_ptr<const WeightSource>& stored) {
-  INLAY_ASSIGN_OR_RETURN(const Fp8Config settings, ReadConfig(config));
+  INLAY_ASSIGN_OR_RETURN(const Fp8Config settings, ReadFp8Config(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight")) {
     if (stored->Find(layer + ".weight")->dtype != DType::kF8E4M3) continue;
-    INLAY_RETURN_IF_ERROR(AddLayer(stored, settings, layer, found));
+    INLAY_RETURN_IF_ERROR(AddFp8Layer(stored, settings, layer, found));
   }
   return found;
 }

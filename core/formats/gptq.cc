@@ -32,7 +32,7 @@ struct GptqConfig {
 
 // Overrides by module name: "-:PATTERN" leaves modules alone, which shows in
 // the tensors; anything else gives them other settings.
-absl::Status CheckDynamic(const Json& config) {
+absl::Status CheckGptqDynamic(const Json& config) {
   const Json* dynamic = JsonFind(config, "dynamic");
   if (dynamic == nullptr) return absl::OkStatus();
   if (!dynamic->is_object()) {
@@ -46,7 +46,7 @@ absl::Status CheckDynamic(const Json& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GptqConfig> ReadConfig(const Json& config) {
+absl::StatusOr<GptqConfig> ReadGptqConfig(const Json& config) {
   GptqConfig out;
   INLAY_ASSIGN_OR_RETURN(const int64_t bits, JsonInt(config, "bits", 0, 0, 64));
   if (bits != 4 && bits != 8) {
@@ -69,7 +69,7 @@ absl::StatusOr<GptqConfig> ReadConfig(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const bool marlin,
                          JsonBool(config, "is_marlin_format", false));
   if (marlin) return UnsupportedSetting("is_marlin_format", "true", "false");
-  INLAY_RETURN_IF_ERROR(CheckDynamic(config));
+  INLAY_RETURN_IF_ERROR(CheckGptqDynamic(config));
   return out;
 }
 
@@ -112,10 +112,10 @@ class GptqLayer final : public InputMajorLayer {
   }
 };
 
-absl::StatusOr<Grouping> FindGrouping(const WeightSource& stored,
-                                      const GptqConfig& config,
-                                      const std::string& layer, int64_t k,
-                                      int64_t groups) {
+absl::StatusOr<Grouping> FindGptqGrouping(const WeightSource& stored,
+                                          const GptqConfig& config,
+                                          const std::string& layer, int64_t k,
+                                          int64_t groups) {
   const std::string name = layer + ".g_idx";
   if (stored.Find(name) == nullptr && !config.act_order) {
     return ContiguousGroups(layer, k, config.group_size);
@@ -128,7 +128,7 @@ absl::StatusOr<Grouping> FindGrouping(const WeightSource& stored,
   return IndexedGroups(layer, index, groups);
 }
 
-absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
+absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindGptqLayer(
     const std::shared_ptr<const WeightSource>& stored, const GptqConfig& config,
     const std::string& layer) {
   INLAY_ASSIGN_OR_RETURN(
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
       const InputMajorTensors tensors,
       FindInputMajorTensors(*stored, layer, codes, n, groups, config.bits));
   INLAY_ASSIGN_OR_RETURN(Grouping grouping,
-                         FindGrouping(*stored, config, layer, k, groups));
+                         FindGptqGrouping(*stored, config, layer, k, groups));
   ZeroPacking packing;
   packing.bits = config.bits;
   if (config.stored_less_one) {
@@ -157,10 +157,10 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindLayer(
 
 absl::StatusOr<QuantizedLayers> FindGptqLayers(
     const Json& config, const std::shared_ptr<const WeightSource>& stored) {
-  INLAY_ASSIGN_OR_RETURN(const GptqConfig settings, ReadConfig(config));
+  INLAY_ASSIGN_OR_RETURN(const GptqConfig settings, ReadGptqConfig(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".qweight")) {
-    INLAY_ASSIGN_OR_RETURN(auto made, FindLayer(stored, settings, layer));
+    INLAY_ASSIGN_OR_RETURN(auto made, FindGptqLayer(stored, settings, layer));
     found.layers.push_back(std::move(made));
     for (const char* suffix : {".qweight", ".qzeros", ".scales", ".g_idx"}) {
       found.consumed.push_back(layer + suffix);
