@@ -6,6 +6,7 @@
 #include "core/formats/generation_config.h"
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
+#include "core/formats/quantized_source.h"
 #include "core/formats/safetensors_source.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -52,6 +53,16 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   return absl::OkStatus();
 }
 
+// Presents a quantised checkpoint's layers in block formats.
+absl::Status PresentQuantized(ModelFiles* files) {
+  const Json* quantization = JsonFind(files->config, "quantization_config");
+  if (quantization == nullptr) return absl::OkStatus();
+  auto weights = OpenQuantized(*quantization, std::move(files->weights));
+  if (!weights.ok()) return InFile(files->directory, weights.status());
+  files->weights = *std::move(weights);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
@@ -65,6 +76,7 @@ absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
   if (!options.vocab_only && !files.random.has_value()) {
     INLAY_ASSIGN_OR_RETURN(files.weights,
                            OpenSafetensors(files.directory, options.access));
+    INLAY_RETURN_IF_ERROR(PresentQuantized(&files));
   }
   return files;
 }

@@ -52,16 +52,6 @@ absl::Status CheckFiles(const ModelFiles& files) {
   if (files.weights == nullptr && !files.random) {
     return absl::InvalidArgumentError("the model was opened without weights");
   }
-  const Json* quantization = JsonFind(files.config, "quantization_config");
-  if (quantization != nullptr && !files.random) {
-    INLAY_ASSIGN_OR_RETURN(
-        const std::string method,
-        JsonString(*quantization, "quant_method", "unnamed"));
-    return absl::UnimplementedError(absl::StrFormat(
-        "weights quantised by \"%s\" are not supported; supported are plain "
-        "f32, f16 and bf16",
-        method));
-  }
   return absl::OkStatus();
 }
 

@@ -129,6 +129,18 @@ TEST(ModelFiles, ErrorsSayWhatIsWrong) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ModelFiles, QuantisedCheckpointsComeInBlockFormats) {
+  const auto files =
+      OpenModelFiles(INLAY_TEST_DATA "/quantized/gptq_int4_actorder", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::string layer = "model.layers.0.mlp.down_proj";
+  const WeightInfo* weight = files->weights->Find(layer + ".weight");
+  ASSERT_NE(weight, nullptr);
+  EXPECT_EQ(weight->dtype, DType::kU4_G128);
+  EXPECT_NE(files->weights->Find(layer + ".input_permutation"), nullptr);
+  EXPECT_EQ(files->weights->Find(layer + ".qweight"), nullptr);
+}
+
 TEST(ModelFiles, AHugeConfigIsRefused) {
   TempFolder folder;
   const std::string path = folder.Write("config.json", "{}");

@@ -154,16 +154,6 @@ TEST_F(LoadModelTest, MissingAndWronglyShapedTensors) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("[31]"));
 }
 
-TEST_F(LoadModelTest, QuantisedCheckpointsAreNamed) {
-  ModelFiles files;
-  files.config = SmallLlama();
-  files.config["quantization_config"] = {{"quant_method", "gptq"}};
-  files.weights = std::make_shared<MemoryWeights>(true);
-  const auto status = LoadModel(files, *device_, {}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("gptq"));
-}
-
 TEST_F(LoadModelTest, ForwardRefusesASmallWorkspace) {
   const auto model = Load(Random(SmallLlama()));
   const auto stream = *device_->CreateStream();

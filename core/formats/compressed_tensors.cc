@@ -1,0 +1,333 @@
+// compressed-tensors checkpoints (llm-compressor). Of a layer with k inputs and
+// n outputs, by the format of its config group:
+//   pack-quantized   weight_packed i32 [n, k * bits / 32]: int4 plus 8 or int8
+//                    plus 128, packed along k, lowest field first; weight_shape
+//                    i64 [2] = n, k; weight_g_idx i32 [k] with actorder "group"
+//   int-quantized    weight i8 [n, k]
+//   float-quantized  weight e4m3 [n, k]
+//   all              weight_scale by strategy: tensor [1], channel [n, 1],
+//   group
+//                    [n, k / group_size], block [n / rows, k / columns];
+//                    weight_zero_point where not symmetric: i8 as the scale, or
+//                    (pack-quantized) i32 [n * bits / 32, groups], offset as
+//                    the codes are, packed along n
+//   weight[o][i] = weight_scale * (code - weight_zero_point)
+// Which config group a layer is of is seen from its tensors: one that fits them
+// decodes them as any other that fits would, so that targets need no matching.
+// Source: github.com/vllm-project/compressed-tensors (compressors and
+// quantization/quant_args.py).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/quantized_methods.h"
+#include "core/formats/quantized_settings.h"
+#include "core/formats/row_major_layer.h"
+#include "core/formats/stored_tensor.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+enum class Storage : uint8_t { kPacked, kInt8, kF8 };
+
+// The weights of one config group.
+struct Scheme {
+  Storage storage = Storage::kPacked;
+  int bits = 8;
+  bool symmetric = true;
+  bool indexed_groups = false;  // actorder "group"
+  std::string strategy;
+  int64_t group_size = 0;
+  ScaleGrid block;
+};
+
+absl::StatusOr<Storage> ReadStorage(const std::string& format,
+                                    const std::string& type) {
+  const bool naive = format == "naive-quantized";
+  if (type == "int") {
+    if (format == "pack-quantized") return Storage::kPacked;
+    if (format == "int-quantized" || naive) return Storage::kInt8;
+  } else if (type == "float") {
+    if (format == "float-quantized" || naive) return Storage::kF8;
+  } else {
+    return UnsupportedSetting("type", type, "int, float");
+  }
+  return UnsupportedSetting(
+      "format", absl::StrFormat("%s of type %s", format, type),
+      "pack-quantized and int-quantized of type int, float-quantized of type "
+      "float, naive-quantized");
+}
+
+absl::Status ReadActOrder(const Json& weights, Scheme& scheme) {
+  const Json* order = JsonFind(weights, "actorder");
+  if (order == nullptr) return absl::OkStatus();
+  const std::string name = order->is_string() ? order->get<std::string>()
+                           : order->is_boolean()
+                               ? (order->get<bool>() ? "group" : "weight")
+                               : "";
+  scheme.indexed_groups = name == "group" || name == "dynamic";
+  if (scheme.indexed_groups || name == "weight" || name == "static") {
+    return absl::OkStatus();
+  }
+  return UnsupportedSetting("actorder", DumpJson(*order),
+                            "null, group, weight");
+}
+
+absl::Status ReadStrategy(const Json& weights, Scheme& scheme) {
+  INLAY_ASSIGN_OR_RETURN(scheme.strategy,
+                         JsonString(weights, "strategy", "tensor"));
+  const std::string& strategy = scheme.strategy;
+  if (strategy == "tensor" || strategy == "channel") return absl::OkStatus();
+  if (strategy == "group") {
+    INLAY_ASSIGN_OR_RETURN(scheme.group_size, GroupSizeSetting(weights, -1));
+    return absl::OkStatus();
+  }
+  if (strategy != "block") {
+    return UnsupportedSetting("strategy", strategy,
+                              "tensor, channel, group, block");
+  }
+  const Json* block = JsonFind(weights, "block_structure");
+  INLAY_ASSIGN_OR_RETURN(
+      scheme.block,
+      BlockSetting("block_structure", block == nullptr ? Json() : *block));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Scheme> ReadScheme(const Json& weights,
+                                  const std::string& format) {
+  Scheme scheme;
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(weights, "type", "int"));
+  INLAY_ASSIGN_OR_RETURN(scheme.storage, ReadStorage(format, type));
+  INLAY_ASSIGN_OR_RETURN(const int64_t bits,
+                         JsonInt(weights, "num_bits", 8, 0, 64));
+  if (bits != 8 && (bits != 4 || scheme.storage == Storage::kF8)) {
+    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits),
+                              scheme.storage == Storage::kF8 ? "8" : "4, 8");
+  }
+  scheme.bits = static_cast<int>(bits);
+  INLAY_ASSIGN_OR_RETURN(scheme.symmetric,
+                         JsonBool(weights, "symmetric", true));
+  if (scheme.storage == Storage::kF8 && !scheme.symmetric) {
+    return UnsupportedSetting("symmetric", "false", "true for floats");
+  }
+  INLAY_RETURN_IF_ERROR(ReadActOrder(weights, scheme));
+  INLAY_RETURN_IF_ERROR(ReadStrategy(weights, scheme));
+  return scheme;
+}
+
+// That nothing else was done to the weights.
+absl::Status CheckCtWhole(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(
+      const std::string status,
+      JsonString(config, "quantization_status", "compressed"));
+  if (status != "compressed") {
+    return UnsupportedSetting("quantization_status", status, "compressed");
+  }
+  const Json* sparsity = JsonFind(config, "sparsity_config");
+  if (sparsity != nullptr && !sparsity->empty()) {
+    INLAY_ASSIGN_OR_RETURN(const std::string format,
+                           JsonString(*sparsity, "format", "dense"));
+    if (format != "dense") {
+      return UnsupportedSetting("sparsity_config", format, "dense");
+    }
+  }
+  const Json* transform = JsonFind(config, "transform_config");
+  if (transform != nullptr && !transform->empty()) {
+    return UnsupportedSetting("transform_config", DumpJson(*transform), "none");
+  }
+  return CheckNames(config, "ignore");
+}
+
+absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
+  INLAY_RETURN_IF_ERROR(CheckCtWhole(config));
+  INLAY_ASSIGN_OR_RETURN(const std::string format,
+                         JsonString(config, "format", ""));
+  const Json* groups = JsonFind(config, "config_groups");
+  if (groups == nullptr || !groups->is_object()) {
+    return BadSetting("config_groups", groups == nullptr ? Json() : *groups,
+                      "an object");
+  }
+  std::vector<Scheme> schemes;
+  for (const auto& [name, group] : groups->items()) {
+    if (!group.is_object()) {
+      return BadSetting("config_groups", group, "objects in it");
+    }
+    INLAY_RETURN_IF_ERROR(CheckNames(group, "targets"));
+    INLAY_ASSIGN_OR_RETURN(const std::string own,
+                           JsonString(group, "format", format));
+    const Json* weights = JsonFind(group, "weights");
+    if (weights == nullptr) continue;  // activations alone
+    if (!weights->is_object()) {
+      return BadSetting("weights", *weights, "an object");
+    }
+    INLAY_ASSIGN_OR_RETURN(const Scheme scheme, ReadScheme(*weights, own));
+    schemes.push_back(scheme);
+  }
+  if (schemes.empty()) {
+    return BadSetting("config_groups", *groups, "one group or more");
+  }
+  return schemes;
+}
+
+ScaleGrid CtGrid(const Scheme& scheme, int64_t n, int64_t k) {
+  if (scheme.strategy == "tensor") return {n, k};
+  if (scheme.strategy == "channel") return {1, k};
+  if (scheme.strategy == "group") return {1, scheme.group_size};
+  return scheme.block;
+}
+
+struct LayerSize {
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+// Of the codes; for packed ones weight_shape says.
+absl::StatusOr<LayerSize> ReadCtSize(const WeightSource& stored,
+                                     const Scheme& scheme,
+                                     const std::string& layer,
+                                     const WeightInfo& codes) {
+  LayerSize size{codes.shape[0], codes.shape[1]};
+  if (scheme.storage == Storage::kPacked) {
+    INLAY_ASSIGN_OR_RETURN(
+        const WeightInfo* shape,
+        StoredTensor(stored, layer + ".weight_shape", {DType::kI64}));
+    INLAY_RETURN_IF_ERROR(CheckShape(*shape, {2}));
+    int64_t values[2];
+    INLAY_RETURN_IF_ERROR(stored.Read(
+        *shape, 0,
+        absl::MakeSpan(reinterpret_cast<std::byte*>(values), sizeof(values))));
+    size = {values[0], values[1]};
+  }
+  INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, size.n, size.k));
+  if (scheme.storage == Storage::kPacked) {
+    const int64_t fields = 32 / scheme.bits;
+    INLAY_RETURN_IF_ERROR(
+        CheckShape(codes, {size.n, (size.k - 1) / fields + 1}));
+  }
+  return size;
+}
+
+absl::StatusOr<const WeightInfo*> FindCtZeros(const WeightSource& stored,
+                                              const Scheme& scheme,
+                                              const std::string& layer,
+                                              const ScaleGrid& grid,
+                                              const LayerSize& size) {
+  const std::string name = layer + ".weight_zero_point";
+  if (scheme.storage == Storage::kF8 ||
+      (scheme.symmetric && stored.Find(name) == nullptr)) {
+    return nullptr;
+  }
+  INLAY_ASSIGN_OR_RETURN(const WeightInfo* zeros,
+                         StoredTensor(stored, name, {DType::kI8, DType::kI32}));
+  if (zeros->dtype == DType::kI8) {
+    INLAY_RETURN_IF_ERROR(CheckGrid(*zeros, grid, size.n, size.k));
+    return zeros;
+  }
+  // Packed ones come with a row of scales an output.
+  const int64_t fields = 32 / scheme.bits;
+  const int64_t groups = (size.k - 1) / std::min(grid.columns, size.k) + 1;
+  if (scheme.storage != Storage::kPacked || grid.rows != 1) {
+    return UnsupportedSetting("strategy", scheme.strategy,
+                              "group and channel with packed zero points");
+  }
+  INLAY_RETURN_IF_ERROR(
+      CheckShape(*zeros, {(size.n - 1) / fields + 1, groups}));
+  return zeros;
+}
+
+absl::StatusOr<Grouping> FindCtGrouping(const WeightSource& stored,
+                                        const Scheme& scheme,
+                                        const std::string& layer,
+                                        const ScaleGrid& grid, int64_t k) {
+  const std::string name = layer + ".weight_g_idx";
+  if (!scheme.indexed_groups) {
+    return ContiguousGroups(layer, k, grid.columns);
+  }
+  INLAY_ASSIGN_OR_RETURN(const WeightInfo* info,
+                         StoredTensor(stored, name, {DType::kI32}));
+  INLAY_RETURN_IF_ERROR(CheckShape(*info, {k}));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<int32_t> index,
+                         ReadInts(stored, *info));
+  return IndexedGroups(layer, index, (k - 1) / std::min(grid.columns, k) + 1);
+}
+
+absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
+    const std::shared_ptr<const WeightSource>& stored, const Scheme& scheme,
+    const std::string& layer) {
+  const bool packed = scheme.storage == Storage::kPacked;
+  const DType dtype = packed                             ? DType::kI32
+                      : scheme.storage == Storage::kInt8 ? DType::kI8
+                                                         : DType::kF8E4M3;
+  RowMajorTensors tensors;
+  tensors.kind = scheme.storage == Storage::kF8 ? CodeKind::kF8
+                 : packed && scheme.bits == 4   ? CodeKind::kU4
+                                                : CodeKind::kI8;
+  INLAY_ASSIGN_OR_RETURN(
+      tensors.codes,
+      StoredMatrix(*stored, layer + (packed ? ".weight_packed" : ".weight"),
+                   {dtype}));
+  INLAY_ASSIGN_OR_RETURN(const LayerSize size,
+                         ReadCtSize(*stored, scheme, layer, *tensors.codes));
+  tensors.grid = CtGrid(scheme, size.n, size.k);
+  INLAY_ASSIGN_OR_RETURN(
+      tensors.scales,
+      StoredTensor(*stored, layer + ".weight_scale", kScaleDTypes));
+  INLAY_RETURN_IF_ERROR(
+      CheckGrid(*tensors.scales, tensors.grid, size.n, size.k));
+  INLAY_ASSIGN_OR_RETURN(
+      tensors.zeros, FindCtZeros(*stored, scheme, layer, tensors.grid, size));
+  INLAY_RETURN_IF_ERROR(CheckInputScale(*stored, layer));
+  INLAY_ASSIGN_OR_RETURN(
+      Grouping grouping,
+      FindCtGrouping(*stored, scheme, layer, tensors.grid, size.k));
+  return std::make_unique<RowMajorLayer>(layer, size.n, std::move(grouping),
+                                         tensors, stored);
+}
+
+// By the first scheme that the tensors fit, else why the first does not.
+absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
+                        const std::vector<Scheme>& schemes,
+                        const std::string& layer, QuantizedLayers& found) {
+  absl::Status first;
+  for (const Scheme& scheme : schemes) {
+    auto made = FindCtLayer(stored, scheme, layer);
+    if (!made.ok()) {
+      first.Update(made.status());
+      continue;
+    }
+    found.layers.push_back(*std::move(made));
+    const bool packed = scheme.storage == Storage::kPacked;
+    found.consumed.push_back(layer + (packed ? ".weight_packed" : ".weight"));
+    for (const char* suffix :
+         {".weight_shape", ".weight_scale", ".weight_zero_point",
+          ".weight_g_idx", ".input_scale", ".input_zero_point"}) {
+      found.consumed.push_back(layer + suffix);
+    }
+    return absl::OkStatus();
+  }
+  return first;
+}
+
+}  // namespace
+
+absl::StatusOr<QuantizedLayers> FindCompressedTensorsLayers(
+    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+  INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes,
+                         ReadCtConfig(config));
+  QuantizedLayers found;
+  for (const std::string& layer : LayersWith(*stored, ".weight_packed")) {
+    INLAY_RETURN_IF_ERROR(AddCtLayer(stored, schemes, layer, found));
+  }
+  for (const std::string& layer : LayersWith(*stored, ".weight")) {
+    const DType dtype = stored->Find(layer + ".weight")->dtype;
+    if (dtype != DType::kI8 && dtype != DType::kF8E4M3) continue;
+    INLAY_RETURN_IF_ERROR(AddCtLayer(stored, schemes, layer, found));
+  }
+  return found;
+}
+
+}  // namespace inlay

@@ -1,0 +1,216 @@
+#include "core/formats/quantized_layer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int64_t kBlocks[] = {128, 32};  // preferred first
+constexpr int64_t kMaxBlock = 128;
+// Of codes staged at once.
+constexpr int64_t kStagingBytes = int64_t{8} << 20;
+
+absl::Status NoBlock(const std::string& layer, const std::string& group,
+                     int64_t k) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "layer %s is quantised in groups of %s of its k = %d columns; supported "
+      "are groups and k that are multiples of 32",
+      Quoted(layer), group, k));
+}
+
+DType BlockDType(CodeKind kind, int64_t block) {
+  const bool large = block == kMaxBlock;
+  switch (kind) {
+    case CodeKind::kU4:
+      return large ? DType::kU4_G128 : DType::kU4_G32;
+    case CodeKind::kI8:
+      return large ? DType::kI8_G128 : DType::kI8_G32;
+    case CodeKind::kF8:
+      break;
+  }
+  return large ? DType::kF8_G128 : DType::kF8_G32;
+}
+
+std::byte* Put(float value, std::byte* dst) {
+  std::memcpy(dst, &value, sizeof(value));
+  return dst + sizeof(value);
+}
+
+std::byte* PutNibbles(const uint8_t* codes, int64_t count, std::byte* dst) {
+  for (int64_t run = 0; run < count; run += 32) {
+    for (int64_t i = 0; i < 16; ++i) {
+      *dst++ = std::byte(codes[run + i] | codes[run + 16 + i] << 4);
+    }
+  }
+  return dst;
+}
+
+}  // namespace
+
+absl::StatusOr<Grouping> ContiguousGroups(const std::string& layer, int64_t k,
+                                          int64_t group_size) {
+  INLAY_DCHECK(k > 0 && group_size > 0);
+  Grouping grouping;
+  grouping.k = k;
+  grouping.group_size = std::min(group_size, k);
+  grouping.groups = (k - 1) / grouping.group_size + 1;
+  for (const int64_t block : kBlocks) {
+    if (k % block != 0 || grouping.group_size % block != 0) continue;
+    grouping.block = block;
+    return grouping;
+  }
+  return NoBlock(layer, absl::StrFormat("%d", group_size), k);
+}
+
+absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
+                                       absl::Span<const int32_t> index,
+                                       int64_t groups) {
+  const auto k = static_cast<int64_t>(index.size());
+  // begins[g + 1] counts group g, then: where group g ends.
+  std::vector<int64_t> begins(static_cast<size_t>(groups) + 1, 0);
+  bool sorted = true;
+  for (int64_t column = 0; column < k; ++column) {
+    const int32_t group = index[column];
+    if (group < 0 || group >= groups) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("layer %s: column %d is of group %d; there are "
+                          "groups 0 to %d",
+                          Quoted(layer), column, group, groups - 1));
+    }
+    ++begins[static_cast<size_t>(group) + 1];
+    sorted = sorted && (column == 0 || index[column - 1] <= group);
+  }
+  Grouping grouping;
+  grouping.k = k;
+  grouping.groups = groups;
+  for (const int64_t block : kBlocks) {
+    if (grouping.block == 0 &&
+        std::all_of(begins.begin(), begins.end(),
+                    [&](int64_t count) { return count % block == 0; })) {
+      grouping.block = block;
+    }
+  }
+  if (grouping.block == 0) {
+    return NoBlock(
+        layer,
+        absl::StrFormat("%d (and fewer)",
+                        *std::max_element(begins.begin(), begins.end())),
+        k);
+  }
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t count = begins[static_cast<size_t>(group) + 1];
+    grouping.block_groups.insert(grouping.block_groups.end(),
+                                 static_cast<size_t>(count / grouping.block),
+                                 static_cast<int32_t>(group));
+    begins[static_cast<size_t>(group) + 1] +=
+        begins[static_cast<size_t>(group)];
+  }
+  if (sorted) return grouping;
+  grouping.permutation.resize(index.size());
+  for (int64_t column = 0; column < k; ++column) {
+    const auto next = begins[static_cast<size_t>(index[column])]++;
+    grouping.permutation[static_cast<size_t>(next)] =
+        static_cast<int32_t>(column);
+  }
+  return grouping;
+}
+
+QuantizedLayer::QuantizedLayer(const std::string& layer, CodeKind kind,
+                               int64_t n, Grouping grouping)
+    : kind_(kind), grouping_(std::move(grouping)) {
+  const int64_t k = grouping_.k;
+  weight_.name = layer + ".weight";
+  weight_.dtype = BlockDType(kind, grouping_.block);
+  weight_.shape = {n, k};
+  weight_.bytes = static_cast<uint64_t>(n) *
+                  RowBytes(weight_.dtype, static_cast<size_t>(k));
+  permutation_.name = layer + ".input_permutation";
+  permutation_.dtype = DType::kI32;
+  permutation_.shape = {k};
+  permutation_.bytes = static_cast<uint64_t>(k) * sizeof(int32_t);
+}
+
+void QuantizedLayer::PackRow(const Band& band, int64_t row,
+                             std::byte* dst) const {
+  const uint8_t* const codes = band.codes.data() + row * grouping_.k;
+  const int64_t block = grouping_.block;
+  uint8_t gathered[kMaxBlock];
+  for (int64_t first = 0; first < grouping_.k; first += block) {
+    const auto group = static_cast<size_t>(
+        row * grouping_.groups + grouping_.GroupOfBlock(first / block));
+    const uint8_t* from = codes + first;
+    if (!grouping_.permutation.empty()) {
+      for (int64_t i = 0; i < block; ++i) {
+        gathered[i] =
+            codes[grouping_.permutation[static_cast<size_t>(first + i)]];
+      }
+      from = gathered;
+    }
+    const float scale = band.scales[group];
+    dst = Put(scale, dst);
+    if (kind_ != CodeKind::kF8) {
+      // Not the product where the zero point is 0: it would give -0.
+      const auto zero = static_cast<float>(band.zeros[group]);
+      dst = Put(zero == 0.0f ? 0.0f : -zero * scale, dst);
+    }
+    if (kind_ == CodeKind::kU4) {
+      dst = PutNibbles(from, block, dst);
+    } else {
+      std::memcpy(dst, from, static_cast<size_t>(block));
+      dst += block;
+    }
+  }
+}
+
+absl::Status QuantizedLayer::ReadWeight(
+    uint64_t offset, absl::Span<std::byte> destination) const {
+  const uint64_t row_bytes =
+      RowBytes(weight_.dtype, static_cast<size_t>(grouping_.k));
+  const int64_t band_rows = std::max<int64_t>(kStagingBytes / grouping_.k, 1);
+  std::vector<std::byte> part;
+  Band band;
+  while (!destination.empty()) {
+    const uint64_t end = offset + destination.size();
+    band.first = static_cast<int64_t>(offset / row_bytes);
+    band.rows =
+        std::min(static_cast<int64_t>((end - 1) / row_bytes) + 1 - band.first,
+                 band_rows);
+    const auto rows = static_cast<size_t>(band.rows);
+    band.codes.resize(rows * static_cast<size_t>(grouping_.k));
+    band.scales.resize(rows * static_cast<size_t>(grouping_.groups));
+    band.zeros.resize(band.scales.size());
+    INLAY_RETURN_IF_ERROR(Load(band));
+    for (int64_t row = 0; row < band.rows; ++row) {
+      const uint64_t skip = offset % row_bytes;
+      const uint64_t take =
+          std::min<uint64_t>(row_bytes - skip, destination.size());
+      if (take == row_bytes) {
+        PackRow(band, row, destination.data());
+      } else {
+        part.resize(row_bytes);
+        PackRow(band, row, part.data());
+        std::memcpy(destination.data(), part.data() + skip, take);
+      }
+      offset += take;
+      destination.remove_prefix(take);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void QuantizedLayer::ReadPermutation(uint64_t offset,
+                                     absl::Span<std::byte> destination) const {
+  if (destination.empty()) return;
+  std::memcpy(
+      destination.data(),
+      reinterpret_cast<const std::byte*>(grouping_.permutation.data()) + offset,
+      destination.size());
+}
+
+}  // namespace inlay

@@ -1,0 +1,66 @@
+#include "core/formats/quantized_settings.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/stored_tensor.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::Status UnsupportedSetting(std::string_view key, std::string_view got,
+                                std::string_view allowed) {
+  return absl::UnimplementedError(
+      absl::StrFormat("config.json: quantization_config's %s is %s; "
+                      "supported: %s",
+                      key, Quoted(got), allowed));
+}
+
+absl::Status BadSetting(std::string_view key, const Json& got,
+                        std::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("config.json: quantization_config's %s is %s; allowed: "
+                      "%s",
+                      key, Quoted(DumpJson(got)), allowed));
+}
+
+absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback) {
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t size,
+      JsonInt(config, "group_size", fallback, -1, kMaxQuantizedColumns));
+  if (size == 0) {
+    return BadSetting("group_size", size, "-1 (all columns) or more than 0");
+  }
+  return size == -1 ? kMaxQuantizedColumns : size;
+}
+
+absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key,
+                                       const Json& block) {
+  const auto is_size = [](const Json& size) {
+    if (!size.is_number_integer()) return false;
+    const auto value = size.get<int64_t>();
+    return value >= 1 && value <= kMaxQuantizedColumns;
+  };
+  if (!block.is_array() || block.size() != 2 || !is_size(block[0]) ||
+      !is_size(block[1])) {
+    return BadSetting(
+        key, block,
+        absl::StrFormat("two integers from 1 to %d", kMaxQuantizedColumns));
+  }
+  return ScaleGrid{block[0].get<int64_t>(), block[1].get<int64_t>()};
+}
+
+absl::Status CheckNames(const Json& config, std::string_view key) {
+  const Json* names = JsonFind(config, key);
+  if (names == nullptr ||
+      (names->is_array() &&
+       std::all_of(names->begin(), names->end(),
+                   [](const Json& name) { return name.is_string(); }))) {
+    return absl::OkStatus();
+  }
+  return BadSetting(key, *names, "a list of strings");
+}
+
+}  // namespace inlay

@@ -1,0 +1,38 @@
+// What the methods' settings in config.json's "quantization_config" have in
+// common: typed readings whose errors name the key, what it is, what is
+// supported. Owns nothing.
+#ifndef INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_
+#define INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// One scale for each rows x columns of a weight (the last ones may be cut): a
+// whole tensor, a channel, a group or a block.
+struct ScaleGrid {
+  int64_t rows = 1;
+  int64_t columns = 1;
+};
+
+// UNIMPLEMENTED: KEY is GOT; supported: ALLOWED.
+absl::Status UnsupportedSetting(std::string_view key, std::string_view got,
+                                std::string_view allowed);
+// INVALID_ARGUMENT likewise.
+absl::Status BadSetting(std::string_view key, const Json& got,
+                        std::string_view allowed);
+// "group_size": -1 is all columns, given as kMaxQuantizedColumns.
+absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback);
+// [rows, columns].
+absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key, const Json& block);
+// A list of strings, or absent.
+absl::Status CheckNames(const Json& config, std::string_view key);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_

@@ -1,0 +1,136 @@
+#include "core/formats/quantized_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/quantized_methods.h"
+#include "core/formats/quantized_settings.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+struct Method {
+  std::string_view name;
+  FindQuantizedLayers* find;
+};
+
+constexpr Method kMethods[] = {
+    {"awq", FindAwqLayers},
+    {"compressed-tensors", FindCompressedTensorsLayers},
+    {"fp8", FindFp8Layers},
+    {"gptq", FindGptqLayers},
+};
+
+// A presented tensor: stored as it is, or a layer's weight or permutation.
+struct Entry {
+  WeightInfo info;
+  const QuantizedLayer* layer = nullptr;
+  bool is_permutation = false;
+};
+
+class QuantizedSource final : public WeightSource {
+ public:
+  QuantizedSource(std::shared_ptr<const WeightSource> stored,
+                  QuantizedLayers layers)
+      : stored_(std::move(stored)), layers_(std::move(layers.layers)) {
+    std::vector<std::string>& gone = layers.consumed;
+    std::sort(gone.begin(), gone.end());
+    for (const WeightInfo& info : stored_->weights()) {
+      if (std::binary_search(gone.begin(), gone.end(), info.name)) continue;
+      entries_.push_back({info});
+    }
+    for (const auto& layer : layers_) {
+      entries_.push_back({layer->weight(), layer.get(), false});
+      if (layer->permutation() == nullptr) continue;
+      entries_.push_back({*layer->permutation(), layer.get(), true});
+    }
+    std::sort(entries_.begin(), entries_.end(),
+              [](const Entry& a, const Entry& b) {
+                return a.info.name < b.info.name;
+              });
+    for (const Entry& entry : entries_) infos_.push_back(entry.info);
+  }
+
+  // Two tensors of one name, say "L.weight" beside "L.qweight".
+  absl::Status CheckNamesDiffer() const {
+    for (size_t i = 1; i < infos_.size(); ++i) {
+      if (infos_[i - 1].name != infos_[i].name) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor %s is there, and quantised ones that stand for it as well",
+          Quoted(infos_[i].name)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    const Entry* entry = Locate(info);
+    if (entry == nullptr || entry->layer != nullptr) return nullptr;
+    return stored_->Mapped(entry->info);
+  }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    const Entry* entry = Locate(info);
+    if (entry == nullptr) {
+      return absl::NotFoundError(absl::StrFormat(
+          "tensor %s does not come from these files", Quoted(info.name)));
+    }
+    const uint64_t bytes = entry->info.bytes;
+    if (offset > bytes || destination.size() > bytes - offset) {
+      return absl::OutOfRangeError(absl::StrFormat(
+          "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
+          Quoted(info.name), destination.size(), offset, bytes));
+    }
+    if (entry->layer == nullptr) {
+      return stored_->Read(entry->info, offset, destination);
+    }
+    if (!entry->is_permutation) {
+      return entry->layer->ReadWeight(offset, destination);
+    }
+    entry->layer->ReadPermutation(offset, destination);
+    return absl::OkStatus();
+  }
+
+ private:
+  const Entry* Locate(const WeightInfo& info) const {
+    const WeightInfo* own = Find(info.name);
+    return own == nullptr ? nullptr : &entries_[own - infos_.data()];
+  }
+
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<std::unique_ptr<const QuantizedLayer>> layers_;
+  std::vector<Entry> entries_;     // sorted by name
+  std::vector<WeightInfo> infos_;  // of entries_
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
+    const Json& quantization_config,
+    std::shared_ptr<const WeightSource> stored) {
+  if (!quantization_config.is_object()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: quantization_config is %s; it must be an object",
+        quantization_config.type_name()));
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string name,
+                         JsonString(quantization_config, "quant_method", ""));
+  for (const Method& method : kMethods) {
+    if (method.name != name) continue;
+    INLAY_ASSIGN_OR_RETURN(QuantizedLayers layers,
+                           method.find(quantization_config, stored));
+    auto source =
+        std::make_shared<QuantizedSource>(std::move(stored), std::move(layers));
+    INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
+    return source;
+  }
+  return UnsupportedSetting("quant_method", name,
+                            "awq, compressed-tensors, fp8, gptq");
+}
+
+}  // namespace inlay
