@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/quant/fp4.h"
+
 namespace inlay {
 namespace {
 
@@ -371,6 +373,50 @@ TEST(QuantTest, HostileValues) {
       }
     }
   }
+}
+
+TEST(QuantTest, EveryE8M0Scale) {
+  for (int bits = 0; bits < 255; ++bits) {
+    EXPECT_EQ(HalfE8M0(static_cast<uint8_t>(bits)), std::ldexp(1.0, bits - 128))
+        << bits;
+  }
+  EXPECT_TRUE(std::isnan(HalfE8M0(255)));
+}
+
+TEST(QuantTest, EveryUE4M3Scale) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const int exponent = bits >> 3 & 15;
+    const int mantissa = bits & 7;
+    double want = exponent == 0 ? std::ldexp(mantissa, -9)
+                                : std::ldexp(8 + mantissa, exponent - 10);
+    if ((bits & 127) == 127) want = 0.0;
+    EXPECT_EQ(2.0f * HalfUE4M3(static_cast<uint8_t>(bits)), want) << bits;
+  }
+}
+
+TEST(QuantTest, E2M1RoundsToNearestEven) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (uint8_t code = 0; code < 8; ++code) {
+    // The definition: 2^(e - 1) 1.m, subnormals 0.m.
+    const double value =
+        code < 2 ? code / 2.0 : std::ldexp(1.0 + code % 2 / 2.0, code / 2 - 1);
+    EXPECT_EQ(kE2M1Doubled[code], 2.0 * value);
+    EXPECT_EQ(kE2M1Doubled[code | 8], -2.0 * value);
+    const auto at = static_cast<float>(value);
+    EXPECT_EQ(F32ToE2M1(at), code);
+    if (code > 0) {
+      EXPECT_EQ(F32ToE2M1(-at), code | 8);
+    }
+    if (code == 7) continue;
+    const auto next = static_cast<float>(kE2M1Doubled[code + 1]) / 2.0f;
+    const float middle = (at + next) / 2.0f;
+    EXPECT_EQ(F32ToE2M1(middle), code % 2 == 0 ? code : code + 1);
+    EXPECT_EQ(F32ToE2M1(std::nextafter(middle, 0.0f)), code);
+    EXPECT_EQ(F32ToE2M1(std::nextafter(middle, infinity)), code + 1);
+  }
+  EXPECT_EQ(F32ToE2M1(infinity), 7);
+  EXPECT_EQ(F32ToE2M1(-1e30f), 15);
+  EXPECT_EQ(F32ToE2M1(std::numeric_limits<float>::quiet_NaN()), 0);
 }
 
 // Any bytes are a block.
