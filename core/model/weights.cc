@@ -86,6 +86,7 @@ WeightLoader::WeightLoader(const ModelFiles& files, Device& device, Mode mode,
 }
 
 const WeightInfo* WeightLoader::Lookup(const std::string& name) const {
+  if (files_.weights == nullptr) return nullptr;
   const WeightInfo* info = files_.weights->Find(name);
   if (info == nullptr && !prefix_.empty() && name.starts_with(prefix_)) {
     info = files_.weights->Find(std::string_view(name).substr(prefix_.size()));
@@ -291,6 +292,35 @@ absl::StatusOr<const float*> WeightLoader::StackedVector(
     first += part.n;
   }
   return Constants(values);
+}
+
+absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,
+                                                     int64_t size) {
+  INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {size}));
+  if (info->dtype != DType::kI32) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\" is stored as %s; indices must be i32",
+                        info->name, DTypeName(info->dtype)));
+  }
+  INLAY_RETURN_IF_ERROR(Count(0, info->bytes));
+  if (mode_ == Mode::kPlan) return nullptr;
+  Buffer staging;
+  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
+  std::vector<int32_t> indices(static_cast<size_t>(size));
+  std::memcpy(indices.data(), bytes, info->bytes);
+  for (const int32_t index : indices) {
+    if (index < 0 || index >= size) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor \"%s\" has the index %d; it must be in [0, %d)", info->name,
+          index, size));
+    }
+  }
+  INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(info->bytes));
+  INLAY_RETURN_IF_ERROR(WriteAll(
+      data,
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(indices.data()),
+                          info->bytes)));
+  return reinterpret_cast<const int32_t*>(data);
 }
 
 absl::StatusOr<const float*> WeightLoader::Constants(

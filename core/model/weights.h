@@ -95,6 +95,10 @@ class WeightLoader {
   // Vectors one after another; of an empty name: zeros.
   absl::StatusOr<const float*> StackedVector(absl::Span<const Rows> parts,
                                              VectorKind kind);
+  bool Has(const std::string& name) const { return Lookup(name) != nullptr; }
+  // A vector [size] of indices of inputs: i32, each in [0, size). Null when
+  // planning.
+  absl::StatusOr<const int32_t*> Indices(const std::string& name, int64_t size);
   // `values`, which no file has, on the device. Null when planning.
   absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 

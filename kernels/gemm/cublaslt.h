@@ -29,7 +29,8 @@ class CublasLt {
   // An algorithm is chosen once for a shape and a range of rows; where cuBLAS
   // cannot add the bias itself a kernel of ours starts y with it.
   // With desc.batch_invariant one algorithm serves all numbers of rows and no K
-  // is split: a row's sums have one order. UNIMPLEMENTED: cuBLAS has no algorithm for these types and strides.
+  // is split: a row's sums have one order. UNIMPLEMENTED: cuBLAS has no
+  // algorithm for these types and strides.
   absl::Status Run(const GemmDesc& desc, const GemmParams& params,
                    CudaStream& stream);
 

@@ -36,6 +36,8 @@ size_t GemmCudaWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 
 namespace {
 
+constexpr char kNoPermutation[] = "takes no permutation of x";
+
 const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
     return "activations must be f32";
@@ -49,6 +51,10 @@ const char* CpuRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
+  return desc.permuted ? kNoPermutation : CpuRefuses(desc, device);
+}
+
 #if defined(__x86_64__)
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
@@ -57,6 +63,7 @@ const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
 
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  if (desc.permuted) return kNoPermutation;
   if (!IsPlainFloat(desc.weight) || !IsPlainFloat(desc.activation)) {
     return "weights and x must be f32, f16 or bf16";
   }
@@ -86,7 +93,7 @@ constexpr GemmRow kRows[] = {
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPacked, GemmCpuPacking},
 #endif
-    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuSimd},
+    {"cpu_simd", DeviceKind::kCpu, 0, SimdRefuses, nullptr, RunGemmCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };
 

@@ -17,14 +17,18 @@ struct GemmDesc {
   DType activation = DType::kF32;  // of x
   DType output = DType::kF32;      // of residual and y
   bool batch_invariant = false;    // see GemmTable(); CPU rows always are
+  bool permuted = false;           // GemmParams::permutation is there
 };
 
 struct GemmParams {
   TensorView x;                 // [m, k], rows may be strided
   TensorView w;                 // [n, k], rows may be strided
   const float* bias = nullptr;  // [n] or null
-  TensorView residual;          // [m, n] or empty; may be the same memory as y
-  TensorView y;  // [m, n], rows may be strided; must not overlap x
+  // [k]: column i of w is multiplied by x[m, permutation[i]] (weights whose
+  // columns were sorted by their groups: GPTQ's act order).
+  const int32_t* permutation = nullptr;
+  TensorView residual;  // [m, n] or empty; may be the same memory as y
+  TensorView y;         // [m, n], rows may be strided; must not overlap x
   void* workspace = nullptr;
 };
 

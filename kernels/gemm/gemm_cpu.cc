@@ -7,15 +7,25 @@
 namespace inlay {
 namespace {
 
-double Dot(const GemmDesc& desc, const float* x, const std::byte* w) {
+// x[m, i] as column i of w meets it.
+struct Input {
+  const float* x;
+  const int32_t* permutation;
+
+  double operator[](int64_t i) const {
+    return static_cast<double>(x[permutation == nullptr ? i : permutation[i]]);
+  }
+};
+
+double Dot(const GemmDesc& desc, const Input& x, const std::byte* w) {
   double sum = 0.0;
   for (int64_t k = 0; k < desc.k; ++k) {
-    sum += static_cast<double>(x[k]) * LoadFloat(desc.weight, w, k);
+    sum += x[k] * LoadFloat(desc.weight, w, k);
   }
   return sum;
 }
 
-double DotBlocks(const BlockCodec& codec, int64_t k, const float* x,
+double DotBlocks(const BlockCodec& codec, int64_t k, const Input& x,
                  const std::byte* w) {
   const FormatInfo& format = GetFormatInfo(codec.dtype);
   float values[kMaxBlockElements];
@@ -24,7 +34,7 @@ double DotBlocks(const BlockCodec& codec, int64_t k, const float* x,
     codec.decode(w, 1, values);
     w += format.block_bytes;
     for (int64_t i = 0; i < format.block_elements; ++i) {
-      sum += static_cast<double>(x[k0 + i]) * static_cast<double>(values[i]);
+      sum += x[k0 + i] * static_cast<double>(values[i]);
     }
   }
   return sum;
@@ -32,7 +42,7 @@ double DotBlocks(const BlockCodec& codec, int64_t k, const float* x,
 
 float Output(const GemmDesc& desc, const BlockCodec* codec,
              const GemmParams& params, int64_t m, int64_t n) {
-  const float* x = params.x.row<float>(m);
+  const Input x = {params.x.row<float>(m), params.permutation};
   const std::byte* w = params.w.row<std::byte>(n);
   const double sum =
       codec == nullptr ? Dot(desc, x, w) : DotBlocks(*codec, desc.k, x, w);

@@ -31,7 +31,14 @@
 #include "kernels/gemm/packed/layout.h"
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
+#include "kernels/quant/fp4.h"
+#include "kernels/quant/grouped.h"
+#include "kernels/quant/iq4.h"
+#include "kernels/quant/iq4_nl/iq4_nl.h"
+#include "kernels/quant/iq4_xs/iq4_xs.h"
 #include "kernels/quant/k_scales.h"
+#include "kernels/quant/mxfp4/mxfp4.h"
+#include "kernels/quant/nvfp4/nvfp4.h"
 #include "kernels/quant/q2_k/q2_k.h"
 #include "kernels/quant/q3_k/q3_k.h"
 #include "kernels/quant/q4_0/q4_0.h"
@@ -96,8 +103,8 @@ void RoundRows(const GemmDesc& desc, const GemmParams& params,
     for (int64_t m = begin; m < end; ++m) {
       const int64_t first = m / kMaxRows * kMaxRows;
       const Group group(desc, params, first);
-      RoundRow(params.x.row<float>(m), desc.k, static_cast<int>(m - first),
-               group.rows, group.rounded);
+      RoundRow(params.x.row<float>(m), params.permutation, desc.k,
+               static_cast<int>(m - first), group.rows, group.rounded);
     }
   });
 }
@@ -168,10 +175,28 @@ struct Format {
 template <class F>
 constexpr Format kFormat = {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<F>};
 
+// Formats without an entry have the float rows: those whose levels 8 bits do
+// not hold (f8), and those of few bits whose codes are indices of grids.
 constexpr const Format* kFormats[] = {
-    &kFormat<Q4_0>, &kFormat<Q4_1>, &kFormat<Q5_0>, &kFormat<Q5_1>,
-    &kFormat<Q8_0>, &kFormat<Q2_K>, &kFormat<Q3_K>, &kFormat<Q4_K>,
-    &kFormat<Q5_K>, &kFormat<Q6_K>};
+    &kFormat<Q4_0>,
+    &kFormat<Q4_1>,
+    &kFormat<Q5_0>,
+    &kFormat<Q5_1>,
+    &kFormat<Q8_0>,
+    &kFormat<Q2_K>,
+    &kFormat<Q3_K>,
+    &kFormat<Q4_K>,
+    &kFormat<Q5_K>,
+    &kFormat<Q6_K>,
+    &kFormat<IQ4_NL>,
+    &kFormat<IQ4_XS>,
+    &kFormat<MXFP4>,
+    &kFormat<NVFP4>,
+    &kFormat<U4<DType::kU4_G32, 1>>,
+    &kFormat<U4<DType::kU4_G128, 4>>,
+    &kFormat<I8<DType::kI8_G32, 1>>,
+    &kFormat<I8<DType::kI8_G128, 4>>,
+};
 
 }  // namespace
 }  // namespace inlay::packed

@@ -1,5 +1,6 @@
 // gemm over every block format: every row against a float64 product with the
 // decoded weights; bit equality over batch sizes, thread counts and tiles.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -97,6 +98,7 @@ struct Problem {
     params.bias = bias.floats();
     params.residual = residual.view().RowSlice(first, rows);
     params.y = y.view();
+    if (desc.permuted) params.permutation = permutation.data();
     std::vector<std::byte> packed;
     if (row.packing != nullptr) {
       const WeightPacking<GemmDesc>& packing = *row.packing(desc);
@@ -126,6 +128,7 @@ struct Problem {
 
   GemmDesc desc;
   std::mt19937 rng;
+  std::vector<int32_t> permutation;
   std::vector<std::byte> bytes;
   std::vector<float> values;
   TestMatrix x, bias, residual;
@@ -222,6 +225,34 @@ TEST(GemmBlocksTest, ARowOfXGivesTheSameBitsInEveryBatch) {
               << "rows " << rows << " row " << r;
         }
       }
+    });
+  }
+}
+
+// The same product with columns of w in another order, and x gathered.
+TEST(GemmBlocksTest, PermutedColumns) {
+  TestCpu cpu(2);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    Problem plain(5, 19, 3, *codec, 5);
+    Problem permuted(5, 19, 3, *codec, 5);
+    permuted.desc.permuted = true;
+    for (int32_t i = 0; i < permuted.desc.k; ++i) {
+      permuted.permutation.push_back(i);
+    }
+    std::shuffle(permuted.permutation.begin(), permuted.permutation.end(),
+                 permuted.rng);
+    for (int64_t r = 0; r < plain.x.rows(); ++r) {
+      for (int64_t i = 0; i < plain.desc.k; ++i) {
+        plain.x.Set(
+            r, i, permuted.x(r, permuted.permutation[static_cast<size_t>(i)]));
+      }
+    }
+    ForEachCpuRow(GemmTable(), permuted.desc, cpu, [&](const GemmRow& row) {
+      const TestMatrix want = plain.Run(row, cpu, 0, 5);
+      const TestMatrix got = permuted.Run(row, cpu, 0, 5);
+      for (int64_t r = 0; r < 5; ++r)
+        EXPECT_EQ(got.RowBits(r), want.RowBits(r));
     });
   }
 }

@@ -6,10 +6,11 @@
 namespace inlay {
 
 absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
-                                      LinearOutput output,
+                                      bool permuted, LinearOutput output,
                                       const ModelBuild& build) {
   Linear linear;
   GemmDesc desc;
+  desc.permuted = permuted;
   desc.n = n;
   desc.k = k;
   desc.weight = weight;
@@ -31,8 +32,9 @@ WeightLoader::Packing Linear::PackingForLoader() const {
 
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
                                     LinearOutput output, ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(Linear linear, Choose(weight.rows(), weight.cols(),
-                                               weight.dtype, output, build));
+  INLAY_ASSIGN_OR_RETURN(
+      Linear linear,
+      Choose(weight.rows(), weight.cols(), weight.dtype, false, output, build));
   linear.weight_ = weight;
   if (linear.is_packed()) {
     INLAY_ASSIGN_OR_RETURN(
@@ -53,8 +55,14 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
   } else {
     INLAY_ASSIGN_OR_RETURN(const DType dtype,
                            build.weights.MatrixDType(name, spec.n, spec.k));
-    INLAY_ASSIGN_OR_RETURN(linear,
-                           Choose(spec.n, spec.k, dtype, output, build));
+    const std::string permutation = spec.name + ".input_permutation";
+    const bool permuted = build.weights.Has(permutation);
+    INLAY_ASSIGN_OR_RETURN(
+        linear, Choose(spec.n, spec.k, dtype, permuted, output, build));
+    if (permuted) {
+      INLAY_ASSIGN_OR_RETURN(linear.permutation_,
+                             build.weights.Indices(permutation, spec.k));
+    }
     INLAY_ASSIGN_OR_RETURN(linear.weight_,
                            linear.is_packed()
                                ? build.weights.Packed(name, spec.n, spec.k,
@@ -110,6 +118,7 @@ GemmParams Linear::Params(const TensorView& x, const TensorView& residual,
   params.x = x;
   params.w = weight_;
   params.bias = bias_;
+  params.permutation = permutation_;
   params.residual = residual;
   params.y = y;
   return params;

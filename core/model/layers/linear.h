@@ -46,7 +46,7 @@ class Linear {
  private:
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
-                                       LinearOutput output,
+                                       bool permuted, LinearOutput output,
                                        const ModelBuild& build);
   // Null: the kernel takes weights as they lie in the file.
   const WeightPacking<GemmDesc>* packing() const {
@@ -57,6 +57,7 @@ class Linear {
   Op<GemmDesc, GemmParams> op_;
   TensorView weight_;
   const float* bias_ = nullptr;
+  const int32_t* permutation_ = nullptr;
 };
 
 }  // namespace inlay

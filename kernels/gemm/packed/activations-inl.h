@@ -28,16 +28,25 @@ constexpr int64_t RoundedRowBytes(int64_t k) {
 
 // A block's largest magnitude becomes 127. What is not finite makes the scale
 // NaN, and so every output of the row.
-// Row `row` of the group of `rows` at `group`.
-inline void RoundRow(const float* x, int64_t k, int row, int rows,
-                     uint8_t* group) {
+// Eight values of x from element i on.
+INLAY_INLINE __m256 LoadInputs(const float* x, const int32_t* permutation,
+                               int64_t i) {
+  if (permutation == nullptr) return _mm256_loadu_ps(x + i);
+  return _mm256_i32gather_ps(
+      x, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(permutation + i)),
+      sizeof(float));
+}
+
+// Row `row` of the group of `rows` at `group`; permutation: GemmParams'.
+inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
+                     int row, int rows, uint8_t* group) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int64_t i = 0; i < k; i += kStep, group += rows * kStepRowBytes) {
     __m256 v[4];
     __m256i most = _mm256_setzero_si256();
     for (int j = 0; j < 4; ++j) {
-      v[j] = _mm256_loadu_ps(x + i + 8 * j);
+      v[j] = LoadInputs(x, permutation, i + 8 * j);
       // As integers, so that NaN is larger than everything.
       most = _mm256_max_epi32(
           most, _mm256_and_si256(_mm256_castps_si256(v[j]), magnitude));

@@ -21,8 +21,6 @@
 
 namespace inlay::packed {
 
-#define INLAY_INLINE inline __attribute__((always_inline))
-
 INLAY_INLINE __m256i LoadBytes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
@@ -320,6 +318,176 @@ struct Q6_K : SuperScaled<DType::kQ6_K, Planes<4, 2>, 63, 32, 2> {
     UnpackBits<4, 64, 256>(block.low, codes);
     UnpackBits<2, 32, 256, 4>(block.high, codes);
     Put(block.scale, block.sub, codes, row, header, steps);
+  }
+};
+
+// Codes that stand for 16 levels: looked up in both halves of a vector.
+INLAY_INLINE __m256i LookUp(const int8_t* levels, __m256i codes) {
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(
+                                 reinterpret_cast<const __m128i*>(levels))),
+                             codes);
+}
+
+struct IQ4_NL : Scaled<DType::kIQ4_NL, Planes<4, 0>, 0, 0> {
+  static void Pack(const std::byte* src, int row, uint8_t*, uint8_t* step) {
+    const auto block = LoadBlock<IQ4_NLBlock>(src, 0);
+    uint8_t codes[kStep];
+    UnpackBits<4, 16, kStep>(block.codes, codes);
+    Put(block.scale, codes, row, step);
+  }
+  template <int t>
+  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
+    return LookUp(kIq4Levels, CodesTile<Codes, t>(p));
+  }
+};
+
+struct IQ4_XS : SuperScaled<DType::kIQ4_XS, Planes<4, 0>, 0, 0, 1> {
+  static void Pack(const std::byte* src, int row, uint8_t* header,
+                   uint8_t* steps) {
+    const auto block = LoadBlock<IQ4_XSBlock>(src, 0);
+    uint8_t sub[8], codes[256];
+    UnpackBits<4, 1, 8>(block.sub_low, sub);
+    UnpackBits<2, 1, 8, 4>(block.sub_high, sub);
+    int8_t scales[8];
+    for (int j = 0; j < 8; ++j) scales[j] = static_cast<int8_t>(sub[j] - 32);
+    UnpackBits<4, 16, 256>(block.codes, codes);
+    Put(block.scale, scales, codes, row, header, steps);
+  }
+  template <int t>
+  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
+    return LookUp(kIq4Levels, CodesTile<Codes, t>(p));
+  }
+};
+
+// Doubled e2m1 with 12 added, so that the levels are unsigned.
+inline constexpr int kE2M1Offset = 12;
+inline constexpr int8_t kE2M1Levels[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                           12, 11, 10, 9,  8,  6,  4,  0};
+
+struct MXFP4 : Scaled<DType::kMXFP4, Planes<4, 0>, 24, kE2M1Offset> {
+  static constexpr int kScales = 8;
+
+  static void Pack(const std::byte* src, int row, uint8_t*, uint8_t* step) {
+    const auto block = LoadBlock<MXFP4Block>(src, 0);
+    uint8_t codes[kStep];
+    UnpackBits<4, 16, kStep>(block.codes, codes);
+    PutLane(step, row, block.scale);
+    for (int i = 0; i < kStep; ++i) {
+      Codes::Put(step + kScales, row, i, codes[i]);
+    }
+  }
+  // HalfE8M0 of eight.
+  INLAY_INLINE static __m256 Scale(NoHeader, const uint8_t* p, int) {
+    const __m256i bits = _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(bits, one), 23);
+    const __m256i subnormal =
+        _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), bits);
+    const __m256i value =
+        _mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(bits, one));
+    const __m256i nan =
+        _mm256_and_si256(_mm256_cmpeq_epi32(bits, _mm256_set1_epi32(255)),
+                         _mm256_set1_epi32(0x7fc00000));
+    return _mm256_castsi256_ps(_mm256_or_si256(value, nan));
+  }
+  template <int t>
+  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
+    return LookUp(kE2M1Levels, CodesTile<Codes, t>(p));
+  }
+};
+
+// Its scales of 8 bits become f16, which holds their halves.
+struct NVFP4 : Scaled<DType::kNVFP4, Planes<4, 0>, 24, kE2M1Offset> {
+  static constexpr int kSteps = 2;
+  static constexpr int kScales = 32;
+  static constexpr int kHalves = 2;
+
+  static void Pack(const std::byte* src, int row, uint8_t*, uint8_t* steps) {
+    const auto block = LoadBlock<NVFP4Block>(src, 0);
+    uint8_t codes[64];
+    UnpackBits<4, 8, 64>(block.codes, codes);
+    for (int s = 0; s < kSteps; ++s) {
+      uint8_t* step = steps + s * (kScales + Codes::kBytes);
+      for (int h = 0; h < kHalves; ++h) {
+        PutLane(step + 16 * h, row,
+                F32ToF16(HalfUE4M3(block.scales[s * kHalves + h])));
+      }
+      for (int i = 0; i < kStep; ++i) {
+        Codes::Put(step + kScales, row, i, codes[s * kStep + i]);
+      }
+    }
+  }
+  INLAY_INLINE static __m256 Scale(NoHeader, const uint8_t* p, int half) {
+    return LoadHalves(p + 16 * half);
+  }
+  template <int t>
+  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
+    return LookUp(kE2M1Levels, CodesTile<Codes, t>(p));
+  }
+};
+
+// Groups of 32 * steps elements with float32 scale and minimum.
+template <DType dtype, class CodesT, int most, int steps>
+struct Grouped {
+  static constexpr DType kDType = dtype;
+  static constexpr int kSteps = steps;
+  static constexpr int kHeader = 64;
+  static constexpr int kScales = 0;
+  using Codes = CodesT;
+  static constexpr int kMost = most;
+  static constexpr int kHalves = 1;
+  static constexpr bool kHasMin = true;
+
+  struct Header {
+    __m256 scale, min;
+  };
+
+  static void Put(float scale, float min, const uint8_t* codes, int row,
+                  uint8_t* header, uint8_t* first) {
+    PutLane(header, row, scale);
+    PutLane(header + 32, row, min);
+    for (int s = 0; s < kSteps; ++s) {
+      for (int i = 0; i < kStep; ++i) {
+        Codes::Put(first + s * Codes::kBytes, row, i, codes[s * kStep + i]);
+      }
+    }
+  }
+
+  INLAY_INLINE static Header Load(const uint8_t* p) {
+    return {LoadFloats(p), LoadFloats(p + 32)};
+  }
+  INLAY_INLINE static __m256 Scale(const Header& h, const uint8_t*, int) {
+    return h.scale;
+  }
+  INLAY_INLINE static __m256 Min(const Header& h, const uint8_t*, int, __m256) {
+    return h.min;
+  }
+  template <int t>
+  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
+    return CodesTile<Codes, t>(p);
+  }
+};
+
+template <DType dtype, int steps>
+struct U4 : Grouped<dtype, Planes<4, 0>, 15, steps> {
+  static void Pack(const std::byte* src, int row, uint8_t* header,
+                   uint8_t* first) {
+    constexpr int kCount = steps * kStep;
+    const auto block = LoadBlock<U4Group<kCount>>(src, 0);
+    uint8_t codes[kCount];
+    UnpackBits<4, 16, kCount>(block.codes, codes);
+    U4::Put(block.scale, block.min, codes, row, header, first);
+  }
+};
+
+template <DType dtype, int steps>
+struct I8 : Grouped<dtype, Planes<8, 0>, 0, steps> {
+  static void Pack(const std::byte* src, int row, uint8_t* header,
+                   uint8_t* first) {
+    const auto block = LoadBlock<I8Group<steps * kStep>>(src, 0);
+    I8::Put(block.scale, block.min,
+            reinterpret_cast<const uint8_t*>(block.codes), row, header, first);
   }
 };
 

@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 
+#define INLAY_INLINE inline __attribute__((always_inline))
+
 namespace inlay::packed {
 
 inline constexpr int kStripRows = 8;
