@@ -118,21 +118,22 @@ absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
   if (value == nullptr || !value->is_array) {
     return GgufInt(header, key, min, max);
   }
-  INLAY_ASSIGN_OR_RETURN(const auto list, GgufInts(header, key));
-  if (list->size() != static_cast<size_t>(layers)) {
+  INLAY_ASSIGN_OR_RETURN(const auto found, GgufInts(header, key));
+  const std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
+  if (list.empty() || list.size() != static_cast<size_t>(layers)) {
     return Bad(key, absl::StrFormat("%d values, allowed: one for each of %d "
                                     "layers",
-                                    list->size(), layers));
+                                    list.size(), layers));
   }
-  for (const int64_t number : *list) {
-    if (number != list->front()) {
+  for (const int64_t number : list) {
+    if (number != list.front()) {
       return absl::UnimplementedError(absl::StrFormat(
           "key %s: %d for one layer and %d for another, allowed: the same for "
           "all",
-          Quoted(key), list->front(), number));
+          Quoted(key), list.front(), number));
     }
   }
-  const int64_t number = list->front();  // layers is at least 1
+  const int64_t number = list.front();
   if (number >= min && number <= max) return std::optional<int64_t>(number);
   return Bad(key, absl::StrFormat("%d, allowed: %d to %d", number, min, max));
 }

@@ -29,11 +29,12 @@ void AddEnd(int32_t id, GenerationDefaults* defaults) {
 
 absl::StatusOr<std::string> ReadTemplate(const GgufHeader& header,
                                          std::string_view key) {
-  INLAY_ASSIGN_OR_RETURN(auto text, GgufString(header, key));
-  if (text->size() <= kMaxTemplateBytes) return *std::move(text);
+  INLAY_ASSIGN_OR_RETURN(const auto found, GgufString(header, key));
+  std::string text = found.value_or("");
+  if (text.size() <= kMaxTemplateBytes) return text;
   return absl::ResourceExhaustedError(
       absl::StrFormat("key %s: a template of %d bytes, at most %d allowed",
-                      Quoted(key), text->size(), kMaxTemplateBytes));
+                      Quoted(key), text.size(), kMaxTemplateBytes));
 }
 
 }  // namespace
