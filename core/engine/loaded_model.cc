@@ -53,7 +53,10 @@ absl::Status LoadText(const ModelFiles& files, const Log& log,
                       LoadedModel& loaded) {
   loaded.chat = files.chat;
   loaded.generation = files.generation;
-  if (!files.directory.empty()) {
+  if (!files.tokenizer.is_null()) {
+    INLAY_ASSIGN_OR_RETURN(loaded.tokenizer,
+                           MakeTokenizerFromDocument(files.tokenizer));
+  } else if (!files.directory.empty()) {
     auto tokenizer = LoadTokenizer(files.directory);
     if (tokenizer.ok()) {
       loaded.tokenizer = *std::move(tokenizer);

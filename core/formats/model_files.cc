@@ -4,6 +4,7 @@
 #include "core/formats/chat_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/generation_config.h"
+#include "core/formats/gguf_model.h"
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
 #include "core/formats/quantized_source.h"
@@ -14,7 +15,8 @@
 namespace inlay {
 namespace {
 
-constexpr char kAllowed[] = "a folder with config.json and safetensors files";
+constexpr char kAllowed[] =
+    "a folder with config.json and safetensors files, or a .gguf file";
 
 // Why `path`, which is no folder, cannot be opened.
 absl::Status NotADirectory(const std::string& path) {
@@ -24,12 +26,6 @@ absl::Status NotADirectory(const std::string& path) {
         "there is no model at %s, allowed: %s", path, kAllowed));
   }
   if (!file.ok()) return file.status();
-  if (path.ends_with(".gguf")) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "%s is a GGUF file; GGUF comes with the quantised formats, allowed "
-        "now: %s",
-        path, kAllowed));
-  }
   return absl::InvalidArgumentError(
       absl::StrFormat("%s is a file, allowed: %s", path, kAllowed));
 }
@@ -68,7 +64,14 @@ absl::Status PresentQuantized(ModelFiles* files) {
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
                                           const ModelFilesOptions& options) {
   INLAY_ASSIGN_OR_RETURN(const ModelPath parsed, ParseModelPath(path));
-  if (!IsDirectory(parsed.path)) return NotADirectory(parsed.path);
+  if (!IsDirectory(parsed.path)) {
+    const bool is_gguf =
+        parsed.path.ends_with(".gguf") && IsRegularFile(parsed.path);
+    if (is_gguf && !parsed.random.has_value()) {
+      return OpenGgufModel(parsed.path, options);
+    }
+    return NotADirectory(parsed.path);
+  }
   ModelFiles files;
   files.directory = parsed.path;
   files.random = parsed.random;

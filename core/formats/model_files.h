@@ -64,7 +64,9 @@ struct RandomWeights {
 
 struct ModelFiles {
   std::string directory;  // where tokenizer files lie; empty when there is none
-  Json config;            // config.json; null when vocab_only and there is none
+  Json tokenizer;  // a tokenizer.json made from the model's own file (GGUF);
+                   // null: there is none but in `directory`
+  Json config;     // config.json; null when vocab_only and there is none
   std::shared_ptr<const WeightSource>
       weights;                          // null when vocab_only or random
   std::optional<RandomWeights> random;  // set for "random:" paths
@@ -72,7 +74,8 @@ struct ModelFiles {
   ChatFormat chat;
 };
 
-// `path`: a Hugging Face directory, or
+// `path`: a Hugging Face directory; a GGUF file, or the first of a split model
+// (NAME-00001-of-0000N.gguf); or
 // "random:CONFIG_DIR[?dtype=f32|f16|bf16][&seed=N]": weights drawn at load time
 // in the shapes the architecture asks for; then `weights` is null and `random`
 // describes the draw. NOT_FOUND when a needed file is missing (named),

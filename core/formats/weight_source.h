@@ -23,6 +23,9 @@ struct WeightInfo {
                                // 0, empty for a scalar
   uint64_t bytes = 0;  // dense size: the product of the shape in `dtype`,
                        // checked against the file
+  // A matrix that checkpoints of its architecture store as [inputs, outputs]
+  // (GPT-2's Conv1D) lies here as [outputs, inputs], and `shape` says so.
+  bool rows_are_outputs = false;
 };
 
 // Immutable after construction; every method may run from any number of

@@ -211,6 +211,8 @@ absl::StatusOr<TensorView> WeightLoader::Stacked(absl::Span<const Rows> parts,
 absl::StatusOr<TensorView> WeightLoader::Transposed(const std::string& name,
                                                     int64_t n, int64_t k) {
   if (files_.random) return Matrix(name, n, k);
+  const WeightInfo* info = Lookup(name);
+  if (info != nullptr && info->rows_are_outputs) return Matrix(name, n, k);
   INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, k, n));
   if (!IsPlainFloat(pending.view.dtype)) {
     return absl::UnimplementedError(absl::StrFormat(

@@ -59,6 +59,11 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids,
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
     std::string_view json) {
   INLAY_ASSIGN_OR_RETURN(const Json file, ParseJson(json, "tokenizer.json"));
+  return MakeTokenizerFromDocument(file);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
+    const Json& file) {
   return JsonTokenizer::Create(file);
 }
 

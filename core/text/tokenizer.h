@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/json/json.h"
 
 namespace inlay {
 
@@ -84,9 +85,11 @@ class Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir);
 
-// The same from the text of a tokenizer.json.
+// The same from the text of a tokenizer.json, or from the document.
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
     std::string_view json);
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
+    const Json& file);
 
 }  // namespace inlay
 

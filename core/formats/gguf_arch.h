@@ -1,0 +1,57 @@
+// What GGUF files call each architecture that loads and its tensors, and what
+// their converter does to the values: the one table of it. Knows nothing of
+// files.
+// Source: llama.cpp's converter (tensor_mapping.py, conversion/*.py).
+#ifndef INLAY_CORE_FORMATS_GGUF_ARCH_H_
+#define INLAY_CORE_FORMATS_GGUF_ARCH_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace inlay {
+
+// How a tensor in the file differs from the one of that name in the published
+// checkpoint.
+enum class GgufLayout : uint8_t {
+  kSame,
+  // Within each head, the rows of the two rotary halves take turns.
+  kQueryRows,
+  kKeyRows,
+  kPlusOne,     // a norm's weight, with the 1 added that the network adds
+  kTransposed,  // stored as [outputs, inputs], published as [inputs, outputs]
+};
+
+// Names without ".weight" or ".bias"; '#' stands for a layer's number.
+struct GgufName {
+  std::string_view gguf;
+  std::string_view published;
+  GgufLayout layout = GgufLayout::kSame;
+};
+
+struct GgufArch {
+  std::string_view name;          // general.architecture
+  std::string_view architecture;  // config.json's "architectures"
+  std::string_view model_type;
+  absl::Span<const GgufName> names;
+};
+
+// UNIMPLEMENTED listing those known.
+absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name);
+
+struct PublishedName {
+  std::string name;
+  GgufLayout layout = GgufLayout::kSame;
+};
+
+// Nullopt for a tensor that the architecture does not have.
+std::optional<PublishedName> PublishedTensorName(const GgufArch& arch,
+                                                 std::string_view gguf);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_ARCH_H_

@@ -1,0 +1,34 @@
+// From the keys of a GGUF header to a config.json in Hugging Face's spelling,
+// which is all that architectures know. Knows nothing of their networks.
+// Sources: ggml's docs/gguf.md; llama.cpp's converter for what each key says.
+#ifndef INLAY_CORE_FORMATS_GGUF_CONFIG_H_
+#define INLAY_CORE_FORMATS_GGUF_CONFIG_H_
+
+#include "absl/status/statusor.h"
+#include "core/formats/gguf_arch.h"
+#include "core/formats/gguf_files.h"
+#include "core/formats/gguf_source.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+struct GgufConfig {
+  Json json;
+  GgufHeads heads;
+};
+
+// INVALID_ARGUMENT naming the key for what is missing, of another type or out
+// of range; UNIMPLEMENTED for experts, values that change from layer to layer
+// and unknown rope scalings.
+//
+// What the format does not hold is decided as llama.cpp decides it: the scale
+// of Gemma 2 and 3's attention from the number of layers, Gemma 3's pattern of
+// windows (6), Mistral's window (none, but for files that have the key). Rotary
+// factors for each frequency (Llama 3) are spelled as "longrope" with equal
+// lists, which computes the same.
+absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
+                                          const GgufArch& arch);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_CONFIG_H_

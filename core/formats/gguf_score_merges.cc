@@ -1,0 +1,101 @@
+// Merges out of scores (gguf_tokenizer.h).
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/gguf_tokenizer.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Bytes compared in all: every prefix and suffix of every piece is looked up.
+// The largest vocabularies (256k pieces) need some 50 million.
+constexpr uint64_t kMaxWork = uint64_t{1} << 29;
+
+struct Merge {
+  double score;
+  int32_t left;
+  int32_t right;
+  int32_t left_runes;
+  int32_t right_runes;
+};
+
+bool IsContinuation(char c) { return (c & 0xc0) == 0x80; }
+
+// What text can be made of.
+bool Merges(GgufTokenType type) {
+  return type == GgufTokenType::kNormal || type == GgufTokenType::kUndefined ||
+         type == GgufTokenType::kUserDefined;
+}
+
+using Index = std::unordered_map<std::string_view, int32_t>;
+
+void AddCuts(std::string_view piece, double score, const Index& index,
+             std::vector<Merge>* merges) {
+  const auto runes = static_cast<int32_t>(std::count_if(
+      piece.begin(), piece.end(), [](char c) { return !IsContinuation(c); }));
+  const auto first = static_cast<ptrdiff_t>(merges->size());
+  int32_t left_runes = 1;
+  for (size_t cut = 1; cut < piece.size(); ++cut) {
+    if (IsContinuation(piece[cut])) continue;
+    const auto left = index.find(piece.substr(0, cut));
+    if (left != index.end()) {
+      const auto right = index.find(piece.substr(cut));
+      if (right != index.end()) {
+        merges->push_back({score, left->second, right->second, left_runes,
+                           runes - left_runes});
+      }
+    }
+    ++left_runes;
+  }
+  std::sort(merges->begin() + first, merges->end(),
+            [](const Merge& a, const Merge& b) {
+              return a.left != b.left ? a.left < b.left : a.right < b.right;
+            });
+}
+
+}  // namespace
+
+absl::StatusOr<Json> GgufScoreMerges(const GgufVocab& vocab,
+                                     const std::vector<std::string>& texts) {
+  Index index;
+  index.reserve(texts.size());
+  uint64_t work = 0;
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (!Merges(vocab.types[id])) continue;
+    index.emplace(texts[id], static_cast<int32_t>(id));
+    work += uint64_t{texts[id].size()} * texts[id].size();
+    if (work > kMaxWork) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "key \"tokenizer.ggml.tokens\": the pieces up to %d are too long to "
+          "find their merges (squares of lengths: %d, allowed: %d)",
+          id, work, kMaxWork));
+    }
+  }
+  std::vector<Merge> merges;
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (!Merges(vocab.types[id])) continue;
+    // The converter overwrites these scores; trained, they are 0.
+    const bool is_normal = vocab.types[id] != GgufTokenType::kUserDefined;
+    AddCuts(texts[id], is_normal ? vocab.scores[id] : 0.0, index, &merges);
+  }
+  std::stable_sort(merges.begin(), merges.end(),
+                   [](const Merge& a, const Merge& b) {
+                     if (a.score != b.score) return a.score > b.score;
+                     if (a.left_runes != b.left_runes) {
+                       return a.left_runes > b.left_runes;
+                     }
+                     return a.right_runes > b.right_runes;
+                   });
+  Json list = Json::array();
+  for (const Merge& merge : merges) {
+    list.push_back({texts[static_cast<size_t>(merge.left)],
+                    texts[static_cast<size_t>(merge.right)]});
+  }
+  return list;
+}
+
+}  // namespace inlay

@@ -1,0 +1,217 @@
+#include "core/formats/gguf_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Not weights: rotary factors, which config.json holds (gguf_config.h), and
+// frequencies that old files store although they follow from the base.
+constexpr std::string_view kNoWeights[] = {"rope_freqs.weight",
+                                           "rope_factors_long.weight",
+                                           "rope_factors_short.weight"};
+
+struct Location {
+  size_t file = 0;
+  uint64_t offset = 0;  // in the file
+  GgufLayout layout = GgufLayout::kSame;
+  int64_t head_rows = 0;  // for rows that take turns
+};
+
+bool IsNoWeight(std::string_view name) {
+  return std::find(std::begin(kNoWeights), std::end(kNoWeights), name) !=
+             std::end(kNoWeights) ||
+         name.ends_with(".attn_rot_embd.weight");
+}
+
+// Rows of a matrix, elements of a bias.
+int64_t Rows(const WeightInfo& info) { return info.shape.front(); }
+
+class GgufSource final : public WeightSource {
+ public:
+  using Tensor = std::pair<WeightInfo, Location>;
+
+  // `tensors`: sorted by name.
+  GgufSource(std::vector<GgufFile> files, std::vector<Tensor> tensors)
+      : files_(std::move(files)) {
+    infos_.reserve(tensors.size());
+    locations_.reserve(tensors.size());
+    for (auto& [info, location] : tensors) {
+      infos_.push_back(std::move(info));
+      locations_.push_back(location);
+    }
+    // The keys and infos have served.
+    for (GgufFile& file : files_) {
+      file.header = {};
+      file.head = {};
+    }
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    const Location* location = Locate(info);
+    if (location == nullptr) return nullptr;
+    const bool as_it_lies = location->layout == GgufLayout::kSame ||
+                            location->layout == GgufLayout::kTransposed;
+    const std::optional<MappedFile>& map = files_[location->file].map;
+    if (!as_it_lies || !map.has_value()) return nullptr;
+    return map->bytes().data() + location->offset;
+  }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    const Location* location = Locate(info);
+    if (location == nullptr) {
+      return absl::NotFoundError(absl::StrFormat(
+          "tensor %s does not come from these files", Quoted(info.name)));
+    }
+    const WeightInfo& own = infos_[location - locations_.data()];
+    if (offset > own.bytes || destination.size() > own.bytes - offset) {
+      return absl::OutOfRangeError(absl::StrFormat(
+          "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
+          Quoted(own.name), destination.size(), offset, own.bytes));
+    }
+    switch (location->layout) {
+      case GgufLayout::kQueryRows:
+      case GgufLayout::kKeyRows:
+        return ReadRows(own, *location, offset, destination);
+      case GgufLayout::kPlusOne:
+        return ReadMinusOne(own, *location, offset, destination);
+      case GgufLayout::kSame:
+      case GgufLayout::kTransposed:
+        break;
+    }
+    return files_[location->file].Read(location->offset + offset, destination);
+  }
+
+ private:
+  const Location* Locate(const WeightInfo& info) const {
+    const WeightInfo* own = Find(info.name);
+    return own == nullptr ? nullptr : &locations_[own - infos_.data()];
+  }
+
+  // Row j * half + i of a head lies at row 2 * i + j.
+  absl::Status ReadRows(const WeightInfo& info, const Location& location,
+                        uint64_t offset,
+                        absl::Span<std::byte> destination) const {
+    const uint64_t row_bytes = info.bytes / static_cast<uint64_t>(Rows(info));
+    const auto head = static_cast<uint64_t>(location.head_rows);
+    const uint64_t half = head / 2;
+    while (!destination.empty()) {
+      const uint64_t row = offset / row_bytes;
+      const uint64_t within = offset % row_bytes;
+      const uint64_t in_head = row % head;
+      const uint64_t stored =
+          row - in_head + 2 * (in_head % half) + in_head / half;
+      const auto bytes =
+          std::min<uint64_t>(destination.size(), row_bytes - within);
+      INLAY_RETURN_IF_ERROR(files_[location.file].Read(
+          location.offset + stored * row_bytes + within,
+          destination.subspan(0, bytes)));
+      destination.remove_prefix(bytes);
+      offset += bytes;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadMinusOne(const WeightInfo& info, const Location& location,
+                            uint64_t offset,
+                            absl::Span<std::byte> destination) const {
+    if (destination.empty()) return absl::OkStatus();
+    const uint64_t first = offset / sizeof(float);
+    const uint64_t end =
+        (offset + destination.size() + sizeof(float) - 1) / sizeof(float);
+    INLAY_DCHECK(end * sizeof(float) <= info.bytes);
+    std::vector<float> values(end - first);
+    const auto bytes =
+        absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),
+                       values.size() * sizeof(float));
+    INLAY_RETURN_IF_ERROR(files_[location.file].Read(
+        location.offset + first * sizeof(float), bytes));
+    for (float& value : values) value -= 1.0f;
+    std::memcpy(destination.data(), bytes.data() + offset % sizeof(float),
+                destination.size());
+    return absl::OkStatus();
+  }
+
+  std::vector<GgufFile> files_;
+  std::vector<WeightInfo> infos_;
+  std::vector<Location> locations_;  // of infos_
+};
+
+absl::Status Bad(std::string_view name, const std::string& message) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("tensor %s: %s", Quoted(name), message));
+}
+
+absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
+                       Location* location) {
+  if (location->layout == GgufLayout::kPlusOne && info.dtype != DType::kF32) {
+    return Bad(info.name, absl::StrFormat("a norm of type %s, allowed: f32",
+                                          DTypeName(info.dtype)));
+  }
+  const bool is_query = location->layout == GgufLayout::kQueryRows;
+  if (!is_query && location->layout != GgufLayout::kKeyRows) {
+    return absl::OkStatus();
+  }
+  const int64_t count = is_query ? heads.query : heads.key;
+  // A bias has its rows' elements in one block each.
+  const bool divides =
+      Rows(info) % (2 * count) == 0 &&
+      (info.shape.size() > 1 || GetFormatInfo(info.dtype).block_elements == 1);
+  if (!divides) {
+    return Bad(info.name,
+               absl::StrFormat("%d rows, allowed: a multiple of twice the %d "
+                               "heads",
+                               Rows(info), count));
+  }
+  location->head_rows = Rows(info) / count;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
+    GgufFiles files, const GgufArch& arch, const GgufHeads& heads) {
+  std::vector<GgufSource::Tensor> tensors;
+  for (size_t i = 0; i < files.files.size(); ++i) {
+    for (GgufTensor& tensor : files.files[i].header.tensors) {
+      if (IsNoWeight(tensor.info.name)) continue;
+      const auto name = PublishedTensorName(arch, tensor.info.name);
+      if (!name.has_value()) {
+        return InFile(files.files[i].path,
+                      absl::UnimplementedError(absl::StrFormat(
+                          "tensor %s is none of the architecture \"%s\"",
+                          Quoted(tensor.info.name), arch.name)));
+      }
+      Location location = {i, tensor.offset, name->layout, 0};
+      const absl::Status layout = SetLayout(tensor.info, heads, &location);
+      if (!layout.ok()) return InFile(files.files[i].path, layout);
+      tensor.info.name = name->name;
+      tensor.info.rows_are_outputs = name->layout == GgufLayout::kTransposed;
+      tensors.emplace_back(std::move(tensor.info), location);
+    }
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return a.first.name < b.first.name;
+  });
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i - 1].first.name != tensors[i].first.name) continue;
+    return InFile(files.files[0].path,
+                  Bad(tensors[i].first.name, "several files have it"));
+  }
+  return std::make_shared<GgufSource>(std::move(files.files),
+                                      std::move(tensors));
+}
+
+}  // namespace inlay

@@ -1,0 +1,232 @@
+// Text through GGUF: the ids of Hugging Face's tokenizers and of SentencePiece,
+// and the model that ships, written as GGUF, against its folder.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/formats/gguf_tokenizer.h"
+#include "core/text/tokenizer.h"
+#include "tests/support/engine_harness.h"
+#include "tests/support/gguf_from_published.h"
+
+namespace inlay {
+namespace {
+
+using testing::EngineHarness;
+using testing::Outcome;
+using Ids = std::vector<int32_t>;
+
+Json ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto json = ParseJson(text.str(), path);
+  EXPECT_TRUE(json.ok()) << json.status();
+  return json.ok() ? *json : Json();
+}
+
+std::string Folder(const std::string& name) {
+  return std::string(INLAY_TEST_DATA "/tokenizers/") + name;
+}
+
+// The lists as the converter writes them; owns what a GgufVocab points into.
+struct TokenLists {
+  std::vector<std::string> tokens;
+  std::vector<std::string> merges;
+  std::vector<int32_t> types;
+};
+
+TokenLists ListsOf(const Json& file) {
+  TokenLists lists;
+  const Json& model = file["model"];
+  size_t size = model["vocab"].size();
+  for (const Json& added : file["added_tokens"]) {
+    size = std::max(size, added["id"].get<size_t>() + 1);
+  }
+  lists.tokens.resize(size);
+  lists.types.assign(size, 1);
+  for (const auto& [token, id] : model["vocab"].items()) {
+    lists.tokens[id.get<size_t>()] = token;
+  }
+  for (const Json& added : file["added_tokens"]) {
+    const auto id = added["id"].get<size_t>();
+    lists.tokens[id] = added["content"];
+    lists.types[id] = added["special"].get<bool>() ? 3 : 4;
+  }
+  for (const Json& merge : model["merges"]) {
+    lists.merges.push_back(merge.is_string()
+                               ? merge.get<std::string>()
+                               : merge[0].get<std::string>() + " " +
+                                     merge[1].get<std::string>());
+  }
+  return lists;
+}
+
+GgufVocab VocabOf(const TokenLists& lists, const std::string& pre) {
+  GgufVocab vocab;
+  vocab.model = "gpt2";
+  vocab.pre = pre;
+  vocab.tokens.assign(lists.tokens.begin(), lists.tokens.end());
+  vocab.merges.assign(lists.merges.begin(), lists.merges.end());
+  for (const int32_t type : lists.types) {
+    vocab.types.push_back(static_cast<GgufTokenType>(type));
+  }
+  return vocab;
+}
+
+void CheckCases(const GgufVocab& vocab, const std::string& name, bool special) {
+  const auto json = GgufTokenizerJson(vocab);
+  ASSERT_TRUE(json.ok()) << json.status();
+  const auto tokenizer = MakeTokenizerFromDocument(*json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const Json file = ReadJson(Folder(name) + "/cases.json");
+  ASSERT_GE(file["cases"].size(), 200u);
+  int wrong = 0;
+  for (const Json& item : file["cases"]) {
+    Ids ids, with_special;
+    const auto text = item["text"].get<std::string>();
+    ASSERT_TRUE((*tokenizer)->Encode(text, {.add_special = false}, &ids).ok());
+    ASSERT_TRUE((*tokenizer)->Encode(text, {}, &with_special).ok());
+    if (ids != item["ids"].get<Ids>()) ++wrong;
+    EXPECT_EQ(ids, item["ids"].get<Ids>()) << item["text"];
+    if (special) {
+      EXPECT_EQ(with_special, item["ids_special"].get<Ids>()) << item["text"];
+    }
+  }
+  EXPECT_EQ(wrong, 0) << "of " << file["cases"].size();
+}
+
+TEST(GgufText, ByteLevelBpeGivesHuggingFacesIds) {
+  const struct {
+    const char* name;
+    const char* pre;
+    const char* bos;
+  } tokenizers[] = {
+      {"bbpe_llama3", "llama-bpe", "<|begin_of_text|>"},
+      {"bbpe_gpt2", "gpt-2", ""},
+      {"bbpe_qwen2", "qwen2", ""},
+      {"bbpe_o200k", "gpt-4o", ""},
+  };
+  for (const auto& [name, pre, bos] : tokenizers) {
+    SCOPED_TRACE(name);
+    const TokenLists lists =
+        ListsOf(ReadJson(Folder(name) + "/tokenizer.json"));
+    GgufVocab vocab = VocabOf(lists, pre);
+    for (size_t id = 0; id < lists.tokens.size(); ++id) {
+      if (lists.tokens[id] == bos) vocab.bos_id = static_cast<int32_t>(id);
+    }
+    CheckCases(vocab, name, true);
+  }
+}
+
+TEST(GgufText, DeepSeeksBpeGivesHuggingFacesIds) {
+  const TokenLists lists =
+      ListsOf(ReadJson(Folder("bbpe_deepseek_v3") + "/tokenizer.json"));
+  GgufVocab vocab = VocabOf(lists, "deepseek-v3");
+  vocab.bos_id = 1995;
+  vocab.add_bos = true;
+  CheckCases(vocab, "bbpe_deepseek_v3", true);
+}
+
+// tokenizer.model's pieces, read through the tokenizer that knows them.
+TEST(GgufText, SentencePieceGivesItsIds) {
+  std::ifstream file(INLAY_TEST_DATA "/gguf/spm_bpe_scores.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto pieces = ParseJson(text.str(), "spm_bpe_scores.json");
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  GgufVocab vocab;
+  vocab.model = "llama";
+  for (const Json& piece : *pieces) {
+    vocab.tokens.push_back(piece[0].get_ref<const std::string&>());
+    vocab.scores.push_back(piece[1].get<double>());
+    vocab.types.push_back(static_cast<GgufTokenType>(piece[2].get<int>()));
+  }
+  vocab.bos_id = 1;
+  vocab.eos_id = 2;
+  vocab.add_eos = true;
+  CheckCases(vocab, "spm_bpe", true);
+}
+
+class PocketGguf : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  absl::Status Write() {
+    const std::string folder = testing::PocketModel();
+    INLAY_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(folder, {}));
+    INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch("llama"));
+    const TokenLists lists = ListsOf(ReadJson(folder + "/tokenizer.json"));
+    INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path_));
+    const Json& config = files.config;
+    const auto number = [&](const char* key) {
+      return config[key].get<uint32_t>();
+    };
+    for (const absl::Status& status :
+         {writer.SetString("general.architecture", "llama"),
+          writer.SetU32("llama.block_count", number("num_hidden_layers")),
+          writer.SetU32("llama.embedding_length", number("hidden_size")),
+          writer.SetU32("llama.context_length",
+                        number("max_position_embeddings")),
+          writer.SetU32("llama.feed_forward_length",
+                        number("intermediate_size")),
+          writer.SetU32("llama.attention.head_count",
+                        number("num_attention_heads")),
+          writer.SetU32("llama.attention.head_count_kv",
+                        number("num_key_value_heads")),
+          writer.SetU32("llama.attention.key_length", number("head_dim")),
+          writer.SetF32("llama.attention.layer_norm_rms_epsilon",
+                        config["rms_norm_eps"].get<float>()),
+          writer.SetString("tokenizer.ggml.model", "gpt2"),
+          writer.SetString("tokenizer.ggml.pre", "gpt-2"),
+          writer.SetStrings("tokenizer.ggml.tokens", lists.tokens),
+          writer.SetStrings("tokenizer.ggml.merges", lists.merges),
+          writer.SetI32s("tokenizer.ggml.token_type", lists.types),
+          writer.SetU32("tokenizer.ggml.bos_token_id", 0),
+          writer.SetU32("tokenizer.ggml.eos_token_id", 1),
+          writer.SetBool("tokenizer.ggml.add_bos_token", true),
+          writer.SetString("tokenizer.chat_template",
+                           files.chat.chat_template)}) {
+      INLAY_RETURN_IF_ERROR(status);
+    }
+    INLAY_ASSIGN_OR_RETURN(
+        const auto tensors,
+        GgufTensorsFrom(*files.weights, *arch,
+                        static_cast<int>(number("num_hidden_layers")),
+                        number("num_attention_heads"),
+                        number("num_key_value_heads")));
+    return WriteGgufTensors(tensors, &writer);
+  }
+
+  std::string path_ =
+      ::testing::TempDir() + "pocket_" + std::to_string(getpid()) + ".gguf";
+};
+
+TEST_F(PocketGguf, AnswersAsItsFolderDoes) {
+  const absl::Status written = Write();
+  ASSERT_TRUE(written.ok()) << written;
+  EngineHarness folder(testing::PocketModel());
+  EngineHarness gguf(path_);
+  ASSERT_TRUE(folder.ok() && gguf.ok());
+  for (const char* prompt :
+       {"946 - 73", "Tell a story about a fox and a lantern."}) {
+    RequestOptions options;
+    options.input = InputKind::kChat;
+    options.text = std::string(R"({"messages":[{"role":"user","content":")") +
+                   prompt + R"("}]})";
+    const Outcome wanted = folder.RunAlone(options);
+    const Outcome got = gguf.RunAlone(options);
+    EXPECT_FALSE(wanted.text.empty());
+    EXPECT_EQ(got.text, wanted.text);
+    EXPECT_EQ(got.finish.reason, wanted.finish.reason);
+    EXPECT_EQ(got.finish.stop_token, wanted.finish.stop_token);
+  }
+}
+
+}  // namespace
+}  // namespace inlay
