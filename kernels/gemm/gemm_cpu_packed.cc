@@ -25,14 +25,23 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "kernels/gemm/packed/layout.h"
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
 #include "kernels/quant/fp4.h"
 #include "kernels/quant/grouped.h"
+#include "kernels/quant/iq1_m/iq1_m.h"
+#include "kernels/quant/iq1_s/iq1_s.h"
+#include "kernels/quant/iq2_s/iq2_s.h"
+#include "kernels/quant/iq2_xs/iq2_xs.h"
+#include "kernels/quant/iq2_xxs/iq2_xxs.h"
+#include "kernels/quant/iq3_s/iq3_s.h"
+#include "kernels/quant/iq3_xxs/iq3_xxs.h"
 #include "kernels/quant/iq4.h"
 #include "kernels/quant/iq4_nl/iq4_nl.h"
 #include "kernels/quant/iq4_xs/iq4_xs.h"
@@ -49,13 +58,18 @@
 #include "kernels/quant/q5_k/q5_k.h"
 #include "kernels/quant/q6_k/q6_k.h"
 #include "kernels/quant/q8_0/q8_0.h"
+#include "kernels/quant/super_block.h"
+#include "kernels/quant/tq1_0/tq1_0.h"
+#include "kernels/quant/tq2_0/tq2_0.h"
 #include "memory/device/thread_pool.h"
 
 // Everything above is compiled for the baseline: what it defines inline may be
 // taken by other files.
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 #include "kernels/gemm/packed/activations-inl.h"
+#include "kernels/gemm/packed/f8-inl.h"
 #include "kernels/gemm/packed/formats-inl.h"
+#include "kernels/gemm/packed/levels-inl.h"
 #include "kernels/gemm/packed/tile-inl.h"
 
 namespace inlay::packed {
@@ -80,14 +94,15 @@ struct Group {
                 first * RoundedRowBytes(desc.k)) {}
 };
 
-void Finish(const GemmDesc& desc, const GemmParams& params, const Group& group,
+// y[m .. m + rows, n0 .. ) from the sums of a tile.
+void Finish(const GemmDesc& desc, const GemmParams& params, int64_t m, int rows,
             int64_t n0, const float* sums) {
   const int64_t count = std::min<int64_t>(kStripRows, desc.n - n0);
-  for (int r = 0; r < group.rows; ++r, sums += kStripRows) {
-    float* y = params.y.row<float>(group.m + r) + n0;
+  for (int r = 0; r < rows; ++r, sums += kStripRows) {
+    float* y = params.y.row<float>(m + r) + n0;
     const float* residual = params.residual.empty()
                                 ? nullptr
-                                : params.residual.row<float>(group.m + r) + n0;
+                                : params.residual.row<float>(m + r) + n0;
     for (int64_t i = 0; i < count; ++i) {
       float value = sums[i];
       if (params.bias != nullptr) value += params.bias[n0 + i];
@@ -131,11 +146,40 @@ void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
               const Group group(desc, params, m);
               kTileOf[group.rows - 1](w + strip * StripBytes<F>(desc.k),
                                       group.rounded, desc.k, sums);
-              Finish(desc, params, group, strip * kStripRows, sums);
+              Finish(desc, params, m, group.rows, strip * kStripRows, sums);
             }
           }
         });
   }
+}
+
+// Few rows of x as they are: what is wide in registers serves two.
+template <class F>
+void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  constexpr int kF8Rows = 2;
+  const int64_t rows = params.x.rows();
+  const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
+  const auto x_stride =
+      static_cast<int64_t>(params.x.row_stride_bytes / sizeof(float));
+  const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
+  pool.ParallelFor(
+      strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
+      [&](int64_t begin, int64_t end) {
+        alignas(32) float sums[kF8Rows * kStripRows];
+        for (int64_t strip = begin; strip < end; ++strip) {
+          const uint8_t* of_strip = w + strip * StripBytes<F>(desc.k);
+          for (int64_t m = 0; m < rows; m += kF8Rows) {
+            const bool both = m + 1 < rows;
+            const float* x = params.x.row<float>(m);
+            if (both) {
+              F8Tile<F, 2>(of_strip, x, x_stride, desc.k, sums);
+            } else {
+              F8Tile<F, 1>(of_strip, x, x_stride, desc.k, sums);
+            }
+            Finish(desc, params, m, both ? 2 : 1, strip * kStripRows, sums);
+          }
+        }
+      });
 }
 
 template <class F>
@@ -170,13 +214,16 @@ struct Format {
   DType dtype;
   WeightPacking<GemmDesc> packing;
   void (*run)(const GemmDesc&, const GemmParams&, ThreadPool&);
+  bool rounds;  // activations to 8 bits, where a permutation costs nothing
 };
 
 template <class F>
-constexpr Format kFormat = {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<F>};
+constexpr Format kFormat = {
+    F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<F>, true};
+template <class F>
+constexpr Format kF8Format = {
+    F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunF8<F>, false};
 
-// Formats without an entry have the float rows: those whose levels 8 bits do
-// not hold (f8), and those of few bits whose codes are indices of grids.
 constexpr const Format* kFormats[] = {
     &kFormat<Q4_0>,
     &kFormat<Q4_1>,
@@ -190,12 +237,23 @@ constexpr const Format* kFormats[] = {
     &kFormat<Q6_K>,
     &kFormat<IQ4_NL>,
     &kFormat<IQ4_XS>,
+    &kFormat<IQ2_XXS>,
+    &kFormat<IQ2Of16<DType::kIQ2_XS, IQ2_XSBlock>>,
+    &kFormat<IQ2Of16<DType::kIQ2_S, IQ2_SBlock>>,
+    &kFormat<IQ3_XXS>,
+    &kFormat<IQ3_S>,
+    &kFormat<IQ1_S>,
+    &kFormat<IQ1_M>,
     &kFormat<MXFP4>,
     &kFormat<NVFP4>,
+    &kFormat<Ternary<DType::kTQ1_0, TQ1_0Block>>,
+    &kFormat<Ternary<DType::kTQ2_0, TQ2_0Block>>,
     &kFormat<U4<DType::kU4_G32, 1>>,
     &kFormat<U4<DType::kU4_G128, 4>>,
     &kFormat<I8<DType::kI8_G32, 1>>,
     &kFormat<I8<DType::kI8_G128, 4>>,
+    &kF8Format<F8<DType::kF8_G32, 32>>,
+    &kF8Format<F8<DType::kF8_G128, 128>>,
 };
 
 }  // namespace
@@ -219,8 +277,12 @@ const char* GemmCpuPackedRefuses(const GemmDesc& desc) {
     return "activations must be f32";
   }
   if ((hwy::SupportedTargets() & HWY_AVX2) == 0) return "needs AVX2";
-  if (FindFormat(desc.weight) == nullptr) {
+  const packed::Format* format = FindFormat(desc.weight);
+  if (format == nullptr) {
     return "weights must be of a format that has a packed layout";
+  }
+  if (desc.permuted && !format->rounds) {
+    return "takes no permutation of x for this format";
   }
   if (desc.k % GetFormatInfo(desc.weight).block_elements != 0) {
     return "k must be a multiple of the format's block";
@@ -233,7 +295,9 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc) {
 }
 
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  return static_cast<size_t>(max_rows * packed::RoundedRowBytes(desc.k));
+  return FindFormat(desc.weight)->rounds
+             ? static_cast<size_t>(max_rows * packed::RoundedRowBytes(desc.k))
+             : 0;
 }
 
 absl::Status RunGemmCpuPacked(const GemmDesc& desc, const GemmParams& params,
