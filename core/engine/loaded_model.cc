@@ -91,7 +91,8 @@ absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
   if (tokenizer == nullptr) {
     return absl::UnimplementedError(
         "the model has no tokenizer (no tokenizer.json or tokenizer.model in "
-        "its directory): give token ids instead of text");
+        "its directory, no tokenizer.ggml.model in its GGUF file): give token "
+        "ids instead of text");
   }
   return tokenizer.get();
 }

@@ -14,11 +14,15 @@
 namespace inlay {
 namespace {
 
-// Not weights: rotary factors, which config.json holds (gguf_config.h), and
-// frequencies that old files store although they follow from the base.
+// Not weights: rotary factors, which config.json holds (gguf_config.h),
+// frequencies that old files store although they follow from the base, and how
+// to round activations, which are not rounded.
 constexpr std::string_view kNoWeights[] = {"rope_freqs.weight",
                                            "rope_factors_long.weight",
                                            "rope_factors_short.weight"};
+
+// A factor for all of a weight (nvfp4): no format's blocks can take it in.
+constexpr std::string_view kTensorScale = ".scale";
 
 struct Location {
   size_t file = 0;
@@ -30,7 +34,21 @@ struct Location {
 bool IsNoWeight(std::string_view name) {
   return std::find(std::begin(kNoWeights), std::end(kNoWeights), name) !=
              std::end(kNoWeights) ||
-         name.ends_with(".attn_rot_embd.weight");
+         name.ends_with(".attn_rot_embd.weight") ||
+         name.ends_with(".input_scale");
+}
+
+absl::Status UnknownTensor(std::string_view name, const GgufArch& arch) {
+  if (name.ends_with(kTensorScale)) {
+    std::string weight(name.substr(0, name.size() - kTensorScale.size()));
+    weight += ".weight";
+    return absl::UnimplementedError(absl::StrFormat(
+        "tensor %s is a factor for all of %s (nvfp4), allowed: weights whose "
+        "blocks hold their whole scale",
+        Quoted(name), Quoted(weight)));
+  }
+  return absl::UnimplementedError(absl::StrFormat(
+      "tensor %s is none of the architecture \"%s\"", Quoted(name), arch.name));
 }
 
 // Rows of a matrix, elements of a bias.
@@ -190,9 +208,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
       const auto name = PublishedTensorName(arch, tensor.info.name);
       if (!name.has_value()) {
         return InFile(files.files[i].path,
-                      absl::UnimplementedError(absl::StrFormat(
-                          "tensor %s is none of the architecture \"%s\"",
-                          Quoted(tensor.info.name), arch.name)));
+                      UnknownTensor(tensor.info.name, arch));
       }
       Location location = {i, tensor.offset, name->layout, 0};
       const absl::Status layout = SetLayout(tensor.info, heads, &location);

@@ -41,7 +41,8 @@ std::string Help() {
     text += command.summary + std::string("\n");
   }
   return text +
-         "\nMODEL is a Hugging Face directory (config.json, safetensors), or\n"
+         "\nMODEL is a Hugging Face directory (config.json, safetensors), a\n"
+         ".gguf file (the first, where a model is split), or\n"
          "random:CONFIG_DIR[?dtype=bf16] for random weights in its shapes.\n"
          "Exit status: 0 done, 1 failed, 2 called wrongly.\n"
          "inlay COMMAND --help, inlay --version\n";

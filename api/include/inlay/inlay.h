@@ -336,8 +336,9 @@ typedef struct inlay_model_options {
 INLAY_API void inlay_model_options_init(inlay_model_options* options);
 INLAY_API void inlay_model_options_init_sized(inlay_model_options* options, size_t size); /* since 2 */
 #define inlay_model_options_init(options) inlay_model_options_init_sized((options), sizeof(inlay_model_options))
-/* `path`: a Hugging Face directory (config.json, safetensors; tokenizer optional), or "random:CONFIG_DIR[?dtype=bf16]" for
- * random weights in a configuration's shapes. Blocks until loaded; other threads go on stepping meanwhile.
+/* `path`: a Hugging Face directory (config.json, safetensors; tokenizer optional), a GGUF file (the first of a split model;
+ * its name ends in ".gguf"), or "random:CONFIG_DIR[?dtype=bf16]" for random weights in a configuration's shapes. Blocks until
+ * loaded; other threads go on stepping meanwhile.
  * `options` may be null. */
 INLAY_API inlay_status inlay_model_load(inlay_engine* engine, const char* path, const inlay_model_options* options,
                                         inlay_model** model, inlay_error** error);

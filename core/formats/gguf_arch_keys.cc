@@ -1,0 +1,53 @@
+#include "core/formats/gguf_arch_keys.h"
+
+#include "absl/strings/str_format.h"
+#include "core/formats/gguf_metadata.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+std::string GgufArchKeys::Name(std::string_view key) const {
+  return absl::StrFormat("%s.%s", arch_, key);
+}
+
+const GgufValue* GgufArchKeys::Find(std::string_view key) const {
+  return header_.Find(Name(key));
+}
+
+absl::StatusOr<std::optional<int64_t>> GgufArchKeys::Int(std::string_view key,
+                                                         int64_t min,
+                                                         int64_t max) const {
+  return GgufInt(header_, Name(key), min, max);
+}
+
+absl::StatusOr<std::optional<int64_t>> GgufArchKeys::LayerInt(
+    std::string_view key, int64_t layers, int64_t min, int64_t max) const {
+  return GgufLayerInt(header_, Name(key), layers, min, max);
+}
+
+absl::StatusOr<std::optional<double>> GgufArchKeys::Number(
+    std::string_view key) const {
+  return GgufNumber(header_, Name(key));
+}
+
+absl::StatusOr<std::optional<std::string>> GgufArchKeys::String(
+    std::string_view key) const {
+  return GgufString(header_, Name(key));
+}
+
+absl::StatusOr<int64_t> GgufArchKeys::Required(
+    std::string_view key, absl::StatusOr<std::optional<int64_t>> found) const {
+  INLAY_RETURN_IF_ERROR(found.status());
+  if (found->has_value()) return **found;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("key \"%s\" is missing", Name(key)));
+}
+
+absl::Status GgufArchKeys::CopyNumber(std::string_view key, const char* to,
+                                      Json* object) const {
+  INLAY_ASSIGN_OR_RETURN(const auto number, Number(key));
+  if (number.has_value()) (*object)[to] = *number;
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

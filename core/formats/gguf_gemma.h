@@ -1,0 +1,22 @@
+// What only Gemma 2 and 3 have keys for, as config.json has it.
+#ifndef INLAY_CORE_FORMATS_GGUF_GEMMA_H_
+#define INLAY_CORE_FORMATS_GGUF_GEMMA_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_sizes.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// The scale of attention, soft caps, the base of layers with a window and which
+// layers have one. INVALID_ARGUMENT naming the key that is wrong.
+absl::Status ReadGgufGemma(const GgufArchKeys& keys, const GgufSizes& sizes,
+                           std::optional<int64_t> window, Json* config);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_GEMMA_H_
