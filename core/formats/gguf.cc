@@ -14,7 +14,6 @@ namespace {
 
 constexpr char kMagic[] = "GGUF";
 constexpr uint32_t kNewestVersion = 3;
-constexpr std::string_view kAlignmentKey = "general.alignment";
 // Key length and a byte of key, type, a byte of value.
 constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;
 
@@ -24,7 +23,7 @@ struct TypeRow {
 };
 
 // By the format's number.
-constexpr TypeRow kTypes[] = {
+constexpr TypeRow kValueTypes[] = {
     {"u8", 1},  {"i8", 1},  {"u16", 2},  {"i16", 2},    {"u32", 4},
     {"i32", 4}, {"f32", 4}, {"bool", 1}, {"string", 0}, {"array", 0},
     {"u64", 8}, {"i64", 8}, {"f64", 8}};
@@ -57,7 +56,7 @@ absl::StatusOr<uint32_t> ParseVersion(GgufCursor* cursor) {
   return version;
 }
 
-absl::Status Bad(std::string_view key, const std::string& message) {
+absl::Status BadValue(std::string_view key, const std::string& message) {
   return absl::InvalidArgumentError(
       absl::StrFormat("key %s: %s", Quoted(key), message));
 }
@@ -65,9 +64,9 @@ absl::Status Bad(std::string_view key, const std::string& message) {
 absl::StatusOr<GgufType> ParseType(std::string_view key, GgufCursor* cursor) {
   INLAY_ASSIGN_OR_RETURN(const uint32_t number,
                          cursor->Integer<uint32_t>("a value's type"));
-  if (number >= std::size(kTypes)) {
-    return Bad(key, absl::StrFormat("value type %d, allowed: 0 to %d", number,
-                                    std::size(kTypes) - 1));
+  if (number >= std::size(kValueTypes)) {
+    return BadValue(key, absl::StrFormat("value type %d, allowed: 0 to %d",
+                                         number, std::size(kValueTypes) - 1));
   }
   return static_cast<GgufType>(number);
 }
@@ -75,15 +74,16 @@ absl::StatusOr<GgufType> ParseType(std::string_view key, GgufCursor* cursor) {
 absl::Status ParseStrings(std::string_view key, GgufCursor* cursor,
                           GgufValue* value) {
   if (value->count > cursor->left() / sizeof(uint64_t)) {
-    return Bad(key, absl::StrFormat(
-                        "%d strings, but only %d bytes of the file are left",
+    return BadValue(
+        key,
+        absl::StrFormat("%d strings, but only %d bytes of the file are left",
                         value->count, cursor->left()));
   }
   const uint64_t begin = cursor->position();
   for (uint64_t i = 0; i < value->count; ++i) {
     const auto text = cursor->String("a string");
     if (absl::IsOutOfRange(text.status())) return text.status();
-    if (!text.ok()) return Bad(key, std::string(text.status().message()));
+    if (!text.ok()) return BadValue(key, std::string(text.status().message()));
   }
   value->data = cursor->Since(begin);
   return absl::OkStatus();
@@ -93,8 +93,8 @@ absl::Status CheckBools(std::string_view key, const GgufValue& value) {
   const auto wrong = std::find_if(value.data.begin(), value.data.end(),
                                   [](std::byte b) { return b > std::byte{1}; });
   if (wrong == value.data.end()) return absl::OkStatus();
-  return Bad(key, absl::StrFormat("the bool %d, allowed: 0 and 1",
-                                  static_cast<int>(*wrong)));
+  return BadValue(key, absl::StrFormat("the bool %d, allowed: 0 and 1",
+                                       static_cast<int>(*wrong)));
 }
 
 absl::StatusOr<GgufValue> ParseValue(std::string_view key, GgufCursor* cursor) {
@@ -119,7 +119,7 @@ absl::StatusOr<GgufValue> ParseValue(std::string_view key, GgufCursor* cursor) {
   const auto data =
       cursor->Take(value.count, GgufTypeBytes(value.type), "a value");
   if (absl::IsOutOfRange(data.status())) return data.status();
-  if (!data.ok()) return Bad(key, std::string(data.status().message()));
+  if (!data.ok()) return BadValue(key, std::string(data.status().message()));
   value.data = *data;
   if (value.type == GgufType::kBool) {
     INLAY_RETURN_IF_ERROR(CheckBools(key, value));
@@ -150,25 +150,25 @@ absl::StatusOr<std::vector<GgufEntry>> ParseEntries(uint64_t count,
             [](const auto& a, const auto& b) { return a.key < b.key; });
   for (size_t i = 1; i < entries.size(); ++i) {
     if (entries[i - 1].key != entries[i].key) continue;
-    return Bad(entries[i].key, "it is there several times");
+    return BadValue(entries[i].key, "it is there several times");
   }
   return entries;
 }
 
 absl::StatusOr<uint32_t> ParseAlignment(const GgufHeader& header) {
-  const GgufValue* value = header.Find(kAlignmentKey);
+  const GgufValue* value = header.Find(kGgufAlignmentKey);
   if (value == nullptr) return kGgufDefaultAlignment;
   if (value->is_array || value->type != GgufType::kU32) {
-    return Bad(kAlignmentKey,
-               absl::StrFormat("a value of type %s%s, allowed: u32",
-                               value->is_array ? "array of " : "",
-                               GgufTypeName(value->type)));
+    return BadValue(kGgufAlignmentKey,
+                    absl::StrFormat("a value of type %s%s, allowed: u32",
+                                    value->is_array ? "array of " : "",
+                                    GgufTypeName(value->type)));
   }
   const auto alignment = LoadLittleEndian<uint32_t>(value->data.data());
   if (alignment < kMinGgufAlignment || alignment > kMaxGgufAlignment ||
       (alignment & (alignment - 1)) != 0) {
-    return Bad(
-        kAlignmentKey,
+    return BadValue(
+        kGgufAlignmentKey,
         absl::StrFormat("%d, allowed: a power of two from %d to %d", alignment,
                         kMinGgufAlignment, kMaxGgufAlignment));
   }
@@ -179,12 +179,12 @@ absl::StatusOr<uint32_t> ParseAlignment(const GgufHeader& header) {
 
 std::string_view GgufTypeName(GgufType type) {
   const auto number = static_cast<uint32_t>(type);
-  return number < std::size(kTypes) ? kTypes[number].name : "";
+  return number < std::size(kValueTypes) ? kValueTypes[number].name : "";
 }
 
 size_t GgufTypeBytes(GgufType type) {
   const auto number = static_cast<uint32_t>(type);
-  return number < std::size(kTypes) ? kTypes[number].bytes : 0;
+  return number < std::size(kValueTypes) ? kValueTypes[number].bytes : 0;
 }
 
 const GgufValue* GgufHeader::Find(std::string_view key) const {

@@ -22,6 +22,7 @@ inline constexpr uint64_t kMaxGgufHeaderBytes = uint64_t{1} << 30;
 inline constexpr size_t kMaxGgufKeyBytes = 65535;
 inline constexpr size_t kMaxGgufTensorName = 64;
 inline constexpr uint32_t kMaxGgufRank = 4;
+inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 inline constexpr uint32_t kGgufDefaultAlignment = 32;
 inline constexpr uint32_t kMinGgufAlignment = 8;
 inline constexpr uint32_t kMaxGgufAlignment = 1 << 20;

@@ -13,7 +13,7 @@ namespace inlay {
 namespace {
 
 constexpr uint64_t kFirstRead = uint64_t{1} << 20;
-constexpr int64_t kMaxShards = 4096;
+constexpr int64_t kMaxSplits = 4096;
 constexpr int64_t kMaxVector = 1 << 16;
 constexpr std::string_view kFirstShard = "-00001-of-";
 constexpr std::string_view kSuffix = ".gguf";
@@ -70,9 +70,9 @@ absl::StatusOr<std::string> SplitName(const std::string& path, int64_t count) {
 }
 
 absl::Status CheckShard(const GgufFile& file, int64_t index, int64_t count) {
-  const auto no = GgufInt(file.header, "split.no", 0, kMaxShards);
+  const auto no = GgufInt(file.header, "split.no", 0, kMaxSplits);
   if (!no.ok()) return InFile(file.path, no.status());
-  const auto own = GgufInt(file.header, "split.count", 0, kMaxShards);
+  const auto own = GgufInt(file.header, "split.count", 0, kMaxSplits);
   if (!own.ok()) return InFile(file.path, own.status());
   if (no->value_or(-1) == index && own->value_or(-1) == count) {
     return absl::OkStatus();
@@ -155,7 +155,7 @@ absl::StatusOr<GgufFiles> OpenGgufFiles(const std::string& path,
   GgufFiles model;
   INLAY_ASSIGN_OR_RETURN(GgufFile first, OpenFile(path, access));
   model.files.push_back(std::move(first));
-  const auto shards = GgufInt(model.header(), "split.count", 0, kMaxShards);
+  const auto shards = GgufInt(model.header(), "split.count", 0, kMaxSplits);
   if (!shards.ok()) return InFile(path, shards.status());
   const int64_t count = shards->value_or(1);
   if (count <= 1) return model;

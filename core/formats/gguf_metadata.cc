@@ -12,16 +12,16 @@
 namespace inlay {
 namespace {
 
-absl::Status Bad(std::string_view key, const std::string& message) {
+absl::Status BadKey(std::string_view key, const std::string& message) {
   return absl::InvalidArgumentError(
       absl::StrFormat("key %s: %s", Quoted(key), message));
 }
 
 absl::Status WrongType(std::string_view key, const GgufValue& value,
                        std::string_view allowed) {
-  return Bad(key, absl::StrFormat("a value of type %s%s, allowed: %s",
-                                  value.is_array ? "array of " : "",
-                                  GgufTypeName(value.type), allowed));
+  return BadKey(key, absl::StrFormat("a value of type %s%s, allowed: %s",
+                                     value.is_array ? "array of " : "",
+                                     GgufTypeName(value.type), allowed));
 }
 
 // Nullopt when it is no integer type; u64 beyond int64_t is INT64_MAX, which no
@@ -93,8 +93,8 @@ absl::StatusOr<std::string_view> NextString(std::string_view key,
       reinterpret_cast<const char*>(data->data() + sizeof(uint64_t)), length);
   data->remove_prefix(sizeof(uint64_t) + length);
   if (IsUtf8(text)) return text;
-  return Bad(key,
-             absl::StrFormat("the text %s is not valid UTF-8", Quoted(text)));
+  return BadKey(
+      key, absl::StrFormat("the text %s is not valid UTF-8", Quoted(text)));
 }
 
 }  // namespace
@@ -107,7 +107,8 @@ absl::StatusOr<std::optional<int64_t>> GgufInt(const GgufHeader& header,
   const auto number = value->is_array ? std::nullopt : IntAt(*value, 0);
   if (!number.has_value()) return WrongType(key, *value, "an integer");
   if (*number >= min && *number <= max) return number;
-  return Bad(key, absl::StrFormat("%d, allowed: %d to %d", *number, min, max));
+  return BadKey(key,
+                absl::StrFormat("%d, allowed: %d to %d", *number, min, max));
 }
 
 absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
@@ -121,9 +122,9 @@ absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
   INLAY_ASSIGN_OR_RETURN(const auto found, GgufInts(header, key));
   const std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
   if (list.empty() || list.size() != static_cast<size_t>(layers)) {
-    return Bad(key, absl::StrFormat("%d values, allowed: one for each of %d "
-                                    "layers",
-                                    list.size(), layers));
+    return BadKey(key, absl::StrFormat("%d values, allowed: one for each of %d "
+                                       "layers",
+                                       list.size(), layers));
   }
   for (const int64_t number : list) {
     if (number != list.front()) {
@@ -135,7 +136,8 @@ absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
   }
   const int64_t number = list.front();
   if (number >= min && number <= max) return std::optional<int64_t>(number);
-  return Bad(key, absl::StrFormat("%d, allowed: %d to %d", number, min, max));
+  return BadKey(key,
+                absl::StrFormat("%d, allowed: %d to %d", number, min, max));
 }
 
 absl::StatusOr<std::optional<double>> GgufNumber(const GgufHeader& header,
@@ -145,7 +147,7 @@ absl::StatusOr<std::optional<double>> GgufNumber(const GgufHeader& header,
   const auto number = value->is_array ? std::nullopt : NumberAt(*value, 0);
   if (!number.has_value()) return WrongType(key, *value, "a number");
   if (std::isfinite(*number)) return number;
-  return Bad(key, absl::StrFormat("%g, allowed: finite numbers", *number));
+  return BadKey(key, absl::StrFormat("%g, allowed: finite numbers", *number));
 }
 
 absl::StatusOr<std::optional<bool>> GgufBool(const GgufHeader& header,
@@ -217,9 +219,9 @@ absl::StatusOr<std::optional<std::vector<double>>> GgufNumbers(
       const std::optional<double> number = NumberAt(*value, i);
       if (!number.has_value()) break;
       if (!std::isfinite(*number)) {
-        return Bad(key, absl::StrFormat("%g at index %d, allowed: finite "
-                                        "numbers",
-                                        *number, i));
+        return BadKey(key, absl::StrFormat("%g at index %d, allowed: finite "
+                                           "numbers",
+                                           *number, i));
       }
       numbers.push_back(*number);
     }

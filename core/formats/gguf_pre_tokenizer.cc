@@ -12,9 +12,9 @@
 namespace inlay {
 namespace {
 
-constexpr const char* kGpt2[] = {
+constexpr const char* kGpt2Split[] = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"};
-constexpr const char* kDigits[] = {R"(\p{N})", kGpt2[0]};
+constexpr const char* kDigits[] = {R"(\p{N})", kGpt2Split[0]};
 constexpr const char* kLlama3[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr const char* kQwen2[] = {
@@ -30,7 +30,7 @@ constexpr const char* kDeepSeekCoder[] = {
     R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+",
     R"(\p{N})"};
 // What llama.cpp does for files that name nothing.
-constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2[0],
+constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split[0],
                                     R"(\p{N}+)", "[0-9][0-9][0-9]"};
 
 struct Row {
@@ -43,12 +43,12 @@ struct Row {
 
 constexpr Row kRows[] = {
     {"default", kDefault},
-    {"gpt-2", kGpt2},
-    {"gpt2", kGpt2},
-    {"phi-2", kGpt2},
-    {"mpt", kGpt2},
-    {"olmo", kGpt2},
-    {"exaone4", kGpt2},
+    {"gpt-2", kGpt2Split},
+    {"gpt2", kGpt2Split},
+    {"phi-2", kGpt2Split},
+    {"mpt", kGpt2Split},
+    {"olmo", kGpt2Split},
+    {"exaone4", kGpt2Split},
     {"starcoder", kDigits},
     {"refact", kDigits},
     {"command-r", kDigits},
@@ -77,7 +77,7 @@ Json ByteLevel(bool use_regex) {
 
 Json PreTokenizerOf(const Row& row) {
   // The one pattern that ByteLevel has of its own.
-  if (row.patterns.data() == kGpt2) return ByteLevel(true);
+  if (row.patterns.data() == kGpt2Split) return ByteLevel(true);
   Json steps = Json::array();
   for (const char* pattern : row.patterns) {
     steps.push_back(Json{{"type", "Split"},

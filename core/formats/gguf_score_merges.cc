@@ -15,6 +15,9 @@ namespace {
 // The largest vocabularies (256k pieces) need some 50 million.
 constexpr uint64_t kMaxWork = uint64_t{1} << 29;
 
+// The text of all merges. The largest vocabularies have some 10 MB.
+constexpr uint64_t kMaxMergeBytes = uint64_t{64} << 20;
+
 struct Merge {
   double score;
   int32_t left;
@@ -76,11 +79,20 @@ absl::StatusOr<Json> GgufScoreMerges(const GgufVocab& vocab,
     }
   }
   std::vector<Merge> merges;
+  uint64_t merge_bytes = 0;
   for (size_t id = 0; id < texts.size(); ++id) {
     if (!Merges(vocab.types[id])) continue;
+    const size_t before = merges.size();
     // The converter overwrites these scores; trained, they are 0.
     const bool is_normal = vocab.types[id] != GgufTokenType::kUserDefined;
     AddCuts(texts[id], is_normal ? vocab.scores[id] : 0.0, index, &merges);
+    merge_bytes += uint64_t{texts[id].size()} * (merges.size() - before);
+    if (merge_bytes > kMaxMergeBytes) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "key \"tokenizer.ggml.tokens\": the pieces up to %d have %d bytes of "
+          "merges, at most %d allowed",
+          id, merge_bytes, kMaxMergeBytes));
+    }
   }
   std::stable_sort(merges.begin(), merges.end(),
                    [](const Merge& a, const Merge& b) {

@@ -24,7 +24,7 @@ constexpr std::string_view kNoWeights[] = {"rope_freqs.weight",
 // A factor for all of a weight (nvfp4): no format's blocks can take it in.
 constexpr std::string_view kTensorScale = ".scale";
 
-struct Location {
+struct GgufLocation {
   size_t file = 0;
   uint64_t offset = 0;  // in the file
   GgufLayout layout = GgufLayout::kSame;
@@ -56,7 +56,7 @@ int64_t Rows(const WeightInfo& info) { return info.shape.front(); }
 
 class GgufSource final : public WeightSource {
  public:
-  using Tensor = std::pair<WeightInfo, Location>;
+  using Tensor = std::pair<WeightInfo, GgufLocation>;
 
   // `tensors`: sorted by name.
   GgufSource(std::vector<GgufFile> files, std::vector<Tensor> tensors)
@@ -77,7 +77,7 @@ class GgufSource final : public WeightSource {
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
-    const Location* location = Locate(info);
+    const GgufLocation* location = Locate(info);
     if (location == nullptr) return nullptr;
     const bool as_it_lies = location->layout == GgufLayout::kSame ||
                             location->layout == GgufLayout::kTransposed;
@@ -88,7 +88,7 @@ class GgufSource final : public WeightSource {
 
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override {
-    const Location* location = Locate(info);
+    const GgufLocation* location = Locate(info);
     if (location == nullptr) {
       return absl::NotFoundError(absl::StrFormat(
           "tensor %s does not come from these files", Quoted(info.name)));
@@ -113,13 +113,13 @@ class GgufSource final : public WeightSource {
   }
 
  private:
-  const Location* Locate(const WeightInfo& info) const {
+  const GgufLocation* Locate(const WeightInfo& info) const {
     const WeightInfo* own = Find(info.name);
     return own == nullptr ? nullptr : &locations_[own - infos_.data()];
   }
 
   // Row j * half + i of a head lies at row 2 * i + j.
-  absl::Status ReadRows(const WeightInfo& info, const Location& location,
+  absl::Status ReadRows(const WeightInfo& info, const GgufLocation& location,
                         uint64_t offset,
                         absl::Span<std::byte> destination) const {
     const uint64_t row_bytes = info.bytes / static_cast<uint64_t>(Rows(info));
@@ -142,8 +142,8 @@ class GgufSource final : public WeightSource {
     return absl::OkStatus();
   }
 
-  absl::Status ReadMinusOne(const WeightInfo& info, const Location& location,
-                            uint64_t offset,
+  absl::Status ReadMinusOne(const WeightInfo& info,
+                            const GgufLocation& location, uint64_t offset,
                             absl::Span<std::byte> destination) const {
     if (destination.empty()) return absl::OkStatus();
     const uint64_t first = offset / sizeof(float);
@@ -164,19 +164,20 @@ class GgufSource final : public WeightSource {
 
   std::vector<GgufFile> files_;
   std::vector<WeightInfo> infos_;
-  std::vector<Location> locations_;  // of infos_
+  std::vector<GgufLocation> locations_;  // of infos_
 };
 
-absl::Status Bad(std::string_view name, const std::string& message) {
+absl::Status WrongTensor(std::string_view name, const std::string& message) {
   return absl::InvalidArgumentError(
       absl::StrFormat("tensor %s: %s", Quoted(name), message));
 }
 
 absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
-                       Location* location) {
+                       GgufLocation* location) {
   if (location->layout == GgufLayout::kPlusOne && info.dtype != DType::kF32) {
-    return Bad(info.name, absl::StrFormat("a norm of type %s, allowed: f32",
-                                          DTypeName(info.dtype)));
+    return WrongTensor(info.name,
+                       absl::StrFormat("a norm of type %s, allowed: f32",
+                                       DTypeName(info.dtype)));
   }
   const bool is_query = location->layout == GgufLayout::kQueryRows;
   if (!is_query && location->layout != GgufLayout::kKeyRows) {
@@ -188,10 +189,11 @@ absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
       Rows(info) % (2 * count) == 0 &&
       (info.shape.size() > 1 || GetFormatInfo(info.dtype).block_elements == 1);
   if (!divides) {
-    return Bad(info.name,
-               absl::StrFormat("%d rows, allowed: a multiple of twice the %d "
-                               "heads",
-                               Rows(info), count));
+    return WrongTensor(
+        info.name,
+        absl::StrFormat("%d rows, allowed: a multiple of twice the %d "
+                        "heads",
+                        Rows(info), count));
   }
   location->head_rows = Rows(info) / count;
   return absl::OkStatus();
@@ -210,7 +212,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
         return InFile(files.files[i].path,
                       UnknownTensor(tensor.info.name, arch));
       }
-      Location location = {i, tensor.offset, name->layout, 0};
+      GgufLocation location = {i, tensor.offset, name->layout, 0};
       const absl::Status layout = SetLayout(tensor.info, heads, &location);
       if (!layout.ok()) return InFile(files.files[i].path, layout);
       tensor.info.name = name->name;
@@ -224,7 +226,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i - 1].first.name != tensors[i].first.name) continue;
     return InFile(files.files[0].path,
-                  Bad(tensors[i].first.name, "several files have it"));
+                  WrongTensor(tensors[i].first.name, "several files have it"));
   }
   return std::make_shared<GgufSource>(std::move(files.files),
                                       std::move(tensors));

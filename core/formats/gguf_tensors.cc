@@ -16,7 +16,7 @@ namespace {
 // Name length and a byte of name, rank, a dimension, type, offset.
 constexpr uint64_t kMinInfoBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-absl::Status Bad(const WeightInfo& info, const std::string& message) {
+absl::Status BadInfo(const WeightInfo& info, const std::string& message) {
   return absl::InvalidArgumentError(
       absl::StrFormat("tensor %s: %s", Quoted(info.name), message));
 }
@@ -37,15 +37,16 @@ absl::Status ParseShape(GgufCursor* cursor, WeightInfo* info) {
   INLAY_ASSIGN_OR_RETURN(const uint32_t rank,
                          cursor->Integer<uint32_t>("a tensor's rank"));
   if (rank < 1 || rank > kMaxGgufRank) {
-    return Bad(*info, absl::StrFormat("%d dimensions, allowed: 1 to %d", rank,
-                                      kMaxGgufRank));
+    return BadInfo(*info, absl::StrFormat("%d dimensions, allowed: 1 to %d",
+                                          rank, kMaxGgufRank));
   }
   for (uint32_t i = 0; i < rank; ++i) {
     INLAY_ASSIGN_OR_RETURN(const uint64_t size,
                            cursor->Integer<uint64_t>("a tensor's dimension"));
     if (size < 1 || size > static_cast<uint64_t>(INT64_MAX)) {
-      return Bad(*info, absl::StrFormat("dimension %d is %d, allowed: 1 to %d",
-                                        i, size, INT64_MAX));
+      return BadInfo(*info,
+                     absl::StrFormat("dimension %d is %d, allowed: 1 to %d", i,
+                                     size, INT64_MAX));
     }
     info->shape.push_back(static_cast<int64_t>(size));
   }
@@ -59,8 +60,8 @@ absl::Status SetBytes(uint64_t file_bytes, WeightInfo* info) {
   const auto row = static_cast<uint64_t>(info->shape.back());
   const auto block = static_cast<uint64_t>(format.block_elements);
   if (row % block != 0) {
-    return Bad(*info,
-               absl::StrFormat("rows of %d elements, allowed for %s: multiples "
+    return BadInfo(
+        *info, absl::StrFormat("rows of %d elements, allowed for %s: multiples "
                                "of %d",
                                row, format.name, block));
   }
@@ -71,8 +72,9 @@ absl::Status SetBytes(uint64_t file_bytes, WeightInfo* info) {
     blocks = size > limit / blocks ? limit + 1 : blocks * size;
   }
   if (blocks > limit) {
-    return Bad(*info, absl::StrFormat("more bytes of data than the file's %d",
-                                      file_bytes));
+    return BadInfo(
+        *info,
+        absl::StrFormat("more bytes of data than the file's %d", file_bytes));
   }
   info->bytes = blocks * static_cast<uint64_t>(format.block_bytes);
   return absl::OkStatus();
@@ -100,21 +102,21 @@ absl::StatusOr<GgufTensor> ParseInfo(uint64_t index, uint64_t file_bytes,
 }
 
 // Makes offsets relative to the file.
-absl::Status Place(uint64_t data_start, uint32_t alignment, uint64_t file_bytes,
-                   GgufTensor* tensor) {
+absl::Status PlaceData(uint64_t data_start, uint32_t alignment,
+                       uint64_t file_bytes, GgufTensor* tensor) {
   const WeightInfo& info = tensor->info;
   if (tensor->offset % alignment != 0) {
-    return Bad(info, absl::StrFormat("offset %d, allowed: multiples of the "
-                                     "alignment %d",
-                                     tensor->offset, alignment));
+    return BadInfo(info, absl::StrFormat("offset %d, allowed: multiples of the "
+                                         "alignment %d",
+                                         tensor->offset, alignment));
   }
   const uint64_t data_bytes =
       file_bytes > data_start ? file_bytes - data_start : 0;
   if (tensor->offset > data_bytes || info.bytes > data_bytes - tensor->offset) {
-    return Bad(info,
-               absl::StrFormat("%d bytes at offset %d of the data, which has "
-                               "%d bytes",
-                               info.bytes, tensor->offset, data_bytes));
+    return BadInfo(
+        info, absl::StrFormat("%d bytes at offset %d of the data, which has "
+                              "%d bytes",
+                              info.bytes, tensor->offset, data_bytes));
   }
   tensor->offset += data_start;
   return absl::OkStatus();
@@ -129,9 +131,9 @@ absl::Status CheckOverlaps(const std::vector<GgufTensor>& tensors) {
   for (size_t i = 1; i < order.size(); ++i) {
     const GgufTensor& before = *order[i - 1];
     if (before.offset + before.info.bytes <= order[i]->offset) continue;
-    return Bad(order[i]->info,
-               absl::StrFormat("its data overlaps that of tensor %s",
-                               Quoted(before.info.name)));
+    return BadInfo(order[i]->info,
+                   absl::StrFormat("its data overlaps that of tensor %s",
+                                   Quoted(before.info.name)));
   }
   return absl::OkStatus();
 }
@@ -139,7 +141,7 @@ absl::Status CheckOverlaps(const std::vector<GgufTensor>& tensors) {
 absl::Status CheckNames(const std::vector<GgufTensor>& sorted) {
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i - 1].info.name != sorted[i].info.name) continue;
-    return Bad(sorted[i].info, "there are several of this name");
+    return BadInfo(sorted[i].info, "there are several of this name");
   }
   return absl::OkStatus();
 }
@@ -163,7 +165,8 @@ absl::StatusOr<std::vector<GgufTensor>> ParseGgufTensors(uint64_t count,
   const uint64_t end = cursor->position();  // far from wrapping: in memory
   const uint64_t data_start = (end + alignment - 1) / alignment * alignment;
   for (GgufTensor& tensor : tensors) {
-    INLAY_RETURN_IF_ERROR(Place(data_start, alignment, file_bytes, &tensor));
+    INLAY_RETURN_IF_ERROR(
+        PlaceData(data_start, alignment, file_bytes, &tensor));
   }
   INLAY_RETURN_IF_ERROR(CheckOverlaps(tensors));
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {

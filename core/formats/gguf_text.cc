@@ -12,9 +12,9 @@
 namespace inlay {
 namespace {
 
-constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
-constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
-constexpr size_t kMaxTemplates = 256;
+constexpr std::string_view kGgufTemplateKey = "tokenizer.chat_template";
+constexpr size_t kMaxGgufTemplateBytes = size_t{4} << 20;
+constexpr size_t kMaxNamedTemplates = 256;
 
 // In the templates of the families that load here.
 constexpr std::string_view kEnds[] = {
@@ -31,10 +31,10 @@ absl::StatusOr<std::string> ReadTemplate(const GgufHeader& header,
                                          std::string_view key) {
   INLAY_ASSIGN_OR_RETURN(const auto found, GgufString(header, key));
   std::string text = found.value_or("");
-  if (text.size() <= kMaxTemplateBytes) return text;
+  if (text.size() <= kMaxGgufTemplateBytes) return text;
   return absl::ResourceExhaustedError(
       absl::StrFormat("key %s: a template of %d bytes, at most %d allowed",
-                      Quoted(key), text.size(), kMaxTemplateBytes));
+                      Quoted(key), text.size(), kMaxGgufTemplateBytes));
 }
 
 }  // namespace
@@ -64,17 +64,17 @@ absl::StatusOr<ChatFormat> ReadGgufChatFormat(const GgufHeader& header,
   if (vocab.bos_id.has_value()) chat.bos_token = vocab.token(*vocab.bos_id);
   if (vocab.eos_id.has_value()) chat.eos_token = vocab.token(*vocab.eos_id);
   for (const GgufEntry& entry : header.entries) {
-    if (!entry.key.starts_with(kTemplateKey)) continue;
-    const std::string_view rest = entry.key.substr(kTemplateKey.size());
+    if (!entry.key.starts_with(kGgufTemplateKey)) continue;
+    const std::string_view rest = entry.key.substr(kGgufTemplateKey.size());
     if (!rest.empty() && rest[0] != '.') continue;
     INLAY_ASSIGN_OR_RETURN(std::string text, ReadTemplate(header, entry.key));
     if (rest.empty()) {
       chat.chat_template = std::move(text);
       continue;
     }
-    if (chat.named_templates.size() == kMaxTemplates) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("more than %d named chat templates", kMaxTemplates));
+    if (chat.named_templates.size() == kMaxNamedTemplates) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "more than %d named chat templates", kMaxNamedTemplates));
     }
     chat.named_templates.emplace_back(rest.substr(1), std::move(text));
   }

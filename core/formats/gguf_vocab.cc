@@ -9,7 +9,7 @@
 namespace inlay {
 namespace {
 
-constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxGgufTokens = size_t{1} << 24;
 constexpr int64_t kMaxType = static_cast<int64_t>(GgufTokenType::kByte);
 
 absl::Status WrongLength(std::string_view key, size_t got, size_t tokens) {
@@ -21,10 +21,11 @@ absl::Status WrongLength(std::string_view key, size_t got, size_t tokens) {
 absl::Status ReadTokens(const GgufHeader& header, GgufVocab* vocab) {
   constexpr std::string_view kKey = "tokenizer.ggml.tokens";
   INLAY_ASSIGN_OR_RETURN(auto tokens, GgufStrings(header, kKey));
-  if (!tokens.has_value() || tokens->empty() || tokens->size() > kMaxTokens) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("key \"%s\": %d tokens, allowed: 1 to %d", kKey,
-                        tokens.has_value() ? tokens->size() : 0, kMaxTokens));
+  if (!tokens.has_value() || tokens->empty() ||
+      tokens->size() > kMaxGgufTokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "key \"%s\": %d tokens, allowed: 1 to %d", kKey,
+        tokens.has_value() ? tokens->size() : 0, kMaxGgufTokens));
   }
   vocab->tokens = *std::move(tokens);
   return absl::OkStatus();

@@ -14,7 +14,6 @@ namespace inlay {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 48;
 
 template <typename T>
@@ -89,9 +88,9 @@ absl::StatusOr<GgufWriter> GgufWriter::Create(const std::string& path,
     std::string value;
     AppendInteger(alignment, &value);
     INLAY_RETURN_IF_ERROR(
-        writer.AddEntry(kAlignmentKey, GgufType::kU32, false, 1, value));
+        writer.AddEntry(kGgufAlignmentKey, GgufType::kU32, false, 1, value));
   } else {
-    writer.keys_.emplace(kAlignmentKey);
+    writer.keys_.emplace(kGgufAlignmentKey);
   }
   return writer;
 }

@@ -3,7 +3,6 @@
 #define INLAY_TESTS_SUPPORT_MEMORY_WEIGHTS_H_
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,7 +25,8 @@ class MemoryWeights : public WeightSource {
     WeightInfo info{name, dtype, std::move(shape), RowBytes(dtype, elements)};
     std::vector<std::byte>& bytes = bytes_[name];
     bytes.resize(info.bytes + offset_);
-    std::memcpy(bytes.data() + offset_, data, info.bytes);
+    std::copy_n(static_cast<const std::byte*>(data), info.bytes,
+                bytes.data() + offset_);
     infos_.push_back(std::move(info));
     std::sort(infos_.begin(), infos_.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -38,9 +38,8 @@ class MemoryWeights : public WeightSource {
   }
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override {
-    std::memcpy(destination.data(),
-                bytes_.at(info.name).data() + offset_ + offset,
-                destination.size());
+    std::copy_n(bytes_.at(info.name).data() + offset_ + offset,
+                destination.size(), destination.data());
     return absl::OkStatus();
   }
 

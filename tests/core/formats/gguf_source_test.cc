@@ -308,6 +308,22 @@ TEST(GgufTokens, LongPiecesAreRefusedInTime) {
   ExpectBad(parts, "too long", StatusCode::kResourceExhausted);
 }
 
+// Each cut of each piece is a merge: a small file, many bytes.
+TEST(GgufTokens, ManyMergesAreRefused) {
+  constexpr uint64_t kPieces = 600;
+  std::string pieces, scores;
+  for (uint64_t i = 1; i <= kPieces; ++i) {
+    pieces += RawString(std::string(i, 'a'));
+    scores += Raw(0.0f);
+  }
+  GgufParts parts = WithTokens("llama", 1);
+  parts.entries.back() =
+      ArrayEntry("tokenizer.ggml.tokens", GgufType::kString, kPieces, pieces);
+  parts.entries.push_back(
+      ArrayEntry("tokenizer.ggml.scores", GgufType::kF32, kPieces, scores));
+  ExpectBad(parts, "bytes of merges", StatusCode::kResourceExhausted);
+}
+
 TEST(GgufTokens, TemplatesAndIds) {
   GgufParts parts = WithTokens("gpt2", 5);
   parts.entries.push_back(U32Entry("tokenizer.ggml.bos_token_id", 0));
