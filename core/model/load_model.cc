@@ -84,6 +84,15 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
   return Build(files, device.info(), options, weights);
 }
 
+absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
+                                                       Device& device) {
+  INLAY_RETURN_IF_ERROR(CheckFiles(files));
+  WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
+  INLAY_RETURN_IF_ERROR(
+      Build(files, device.info(), ModelLoadOptions(), weights).status());
+  return weights.planned();
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> plan,
