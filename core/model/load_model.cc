@@ -90,7 +90,16 @@ absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
   WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
   INLAY_RETURN_IF_ERROR(
       Build(files, device.info(), ModelLoadOptions(), weights).status());
-  return weights.planned();
+  uint64_t elements = 0;
+  for (const PlannedWeight& weight : weights.planned()) {
+    uint64_t size = 1;
+    for (const int64_t side : weight.shape) size *= static_cast<uint64_t>(side);
+    elements += size;
+  }
+  if (elements == weights.num_parameters()) return weights.planned();
+  return absl::InternalError(
+      absl::StrFormat("the plan lists %d parameters of %d", elements,
+                      weights.num_parameters()));
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
