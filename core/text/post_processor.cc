@@ -20,7 +20,10 @@ absl::Status BadTemplate(std::string_view what) {
 }
 
 absl::Status CheckId(const Json& id) {
-  if (id.is_number_unsigned() && id.get<uint64_t>() <= uint64_t{kMaxTokenId}) {
+  // Parsed numbers are unsigned, those of a document made in memory need not
+  // be; an unsigned one too large for int64_t reads as negative.
+  if (id.is_number_integer() && id.get<int64_t>() >= 0 &&
+      id.get<int64_t>() <= kMaxTokenId) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
