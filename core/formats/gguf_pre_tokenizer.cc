@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "core/formats/describe.h"
 
@@ -123,7 +124,9 @@ bool AddPatterns(const Json& step, std::vector<std::string>* patterns) {
   }
   const Json* regex = JsonFind(*pattern, "Regex");
   if (regex == nullptr || !regex->is_string()) return false;
-  patterns->push_back(regex->get<std::string>());
+  // Some files escape what needs none.
+  patterns->push_back(
+      absl::StrReplaceAll(regex->get<std::string>(), {{"\\\"", "\""}}));
   return true;
 }
 

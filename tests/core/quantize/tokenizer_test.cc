@@ -76,8 +76,10 @@ TEST_F(WrittenTokenizer, GivesHuggingFacesIds) {
     for (const Json& item : cases["cases"]) {
       std::vector<int32_t> ids;
       const auto text = item["text"].get<std::string>();
-      // An added token that takes the space before it: lists cannot say that.
+      // Takes the space before it along, which lists cannot say; an id that
+      // tokenizers does not take from the file (gguf_text_test.cc).
       if (text.find("<mask>") != text.npos) continue;
+      if (text.find("<|eot_id|>") != text.npos) continue;
       ASSERT_TRUE((*tokenizer)->Encode(text, {}, &ids).ok());
       EXPECT_EQ(ids, item["ids_special"].get<std::vector<int32_t>>()) << text;
     }
