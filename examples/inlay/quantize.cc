@@ -82,7 +82,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
   options.no_tokenizer = no_tokenizer ? 1 : 0;
   options.progress = ShowWriting;
   options.progress_user = &progress;
-  const Result<std::string> text = Quantize(model, out, &options);
+  Result<std::string> text = Quantize(model, out, &options);
   progress.Clear();
   if (!text.ok()) return text.error();
   Json report;
