@@ -26,8 +26,9 @@ TEST(QuantizeTest, WritesAModelThatAnswersTheSame) {
     }
     EXPECT_LT(tensor["error"].get<double>(), 0.01) << name;
   }
-  const std::vector<std::string> rest = {"--prompt", "Once upon a time,",
-                                         "--max-tokens", "12"};
+  const std::vector<std::string> rest = {"--prompt",      "Once upon a time,",
+                                         "--max-tokens",  "12",
+                                         "--temperature", "0"};
   std::vector<std::string> folder = {"generate", Pocket7m()};
   std::vector<std::string> file = {"generate", out.path()};
   folder.insert(folder.end(), rest.begin(), rest.end());
@@ -48,8 +49,8 @@ TEST(QuantizeTest, SaysWhatItDid) {
 
 TEST(QuantizeTest, FailsWithOne) {
   const TempFile out("model.gguf", "what was there");
-  const Ran ran = Inlay(
-      {"quantize", Pocket1m(), out.path(), "--type", "q4", "--json"});
+  const Ran ran =
+      Inlay({"quantize", Pocket1m(), out.path(), "--type", "q4", "--json"});
   EXPECT_EQ(ran.status, 1);
   EXPECT_EQ(ran.JsonLine()["status"], "INLAY_INVALID_ARGUMENT");
   EXPECT_NE(ran.err.find("q4_k_m"), std::string::npos) << ran.err;
