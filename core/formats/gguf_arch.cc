@@ -1,9 +1,8 @@
 #include "core/formats/gguf_arch.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/status.h"
 
 namespace inlay {
 namespace {
@@ -116,23 +115,49 @@ constexpr GgufArch kArchs[] = {
     {"gpt2", "GPT2LMHeadModel", "gpt2", kGpt2},
 };
 
-constexpr std::string_view kLayerPrefix = "blk.";
-
-// Splits "blk.12.attn_q" into the pattern "blk.#.attn_q" and "12".
-struct Pattern {
-  std::string text;
-  std::string layer;
-};
-
-Pattern SplitLayer(std::string_view base) {
-  if (!base.starts_with(kLayerPrefix)) return {std::string(base), ""};
-  const std::string_view rest = base.substr(kLayerPrefix.size());
-  const size_t digits = rest.find_first_not_of("0123456789");
-  if (digits == 0 || digits == rest.npos || rest[digits] != '.') {
-    return {std::string(base), ""};
+// The number that stands in `text` where `pattern` has its '#'; empty for a
+// pattern without one. Nullopt where they do not match.
+std::optional<std::string_view> MatchLayer(std::string_view pattern,
+                                           std::string_view text) {
+  const size_t hash = pattern.find('#');
+  if (hash == pattern.npos) {
+    if (pattern != text) return std::nullopt;
+    return std::string_view();
   }
-  return {absl::StrFormat("blk.#%s", rest.substr(digits)),
-          std::string(rest.substr(0, digits))};
+  const std::string_view before = pattern.substr(0, hash);
+  const std::string_view after = pattern.substr(hash + 1);
+  if (text.size() <= before.size() + after.size() ||
+      !text.starts_with(before) || !text.ends_with(after)) {
+    return std::nullopt;
+  }
+  const std::string_view layer =
+      text.substr(before.size(), text.size() - before.size() - after.size());
+  if (layer.find_first_not_of("0123456789") != layer.npos) return std::nullopt;
+  return layer;
+}
+
+// `from` and `to` are the columns of the table.
+std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
+                                    std::string_view GgufName::*from,
+                                    std::string_view GgufName::*to) {
+  const size_t dot = name.rfind('.');
+  if (dot == name.npos) return std::nullopt;
+  const std::string_view suffix = name.substr(dot);
+  if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
+  for (const GgufName& row : arch.names) {
+    const auto layer = MatchLayer(row.*from, name.substr(0, dot));
+    if (!layer.has_value()) continue;
+    TensorName result = {std::string(row.*to), row.layout};
+    const size_t hash = result.name.find('#');
+    if (hash != std::string::npos) result.name.replace(hash, 1, *layer);
+    result.name += suffix;
+    const bool is_bias = suffix == ".bias";
+    if (is_bias && (row.layout == kTransposed || row.layout == kPlusOne)) {
+      result.layout = kSame;
+    }
+    return result;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -148,29 +173,37 @@ absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name) {
       "general.architecture is %s, allowed: %s", Quoted(name), known));
 }
 
-std::optional<PublishedName> PublishedTensorName(const GgufArch& arch,
-                                                 std::string_view gguf) {
-  const size_t dot = gguf.rfind('.');
-  if (dot == gguf.npos) return std::nullopt;
-  const std::string_view suffix = gguf.substr(dot);
-  if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
-  const Pattern pattern = SplitLayer(gguf.substr(0, dot));
-  const auto row = std::find_if(
-      arch.names.begin(), arch.names.end(),
-      [&](const GgufName& name) { return name.gguf == pattern.text; });
-  if (row == arch.names.end()) return std::nullopt;
-  PublishedName published = {std::string(row->published), row->layout};
-  const size_t hash = published.name.find('#');
-  if (hash != std::string::npos) {
-    published.name.replace(hash, 1, pattern.layer);
+absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
+  std::string known;
+  const Json* list = JsonFind(config, "architectures");
+  const bool is_listed = list != nullptr && list->is_array() &&
+                         !list->empty() && list->front().is_string();
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(config, "model_type", ""));
+  const std::string name = is_listed ? list->front().get<std::string>() : type;
+  if (name == "MistralForCausalLM" || name == "mistral") {
+    return FindGgufArch("llama");
   }
-  published.name += suffix;
-  const bool is_bias = suffix == ".bias";
-  if (is_bias &&
-      (published.layout == kTransposed || published.layout == kPlusOne)) {
-    published.layout = kSame;
+  for (const GgufArch& arch : kArchs) {
+    if (name == arch.architecture || (!is_listed && name == arch.model_type)) {
+      return &arch;
+    }
+    known += std::string(arch.architecture) + ", ";
   }
-  return published;
+  return absl::UnimplementedError(
+      absl::StrFormat("the architecture %s has no GGUF name, allowed: "
+                      "%sMistralForCausalLM",
+                      Quoted(name), known));
+}
+
+std::optional<TensorName> PublishedTensorName(const GgufArch& arch,
+                                              std::string_view gguf) {
+  return Translate(arch, gguf, &GgufName::gguf, &GgufName::published);
+}
+
+std::optional<TensorName> GgufTensorName(const GgufArch& arch,
+                                         std::string_view published) {
+  return Translate(arch, published, &GgufName::published, &GgufName::gguf);
 }
 
 }  // namespace inlay

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/json/json.h"
 
 namespace inlay {
 
@@ -43,14 +44,22 @@ struct GgufArch {
 // UNIMPLEMENTED listing those known.
 absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name);
 
-struct PublishedName {
+// The one that files of a published config.json get, by its first
+// "architectures" entry or its "model_type". UNIMPLEMENTED listing those known.
+absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config);
+
+struct TensorName {
   std::string name;
   GgufLayout layout = GgufLayout::kSame;
 };
 
 // Nullopt for a tensor that the architecture does not have.
-std::optional<PublishedName> PublishedTensorName(const GgufArch& arch,
-                                                 std::string_view gguf);
+std::optional<TensorName> PublishedTensorName(const GgufArch& arch,
+                                              std::string_view gguf);
+
+// The other way: from a published tensor's name to the file's.
+std::optional<TensorName> GgufTensorName(const GgufArch& arch,
+                                         std::string_view published);
 
 }  // namespace inlay
 

@@ -2,10 +2,14 @@
 // which model goes by which name.
 #include "core/formats/gguf_pre_tokenizer.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "core/formats/describe.h"
 
@@ -89,7 +93,76 @@ Json PreTokenizerOf(const Row& row) {
   return Json{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
+// The patterns that one step cuts by, behind those of `patterns`. False for a
+// step that no row has.
+bool AddPatterns(const Json& step, std::vector<std::string>* patterns) {
+  const Json* type = JsonFind(step, "type");
+  if (type == nullptr) return false;
+  if (*type == "Sequence") {
+    const Json* steps = JsonFind(step, "pretokenizers");
+    return steps != nullptr && steps->is_array() &&
+           std::all_of(steps->begin(), steps->end(), [&](const Json& inner) {
+             return AddPatterns(inner, patterns);
+           });
+  }
+  if (*type == "ByteLevel") {
+    const Json* prefix = JsonFind(step, "add_prefix_space");
+    const Json* regex = JsonFind(step, "use_regex");
+    if (regex == nullptr || *regex == true) patterns->emplace_back(kGpt2[0]);
+    return prefix != nullptr && *prefix == false;
+  }
+  if (*type == "Digits") {
+    const Json* each = JsonFind(step, "individual_digits");
+    patterns->emplace_back(kDigits[0]);
+    return each != nullptr && *each == true;
+  }
+  const Json* pattern = JsonFind(step, "pattern");
+  const Json* behavior = JsonFind(step, "behavior");
+  if (*type != "Split" || pattern == nullptr || behavior == nullptr ||
+      *behavior != "Isolated") {
+    return false;
+  }
+  const Json* regex = JsonFind(*pattern, "Regex");
+  if (regex == nullptr || !regex->is_string()) return false;
+  // Some files escape what needs none.
+  patterns->push_back(
+      absl::StrReplaceAll(regex->get<std::string>(), {{"\\\"", "\""}}));
+  return true;
+}
+
+// Nothing, or only Unicode's form C; nullopt for others.
+std::optional<bool> Composes(const Json& normalizer) {
+  if (normalizer.is_null()) return false;
+  const Json* type = JsonFind(normalizer, "type");
+  if (type == nullptr) return std::nullopt;
+  if (*type == "NFC") return true;
+  const Json* steps = JsonFind(normalizer, "normalizers");
+  const bool is_empty = *type == "Sequence" && steps != nullptr &&
+                        steps->is_array() && steps->empty();
+  return is_empty ? std::optional<bool>(false) : std::nullopt;
+}
+
 }  // namespace
+
+absl::StatusOr<std::string_view> NameGgufPreTokenizer(const Json& pre_tokenizer,
+                                                      const Json& normalizer,
+                                                      bool ignore_merges) {
+  std::vector<std::string> patterns;
+  const std::optional<bool> composes = Composes(normalizer);
+  if (AddPatterns(pre_tokenizer, &patterns) && composes.has_value()) {
+    for (const Row& row : kRows) {
+      if (row.ignore_merges == ignore_merges && row.composes == *composes &&
+          std::equal(row.patterns.begin(), row.patterns.end(), patterns.begin(),
+                     patterns.end())) {
+        return row.name;
+      }
+    }
+  }
+  return absl::UnimplementedError(absl::StrFormat(
+      "tokenizer.json: no name in GGUF (tokenizer.ggml.pre) stands for its "
+      "pre_tokenizer %s with normalizer %s",
+      Quoted(DumpJson(pre_tokenizer)), Quoted(DumpJson(normalizer))));
+}
 
 absl::StatusOr<GgufPreTokenizer> FindGgufPreTokenizer(std::string_view name) {
   std::string known;

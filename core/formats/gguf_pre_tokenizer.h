@@ -20,6 +20,13 @@ struct GgufPreTokenizer {
 // UNIMPLEMENTED listing the names known.
 absl::StatusOr<GgufPreTokenizer> FindGgufPreTokenizer(std::string_view name);
 
+// The name that files give to what a tokenizer.json does: its sections
+// "pre_tokenizer" and "normalizer" (null where there is none) and whether its
+// model ignores merges. UNIMPLEMENTED where no name stands for that.
+absl::StatusOr<std::string_view> NameGgufPreTokenizer(const Json& pre_tokenizer,
+                                                      const Json& normalizer,
+                                                      bool ignore_merges);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_GGUF_PRE_TOKENIZER_H_

@@ -84,6 +84,24 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
   return Build(files, device.info(), options, weights);
 }
 
+absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
+                                                       Device& device) {
+  INLAY_RETURN_IF_ERROR(CheckFiles(files));
+  WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
+  INLAY_RETURN_IF_ERROR(
+      Build(files, device.info(), ModelLoadOptions(), weights).status());
+  uint64_t elements = 0;
+  for (const PlannedWeight& weight : weights.planned()) {
+    uint64_t size = 1;
+    for (const int64_t side : weight.shape) size *= static_cast<uint64_t>(side);
+    elements += size;
+  }
+  if (elements == weights.num_parameters()) return weights.planned();
+  return absl::InternalError(
+      absl::StrFormat("the plan lists %d parameters of %d", elements,
+                      weights.num_parameters()));
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options) {
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> plan,

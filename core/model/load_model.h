@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
@@ -46,6 +47,11 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(
 // info(), kv_layout() and WorkspaceBytes() only.
 absl::StatusOr<std::unique_ptr<Model>> PlanModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options);
+
+// The tensors that the model asks for, in the order in which it does, checked
+// as there. They point into `files`.
+absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
+                                                       Device& device);
 
 }  // namespace inlay
 

@@ -130,6 +130,16 @@ absl::Status WeightLoader::Count(uint64_t elements, uint64_t bytes) {
   return device_.host_addressable() ? Report(bytes_) : absl::OkStatus();
 }
 
+void WeightLoader::Plan(PlannedWeight weight) {
+  if (mode_ != Mode::kPlan) return;
+  const auto same = [&](const auto& other) {
+    return other.name == weight.name;
+  };
+  if (std::none_of(planned_.begin(), planned_.end(), same)) {
+    planned_.push_back(std::move(weight));
+  }
+}
+
 DType WeightLoader::PrevailingDType() const {
   if (files_.random) return files_.random->dtype;
   std::map<DType, uint64_t> elements;
@@ -161,6 +171,7 @@ absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
   INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
   if (!files_.random) pending.info = Lookup(name);
   pending.view = MatrixView(nullptr, dtype, n, k);
+  Plan({name, {n, k}, std::nullopt, pending.info});
   INLAY_RETURN_IF_ERROR(
       Count(static_cast<uint64_t>(n * k), pending.view.bytes()));
   return pending;
@@ -255,6 +266,7 @@ absl::Status WeightLoader::Widen(const std::string& name, int64_t size,
           info->name, DTypeName(info->dtype)));
     }
   }
+  Plan({name, {size}, kind, info});
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),
                               info == nullptr ? wide_bytes : info->bytes));

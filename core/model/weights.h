@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,14 @@ enum class VectorKind : uint8_t {
   kScale,             // a norm's weight
   kZeroCentredScale,  // a norm's weight stored without its 1, which is added
   kBias,
+};
+
+// A tensor that a model asks for.
+struct PlannedWeight {
+  std::string name;  // as asked for, with the optional prefix
+  std::vector<int64_t> shape;
+  std::optional<VectorKind> vector;    // none: a matrix
+  const WeightInfo* stored = nullptr;  // the source's; null when drawn
 };
 
 // Planning goes through the same calls as loading, checks everything and counts
@@ -108,6 +117,8 @@ class WeightLoader {
 
   uint64_t num_parameters() const { return num_parameters_; }
   uint64_t bytes() const { return bytes_; }
+  // What was planned so far, but for indices, each once; empty when loading.
+  const std::vector<PlannedWeight>& planned() const { return planned_; }
   Mode mode() const { return mode_; }
   Device& device() const { return device_; }
   // The dtype that most of the matrices' elements have.
@@ -147,6 +158,7 @@ class WeightLoader {
   absl::Status Widen(const std::string& name, int64_t size, VectorKind kind,
                      float* values);
   absl::Status Count(uint64_t elements, uint64_t bytes);
+  void Plan(PlannedWeight weight);
   absl::Status Report(uint64_t done);
   absl::StatusOr<ThreadPool*> Pool();
 
@@ -156,6 +168,7 @@ class WeightLoader {
   LoadProgress progress_;
   uint64_t total_bytes_;
   std::string prefix_;
+  std::vector<PlannedWeight> planned_;
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;

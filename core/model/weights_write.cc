@@ -162,6 +162,7 @@ absl::StatusOr<TensorView> WeightLoader::Packed(const std::string& name,
   // Large enough that a read's start costs nothing beside it.
   constexpr size_t kBandBytes = 16 << 20;
   INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
+  Plan({name, {n, k}, std::nullopt, files_.random ? nullptr : Lookup(name)});
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), packing.bytes));
   TensorView view = MatrixView(nullptr, dtype, n, k);
   if (mode_ == Mode::kPlan) return view;

@@ -26,7 +26,7 @@ constexpr Command kCommands[] = {
     {"template", "render a chat template", RunTemplate},
     {"inspect", "what a model is and what it needs", RunInspect},
     {"eval", "exact-match accuracy and perplexity", RunEval, true},
-    {"quantize", "not in this version", RunQuantize},
+    {"quantize", "write a model as GGUF in fewer bits", RunQuantize},
     {"bench", "measure speed, alone or under load", RunBench, true},
     {"replay", "run again what --record wrote, and compare", RunReplay},
 };

@@ -90,6 +90,32 @@ static inlay_model* load_model(inlay_engine* engine, const char* path) {
   return model;
 }
 
+static void test_quantize(const char* path) {
+  inlay_buffer* report = NULL;
+  int calls = 0;
+  char out[80];
+  const char* types[] = {"*.o_proj.weight=f16"};
+  inlay_quantize_options options;
+  inlay_quantize_options_init(&options);
+  CHECK(options.struct_size == sizeof(options));
+  CHECK(strcmp(options.type, "q8_0") == 0);
+  options.num_threads = 1;
+  options.tensor_types = types;
+  options.num_tensor_types = 1;
+  options.progress = on_progress;
+  options.progress_user = &calls;
+  /* C99 has no number of the process: the address differs from run to run. */
+  snprintf(out, sizeof(out), "/tmp/inlay_abi_%p.gguf", (void*)&calls);
+  CHECK_OK(inlay_quantize(path, out, &options, &report, &error));
+  CHECK(strstr(inlay_buffer_data(report), "\"q8_0\"") != NULL);
+  CHECK(strstr(inlay_buffer_data(report), "\"f16\"") != NULL);
+  CHECK(calls > 1);
+  inlay_buffer_release(report);
+  CHECK_OK(inlay_model_inspect(out, &report, &error));
+  inlay_buffer_release(report);
+  CHECK(remove(out) == 0);
+}
+
 static void test_model(inlay_model* model, const char* path) {
   inlay_model_info info;
   inlay_buffer* json = NULL;
@@ -404,6 +430,7 @@ int main(int argc, char** argv) {
   test_prefixes(engine, model);
   test_quote_and_snapshot(engine, model);
   test_observing(engine);
+  test_quantize(argv[1]);
   inlay_model_release(model);
   inlay_engine_release(engine);
   puts("ok");

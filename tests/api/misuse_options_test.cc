@@ -89,6 +89,15 @@ TEST(StructSize, Options) {
       });
   inlay_session* session = host.NewSession();
   const int32_t prompt[] = {1, 2};
+  CheckOptionSizes<inlay_quantize_options>(
+      inlay_quantize_options_init,
+      [&](const inlay_quantize_options* options, inlay_error** error) {
+        const std::string out = ::testing::TempDir() + "sizes.gguf";
+        const auto status = inlay_quantize(TinyModel().c_str(), out.c_str(),
+                                           options, nullptr, error);
+        EXPECT_EQ(std::filesystem::remove(out), status == INLAY_OK);
+        return status;
+      });
   CheckOptionSizes<inlay_request_options>(
       inlay_request_options_init_sized,
       [&](const inlay_request_options* options, inlay_error** error) {
@@ -262,6 +271,10 @@ TEST(NullResults, AreRefusedByName) {
          "path");
   expect(inlay_model_inspect(path.c_str(), nullptr, e.out()), "json");
   expect(inlay_model_inspect(nullptr, &buffer, e.out()), "path");
+  expect(inlay_quantize(nullptr, "out", nullptr, &buffer, e.out()),
+         "model_path");
+  expect(inlay_quantize(path.c_str(), nullptr, nullptr, &buffer, e.out()),
+         "out_path");
   expect(inlay_engine_stats(host.engine, nullptr, e.out()), "inlay_stats");
   expect(inlay_engine_event_fd(host.engine, nullptr, e.out()), "fd");
   expect(inlay_model_get_info(host.model, nullptr, e.out()),
@@ -401,6 +414,46 @@ TEST(EngineOptions, OutOfRange) {
                 c.status, c.words);
     EXPECT_EQ(engine, nullptr);
   }
+}
+
+TEST(QuantizeOptions, OutOfRange) {
+  const std::string out = ::testing::TempDir() + "misuse.gguf";
+  const char* types[] = {"*=q8_0", nullptr};
+  const auto defaults = Defaults(inlay_quantize_options_init);
+  const auto expect = [&](const inlay_quantize_options& options,
+                          inlay_status status,
+                          const std::vector<std::string>& words) {
+    auto* report = reinterpret_cast<inlay_buffer*>(1);
+    Error error;
+    ExpectError(inlay_quantize(TinyModel().c_str(), out.c_str(), &options,
+                               &report, error.out()),
+                error, status, words);
+    EXPECT_EQ(report, nullptr);
+    EXPECT_FALSE(std::filesystem::exists(out));
+  };
+  const auto with = [&](auto field, auto value) {
+    auto options = defaults;
+    options.*field = value;
+    return options;
+  };
+  using Options = inlay_quantize_options;
+  expect(with(&Options::num_threads, -1), INLAY_INVALID_ARGUMENT,
+         {"num_threads is -1", "1024"});
+  expect(with(&Options::type, nullptr), INLAY_INVALID_ARGUMENT, {"type"});
+  expect(with(&Options::type, "q9"), INLAY_INVALID_ARGUMENT,
+         {"q9", "q8_0", "q4_k_m"});
+  expect(with(&Options::no_tokenizer, 2u), INLAY_INVALID_ARGUMENT,
+         {"no_tokenizer is 2"});
+  expect(with(&Options::num_tensor_types, size_t{1}), INLAY_INVALID_ARGUMENT,
+         {"tensor_types"});
+  auto options = with(&Options::tensor_types, types);
+  options.num_tensor_types = 2;
+  expect(options, INLAY_INVALID_ARGUMENT, {"tensor_types"});
+  options.num_tensor_types = 5000;
+  expect(options, INLAY_INVALID_ARGUMENT, {"5000", "4096"});
+  options = defaults;
+  options.progress = [](void*, int32_t, float) { return 1; };
+  expect(options, INLAY_CANCELLED, {"progress"});
 }
 
 TEST(MeasureCopy, OutOfRange) {

@@ -81,7 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{{"template", "m"}, "--input is missing"},
         Wrong{{"eval", "m"}, "--jsonl"},
         Wrong{{"bench", "m", "--shared-prefix", "999"}, "--shared-prefix"},
-        Wrong{{"quantize", "m"}, "OUT is missing"}));
+        Wrong{{"quantize", "m"}, "OUT is missing"},
+        Wrong{{"quantize", "m", "o"}, "--type is missing"}));
 
 TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
   const Ran ran = Inlay({"generate", "/no/such/model", "--prompt", "x"});
@@ -92,13 +93,6 @@ TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
       Inlay({"generate", "/no/such/model", "--prompt", "x", "--json"});
   EXPECT_EQ(json.status, 1);
   EXPECT_EQ(json.JsonLine()["status"], "INLAY_NOT_FOUND") << json.out;
-}
-
-TEST(FailureTest, QuantizeIsNotThere) {
-  const Ran ran = Inlay({"quantize", "a", "b", "--type", "q4", "--json"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_NE(ran.JsonLine()["error"].get<std::string>().find("not in this"),
-            std::string::npos);
 }
 
 TEST(FailureTest, FullDiskIsSaidAndAClosedPipeIsNot) {

@@ -66,6 +66,30 @@ TEST(LayoutTest, IncludesRunOneWay) {
   EXPECT_GT(checked, 100);  // the pattern still finds includes
 }
 
+// The same for the parts of core (core/README.md).
+TEST(LayoutTest, PartsOfCoreRunOneWay) {
+  const std::map<std::string, std::set<std::string>> parts = {
+      {"json", {}},
+      {"text", {"json"}},
+      {"formats", {"json"}},
+      {"sampling", {}},
+      {"model", {"formats", "json"}},
+      {"quantize", {"formats", "json", "model"}},
+      {"engine", {"formats", "json", "model", "sampling", "text"}},
+  };
+  const std::regex include("#include \"core/([a-z_]+)/[^\"]*\"");
+  for (const auto& [part, allowed] : parts) {
+    for (const fs::path& path : Sources("core/" + part)) {
+      const std::string text = Read(path);
+      for (std::sregex_iterator it(text.begin(), text.end(), include), end;
+           it != end; ++it) {
+        EXPECT_TRUE((*it)[1] == part || allowed.contains((*it)[1]))
+            << path << " includes " << (*it)[0];
+      }
+    }
+  }
+}
+
 TEST(LayoutTest, ExamplesAndBindingsSeeOnlyThePublicHeaders) {
   const std::regex include("#include <inlay/([^>]*)>");
   for (const std::string folder : {"examples", "bindings"}) {

@@ -59,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 3
+#define INLAY_ABI_VERSION 4
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -368,6 +368,34 @@ INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info
 /* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, and the memory
  * each backend needs. */
 INLAY_API inlay_status inlay_model_inspect(const char* path, inlay_buffer** json, inlay_error** error);
+
+/* Since 4, all of quantisation. */
+typedef struct inlay_quantize_options {
+  uint32_t struct_size;
+  int32_t num_threads; /* the calling one included; 0 (default): one per core; at most 1024 */
+  const char* type;    /* "q8_0" (default), "q4_0", "q6_k", ..., "f16", "bf16", "f32", or a mixture of K-quants: "q3_k_s", "q3_k_m",
+                          "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m"; another one is answered by the list */
+  const char* const* tensor_types; /* "PATTERN=TYPE": of tensors whose published names match (* and ?); the last match counts */
+  size_t num_tensor_types;         /* default 0; at most 4096 */
+  uint32_t no_tokenizer;           /* 1: leave tokenizer and chat template out; default 0 */
+  uint32_t reserved;
+  inlay_progress_callback progress; /* default null; stages INLAY_LOAD_WEIGHTS and, at the end, INLAY_LOAD_READY; a result other
+                                       than 0 cancels */
+  void* progress_user;
+} inlay_quantize_options;
+
+INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);
+/* Writes the model at `model_path` (as inlay_model_load() takes it, random: too) as a GGUF file at `out_path`, weights rounded to
+ * nearest, in bounded memory on the calling thread and helpers of its own. Matrices get the type; norms and biases stay f32; where
+ * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
+ * keeps what it has otherwise. `options` may be null for the defaults. `report` may be null; it is JSON:
+ *   type, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
+ *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to
+ *            that of the values, "bytes_before", "bytes_after"}]
+ * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say; INLAY_INVALID_ARGUMENT: a type, or weights
+ * that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the disk is full), INLAY_IO_ERROR: files. */
+INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,
+                                      inlay_buffer** report, inlay_error** error);
 
 /* ---- Text ------------------------------------------------------------------------------------------------------------- */
 

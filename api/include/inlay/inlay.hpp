@@ -476,6 +476,19 @@ inline Result<std::string> InspectModel(const std::string& path) {
   return internal::TakeBuffer(json);
 }
 
+// Writes a model as a GGUF file; the report is JSON. `options` may be null.
+inline Result<std::string> Quantize(const std::string& model_path,
+                                    const std::string& out_path,
+                                    const inlay_quantize_options* options) {
+  inlay_buffer* report = nullptr;
+  Error error = internal::Try([&](inlay_error** e) {
+    return inlay_quantize(model_path.c_str(), out_path.c_str(), options,
+                          &report, e);
+  });
+  if (!error.ok()) return error;
+  return internal::TakeBuffer(report);
+}
+
 class Engine {
  public:
   explicit Engine(inlay_engine* engine) : handle_(engine) {}

@@ -1,0 +1,27 @@
+// How a GGUF file says what rotary embedding a config.json asks for.
+#ifndef INLAY_CORE_FORMATS_GGUF_ROPE_WRITER_H_
+#define INLAY_CORE_FORMATS_GGUF_ROPE_WRITER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/formats/gguf_config_writer.h"
+
+namespace inlay {
+
+struct GgufRopeShape {
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double theta = 10000.0;  // where config.json has none
+};
+
+// Sets `prefix`.rope.*; adds factors of frequencies to `tensors`. Errors as
+// SetGgufConfig.
+absl::Status SetGgufRope(const Json& config, const std::string& prefix,
+                         const GgufRopeShape& shape, GgufWriter* writer,
+                         GgufConfigTensors* tensors);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_ROPE_WRITER_H_

@@ -1,0 +1,31 @@
+// From a tokenizer.json to the token list of a GGUF file: what gguf_tokenizer.h
+// undoes. Knows nothing of how a tokenizer.json is run.
+#ifndef INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_
+#define INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/formats/gguf_writer.h"
+#include "core/formats/model_files.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// Sets the keys of tokens, types, scores, merges, special ids and the chat
+// templates of `files`. Ids up to `vocab_size` that no token has are filled
+// with unused ones, as readers want one for each row of the embedding.
+// `tokenizer` itself is put beside them (tokenizer.huggingface.json), which
+// Inlay prefers: the same ids come out to the last rule that the lists cannot
+// say.
+//
+// Byte-level BPE, and BPE over SentencePiece's pieces: their scores are the
+// order in which merges first make them. UNIMPLEMENTED for other models, and
+// for cuts that have no name in GGUF; INVALID_ARGUMENT for a malformed document
+// and more tokens than `vocab_size`.
+absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
+                              int64_t vocab_size, GgufWriter* writer);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_

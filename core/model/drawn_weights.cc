@@ -1,0 +1,102 @@
+#include "core/model/drawn_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/model/random_weights.h"
+#include "kernels/cpu_float.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+struct Drawn {
+  WeightInfo info;
+  float constant = 0.0f;  // of vectors
+};
+
+class DrawnWeights final : public WeightSource {
+ public:
+  DrawnWeights(uint64_t seed, std::vector<Drawn> tensors, ThreadPool& pool)
+      : seed_(seed), pool_(pool) {
+    std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+      return a.info.name < b.info.name;
+    });
+    for (Drawn& tensor : tensors) {
+      infos_.push_back(std::move(tensor.info));
+      constants_.push_back(tensor.constant);
+    }
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+  const std::byte* Mapped(const WeightInfo&) const override { return nullptr; }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    const WeightInfo* own = Find(info.name);
+    if (own == nullptr || offset > own->bytes ||
+        destination.size() > own->bytes - offset) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\": %d bytes from %d on are none of its",
+                          info.name, destination.size(), offset));
+    }
+    if (destination.empty()) return absl::OkStatus();
+    const uint64_t size = RowBytes(own->dtype, 1);
+    const uint64_t count = own->bytes / size;
+    // Values come in pairs.
+    const uint64_t first = offset / size / 2 * 2;
+    uint64_t end = (offset + destination.size() + size - 1) / size;
+    if (end < count && (end - first) % 2 != 0) ++end;
+    std::vector<std::byte> values((end - first) * size);
+    if (own->shape.size() == 1) {
+      const float value = constants_[static_cast<size_t>(own - infos_.data())];
+      for (uint64_t i = 0; i < end - first; ++i) {
+        std::memcpy(values.data() + i * size, &value, sizeof(value));
+      }
+    } else {
+      DrawWeights(seed_, own->name, own->dtype,
+                  static_cast<int64_t>(end - first), values.data(), pool_,
+                  static_cast<int64_t>(first));
+    }
+    std::memcpy(destination.data(), values.data() + (offset - first * size),
+                destination.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  uint64_t seed_;
+  std::vector<WeightInfo> infos_;  // sorted by name
+  std::vector<float> constants_;   // of infos_
+  ThreadPool& pool_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> MakeDrawnWeights(
+    const RandomWeights& draw, const std::vector<PlannedWeight>& planned,
+    ThreadPool& pool) {
+  if (!IsPlainFloat(draw.dtype)) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "random weights of dtype %s cannot be read, allowed: f32, f16, bf16",
+        DTypeName(draw.dtype)));
+  }
+  std::vector<Drawn> tensors;
+  for (const PlannedWeight& weight : planned) {
+    Drawn tensor;
+    tensor.info.name = weight.name;
+    tensor.info.shape = weight.shape;
+    tensor.info.dtype = weight.vector.has_value() ? DType::kF32 : draw.dtype;
+    tensor.info.rows_are_outputs = true;
+    tensor.info.bytes = RowBytes(tensor.info.dtype, 1);
+    for (const int64_t size : weight.shape) {
+      tensor.info.bytes *= static_cast<uint64_t>(size);
+    }
+    tensor.constant = weight.vector == VectorKind::kScale ? 1.0f : 0.0f;
+    tensors.push_back(std::move(tensor));
+  }
+  return std::make_shared<DrawnWeights>(draw.seed, std::move(tensors), pool);
+}
+
+}  // namespace inlay

@@ -1,0 +1,92 @@
+#include "core/quantize/row_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int64_t kGrainElements = 4096;
+
+void EncodeRow(const BlockCodec* codec, DType to, const float* values,
+               int64_t count, std::byte* encoded, float* decoded) {
+  if (codec == nullptr) {
+    for (int64_t i = 0; i < count; ++i) {
+      StoreFloat(to, encoded, i, values[i]);
+      decoded[i] = LoadFloat(to, encoded, i);
+    }
+    return;
+  }
+  const int64_t blocks = count / GetFormatInfo(to).block_elements;
+  codec->encode(values, blocks, encoded);
+  codec->decode(encoded, blocks, decoded);
+}
+
+}  // namespace
+
+void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
+  const BlockCodec* codec = FindBlockCodec(to);
+  const uint64_t row_bytes = RowBytes(to, row_elements);
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / row_elements);
+  pool_.ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> decoded(static_cast<size_t>(row_elements));
+    for (int64_t row = begin; row < end; ++row) {
+      const float* values = values_.data() + row * row_elements;
+      EncodeRow(codec, to, values, row_elements,
+                encoded_.data() + static_cast<uint64_t>(row) * row_bytes,
+                decoded.data());
+      double difference = 0.0, norm = 0.0;
+      for (int64_t i = 0; i < row_elements; ++i) {
+        const double value = values[i];
+        const double off = value - decoded[static_cast<size_t>(i)];
+        difference += off * off;
+        norm += value * value;
+      }
+      differences_[static_cast<size_t>(row)] = difference;
+      norms_[static_cast<size_t>(row)] = norm;
+    }
+  });
+}
+
+absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
+                              double* error) {
+  const int64_t width = reader.row_elements();
+  const int64_t band = std::max<int64_t>(1, kBandElements / width);
+  const uint64_t row_bytes = RowBytes(to, width);
+  const bool copies = from == to && reader.rows_are_stored();
+  double difference = 0.0, norm = 0.0;
+  for (int64_t first = 0; first < reader.rows(); first += band) {
+    const int64_t rows = std::min(band, reader.rows() - first);
+    encoded_.resize(static_cast<uint64_t>(rows) * row_bytes);
+    if (copies) {
+      INLAY_RETURN_IF_ERROR(reader.ReadStored(first, rows, encoded_.data()));
+    } else {
+      values_.resize(static_cast<size_t>(rows * width));
+      differences_.resize(static_cast<size_t>(rows));
+      norms_.resize(static_cast<size_t>(rows));
+      INLAY_RETURN_IF_ERROR(reader.Read(first, rows, values_.data()));
+      Encode(rows, width, to);
+      // In the rows' order, so that threads do not change the sums.
+      for (const double row : differences_) difference += row;
+      for (const double row : norms_) norm += row;
+      if (!std::isfinite(difference)) {
+        return absl::InvalidArgumentError(
+            "it has values that are not finite, or not within the type's "
+            "range");
+      }
+    }
+    INLAY_RETURN_IF_ERROR(writer_.Append(encoded_));
+    if (!progress_(static_cast<uint64_t>(rows * width))) {
+      return absl::CancelledError("cancelled by the progress callback");
+    }
+  }
+  *error = norm > 0.0 ? std::sqrt(difference / norm) : 0.0;
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

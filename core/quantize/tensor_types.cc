@@ -1,0 +1,247 @@
+#include "core/quantize/tensor_types.h"
+
+#include <charconv>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/gguf_types.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+struct MixtureRow {
+  std::string_view name;
+  QuantizedType type;
+};
+
+constexpr MixtureRow kMixtures[] = {
+    {"q3_k_s", {DType::kQ3_K, Mixture::kSmall, 11}},
+    {"q3_k_m", {DType::kQ3_K, Mixture::kMedium, 12}},
+    {"q3_k_l", {DType::kQ3_K, Mixture::kLarge, 13}},
+    {"q4_k_s", {DType::kQ4_K, Mixture::kSmall, 14}},
+    {"q4_k_m", {DType::kQ4_K, Mixture::kMedium, 15}},
+    {"q5_k_s", {DType::kQ5_K, Mixture::kSmall, 16}},
+    {"q5_k_m", {DType::kQ5_K, Mixture::kMedium, 17}},
+};
+
+// llama.cpp's numbers of file types with one type for all.
+constexpr struct {
+  DType dtype;
+  uint32_t number;
+} kFileTypes[] = {
+    {DType::kF32, 0},      {DType::kF16, 1},     {DType::kQ4_0, 2},
+    {DType::kQ4_1, 3},     {DType::kQ8_0, 7},    {DType::kQ5_0, 8},
+    {DType::kQ5_1, 9},     {DType::kQ2_K, 10},   {DType::kQ3_K, 11},
+    {DType::kQ4_K, 14},    {DType::kQ5_K, 16},   {DType::kQ6_K, 18},
+    {DType::kIQ2_XXS, 19}, {DType::kIQ2_XS, 20}, {DType::kIQ3_XXS, 23},
+    {DType::kIQ1_S, 24},   {DType::kIQ4_NL, 25}, {DType::kIQ3_S, 26},
+    {DType::kIQ2_S, 28},   {DType::kIQ4_XS, 30}, {DType::kIQ1_M, 31},
+    {DType::kBF16, 32},    {DType::kTQ1_0, 36},  {DType::kTQ2_0, 37},
+};
+
+bool CanWrite(DType dtype) {
+  const BlockCodec* codec = FindBlockCodec(dtype);
+  return codec != nullptr && codec->encode != nullptr &&
+         GgmlTypeFromDType(dtype).has_value();
+}
+
+std::optional<DType> FindType(std::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (DTypeName(dtype) == name) return dtype;
+  }
+  const std::optional<DType> dtype = DTypeFromName(name);
+  if (dtype.has_value() && CanWrite(*dtype)) return dtype;
+  return std::nullopt;
+}
+
+std::string KnownTypes(bool mixtures) {
+  std::string known = "f32, f16, bf16";
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (CanWrite(codec->dtype)) {
+      known += absl::StrFormat(", %s", DTypeName(codec->dtype));
+    }
+  }
+  if (!mixtures) return known;
+  for (const MixtureRow& row : kMixtures) known += ", " + std::string(row.name);
+  return known;
+}
+
+// Layers that gain most from more bits: the first and last eighth, and every
+// third between.
+bool GetsMoreBits(int layer, int layers) {
+  return layer < layers / 8 || layer >= 7 * layers / 8 ||
+         (layer - layers / 8) % 3 == 2;
+}
+
+// Of "blk.12.attn_q.weight": 12 and "attn_q.weight"; of others -1.
+struct LayerPart {
+  int layer = -1;
+  std::string_view part;
+};
+LayerPart SplitName(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return {-1, name};
+  name.remove_prefix(kPrefix.size());
+  LayerPart result;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), result.layer);
+  name.remove_prefix(static_cast<size_t>(end - name.data()));
+  if (error != std::errc() || name.empty()) return {-1, name};
+  result.part = name.substr(1);
+  return result;
+}
+
+DType MixtureType3(Mixture mixture, const LayerPart& where, int layers) {
+  if (mixture == Mixture::kSmall) return DType::kQ3_K;
+  const bool large = mixture == Mixture::kLarge;
+  if (where.part == "attn_v.weight") {
+    return large || where.layer < 2 ? DType::kQ5_K : DType::kQ4_K;
+  }
+  if (where.part == "ffn_down.weight") {
+    return large || where.layer < layers / 16 ? DType::kQ5_K : DType::kQ4_K;
+  }
+  if (where.part == "attn_output.weight") {
+    return large ? DType::kQ5_K : DType::kQ4_K;
+  }
+  return where.part == "attn_qkv.weight" ? DType::kQ4_K : DType::kQ3_K;
+}
+
+DType MixtureType4(Mixture mixture, const LayerPart& where, int layers) {
+  const bool down = where.part == "ffn_down.weight";
+  const bool value = where.part == "attn_v.weight";
+  if (mixture == Mixture::kSmall) {
+    const bool more =
+        (value && where.layer < 4) || (down && where.layer < layers / 8);
+    return more ? DType::kQ5_K : DType::kQ4_K;
+  }
+  if (where.part == "attn_qkv.weight") return DType::kQ5_K;
+  return (value || down) && GetsMoreBits(where.layer, layers) ? DType::kQ6_K
+                                                              : DType::kQ4_K;
+}
+
+DType MixtureType5(Mixture mixture, const LayerPart& where, int layers) {
+  if (mixture == Mixture::kSmall) return DType::kQ5_K;
+  if (where.part == "attn_qkv.weight") return DType::kQ6_K;
+  const bool counts =
+      where.part == "ffn_down.weight" || where.part == "attn_v.weight";
+  return counts && GetsMoreBits(where.layer, layers) ? DType::kQ6_K
+                                                     : DType::kQ5_K;
+}
+
+DType WantedType(const QuantizedType& type, const TensorRole& role) {
+  if (type.mixture == Mixture::kNone) return type.base;
+  if (role.is_head) return DType::kQ6_K;
+  const LayerPart where = SplitName(role.gguf);
+  if (where.layer < 0) return type.base;
+  switch (type.base) {
+    case DType::kQ3_K:
+      return MixtureType3(type.mixture, where, role.num_layers);
+    case DType::kQ4_K:
+      return MixtureType4(type.mixture, where, role.num_layers);
+    default:
+      return MixtureType5(type.mixture, where, role.num_layers);
+  }
+}
+
+bool Fits(DType dtype, int64_t row) {
+  return row % GetFormatInfo(dtype).block_elements == 0;
+}
+
+// The type of small blocks that keeps about as much.
+DType SmallBlocks(DType dtype) {
+  switch (dtype) {
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+      return DType::kQ4_0;
+    case DType::kQ4_K:
+      return DType::kQ5_0;
+    case DType::kQ5_K:
+      return DType::kQ5_1;
+    case DType::kQ6_K:
+      return DType::kQ8_0;
+    default:
+      return DType::kIQ4_NL;
+  }
+}
+
+DType Fitting(DType wanted, int64_t row) {
+  if (Fits(wanted, row)) return wanted;
+  const DType small = SmallBlocks(wanted);
+  return Fits(small, row) ? small : DType::kF16;
+}
+
+}  // namespace
+
+absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
+  for (const MixtureRow& row : kMixtures) {
+    if (row.name == name) return row.type;
+  }
+  const std::optional<DType> dtype = FindType(name);
+  if (!dtype.has_value()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the type is %s, allowed: %s", Quoted(name), KnownTypes(true)));
+  }
+  QuantizedType type = {*dtype, Mixture::kNone, std::nullopt};
+  for (const auto& row : kFileTypes) {
+    if (row.dtype == *dtype) type.file_type = row.number;
+  }
+  return type;
+}
+
+absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text) {
+  const size_t equals = text.rfind('=');
+  if (equals == text.npos || equals == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a tensor's type is %s, allowed: PATTERN=TYPE", Quoted(text)));
+  }
+  const std::string_view name = text.substr(equals + 1);
+  const std::optional<DType> dtype = FindType(name);
+  if (!dtype.has_value()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the type of tensors %s is %s, allowed: %s",
+        Quoted(text.substr(0, equals)), Quoted(name), KnownTypes(false)));
+  }
+  return TensorOverride{std::string(text.substr(0, equals)), *dtype};
+}
+
+// Greedy, going back to the last star only: linear in practice, at worst the
+// product of the lengths.
+bool MatchesPattern(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0;
+  size_t star = pattern.npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() &&
+               (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+ChosenType ChooseTensorType(const QuantizedType& type,
+                            absl::Span<const TensorOverride> overrides,
+                            const TensorRole& role) {
+  // Readers want vectors and learned positions as they are.
+  if (role.shape.size() != 2 || role.gguf == "position_embd.weight") {
+    return {DType::kF32, DType::kF32};
+  }
+  DType wanted = WantedType(type, role);
+  for (const TensorOverride& given : overrides) {
+    if (MatchesPattern(given.pattern, role.published)) wanted = given.dtype;
+  }
+  return {Fitting(wanted, role.shape.back()), wanted};
+}
+
+}  // namespace inlay

@@ -1,0 +1,62 @@
+// Which type each tensor of a quantised file gets: types for all, mixtures of
+// K-quants, overrides by name, and what takes the place of a type whose blocks
+// do not fit. Pure functions; knows nothing of files.
+// Source: llama.cpp's rules for its file types of the same names.
+#ifndef INLAY_CORE_QUANTIZE_TENSOR_TYPES_H_
+#define INLAY_CORE_QUANTIZE_TENSOR_TYPES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "memory/dtype.h"
+
+namespace inlay {
+
+enum class Mixture : uint8_t { kNone, kSmall, kMedium, kLarge };
+
+// "q8_0", "q4_k_m", ...
+struct QuantizedType {
+  DType base = DType::kF32;
+  Mixture mixture = Mixture::kNone;
+  std::optional<uint32_t> file_type;  // general.file_type, where it has one
+};
+
+// INVALID_ARGUMENT listing the names, for others and for formats that GGUF does
+// not have or that nothing encodes.
+absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name);
+
+// One "PATTERN=TYPE": `*` stands for any text, `?` for one character.
+struct TensorOverride {
+  std::string pattern;
+  DType dtype = DType::kF32;
+};
+absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text);
+bool MatchesPattern(std::string_view pattern, std::string_view name);
+
+// What the rules look at.
+struct TensorRole {
+  std::string_view published;  // "model.layers.0.mlp.down_proj.weight"
+  std::string_view gguf;       // "blk.0.ffn_down.weight"
+  absl::Span<const int64_t> shape;
+  int num_layers = 0;
+  bool is_head = false;  // gives the logits: the head, or the embedding for it
+};
+
+struct ChosenType {
+  DType dtype = DType::kF32;
+  DType wanted = DType::kF32;  // differs where its blocks do not fit the rows
+};
+
+// The last override that matches wins.
+ChosenType ChooseTensorType(const QuantizedType& type,
+                            absl::Span<const TensorOverride> overrides,
+                            const TensorRole& role);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_QUANTIZE_TENSOR_TYPES_H_
