@@ -13,7 +13,7 @@
 namespace inlay {
 namespace {
 
-constexpr int64_t kGrainElements = 4096;
+constexpr int64_t kDecodeGrain = 4096;
 
 absl::Status CheckDType(const WeightInfo& info, bool transposed) {
   if (IsPlainFloat(info.dtype)) return absl::OkStatus();
@@ -141,8 +141,8 @@ absl::Status RowReader::Read(int64_t first, int64_t count, float* rows) {
   const uint64_t row_bytes = RowBytes(info_->dtype, row_elements_);
   stored_.resize(static_cast<uint64_t>(count) * row_bytes);
   INLAY_RETURN_IF_ERROR(ReadStored(first, count, stored_.data()));
-  const int64_t grain = std::max<int64_t>(
-      1, kGrainElements / std::max<int64_t>(row_elements_, 1));
+  const int64_t grain =
+      std::max<int64_t>(1, kDecodeGrain / std::max<int64_t>(row_elements_, 1));
   pool_->ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> sorted(permutation_.size());
     for (int64_t row = begin; row < end; ++row) {

@@ -11,7 +11,7 @@
 namespace inlay {
 namespace {
 
-constexpr int64_t kGrainElements = 4096;
+constexpr int64_t kEncodeGrain = 4096;
 
 void EncodeRow(const BlockCodec* codec, DType to, const float* values,
                int64_t count, std::byte* encoded, float* decoded) {
@@ -32,7 +32,7 @@ void EncodeRow(const BlockCodec* codec, DType to, const float* values,
 void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
   const BlockCodec* codec = FindBlockCodec(to);
   const uint64_t row_bytes = RowBytes(to, row_elements);
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / row_elements);
+  const int64_t grain = std::max<int64_t>(1, kEncodeGrain / row_elements);
   pool_.ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> decoded(static_cast<size_t>(row_elements));
     for (int64_t row = begin; row < end; ++row) {
