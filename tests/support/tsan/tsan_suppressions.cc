@@ -1,8 +1,10 @@
-// What ThreadSanitizer takes for a race and is none; it reads this at start.
+// What ThreadSanitizer takes for a race and is none; its library asks for this
+// at start, so it must be visible to it.
 // absl::Status counts its references in a header, which is instrumented, and
 // takes the last one back in the distribution's library, which is not: the
 // order that the count makes is not seen.
-extern "C" const char* __tsan_default_suppressions();
+#define INLAY_VISIBLE __attribute__((visibility("default")))
+extern "C" INLAY_VISIBLE const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n";
 }
