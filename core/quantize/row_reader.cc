@@ -141,10 +141,13 @@ absl::Status RowReader::Read(int64_t first, int64_t count, float* rows) {
   const uint64_t row_bytes = RowBytes(info_->dtype, row_elements_);
   stored_.resize(static_cast<uint64_t>(count) * row_bytes);
   INLAY_RETURN_IF_ERROR(ReadStored(first, count, stored_.data()));
+  // Here: threads of the pool must not fail.
+  if (!permutation_.empty()) {
+    sorted_.resize(static_cast<size_t>(count * row_elements_));
+  }
   const int64_t grain =
       std::max<int64_t>(1, kDecodeGrain / std::max<int64_t>(row_elements_, 1));
   pool_->ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> sorted(permutation_.size());
     for (int64_t row = begin; row < end; ++row) {
       float* values = rows + row * row_elements_;
       const std::byte* stored =
@@ -153,7 +156,8 @@ absl::Status RowReader::Read(int64_t first, int64_t count, float* rows) {
         Widen(stored, values);
         continue;
       }
-      Widen(stored, sorted.data());
+      float* sorted = sorted_.data() + row * row_elements_;
+      Widen(stored, sorted);
       for (size_t i = 0; i < permutation_.size(); ++i) {
         values[permutation_[i]] = sorted[i];
       }

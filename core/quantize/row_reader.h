@@ -59,6 +59,7 @@ class RowReader {
   std::vector<int32_t> permutation_;  // the input that each column takes
   std::vector<std::byte> stored_;
   std::vector<float> strip_;
+  std::vector<float> sorted_;  // a band in the order of the groups
 };
 
 }  // namespace inlay

@@ -34,16 +34,16 @@ void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
   const uint64_t row_bytes = RowBytes(to, row_elements);
   const int64_t grain = std::max<int64_t>(1, kEncodeGrain / row_elements);
   pool_.ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> decoded(static_cast<size_t>(row_elements));
     for (int64_t row = begin; row < end; ++row) {
       const float* values = values_.data() + row * row_elements;
+      float* decoded = decoded_.data() + row * row_elements;
       EncodeRow(codec, to, values, row_elements,
                 encoded_.data() + static_cast<uint64_t>(row) * row_bytes,
-                decoded.data());
+                decoded);
       double difference = 0.0, norm = 0.0;
       for (int64_t i = 0; i < row_elements; ++i) {
         const double value = values[i];
-        const double off = value - decoded[static_cast<size_t>(i)];
+        const double off = value - decoded[i];
         difference += off * off;
         norm += value * value;
       }
@@ -66,7 +66,9 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
     if (copies) {
       INLAY_RETURN_IF_ERROR(reader.ReadStored(first, rows, encoded_.data()));
     } else {
+      // All memory is taken here: threads of the pool must not fail.
       values_.resize(static_cast<size_t>(rows * width));
+      decoded_.resize(values_.size());
       differences_.resize(static_cast<size_t>(rows));
       norms_.resize(static_cast<size_t>(rows));
       INLAY_RETURN_IF_ERROR(reader.Read(first, rows, values_.data()));

@@ -39,6 +39,7 @@ class RowWriter {
   ThreadPool& pool_;
   Progress progress_;
   std::vector<float> values_;
+  std::vector<float> decoded_;  // what values_ became
   std::vector<std::byte> encoded_;
   // Of each row of the band: sums of squares.
   std::vector<double> differences_, norms_;
