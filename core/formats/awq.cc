@@ -3,8 +3,10 @@
 //   qweight i32 [k, n / 8]        outputs packed into words
 //   qzeros  i32 [groups, n / 8]   likewise
 //   scales  [groups, n]
-//   weight[o][i] = scales[g][o] * (code[i][o] - zero[g][o]),  g = i /
-//   group_size
+//
+//   weight[o][i] = scales[g][o] * (code[i][o] - zero[g][o])
+//   g = i / group_size
+//
 // Field f of word c holds output 8 c + {0, 2, 4, 6, 1, 3, 5, 7}[f].
 // Source: the file layout of github.com/casper-hansen/AutoAWQ (WQLinear_GEMM).
 #include <algorithm>

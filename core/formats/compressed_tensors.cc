@@ -5,9 +5,9 @@
 //                    i64 [2] = n, k; weight_g_idx i32 [k] with actorder "group"
 //   int-quantized    weight i8 [n, k]
 //   float-quantized  weight e4m3 [n, k]
-//   all              weight_scale by strategy: tensor [1], channel [n, 1],
-//   group
-//                    [n, k / group_size], block [n / rows, k / columns];
+//   all              weight_scale by strategy: tensor [1], channel [n, 1], or
+//                    of groups [n, k / group_size], of blocks
+//                    [n / rows, k / columns];
 //                    weight_zero_point where not symmetric: i8 as the scale, or
 //                    (pack-quantized) i32 [n * bits / 32, groups], offset as
 //                    the codes are, packed along n

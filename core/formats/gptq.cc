@@ -1,10 +1,12 @@
 // GPTQ checkpoints (AutoGPTQ, GPTQModel). Of a layer with k inputs and n
 // outputs:
-//   qweight i32 [k * bits / 32, n]   inputs packed into words, lowest field
-//   first qzeros  i32 [groups, n * bits / 32]   outputs packed likewise scales
-//   [groups, n] g_idx   i32 [k]   the group of each input; absent: one after
-//   another weight[o][i] = scales[g][o] * (code[i][o] - zero[g][o]),  g =
-//   g_idx[i]
+//   qweight i32 [k * bits / 32, n]        inputs in words, lowest field first
+//   qzeros  i32 [groups, n * bits / 32]   outputs likewise
+//   scales      [groups, n]
+//   g_idx   i32 [k]                       each input's group; absent: in order
+//
+//   weight[o][i] = scales[g][o] * (code[i][o] - zero[g][o]),  g = g_idx[i]
+//
 // Files of checkpoint_format "gptq" (v1) store zeros less 1: their writer takes
 // 0x11111111 from every word, so adding that to the word undoes it.
 // Source: the file layout of github.com/AutoGPTQ/AutoGPTQ (QuantLinear) and
