@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/attention/attention_mask.h"
+
 namespace inlay {
 namespace {
 
@@ -33,11 +35,26 @@ int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
   return best;
 }
 
+KeyRange KeysOfRows(const AttentionMask& mask, int64_t first, int64_t last) {
+  KeyRange range;
+  for (int64_t i = first; i <= last; ++i) {
+    const AttentionRowKeys& row = mask.rows[static_cast<size_t>(i)];
+    if (row.begin == row.end) continue;
+    const bool none = range.begin == range.end;
+    range.begin = none ? row.begin : std::min<int64_t>(range.begin, row.begin);
+    range.end = std::max<int64_t>(range.end, row.end);
+  }
+  return range;
+}
+
 }  // namespace
 
-KeyRange KeysOf(const AttentionPlanShape& shape,
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, int64_t first,
                 int64_t last) {
+  if (mask != nullptr) {
+    return KeysOfRows(*mask, sequence.q_begin + first, sequence.q_begin + last);
+  }
   const int64_t start = int64_t{sequence.kv_len} - sequence.q_len;
   KeyRange range;
   range.end = shape.causal ? start + last + 1 : sequence.kv_len;
@@ -59,7 +76,7 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
     pairs_ = pairs;
     chunks_ = ChunksFor(shape_, pairs);
   }
-  const KeyRange keys = KeysOf(shape_, sequence, 0, sequence.q_len - 1);
+  const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
   const int64_t least = std::clamp(length / 8, kLeastChunk, 2 * kLeastChunk);
   const int64_t even = CeilDiv(length, chunks_);
@@ -84,6 +101,7 @@ void Dealer::Add(AttentionItem item, KeyRange keys, int64_t chunk) {
     at = end;
     if (at < last) cta_items_[++cta_] = num_items_;
   }
+  if (keys.begin == keys.end) items_[num_items_++] = item;
   cost_ += keys.end - keys.begin + kItemOverhead;
   Join(begin);
 }

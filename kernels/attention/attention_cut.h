@@ -22,8 +22,9 @@ struct KeyRange {
   int64_t end = 0;
 };
 
-// The keys that the tokens [first, last] of `sequence` see.
-KeyRange KeysOf(const AttentionPlanShape& shape,
+// From the first key that the tokens [first, last] of `sequence` see to the
+// last; empty where a mask (may be null) leaves them none.
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, int64_t first, int64_t last);
 
 // Tiles of kAttentionItemRows that `q_len` queries of one KV head make.
@@ -38,12 +39,14 @@ int64_t MaxChunks(const AttentionPlanShape& shape);
 // alone.
 class Chunker {
  public:
-  explicit Chunker(const AttentionPlanShape& shape) : shape_(shape) {}
+  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask)
+      : shape_(shape), mask_(mask) {}
 
   int64_t ChunkOf(const AttentionSequence& sequence);
 
  private:
   const AttentionPlanShape& shape_;
+  const AttentionMask* mask_;
   int64_t pairs_ = 0;
   int64_t chunks_ = 1;  // of rows of `pairs_`
 };
@@ -62,7 +65,8 @@ class Dealer {
     cta_items_[0] = 0;
   }
 
-  // `item` is complete but for what depends on the cut. `keys` is not empty.
+  // `item` is complete but for what depends on the cut. Of rows without keys
+  // there is one item, which has none.
   void Add(AttentionItem item, KeyRange keys, int64_t chunk);
 
   void Finish();

@@ -34,6 +34,7 @@
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
 
 #include <algorithm>
+#include <climits>
 
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/sm90_ops.h"
@@ -222,8 +223,8 @@ class Loader {
   typename Format::Copier copier_;
 };
 
-// A warp.
-template <typename Format>
+// A warp. kMasked: there is a mask, or ALiBi.
+template <typename Format, bool kMasked>
 class Worker {
  public:
   using P = Plan<Format>;
@@ -263,12 +264,7 @@ class Worker {
     queries_.Load(queries_at_, lane_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
-    const int g = lane_ / 4;
-    seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
-    seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
-    const int last_row = item.row_begin + item.num_rows - 1;
-    all_seen_ = {KeysOfRow(args_, item, last_row).x,
-                 KeysOfRow(args_, item, item.row_begin).y};
+    FindSeen(item);
     const int last_tile = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     const int tiles_a_chunk = item.chunk / P::kTileKeys;
     const auto sync = [] { __syncthreads(); };
@@ -290,6 +286,45 @@ class Worker {
     fold.Finish();
     // Rows that do not exist were skipped; what follows is for whole warps.
     __syncwarp();
+  }
+
+  __device__ void FindSeen(const AttentionItem& item) {
+    const int g = lane_ / 4;
+    if constexpr (!kMasked) {
+      seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
+      seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
+      const int last_row = item.row_begin + item.num_rows - 1;
+      all_seen_ = {KeysOfRow(args_, item, last_row).x,
+                   KeysOfRow(args_, item, item.row_begin).y};
+    } else {
+      all_seen_ = {0, INT_MAX};
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = item.row_begin + min(g + 8 * r, item.num_rows - 1);
+        const AttentionRowKeys keys = MaskedKeysOfRow(args_, item, row);
+        seen_[r] = {keys.begin, keys.end};
+        bits_[r] = keys.bits;
+        key_shift_ = keys.key_shift;
+        slope_[r] = SlopeOf(args_, item, row);
+        position_[r] = PositionOf(args_, item, row);
+        all_seen_.x = max(all_seen_.x, keys.begin);
+        all_seen_.y = min(all_seen_.y, keys.bits < 0 ? keys.end : 0);
+      }
+#pragma unroll
+      for (int i = 4; i < 32; i *= 2) {
+        all_seen_.x =
+            max(all_seen_.x, __shfl_xor_sync(0xffffffffu, all_seen_.x, i));
+        all_seen_.y =
+            min(all_seen_.y, __shfl_xor_sync(0xffffffffu, all_seen_.y, i));
+      }
+    }
+  }
+
+  // Whether the thread's row r sees `key`.
+  __device__ bool Sees(int r, int key) const {
+    if (key < seen_[r].x || key >= seen_[r].y) return false;
+    if constexpr (!kMasked) return true;
+    return BitOf(args_.mask, {0, 0, bits_[r], key_shift_}, key);
   }
 
   // All threads; columns and rows that do not exist are zeros.
@@ -357,10 +392,14 @@ class Worker {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         s[j][i] = ScaledScore(args_, s[j][i]);
+        if constexpr (kMasked) {
+          const int key = begin + Format::KeyOf(lane_, j, i);
+          s[j][i] = fmaf(slope_[i / 2],
+                         static_cast<float>(key - position_[i / 2]), s[j][i]);
+        }
         if (masked) {
           const int key = begin + Format::KeyOf(lane_, j, i);
-          const int2 seen = seen_[i / 2];
-          if (key < seen.x || key >= seen.y) s[j][i] = -INFINITY;
+          if (!Sees(i / 2, key)) s[j][i] = -INFINITY;
         }
         top[i / 2] = fmaxf(top[i / 2], s[j][i]);
       }
@@ -465,13 +504,18 @@ class Worker {
   int stage_ = 0;
   int2 seen_[2];   // keys that the thread's rows see
   int2 all_seen_;  // keys that all rows see
+  // As AttentionRowKeys has them, where kMasked.
+  int bits_[kMasked ? 2 : 1];
+  int key_shift_;
+  float slope_[kMasked ? 2 : 1];  // in units of log 2
+  int position_[kMasked ? 2 : 1];
   typename Format::Queries queries_;
   float m_[2];
   float l_[2];  // this thread's part
   float o_[kColumnBlocks][4];
 };
 
-template <typename Format>
+template <typename Format, bool kMasked>
 __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   LetNextBegin();
@@ -492,7 +536,7 @@ __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     }
   }
   __syncthreads();
-  Worker<Format>(args, items, shared).Run();
+  Worker<Format, kMasked>(args, items, shared).Run();
 }
 
 template <typename Format>
@@ -501,7 +545,8 @@ absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
   return LaunchCuda("attention (items)", stream,
                     {params.plan->shape.grid, Plan<Format>::kThreads,
                      static_cast<size_t>(Plan<Format>::kSharedBytes)},
-                    AttentionItems<Format>,
+                    HasMask(params) ? AttentionItems<Format, true>
+                                    : AttentionItems<Format, false>,
                     MakeAttentionItemArgs(desc, params));
 }
 

@@ -37,7 +37,7 @@ Kept MostKept(const AttentionPlanShape& shape, int64_t pairs) {
 
 // Calls fn(row tile's item, its keys) for each row tile of the sequence.
 template <typename Fn>
-void ForEachRowTile(const AttentionPlanShape& shape,
+void ForEachRowTile(const AttentionPlanShape& shape, const AttentionMask* mask,
                     const AttentionSequence& sequence, Fn fn) {
   const int64_t rows = int64_t{sequence.q_len} * shape.group;
   for (int64_t row = 0; row < rows; row += kAttentionItemRows) {
@@ -48,17 +48,18 @@ void ForEachRowTile(const AttentionPlanShape& shape,
     item.kv_len = sequence.kv_len;
     item.row_begin = static_cast<int32_t>(row);
     item.num_rows = static_cast<int32_t>(end - row);
-    fn(item,
-       KeysOf(shape, sequence, row / shape.group, (end - 1) / shape.group));
+    fn(item, KeysOf(shape, mask, sequence, row / shape.group,
+                    (end - 1) / shape.group));
   }
 }
 
-void AddTiles(const AttentionPlanShape& shape,
+void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
               const AttentionSequence& sequence, int32_t blocks_begin,
               AttentionTile* tiles, int& num_tiles) {
   for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
     const int32_t count = std::min(shape.tile_tokens, sequence.q_len - token);
-    const KeyRange keys = KeysOf(shape, sequence, token, token + count - 1);
+    const KeyRange keys =
+        KeysOf(shape, mask, sequence, token, token + count - 1);
     AttentionTile tile = {};
     tile.q_row = sequence.q_begin + token;
     tile.num_tokens = count;
@@ -71,16 +72,56 @@ void AddTiles(const AttentionPlanShape& shape,
 }
 
 // What DealItems will add to the dealer's cost.
-int64_t TotalCost(const AttentionPlanShape& shape,
+int64_t TotalCost(const AttentionPlanShape& shape, const AttentionMask* mask,
                   absl::Span<const AttentionSequence> sequences) {
   int64_t total = 0;
   for (const AttentionSequence& sequence : sequences) {
     if (!BecomesItems(shape, sequence.q_len)) continue;
-    ForEachRowTile(shape, sequence, [&](const AttentionItem&, KeyRange keys) {
-      total += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
-    });
+    ForEachRowTile(
+        shape, mask, sequence, [&](const AttentionItem&, KeyRange keys) {
+          total += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
+        });
   }
   return total;
+}
+
+int64_t MaxKeyRuns(const AttentionPlanShape& shape, const AttentionMask& mask,
+                   const AttentionSequence& sequence) {
+  if (BecomesItems(shape, sequence.q_len)) return 0;
+  const int block_keys = AttentionTileKeys(shape.head_dim);
+  int64_t runs = 0;
+  for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
+    runs +=
+        MaxAttentionKeyRuns(mask, sequence.q_begin + token,
+                            std::min(shape.tile_tokens, sequence.q_len - token),
+                            sequence.kv_len, block_keys);
+  }
+  return runs;
+}
+
+// The mask itself, and each tile's runs. Returns the bytes of runs.
+size_t WriteMask(const AttentionPlan& plan, const AttentionMask& mask,
+                 AttentionTile* tiles, std::byte* image) {
+  const AttentionPlanLayout& layout = plan.layout;
+  std::copy(mask.rows.begin(), mask.rows.end(),
+            reinterpret_cast<AttentionRowKeys*>(image + layout.mask_rows));
+  std::copy(mask.bits.begin(), mask.bits.end(),
+            reinterpret_cast<uint32_t*>(image + layout.mask_bits));
+  auto* runs = reinterpret_cast<AttentionKeyRun*>(image + layout.runs);
+  int64_t count = 0;
+  for (int i = 0; i < plan.num_tiles; ++i) {
+    AttentionTile& tile = tiles[i];
+    tile.runs_begin = static_cast<int32_t>(count);
+    count += ListAttentionKeyRuns(mask, tile.q_row, tile.num_tokens,
+                                  AttentionTileKeys(plan.shape.head_dim),
+                                  runs + count, tile.num_blocks);
+  }
+  return static_cast<size_t>(count) * sizeof(AttentionKeyRun);
+}
+
+// What a tile costs, to put the dearest first.
+int32_t CostOf(const AttentionPlan& plan, const AttentionTile& tile) {
+  return plan.masked ? tile.num_blocks : tile.key_end - tile.key_begin;
 }
 
 }  // namespace
@@ -109,12 +150,17 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
 
 AttentionPlanLimits AttentionPlanLimitsOf(
     const AttentionPlanShape& shape,
-    absl::Span<const AttentionSequence> sequences) {
+    absl::Span<const AttentionSequence> sequences, const AttentionMask* mask) {
   AttentionPlanLimits limits;
+  if (mask != nullptr) {
+    limits.mask_rows = static_cast<int64_t>(mask->rows.size());
+    limits.mask_words = static_cast<int64_t>(mask->bits.size());
+  }
   limits.sequences = static_cast<int64_t>(sequences.size());
   for (const AttentionSequence& sequence : sequences) {
     limits.tokens += sequence.q_len;
     limits.blocks += CeilDiv(sequence.kv_len, shape.block_size);
+    if (mask != nullptr) limits.key_runs += MaxKeyRuns(shape, *mask, sequence);
   }
   return limits;
 }
@@ -139,6 +185,9 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
   layout.items = place(pairs + shape.grid, sizeof(AttentionItem));
   layout.tiles = place(tiles, sizeof(AttentionTile));
   layout.blocks = place(limits.blocks, sizeof(int32_t));
+  layout.mask_rows = place(limits.mask_rows, sizeof(AttentionRowKeys));
+  layout.mask_bits = place(limits.mask_words, sizeof(uint32_t));
+  layout.runs = place(limits.key_runs, sizeof(AttentionKeyRun));
   layout.bytes = end;
   return layout;
 }
@@ -162,7 +211,7 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
 AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                                  const AttentionPlanLimits& limits,
                                  absl::Span<const AttentionSequence> sequences,
-                                 std::byte* image) {
+                                 std::byte* image, const AttentionMask* mask) {
   AttentionPlan plan;
   plan.shape = shape;
   plan.layout = LayOutAttentionPlan(shape, limits);
@@ -170,8 +219,8 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   std::memset(image + layout.counters, 0, layout.cta_items - layout.counters);
   auto* tiles = reinterpret_cast<AttentionTile*>(image + layout.tiles);
   auto* blocks = reinterpret_cast<int32_t*>(image + layout.blocks);
-  const int64_t total = TotalCost(shape, sequences);
-  Chunker chunker(shape);
+  const int64_t total = TotalCost(shape, mask, sequences);
+  Chunker chunker(shape, mask);
   Dealer dealer(shape, total,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
@@ -180,15 +229,16 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
     if (sequence.q_len == 0) continue;
     if (BecomesItems(shape, sequence.q_len)) {
       const int64_t chunk = chunker.ChunkOf(sequence);
-      ForEachRowTile(shape, sequence, [&](AttentionItem item, KeyRange keys) {
-        item.blocks_begin = num_blocks;
-        for (int head = 0; head < shape.num_kv_heads; ++head) {
-          item.kv_head = head;
-          dealer.Add(item, keys, chunk);
-        }
-      });
+      ForEachRowTile(shape, mask, sequence,
+                     [&](AttentionItem item, KeyRange keys) {
+                       item.blocks_begin = num_blocks;
+                       for (int head = 0; head < shape.num_kv_heads; ++head) {
+                         item.kv_head = head;
+                         dealer.Add(item, keys, chunk);
+                       }
+                     });
     } else {
-      AddTiles(shape, sequence, num_blocks, tiles, plan.num_tiles);
+      AddTiles(shape, mask, sequence, num_blocks, tiles, plan.num_tiles);
     }
     const int64_t count = CeilDiv(sequence.kv_len, shape.block_size);
     INLAY_DCHECK(num_blocks + count <= limits.blocks);
@@ -197,15 +247,19 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   }
   dealer.Finish();
   INLAY_DCHECK(!limits.graph || plan.num_tiles == 0);
-  std::sort(tiles, tiles + plan.num_tiles,
-            [](const AttentionTile& a, const AttentionTile& b) {
-              const int32_t a_keys = a.key_end - a.key_begin;
-              const int32_t b_keys = b.key_end - b.key_begin;
-              return a_keys != b_keys ? a_keys > b_keys : a.q_row < b.q_row;
-            });
   plan.run_items = limits.graph || total > 0;
   plan.used_bytes =
       layout.blocks + static_cast<size_t>(num_blocks) * sizeof(int32_t);
+  if (mask != nullptr) {
+    plan.masked = true;
+    plan.used_bytes = layout.runs + WriteMask(plan, *mask, tiles, image);
+  }
+  std::sort(tiles, tiles + plan.num_tiles,
+            [&](const AttentionTile& a, const AttentionTile& b) {
+              const int32_t a_cost = CostOf(plan, a);
+              const int32_t b_cost = CostOf(plan, b);
+              return a_cost != b_cost ? a_cost > b_cost : a.q_row < b.q_row;
+            });
   return plan;
 }
 
