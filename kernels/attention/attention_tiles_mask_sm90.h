@@ -186,7 +186,8 @@ class TileRows<Args, kKeys, true> {
     for (int at = 0; at < kKeys; at += 16) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        if (keys[r].bits < 0) continue;
+        // Bits behind the last key may not be there.
+        if (keys[r].bits < 0 || begin + at >= keys[r].end) continue;
         const int bit = (begin + at) >> keys[r].key_shift;
         const uint32_t* words = mask.mask.bits + keys[r].bits + bit / 32;
         const uint32_t window =
