@@ -304,7 +304,8 @@ class Worker {
         const AttentionRowKeys keys = MaskedKeysOfRow(args_, item, row);
         seen_[r] = {keys.begin, keys.end};
         bits_[r] = keys.bits;
-        key_shift_ = keys.key_shift;
+        // Rows that see nothing have 0.
+        key_shift_ = max(r == 0 ? 0 : key_shift_, keys.key_shift);
         slope_[r] = SlopeOf(args_, item, row);
         position_[r] = PositionOf(args_, item, row);
         all_seen_.x = max(all_seen_.x, keys.begin);

@@ -40,13 +40,18 @@ class KeyWalk<kKeys, true> {
  public:
   __device__ KeyWalk(const AttentionTile& tile, const TileMask& mask)
       : runs_(mask.runs), run_(tile.runs_begin) {
-    if (runs_ != nullptr) {
-      left_ = tile.num_blocks;
-      if (left_ > 0) Load();
-    } else {
-      n_ = (tile.key_end - 1) / kKeys;
+    n_ = (tile.key_end - 1) / kKeys;
+    if (runs_ == nullptr) {
       left_ = n_ + 1 - tile.key_begin / kKeys;
       in_run_ = -left_;
+      return;
+    }
+    left_ = tile.num_blocks;
+    if (left_ == 0) {
+      n_ = -1;
+    } else {
+      // Where it begins is known: nobody waits for the load here.
+      in_run_ = __ldg(&runs_[run_++].count);
     }
   }
   __device__ bool done() const { return left_ == 0; }
@@ -73,7 +78,7 @@ class KeyWalk<kKeys, true> {
 
   const AttentionKeyRun* runs_;
   int run_;
-  int n_ = -1;
+  int n_;
   int before_ = -1;
   int left_;
   int in_run_ = 0;  // blocks, the one at hand included; as AttentionKeyRun
@@ -95,10 +100,13 @@ class TileRows {
   __device__ float Scale(const Args& args, const TileMask&) const {
     return args.score_scale;
   }
+  // What Apply needs that is read early, to be there in time.
+  struct Seen {};
+  __device__ Seen Look(const Args&, const TileMask&, bool) const { return {}; }
   // Adds what positions say and hides what a row does not see. `begin`: of the
   // block's keys.
-  __device__ void Apply(const Args&, const TileMask&, int lane, int begin, bool,
-                        float (&s)[kKeys / 2]) const {
+  __device__ void Apply(const Args&, const TileMask&, Seen, int lane, int begin,
+                        bool, float (&s)[kKeys / 2]) const {
     if (begin >= all_.x && begin + kKeys <= all_.y) return;
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
@@ -143,16 +151,25 @@ class TileRows<Args, kKeys, true> {
   __device__ float Scale(const Args& args, const TileMask& mask) const {
     return mask.mask.alibi_slopes != nullptr ? 1.0f : args.score_scale;
   }
-  __device__ void Apply(const Args& args, const TileMask& mask, int lane,
-                        int begin, bool partial, float (&s)[kKeys / 2]) const {
+  struct Seen {
+    AttentionRowKeys keys[2];
+  };
+  __device__ Seen Look(const Args& args, const TileMask& mask,
+                       bool partial) const {
+    Seen seen = {};
+    if (!partial) return seen;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) seen.keys[r] = KeysOf(args, mask, r);
+    return seen;
+  }
+  __device__ void Apply(const Args& args, const TileMask& mask, Seen seen_by,
+                        int lane, int begin, bool partial,
+                        float (&s)[kKeys / 2]) const {
     if (mask.mask.alibi_slopes != nullptr) AddSlopes(args, lane, begin, s);
     if (!partial) return;
-    AttentionRowKeys keys[2];
+    AttentionRowKeys(&keys)[2] = seen_by.keys;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) keys[r] = KeysOf(args, mask, r);
-    if (keys[0].bits >= 0 || keys[1].bits >= 0) {
-      HideByBits(mask, keys, lane, begin, s);
-    }
+    for (int r = 0; r < 2; ++r) HideByBits(mask, keys[r], r, lane, begin, s);
     if (begin >= max(keys[0].begin, keys[1].begin) &&
         begin + kKeys <= min(keys[0].end, keys[1].end)) {
       return;
@@ -177,27 +194,33 @@ class TileRows<Args, kKeys, true> {
     return {args.window > 0 ? end - args.window : 0, end, -1, 0};
   }
 
-  // Sixteen keys at a time: a window of bits of which the lowest is the first
-  // key's.
-  __device__ void HideByBits(const TileMask& mask,
-                             const AttentionRowKeys (&keys)[2], int lane,
-                             int begin, float (&s)[kKeys / 2]) const {
+  // Row r's bits, 32 keys at a time: a window of bits of which the lowest is
+  // the first key's.
+  __device__ void HideByBits(const TileMask& mask, AttentionRowKeys& keys,
+                             int r, int lane, int begin,
+                             float (&s)[kKeys / 2]) const {
+    if (keys.bits < 0) return;
+    const int shift = keys.key_shift;
+    const uint32_t* words = mask.mask.bits + keys.bits;
+    const int bit = begin >> shift;
+    if (bit == (begin + kKeys - 1) >> shift) {
+      if ((__ldg(words + bit / 32) >> bit % 32 & 1) == 0) keys.end = 0;
+      return;
+    }
 #pragma unroll
-    for (int at = 0; at < kKeys; at += 16) {
+    for (int at = 0; at < kKeys; at += 32) {
+      const int first = (begin + at) >> shift;
+      // Bits behind the last key may not be there.
+      if (begin + at >= keys.end) return;
+      const uint32_t window = __funnelshift_r(
+          __ldg(words + first / 32), __ldg(words + first / 32 + 1), first % 32);
+      const int lowest = begin + at - (first << shift) + lane % 4 * 2;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        // Bits behind the last key may not be there.
-        if (keys[r].bits < 0 || begin + at >= keys[r].end) continue;
-        const int bit = (begin + at) >> keys[r].key_shift;
-        const uint32_t* words = mask.mask.bits + keys[r].bits + bit / 32;
-        const uint32_t window =
-            __funnelshift_r(__ldg(words), __ldg(words + 1), bit % 32);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = i / 2 * 8 + lane % 4 * 2 + i % 2;
-          if ((window >> (key >> keys[r].key_shift) & 1) == 0) {
-            s[at / 2 + i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
-          }
+      for (int i = 0; i < 8; ++i) {
+        if (at + i / 2 * 8 >= kKeys) break;
+        const int of = (lowest + i / 2 * 8 + i % 2) >> shift;
+        if ((window >> of & 1) == 0) {
+          s[at / 2 + i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
         }
       }
     }

@@ -48,6 +48,7 @@ class Worker {
   using S = Shape<kDim>;
   using Scores = sm90::Wgmma<T, S::kKeys>;
   using Values = sm90::Wgmma<T, kDim>;
+  using Rows = TileRows<TileArgs, S::kKeys, kMasked>;
 
   __device__ Worker(const TileArgs& args, const TileMask& mask,
                     const Shared<kDim>& shared, int group)
@@ -91,6 +92,7 @@ class Worker {
       ReleaseQueries();
     }
     if (kMasked && walk.done()) return WriteNothing(o);
+    auto seen = rows_.Look(args_, mask_, walk.partial());
     sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
     TakeTurn();
     sm90::WgmmaFence();
@@ -101,11 +103,12 @@ class Worker {
     sm90::PinRegisters(s);
     Release(shared_.head->key_empty, keys_);
     if (!S::kKeepQueries && walk.last()) ReleaseQueries();
-    Softmax(walk, s, nullptr);
+    Softmax(walk, seen, s, nullptr);
     PackWeights(s, p);
     bool begun = false;
     for (walk.Next(); !walk.done(); walk.Next()) {
       ClearUnseenValues(walk.before());  // not in a turn: all warpgroups meet
+      seen = rows_.Look(args_, mask_, walk.partial());
       sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
       TakeTurn();
       sm90::WgmmaFence();
@@ -122,7 +125,7 @@ class Worker {
       Release(shared_.head->key_empty, keys_);
       if (!S::kKeepQueries && walk.last()) ReleaseQueries();
       float rescale[2];
-      Softmax(walk, s, rescale);
+      Softmax(walk, seen, s, rescale);
       sm90::WgmmaWait<0>();
       sm90::PinRegisters(o);
       Release(shared_.head->value_empty, values_);
@@ -246,6 +249,7 @@ class Worker {
   // Scores of the walk's block to weights. `rescale`: what the rows' numerators
   // must be multiplied with; null where there is none yet.
   __device__ void Softmax(const KeyWalk<S::kKeys, kMasked>& walk,
+                          const typename Rows::Seen& seen,
                           float (&s)[kScoreRegisters], float* rescale) {
     if (args_.softcap > 0.0f) {
 #pragma unroll
@@ -254,8 +258,8 @@ class Worker {
         s[i] = args_.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
       }
     }
-    rows_.Apply(args_, mask_, lane_, walk.block() * S::kKeys, walk.partial(),
-                s);
+    rows_.Apply(args_, mask_, seen, lane_, walk.block() * S::kKeys,
+                walk.partial(), s);
     const float scale = rows_.Scale(args_, mask_);
     float top[2] = {m_[0], m_[1]};
 #pragma unroll
@@ -371,7 +375,7 @@ class Worker {
   int lane_;
   int head_ = 0;
   AttentionTile tile_;
-  TileRows<TileArgs, S::kKeys, kMasked> rows_;
+  Rows rows_;
   uint32_t q_[S::kKeepQueries ? kDim / 16 : 1][4];
   float m_[2];  // in units of the scores
   float l_[2];  // this thread's part

@@ -355,7 +355,7 @@ void Problem::ReferenceHead(size_t s, int kv_head) {
 void Problem::ComputeReference() {
   const auto size = static_cast<size_t>(q_.rows() * q_.cols());
   want_.assign(size, 0.0);
-  tolerance_.assign(size, 0.0);
+  tolerance_.assign(size, 1e-30);
   magnitude_.assign(size, 0.0);
   spread_.assign(size, 0.0);
   const size_t heads = static_cast<size_t>(desc_.num_kv_heads);
