@@ -36,9 +36,9 @@ struct TestMask {
     const bool ordered =
         !desc.causal || (k <= p && (desc.window == 0 || k > p - desc.window));
     if (!ordered && (p >= prefix || k >= prefix)) return false;
-    for (const int32_t begin : documents) {
-      if (begin > std::min(p, k) && begin <= std::max(p, k)) return false;
-    }
+    const auto next =
+        std::upper_bound(documents.begin(), documents.end(), std::min(p, k));
+    if (next != documents.end() && *next <= std::max(p, k)) return false;
     if (blocks.empty()) return true;
     const int bit = k / key_block;
     return (blocks[static_cast<size_t>(p / query_block * row_words +
