@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
     AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ float shared[];
   const Tiles tiles(shared, args.head_dim);
-  using Rows = FoldedRows<kThreads, kDim, false, false>;
+  using Rows = FoldedRows<kThreads, kDim, false, false, true>;
   const auto sync = [] { __syncthreads(); };
   WaitForPrevious();
   LetNextBegin();

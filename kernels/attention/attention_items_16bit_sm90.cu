@@ -9,9 +9,10 @@ namespace inlay {
 namespace items_sm90 {
 namespace {
 
-template <typename Type, int kDimension>
+template <typename Type, int kDimension, bool kMaskOrAlibi>
 struct Format16 {
   using T = Type;
+  static constexpr bool kHasMask = kMaskOrAlibi;
   static constexpr int kDim = kDimension;
   static constexpr int kWarps = 4;
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
@@ -173,22 +174,29 @@ struct Format16 {
   }
 };
 
+template <typename T, int kDim>
+absl::Status LaunchDim(const AttentionDesc& desc, const AttentionParams& params,
+                       CudaStream& stream) {
+  return Launch<Format16<T, kDim, false>, Format16<T, kDim, true>>(desc, params,
+                                                                   stream);
+}
+
 template <typename T>
 absl::Status LaunchFor(const AttentionDesc& desc, const AttentionParams& params,
                        CudaStream& stream) {
   switch (desc.head_dim) {
     case 64:
-      return Launch<Format16<T, 64>>(desc, params, stream);
+      return LaunchDim<T, 64>(desc, params, stream);
     case 80:
-      return Launch<Format16<T, 80>>(desc, params, stream);
+      return LaunchDim<T, 80>(desc, params, stream);
     case 96:
-      return Launch<Format16<T, 96>>(desc, params, stream);
+      return LaunchDim<T, 96>(desc, params, stream);
     case 128:
-      return Launch<Format16<T, 128>>(desc, params, stream);
+      return LaunchDim<T, 128>(desc, params, stream);
     case 192:
-      return Launch<Format16<T, 192>>(desc, params, stream);
+      return LaunchDim<T, 192>(desc, params, stream);
     default:
-      return Launch<Format16<T, 256>>(desc, params, stream);
+      return LaunchDim<T, 256>(desc, params, stream);
   }
 }
 

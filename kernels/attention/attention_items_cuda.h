@@ -130,8 +130,8 @@ __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
 // row, or none, and every lanes-th four of its columns. head_dim is kDim where
 // kExact, else at most that; a multiple of 4. Where kInShared, the sums are in
 // shared memory (kSharedQuads at `shared`), so that a loop over keys has the
-// registers.
-template <int kThreads, int kDim, bool kExact, bool kInShared>
+// registers. kMayBeEmpty: a row may have seen nothing.
+template <int kThreads, int kDim, bool kExact, bool kInShared, bool kMayBeEmpty>
 class FoldedRows {
  public:
   // Where an item has as many rows as it may.
@@ -245,7 +245,7 @@ class FoldedRows {
         return float4{0.0f, 0.0f, 0.0f, 0.0f};
       });
     }
-    const float inverse = l_ == 0.0f ? 0.0f : __frcp_rn(l_);  // of nothing: 0
+    const float inverse = kMayBeEmpty && l_ == 0.0f ? 0.0f : __frcp_rn(l_);
     auto* out = static_cast<char*>(args.out) +
                 (item.q_begin + row / args.group) * args.out_stride;
     const int64_t offset = HeadOffset(args, item, row);

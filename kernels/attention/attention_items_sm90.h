@@ -22,6 +22,8 @@
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   kHasMask  there is a mask, or ALiBi. Of the type, so that the two kernels
+//       share no function: a second caller changes what is inlined
 //   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
@@ -66,7 +68,8 @@ struct Plan {
   static constexpr int kWarps = Format::kWarps;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileKeys = Format::kTileKeys;
-  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters)>;
+  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters),
+                          Format::kHasMask>;
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
@@ -223,8 +226,8 @@ class Loader {
   typename Format::Copier copier_;
 };
 
-// A warp. kMasked: there is a mask, or ALiBi.
-template <typename Format, bool kMasked>
+// A warp.
+template <typename Format>
 class Worker {
  public:
   using P = Plan<Format>;
@@ -254,6 +257,7 @@ class Worker {
  private:
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
   static constexpr int kColumnBlocks = P::kDim / 8;
+  static constexpr bool kMasked = Format::kHasMask;
 
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
@@ -516,7 +520,7 @@ class Worker {
   float o_[kColumnBlocks][4];
 };
 
-template <typename Format, bool kMasked>
+template <typename Format>
 __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   LetNextBegin();
@@ -537,18 +541,19 @@ __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     }
   }
   __syncthreads();
-  Worker<Format, kMasked>(args, items, shared).Run();
+  Worker<Format>(args, items, shared).Run();
 }
 
-template <typename Format>
+// Masked is Plain but for kHasMask.
+template <typename Plain, typename Masked>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
-  return LaunchCuda("attention (items)", stream,
-                    {params.plan->shape.grid, Plan<Format>::kThreads,
-                     static_cast<size_t>(Plan<Format>::kSharedBytes)},
-                    HasMask(params) ? AttentionItems<Format, true>
-                                    : AttentionItems<Format, false>,
-                    MakeAttentionItemArgs(desc, params));
+  return LaunchCuda(
+      "attention (items)", stream,
+      {params.plan->shape.grid, Plan<Plain>::kThreads,
+       static_cast<size_t>(Plan<Plain>::kSharedBytes)},
+      HasMask(params) ? AttentionItems<Masked> : AttentionItems<Plain>,
+      MakeAttentionItemArgs(desc, params));
 }
 
 }  // namespace inlay::items_sm90
