@@ -61,7 +61,7 @@ GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
   const int64_t most = std::max(1, num_sms / plan.cluster);
   plan.num_clusters = static_cast<int>(std::min(most, tiles));
   plan.shared_bytes = 200 << 10;
-  plan.most_stages = 2 * n * k <= kSmallBytes ? 8 : 6;
+  plan.most_stages = 2 * n * k <= kSmallBytes ? 12 : 6;
   return plan;
 }
 
