@@ -10,15 +10,15 @@
 // merge through shared memory into FoldedRows. Each warp loads its own tiles by
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
-// another: two thirds of the bandwidth.) While the kernel before still runs,
-// the plan is read, the ring filled with keys and values of earlier steps, and
-// a tile rehearsed. Barriers: cp.async groups within a warp; full of each query
-// buffer (all threads' copies); __syncthreads at merges, which also says that
-// the queries of the item before have been read. Shared memory: rings
-// [warps][kStages] | two query buffers | merge [warps] [8 rows][head_dim + 8]
-// floats, whose padding puts four rows side by side in the banks | FoldedRows'
-// sums | Head. Roofline: memory bandwidth; 64 to 130 KB in flight a
-// multiprocessor.
+// another: two thirds of the bandwidth.) The plan is read, and the ring filled
+// with keys and values of earlier steps, while the kernel before still runs.
+// Barriers: cp.async groups within a warp; full of each query buffer (all
+// threads' copies); __syncthreads at merges, which also says that the queries
+// of the item before have been read.
+// Shared memory: rings [warps][kStages] | two query buffers | merge [warps]
+// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
+// the banks | FoldedRows' sums | Head.
+// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
@@ -249,21 +249,12 @@ class Worker {
   __device__ void Run() {
     loader_.Prepare();
     Load(/*old=*/true);
-    rehearses_ = true;
-    if (items_.begin == items_.end) WaitForPrevious();
+    WaitForPrevious();
+    if (items_.begin == items_.end) return;
+    LoadQueries(items_.begin);
+    Load(/*old=*/false);
 #pragma unroll 1
-    for (int i = items_.begin; i < items_.end;) {
-      RunItem(items_[i], i);
-      if (!rehearses_) {
-        ++i;
-        continue;
-      }
-      rehearses_ = false;
-      stage_ = 0;
-      WaitForPrevious();
-      LoadQueries(i);
-      Load(/*old=*/false);
-    }
+    for (int i = items_.begin; i < items_.end; ++i) RunItem(items_[i], i);
   }
 
  private:
@@ -280,20 +271,15 @@ class Worker {
     }
   }
 
-  // A rehearsal goes through a tile and a merge of whatever lies in shared
-  // memory, so that their code is at hand once the queries are there: weights
-  // that went by since the layer before have displaced it.
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
     const int buffer = ordinal % kQueryBuffers;
     queries_at_ = shared_.queries + buffer * P::kQueryBytes;
-    if (!rehearses_) {
-      sm90::Wait(&shared_.head->query_full[buffer],
-                 static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
-    }
+    sm90::Wait(&shared_.head->query_full[buffer],
+               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
     queries_.Load(queries_at_, lane_);
     // The other buffer's item has been merged: nobody reads it any more.
-    if (!rehearses_ && index + 1 < items_.end) LoadQueries(index + 1);
+    if (index + 1 < items_.end) LoadQueries(index + 1);
     const int g = lane_ / 4;
     seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
     seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
@@ -314,11 +300,9 @@ class Worker {
 #pragma unroll 1
       for (; tile < chunk_end; tile += P::kWarps) {
         RunTile(item, tile * P::kTileKeys);
-        if (rehearses_) break;
       }
       fold.BeginChunk();
       Merge(item, fold.rows());
-      if (rehearses_) return;
       fold.EndChunk();
     }
     fold.Finish();
@@ -363,12 +347,10 @@ class Worker {
 
   // The next tile of the ring, keys [begin, begin + kTileKeys).
   __device__ void RunTile(const AttentionItem& item, int begin) {
-    if (!rehearses_) {
-      sm90::WaitCopies<P::kStages - 2>();
-      // Of all lanes; and all have read the tile before, whose stage is next.
-      __syncwarp();
-      loader_.Next();
-    }
+    sm90::WaitCopies<P::kStages - 2>();
+    // Of all lanes; and all have read the tile before, whose stage is next.
+    __syncwarp();
+    loader_.Next();
     const uint32_t stage = ring_ + stage_ * P::kStageBytes;
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
     float s[kKeyBlocks][4] = {};
@@ -498,10 +480,8 @@ class Worker {
   uint32_t ring_;
   Loader<Format> loader_;
   uint32_t queries_at_ = 0;
-  // The rehearsal has the stage that is not loaded yet.
-  int stage_ = P::kStages - 1;
+  int stage_ = 0;
   int loaded_ = 0;
-  bool rehearses_ = true;
   int2 seen_[2];   // keys that the thread's rows see
   int2 all_seen_;  // keys that all rows see
   typename Format::Queries queries_;

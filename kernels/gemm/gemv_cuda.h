@@ -24,7 +24,7 @@ struct GemvPlan {
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block: all is taken, used for the ring or not
-  int most_stages = 20;  // of the ring
+  int in_flight = 8;     // stages of the ring that are loaded at once
 };
 GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms);
 

@@ -62,7 +62,8 @@ struct Shape {
   int cluster;
   int num_clusters;
   int stages;
-  int x_stride;  // bytes between rows of x in shared memory
+  int in_flight;  // stages that are loaded at once
+  int x_stride;   // bytes between rows of x in shared memory
   bool narrow;   // y is of the type of w; otherwise f32
   int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
   Activation function;
@@ -108,8 +109,16 @@ __device__ void Produce(const CUtensorMap& map, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
   Turn turn;
   turn.parity = 1;  // all stages are empty
+  Turn landed;  // the first stage that may be under way
+  int in_flight = 0;
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
     for (int chunk = first; chunk < end; ++chunk) {
+      if (in_flight < shape.in_flight) {
+        ++in_flight;
+      } else {
+        Await(at.full + 8 * landed.stage, landed.parity);
+        landed.Next(shape.stages);
+      }
       const uint32_t full = at.full + 8 * turn.stage;
       Await(at.empty + 8 * turn.stage, turn.parity);
       Expect(full, kStageBytes);  // what lies outside w is filled with zeros
@@ -494,12 +503,12 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
   shape.narrow = desc.output != DType::kF32;
   const size_t fixed = FixedBytes(shape, plan.consumers);
   const auto room = static_cast<size_t>(plan.shared_bytes);
-  const auto most =
-      static_cast<size_t>(std::min(kMostStages, plan.most_stages));
+  constexpr size_t kMost = kMostStages;
   shape.stages =
       room < fixed
           ? 0
-          : static_cast<int>(std::min(most, (room - fixed) / kStageBytes));
+          : static_cast<int>(std::min(kMost, (room - fixed) / kStageBytes));
+  shape.in_flight = std::min(shape.stages, plan.in_flight);
   return shape;
 }
 
