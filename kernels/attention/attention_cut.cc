@@ -10,9 +10,9 @@ namespace {
 
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 constexpr int64_t kKeyTile = 64;
-// Chunks are at least so long, and up to twice that where there would be more
-// than eight: each costs a merge of a CTA's warps.
-constexpr int64_t kLeastChunk = 256;
+// Chunks are at least so long, and up to four times that where there would be
+// many: each costs a merge of a CTA's warps.
+constexpr int64_t kLeastChunk = 128;
 // Of more rows than CTAs, at most so many chunks each.
 constexpr int64_t kFewChunks = 8;
 // Everything is one chunk.
@@ -78,7 +78,8 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   }
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
-  const int64_t least = std::clamp(length / 8, kLeastChunk, 2 * kLeastChunk);
+  const int64_t few = std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
+  const int64_t least = std::clamp(length / 8, few, 4 * kLeastChunk);
   const int64_t even = CeilDiv(length, chunks_);
   return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);
 }

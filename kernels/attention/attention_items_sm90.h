@@ -10,8 +10,8 @@
 // merge through shared memory into FoldedRows. Each warp loads its own tiles by
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
-// another: two thirds of the bandwidth.) The plan and the first block ids are
-// read while the kernel before still runs.
+// another: two thirds of the bandwidth.) The plan is read, and the ring filled
+// with keys and values of earlier steps, while the kernel before still runs.
 // Barriers: cp.async groups within a warp; full of each query buffer (all
 // threads' copies); __syncthreads at merges, which also says that the queries
 // of the item before have been read.
@@ -147,12 +147,16 @@ class Loader {
     cached_ = kTilesCached;
   }
 
+  // Whether the step, which writes KV at its queries' positions, leaves the
+  // next tile as it is.
+  __device__ bool NextIsOld() const { return tile_ < old_; }
+
   // Begins to load the next tile, if there is one; a group in any case.
   __device__ void Next() {
-    FindTile();
     if (item_ < items_.end) {
       LoadTile();
       tile_ += P::kWarps;
+      FindTile();
     }
     sm90::CommitCopies();
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
@@ -170,6 +174,7 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
+    old_ = (item.kv_len - item.q_len) / P::kTileKeys;
     tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
@@ -219,6 +224,7 @@ class Loader {
   int item_;
   int tile_ = 0;
   int last_ = 0;
+  int old_ = 0;     // tiles before this one the step leaves as they are
   int cached_ = 0;  // tiles whose blocks are at hand, the next one's first
   int stage_ = 0;
   int64_t offset_ = 0;
@@ -245,12 +251,13 @@ class Worker {
         loader_(args, items, ring_, warp_, lane_) {}
 
   __device__ void Run() {
-    // The plan was uploaded before the first kernel of the step.
     loader_.Prepare();
+    Load(/*old=*/true);
     WaitForPrevious();
     if (items_.begin == items_.end) return;
     LoadQueries(items_.begin);
-    for (int i = 1; i < P::kStages; ++i) loader_.Next();
+    Load(/*old=*/false);
+#pragma unroll 1
     for (int i = items_.begin; i < items_.end; ++i) RunItem(items_[i], i);
   }
 
@@ -258,6 +265,16 @@ class Worker {
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
   static constexpr int kColumnBlocks = P::kDim / 8;
   static constexpr bool kMasked = Format::kHasMask;
+
+  // Fills the ring but for a stage; as far as keys and values are old, which
+  // need not wait for the kernel before.
+  __device__ void Load(bool old) {
+#pragma unroll 1
+    while (loaded_ < P::kStages - 1 && (!old || loader_.NextIsOld())) {
+      loader_.Next();
+      ++loaded_;
+    }
+  }
 
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
@@ -280,6 +297,7 @@ class Worker {
          ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
+#pragma unroll 1
       for (; tile < chunk_end; tile += P::kWarps) {
         RunTile(item, tile * P::kTileKeys);
       }
@@ -507,6 +525,7 @@ class Worker {
   Loader<Format> loader_;
   uint32_t queries_at_ = 0;
   int stage_ = 0;
+  int loaded_ = 0;
   int2 seen_[2];   // keys that the thread's rows see
   int2 all_seen_;  // keys that all rows see
   // As AttentionRowKeys has them, where kMasked.
