@@ -91,7 +91,7 @@ struct QuantMagic {
   static constexpr float kOffset = kIsBf16<T> ? 128.0f : 1024.0f;
   static constexpr uint32_t kBits = kIsBf16<T> ? 0x43004300u : 0x64006400u;
   // kOffset + middle.
-  static constexpr uint32_t Middle(uint32_t middle) {
+  __host__ __device__ static constexpr uint32_t Middle(uint32_t middle) {
     return kBits + middle * 0x00010001u;
   }
 };
