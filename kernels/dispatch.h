@@ -33,6 +33,10 @@ struct WeightPacking {
   absl::Status (*pack_on_device)(const Desc& desc, const std::byte* rows,
                                  int64_t first, int64_t count,
                                  std::byte* packed, Stream& stream) = nullptr;
+  // Adds to `desc` what packed weights on the device say of themselves and the
+  // kernel uses; null: nothing. For load time: waits for the stream.
+  absl::Status (*inspect)(Desc& desc, const std::byte* packed,
+                          Stream& stream) = nullptr;
 };
 
 // One implementation of an op. Desc says what is computed (shapes that are

@@ -96,6 +96,9 @@ class WeightLoader {
                                int64_t count, std::byte* packed,
                                Stream& stream)>
         pack_on_device;
+    // As WeightPacking::inspect, of the whole packed matrix; may be null.
+    std::function<absl::Status(const std::byte* packed, Stream& stream)>
+        inspect = nullptr;
   };
   absl::StatusOr<TensorView> Packed(absl::Span<const Rows> parts, int64_t k,
                                     const Packing& packing);
@@ -150,6 +153,8 @@ class WeightLoader {
                     absl::Span<std::byte> piece);
   // One of Packed()'s parts, whose rows are the packed matrix's from `first`
   // on.
+  // What the packed matrix says of itself, where it is on another device.
+  absl::Status Inspect(const Packing& packing, const std::byte* packed);
   absl::Status PackPart(const Rows& part, DType dtype, int64_t k, int64_t first,
                         const Packing& packing, std::byte* packed);
   // Packs rows that lie in memory; whole groups, but at the end.

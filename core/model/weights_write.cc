@@ -159,7 +159,16 @@ absl::StatusOr<TensorView> WeightLoader::Repacked(const TensorView& matrix,
                             : packing.pack_on_device(matrix.data, 0,
                                                      matrix.rows(), view.data,
                                                      upload_->stream()));
+  INLAY_RETURN_IF_ERROR(Inspect(packing, view.data));
   return view;
+}
+
+absl::Status WeightLoader::Inspect(const Packing& packing,
+                                   const std::byte* packed) {
+  if (device_.host_addressable() || packing.inspect == nullptr) {
+    return absl::OkStatus();
+  }
+  return packing.inspect(packed, upload_->stream());
 }
 
 absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
@@ -188,6 +197,7 @@ absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
                                  packing.bytes / static_cast<uint64_t>(rows) *
                                      static_cast<uint64_t>(first)));
   }
+  INLAY_RETURN_IF_ERROR(Inspect(packing, view.data));
   return view;
 }
 

@@ -56,9 +56,28 @@ absl::Status Check(cublasStatus_t status, const char* what) {
 }
 
 cudaDataType_t TypeOf(DType dtype) {
-  return dtype == DType::kF32   ? CUDA_R_32F
-         : dtype == DType::kF16 ? CUDA_R_16F
-                                : CUDA_R_16BF;
+  return dtype == DType::kF32      ? CUDA_R_32F
+         : dtype == DType::kF16    ? CUDA_R_16F
+         : dtype == DType::kF8E4M3 ? CUDA_R_8F_E4M3
+                                   : CUDA_R_16BF;
+}
+
+struct ScaleModes {
+  int32_t w;
+  int32_t x;
+};
+ScaleModes ModesOf(ScaleReach reach) {
+  switch (reach) {
+    case ScaleReach::kRow:
+      return {CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+              CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F};
+    case ScaleReach::kBlock:
+      return {CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+              CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F};
+    default:
+      return {CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+              CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F};
+  }
 }
 
 // The largest power of two up to `most` that divides `bits`.
@@ -134,11 +153,14 @@ struct CublasLt::Impl {
 
   absl::Status FindAll();
   absl::Status Describe(const GemmDesc& desc, const GemmParams& params,
-                        int64_t rows, bool bias, Plan& plan) const;
+                        int64_t rows, bool bias, const Fp8Scales* scales,
+                        Plan& plan) const;
+  absl::Status SetScales(const Plan& plan, const Fp8Scales& scales) const;
   // Whether there is an algorithm; it goes into the plan.
   absl::StatusOr<bool> Choose(const GemmDesc& desc, const GemmParams& params,
                               Plan& plan) const;
-  absl::StatusOr<Plan*> PlanOf(const GemmDesc& desc, const GemmParams& params);
+  absl::StatusOr<Plan*> PlanOf(const GemmDesc& desc, const GemmParams& params,
+                               const Fp8Scales* scales);
   absl::Status SetRows(const Plan& plan, int64_t rows) const;
 
   void* library = nullptr;
@@ -170,7 +192,8 @@ absl::Status CublasLt::Impl::FindAll() {
 
 absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
                                       const GemmParams& params, int64_t rows,
-                                      bool bias, Plan& plan) const {
+                                      bool bias, const Fp8Scales* scales,
+                                      Plan& plan) const {
   // The residual's layout may be y's where there is none: it is not read.
   const TensorView& added =
       params.residual.empty() ? params.y : params.residual;
@@ -196,6 +219,12 @@ absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
                  "describing a product");
   };
   INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
+  if (scales != nullptr) {
+    const ScaleModes modes = ModesOf(scales->reach);
+    INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, modes.w));
+    INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, modes.x));
+    INLAY_RETURN_IF_ERROR(SetScales(plan, *scales));
+  }
   if (!bias) return absl::OkStatus();
   plan.adds_bias = true;
   INLAY_RETURN_IF_ERROR(
@@ -203,6 +232,16 @@ absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
   INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                             static_cast<int32_t>(CUDA_R_32F)));
   return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, params.bias);
+}
+
+absl::Status CublasLt::Impl::SetScales(const Plan& plan,
+                                       const Fp8Scales& scales) const {
+  const auto set = [&](cublasLtMatmulDescAttributes_t what, const float* to) {
+    return Check(api.desc_set(plan.desc, what, &to, sizeof(to)),
+                 "setting the scales");
+  };
+  INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.w));
+  return set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.x);
 }
 
 absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmDesc& desc,
@@ -247,13 +286,15 @@ absl::StatusOr<bool> CublasLt::Impl::Choose(const GemmDesc& desc,
 }
 
 absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
-    const GemmDesc& desc, const GemmParams& params) {
+    const GemmDesc& desc, const GemmParams& params, const Fp8Scales* scales) {
   const int64_t bucket =
       desc.batch_invariant ? kInvariantRows : BucketOf(params.x.rows());
   const TensorView& added =
       params.residual.empty() ? params.y : params.residual;
   const uint64_t most = MostAlignment(desc);
-  const int64_t types = int64_t{desc.batch_invariant} << 24 |
+  const int64_t reach =
+      scales == nullptr ? 0 : 1 + static_cast<int64_t>(scales->reach);
+  const int64_t types = reach << 32 | int64_t{desc.batch_invariant} << 24 |
                         static_cast<int64_t>(desc.weight) << 16 |
                         static_cast<int64_t>(desc.activation) << 8 |
                         static_cast<int64_t>(desc.output);
@@ -281,7 +322,7 @@ absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
     }
     Plan plan;
     absl::StatusOr<bool> chosen = false;
-    absl::Status status = Describe(desc, params, bucket, bias, plan);
+    absl::Status status = Describe(desc, params, bucket, bias, scales, plan);
     if (status.ok()) chosen = Choose(desc, params, plan);
     if (status.ok()) status = chosen.status();
     if (status.ok() && *chosen) {
@@ -333,9 +374,10 @@ absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Load() {
 }
 
 absl::Status CublasLt::Run(const GemmDesc& desc, const GemmParams& params,
-                           CudaStream& stream) {
+                           CudaStream& stream, const Fp8Scales* scales) {
   if (params.x.rows() == 0) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(Impl::Plan * plan, impl_->PlanOf(desc, params));
+  INLAY_ASSIGN_OR_RETURN(Impl::Plan * plan,
+                         impl_->PlanOf(desc, params, scales));
   const bool starts = params.bias != nullptr && !plan->adds_bias;
   if (starts) INLAY_RETURN_IF_ERROR(RunStartWithBias(desc, params, stream));
   if (plan->adds_bias) {
@@ -343,6 +385,9 @@ absl::Status CublasLt::Run(const GemmDesc& desc, const GemmParams& params,
         Check(impl_->api.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                   &params.bias, sizeof(params.bias)),
               "setting the bias"));
+  }
+  if (scales != nullptr) {
+    INLAY_RETURN_IF_ERROR(impl_->SetScales(*plan, *scales));
   }
   INLAY_RETURN_IF_ERROR(impl_->SetRows(*plan, params.x.rows()));
   const float alpha = 1.0f;

@@ -15,6 +15,19 @@
 
 namespace inlay {
 
+// Float32 scales, on the device and 16-byte aligned, of operands that are e4m3
+// codes (GemmDesc: both of kF8E4M3). By their reach along w [n, k] and x [m,
+// k]:
+//   kRow    w [n], x [m]
+//   kBlock  w [ceil(n / 128), ceil(k / 128) rounded up to 4], x as of kGroup
+//   kGroup  w [ceil(k / 128), n], x [ceil(k / 128), m]
+// With the last two m must be a multiple of 4. Compute capability 9.0.
+struct Fp8Scales {
+  ScaleReach reach = ScaleReach::kGroup;
+  const float* w = nullptr;
+  const float* x = nullptr;
+};
+
 // Thread-compatible; belongs to one device.
 class CublasLt {
  public:
@@ -31,8 +44,9 @@ class CublasLt {
   // With desc.batch_invariant one algorithm serves all numbers of rows and no K
   // is split: a row's sums have one order. UNIMPLEMENTED: cuBLAS has no
   // algorithm for these types and strides.
+  // `scales` are there where, and only where, w and x are e4m3 codes.
   absl::Status Run(const GemmDesc& desc, const GemmParams& params,
-                   CudaStream& stream);
+                   CudaStream& stream, const Fp8Scales* scales = nullptr);
 
  private:
   struct Impl;

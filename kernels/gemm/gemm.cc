@@ -37,6 +37,11 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc& desc);
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
                                   const GemmParams& params, Stream& stream);
+// gemm_cuda_fp8.cc
+const WeightPacking<GemmDesc>* GemmCudaFp8Packing(const GemmDesc& desc);
+size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
+                            Stream& stream);
 #endif
 
 namespace {
@@ -90,6 +95,22 @@ const char* CudaQuantisedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+const char* CudaFp8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
+  if (desc.weight != DType::kF8_G32 && desc.weight != DType::kF8_G128) {
+    return "weights must be f8_g32 or f8_g128";
+  }
+  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
+    return "x must be f16 or bf16";
+  }
+  if (desc.batch_invariant) {
+    return "the number of rows chooses the precision of x";
+  }
+  if (desc.permuted) return kNoPermutation;
+  if (desc.k % 128 != 0) return "k must be a multiple of 128";
+  if (device.sm != 90) return "the scales are for compute capability 9.0";
+  return CudaQuantisedRefuses(desc, device);
+}
+
 const char* CublasRefuses(const GemmDesc& desc, const DeviceInfo& device) {
   if (desc.weight != desc.activation) {
     return "weights and x must be of one type";
@@ -107,6 +128,9 @@ constexpr GemmRow kRows[] = {
      GemmCudaWorkspaceBytes, RunGemmCudaCublasLt},
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      GemmCudaQuantisedWorkspaceBytes, RunGemmCudaQuantised, GemmCudaPacking},
+    // Rounds x where its rows are many: only for who asks for it by name.
+    {"cuda_fp8", DeviceKind::kCuda, 90, CudaFp8Refuses,
+     GemmCudaFp8WorkspaceBytes, RunGemmCudaFp8, GemmCudaFp8Packing},
 #endif
 #if defined(__x86_64__)
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,

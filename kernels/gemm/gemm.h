@@ -10,6 +10,14 @@
 
 namespace inlay {
 
+// How far one scale of e4m3 weights reaches, powers of two between scales
+// aside: what they mean, not how they are stored.
+enum class ScaleReach : uint8_t {
+  kGroup,  // 128 columns of a row
+  kBlock,  // 128 rows by 128 columns
+  kRow,
+};
+
 struct GemmDesc {
   int64_t n = 0;  // output features
   int64_t k = 0;  // input features
@@ -18,6 +26,9 @@ struct GemmDesc {
   DType output = DType::kF32;      // of residual and y
   bool batch_invariant = false;    // see GemmTable(); CPU rows always are
   bool permuted = false;           // GemmParams::permutation is there
+  // Found by WeightPacking::inspect once the weights are there; chooses among
+  // ways within a row, never the row.
+  ScaleReach scale_reach = ScaleReach::kGroup;
 };
 
 struct GemmParams {

@@ -32,17 +32,29 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   return linear;
 }
 
-WeightLoader::Packing Linear::PackingForLoader() const {
+WeightLoader::Packing Linear::PackingForLoader() {
   const WeightPacking<GemmDesc>& packing = *this->packing();
-  return {packing.bytes(op_.desc), packing.group,
-          [pack = packing.pack, desc = op_.desc](
-              const std::byte* rows, int64_t first, int64_t count,
-              std::byte* packed) { pack(desc, rows, first, count, packed); },
-          [pack = packing.pack_on_device, desc = op_.desc](
-              const std::byte* rows, int64_t first, int64_t count,
-              std::byte* packed, Stream& stream) {
-            return pack(desc, rows, first, count, packed, stream);
-          }};
+  WeightLoader::Packing loader;
+  loader.bytes = packing.bytes(op_.desc);
+  loader.group = packing.group;
+  loader.pack = [pack = packing.pack, desc = op_.desc](
+                    const std::byte* rows, int64_t first, int64_t count,
+                    std::byte* packed) {
+    pack(desc, rows, first, count, packed);
+  };
+  loader.pack_on_device = [pack = packing.pack_on_device, desc = op_.desc](
+                              const std::byte* rows, int64_t first,
+                              int64_t count, std::byte* packed,
+                              Stream& stream) {
+    return pack(desc, rows, first, count, packed, stream);
+  };
+  if (packing.inspect != nullptr) {
+    loader.inspect = [inspect = packing.inspect, desc = &op_.desc](
+                         const std::byte* packed, Stream& stream) {
+      return inspect(*desc, packed, stream);
+    };
+  }
+  return loader;
 }
 
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,

@@ -59,7 +59,8 @@ class Linear {
   const WeightPacking<GemmDesc>* packing() const {
     return op_.row->packing == nullptr ? nullptr : op_.row->packing(op_.desc);
   }
-  WeightLoader::Packing PackingForLoader() const;
+  // Good while this object is where it is: the loader adds to op_.desc.
+  WeightLoader::Packing PackingForLoader();
 
   Op<GemmDesc, GemmParams> op_;
   TensorView weight_;

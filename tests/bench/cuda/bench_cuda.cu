@@ -123,6 +123,7 @@ int main(int argc, char** argv) {
   BenchAttention(bench);
   BenchLinear(bench);
   BenchLinearQuantised(bench);
+  BenchLinearFp8(bench);
   BenchSmallOps(bench);
   BenchSample(bench);
   Require(cudaStreamDestroy(handle));

@@ -104,6 +104,7 @@ void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
 void BenchLinear(Bench& bench);
 void BenchLinearQuantised(Bench& bench);
+void BenchLinearFp8(Bench& bench);
 void BenchSmallOps(Bench& bench);
 void BenchSample(Bench& bench);
 

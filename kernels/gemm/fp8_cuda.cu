@@ -1,0 +1,428 @@
+// Operands of products in e4m3 (fp8_cuda.h). All are bound by memory; roofline:
+// bytes read and written over the copy bandwidth.
+//
+// Weights: ShareScales finds the scale of each row, block or group, by a warp
+// or (groups) a thread each. Then a warp a unit of 16 rows by 128 columns puts
+// its codes, which lie as operands of mma.m16n8k16, into shared memory row by
+// row (2.3 KB a warp, rows 144 bytes apart: no bank twice) and stores rows of
+// 128 bytes. Codes of a scale smaller than its block's are made smaller.
+// x: a block a row, which it reads twice, the second time from its L1; or, with
+// scales of 128 columns, a thread 8 columns and 16 lanes a scale.
+#include <cuda_fp8.h>
+
+#include <cfloat>
+
+#include "kernels/cuda_float.cuh"
+#include "kernels/cuda_launch.cuh"
+#include "kernels/gemm/fp8_cuda.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kUnpackWarps = 4;
+constexpr int kRowBytes = kQuantColumns + 16;  // in shared memory
+constexpr unsigned kAll = 0xffffffffu;
+constexpr uint32_t kNanCodes = 0x7f7f7f7fu;
+constexpr float kMostCode = 448.0f;
+constexpr float kLeastRatio = 1.0f / 64.0f;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What has one scale, and where it goes: rows by units, counted from 0.
+struct ScaleShape {
+  ScaleReach reach;
+  int rows;  // of what has one scale
+  int units;
+  int64_t row_stride;  // floats between scales of neighbours
+  int64_t unit_stride;
+};
+
+ScaleShape ShapeOf(ScaleReach reach, int64_t rows, int64_t k) {
+  const auto units = static_cast<int>(QuantUnits(k));
+  switch (reach) {
+    case ScaleReach::kRow:
+      return {reach, 1, units, 1, 0};
+    case ScaleReach::kBlock:
+      return {reach, static_cast<int>(kFp8BlockRows), 1, CeilDiv(units, 4) * 4,
+              1};
+    default:
+      return {reach, 1, 1, 1, rows};
+  }
+}
+
+// Packed rows, the first of them a tile's.
+struct PackedRows {
+  const uint8_t* data;
+  int count;
+  int units;
+  int64_t tile_bytes;
+  int unit_bytes;
+  QuantForm form;
+
+  __device__ const uint8_t* Tile(int row) const {
+    return data + row / kQuantRows * tile_bytes;
+  }
+  __device__ const uint8_t* Unit(int row, int unit) const {
+    return Tile(row) + kQuantHeadBytes + int64_t{unit} * unit_bytes;
+  }
+  __device__ float Scale(int row, int unit, int group) const {
+    const int r = row % kQuantRows;
+    return reinterpret_cast<const float*>(Tile(row))[r] *
+           __half2float(*reinterpret_cast<const __half*>(
+               Unit(row, unit) + QuantScaleAt(form, r, group)));
+  }
+};
+
+PackedRows RowsOf(const QuantMatrix& matrix, const std::byte* packed,
+                  int64_t first, int64_t count) {
+  const int64_t tile_bytes = QuantTileBytes(matrix.form, matrix.k);
+  return {reinterpret_cast<const uint8_t*>(packed) +
+              first / kQuantRows * tile_bytes,
+          static_cast<int>(count),
+          static_cast<int>(QuantUnits(matrix.k)),
+          tile_bytes,
+          QuantUnitBytes(matrix.form),
+          matrix.form};
+}
+
+// fn(scale) for a lane's part of the scales of rows and units from (row, unit)
+// on.
+template <int kLanes, typename Fn>
+__device__ void ForEachScale(const PackedRows& rows, const ScaleShape& shape,
+                             int row, int unit, Fn fn) {
+  const int groups = kQuantColumns / rows.form.group;
+  const int in_rows = min(shape.rows, rows.count - row);
+  const int in_units = min(shape.units, rows.units - unit);
+  const int lane = threadIdx.x % kLanes;
+  for (int i = lane; i < in_rows * in_units * groups; i += kLanes) {
+    const int column = i / in_rows;
+    fn(rows.Scale(row + i % in_rows, unit + column / groups, column % groups));
+  }
+}
+
+// The largest finite magnitude, in all lanes.
+template <int kLanes>
+__device__ float LargestScale(const PackedRows& rows, const ScaleShape& shape,
+                              int row, int unit) {
+  float most = 0.0f;
+  ForEachScale<kLanes>(rows, shape, row, unit, [&](float scale) {
+    if (fabsf(scale) <= FLT_MAX) most = fmaxf(most, fabsf(scale));
+  });
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+  }
+  return most;
+}
+
+// The scale a lane works for; beyond the last: row == count.
+struct ScaleIndex {
+  template <int kLanes>
+  __device__ static ScaleIndex Of(const PackedRows& rows,
+                                  const ScaleShape& shape) {
+    const int i = static_cast<int>(blockIdx.x * (kThreads / kLanes) +
+                                   threadIdx.x / kLanes);
+    const int down = (rows.count + shape.rows - 1) / shape.rows;
+    const int across = (rows.units + shape.units - 1) / shape.units;
+    if (i >= down * across) return {rows.count, 0, 0};
+    return {i % down * shape.rows, i / down * shape.units,
+            i % down * shape.row_stride + i / down * shape.unit_stride};
+  }
+  int row;
+  int unit;
+  int64_t at;
+};
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    ShareScales(const __grid_constant__ PackedRows rows,
+                const __grid_constant__ ScaleShape shape, float* scales) {
+  LetNextBegin();
+  WaitForPrevious();
+  const ScaleIndex index = ScaleIndex::Of<kLanes>(rows, shape);
+  if (index.row >= rows.count) return;
+  const float most = LargestScale<kLanes>(rows, shape, index.row, index.unit);
+  if (threadIdx.x % kLanes == 0) scales[index.at] = most;
+}
+
+// *differ becomes 1 where scales do not reach as far as `shape` says.
+__global__ void __launch_bounds__(kThreads)
+    CompareScales(const __grid_constant__ PackedRows rows,
+                  const __grid_constant__ ScaleShape shape, int* differ) {
+  WaitForPrevious();
+  const ScaleIndex index = ScaleIndex::Of<32>(rows, shape);
+  if (index.row >= rows.count) return;
+  const float most = LargestScale<32>(rows, shape, index.row, index.unit);
+  ForEachScale<32>(rows, shape, index.row, index.unit, [&](float scale) {
+    const float ratio = fabsf(scale) / most;
+    // Scales have 11 bits, so that no other quotient is rounded to a power.
+    const bool power = (__float_as_uint(ratio) & 0x007fffffu) == 0;
+    const bool used = fabsf(scale) <= FLT_MAX && scale != 0.0f;
+    if (used && !(power && ratio >= kLeastRatio)) *differ = 1;
+  });
+}
+
+// Two codes times a power of two.
+__device__ uint16_t ScalePair(uint16_t codes, __half2 ratio) {
+  const __half2 levels(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3));
+  return __nv_cvt_halfraw2_to_fp8x2(__hmul2(levels, ratio), __NV_SATFINITE,
+                                    __NV_E4M3);
+}
+
+// Of a row's group: what its codes are multiplied by.
+__device__ float RatioOf(float scale, float shared) {
+  return scale == shared ? 1.0f : scale / shared;
+}
+
+__global__ void __launch_bounds__(32 * kUnpackWarps)
+    UnpackCodes(const __grid_constant__ PackedRows rows,
+                const __grid_constant__ ScaleShape shape, const float* scales,
+                uint8_t* codes) {
+  __shared__ __align__(16) uint8_t staged[kUnpackWarps][kQuantRows][kRowBytes];
+  LetNextBegin();
+  WaitForPrevious();
+  const int job =
+      static_cast<int>(blockIdx.x * kUnpackWarps + threadIdx.x / 32);
+  const int row = job / rows.units * kQuantRows;
+  if (row >= rows.count) return;
+  const int unit = job % rows.units;
+  const int lane = threadIdx.x % 32;
+  float shared[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = row + lane / 4 + 8 * half;
+    if (r >= rows.count) continue;  // fills up the last tile: has no scale
+    shared[half] = scales[r / shape.rows * shape.row_stride +
+                          unit / shape.units * shape.unit_stride];
+  }
+  auto& to = staged[threadIdx.x / 32];
+#pragma unroll
+  for (int piece = 0; piece < kQuantColumns / 32; ++piece) {
+    const uint4 v = *reinterpret_cast<const uint4*>(rows.Unit(row, unit) +
+                                                    piece * 512 + lane * 16);
+    const uint32_t words[] = {v.x, v.y, v.z, v.w};
+    const int group = rows.form.group == 32 ? piece : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = lane / 4 + 8 * half;
+      const float ratio =
+          RatioOf(rows.Scale(row + r, unit, group), shared[half]);
+      const bool finite = fabsf(ratio) <= FLT_MAX;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        // Bytes of registers 0 and 2 are row g's, of 1 and 3 row g + 8's.
+        uint32_t pair =
+            __byte_perm(words[i], 0, half == 0 ? 0x4420 : 0x4431) & 0xffff;
+        if (!finite) {
+          pair = kNanCodes;
+        } else if (ratio != 1.0f) {
+          pair =
+              ScalePair(static_cast<uint16_t>(pair), __float2half2_rn(ratio));
+        }
+        *reinterpret_cast<uint16_t*>(
+            &to[r][piece * 32 + i * 8 + lane % 4 * 2]) =
+            static_cast<uint16_t>(pair);
+      }
+    }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kQuantRows / 4; ++i) {
+    const int r = i * 4 + lane / 8;
+    if (row + r >= rows.count) continue;
+    *reinterpret_cast<uint4*>(codes +
+                              int64_t{row + r} * rows.units * kQuantColumns +
+                              unit * kQuantColumns + lane % 8 * 16) =
+        *reinterpret_cast<const uint4*>(&to[r][lane % 8 * 16]);
+  }
+}
+
+__device__ float LargestOf(const float (&x)[kCudaVector]) {
+  float most = 0.0f;
+#pragma unroll
+  for (const float value : x) most = fmaxf(most, fabsf(value));
+  return most;
+}
+
+// What x is multiplied by. With an infinity among x: NaN, whatever else is.
+__device__ float InverseOf(float most) {
+  if (most == 0.0f) return 0.0f;
+  return most <= FLT_MAX ? fminf(kMostCode / most, FLT_MAX)
+                         : __uint_as_float(0x7fc00000u);
+}
+
+__device__ void StoreCodes(const float (&x)[kCudaVector], float inverse,
+                           uint8_t* to) {
+  uint32_t words[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t pairs[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      pairs[j] =
+          __nv_cvt_float2_to_fp8x2(make_float2(x[4 * i + 2 * j] * inverse,
+                                               x[4 * i + 2 * j + 1] * inverse),
+                                   __NV_SATFINITE, __NV_E4M3);
+    }
+    words[i] = pairs[0] | pairs[1] << 16;
+  }
+  *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    QuantiseGroups(CudaMatrix<const T> x, int64_t m, int64_t k, int chunks,
+                   uint8_t* codes, float* scales) {
+  LetNextBegin();
+  WaitForPrevious();
+  const int64_t row = blockIdx.x / chunks;
+  const int64_t column =
+      (int64_t{blockIdx.x} % chunks * kThreads + threadIdx.x) * kCudaVector;
+  float values[kCudaVector] = {};
+  if (column < k) LoadFloats(x.row(row) + column, values);
+  float most = LargestOf(values);
+#pragma unroll
+  for (int step = 8; step > 0; step /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+  }
+  if (column >= k) return;
+  StoreCodes(values, InverseOf(most), codes + row * k + column);
+  if (threadIdx.x % 16 == 0) {
+    scales[column / kQuantColumns * m + row] = most / kMostCode;
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    QuantiseRows(CudaMatrix<const T> x, int64_t k, uint8_t* codes,
+                 float* scales) {
+  __shared__ float mosts[kThreads / 32];
+  LetNextBegin();
+  WaitForPrevious();
+  const int64_t row = blockIdx.x;
+  float values[kCudaVector];
+  float most = 0.0f;
+  const auto first = static_cast<int64_t>(threadIdx.x * kCudaVector);
+  for (int64_t c = first; c < k; c += kThreads * kCudaVector) {
+    LoadFloats(x.row(row) + c, values);
+    most = fmaxf(most, LargestOf(values));
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+  }
+  if (threadIdx.x % 32 == 0) mosts[threadIdx.x / 32] = most;
+  __syncthreads();
+#pragma unroll
+  for (const float other : mosts) most = fmaxf(most, other);
+  const float inverse = InverseOf(most);
+  for (int64_t c = first; c < k; c += kThreads * kCudaVector) {
+    LoadFloats(x.row(row) + c, values);
+    StoreCodes(values, inverse, codes + row * k + c);
+  }
+  if (threadIdx.x == 0) scales[row] = most / kMostCode;
+}
+
+template <typename T>
+absl::Status LaunchQuantise(const TensorView& x, ScaleReach reach,
+                            std::byte* codes, float* scales,
+                            CudaStream& stream) {
+  constexpr char kWhat[] = "quantising to e4m3";
+  auto* to = reinterpret_cast<uint8_t*>(codes);
+  const CudaMatrix<const T> from(x);
+  if (reach == ScaleReach::kRow) {
+    return LaunchCuda(kWhat, stream, {x.rows(), kThreads}, QuantiseRows<T>,
+                      from, x.cols(), to, scales);
+  }
+  const int64_t chunks = CeilDiv(x.cols(), kThreads * kCudaVector);
+  return LaunchCuda(kWhat, stream, {x.rows() * chunks, kThreads},
+                    QuantiseGroups<T>, from, x.rows(), x.cols(),
+                    static_cast<int>(chunks), to, scales);
+}
+
+// Blocks of the kernels on scales.
+int64_t ScaleBlocks(const PackedRows& rows, const ScaleShape& shape,
+                    int lanes) {
+  return CeilDiv(CeilDiv(rows.count, shape.rows) *
+                     CeilDiv(rows.units, shape.units) * lanes,
+                 kThreads);
+}
+
+struct DeviceFlags {
+  ~DeviceFlags() { cudaFree(data); }
+  int* data = nullptr;
+};
+
+}  // namespace
+
+int64_t Fp8WeightScales(ScaleReach reach, int64_t rows, int64_t k) {
+  const ScaleShape shape = ShapeOf(reach, rows, k);
+  return reach == ScaleReach::kGroup
+             ? rows * QuantUnits(k)
+             : CeilDiv(rows, shape.rows) * shape.row_stride;
+}
+
+int64_t Fp8InputScales(ScaleReach reach, int64_t rows, int64_t k) {
+  return reach == ScaleReach::kRow ? rows : rows * QuantUnits(k);
+}
+
+absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
+                                          const std::byte* packed,
+                                          CudaStream& stream) {
+  constexpr char kWhat[] = "comparing scales";
+  constexpr ScaleReach kFarthestFirst[] = {ScaleReach::kRow,
+                                           ScaleReach::kBlock};
+  const PackedRows rows = RowsOf(matrix, packed, 0, n);
+  DeviceFlags flags;
+  int differ[2] = {};
+  INLAY_RETURN_IF_ERROR(
+      CudaStatus(cudaMalloc(&flags.data, sizeof(differ)), kWhat));
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaMemsetAsync(flags.data, 0, sizeof(differ), stream.handle()), kWhat));
+  for (int i = 0; i < 2; ++i) {
+    const ScaleShape shape = ShapeOf(kFarthestFirst[i], n, matrix.k);
+    INLAY_RETURN_IF_ERROR(
+        LaunchCuda(kWhat, stream, {ScaleBlocks(rows, shape, 32), kThreads},
+                   CompareScales, rows, shape, flags.data + i));
+  }
+  INLAY_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpyAsync(differ, flags.data, sizeof(differ),
+                                 cudaMemcpyDeviceToHost, stream.handle()),
+                 kWhat));
+  INLAY_RETURN_IF_ERROR(
+      CudaStatus(cudaStreamSynchronize(stream.handle()), kWhat));
+  for (int i = 0; i < 2; ++i) {
+    if (differ[i] == 0) return kFarthestFirst[i];
+  }
+  return ScaleReach::kGroup;
+}
+
+absl::Status RunUnpackFp8(const QuantMatrix& matrix, const std::byte* packed,
+                          int64_t first, int64_t count, ScaleReach reach,
+                          std::byte* codes, float* scales, CudaStream& stream) {
+  constexpr char kWhat[] = "unpacking e4m3 weights";
+  const PackedRows rows = RowsOf(matrix, packed, first, count);
+  const ScaleShape shape = ShapeOf(reach, count, matrix.k);
+  INLAY_RETURN_IF_ERROR(
+      reach == ScaleReach::kGroup
+          ? LaunchCuda(kWhat, stream, {ScaleBlocks(rows, shape, 1), kThreads},
+                       ShareScales<1>, rows, shape, scales)
+          : LaunchCuda(kWhat, stream, {ScaleBlocks(rows, shape, 32), kThreads},
+                       ShareScales<32>, rows, shape, scales));
+  const int64_t jobs = CeilDiv(count, kQuantRows) * rows.units;
+  return LaunchCuda(kWhat, stream,
+                    {CeilDiv(jobs, kUnpackWarps), 32 * kUnpackWarps},
+                    UnpackCodes, rows, shape, static_cast<const float*>(scales),
+                    reinterpret_cast<uint8_t*>(codes));
+}
+
+absl::Status RunQuantiseFp8(const TensorView& x, ScaleReach reach,
+                            std::byte* codes, float* scales,
+                            CudaStream& stream) {
+  return x.dtype == DType::kF16
+             ? LaunchQuantise<__half>(x, reach, codes, scales, stream)
+             : LaunchQuantise<__nv_bfloat16>(x, reach, codes, scales, stream);
+}
+
+}  // namespace inlay

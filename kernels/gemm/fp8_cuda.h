@@ -1,0 +1,52 @@
+// Operands of products in e4m3 (Fp8Scales, cublaslt.h) from packed f8_g*
+// weights (quantised/layout.h) and from 16-bit x. All pointers are device
+// pointers; codes and scales lie on multiples of 16 bytes.
+#ifndef INLAY_KERNELS_GEMM_FP8_CUDA_H_
+#define INLAY_KERNELS_GEMM_FP8_CUDA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/pack.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// Rows of w that share a scale at most: matrices are cut at multiples.
+inline constexpr int64_t kFp8BlockRows = 128;
+
+// Floats of the scales of w [rows, k], k a multiple of 128.
+int64_t Fp8WeightScales(ScaleReach reach, int64_t rows, int64_t k);
+// And of x.
+int64_t Fp8InputScales(ScaleReach reach, int64_t rows, int64_t k);
+
+// How far scales of a packed matrix [n, k] of f8_g128 or f8_g32 reach. Scales
+// of one reach differ by powers of two, at most 2^-6 of the largest, so that
+// codes can be brought to the largest: exactly but for codes below e4m3's
+// normal numbers, which lose at most 2^-10 of it. Waits for the stream and
+// allocates a few bytes: for load time.
+absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
+                                          const std::byte* packed,
+                                          CudaStream& stream);
+
+// Rows [first, first + count) of a packed matrix as codes [count, k] and their
+// scales; first a multiple of kFp8BlockRows. A group whose scale is not finite
+// becomes NaNs. kGroup: f8_g128 only.
+absl::Status RunUnpackFp8(const QuantMatrix& matrix, const std::byte* packed,
+                          int64_t first, int64_t count, ScaleReach reach,
+                          std::byte* codes, float* scales, CudaStream& stream);
+
+// x [m, k] of f16 or bf16 as codes [m, k], rounded to nearest even, and scales:
+// the largest magnitude / 448 of each row (kRow) or each 128 columns of it.
+// What is not finite makes its row or group NaN. x lies on a multiple of 16
+// bytes, and so do its rows.
+absl::Status RunQuantiseFp8(const TensorView& x, ScaleReach reach,
+                            std::byte* codes, float* scales,
+                            CudaStream& stream);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_FP8_CUDA_H_

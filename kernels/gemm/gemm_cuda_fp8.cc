@@ -1,0 +1,170 @@
+// gemm's CUDA row for e4m3 weights with x rounded to e4m3 where its rows are
+// many: cuBLASLt on codes and scales (FP8.md). Few rows, and what cuBLASLt has
+// no algorithm for, go the way of other quantised weights.
+#if INLAY_HAS_CUDA
+
+#include <algorithm>
+
+#include "kernels/gemm/cublaslt.h"
+#include "kernels/gemm/fp8_cuda.h"
+#include "kernels/gemm/gemm.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+// gemm_cuda_quantised.cc
+const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc& desc);
+size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream);
+
+namespace {
+
+// Fewer rows of x are as fast with x as it is (FP8.md).
+constexpr int64_t kLeastRows = 96;
+// Of unpacked rows of w at a time: more than fill the chip.
+constexpr int64_t kUnpackedBytes = int64_t{128} << 20;
+constexpr size_t kAlignment = 256;
+
+// Parts of the workspace, one after another.
+struct Fp8Workspace {
+  Fp8Workspace(const GemmDesc& desc, int64_t max_rows) {
+    const int64_t most = kUnpackedBytes / desc.k / kFp8BlockRows;
+    rows = std::min(desc.n, std::max<int64_t>(most, 1) * kFp8BlockRows);
+    w_codes = CublasLt::kWorkspaceBytes;
+    w_scales = After(w_codes, rows * desc.k);
+    x_codes = After(w_scales, Floats(Fp8WeightScales, desc, rows));
+    x_scales = After(x_codes, max_rows * desc.k);
+    bytes = After(x_scales, Floats(Fp8InputScales, desc, max_rows));
+  }
+  static size_t After(size_t at, int64_t bytes) {
+    return (at + static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment *
+           kAlignment;
+  }
+  // Of whatever reach: it is known later.
+  static int64_t Floats(int64_t (*count)(ScaleReach, int64_t, int64_t),
+                        const GemmDesc& desc, int64_t rows) {
+    int64_t most = 0;
+    for (const ScaleReach reach :
+         {ScaleReach::kGroup, ScaleReach::kBlock, ScaleReach::kRow}) {
+      most = std::max(most, count(reach, rows, desc.k));
+    }
+    return most * static_cast<int64_t>(sizeof(float));
+  }
+
+  int64_t rows;  // of w at a time
+  size_t w_codes, w_scales, x_codes, x_scales, bytes;
+};
+
+TensorView Columns(const TensorView& view, int64_t first, int64_t count) {
+  TensorView columns = view;
+  columns.data += RowBytes(view.dtype, static_cast<size_t>(first));
+  columns.rank = 2;
+  columns.dims = {view.rows(), count};
+  return columns;
+}
+
+GemmParams RowsOf(const GemmParams& params, int64_t first, int64_t count) {
+  GemmParams part = params;
+  part.x = params.x.RowSlice(first, count);
+  part.y = params.y.RowSlice(first, count);
+  if (!params.residual.empty()) {
+    part.residual = params.residual.RowSlice(first, count);
+  }
+  return part;
+}
+
+bool TakesFp8(const GemmDesc& desc, const GemmParams& params) {
+  // One scale for 32 columns is for nobody's products.
+  const bool scales =
+      desc.weight == DType::kF8_G128 || desc.scale_reach != ScaleReach::kGroup;
+  return scales && params.x.rows() >= kLeastRows &&
+         params.x.row_stride_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;
+}
+
+// UNIMPLEMENTED: cuBLASLt has no algorithm; y is as before.
+absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
+                         CublasLt& cublas, CudaStream& stream) {
+  const int64_t m = params.x.rows();
+  const QuantMatrix matrix(desc.weight, desc.k);
+  const Fp8Workspace workspace(desc, m);
+  auto* base = static_cast<std::byte*>(params.workspace);
+  auto* w_scales = reinterpret_cast<float*>(base + workspace.w_scales);
+  auto* x_scales = reinterpret_cast<float*>(base + workspace.x_scales);
+  INLAY_RETURN_IF_ERROR(RunQuantiseFp8(
+      params.x, desc.scale_reach, base + workspace.x_codes, x_scales, stream));
+  const Fp8Scales scales = {desc.scale_reach, w_scales, x_scales};
+  GemmParams part = params;
+  part.x = MatrixView(base + workspace.x_codes, DType::kF8E4M3, m, desc.k);
+  for (int64_t first = 0; first < desc.n; first += workspace.rows) {
+    GemmDesc slice = desc;
+    slice.n = std::min(workspace.rows, desc.n - first);
+    slice.weight = slice.activation = DType::kF8E4M3;
+    INLAY_RETURN_IF_ERROR(
+        RunUnpackFp8(matrix, params.w.data, first, slice.n, desc.scale_reach,
+                     base + workspace.w_codes, w_scales, stream));
+    part.w =
+        MatrixView(base + workspace.w_codes, DType::kF8E4M3, slice.n, desc.k);
+    if (params.bias != nullptr) part.bias = params.bias + first;
+    if (!params.residual.empty()) {
+      part.residual = Columns(params.residual, first, slice.n);
+    }
+    part.y = Columns(params.y, first, slice.n);
+    const absl::Status status = cublas.Run(slice, part, stream, &scales);
+    if (first > 0 && absl::IsUnimplemented(status)) {
+      return absl::InternalError(status.message());
+    }
+    INLAY_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Inspect(GemmDesc& desc, const std::byte* packed, Stream& stream) {
+  INLAY_ASSIGN_OR_RETURN(
+      desc.scale_reach, FindScaleReach(QuantMatrix(desc.weight, desc.k), desc.n,
+                                       packed, CudaStream::Of(stream)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const WeightPacking<GemmDesc>* GemmCudaFp8Packing(const GemmDesc&) {
+  static const WeightPacking<GemmDesc> packing = [] {
+    WeightPacking<GemmDesc> inspected = *GemmCudaPacking({});
+    inspected.inspect = Inspect;
+    return inspected;
+  }();
+  return &packing;
+}
+
+size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  const size_t others = GemmCudaQuantisedWorkspaceBytes(desc, max_rows);
+  if (max_rows < kLeastRows) return others;
+  return std::max(others, Fp8Workspace(desc, max_rows).bytes);
+}
+
+absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
+                            Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  if (!TakesFp8(desc, params)) {
+    return RunGemmCudaQuantised(desc, params, stream);
+  }
+  const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
+  if (!cublas.ok()) return RunGemmCudaQuantised(desc, params, stream);
+  // cuBLASLt reads scales of groups of x 16 bytes at a time.
+  const int64_t m = params.x.rows();
+  const int64_t most = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
+  const absl::Status status =
+      RunProducts(desc, RowsOf(params, 0, most), **cublas, cuda);
+  if (absl::IsUnimplemented(status)) {
+    return RunGemmCudaQuantised(desc, params, stream);
+  }
+  INLAY_RETURN_IF_ERROR(status);
+  if (most == m) return absl::OkStatus();
+  return RunGemmCudaQuantised(desc, RowsOf(params, most, m - most), stream);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA
