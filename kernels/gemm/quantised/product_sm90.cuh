@@ -2,31 +2,36 @@
 // weights (layout.h) once, as fast as memory gives them. Included by the
 // product_*_sm90.cu, each of which instantiates some forms.
 //
-// Mapping: a job is two tiles of 16 rows of w (consecutive ones, or a tile of
-// gates and that of their ups). A cluster of C blocks shares K, a block's W
-// warps are `lanes` that take jobs in turn times W / lanes that share the
-// block's part of K. A warp is on its own: its first lane copies units into the
-// warp's ring (one bulk copy a tile a stage), all multiply what arrives, and
-// the stage is filled again: no warp waits for another. Another warp finishes
-// jobs: adds up the slices of K, bias and residual. The blocks of a cluster
-// finish jobs in turn. Arithmetic: mma.m16n8k16 of levels (exact) and x,
-// float32 sums of a group of columns, then times its scale. Sums of x, which
-// minima are multiplied by, come from an mma with ones. Slices are added in
-// ascending order. Shared memory: barriers, rings [warps][stages], the block's
-// columns of x (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets
-// all banks), partial sums [slots][C * W / lanes slices] of jobs that this
-// block finishes. Barriers (all mbarriers): full a stage, waited for by its
-// warp; x_full; partial_full a slot, at the block that finishes, counts bytes
-// stored; partial_empty a slot of each block of the cluster, at every block
-// that writes there. Nothing is sent to a block that does not wait for it, so
-// blocks end without a barrier. Overlap: rings are filled before the previous
-// kernel's end is awaited. Roofline: packed bytes over the copy bandwidth.
+// Mapping: a job is two consecutive tiles of 16 rows of w. A cluster of C
+// blocks shares K, a block's W warps are `lanes` that take jobs in turn times W
+// / lanes that share the block's part of K. A warp is on its own: its first
+// lane copies units into the warp's ring (one bulk copy a tile a stage), all
+// multiply what arrives, and the stage is filled again: no warp waits for
+// another. Another warp finishes jobs: adds up the slices of K, bias and
+// residual. The blocks of a cluster finish jobs in turn.
+//
+// Arithmetic: mma.m16n8k16 of levels (exact) and x, float32 sums of a group of
+// columns, then times its scale. Sums of x, which minima are multiplied by,
+// come from an mma with ones. Slices are added in ascending order.
+//
+// Shared memory: barriers, rings [warps][stages], the block's columns of x
+// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks),
+// partial sums [slots][C * W / lanes slices] of jobs that this block finishes.
+//
+// Barriers (all mbarriers): full a stage, waited for by its warp; x_full;
+// partial_full a slot, at the block that finishes, counts bytes stored;
+// partial_empty a slot of each block of the cluster, at every block that writes
+// there. Nothing is sent to a block that does not wait for it, so blocks end
+// without a barrier.
+//
+// Overlap: rings are filled before the previous kernel's end is awaited.
+//
+// Roofline: packed bytes over the copy bandwidth. QUANTISED.md: how far off.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 
 #include <algorithm>
 
-#include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
@@ -62,7 +67,6 @@ struct QuantJob {
   }
   // One beyond the last is the one before, whose sums are left out.
   __device__ int Tile(const QuantShape& shape, int which) const {
-    if (shape.half_tiles > 0) return index + which * shape.half_tiles;
     return min(2 * index + which, shape.tiles - 1);
   }
   int index;
@@ -350,7 +354,7 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
   }
 }
 
-// What goes out of a job: bias and residual added, rounded, or gated.
+// What goes out of a tile: bias and residual added, rounded.
 template <typename T>
 __device__ void StoreQuantTile(const QuantShape& shape, int first_n,
                                int first_m, const float (&values)[4],
@@ -373,26 +377,6 @@ __device__ void StoreQuantTile(const QuantShape& shape, int first_n,
     } else {
       CudaMatrix<float>(y).row(m)[n] = value;
     }
-  }
-}
-
-// Rounded as the product and the activation apart would be.
-template <typename T>
-__device__ void StoreQuantGated(const QuantShape& shape, int first_n,
-                                int first_m, const float (&gates)[4],
-                                const float (&ups)[4], const float* bias,
-                                const TensorView& y) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int m = first_m + i % 2;
-    const int64_t n = first_n + i / 2 * 8;
-    if (m >= shape.m) continue;
-    const float gate_bias = bias != nullptr ? bias[n] : 0.0f;
-    const float up_bias = bias != nullptr ? bias[n + shape.n / 2] : 0.0f;
-    const float gate = ToFloat(FromFloat<T>(gates[i] + gate_bias));
-    const float up = ToFloat(FromFloat<T>(ups[i] + up_bias));
-    CudaMatrix<T>(y).row(m)[n] =
-        FromFloat<T>(ApplyActivation(shape.function, gate) * up);
   }
 }
 
@@ -455,11 +439,6 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       const int first_m = t * 8 + lane % 4 * 2;
-      if (shape.half_tiles > 0) {
-        StoreQuantGated<T>(shape, job.Tile(shape, 0) * kQuantRows + lane / 4,
-                           first_m, sums.v[0][t], sums.v[1][t], bias, y);
-        continue;
-      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if (2 * job.index + r >= shape.tiles) continue;
@@ -559,14 +538,9 @@ template <class Form, typename T>
 absl::Status LaunchQuantTiles(const GemmParams& params, const QuantForm& form,
                               const QuantShape& shape, CudaStream& stream) {
   const LevelBytes levels = LevelBytesOf<T>(form);
-  switch (shape.x_tiles) {
-    case 1:
-      return LaunchQuant<Form, T, 1>(params, shape, levels, stream);
-    case 2:
-      return LaunchQuant<Form, T, 2>(params, shape, levels, stream);
-    default:
-      return LaunchQuant<Form, T, 4>(params, shape, levels, stream);
-  }
+  return shape.x_tiles == 1
+             ? LaunchQuant<Form, T, 1>(params, shape, levels, stream)
+             : LaunchQuant<Form, T, 2>(params, shape, levels, stream);
 }
 
 }  // namespace

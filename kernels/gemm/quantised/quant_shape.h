@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/layout.h"
 #include "memory/device/cuda_stream.h"
@@ -26,11 +25,10 @@ struct QuantShape {
   int64_t k;
   int64_t tile_bytes;
   int m;
-  int x_tiles;     // of 8 rows
-  int tiles;       // of 16 rows of w
-  int half_tiles;  // from a gate's to its up's; 0: not gated
-  int jobs;        // of two tiles
-  int units;       // of K
+  int x_tiles;  // of 8 rows: 1 or 2
+  int tiles;    // of 16 rows of w
+  int jobs;     // of two tiles
+  int units;    // of K
   int unit_bytes;
   int cluster;
   int num_clusters;
@@ -43,7 +41,6 @@ struct QuantShape {
   int x_stride;   // bytes between rows of x in shared memory
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32
-  Activation function;
   size_t shared_bytes;
 };
 
