@@ -30,14 +30,18 @@ struct QuantShape {
   int jobs;     // of two tiles
   int units;    // of K
   int unit_bytes;
-  int cluster;
+  int cluster;  // cluster, warps, lanes and slots are powers of two
+  int log_cluster;
   int num_clusters;
   int warps;
+  int log_warps;
   int lanes;
+  int log_lanes;
   int stage_units;
   int stage_bytes;
   int stages;
   int slots;
+  int log_slots;
   int x_stride;   // bytes between rows of x in shared memory
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32

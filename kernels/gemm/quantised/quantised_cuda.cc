@@ -4,6 +4,7 @@
 #include "kernels/gemm/quantised/quantised_cuda.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_format.h"
 #include "kernels/gemm/quantised/quant_shape.h"
@@ -28,6 +29,9 @@ int XStride(int64_t k, int cluster) {
   return static_cast<int>(CeilDiv(QuantUnits(k), cluster)) * kQuantColumns * 2 +
          16;
 }
+
+// Of a power of two.
+int Log2(int x) { return std::countr_zero(static_cast<unsigned>(x)); }
 
 int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
 
@@ -107,13 +111,17 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.units = static_cast<int>(QuantUnits(desc.k));
   shape.unit_bytes = QuantUnitBytes(form);
   shape.cluster = plan.cluster;
+  shape.log_cluster = Log2(plan.cluster);
   shape.num_clusters = plan.num_clusters;
   shape.warps = plan.warps;
+  shape.log_warps = Log2(plan.warps);
   shape.lanes = plan.lanes;
+  shape.log_lanes = Log2(plan.lanes);
   shape.stage_units = plan.stage_units;
   shape.stage_bytes = 2 * plan.stage_units * shape.unit_bytes;
   shape.stages = plan.stages;
   shape.slots = plan.slots;
+  shape.log_slots = Log2(plan.slots);
   shape.x_stride = XStride(desc.k, plan.cluster);
   shape.copies_x = params.permutation == nullptr &&
                    params.x.row_stride_bytes % 16 == 0 &&
