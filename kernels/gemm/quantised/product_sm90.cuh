@@ -2,31 +2,36 @@
 // weights (layout.h) once, as fast as memory gives them. Included by the
 // product_*_sm90.cu, each of which instantiates some forms.
 //
-// Mapping: a job is two tiles of 16 rows of w (consecutive ones, or a tile of
-// gates and that of their ups). A cluster of C blocks shares K, a block's W
-// warps are `lanes` that take jobs in turn times W / lanes that share the
-// block's part of K. A warp is on its own: its first lane copies units into the
-// warp's ring (one bulk copy a tile a stage), all multiply what arrives, and
-// the stage is filled again: no warp waits for another. Another warp finishes
-// jobs: adds up the slices of K, bias and residual. The blocks of a cluster
-// finish jobs in turn. Arithmetic: mma.m16n8k16 of levels (exact) and x,
-// float32 sums of a group of columns, then times its scale. Sums of x, which
-// minima are multiplied by, come from an mma with ones. Slices are added in
-// ascending order. Shared memory: barriers, rings [warps][stages], the block's
-// columns of x (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets
-// all banks), partial sums [slots][C * W / lanes slices] of jobs that this
-// block finishes. Barriers (all mbarriers): full a stage, waited for by its
-// warp; x_full; partial_full a slot, at the block that finishes, counts bytes
-// stored; partial_empty a slot of each block of the cluster, at every block
-// that writes there. Nothing is sent to a block that does not wait for it, so
-// blocks end without a barrier. Overlap: rings are filled before the previous
-// kernel's end is awaited. Roofline: packed bytes over the copy bandwidth.
+// Mapping: a job is two consecutive tiles of 16 rows of w. A cluster of C
+// blocks shares K, a block's W warps are `lanes` that take jobs in turn times W
+// / lanes that share the block's part of K. A warp is on its own: its first
+// lane copies units into the warp's ring (one bulk copy a tile a stage), all
+// multiply what arrives, and the stage is filled again: no warp waits for
+// another. Another warp finishes jobs: adds up the slices of K, bias and
+// residual. The blocks of a cluster finish jobs in turn.
+//
+// Arithmetic: mma.m16n8k16 of levels (exact) and x, float32 sums of a group of
+// columns, then times its scale. Sums of x, which minima are multiplied by,
+// come from an mma with ones. Slices are added in ascending order.
+//
+// Shared memory: barriers, rings [warps][stages], the block's columns of x
+// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks),
+// partial sums [slots][C * W / lanes slices] of jobs that this block finishes.
+//
+// Barriers (all mbarriers): full a stage, waited for by its warp; x_full;
+// partial_full a slot, at the block that finishes, counts bytes stored;
+// partial_empty a slot of each block of the cluster, at every block that writes
+// there. Nothing is sent to a block that does not wait for it, so blocks end
+// without a barrier.
+//
+// Overlap: rings are filled before the previous kernel's end is awaited.
+//
+// Roofline: packed bytes over the copy bandwidth. QUANTISED.md: how far off.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 
 #include <algorithm>
 
-#include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
@@ -51,34 +56,53 @@ struct QuantPlaces {
   uint32_t rings, x, partials;
 };
 
-// The jobs of a row lane: its j-th has tiles Tile(0), Tile(1), and is the
-// Sequence-th of the cluster.
-struct QuantJob {
-  __device__ QuantJob(const QuantShape& shape, int cluster, int sequence)
-      : index(cluster * shape.lanes + sequence % shape.lanes +
-              sequence / shape.lanes * shape.lanes * shape.num_clusters) {}
-  __device__ bool Exists(const QuantShape& shape) const {
-    return index < shape.jobs;
-  }
-  // One beyond the last is the one before, whose sums are left out.
-  __device__ int Tile(const QuantShape& shape, int which) const {
-    if (shape.half_tiles > 0) return index + which * shape.half_tiles;
-    return min(2 * index + which, shape.tiles - 1);
-  }
-  int index;
+// The sequence-th job of a cluster: its lanes take them in turn.
+__device__ inline int QuantJobOf(const QuantShape& shape, int cluster,
+                                 int sequence) {
+  return cluster * shape.lanes + (sequence & (shape.lanes - 1)) +
+         (sequence >> shape.log_lanes) * shape.lanes * shape.num_clusters;
+}
+// Its tiles; one beyond the last is the one before, whose sums are left out.
+__device__ inline int QuantTileOf(const QuantShape& shape, int job, int which) {
+  return min(2 * job + which, shape.tiles - 1);
+}
+
+// Where and when the sums of a job go: the block that finishes it, its slot
+// there, and the turn of that slot. All cuts are powers of two.
+struct QuantTurn {
+  __device__ QuantTurn(const QuantShape& shape, int sequence)
+      : owner(static_cast<unsigned>(sequence & (shape.cluster - 1))),
+        slot(sequence >> shape.log_cluster & (shape.slots - 1)),
+        barrier(sequence & (shape.cluster * shape.slots - 1)),
+        parity(sequence >> (shape.log_cluster + shape.log_slots) & 1) {}
+  unsigned owner;
+  int slot;
+  int barrier;
+  uint32_t parity;
 };
+
+// A bulk copy of weights, which nothing reads again before all others have been
+// read: they leave the level-2 cache first.
+__device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
+                                      uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
+      "L2::cache_hint [%0], [%1], %2, [%3], policy;\n}" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 
 // A warp's ring: its first lane fills it, in the order of what the warp
 // multiplies.
 class QuantRing {
  public:
-  __device__ QuantRing(const QuantShape& shape, const std::byte* w, int cluster,
-                       int lane_of_rows, int first, int end, uint32_t ring,
-                       uint32_t full)
+  __device__ QuantRing(const QuantShape& shape, const std::byte* w, int job,
+                       int first, int end, uint32_t ring, uint32_t full)
       : shape_(shape),
         w_(w),
-        cluster_(cluster),
-        sequence_(lane_of_rows),
+        job_(job),
         first_(first),
         end_(end),
         unit_(first),
@@ -87,31 +111,32 @@ class QuantRing {
 
   // Fills stage `stage` with what comes next, if anything does.
   __device__ void Feed(int stage) {
-    const QuantJob job(shape_, cluster_, sequence_);
-    if (first_ == end_ || !job.Exists(shape_)) return;
+    if (first_ == end_ || job_ >= shape_.jobs) return;
     const int count = min(shape_.stage_units, end_ - unit_);
     const uint32_t bytes = count * shape_.unit_bytes;
     const uint32_t full = full_ + 8 * stage;
+    const uint32_t to = ring_ + stage * shape_.stage_bytes;
+    const std::byte* from =
+        w_ + kQuantHeadBytes + int64_t{unit_} * shape_.unit_bytes;
     Expect(full, 2 * bytes);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      CopyRow(ring_ + stage * shape_.stage_bytes + i * (shape_.stage_bytes / 2),
-              w_ + int64_t{job.Tile(shape_, i)} * shape_.tile_bytes +
-                  kQuantHeadBytes + int64_t{unit_} * shape_.unit_bytes,
-              bytes, full);
+      CopyQuantUnits(
+          to + i * (shape_.stage_bytes / 2),
+          from + int64_t{QuantTileOf(shape_, job_, i)} * shape_.tile_bytes,
+          bytes, full);
     }
     unit_ += count;
     if (unit_ == end_) {
       unit_ = first_;
-      sequence_ += shape_.lanes;
+      job_ += shape_.lanes * shape_.num_clusters;
     }
   }
 
  private:
   const QuantShape& shape_;
   const std::byte* w_;
-  int cluster_;
-  int sequence_;
+  int job_;
   int first_;
   int end_;
   int unit_;
@@ -293,9 +318,9 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
                              int cluster, int first, int begin, int end) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const int slices = shape.cluster * (shape.warps / shape.lanes);
-  const int slice =
-      static_cast<int>(rank) * (shape.warps / shape.lanes) + warp / shape.lanes;
+  const int shares = shape.warps >> shape.log_lanes;
+  const int slices = shape.cluster * shares;
+  const int slice = static_cast<int>(rank) * shares + (warp >> shape.log_lanes);
   QuantRows<kTiles> x;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -306,11 +331,12 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
   }
   const uint32_t my_ring = at.rings + warp * shape.stages * shape.stage_bytes;
   const uint32_t full = base + at.kFull + warp * shape.stages * 8;
-  const int turns = shape.cluster * shape.slots;
   int stage = 0;
   uint32_t parity = 0;
-  for (int sequence = warp % shape.lanes;; sequence += shape.lanes) {
-    if (!QuantJob(shape, cluster, sequence).Exists(shape)) break;
+#pragma unroll 1
+  for (int sequence = warp & (shape.lanes - 1);
+       QuantJobOf(shape, cluster, sequence) < shape.jobs;
+       sequence += shape.lanes) {
     QuantSums<kTiles> sums;
 #pragma unroll 1
     for (int unit = begin; unit < end; unit += shape.stage_units) {
@@ -333,24 +359,24 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
         parity ^= 1;
       }
     }
-    const auto owner = static_cast<unsigned>(sequence % shape.cluster);
-    const int slot = sequence / shape.cluster % shape.slots;
-    Await(base + at.kPartialEmpty + 8 * (sequence % turns),
-          (sequence / turns & 1) ^ 1);
+    const QuantTurn turn(shape, sequence);
+    Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
     const uint32_t to = base + at.partials +
-                        (slot * slices + slice) * (kTiles * 1024) + lane * 16;
+                        (turn.slot * slices + slice) * (kTiles * 1024) +
+                        lane * 16;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        StoreAt(to + (r * kTiles + t) * 512, base + at.kPartialFull + 8 * slot,
-                owner, sums.v[r][t]);
+        StoreAt(to + (r * kTiles + t) * 512,
+                base + at.kPartialFull + 8 * turn.slot, turn.owner,
+                sums.v[r][t]);
       }
     }
   }
 }
 
-// What goes out of a job: bias and residual added, rounded, or gated.
+// What goes out of a tile: bias and residual added, rounded.
 template <typename T>
 __device__ void StoreQuantTile(const QuantShape& shape, int first_n,
                                int first_m, const float (&values)[4],
@@ -376,53 +402,33 @@ __device__ void StoreQuantTile(const QuantShape& shape, int first_n,
   }
 }
 
-// Rounded as the product and the activation apart would be.
-template <typename T>
-__device__ void StoreQuantGated(const QuantShape& shape, int first_n,
-                                int first_m, const float (&gates)[4],
-                                const float (&ups)[4], const float* bias,
-                                const TensorView& y) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int m = first_m + i % 2;
-    const int64_t n = first_n + i / 2 * 8;
-    if (m >= shape.m) continue;
-    const float gate_bias = bias != nullptr ? bias[n] : 0.0f;
-    const float up_bias = bias != nullptr ? bias[n + shape.n / 2] : 0.0f;
-    const float gate = ToFloat(FromFloat<T>(gates[i] + gate_bias));
-    const float up = ToFloat(FromFloat<T>(ups[i] + up_bias));
-    CudaMatrix<T>(y).row(m)[n] =
-        FromFloat<T>(ApplyActivation(shape.function, gate) * up);
-  }
-}
-
 template <typename T, int kTiles>
 __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
                             uint32_t base, const std::byte* w, unsigned rank,
                             int cluster, const float* bias,
                             const TensorView& residual, const TensorView& y) {
   const int lane = threadIdx.x % 32;
-  const int slices = shape.cluster * (shape.warps / shape.lanes);
+  const int slices = shape.cluster * (shape.warps >> shape.log_lanes);
   const int turns = shape.cluster * shape.slots;
-  int slot = 0;
-  uint32_t parity = 0;
+#pragma unroll 1
   for (int sequence = static_cast<int>(rank);; sequence += shape.cluster) {
-    const QuantJob job(shape, cluster, sequence);
-    if (!job.Exists(shape)) break;
-    const uint32_t full = base + at.kPartialFull + 8 * slot;
+    const int job = QuantJobOf(shape, cluster, sequence);
+    if (job >= shape.jobs) break;
+    const QuantTurn turn(shape, sequence);
+    const uint32_t full = base + at.kPartialFull + 8 * turn.slot;
     if (lane == 0) Expect(full, slices * kTiles * 1024);
     float factors[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const auto* head = reinterpret_cast<const float*>(
-          w + int64_t{job.Tile(shape, r)} * shape.tile_bytes);
+          w + int64_t{QuantTileOf(shape, job, r)} * shape.tile_bytes);
       factors[r][0] = head[lane / 4];
       factors[r][1] = head[lane / 4 + 8];
     }
-    Await(full, parity);
+    Await(full, turn.parity);
     QuantSums<kTiles> sums;
     const uint32_t from =
-        base + at.partials + slot * slices * (kTiles * 1024) + lane * 16;
+        base + at.partials + turn.slot * slices * (kTiles * 1024) + lane * 16;
 #pragma unroll 4
     for (int s = 0; s < slices; ++s) {
 #pragma unroll
@@ -441,8 +447,8 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
     __syncwarp();
     // Only where the slot is used again and the arrival waited for.
     if (lane < shape.cluster &&
-        QuantJob(shape, cluster, sequence + turns).Exists(shape)) {
-      ArriveAt(base + at.kPartialEmpty + 8 * (sequence % turns), lane);
+        QuantJobOf(shape, cluster, sequence + turns) < shape.jobs) {
+      ArriveAt(base + at.kPartialEmpty + 8 * turn.barrier, lane);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -455,21 +461,13 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       const int first_m = t * 8 + lane % 4 * 2;
-      if (shape.half_tiles > 0) {
-        StoreQuantGated<T>(shape, job.Tile(shape, 0) * kQuantRows + lane / 4,
-                           first_m, sums.v[0][t], sums.v[1][t], bias, y);
-        continue;
-      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        if (2 * job.index + r >= shape.tiles) continue;
-        StoreQuantTile<T>(shape, job.Tile(shape, r) * kQuantRows + lane / 4,
+        if (2 * job + r >= shape.tiles) continue;
+        StoreQuantTile<T>(shape,
+                          QuantTileOf(shape, job, r) * kQuantRows + lane / 4,
                           first_m, sums.v[r][t], bias, residual, y);
       }
-    }
-    if (++slot == shape.slots) {
-      slot = 0;
-      parity ^= 1;
     }
   }
 }
@@ -489,9 +487,9 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(quant_shared));
   const unsigned rank = ClusterRank();
-  const int cluster = static_cast<int>(blockIdx.x) / shape.cluster;
-  const int first = static_cast<int>(rank) * shape.units / shape.cluster;
-  const int end = static_cast<int>(rank + 1) * shape.units / shape.cluster;
+  const int cluster = static_cast<int>(blockIdx.x) >> shape.log_cluster;
+  const int first = static_cast<int>(rank) * shape.units >> shape.log_cluster;
+  const int end = static_cast<int>(rank + 1) * shape.units >> shape.log_cluster;
   if (threadIdx.x == 0) {
     InitBarrier(base + at.kXFull, 1);
 #pragma unroll 1
@@ -506,11 +504,12 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
         make_uint4(0, 0, 0, 0);
   }
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int shares = shape.warps / shape.lanes;
-  const int share = warp / shape.lanes;
-  const int begin = first + share * (end - first) / shares;
-  const int stop = first + (share + 1) * (end - first) / shares;
-  QuantRing ring(shape, w, cluster, warp % shape.lanes, begin, stop,
+  const int log_shares = shape.log_warps - shape.log_lanes;
+  const int share = warp >> shape.log_lanes;
+  const int begin = first + (share * (end - first) >> log_shares);
+  const int stop = first + ((share + 1) * (end - first) >> log_shares);
+  QuantRing ring(shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
+                 begin, stop,
                  base + at.rings + warp * shape.stages * shape.stage_bytes,
                  base + at.kFull + warp * shape.stages * 8);
   if (warp < shape.warps && threadIdx.x % 32 == 0) {
@@ -559,14 +558,9 @@ template <class Form, typename T>
 absl::Status LaunchQuantTiles(const GemmParams& params, const QuantForm& form,
                               const QuantShape& shape, CudaStream& stream) {
   const LevelBytes levels = LevelBytesOf<T>(form);
-  switch (shape.x_tiles) {
-    case 1:
-      return LaunchQuant<Form, T, 1>(params, shape, levels, stream);
-    case 2:
-      return LaunchQuant<Form, T, 2>(params, shape, levels, stream);
-    default:
-      return LaunchQuant<Form, T, 4>(params, shape, levels, stream);
-  }
+  return shape.x_tiles == 1
+             ? LaunchQuant<Form, T, 1>(params, shape, levels, stream)
+             : LaunchQuant<Form, T, 2>(params, shape, levels, stream);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/layout.h"
 #include "memory/device/cuda_stream.h"
@@ -26,24 +25,26 @@ struct QuantShape {
   int64_t k;
   int64_t tile_bytes;
   int m;
-  int x_tiles;     // of 8 rows
-  int tiles;       // of 16 rows of w
-  int half_tiles;  // from a gate's to its up's; 0: not gated
-  int jobs;        // of two tiles
-  int units;       // of K
+  int x_tiles;  // of 8 rows: 1 or 2
+  int tiles;    // of 16 rows of w
+  int jobs;     // of two tiles
+  int units;    // of K
   int unit_bytes;
-  int cluster;
+  int cluster;  // cluster, warps, lanes and slots are powers of two
+  int log_cluster;
   int num_clusters;
   int warps;
+  int log_warps;
   int lanes;
+  int log_lanes;
   int stage_units;
   int stage_bytes;
   int stages;
   int slots;
+  int log_slots;
   int x_stride;   // bytes between rows of x in shared memory
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32
-  Activation function;
   size_t shared_bytes;
 };
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/pack.h"
 #include "memory/device/cuda_stream.h"
@@ -32,7 +31,7 @@ absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
 // How the kernel for Hopper cuts a matrix: a function of n, k and the tiles of
 // x, so that a row's bits are the same for all numbers of rows with one plan.
 struct QuantPlan {
-  int tiles = 1;    // of 8 rows of x: 1, 2 or 4
+  int tiles = 1;    // of 8 rows of x: 1 or 2
   int cluster = 2;  // blocks that share K: 2, 4 or 8
   int num_clusters = 1;
   int warps = 8;        // that multiply
@@ -51,16 +50,10 @@ QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
 bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
                   QuantPlan& plan);
 
-// act(gate) up in place of both.
-struct QuantFusion {
-  bool gated = false;  // n / 2 a multiple of kQuantRows; y [m, n / 2]
-  Activation function = Activation::kSilu;
-};
-
 // x and y of 16 bits, or y f32; at most 8 plan.tiles rows.
 absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const QuantPlan& plan,
-                              const QuantFusion& fusion, CudaStream& stream);
+                              CudaStream& stream);
 
 // Any plain float types; y of x's or f32; any number of rows, 4 at a time.
 absl::Status RunQuantisedPlain(const GemmDesc& desc, const GemmParams& params,

@@ -153,11 +153,11 @@ void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
   const QuantForm form = QuantFormOf(dtype);
   const GemmDesc desc = DescOf(layer, dtype);
   const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
-  const int tiles = m > 16 ? 4 : m > 8 ? 2 : 1;
+  const int tiles = m > 8 ? 2 : 1;
   const auto time = [&](const QuantPlan& plan) {
     return GraphSeconds(bench, 24, [&](int i) {
       return RunQuantisedSm90(desc, memory.Params(layer, dtype, bytes, m, i),
-                              form, plan, {}, bench.stream);
+                              form, plan, bench.stream);
     });
   };
   std::vector<Tried> all;
@@ -214,7 +214,7 @@ void BenchLinearQuantised(Bench& bench) {
   for (const DType dtype : {DType::kU4_G128, DType::kQ4_K}) {
     for (const Layer& layer : kLayers) {
       memory.Fill(dtype, layer.k);
-      for (const int64_t m : {1, 8, 16, 32}) {
+      for (const int64_t m : {1, 8, 16}) {
         if (dtype == DType::kQ4_K && m != 1) continue;
         Plans(bench, memory, layer, dtype, m);
       }
