@@ -13,7 +13,8 @@ template <typename Type, int kDimension>
 struct Format16 {
   using T = Type;
   static constexpr int kDim = kDimension;
-  static constexpr int kWarps = 4;
+  static constexpr int kWarps = kAttentionUnits16Bit;
+  static constexpr bool kSharesKeys = true;
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
   static constexpr int kRowBytes = 2 * kDim;

@@ -11,7 +11,9 @@
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
 // another: two thirds of the bandwidth.) The plan and the first block ids are
-// read while the kernel before still runs.
+// read while the kernel before still runs. An item of shared keys has a unit of
+// rows for each warp, and all warps go through the tiles of all rings together:
+// no merge, and a barrier of the CTA for as many tiles as warps.
 // Barriers: cp.async groups within a warp; full of each query buffer (all
 // threads' copies); __syncthreads at merges, which also says that the queries
 // of the item before have been read.
@@ -22,6 +24,7 @@
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   kSharesKeys  items of shared keys too, kWarps units each
 //   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
@@ -35,6 +38,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_shared_sm90.h"
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
@@ -56,6 +60,7 @@ struct Head {
   uint64_t query_full[kQueryBuffers];
   AttentionItem items[kItemsAtHand];
   float2 sums[kWarps][kRows];  // maximum and sum, for merging
+  int stages[kWarps];          // of the rings, where shared keys begin
   int flag;
 };
 
@@ -69,7 +74,9 @@ struct Plan {
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
-  static constexpr int kMergeFloats = kWarps * kMergeRows * kMergeStride;
+  static constexpr int kMergeFloats =
+      std::max(kWarps * kMergeRows * kMergeStride,
+               Format::kSharesKeys ? kWarps* kQueryBytes / 4 : 0);
   static constexpr int kFixedBytes =
       1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
       Rows::kSharedQuads * 16 + static_cast<int>(sizeof(Head<kWarps>));
@@ -166,9 +173,14 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
-    tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
+    const int first = item.key_begin / P::kTileKeys;
+    tile_ = FirstTile<P::kWarps>(first, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
+    if (item.num_units == 0) return;
+    // From the first on, and as many in each ring: some are not there.
+    tile_ = first + warp_;
+    last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
   }
 
   // Where the sixteens of this warp's next tiles lie, one a lane.
@@ -247,7 +259,15 @@ class Worker {
     if (items_.begin == items_.end) return;
     LoadQueries(items_.begin);
     for (int i = 1; i < P::kStages; ++i) loader_.Next();
-    for (int i = items_.begin; i < items_.end; ++i) RunItem(items_[i], i);
+    for (int i = items_.begin; i < items_.end; ++i) {
+      if constexpr (Format::kSharesKeys) {
+        if (items_[i].num_units > 0) {
+          RunShared(items_[i], i);
+          continue;
+        }
+      }
+      RunItem(items_[i], i);
+    }
   }
 
  private:
@@ -292,10 +312,66 @@ class Worker {
     __syncwarp();
   }
 
+  // Shared keys: each warp's rows against the tiles of all rings. Queries lie
+  // where warps merge otherwise, which nobody does here.
+  __device__ void RunShared(const AttentionItem& item, int index) {
+    const int ordinal = index - items_.begin;
+    sm90::Wait(&shared_.head->query_full[ordinal % kQueryBuffers],
+               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
+    if (index + 1 < items_.end) LoadQueries(index + 1);
+    const bool mine = warp_ < item.num_units;
+    const SharedUnit<Format> unit(args_, item, mine ? warp_ : 0, lane_);
+    queries_at_ = sm90::SharedAddress(shared_.merge) + warp_ * P::kQueryBytes;
+    if (mine) {
+      unit.LoadQueries(queries_at_);
+      queries_.Load(queries_at_, lane_);
+    }
+    if (lane_ == 0) shared_.head->stages[warp_] = stage_;
+    Clear();
+    int turn = 0;  // stages since
+    for (int begin = item.key_begin; begin < item.key_end;
+         begin += P::kWarps * P::kTileKeys) {
+      sm90::WaitCopies<P::kStages - 2>();
+      // Of all warps; and all have read the tiles before, whose stages are
+      // next.
+      __syncthreads();
+      loader_.Next();
+      stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
+#pragma unroll 1
+      for (int w = 0; w < P::kWarps && mine; ++w) {
+        if (begin + w * P::kTileKeys >= item.key_end) break;
+        int stage = shared_.head->stages[w] + turn;
+        stage -= stage >= P::kStages ? P::kStages : 0;
+        AttendAll(shared_.rings + (w * P::kStages + stage) * P::kStageBytes);
+      }
+      turn = turn + 1 == P::kStages ? 0 : turn + 1;
+    }
+    if (mine) {
+      SumOverQuads();
+      unit.Store(m_, l_, o_);
+    }
+    __syncthreads();  // before the rings, or queries, are written again
+    if (mine) unit.Finish(m_, l_, o_);
+  }
+
+  // A tile of keys that all rows see.
+  __device__ void AttendAll(uint32_t stage) {
+    float s[kKeyBlocks][4] = {};
+    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
+    Softmax(0, false, s);
+    Format::template MultiplyValues<false>(0, P::kTileKeys, stage, lane_, s,
+                                           o_);
+  }
+
   // All threads; columns and rows that do not exist are zeros.
   __device__ void LoadQueries(int index) {
     const AttentionItem& item = items_[index];
     const int buffer = (index - items_.begin) % kQueryBuffers;
+    if (item.num_units > 0) {
+      // Theirs are loaded when it is their turn.
+      sm90::Arrive(&shared_.head->query_full[buffer]);
+      return;
+    }
     const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
     constexpr int kChunks = P::kDim / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks;
@@ -395,11 +471,7 @@ class Worker {
 
   // The chunk's results of all warps, in their order, into `folded`.
   __device__ void Merge(const AttentionItem& item, Rows& folded) {
-#pragma unroll
-    for (float& l : l_) {
-      l += __shfl_xor_sync(0xffffffffu, l, 1);
-      l += __shfl_xor_sync(0xffffffffu, l, 2);
-    }
+    SumOverQuads();
     if (lane_ % 4 == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -418,6 +490,14 @@ class Worker {
         FoldMerged(folded);
       }
       __syncthreads();  // before the next are written
+    }
+  }
+
+  __device__ void SumOverQuads() {
+#pragma unroll
+    for (float& l : l_) {
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
     }
   }
 
