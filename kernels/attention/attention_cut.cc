@@ -1,7 +1,6 @@
 #include "kernels/attention/attention_cut.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace inlay {
 namespace {
@@ -101,7 +100,22 @@ void Dealer::Add(const AttentionItem& item, KeyRange keys, int64_t chunk) {
   AttentionItem all = item;
   all.chunk = shape_.batch_invariant ? static_cast<int32_t>(chunk) : kNoChunks;
   const int64_t cut = shape_.batch_invariant ? chunk : kKeyTile;
-  Join(Cut(all, keys, cut, kItemOverhead));
+  const int32_t begin = Cut(all, keys, cut, kItemOverhead);
+  const bool one = num_items_ - begin == 1;
+  for (int32_t i = begin; i < num_items_; ++i) {
+    AttentionItem& piece = items_[i];
+    if (!shape_.batch_invariant) {
+      piece.first_chunk = i - begin;
+      piece.num_chunks = num_items_ - begin;
+    }
+    piece.slot = one ? -1 : num_slots_;
+    piece.arrival = num_arrivals_;
+  }
+  if (one) return;
+  const int32_t chunks = items_[begin].num_chunks;
+  const auto groups = static_cast<int32_t>(ChunkGroups(chunks));
+  num_slots_ += chunks + groups;
+  num_arrivals_ += 1 + groups;
 }
 
 void Dealer::AddShared(const AttentionItem& item, int64_t keys, int64_t cost,
@@ -133,30 +147,37 @@ void Dealer::AddRest(const AttentionItem& item, KeyRange keys, int64_t chunk,
   all.slot = shared.slot + static_cast<int32_t>(unit) * shared.unit_slots;
   all.arrival =
       shared.arrival + static_cast<int32_t>(member) * shared.member_counters;
-  const int32_t begin = Cut(all, keys, chunk, cost);
-  const AttentionItem& last = items_[num_items_ - 1];
-  const int32_t chunks = shared.num_chunks + last.first_chunk + ChunksOf(last);
-  for (int32_t i = begin; i < num_items_; ++i) {
+  for (int32_t i = Cut(all, keys, chunk, cost); i < num_items_; ++i) {
     items_[i].first_chunk += shared.num_chunks;
-    items_[i].num_chunks = chunks;
+    items_[i].num_chunks += shared.num_chunks;
   }
 }
 
 void Dealer::Finish() {
-  while (cta_ < shape_.grid) cta_items_[++cta_] = num_items_;
+  while (cta_ < shape_.grid) NextCta();
+}
+
+void Dealer::NextCta() {
+  cta_items_[++cta_] = num_items_;
+  share_end_ =
+      cta_ + 1 < shape_.grid ? total_ * (cta_ + 1) / shape_.grid : kNoEnd;
 }
 
 int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
                     int64_t overhead) {
   const int32_t begin = num_items_;
-  const int64_t first = keys.begin / cut;
-  const int64_t last = CeilDiv(keys.end, cut);
+  // Most rows lie in one chunk: divisions take most of a plan's time.
+  const int64_t first = keys.begin < cut ? 0 : keys.begin / cut;
+  const int64_t last = keys.end <= cut ? 1 : CeilDiv(keys.end, cut);
+  item.num_chunks = static_cast<int32_t>(last - first);
   // The last chunk may be shorter than others, and much.
   const int64_t last_middle =
       (std::max(keys.begin, (last - 1) * cut) + keys.end) / 2;
   int64_t at = first;
   while (at < last) {
-    const int64_t share_end = ShareEnd(keys.begin, overhead);
+    // In keys of the sequence, where the CTA's share ends.
+    const int64_t share_end =
+        std::max<int64_t>(0, share_end_ - cost_ - overhead + keys.begin);
     const int64_t end =
         share_end >= last_middle
             ? last
@@ -168,39 +189,10 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
       items_[num_items_++] = item;
     }
     at = end;
-    if (at < last) cta_items_[++cta_] = num_items_;
+    if (at < last) NextCta();
   }
   cost_ += keys.end - keys.begin + overhead;
   return begin;
-}
-
-int64_t Dealer::ShareEnd(int64_t begin, int64_t overhead) const {
-  if (cta_ + 1 == shape_.grid) return std::numeric_limits<int64_t>::max();
-  const int64_t limit = total_ * (cta_ + 1) / shape_.grid;
-  return std::max<int64_t>(0, begin + limit - cost_ - overhead);
-}
-
-void Dealer::Join(int32_t begin) {
-  const bool invariant = shape_.batch_invariant;
-  const AttentionItem& last = items_[num_items_ - 1];
-  const int32_t chunks =
-      invariant ? last.first_chunk + ChunksOf(last) : num_items_ - begin;
-  const bool one = num_items_ - begin == 1;
-  for (int32_t i = begin; i < num_items_; ++i) {
-    AttentionItem& item = items_[i];
-    if (!invariant) item.first_chunk = i - begin;
-    item.num_chunks = chunks;
-    item.slot = one ? -1 : num_slots_;
-    item.arrival = num_arrivals_;
-  }
-  if (one) return;
-  const auto groups = static_cast<int32_t>(ChunkGroups(chunks));
-  num_slots_ += chunks + groups;
-  num_arrivals_ += 1 + groups;
-}
-
-int32_t Dealer::ChunksOf(const AttentionItem& item) {
-  return (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
 }
 
 }  // namespace inlay

@@ -84,7 +84,8 @@ class Dealer {
         total_(total),
         items_(items),
         cta_items_(cta_items),
-        num_slots_(shape.grid * AttentionCtaSlots(shape)) {
+        num_slots_(shape.grid * AttentionCtaSlots(shape)),
+        share_end_(shape.grid > 1 ? total / shape.grid : kNoEnd) {
     cta_items_[0] = 0;
   }
 
@@ -108,14 +109,10 @@ class Dealer {
  private:
   // Cuts at multiples of `cut`; returns the first of the items.
   int32_t Cut(AttentionItem item, KeyRange keys, int64_t cut, int64_t overhead);
-  // Where in the current rows, whose keys begin at `begin`, the current CTA's
-  // share ends.
-  int64_t ShareEnd(int64_t begin, int64_t overhead) const;
+  // To the next CTA.
+  void NextCta();
 
-  // Items [begin, num_items_) are all of the same rows.
-  void Join(int32_t begin);
-
-  static int32_t ChunksOf(const AttentionItem& item);
+  static constexpr int64_t kNoEnd = int64_t{1} << 62;
 
   const AttentionPlanShape& shape_;
   int64_t total_;
@@ -127,6 +124,7 @@ class Dealer {
   int32_t num_arrivals_ = 0;
   int32_t shared_ = 0;  // the first of the last AddShared()'s items
   int64_t cost_ = 0;
+  int64_t share_end_;  // of the current CTA, as cost_ counts
 };
 
 }  // namespace inlay

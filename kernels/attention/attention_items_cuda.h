@@ -54,14 +54,19 @@ __device__ inline float Exp2(float x) {
   return y;
 }
 
-// `score` (a dot product) in units of log 2.
-__device__ inline float ScaledScore(const AttentionItemArgs& args,
+// `score` (a dot product) in units of log 2, where there is a softcap.
+__device__ inline float CappedScore(const AttentionItemArgs& args,
                                     float score) {
-  if (args.softcap <= 0.0f) return score * (args.scale * kLog2E);
   // tanh(x) = 1 - 2 / (1 + e^2x), absolute error a few 2^-24.
   const float x = score * (args.scale / args.softcap);
   const float tanh = 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * (2 * kLog2E)));
   return args.softcap * kLog2E * tanh;
+}
+
+__device__ inline float ScaledScore(const AttentionItemArgs& args,
+                                    float score) {
+  if (args.softcap <= 0.0f) return score * (args.scale * kLog2E);
+  return CappedScore(args, score);
 }
 
 // Keys [begin, end) that row `row` (of the sequence) of `item` sees.

@@ -428,11 +428,25 @@ class Worker {
   // Scores to weights; rescales what is there where a maximum grows.
   __device__ void Softmax(int begin, bool masked, float (&s)[kKeyBlocks][4]) {
     float top[2] = {m_[0], m_[1]};
+    // Out of the loop: branches there cost a tenth of its time.
+    if (args_.softcap > 0.0f) {
+#pragma unroll
+      for (auto& block : s) {
+#pragma unroll
+        for (float& x : block) x = CappedScore(args_, x);
+      }
+    } else {
+      const float scale = args_.scale * kLog2E;
+#pragma unroll
+      for (auto& block : s) {
+#pragma unroll
+        for (float& x : block) x *= scale;
+      }
+    }
 #pragma unroll
     for (int j = 0; j < kKeyBlocks; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[j][i] = ScaledScore(args_, s[j][i]);
         if (masked) {
           const int key = begin + Format::KeyOf(lane_, j, i);
           const int2 seen = seen_[i / 2];

@@ -192,26 +192,32 @@ void PrefixFinder::Dissolve(PrefixGroup& group) {
   group = {-1, 0, 0};
 }
 
-absl::Span<const PrefixPiece> PrefixPacker::Next() {
+absl::Span<PrefixPiece> PrefixPacker::Next() {
   size_t count = 0;
   num_units_ = 0;
-  int rows = kAttentionItemRows;  // taken of the unit
+  int taken = kAttentionItemRows;  // rows of the unit
   while (sequence_ >= 0) {
-    const int32_t all = sequences_[sequence_].q_len * shape_.group;
-    PrefixPiece piece;
-    piece.sequence = sequence_;
-    piece.row = row_;
-    piece.num_rows = std::min(all - row_, kAttentionItemRows);
-    if (rows + piece.num_rows > kAttentionItemRows) {
+    const AttentionSequence& sequence =
+        sequences_[static_cast<size_t>(sequence_)];
+    const int32_t all = sequence.q_len * shape_.group;
+    const int rows = std::min(all - row_, kAttentionItemRows);
+    if (taken + rows > kAttentionItemRows) {
       if (num_units_ == shape_.prefix_units) break;
       ++num_units_;
-      rows = 0;
+      taken = 0;
     }
+    PrefixPiece& piece = pieces_[count++];
+    piece.sequence = sequence_;
     piece.unit = num_units_ - 1;
-    piece.unit_row = rows;
-    pieces_[count++] = piece;
-    rows += piece.num_rows;
-    row_ += piece.num_rows;
+    piece.item = RowTileItem(shape_, sequence, row_);
+    piece.item.blocks_begin = finder_.node(sequence_).blocks_begin;
+    piece.item.slot_row = static_cast<int16_t>(taken);
+    const int32_t last = (row_ + rows - 1) / shape_.group;
+    piece.rest.begin = shared_keys_;
+    piece.rest.end = shape_.causal ? sequence.kv_len - sequence.q_len + last + 1
+                                   : sequence.kv_len;
+    taken += rows;
+    row_ += rows;
     if (row_ == all) {
       row_ = 0;
       sequence_ = finder_.node(sequence_).next;

@@ -42,13 +42,13 @@ struct PrefixNode {
 // A row tile of a sequence, in its place.
 struct PrefixPiece {
   int32_t sequence = 0;
-  int32_t row = 0;  // of the sequence, its first
-  int32_t num_rows = 0;
-  int32_t unit = 0;  // among those of one item
-  int32_t unit_row = 0;
+  int32_t unit = 0;         // among those of one item
+  AttentionItem item = {};  // for the keys that are not shared: `rest`
+  KeyRange rest;
 };
 // A unit has a row at least of each.
-inline constexpr int kMostPieces = 16 * kAttentionItemRows;
+inline constexpr int kMostUnits = 8;
+inline constexpr int kMostPieces = kMostUnits * kAttentionItemRows;
 
 size_t PrefixScratchBytes(int64_t sequences);
 
@@ -101,10 +101,11 @@ class PrefixPacker {
       : shape_(shape),
         sequences_(sequences),
         finder_(finder),
+        shared_keys_(group.keys),
         sequence_(group.first) {}
 
   // The next item's pieces; none are left where there are none.
-  absl::Span<const PrefixPiece> Next();
+  absl::Span<PrefixPiece> Next();
   // Of those.
   int num_units() const { return num_units_; }
 
@@ -112,6 +113,7 @@ class PrefixPacker {
   const AttentionPlanShape& shape_;
   absl::Span<const AttentionSequence> sequences_;
   PrefixFinder& finder_;
+  int64_t shared_keys_;
   int32_t sequence_;
   int32_t row_ = 0;
   int num_units_ = 0;

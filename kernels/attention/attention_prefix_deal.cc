@@ -71,8 +71,7 @@ int64_t GroupDealer::CostOf(const PrefixGroup& group) {
   for (auto pieces = packer.Next(); !pieces.empty(); pieces = packer.Next()) {
     cost += group.keys + kPrefixOverhead;
     for (const PrefixPiece& piece : pieces) {
-      const KeyRange rest = RestOf(group, piece);
-      cost += rest.end - rest.begin + kRestOverhead;
+      cost += piece.rest.end - piece.rest.begin + kRestOverhead;
     }
   }
   return shape_.num_kv_heads * cost;
@@ -84,7 +83,7 @@ ItemRoom GroupDealer::RoomOf(const PrefixGroup& group) {
   for (auto pieces = packer.Next(); !pieces.empty(); pieces = packer.Next()) {
     int64_t chunks = 0;
     for (const PrefixPiece& piece : pieces) {
-      chunks = std::max(chunks, RestChunks(group, piece));
+      chunks = std::max(chunks, RestChunks(piece.rest));
     }
     const int64_t groups = CeilDiv(1 + chunks, kAttentionFoldGroup);
     room.items += 1;
@@ -97,32 +96,18 @@ ItemRoom GroupDealer::RoomOf(const PrefixGroup& group) {
   return room;
 }
 
-KeyRange GroupDealer::RestOf(const PrefixGroup& group,
-                             const PrefixPiece& piece) const {
-  const int64_t last = piece.row + piece.num_rows - 1;
-  const KeyRange keys =
-      KeysOf(shape_, sequences_[static_cast<size_t>(piece.sequence)],
-             piece.row / shape_.group, last / shape_.group);
-  return {group.keys, keys.end};
-}
-
-int64_t GroupDealer::RestChunk(const PrefixGroup& group,
-                               const PrefixPiece& piece) const {
-  const KeyRange rest = RestOf(group, piece);
+int64_t GroupDealer::RestChunk(const KeyRange& rest) const {
   const int64_t chunk =
       RoundUp(std::max(kLeastChunk, share_ / kChunksAShare), kKeyTile);
   return rest.end - rest.begin <= chunk ? kNoChunks : chunk;
 }
 
-int64_t GroupDealer::RestChunks(const PrefixGroup& group,
-                                const PrefixPiece& piece) const {
-  const int64_t chunk = RestChunk(group, piece);
-  const KeyRange rest = RestOf(group, piece);
-  return CeilDiv(rest.end, chunk) - rest.begin / chunk;
+int64_t GroupDealer::RestChunks(const KeyRange& rest) const {
+  const int64_t chunk = RestChunk(rest);
+  return chunk == kNoChunks ? 1 : CeilDiv(rest.end, chunk) - rest.begin / chunk;
 }
 
-void GroupDealer::WriteUnits(const PrefixGroup& group,
-                             absl::Span<const PrefixPiece> pieces, int units,
+void GroupDealer::WriteUnits(absl::Span<const PrefixPiece> pieces, int units,
                              int32_t* to) const {
   AttentionUnit unit;
   size_t at = 0;
@@ -132,15 +117,13 @@ void GroupDealer::WriteUnits(const PrefixGroup& group,
     unit.members_before = static_cast<int32_t>(at);
     for (; at < pieces.size() && pieces[at].unit == u; ++at) {
       const PrefixPiece& piece = pieces[at];
-      const auto own = static_cast<int16_t>(RestChunks(group, piece));
+      const auto own = static_cast<int16_t>(RestChunks(piece.rest));
       const int32_t begin =
-          sequences_[static_cast<size_t>(piece.sequence)].q_begin *
-              shape_.group +
-          piece.row;
-      unit.firsts |= 1u << piece.unit_row;
-      for (int r = 0; r < piece.num_rows; ++r) {
-        unit.rows[piece.unit_row + r] = begin + r;
-        unit.own_chunks[piece.unit_row + r] = own;
+          piece.item.q_begin * shape_.group + piece.item.row_begin;
+      unit.firsts |= 1u << piece.item.slot_row;
+      for (int r = 0; r < piece.item.num_rows; ++r) {
+        unit.rows[piece.item.slot_row + r] = begin + r;
+        unit.own_chunks[piece.item.slot_row + r] = own;
       }
     }
     std::memcpy(to + u * ptrdiff_t{kUnitWords}, &unit, sizeof(unit));
@@ -155,24 +138,20 @@ void GroupDealer::DealGroup(const PrefixGroup& group, Dealer& dealer,
   for (auto pieces = packer.Next(); !pieces.empty(); pieces = packer.Next()) {
     shared.num_units = static_cast<uint8_t>(packer.num_units());
     shared.units_begin = num_blocks;
-    WriteUnits(group, pieces, packer.num_units(), blocks + num_blocks);
+    WriteUnits(pieces, packer.num_units(), blocks + num_blocks);
     num_blocks += packer.num_units() * kUnitWords;
     int64_t own_chunks = 0;
     for (const PrefixPiece& piece : pieces) {
-      own_chunks = std::max(own_chunks, RestChunks(group, piece));
+      own_chunks = std::max(own_chunks, RestChunks(piece.rest));
     }
     for (int head = 0; head < shape_.num_kv_heads; ++head) {
       shared.kv_head = head;
       dealer.AddShared(shared, group.keys, kPrefixOverhead,
                        static_cast<int64_t>(pieces.size()), own_chunks);
       for (size_t i = 0; i < pieces.size(); ++i) {
-        const PrefixPiece& piece = pieces[i];
-        AttentionItem item = RowTileItem(
-            shape_, sequences_[static_cast<size_t>(piece.sequence)], piece.row);
-        item.blocks_begin = finder_.node(piece.sequence).blocks_begin;
-        item.kv_head = head;
-        item.slot_row = static_cast<int16_t>(piece.unit_row);
-        dealer.AddRest(item, RestOf(group, piece), RestChunk(group, piece),
+        PrefixPiece& piece = pieces[i];
+        piece.item.kv_head = head;
+        dealer.AddRest(piece.item, piece.rest, RestChunk(piece.rest),
                        kRestOverhead, static_cast<int64_t>(i), piece.unit);
       }
     }

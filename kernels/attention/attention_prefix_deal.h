@@ -44,14 +44,11 @@ class GroupDealer {
   ItemRoom RoomOf(const PrefixGroup& group);
   void DealGroup(const PrefixGroup& group, Dealer& dealer, int32_t* blocks,
                  int32_t& num_blocks);
-  // How the rest of the piece's keys is cut, into how many chunks.
-  int64_t RestChunk(const PrefixGroup& group, const PrefixPiece& piece) const;
-  int64_t RestChunks(const PrefixGroup& group, const PrefixPiece& piece) const;
-  // The keys that the piece's rows see and nobody else's.
-  KeyRange RestOf(const PrefixGroup& group, const PrefixPiece& piece) const;
+  // How the keys are cut that are a piece's own, and into how many chunks.
+  int64_t RestChunk(const KeyRange& rest) const;
+  int64_t RestChunks(const KeyRange& rest) const;
   // Writes `units` AttentionUnits.
-  void WriteUnits(const PrefixGroup& group,
-                  absl::Span<const PrefixPiece> pieces, int units,
+  void WriteUnits(absl::Span<const PrefixPiece> pieces, int units,
                   int32_t* to) const;
 
   const AttentionPlanShape& shape_;
