@@ -122,7 +122,7 @@ void Dealer::AddShared(const AttentionItem& item, int64_t keys, int64_t cost,
                        int64_t members, int64_t own_chunks) {
   AttentionItem all = item;
   all.chunk = kNoChunks;
-  shared_ = Cut(all, {0, keys}, kKeyTile, cost);
+  shared_ = Cut(all, {0, keys}, kKeyTile, cost, kSharedKeyWeight);
   const int32_t chunks = num_items_ - shared_;
   const int64_t most = chunks + own_chunks;
   const int64_t groups = ChunkGroups(most);
@@ -164,7 +164,7 @@ void Dealer::NextCta() {
 }
 
 int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
-                    int64_t overhead) {
+                    int64_t overhead, int64_t weight) {
   const int32_t begin = num_items_;
   // Most rows lie in one chunk: divisions take most of a plan's time.
   const int64_t first = keys.begin < cut ? 0 : keys.begin / cut;
@@ -176,8 +176,8 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
   int64_t at = first;
   while (at < last) {
     // In keys of the sequence, where the CTA's share ends.
-    const int64_t share_end =
-        std::max<int64_t>(0, share_end_ - cost_ - overhead + keys.begin);
+    const int64_t share_end = std::max<int64_t>(
+        0, keys.begin + (share_end_ - cost_ - overhead) * kKeyWeight / weight);
     const int64_t end =
         share_end >= last_middle
             ? last
@@ -191,7 +191,7 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
     at = end;
     if (at < last) NextCta();
   }
-  cost_ += keys.end - keys.begin + overhead;
+  cost_ += (keys.end - keys.begin) * weight / kKeyWeight + overhead;
   return begin;
 }
 

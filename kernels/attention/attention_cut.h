@@ -19,6 +19,10 @@ inline constexpr int64_t kLeastChunk = 256;
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
 inline constexpr int64_t kItemOverhead = 48;
+// A key of an item's own is the measure of costs; one that a unit shares takes
+// longer, for there the arithmetic takes the time.
+inline constexpr int64_t kKeyWeight = 8;
+inline constexpr int64_t kSharedKeyWeight = 12;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
@@ -108,11 +112,13 @@ class Dealer {
 
  private:
   // Cuts at multiples of `cut`; returns the first of the items.
-  int32_t Cut(AttentionItem item, KeyRange keys, int64_t cut, int64_t overhead);
+  // `weight`: what a key costs, in kKeyWeight.
+  int32_t Cut(AttentionItem item, KeyRange keys, int64_t cut, int64_t overhead,
+              int64_t weight = kKeyWeight);
   // To the next CTA.
   void NextCta();
 
-  static constexpr int64_t kNoEnd = int64_t{1} << 62;
+  static constexpr int64_t kNoEnd = int64_t{1} << 50;
 
   const AttentionPlanShape& shape_;
   int64_t total_;

@@ -83,6 +83,20 @@ __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
   return int64_t{item.kv_head * args.group + row % args.group} * args.head_dim;
 }
 
+// Counts `count` of `all` in; whether nobody else comes, and then the counter
+// is zero for the next launch. What this thread, and others up to a barrier,
+// wrote before is seen by who comes later, and theirs here after.
+__device__ inline bool Arrive(int* counter, int count, int all) {
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(count)
+               : "memory");
+  if (before + count != all) return false;
+  *counter = 0;
+  return true;
+}
+
 // The rows of an item spread over kThreads threads (of `thread`): each has one
 // row, or none, and every lanes-th four of its columns. head_dim is kDim where
 // kExact, else at most that; a multiple of 4. Where kInShared, the sums are in
@@ -355,13 +369,6 @@ class ItemFold {
                               min(begin + Group(), item_.num_chunks) <= End());
   }
 
-  // Adds `count`; whether nobody else comes.
-  __device__ static bool Arrive(int* counter, int count, int all) {
-    if (atomicAdd(counter, count) + count != all) return false;
-    *counter = 0;  // for the next launch
-    return true;
-  }
-
   // Counts its chunks in for the groups it shares; of which it is the last: 1
   // the first group, 2 the last.
   __device__ int ArriveAtGroups() {
@@ -371,7 +378,6 @@ class ItemFold {
     const int in_last = End() - last * Group();
     sync_();
     if (thread_ == 0) {
-      __threadfence();
       int* arrivals = args_.arrivals + item_.arrival + 1;
       int ends = 0;
       if (in_first < ChunksOf(first) &&
@@ -383,7 +389,6 @@ class ItemFold {
         ends += 2;
       }
       *flag_ = ends;
-      __threadfence();
     }
     sync_();
     return *flag_;
@@ -394,11 +399,9 @@ class ItemFold {
     if (NumGroups() == 1 || groups_done_ == 0) return false;
     sync_();
     if (thread_ == 0) {
-      __threadfence();
       *flag_ = Arrive(args_.arrivals + item_.arrival, groups_done_, NumGroups())
                    ? 1
                    : 0;
-      __threadfence();
     }
     sync_();
     return *flag_ != 0;

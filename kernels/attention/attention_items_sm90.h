@@ -127,8 +127,9 @@ __device__ inline int FirstTile(int tile, int warp) {
   return tile + (warp - tile % kWarps + kWarps) % kWarps;
 }
 
-// A warp's tiles of all items, one after another, into its ring.
-template <typename Format>
+// A warp's tiles of all items, one after another, into its ring. kShared: some
+// are items of shared keys.
+template <typename Format, bool kShared>
 class Loader {
  public:
   using P = Plan<Format>;
@@ -177,10 +178,12 @@ class Loader {
     tile_ = FirstTile<P::kWarps>(first, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
-    if (item.num_units == 0) return;
-    // From the first on, and as many in each ring: some are not there.
-    tile_ = first + warp_;
-    last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
+    if constexpr (kShared) {
+      if (item.num_units == 0) return;
+      // From the first on, and as many in each ring: some are not there.
+      tile_ = first + warp_;
+      last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
+    }
   }
 
   // Where the sixteens of this warp's next tiles lie, one a lane.
@@ -234,8 +237,9 @@ class Loader {
   typename Format::Copier copier_;
 };
 
-// A warp.
-template <typename Format>
+// A warp. What only shared keys need is compiled for launches that have such
+// items: others have the registers for themselves.
+template <typename Format, bool kShared>
 class Worker {
  public:
   using P = Plan<Format>;
@@ -260,7 +264,7 @@ class Worker {
     LoadQueries(items_.begin);
     for (int i = 1; i < P::kStages; ++i) loader_.Next();
     for (int i = items_.begin; i < items_.end; ++i) {
-      if constexpr (Format::kSharesKeys) {
+      if constexpr (kShared) {
         if (items_[i].num_units > 0) {
           RunShared(items_[i], i);
           continue;
@@ -273,6 +277,10 @@ class Worker {
  private:
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
   static constexpr int kColumnBlocks = P::kDim / 8;
+  // Of shared keys, whose time is that of the arithmetic: chains of few
+  // instructions at once would wait for each other.
+  static constexpr int kTilesAtOnce =
+      P::kDim <= 192 ? 64 / P::kTileKeys : 32 / P::kTileKeys;
 
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
@@ -338,11 +346,9 @@ class Worker {
       loader_.Next();
       stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
 #pragma unroll 1
-      for (int w = 0; w < P::kWarps && mine; ++w) {
+      for (int w = 0; w < P::kWarps && mine; w += kTilesAtOnce) {
         if (begin + w * P::kTileKeys >= item.key_end) break;
-        int stage = shared_.head->stages[w] + turn;
-        stage -= stage >= P::kStages ? P::kStages : 0;
-        AttendAll(shared_.rings + (w * P::kStages + stage) * P::kStageBytes);
+        AttendAll(w, turn);
       }
       turn = turn + 1 == P::kStages ? 0 : turn + 1;
     }
@@ -354,23 +360,40 @@ class Worker {
     if (mine) unit.Finish(m_, l_, o_);
   }
 
-  // A tile of keys that all rows see.
-  __device__ void AttendAll(uint32_t stage) {
-    float s[kKeyBlocks][4] = {};
-    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
+  // Tiles of keys that all rows see, in the rings of warps `first` on, `turn`
+  // stages behind where the item began. Shared keys are whole 64: so are these.
+  __device__ void AttendAll(int first, int turn) {
+    using Block = float(&)[kKeyBlocks][4];
+    uint32_t stages[kTilesAtOnce];
+    float s[kTilesAtOnce * kKeyBlocks][4] = {};
+#pragma unroll
+    for (int t = 0; t < kTilesAtOnce; ++t) {
+      int stage = shared_.head->stages[first + t] + turn;
+      stage -= stage >= P::kStages ? P::kStages : 0;
+      stages[t] =
+          shared_.rings + ((first + t) * P::kStages + stage) * P::kStageBytes;
+      Format::MultiplyKeys(queries_, queries_at_, stages[t], lane_,
+                           reinterpret_cast<Block>(s[t * kKeyBlocks]));
+    }
     Softmax(0, false, s);
-    Format::template MultiplyValues<false>(0, P::kTileKeys, stage, lane_, s,
-                                           o_);
+#pragma unroll
+    for (int t = 0; t < kTilesAtOnce; ++t) {
+      Format::template MultiplyValues<false>(
+          0, P::kTileKeys, stages[t], lane_,
+          reinterpret_cast<Block>(s[t * kKeyBlocks]), o_);
+    }
   }
 
   // All threads; columns and rows that do not exist are zeros.
   __device__ void LoadQueries(int index) {
     const AttentionItem& item = items_[index];
     const int buffer = (index - items_.begin) % kQueryBuffers;
-    if (item.num_units > 0) {
-      // Theirs are loaded when it is their turn.
-      sm90::Arrive(&shared_.head->query_full[buffer]);
-      return;
+    if constexpr (kShared) {
+      if (item.num_units > 0) {
+        // Theirs are loaded when it is their turn.
+        sm90::Arrive(&shared_.head->query_full[buffer]);
+        return;
+      }
     }
     const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
     constexpr int kChunks = P::kDim / 8;
@@ -426,7 +449,8 @@ class Worker {
   }
 
   // Scores to weights; rescales what is there where a maximum grows.
-  __device__ void Softmax(int begin, bool masked, float (&s)[kKeyBlocks][4]) {
+  template <int kBlocks>
+  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
     float top[2] = {m_[0], m_[1]};
     // Out of the loop: branches there cost a tenth of its time.
     if (args_.softcap > 0.0f) {
@@ -444,7 +468,7 @@ class Worker {
       }
     }
 #pragma unroll
-    for (int j = 0; j < kKeyBlocks; ++j) {
+    for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (masked) {
@@ -554,7 +578,7 @@ class Worker {
   int warp_;
   int lane_;
   uint32_t ring_;
-  Loader<Format> loader_;
+  Loader<Format, kShared> loader_;
   uint32_t queries_at_ = 0;
   int stage_ = 0;
   int2 seen_[2];   // keys that the thread's rows see
@@ -565,7 +589,7 @@ class Worker {
   float o_[kColumnBlocks][4];
 };
 
-template <typename Format>
+template <typename Format, bool kShared>
 __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   LetNextBegin();
@@ -586,17 +610,23 @@ __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     }
   }
   __syncthreads();
-  Worker<Format>(args, items, shared).Run();
+  Worker<Format, kShared>(args, items, shared).Run();
 }
 
 template <typename Format>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
-  return LaunchCuda("attention (items)", stream,
-                    {params.plan->shape.grid, Plan<Format>::kThreads,
-                     static_cast<size_t>(Plan<Format>::kSharedBytes)},
-                    AttentionItems<Format>,
-                    MakeAttentionItemArgs(desc, params));
+  const CudaGrid grid = {params.plan->shape.grid, Plan<Format>::kThreads,
+                         static_cast<size_t>(Plan<Format>::kSharedBytes)};
+  const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
+  if constexpr (Format::kSharesKeys) {
+    if (params.plan->shares) {
+      return LaunchCuda("attention (items, shared keys)", stream, grid,
+                        AttentionItems<Format, true>, args);
+    }
+  }
+  return LaunchCuda("attention (items)", stream, grid,
+                    AttentionItems<Format, false>, args);
 }
 
 }  // namespace inlay::items_sm90

@@ -213,7 +213,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   Dealer dealer(shape, total,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
-  groups.Deal(dealer, blocks, num_blocks);
+  plan.shares = groups.Deal(dealer, blocks, num_blocks);
   Chunker chunker(shape);
   int32_t blocks_begin = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {

@@ -183,6 +183,9 @@ struct AttentionPlan {
   AttentionPlanLayout layout;
   size_t used_bytes = 0;  // of the image: upload so many
   bool run_items = false;
+  // There are items of shared keys. Plans that differ in this are launched
+  // differently: a CUDA graph is for one of the two.
+  bool shares = false;
   int num_tiles = 0;
   // The image on the device, set by whoever uploads it; must stay until the
   // last layer has run.

@@ -7,9 +7,9 @@
 namespace inlay {
 namespace {
 
-// A group saves at least so much of the step, in keys for each CTA: below, the
-// way of partial results through memory takes longer.
-constexpr int64_t kLeastSaved = 96;
+// A group saves at least so much of the step, in keys for each CTA (4 us):
+// below, partial results take longer on their way through memory. Measured.
+constexpr int64_t kLeastSaved = 272;
 // Of sequences that begin alike so many are tried as the first of a group.
 constexpr int kMostLeaders = 8;
 
@@ -42,7 +42,8 @@ int64_t Saved(const AttentionPlanShape& shape,
                             : count * tiles;
   const int64_t items = CeilDiv(units, shape.prefix_units);
   return shape.num_kv_heads *
-         (keys * (count * tiles - items) - items * kPrefixOverhead -
+         (keys * count * tiles -
+          items * (keys * kSharedKeyWeight / kKeyWeight + kPrefixOverhead) -
           count * tiles * (kRestOverhead - kItemOverhead));
 }
 

@@ -21,8 +21,8 @@ bool SharesPrefixes(const AttentionPlanShape& shape, int64_t sequences);
 // What costs more where keys are shared, in keys: an item for shared keys loads
 // its queries late and leaves results of all its rows; each member's own item
 // leaves one too, and waits until that is known. Measured: CUDA.md.
-inline constexpr int64_t kPrefixOverhead = 160;
-inline constexpr int64_t kRestOverhead = kItemOverhead + 64;
+inline constexpr int64_t kPrefixOverhead = 224;
+inline constexpr int64_t kRestOverhead = kItemOverhead + 192;
 
 struct PrefixGroup {
   int32_t first = 0;  // sequence; the others by PrefixNode::next

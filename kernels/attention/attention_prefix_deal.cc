@@ -59,17 +59,21 @@ int64_t GroupDealer::Admit(int64_t others, const ItemRoom& room) {
   return total;
 }
 
-void GroupDealer::Deal(Dealer& dealer, int32_t* blocks, int32_t& num_blocks) {
+bool GroupDealer::Deal(Dealer& dealer, int32_t* blocks, int32_t& num_blocks) {
+  bool any = false;
   for (const PrefixGroup& group : finder_.groups()) {
-    if (group.sequences > 0) DealGroup(group, dealer, blocks, num_blocks);
+    if (group.sequences == 0) continue;
+    DealGroup(group, dealer, blocks, num_blocks);
+    any = true;
   }
+  return any;
 }
 
 int64_t GroupDealer::CostOf(const PrefixGroup& group) {
   int64_t cost = 0;
   PrefixPacker packer(shape_, sequences_, finder_, group);
   for (auto pieces = packer.Next(); !pieces.empty(); pieces = packer.Next()) {
-    cost += group.keys + kPrefixOverhead;
+    cost += group.keys * kSharedKeyWeight / kKeyWeight + kPrefixOverhead;
     for (const PrefixPiece& piece : pieces) {
       cost += piece.rest.end - piece.rest.begin + kRestOverhead;
     }

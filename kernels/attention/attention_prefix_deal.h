@@ -36,8 +36,9 @@ class GroupDealer {
   // `others`. Dissolves groups that there is no room for.
   int64_t Admit(int64_t others, const ItemRoom& room);
 
-  // Adds what Admit() has left. Units go to blocks[num_blocks ..).
-  void Deal(Dealer& dealer, int32_t* blocks, int32_t& num_blocks);
+  // Adds what Admit() has left; whether that is any. Units go to
+  // blocks[num_blocks ..).
+  bool Deal(Dealer& dealer, int32_t* blocks, int32_t& num_blocks);
 
  private:
   int64_t CostOf(const PrefixGroup& group);

@@ -83,7 +83,7 @@ class SharedUnit {
     int* counters =
         args_.arrivals + item_.arrival +
         (unit_->members_before + __popc(up_to) - 1) * item_.member_counters;
-    uint32_t done = Arrive(counts, counters + 1 + group, in_group);
+    uint32_t done = CountIn(counts, counters + 1 + group, in_group);
     if (done == 0) return;
     const bool exists = unit_->rows[row] >= 0;
     const int first = 31 - __clz(static_cast<int>(up_to));
@@ -94,7 +94,7 @@ class SharedUnit {
     if (!__any_sync(kAll, more)) return;
     StoreGroup(more, slot_ + chunks + group, m, l, o);
     const int groups = (chunks + kAttentionFoldGroup - 1) / kAttentionFoldGroup;
-    done = Arrive(counts && more, counters, groups);
+    done = CountIn(counts && more, counters, groups);
     if (done == 0) return;
     mine = more && (done >> first & 1) != 0;
     Fold(slot_ + chunks, mine ? groups : 0, m, l, o);
@@ -113,15 +113,10 @@ class SharedUnit {
 
   // Of the lanes that count, which are the last of `all` to come. What all
   // lanes wrote before is seen by who comes later, and theirs after this.
-  __device__ uint32_t Arrive(bool counts, int* counter, int all) const {
-    __threadfence();
+  __device__ uint32_t CountIn(bool counts, int* counter, int all) const {
     __syncwarp();
-    bool last = false;
-    if (counts && atomicAdd(counter, 1) + 1 == all) {
-      *counter = 0;  // for the next launch
-      last = true;
-    }
-    __threadfence();
+    const bool last = counts && Arrive(counter, 1, all);
+    __syncwarp();
     return __ballot_sync(kAll, last);
   }
 
