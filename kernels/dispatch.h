@@ -28,6 +28,11 @@ struct WeightPacking {
   // Different ranges may run at once.
   void (*pack)(const Desc& desc, const std::byte* rows, int64_t first,
                int64_t count, std::byte* packed);
+  // The same on a device, all pointers there, queued; null where weights are
+  // packed on the host.
+  absl::Status (*pack_on_device)(const Desc& desc, const std::byte* rows,
+                                 int64_t first, int64_t count,
+                                 std::byte* packed, Stream& stream) = nullptr;
 };
 
 // One implementation of an op. Desc says what is computed (shapes that are

@@ -39,13 +39,16 @@ absl::Status WeightUpload::NextStaging() {
   return staging_[current_].copied->Synchronize();
 }
 
-absl::Status WeightUpload::Put(std::byte* dst, size_t bytes, Fill fill) {
+absl::Status WeightUpload::Put(std::byte* dst, size_t bytes, size_t unit,
+                               Fill fill) {
+  INLAY_DCHECK(unit > 0 && unit <= staging_[0].memory.bytes());
   for (size_t done = 0; done < bytes;) {
-    if (used_ == staging_[current_].memory.bytes()) {
+    if (staging_[current_].memory.bytes() - used_ < unit) {
       INLAY_RETURN_IF_ERROR(NextStaging());
     }
     const Buffer& memory = staging_[current_].memory;
-    const size_t piece = std::min(bytes - done, memory.bytes() - used_);
+    const size_t room = memory.bytes() - used_;
+    const size_t piece = std::min(bytes - done, room - room % unit);
     std::byte* const from = memory.data() + used_;
     INLAY_RETURN_IF_ERROR(fill(done, absl::MakeSpan(from, piece)));
     INLAY_RETURN_IF_ERROR(device_->Copy(dst + done, from, piece, *stream_));

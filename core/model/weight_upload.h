@@ -31,9 +31,12 @@ class WeightUpload {
   using Fill =
       absl::FunctionRef<absl::Status(size_t offset, absl::Span<std::byte>)>;
   // Has `fill` make `bytes` bytes for `dst`, in order; pieces begin at
-  // multiples of 8 bytes. Returns before they have arrived. The first error of
-  // `fill` ends it.
-  absl::Status Put(std::byte* dst, size_t bytes, Fill fill);
+  // multiples of `unit` bytes (at most a staging buffer). Returns before they
+  // have arrived. The first error of `fill` ends it.
+  absl::Status Put(std::byte* dst, size_t bytes, size_t unit, Fill fill);
+  // What is queued here runs after what was put before, and before what is put
+  // later arrives.
+  Stream& stream() { return *stream_; }
   // Waits until everything has arrived.
   absl::Status Finish();
 

@@ -141,16 +141,30 @@ void WeightLoader::Plan(PlannedWeight weight) {
 }
 
 DType WeightLoader::PrevailingDType() const {
-  if (files_.random) return files_.random->dtype;
-  std::map<DType, uint64_t> elements;
-  for (const WeightInfo& info : files_.weights->weights()) {
-    if (info.shape.size() < 2 || !IsPlainFloat(info.dtype)) continue;
-    elements[info.dtype] += info.bytes / RowBytes(info.dtype, 1);
+  std::map<DType, uint64_t> plain;
+  uint64_t quantised = 0;
+  if (files_.random) {
+    const DType dtype = files_.random->dtype;
+    return IsBlockFormat(dtype) ? DType::kBF16 : dtype;
   }
-  const auto most = std::max_element(
-      elements.begin(), elements.end(),
-      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == elements.end() ? DType::kF32 : most->first;
+  for (const WeightInfo& info : files_.weights->weights()) {
+    if (info.shape.size() < 2) continue;
+    if (IsPlainFloat(info.dtype)) {
+      plain[info.dtype] += info.bytes / RowBytes(info.dtype, 1);
+    } else if (IsBlockFormat(info.dtype)) {
+      const FormatInfo& format = GetFormatInfo(info.dtype);
+      quantised += info.bytes / static_cast<uint64_t>(format.block_bytes) *
+                   static_cast<uint64_t>(format.block_elements);
+    }
+  }
+  if (quantised > plain[DType::kF32]) {
+    return plain[DType::kF16] > plain[DType::kBF16] ? DType::kF16
+                                                    : DType::kBF16;
+  }
+  return std::max_element(
+             plain.begin(), plain.end(),
+             [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
@@ -352,6 +366,7 @@ absl::StatusOr<WeightStorage> WeightLoader::TakeStorage() {
   if (upload_ != nullptr) {
     INLAY_RETURN_IF_ERROR(upload_->Finish());
     upload_ = nullptr;
+    band_ = Buffer();
     storage_.source = nullptr;  // all of it has been copied
     INLAY_RETURN_IF_ERROR(Report(bytes_));
   }

@@ -71,21 +71,6 @@ class WeightLoader {
   // The dtype that Matrix() would give, checked as there.
   absl::StatusOr<DType> MatrixDType(const std::string& name, int64_t n,
                                     int64_t k) const;
-  // The matrix [n, k] as `packing` has it: its rows are read in bands of whole
-  // groups and are not kept besides. On host-addressable devices only.
-  struct Packing {
-    size_t bytes = 0;
-    int64_t group = 1;  // rows
-    // As WeightPacking::pack; called from several threads.
-    std::function<void(const std::byte* rows, int64_t first, int64_t count,
-                       std::byte* packed)>
-        pack;
-  };
-  absl::StatusOr<TensorView> Packed(const std::string& name, int64_t n,
-                                    int64_t k, const Packing& packing);
-  // The same of a matrix that is loaded already, and is kept.
-  absl::StatusOr<TensorView> Repacked(const TensorView& matrix,
-                                      const Packing& packing);
   // The matrix [n, k] of a tensor stored as [k, n] (GPT-2's Conv1D).
   absl::StatusOr<TensorView> Transposed(const std::string& name, int64_t n,
                                         int64_t k);
@@ -96,6 +81,27 @@ class WeightLoader {
     int64_t n = 0;
   };
   absl::StatusOr<TensorView> Stacked(absl::Span<const Rows> parts, int64_t k);
+  // As Stacked(), as `packing` has it: rows are read in bands of whole groups
+  // and are not kept besides. All parts but the last are whole groups.
+  struct Packing {
+    size_t bytes = 0;
+    int64_t group = 1;  // rows
+    // As WeightPacking::pack; called from several threads.
+    std::function<void(const std::byte* rows, int64_t first, int64_t count,
+                       std::byte* packed)>
+        pack;
+    // As WeightPacking::pack_on_device, where the host does not address the
+    // device's memory.
+    std::function<absl::Status(const std::byte* rows, int64_t first,
+                               int64_t count, std::byte* packed,
+                               Stream& stream)>
+        pack_on_device;
+  };
+  absl::StatusOr<TensorView> Packed(absl::Span<const Rows> parts, int64_t k,
+                                    const Packing& packing);
+  // The same of a matrix that is loaded already, and is kept.
+  absl::StatusOr<TensorView> Repacked(const TensorView& matrix,
+                                      const Packing& packing);
   // Whether all that are there have one dtype.
   bool SameDType(absl::Span<const Rows> parts) const;
   // A vector [size], widened to float32. Null when planning.
@@ -121,7 +127,9 @@ class WeightLoader {
   const std::vector<PlannedWeight>& planned() const { return planned_; }
   Mode mode() const { return mode_; }
   Device& device() const { return device_; }
-  // The dtype that most of the matrices' elements have.
+  // The type that what layers hand on should have: that of most plain matrices'
+  // elements; with quantised ones, of those of 16 bits, if there are any, and
+  // bf16 if most is quantised.
   DType PrevailingDType() const;
   // Hands over what the views point into, all of it there; call once, after the
   // last load.
@@ -140,6 +148,10 @@ class WeightLoader {
   // Bytes of a drawn matrix from `offset` on, which is a multiple of 8.
   absl::Status Draw(const std::string& name, DType dtype, uint64_t offset,
                     absl::Span<std::byte> piece);
+  // One of Packed()'s parts, whose rows are the packed matrix's from `first`
+  // on.
+  absl::Status PackPart(const Rows& part, DType dtype, int64_t k, int64_t first,
+                        const Packing& packing, std::byte* packed);
   // Packs rows that lie in memory; whole groups, but at the end.
   absl::Status PackRows(const Packing& packing, const TensorView& rows,
                         int64_t first, std::byte* packed);
@@ -148,7 +160,9 @@ class WeightLoader {
   absl::Status ReadPiece(const WeightInfo& info, uint64_t offset,
                          absl::Span<std::byte> piece);
   // Has `fill` make `bytes` bytes of the device's memory at `dst`.
-  absl::Status Write(std::byte* dst, size_t bytes, WeightUpload::Fill fill);
+  // In pieces of whole `unit`s.
+  absl::Status Write(std::byte* dst, size_t bytes, size_t unit,
+                     WeightUpload::Fill fill);
   // The same at once.
   absl::Status WriteAll(std::byte* dst, absl::Span<const std::byte> bytes);
   absl::StatusOr<std::byte*> Allocate(size_t bytes);
@@ -173,6 +187,7 @@ class WeightLoader {
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<WeightUpload> upload_;  // null until it is needed
+  Buffer band_;  // of rows on the device, about to be packed there
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;
 };

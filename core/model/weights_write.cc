@@ -13,6 +13,13 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+size_t BlockBytes(DType dtype) {
+  return static_cast<size_t>(GetFormatInfo(dtype).block_bytes);
+}
+
+}  // namespace
 
 absl::Status WeightLoader::Report(uint64_t done) {
   if (mode_ == Mode::kLoad && progress_ && !progress_(done, total_bytes_)) {
@@ -37,18 +44,18 @@ absl::StatusOr<std::byte*> WeightLoader::Allocate(size_t bytes) {
   return data;
 }
 
-absl::Status WeightLoader::Write(std::byte* dst, size_t bytes,
+absl::Status WeightLoader::Write(std::byte* dst, size_t bytes, size_t unit,
                                  WeightUpload::Fill fill) {
   if (device_.host_addressable()) return fill(0, absl::MakeSpan(dst, bytes));
   if (upload_ == nullptr) {
     INLAY_ASSIGN_OR_RETURN(upload_, WeightUpload::Create(&device_));
   }
-  return upload_->Put(dst, bytes, fill);
+  return upload_->Put(dst, bytes, unit, fill);
 }
 
 absl::Status WeightLoader::WriteAll(std::byte* dst,
                                     absl::Span<const std::byte> bytes) {
-  return Write(dst, bytes.size(),
+  return Write(dst, bytes.size(), 1,
                [&](size_t offset, absl::Span<std::byte> piece) {
                  std::memcpy(piece.data(), bytes.data() + offset, piece.size());
                  return absl::OkStatus();
@@ -100,7 +107,7 @@ absl::Status WeightLoader::WriteMatrix(const std::string& name,
   const TensorView& view = pending.view;
   const uint64_t before = bytes_ - view.bytes();
   return Write(
-      dst, view.bytes(),
+      dst, view.bytes(), BlockBytes(view.dtype),
       [&](size_t offset, absl::Span<std::byte> piece) -> absl::Status {
         if (!device_.host_addressable()) {
           INLAY_RETURN_IF_ERROR(Report(before + offset + piece.size()));
@@ -114,13 +121,8 @@ absl::Status WeightLoader::WriteMatrix(const std::string& name,
 
 absl::Status WeightLoader::Draw(const std::string& name, DType dtype,
                                 uint64_t offset, absl::Span<std::byte> piece) {
-  const auto size = static_cast<size_t>(GetFormatInfo(dtype).block_bytes);
-  if (offset % size != 0) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "random weights of dtype %s are drawn on the host only; %s supports "
-        "f32, f16 and bf16",
-        DTypeName(dtype), device_.info().name));
-  }
+  const size_t size = BlockBytes(dtype);
+  INLAY_DCHECK(offset % size == 0);
   INLAY_ASSIGN_OR_RETURN(ThreadPool * pool, Pool());
   const auto first = static_cast<int64_t>(offset / size);
   const auto count = static_cast<int64_t>(piece.size() / size);
@@ -152,48 +154,88 @@ absl::StatusOr<TensorView> WeightLoader::Repacked(const TensorView& matrix,
   TensorView view = matrix;
   if (mode_ == Mode::kPlan) return view;
   INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));
-  INLAY_RETURN_IF_ERROR(PackRows(packing, matrix, 0, view.data));
+  INLAY_RETURN_IF_ERROR(device_.host_addressable()
+                            ? PackRows(packing, matrix, 0, view.data)
+                            : packing.pack_on_device(matrix.data, 0,
+                                                     matrix.rows(), view.data,
+                                                     upload_->stream()));
   return view;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Packed(const std::string& name,
-                                                int64_t n, int64_t k,
+absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
+                                                int64_t k,
                                                 const Packing& packing) {
-  // Large enough that a read's start costs nothing beside it.
-  constexpr size_t kBandBytes = 16 << 20;
-  INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
-  Plan({name, {n, k}, std::nullopt, files_.random ? nullptr : Lookup(name)});
-  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), packing.bytes));
-  TensorView view = MatrixView(nullptr, dtype, n, k);
+  int64_t rows = 0;
+  for (const Rows& part : parts) rows += part.n;
+  INLAY_ASSIGN_OR_RETURN(const DType dtype,
+                         MatrixDType(parts.front().name, parts.front().n, k));
+  for (const Rows& part : parts) {
+    INLAY_RETURN_IF_ERROR(MatrixDType(part.name, part.n, k).status());
+    Plan({part.name,
+          {part.n, k},
+          std::nullopt,
+          files_.random ? nullptr : Lookup(part.name)});
+  }
+  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(rows * k), packing.bytes));
+  TensorView view = MatrixView(nullptr, dtype, rows, k);
   if (mode_ == Mode::kPlan) return view;
   INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));
-  const WeightInfo* info = files_.random ? nullptr : Lookup(name);
-  const std::byte* mapped =
-      info == nullptr ? nullptr : files_.weights->Mapped(*info);
-  TensorView band = view;
-  if (mapped != nullptr) {
-    band.data = const_cast<std::byte*>(mapped);
-    INLAY_RETURN_IF_ERROR(PackRows(packing, band, 0, view.data));
-    return view;
-  }
-  const size_t group_bytes =
-      static_cast<size_t>(packing.group) * view.row_stride_bytes;
-  const auto band_rows =
-      static_cast<int64_t>(kBandBytes / group_bytes + 1) * packing.group;
-  INLAY_ASSIGN_OR_RETURN(
-      const Buffer staging,
-      device_.AllocateStaging(static_cast<size_t>(std::min(band_rows, n)) *
-                              view.row_stride_bytes));
-  for (int64_t first = 0; first < n; first += band_rows) {
-    band = MatrixView(staging.data(), dtype, std::min(band_rows, n - first), k);
-    const uint64_t offset =
-        static_cast<uint64_t>(first) * view.row_stride_bytes;
-    const auto bytes = absl::MakeSpan(band.data, band.bytes());
-    INLAY_RETURN_IF_ERROR(info == nullptr ? Draw(name, dtype, offset, bytes)
-                                          : ReadPiece(*info, offset, bytes));
-    INLAY_RETURN_IF_ERROR(PackRows(packing, band, first, view.data));
+  int64_t first = 0;
+  for (const Rows& part : parts) {
+    INLAY_RETURN_IF_ERROR(PackPart(part, dtype, k, first, packing, view.data));
+    first += part.n;
+    INLAY_RETURN_IF_ERROR(Report(bytes_ - packing.bytes +
+                                 packing.bytes / static_cast<uint64_t>(rows) *
+                                     static_cast<uint64_t>(first)));
   }
   return view;
+}
+
+absl::Status WeightLoader::PackPart(const Rows& part, DType dtype, int64_t k,
+                                    int64_t first, const Packing& packing,
+                                    std::byte* packed) {
+  // Large enough that a read's start costs nothing beside it.
+  constexpr size_t kBandBytes = 16 << 20;
+  const TensorView whole = MatrixView(nullptr, dtype, part.n, k);
+  const WeightInfo* info = files_.random ? nullptr : Lookup(part.name);
+  const std::byte* mapped =
+      info == nullptr ? nullptr : files_.weights->Mapped(*info);
+  const bool here = device_.host_addressable();
+  if (here && mapped != nullptr) {
+    TensorView rows = whole;
+    rows.data = const_cast<std::byte*>(mapped);
+    return PackRows(packing, rows, first, packed);
+  }
+  const size_t group_bytes =
+      static_cast<size_t>(packing.group) * whole.row_stride_bytes;
+  const auto band_rows =
+      std::min(part.n, static_cast<int64_t>(kBandBytes / group_bytes + 1) *
+                           packing.group);
+  const size_t band_bytes =
+      static_cast<size_t>(band_rows) * whole.row_stride_bytes;
+  if (band_.bytes() < band_bytes) {
+    if (upload_ != nullptr) INLAY_RETURN_IF_ERROR(upload_->Finish());
+    band_ = Buffer();
+    INLAY_ASSIGN_OR_RETURN(
+        band_, here ? device_.AllocateStaging(band_bytes)
+                    : device_.Allocate(band_bytes, MemoryClass::kWorkspace));
+  }
+  for (int64_t at = 0; at < part.n; at += band_rows) {
+    const TensorView band =
+        MatrixView(band_.data(), dtype, std::min(band_rows, part.n - at), k);
+    const uint64_t offset = static_cast<uint64_t>(at) * whole.row_stride_bytes;
+    INLAY_RETURN_IF_ERROR(Write(
+        band.data, band.bytes(), BlockBytes(dtype),
+        [&](size_t begin, absl::Span<std::byte> piece) {
+          return info == nullptr ? Draw(part.name, dtype, offset + begin, piece)
+                                 : ReadPiece(*info, offset + begin, piece);
+        }));
+    INLAY_RETURN_IF_ERROR(here ? PackRows(packing, band, first + at, packed)
+                               : packing.pack_on_device(band.data, first + at,
+                                                        band.rows(), packed,
+                                                        upload_->stream()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

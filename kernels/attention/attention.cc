@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/attention/attention_mask.h"
 #include "kernels/cpu_float.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
@@ -133,6 +134,21 @@ absl::Status CheckCache(const AttentionDesc& desc, const KvLayerView& kv) {
   return CheckRange("attention", "block_size", kv.block_size, 1, 1 << 16);
 }
 
+absl::Status CheckMask(const AttentionMask* mask,
+                       const AttentionSequence& sequence) {
+  if (mask == nullptr) return absl::OkStatus();
+  const int64_t end = int64_t{sequence.q_begin} + sequence.q_len;
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "rows of the mask",
+                                   static_cast<int64_t>(mask->rows.size()), end,
+                                   std::numeric_limits<int32_t>::max()));
+  for (int64_t i = sequence.q_begin; i < end; ++i) {
+    INLAY_RETURN_IF_ERROR(CheckRange("attention", "the mask's last key",
+                                     mask->rows[static_cast<size_t>(i)].end, 0,
+                                     sequence.kv_len));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const AttentionRow> AttentionTable() { return kRows; }
@@ -158,6 +174,7 @@ absl::Status ValidateAttention(const AttentionDesc& desc,
     INLAY_RETURN_IF_ERROR(CheckRange("attention", "kv_len", sequence.kv_len,
                                      sequence.q_len,
                                      std::numeric_limits<int32_t>::max()));
+    INLAY_RETURN_IF_ERROR(CheckMask(params.mask, sequence));
     if (sequence.kv_len > 0 &&
         (sequence.blocks == nullptr || params.kv.base.empty())) {
       return absl::InvalidArgumentError(

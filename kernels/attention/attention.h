@@ -44,6 +44,7 @@ struct AttentionSequence {
 };
 
 struct AttentionPlan;  // attention_plan.h
+struct AttentionMask;  // attention_mask.h
 
 struct AttentionParams {
   TensorView q;    // [tokens, num_heads * head_dim], rows may be strided
@@ -52,6 +53,14 @@ struct AttentionParams {
   absl::Span<const AttentionSequence> sequences;
   const float* sinks = nullptr;  // [num_heads] extra logits in the denominator
                                  // (gpt-oss), or null
+  // [num_heads] ALiBi: the score of the query at p and the key at k grows by
+  // slope * (k - p), after the softcap (Press et al., arXiv:2108.12409); or
+  // null. FillAlibiSlopes() of attention_mask.h has the paper's.
+  const float* alibi_slopes = nullptr;
+  // What queries see, where it is not what desc says, or null. Compiled for
+  // desc and `sequences`. On the host: CUDA rows have it in the plan and do not
+  // read it here. A query that sees nothing gives zeros.
+  const AttentionMask* mask = nullptr;
   // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.
   void* workspace = nullptr;
   // CUDA rows only: made for `sequences` and uploaded, see attention_plan.h;

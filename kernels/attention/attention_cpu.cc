@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_mask.h"
 #include "kernels/kv_write/kv_row.h"
 #include "memory/device/thread_pool.h"
 
@@ -21,21 +22,22 @@ class Query {
         sequence_(sequence),
         head_(head),
         kv_head_(head / (desc.num_heads / desc.num_kv_heads)),
-        row_(sequence.q_begin + index) {
-    const int64_t position = sequence.kv_len - sequence.q_len + index;
-    end_ = desc.causal ? position + 1 : sequence.kv_len;
-    begin_ = desc.window > 0 ? std::max<int64_t>(0, end_ - desc.window) : 0;
-  }
+        row_(sequence.q_begin + index),
+        position_(int64_t{sequence.kv_len} - sequence.q_len + index),
+        keys_(KeysOfQuery(desc, params, sequence, index)) {}
 
   void Run() const {
     const float sink = params_.sinks != nullptr
                            ? params_.sinks[head_]
                            : -std::numeric_limits<float>::infinity();
     double max = sink;
-    for (int64_t t = begin_; t < end_; ++t) max = std::max(max, Score(t));
+    for (int64_t t = keys_.begin; t < keys_.end; ++t) {
+      if (Sees(t)) max = std::max(max, Score(t));
+    }
     double sum = params_.sinks != nullptr ? std::exp(sink - max) : 0.0;
     std::array<double, kMaxAttentionHeadDim> values = {};
-    for (int64_t t = begin_; t < end_; ++t) {
+    for (int64_t t = keys_.begin; t < keys_.end; ++t) {
+      if (!Sees(t)) continue;
       const double weight = std::exp(Score(t) - max);
       sum += weight;
       const Row value =
@@ -44,6 +46,7 @@ class Query {
         values[d] += weight * value[d];
       }
     }
+    if (sum == 0.0) sum = 1.0;  // of nothing: zeros
     float* out = params_.out.row<float>(row_) + head_ * desc_.head_dim;
     for (int d = 0; d < desc_.head_dim; ++d) {
       out[d] = static_cast<float>(values[static_cast<size_t>(d)] / sum);
@@ -57,6 +60,9 @@ class Query {
     Row row;
     DecodeKvRow(desc_.kv, bytes, desc_.head_dim, row.data());
     return row;
+  }
+  bool Sees(int64_t t) const {
+    return params_.mask == nullptr || params_.mask->BitOf(keys_, t);
   }
   int64_t Block(int64_t t) const {
     return sequence_.blocks[t / params_.kv.block_size];
@@ -72,9 +78,13 @@ class Query {
     for (int d = 0; d < desc_.head_dim; ++d) {
       dot += static_cast<double>(q[d]) * key[static_cast<size_t>(d)];
     }
-    const double score = dot * desc_.scale;
-    if (desc_.softcap <= 0.0f) return score;
-    return desc_.softcap * std::tanh(score / desc_.softcap);
+    double score = dot * desc_.scale;
+    if (desc_.softcap > 0.0f) {
+      score = desc_.softcap * std::tanh(score / desc_.softcap);
+    }
+    if (params_.alibi_slopes == nullptr) return score;
+    return score +
+           params_.alibi_slopes[head_] * static_cast<double>(t - position_);
   }
 
   const AttentionDesc& desc_;
@@ -83,8 +93,8 @@ class Query {
   int head_;
   int kv_head_;
   int64_t row_;
-  int64_t begin_;  // keys [begin_, end_) are seen
-  int64_t end_;
+  int64_t position_;
+  AttentionRowKeys keys_;
 };
 
 }  // namespace

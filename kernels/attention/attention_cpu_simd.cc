@@ -9,7 +9,8 @@
 // aligned to absolute positions; a dot product has one accumulator vector and
 // one lane-sum tree; what a query does not see has weight exactly 0, which
 // leaves its accumulators as they are; a tile that it does not see at all
-// leaves maximum, sum and values as they are. Keys and values that no query of
+// leaves maximum, sum and values as they are, and is skipped where a mask says
+// so of all rows. Keys and values that no query of
 // the task sees are not read: their slots may never have been written, their
 // blocks may be gone.
 #include "kernels/simd_targets.h"
@@ -23,6 +24,7 @@
 #include <limits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_mask.h"
 #include "kernels/simd_float-inl.h"
 #include "kernels/simd_kv_row-inl.h"
 #include "kernels/simd_math-inl.h"
@@ -96,11 +98,12 @@ class Runner {
 
   HWY_NOINLINE void Run() {
     LoadQueries();
-    const int64_t begin = VisibleBegin(0);
-    const int64_t end = VisibleEnd(task_.num_rows - 1);
+    const int64_t begin = SeenBegin(0, task_.num_rows);
+    const int64_t end = SeenEnd(0, task_.num_rows);
     for (int64_t t = begin / shape_.keys * shape_.keys; t < end;
          t += shape_.keys) {
       tile_ = t;
+      if (SkipsTile()) continue;
       first_ = static_cast<int>(HWY_MAX(begin - t, int64_t{0}));
       last_ = static_cast<int>(HWY_MIN(end - t, int64_t{shape_.keys}));
       LoadKeys(end);
@@ -117,19 +120,32 @@ class Runner {
   int Head(int r) const {
     return task_.kv_head * shape_.group + (task_.first_row + r) % shape_.group;
   }
-  // Row r sees keys [VisibleBegin, VisibleEnd); both ascend with r.
-  int64_t VisibleEnd(int r) const {
-    const AttentionSequence& sequence = *task_.sequence;
-    if (!desc_.causal) return sequence.kv_len;
-    return sequence.kv_len - sequence.q_len + Query(r) + 1;
+  // From the first key that rows [r, r + count) see to the last.
+  int64_t SeenBegin(int r, int count) const {
+    int64_t begin = task_.sequence->kv_len;
+    for (int i = r; i < r + count; ++i) {
+      if (keys_[i].end > 0) begin = HWY_MIN(begin, int64_t{keys_[i].begin});
+    }
+    return begin;
   }
-  int64_t VisibleBegin(int r) const {
-    if (desc_.window <= 0) return 0;
-    return HWY_MAX(VisibleEnd(r) - desc_.window, int64_t{0});
+  int64_t SeenEnd(int r, int count) const {
+    int64_t end = 0;
+    for (int i = r; i < r + count; ++i) {
+      end = HWY_MAX(end, int64_t{keys_[i].end});
+    }
+    return end;
+  }
+  bool SkipsTile() const {
+    if (params_.mask == nullptr) return false;
+    const int64_t first = Query(0);
+    return !SeesAny(*params_.mask, task_.sequence->q_begin + first,
+                    Query(task_.num_rows - 1) + 1 - first, tile_,
+                    tile_ + shape_.keys);
   }
 
   void LoadQueries() {
     std::memset(weights_, 0, sizeof(weights_));
+    std::memset(hidden_, 0, sizeof(hidden_));
     std::memset(
         values_, 0,
         sizeof(float) * static_cast<size_t>(task_.num_rows * shape_.padded));
@@ -139,6 +155,7 @@ class Runner {
           int64_t{Head(r)} * shape_.dim;
       WidenRow(q, static_cast<size_t>(shape_.dim), queries_ + r * shape_.padded,
                static_cast<size_t>(shape_.padded));
+      keys_[r] = KeysOfQuery(desc_, params_, *task_.sequence, Query(r));
       max_[r] = -kInfinity;
       sum_[r] = 0.0f;
     }
@@ -272,9 +289,15 @@ class Runner {
   HWY_NOINLINE void Softmax(int r) {
     const DF d;
     float* weights = weights_ + r * kMaxKeys;
-    const int64_t first = HWY_MAX(VisibleBegin(r) - tile_, int64_t{0});
-    const int64_t last = HWY_MIN(VisibleEnd(r) - tile_, int64_t{shape_.keys});
-    const bool all_seen = first == 0 && last == shape_.keys;
+    const int64_t first = HWY_MAX(keys_[r].begin - tile_, int64_t{0});
+    const int64_t last = HWY_MIN(keys_[r].end - tile_, int64_t{shape_.keys});
+    const bool bits = keys_[r].bits >= 0;
+    const bool all_seen = first == 0 && last == shape_.keys && !bits;
+    if (bits) FindHidden(r, first, last);
+    const bool alibi = params_.alibi_slopes != nullptr;
+    const VF slope = hn::Set(d, alibi ? params_.alibi_slopes[Head(r)] : 0.0f);
+    const int64_t position =
+        task_.sequence->kv_len - task_.sequence->q_len + Query(r);
     const VF begin = hn::Set(d, static_cast<float>(first));
     const VF end = hn::Set(d, static_cast<float>(last));
     const VF scale = hn::Set(d, desc_.scale);
@@ -286,9 +309,17 @@ class Runner {
       if (desc_.softcap > 0.0f) {
         score = hn::Mul(cap, Tanh(hn::Div(score, cap)));
       }
+      if (alibi) {
+        const VF distance =
+            hn::Iota(d, static_cast<float>(tile_ + t - position));
+        score = hn::MulAdd(slope, distance, score);
+      }
       if (!all_seen) {
         const VF key = hn::Iota(d, static_cast<float>(t));
-        const auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
+        auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
+        if (bits) {
+          seen = hn::And(seen, hn::Eq(hn::Load(d, hidden_ + t), hn::Zero(d)));
+        }
         score = hn::IfThenElse(seen, score, hn::Set(d, -kInfinity));
       }
       hn::Store(score, d, weights + t);
@@ -308,6 +339,13 @@ class Runner {
     Rescale(r, reference);
     sum_[r] += hn::GetLane(hn::SumOfLanes(d, sum));
     max_[r] = new_max;
+  }
+
+  // Which of the tile's keys [first, last) row r's bits hide.
+  void FindHidden(int r, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      hidden_[t] = params_.mask->BitOf(keys_[r], tile_ + t) ? 0.0f : 1.0f;
+    }
   }
 
   // Multiplies row r's sum and values by e^(old maximum - reference).
@@ -374,9 +412,9 @@ class Runner {
   HWY_NOINLINE void ValueRows(int r) {
     // Keys that none of these rows sees need not be visited.
     const auto begin =
-        static_cast<int>(HWY_MAX(VisibleBegin(r) - tile_, int64_t{first_}));
-    const auto end = static_cast<int>(
-        HWY_MIN(VisibleEnd(r + kRows - 1) - tile_, int64_t{last_}));
+        static_cast<int>(HWY_MAX(SeenBegin(r, kRows) - tile_, int64_t{first_}));
+    const auto end =
+        static_cast<int>(HWY_MIN(SeenEnd(r, kRows) - tile_, int64_t{last_}));
     for (int i = 0; i < shape_.padded; i += 2 * static_cast<int>(kLanes)) {
       ValueTile<kRows>(r, i, begin, end);
     }
@@ -406,7 +444,8 @@ class Runner {
     }
     float* out = params_.out.row<float>(task_.sequence->q_begin + Query(r)) +
                  int64_t{Head(r)} * shape_.dim;
-    const VF sum = hn::Set(d, sum_[r]);
+    // Of nothing: zeros.
+    const VF sum = hn::Set(d, sum_[r] == 0.0f ? 1.0f : sum_[r]);
     for (int i = 0; i < shape_.dim; i += static_cast<int>(kLanes)) {
       const VF value =
           hn::Div(hn::Load(d, values_ + r * shape_.padded + i), sum);
@@ -427,12 +466,14 @@ class Runner {
   int first_ = 0;     // keys [first_, last_) of the tile are seen by some row
   int last_ = 0;
   const float* rows_[kMaxKeys];
+  AttentionRowKeys keys_[kMaxRows];
   float max_[kMaxRows];
   float sum_[kMaxRows];
   HWY_ALIGN float queries_[kTaskFloats];
   HWY_ALIGN float values_[kTaskFloats];
   HWY_ALIGN float tile_floats_[kTaskFloats];
   HWY_ALIGN float weights_[kMaxRows * kMaxKeys];
+  HWY_ALIGN float hidden_[kMaxKeys];
 };
 
 // Tasks in the order in which they are handed out: the dearest first, so that

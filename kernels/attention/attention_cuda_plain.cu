@@ -173,11 +173,17 @@ __device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
 #pragma unroll
   for (int i = 0; i < kRows / kWarps; ++i) {
     const int row = first + i * kWarps;
-    const int2 seen = KeysOfRow(args, item, item.row_begin + row);
+    const int of_sequence = item.row_begin + row;
+    const AttentionRowKeys seen = MaskedKeysOfRow(args, item, of_sequence);
     const int position = tile_begin + key;
-    tiles.scores[row * kKeys + key] = position >= seen.x && position < seen.y
-                                          ? ScaledScore(args, sums[i])
-                                          : -INFINITY;
+    float score = -INFINITY;
+    if (position >= seen.begin && position < seen.end &&
+        BitOf(args.mask, seen, position)) {
+      const int distance = position - PositionOf(args, item, of_sequence);
+      score = fmaf(SlopeOf(args, item, of_sequence),
+                   static_cast<float>(distance), ScaledScore(args, sums[i]));
+    }
+    tiles.scores[row * kKeys + key] = score;
   }
 }
 
@@ -229,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
     AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ float shared[];
   const Tiles tiles(shared, args.head_dim);
-  using Rows = FoldedRows<kThreads, kDim, false, false>;
+  using Rows = FoldedRows<kThreads, kDim, false, false, true>;
   const auto sync = [] { __syncthreads(); };
   WaitForPrevious();
   LetNextBegin();
@@ -331,6 +337,19 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.causal = desc.causal;
   args.scale = desc.scale;
   args.softcap = desc.softcap;
+  args.mask = MakeAttentionMaskArgs(params);
+  return args;
+}
+
+AttentionMaskArgs MakeAttentionMaskArgs(const AttentionParams& params) {
+  const AttentionPlan& plan = *params.plan;
+  AttentionMaskArgs args;
+  args.alibi_slopes = params.alibi_slopes;
+  if (!plan.masked) return args;
+  args.rows = reinterpret_cast<const AttentionRowKeys*>(plan.device +
+                                                        plan.layout.mask_rows);
+  args.bits =
+      reinterpret_cast<const uint32_t*>(plan.device + plan.layout.mask_bits);
   return args;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_mask.h"
+
 namespace inlay {
 namespace {
 
@@ -25,11 +27,26 @@ int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
   return best;
 }
 
+KeyRange KeysOfRows(const AttentionMask& mask, int64_t first, int64_t last) {
+  KeyRange range;
+  for (int64_t i = first; i <= last; ++i) {
+    const AttentionRowKeys& row = mask.rows[static_cast<size_t>(i)];
+    if (row.begin == row.end) continue;
+    const bool none = range.begin == range.end;
+    range.begin = none ? row.begin : std::min<int64_t>(range.begin, row.begin);
+    range.end = std::max<int64_t>(range.end, row.end);
+  }
+  return range;
+}
+
 }  // namespace
 
-KeyRange KeysOf(const AttentionPlanShape& shape,
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, int64_t first,
                 int64_t last) {
+  if (mask != nullptr) {
+    return KeysOfRows(*mask, sequence.q_begin + first, sequence.q_begin + last);
+  }
   const int64_t start = int64_t{sequence.kv_len} - sequence.q_len;
   KeyRange range;
   range.end = shape.causal ? start + last + 1 : sequence.kv_len;
@@ -52,10 +69,10 @@ AttentionItem RowTileItem(const AttentionPlanShape& shape,
   return item;
 }
 
-KeyRange KeysOf(const AttentionPlanShape& shape,
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, const AttentionItem& item) {
   const int64_t last = int64_t{item.row_begin} + item.num_rows - 1;
-  return KeysOf(shape, sequence, item.row_begin / shape.group,
+  return KeysOf(shape, mask, sequence, item.row_begin / shape.group,
                 last / shape.group);
 }
 
@@ -64,14 +81,14 @@ bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len) {
          q_len * shape.group <= kAttentionSplitRows;
 }
 
-int64_t CostAlone(const AttentionPlanShape& shape,
+int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                   const AttentionSequence& sequence) {
   if (!BecomesItems(shape, sequence.q_len)) return 0;
   int64_t cost = 0;
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
        row += kAttentionItemRows) {
     const KeyRange keys =
-        KeysOf(shape, sequence, RowTileItem(shape, sequence, row));
+        KeysOf(shape, mask, sequence, RowTileItem(shape, sequence, row));
     cost += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
   }
   return cost;
@@ -89,9 +106,10 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
     pairs_ = pairs;
     chunks_ = ChunksFor(shape_, pairs);
   }
-  const KeyRange keys = KeysOf(shape_, sequence, 0, sequence.q_len - 1);
+  const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
-  const int64_t least = std::clamp(length / 8, kLeastChunk, 2 * kLeastChunk);
+  const int64_t few = std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
+  const int64_t least = std::clamp(length / 8, few, 4 * kLeastChunk);
   const int64_t even = CeilDiv(length, chunks_);
   return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);
 }
@@ -168,7 +186,9 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
   const int32_t begin = num_items_;
   // Most rows lie in one chunk: divisions take most of a plan's time.
   const int64_t first = keys.begin < cut ? 0 : keys.begin / cut;
-  const int64_t last = keys.end <= cut ? 1 : CeilDiv(keys.end, cut);
+  const int64_t last = keys.begin == keys.end ? first
+                       : keys.end <= cut      ? 1
+                                              : CeilDiv(keys.end, cut);
   item.num_chunks = static_cast<int32_t>(last - first);
   // The last chunk may be shorter than others, and much.
   const int64_t last_middle =
@@ -190,6 +210,10 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
     }
     at = end;
     if (at < last) NextCta();
+  }
+  if (keys.begin == keys.end) {
+    item.num_chunks = 1;
+    items_[num_items_++] = item;
   }
   cost_ += (keys.end - keys.begin) * weight / kKeyWeight + overhead;
   return begin;

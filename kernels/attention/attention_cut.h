@@ -12,9 +12,9 @@ namespace inlay {
 
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 inline constexpr int64_t kKeyTile = 64;
-// Chunks are at least so long, and up to twice that where there would be more
-// than eight: each costs a merge of a CTA's warps.
-inline constexpr int64_t kLeastChunk = 256;
+// Chunks are at least so long, and up to four times that where there would be
+// many: each costs a merge of a CTA's warps.
+inline constexpr int64_t kLeastChunk = 128;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
@@ -32,8 +32,9 @@ struct KeyRange {
   int64_t end = 0;
 };
 
-// The keys that the tokens [first, last] of `sequence` see.
-KeyRange KeysOf(const AttentionPlanShape& shape,
+// From the first key that the tokens [first, last] of `sequence` see to the
+// last; empty where a mask (may be null) leaves them none.
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, int64_t first, int64_t last);
 
 // Tiles of kAttentionItemRows that `q_len` queries of one KV head make.
@@ -46,13 +47,13 @@ inline int64_t RowTiles(const AttentionPlanShape& shape, int64_t q_len) {
 AttentionItem RowTileItem(const AttentionPlanShape& shape,
                           const AttentionSequence& sequence, int64_t row);
 // The keys that its rows see.
-KeyRange KeysOf(const AttentionPlanShape& shape,
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, const AttentionItem& item);
 
 bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len);
 
 // What the sequence adds to a Dealer's cost.
-int64_t CostAlone(const AttentionPlanShape& shape,
+int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                   const AttentionSequence& sequence);
 
 // Of any rows.
@@ -62,12 +63,14 @@ int64_t MaxChunks(const AttentionPlanShape& shape);
 // alone.
 class Chunker {
  public:
-  explicit Chunker(const AttentionPlanShape& shape) : shape_(shape) {}
+  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask)
+      : shape_(shape), mask_(mask) {}
 
   int64_t ChunkOf(const AttentionSequence& sequence);
 
  private:
   const AttentionPlanShape& shape_;
+  const AttentionMask* mask_;
   int64_t pairs_ = 0;
   int64_t chunks_ = 1;  // of rows of `pairs_`
 };
@@ -93,7 +96,8 @@ class Dealer {
     cta_items_[0] = 0;
   }
 
-  // `item` is complete but for what depends on the cut. `keys` is not empty.
+  // `item` is complete but for what depends on the cut. Of rows without keys
+  // there is one item, which has none.
   void Add(const AttentionItem& item, KeyRange keys, int64_t chunk);
 
   // Items for the first `keys` keys, which `members` share in item.num_units

@@ -9,12 +9,15 @@ namespace inlay {
 namespace items_sm90 {
 namespace {
 
-template <typename Type, int kDimension>
+enum class Keys { kPlain, kMasked, kSharing };
+
+template <typename Type, int kDimension, Keys kKeys>
 struct Format16 {
   using T = Type;
+  static constexpr bool kHasMask = kKeys == Keys::kMasked;
   static constexpr int kDim = kDimension;
   static constexpr int kWarps = kAttentionUnits16Bit;
-  static constexpr bool kSharesKeys = true;
+  static constexpr bool kSharesKeys = kKeys == Keys::kSharing;
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
   static constexpr int kRowBytes = 2 * kDim;
@@ -174,22 +177,30 @@ struct Format16 {
   }
 };
 
+template <typename T, int kDim>
+absl::Status LaunchDim(const AttentionDesc& desc, const AttentionParams& params,
+                       CudaStream& stream) {
+  return Launch<Format16<T, kDim, Keys::kPlain>,
+                Format16<T, kDim, Keys::kMasked>,
+                Format16<T, kDim, Keys::kSharing>>(desc, params, stream);
+}
+
 template <typename T>
 absl::Status LaunchFor(const AttentionDesc& desc, const AttentionParams& params,
                        CudaStream& stream) {
   switch (desc.head_dim) {
     case 64:
-      return Launch<Format16<T, 64>>(desc, params, stream);
+      return LaunchDim<T, 64>(desc, params, stream);
     case 80:
-      return Launch<Format16<T, 80>>(desc, params, stream);
+      return LaunchDim<T, 80>(desc, params, stream);
     case 96:
-      return Launch<Format16<T, 96>>(desc, params, stream);
+      return LaunchDim<T, 96>(desc, params, stream);
     case 128:
-      return Launch<Format16<T, 128>>(desc, params, stream);
+      return LaunchDim<T, 128>(desc, params, stream);
     case 192:
-      return Launch<Format16<T, 192>>(desc, params, stream);
+      return LaunchDim<T, 192>(desc, params, stream);
     default:
-      return Launch<Format16<T, 256>>(desc, params, stream);
+      return LaunchDim<T, 256>(desc, params, stream);
   }
 }
 

@@ -89,9 +89,10 @@ __device__ inline void DecodeKeys(uint32_t x, uint32_t (&k)[2]) {
   }
 }
 
-template <typename Type, int kDimension, bool kF8>
+template <typename Type, int kDimension, bool kF8, bool kMaskOrAlibi>
 struct Format8 {
   using T = Type;
+  static constexpr bool kHasMask = kMaskOrAlibi;
   static constexpr int kDim = kDimension;
   static_assert(kDim % 32 == 0);
   static constexpr int kWarps = kDim <= 128 ? kDecodingWarps : 4;
@@ -252,20 +253,27 @@ struct Format8 {
   }
 };
 
+template <typename T, int kDim, bool kF8>
+absl::Status LaunchDim8(const AttentionDesc& desc,
+                        const AttentionParams& params, CudaStream& stream) {
+  return Launch<Format8<T, kDim, kF8, false>, Format8<T, kDim, kF8, true>>(
+      desc, params, stream);
+}
+
 template <typename T, bool kF8>
 absl::Status LaunchFor8(const AttentionDesc& desc,
                         const AttentionParams& params, CudaStream& stream) {
   switch (desc.head_dim) {
     case 64:
-      return Launch<Format8<T, 64, kF8>>(desc, params, stream);
+      return LaunchDim8<T, 64, kF8>(desc, params, stream);
     case 96:
-      return Launch<Format8<T, 96, kF8>>(desc, params, stream);
+      return LaunchDim8<T, 96, kF8>(desc, params, stream);
     case 128:
-      return Launch<Format8<T, 128, kF8>>(desc, params, stream);
+      return LaunchDim8<T, 128, kF8>(desc, params, stream);
     case 192:
-      return Launch<Format8<T, 192, kF8>>(desc, params, stream);
+      return LaunchDim8<T, 192, kF8>(desc, params, stream);
     default:
-      return Launch<Format8<T, 256, kF8>>(desc, params, stream);
+      return LaunchDim8<T, 256, kF8>(desc, params, stream);
   }
 }
 

@@ -19,6 +19,19 @@ namespace inlay {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
+// What a mask and ALiBi say; all null where there is neither.
+struct AttentionMaskArgs {
+  const AttentionRowKeys* rows = nullptr;  // by row of q
+  const uint32_t* bits = nullptr;
+  const float* alibi_slopes = nullptr;
+};
+
+// Of a launch; its kernels without a mask and ALiBi know nothing of them.
+inline bool HasMask(const AttentionParams& params) {
+  return params.plan->masked || params.alibi_slopes != nullptr;
+}
+AttentionMaskArgs MakeAttentionMaskArgs(const AttentionParams& params);
+
 struct AttentionItemArgs {
   const int32_t* cta_items;
   const AttentionItem* items;
@@ -40,6 +53,7 @@ struct AttentionItemArgs {
   bool causal;
   float scale;
   float softcap;
+  AttentionMaskArgs mask;
 };
 
 // What AttentionParams and AttentionPlan say, for a launch.
@@ -78,6 +92,40 @@ __device__ inline int2 KeysOfRow(const AttentionItemArgs& args,
   return {args.window > 0 ? max(0, end - args.window) : 0, end};
 }
 
+// The same with a mask, where there is one. Of a row that does not exist:
+// anything.
+__device__ inline AttentionRowKeys MaskedKeysOfRow(
+    const AttentionItemArgs& args, const AttentionItem& item, int row) {
+  if (args.mask.rows != nullptr) {
+    const int token = min(row / args.group, item.q_len - 1);
+    const int4 keys = __ldg(reinterpret_cast<const int4*>(args.mask.rows) +
+                            item.q_begin + token);
+    return {keys.x, keys.y, keys.z, keys.w};
+  }
+  const int2 keys = KeysOfRow(args, item, row);
+  return {keys.x, keys.y, -1, 0};
+}
+
+// Of a key in [row.begin, row.end).
+__device__ inline bool BitOf(const AttentionMaskArgs& args,
+                             const AttentionRowKeys& row, int key) {
+  if (row.bits < 0) return true;
+  const int bit = key >> row.key_shift;
+  return (__ldg(args.bits + row.bits + bit / 32) >> bit % 32 & 1) != 0;
+}
+
+// ALiBi: what row `row`'s scores grow by from key to key, in units of log 2.
+__device__ inline float SlopeOf(const AttentionItemArgs& args,
+                                const AttentionItem& item, int row) {
+  if (args.mask.alibi_slopes == nullptr) return 0.0f;
+  return kLog2E *
+         args.mask.alibi_slopes[item.kv_head * args.group + row % args.group];
+}
+__device__ inline int PositionOf(const AttentionItemArgs& args,
+                                 const AttentionItem& item, int row) {
+  return item.kv_len - item.q_len + row / args.group;
+}
+
 __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
                                      const AttentionItem& item, int row) {
   return int64_t{item.kv_head * args.group + row % args.group} * args.head_dim;
@@ -101,8 +149,8 @@ __device__ inline bool Arrive(int* counter, int count, int all) {
 // row, or none, and every lanes-th four of its columns. head_dim is kDim where
 // kExact, else at most that; a multiple of 4. Where kInShared, the sums are in
 // shared memory (kSharedQuads at `shared`), so that a loop over keys has the
-// registers.
-template <int kThreads, int kDim, bool kExact, bool kInShared>
+// registers. kMayBeEmpty: a row may have seen nothing.
+template <int kThreads, int kDim, bool kExact, bool kInShared, bool kMayBeEmpty>
 class FoldedRows {
  public:
   // Where an item has as many rows as it may.
@@ -220,7 +268,7 @@ class FoldedRows {
         return float4{0.0f, 0.0f, 0.0f, 0.0f};
       });
     }
-    const float inverse = __frcp_rn(l_);
+    const float inverse = kMayBeEmpty && l_ == 0.0f ? 0.0f : __frcp_rn(l_);
     auto* out = static_cast<char*>(args.out) +
                 (item.q_begin + row / args.group) * args.out_stride;
     const int64_t offset = HeadOffset(args, item, row);

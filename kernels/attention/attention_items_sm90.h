@@ -10,21 +10,24 @@
 // merge through shared memory into FoldedRows. Each warp loads its own tiles by
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
-// another: two thirds of the bandwidth.) The plan and the first block ids are
-// read while the kernel before still runs. An item of shared keys has a unit of
-// rows for each warp, and all warps go through the tiles of all rings together:
-// no merge, and a barrier of the CTA for as many tiles as warps.
-// Barriers: cp.async groups within a warp; full of each query buffer (all
-// threads' copies); __syncthreads at merges, which also says that the queries
-// of the item before have been read.
-// Shared memory: rings [warps][kStages] | two query buffers | merge [warps]
-// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
-// the banks | FoldedRows' sums | Head.
-// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
+// another: two thirds of the bandwidth.) The plan is read, and the ring filled
+// with keys and values of earlier steps, while the kernel before still runs. An
+// item of shared keys has a unit of rows for each warp, and all warps go
+// through the tiles of all rings together: no merge, and a barrier of the CTA
+// for as many tiles as warps. Barriers: cp.async groups within a warp; full of
+// each query buffer (all threads' copies); __syncthreads at merges, which also
+// says that the queries of the item before have been read. Shared memory: rings
+// [warps][kStages] | two query buffers | merge [warps] [8 rows][head_dim + 8]
+// floats, whose padding puts four rows side by side in the banks | FoldedRows'
+// sums | Head. Roofline: memory bandwidth; 64 to 130 KB in flight a
+// multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
-//   kSharesKeys  items of shared keys too, kWarps units each
+//   kHasMask  there is a mask, or ALiBi. Of the type, so that the two kernels
+//       share no function: a second caller changes what is inlined
+//   kSharesKeys  there are items of shared keys too, kWarps units each; of the
+//       type for the same reason. Not with kHasMask
 //   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
@@ -37,6 +40,7 @@
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
 
 #include <algorithm>
+#include <climits>
 
 #include "kernels/attention/attention_shared_sm90.h"
 #include "kernels/attention/attention_sm90.h"
@@ -70,7 +74,8 @@ struct Plan {
   static constexpr int kWarps = Format::kWarps;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileKeys = Format::kTileKeys;
-  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters)>;
+  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters),
+                          Format::kHasMask>;
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
@@ -127,9 +132,8 @@ __device__ inline int FirstTile(int tile, int warp) {
   return tile + (warp - tile % kWarps + kWarps) % kWarps;
 }
 
-// A warp's tiles of all items, one after another, into its ring. kShared: some
-// are items of shared keys.
-template <typename Format, bool kShared>
+// A warp's tiles of all items, one after another, into its ring.
+template <typename Format>
 class Loader {
  public:
   using P = Plan<Format>;
@@ -151,12 +155,16 @@ class Loader {
     cached_ = kTilesCached;
   }
 
+  // Whether the step, which writes KV at its queries' positions, leaves the
+  // next tile as it is.
+  __device__ bool NextIsOld() const { return tile_ < old_; }
+
   // Begins to load the next tile, if there is one; a group in any case.
   __device__ void Next() {
-    FindTile();
     if (item_ < items_.end) {
       LoadTile();
       tile_ += P::kWarps;
+      FindTile();
     }
     sm90::CommitCopies();
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
@@ -174,13 +182,15 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
-    const int first = item.key_begin / P::kTileKeys;
-    tile_ = FirstTile<P::kWarps>(first, warp_);
+    old_ = (item.kv_len - item.q_len) / P::kTileKeys;
+    tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
-    if constexpr (kShared) {
+    if constexpr (Format::kSharesKeys) {
       if (item.num_units == 0) return;
       // From the first on, and as many in each ring: some are not there.
+      const int first = item.key_begin / P::kTileKeys;
+      old_ = INT_MAX;
       tile_ = first + warp_;
       last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
     }
@@ -230,6 +240,7 @@ class Loader {
   int item_;
   int tile_ = 0;
   int last_ = 0;
+  int old_ = 0;     // tiles before this one the step leaves as they are
   int cached_ = 0;  // tiles whose blocks are at hand, the next one's first
   int stage_ = 0;
   int64_t offset_ = 0;
@@ -237,9 +248,8 @@ class Loader {
   typename Format::Copier copier_;
 };
 
-// A warp. What only shared keys need is compiled for launches that have such
-// items: others have the registers for themselves.
-template <typename Format, bool kShared>
+// A warp.
+template <typename Format>
 class Worker {
  public:
   using P = Plan<Format>;
@@ -257,14 +267,15 @@ class Worker {
         loader_(args, items, ring_, warp_, lane_) {}
 
   __device__ void Run() {
-    // The plan was uploaded before the first kernel of the step.
     loader_.Prepare();
+    Load(/*old=*/true);
     WaitForPrevious();
     if (items_.begin == items_.end) return;
     LoadQueries(items_.begin);
-    for (int i = 1; i < P::kStages; ++i) loader_.Next();
+    Load(/*old=*/false);
+#pragma unroll 1
     for (int i = items_.begin; i < items_.end; ++i) {
-      if constexpr (kShared) {
+      if constexpr (Format::kSharesKeys) {
         if (items_[i].num_units > 0) {
           RunShared(items_[i], i);
           continue;
@@ -277,10 +288,21 @@ class Worker {
  private:
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
   static constexpr int kColumnBlocks = P::kDim / 8;
+  static constexpr bool kMasked = Format::kHasMask;
   // Of shared keys, whose time is that of the arithmetic: chains of few
   // instructions at once would wait for each other.
   static constexpr int kTilesAtOnce =
       P::kDim <= 192 ? 64 / P::kTileKeys : 32 / P::kTileKeys;
+
+  // Fills the ring but for a stage; as far as keys and values are old, which
+  // need not wait for the kernel before.
+  __device__ void Load(bool old) {
+#pragma unroll 1
+    while (loaded_ < P::kStages - 1 && (!old || loader_.NextIsOld())) {
+      loader_.Next();
+      ++loaded_;
+    }
+  }
 
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
@@ -291,12 +313,7 @@ class Worker {
     queries_.Load(queries_at_, lane_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
-    const int g = lane_ / 4;
-    seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
-    seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
-    const int last_row = item.row_begin + item.num_rows - 1;
-    all_seen_ = {KeysOfRow(args_, item, last_row).x,
-                 KeysOfRow(args_, item, item.row_begin).y};
+    FindSeen(item);
     const int last_tile = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     const int tiles_a_chunk = item.chunk / P::kTileKeys;
     const auto sync = [] { __syncthreads(); };
@@ -308,6 +325,7 @@ class Worker {
          ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
+#pragma unroll 1
       for (; tile < chunk_end; tile += P::kWarps) {
         RunTile(item, tile * P::kTileKeys);
       }
@@ -318,6 +336,46 @@ class Worker {
     fold.Finish();
     // Rows that do not exist were skipped; what follows is for whole warps.
     __syncwarp();
+  }
+
+  __device__ void FindSeen(const AttentionItem& item) {
+    const int g = lane_ / 4;
+    if constexpr (!kMasked) {
+      seen_[0] = KeysOfRow(args_, item, item.row_begin + g);
+      seen_[1] = KeysOfRow(args_, item, item.row_begin + g + 8);
+      const int last_row = item.row_begin + item.num_rows - 1;
+      all_seen_ = {KeysOfRow(args_, item, last_row).x,
+                   KeysOfRow(args_, item, item.row_begin).y};
+    } else {
+      all_seen_ = {0, INT_MAX};
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = item.row_begin + min(g + 8 * r, item.num_rows - 1);
+        const AttentionRowKeys keys = MaskedKeysOfRow(args_, item, row);
+        seen_[r] = {keys.begin, keys.end};
+        bits_[r] = keys.bits;
+        // Rows that see nothing have 0.
+        key_shift_ = max(r == 0 ? 0 : key_shift_, keys.key_shift);
+        slope_[r] = SlopeOf(args_, item, row);
+        position_[r] = PositionOf(args_, item, row);
+        all_seen_.x = max(all_seen_.x, keys.begin);
+        all_seen_.y = min(all_seen_.y, keys.bits < 0 ? keys.end : 0);
+      }
+#pragma unroll
+      for (int i = 4; i < 32; i *= 2) {
+        all_seen_.x =
+            max(all_seen_.x, __shfl_xor_sync(0xffffffffu, all_seen_.x, i));
+        all_seen_.y =
+            min(all_seen_.y, __shfl_xor_sync(0xffffffffu, all_seen_.y, i));
+      }
+    }
+  }
+
+  // Whether the thread's row r sees `key`.
+  __device__ bool Sees(int r, int key) const {
+    if (key < seen_[r].x || key >= seen_[r].y) return false;
+    if constexpr (!kMasked) return true;
+    return BitOf(args_.mask, {0, 0, bits_[r], key_shift_}, key);
   }
 
   // Shared keys: each warp's rows against the tiles of all rings. Queries lie
@@ -388,7 +446,7 @@ class Worker {
   __device__ void LoadQueries(int index) {
     const AttentionItem& item = items_[index];
     const int buffer = (index - items_.begin) % kQueryBuffers;
-    if constexpr (kShared) {
+    if constexpr (Format::kSharesKeys) {
       if (item.num_units > 0) {
         // Theirs are loaded when it is their turn.
         sm90::Arrive(&shared_.head->query_full[buffer]);
@@ -448,33 +506,46 @@ class Worker {
     }
   }
 
-  // Scores to weights; rescales what is there where a maximum grows.
+  // Out of the loop over scores: branches there take a tenth of the time that
+  // arithmetic bounds.
   template <int kBlocks>
-  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
-    float top[2] = {m_[0], m_[1]};
-    // Out of the loop: branches there cost a tenth of its time.
+  __device__ void ScaleScores(float (&s)[kBlocks][4]) const {
     if (args_.softcap > 0.0f) {
 #pragma unroll
       for (auto& block : s) {
 #pragma unroll
         for (float& x : block) x = CappedScore(args_, x);
       }
-    } else {
-      const float scale = args_.scale * kLog2E;
-#pragma unroll
-      for (auto& block : s) {
-#pragma unroll
-        for (float& x : block) x *= scale;
-      }
+      return;
     }
+    const float scale = args_.scale * kLog2E;
+#pragma unroll
+    for (auto& block : s) {
+#pragma unroll
+      for (float& x : block) x *= scale;
+    }
+  }
+
+  // Scores to weights; rescales what is there where a maximum grows.
+  template <int kBlocks>
+  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
+    float top[2] = {m_[0], m_[1]};
+    if constexpr (Format::kSharesKeys) ScaleScores(s);
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
+        if constexpr (!Format::kSharesKeys) {
+          s[j][i] = ScaledScore(args_, s[j][i]);
+        }
+        if constexpr (kMasked) {
+          const int key = begin + Format::KeyOf(lane_, j, i);
+          s[j][i] = fmaf(slope_[i / 2],
+                         static_cast<float>(key - position_[i / 2]), s[j][i]);
+        }
         if (masked) {
           const int key = begin + Format::KeyOf(lane_, j, i);
-          const int2 seen = seen_[i / 2];
-          if (key < seen.x || key >= seen.y) s[j][i] = -INFINITY;
+          if (!Sees(i / 2, key)) s[j][i] = -INFINITY;
         }
         top[i / 2] = fmaxf(top[i / 2], s[j][i]);
       }
@@ -578,18 +649,24 @@ class Worker {
   int warp_;
   int lane_;
   uint32_t ring_;
-  Loader<Format, kShared> loader_;
+  Loader<Format> loader_;
   uint32_t queries_at_ = 0;
   int stage_ = 0;
+  int loaded_ = 0;
   int2 seen_[2];   // keys that the thread's rows see
   int2 all_seen_;  // keys that all rows see
+  // As AttentionRowKeys has them, where kMasked.
+  int bits_[kMasked ? 2 : 1];
+  int key_shift_;
+  float slope_[kMasked ? 2 : 1];  // in units of log 2
+  int position_[kMasked ? 2 : 1];
   typename Format::Queries queries_;
   float m_[2];
   float l_[2];  // this thread's part
   float o_[kColumnBlocks][4];
 };
 
-template <typename Format, bool kShared>
+template <typename Format>
 __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     AttentionItems(const __grid_constant__ AttentionItemArgs args) {
   LetNextBegin();
@@ -610,23 +687,30 @@ __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
     }
   }
   __syncthreads();
-  Worker<Format, kShared>(args, items, shared).Run();
+  Worker<Format>(args, items, shared).Run();
 }
 
-template <typename Format>
+// Masked is Plain but for kHasMask, Sharing but for kSharesKeys.
+template <typename Plain, typename Masked, typename Sharing = Plain>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
-  const CudaGrid grid = {params.plan->shape.grid, Plan<Format>::kThreads,
-                         static_cast<size_t>(Plan<Format>::kSharedBytes)};
-  const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
-  if constexpr (Format::kSharesKeys) {
-    if (params.plan->shares) {
-      return LaunchCuda("attention (items, shared keys)", stream, grid,
-                        AttentionItems<Format, true>, args);
-    }
+  const bool masked = HasMask(params);
+  const bool shares = params.plan->shares;
+  if (shares && (masked || !Sharing::kSharesKeys)) {
+    return absl::InvalidArgumentError(
+        "attention: the plan has items of shared keys; expected none with a "
+        "mask or ALiBi, or a cache of bytes (AttentionPlanShape::prefix_units "
+        "0)");
   }
-  return LaunchCuda("attention (items)", stream, grid,
-                    AttentionItems<Format, false>, args);
+  const int bytes =
+      shares ? Plan<Sharing>::kSharedBytes : Plan<Plain>::kSharedBytes;
+  return LaunchCuda("attention (items)", stream,
+                    {params.plan->shape.grid, Plan<Plain>::kThreads,
+                     static_cast<size_t>(bytes)},
+                    masked   ? AttentionItems<Masked>
+                    : shares ? AttentionItems<Sharing>
+                             : AttentionItems<Plain>,
+                    MakeAttentionItemArgs(desc, params));
 }
 
 }  // namespace inlay::items_sm90

@@ -40,12 +40,13 @@ int64_t UnitWords(const AttentionPlanShape& shape,
   return tiles * kUnitWords;
 }
 
-void AddTiles(const AttentionPlanShape& shape,
+void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
               const AttentionSequence& sequence, int32_t blocks_begin,
               AttentionTile* tiles, int& num_tiles) {
   for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
     const int32_t count = std::min(shape.tile_tokens, sequence.q_len - token);
-    const KeyRange keys = KeysOf(shape, sequence, token, token + count - 1);
+    const KeyRange keys =
+        KeysOf(shape, mask, sequence, token, token + count - 1);
     AttentionTile tile = {};
     tile.q_row = sequence.q_begin + token;
     tile.num_tokens = count;
@@ -65,7 +66,7 @@ int64_t BlocksOf(const AttentionPlanShape& shape,
 
 // Copies all block tables, one behind the other; returns their entries. What
 // they cost that are in no group is added to `cost`.
-int32_t CopyBlocks(const AttentionPlanShape& shape,
+int32_t CopyBlocks(const AttentionPlanShape& shape, const AttentionMask* mask,
                    absl::Span<const AttentionSequence> sequences,
                    PrefixFinder* finder, int32_t* blocks, int64_t& cost) {
   int32_t num_blocks = 0;
@@ -74,7 +75,7 @@ int32_t CopyBlocks(const AttentionPlanShape& shape,
     const int64_t count = BlocksOf(shape, sequence);
     if (finder != nullptr) finder->node(i).blocks_begin = num_blocks;
     if (finder == nullptr || !finder->node(i).grouped) {
-      cost += CostAlone(shape, sequence);
+      cost += CostAlone(shape, mask, sequence);
     }
     std::copy_n(sequence.blocks, count, blocks + num_blocks);
     num_blocks += static_cast<int32_t>(count);
@@ -83,13 +84,13 @@ int32_t CopyBlocks(const AttentionPlanShape& shape,
 }
 
 // Deals out what the sequence becomes where it is in no group: items, or tiles.
-void DealAlone(const AttentionPlanShape& shape,
+void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                const AttentionSequence& sequence, int32_t blocks_begin,
                Chunker& chunker, Dealer& dealer, AttentionTile* tiles,
                int& num_tiles) {
   if (sequence.q_len == 0) return;
   if (!BecomesItems(shape, sequence.q_len)) {
-    AddTiles(shape, sequence, blocks_begin, tiles, num_tiles);
+    AddTiles(shape, mask, sequence, blocks_begin, tiles, num_tiles);
     return;
   }
   const int64_t chunk = chunker.ChunkOf(sequence);
@@ -97,12 +98,51 @@ void DealAlone(const AttentionPlanShape& shape,
        row += kAttentionItemRows) {
     AttentionItem item = RowTileItem(shape, sequence, row);
     item.blocks_begin = blocks_begin;
-    const KeyRange keys = KeysOf(shape, sequence, item);
+    const KeyRange keys = KeysOf(shape, mask, sequence, item);
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       item.kv_head = head;
       dealer.Add(item, keys, chunk);
     }
   }
+}
+
+int64_t MaxKeyRuns(const AttentionPlanShape& shape, const AttentionMask& mask,
+                   const AttentionSequence& sequence) {
+  if (BecomesItems(shape, sequence.q_len)) return 0;
+  const int block_keys = AttentionTileKeys(shape.head_dim);
+  int64_t runs = 0;
+  for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
+    runs +=
+        MaxAttentionKeyRuns(mask, sequence.q_begin + token,
+                            std::min(shape.tile_tokens, sequence.q_len - token),
+                            sequence.kv_len, block_keys);
+  }
+  return runs;
+}
+
+// The mask itself, and each tile's runs. Returns the bytes of runs.
+size_t WriteMask(const AttentionPlan& plan, const AttentionMask& mask,
+                 AttentionTile* tiles, std::byte* image) {
+  const AttentionPlanLayout& layout = plan.layout;
+  std::copy(mask.rows.begin(), mask.rows.end(),
+            reinterpret_cast<AttentionRowKeys*>(image + layout.mask_rows));
+  std::copy(mask.bits.begin(), mask.bits.end(),
+            reinterpret_cast<uint32_t*>(image + layout.mask_bits));
+  auto* runs = reinterpret_cast<AttentionKeyRun*>(image + layout.runs);
+  int64_t count = 0;
+  for (int i = 0; i < plan.num_tiles; ++i) {
+    AttentionTile& tile = tiles[i];
+    tile.runs_begin = static_cast<int32_t>(count);
+    count += ListAttentionKeyRuns(mask, tile.q_row, tile.num_tokens,
+                                  AttentionTileKeys(plan.shape.head_dim),
+                                  runs + count, tile.num_blocks);
+  }
+  return static_cast<size_t>(count) * sizeof(AttentionKeyRun);
+}
+
+// What a tile costs, to put the dearest first.
+int32_t CostOf(const AttentionPlan& plan, const AttentionTile& tile) {
+  return plan.masked ? tile.num_blocks : tile.key_end - tile.key_begin;
 }
 
 }  // namespace
@@ -132,12 +172,17 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
 
 AttentionPlanLimits AttentionPlanLimitsOf(
     const AttentionPlanShape& shape,
-    absl::Span<const AttentionSequence> sequences) {
+    absl::Span<const AttentionSequence> sequences, const AttentionMask* mask) {
   AttentionPlanLimits limits;
+  if (mask != nullptr) {
+    limits.mask_rows = static_cast<int64_t>(mask->rows.size());
+    limits.mask_words = static_cast<int64_t>(mask->bits.size());
+  }
   limits.sequences = static_cast<int64_t>(sequences.size());
   for (const AttentionSequence& sequence : sequences) {
     limits.tokens += sequence.q_len;
     limits.blocks += CeilDiv(sequence.kv_len, shape.block_size);
+    if (mask != nullptr) limits.key_runs += MaxKeyRuns(shape, *mask, sequence);
   }
   return limits;
 }
@@ -164,6 +209,9 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
   layout.tiles = place(tiles, sizeof(AttentionTile));
   layout.blocks =
       place(limits.blocks + UnitWords(shape, limits), sizeof(int32_t));
+  layout.mask_rows = place(limits.mask_rows, sizeof(AttentionRowKeys));
+  layout.mask_bits = place(limits.mask_words, sizeof(uint32_t));
+  layout.runs = place(limits.key_runs, sizeof(AttentionKeyRun));
   layout.scratch =
       place(SharesPrefixes(shape, limits.sequences)
                 ? static_cast<int64_t>(PrefixScratchBytes(limits.sequences))
@@ -192,7 +240,7 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
 AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                                  const AttentionPlanLimits& limits,
                                  absl::Span<const AttentionSequence> sequences,
-                                 std::byte* image) {
+                                 std::byte* image, const AttentionMask* mask) {
   AttentionPlan plan;
   plan.shape = shape;
   plan.layout = LayOutAttentionPlan(shape, limits);
@@ -201,12 +249,13 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   auto* tiles = reinterpret_cast<AttentionTile*>(image + layout.tiles);
   auto* blocks = reinterpret_cast<int32_t*>(image + layout.blocks);
   const bool shares =
+      mask == nullptr &&
       SharesPrefixes(shape, static_cast<int64_t>(sequences.size()));
   PrefixFinder finder(shape, sequences, image + layout.scratch);
   if (shares) finder.Find();
   int64_t total = 0;
-  int32_t num_blocks =
-      CopyBlocks(shape, sequences, shares ? &finder : nullptr, blocks, total);
+  int32_t num_blocks = CopyBlocks(shape, mask, sequences,
+                                  shares ? &finder : nullptr, blocks, total);
   INLAY_DCHECK(num_blocks <= limits.blocks);
   GroupDealer groups(shape, sequences, finder);
   total = groups.Admit(total, GroupRoom(shape, limits.sequences));
@@ -214,11 +263,11 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
   plan.shares = groups.Deal(dealer, blocks, num_blocks);
-  Chunker chunker(shape);
+  Chunker chunker(shape, mask);
   int32_t blocks_begin = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (!shares || !finder.node(i).grouped) {
-      DealAlone(shape, sequences[i], blocks_begin, chunker, dealer, tiles,
+      DealAlone(shape, mask, sequences[i], blocks_begin, chunker, dealer, tiles,
                 plan.num_tiles);
     }
     blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequences[i]));
@@ -226,15 +275,19 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   dealer.Finish();
   std::fill_n(counters, 2 + dealer.num_arrivals(), 0);
   INLAY_DCHECK(!limits.graph || plan.num_tiles == 0);
-  std::sort(tiles, tiles + plan.num_tiles,
-            [](const AttentionTile& a, const AttentionTile& b) {
-              const int32_t a_keys = a.key_end - a.key_begin;
-              const int32_t b_keys = b.key_end - b.key_begin;
-              return a_keys != b_keys ? a_keys > b_keys : a.q_row < b.q_row;
-            });
   plan.run_items = limits.graph || total > 0;
   plan.used_bytes =
       layout.blocks + static_cast<size_t>(num_blocks) * sizeof(int32_t);
+  if (mask != nullptr) {
+    plan.masked = true;
+    plan.used_bytes = layout.runs + WriteMask(plan, *mask, tiles, image);
+  }
+  std::sort(tiles, tiles + plan.num_tiles,
+            [&](const AttentionTile& a, const AttentionTile& b) {
+              const int32_t a_cost = CostOf(plan, a);
+              const int32_t b_cost = CostOf(plan, b);
+              return a_cost != b_cost ? a_cost > b_cost : a.q_row < b.q_row;
+            });
   return plan;
 }
 

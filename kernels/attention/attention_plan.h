@@ -22,6 +22,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_mask.h"
 
 namespace inlay {
 
@@ -39,6 +40,11 @@ inline constexpr int kAttentionUnits16Bit = 4;
 // leave room for.
 constexpr int AttentionTileRows(int head_dim) {
   return head_dim <= 64 ? 192 : 128;
+}
+
+// Keys that it takes at a time: as many as shared memory and registers hold.
+constexpr int AttentionTileKeys(int head_dim) {
+  return head_dim <= 128 ? 128 : head_dim <= 192 ? 112 : 80;
 }
 
 // What of a layer decides how its work is cut. Layers of equal shape that also
@@ -81,10 +87,17 @@ struct AttentionPlanLimits {
   int64_t blocks = 0;  // entries of all block tables
   bool graph = false;  // items only, whatever there is (every q_len must be 0
                        // or 1), and always launched
+  // Of a mask, zeros without one.
+  int64_t mask_rows = 0;
+  int64_t mask_words = 0;
+  int64_t key_runs = 0;  // of all tiles
 };
+// `mask`, here and below: compiled for `sequences` and the shape's order and
+// window, or null.
 AttentionPlanLimits AttentionPlanLimitsOf(
     const AttentionPlanShape& shape,
-    absl::Span<const AttentionSequence> sequences);
+    absl::Span<const AttentionSequence> sequences,
+    const AttentionMask* mask = nullptr);
 
 // One CTA's piece of rows x keys. 64 bytes. Of a group's shared keys, where
 // num_units > 0, only what says so has a meaning, and all rows see all keys.
@@ -97,8 +110,8 @@ struct AttentionItem {
   int32_t row_begin;     // rows [row_begin, row_begin + num_rows)
   int16_t num_rows;      // 1 .. kAttentionItemRows
   int16_t slot_row;      // of the item's first row in its slots
-  int32_t key_begin;     // keys [key_begin, key_end), at least one; shared
-  int32_t key_end;       // keys too, at multiples of 64
+  int32_t key_begin;     // keys [key_begin, key_end); none where a mask says
+  int32_t key_end;       // so; shared keys too, at multiples of 64
   int32_t chunk;         // keys are cut at multiples of this
   int32_t first_chunk;   // of this item, among the rows' chunks; shared keys
                          // too: an item is one chunk
@@ -144,7 +157,8 @@ struct AttentionTile {
   int32_t key_begin;  // keys [key_begin, key_end)
   int32_t key_end;
   int32_t blocks_begin;
-  int32_t reserved[2];
+  int32_t runs_begin;  // with a mask: the tile's runs of keys, index into runs,
+  int32_t num_blocks;  // and the blocks of keys in them
 };
 static_assert(sizeof(AttentionTile) == 32);
 
@@ -154,6 +168,7 @@ static_assert(sizeof(AttentionTile) == 32);
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
 //   items, tiles
 //   blocks    int32: the block tables, and then groups' AttentionUnits
+//   mask_rows, mask_bits, runs  of a mask
 //   scratch   of BuildAttentionPlan, not for the device
 struct AttentionPlanLayout {
   size_t counters = 0;
@@ -161,6 +176,9 @@ struct AttentionPlanLayout {
   size_t items = 0;
   size_t tiles = 0;
   size_t blocks = 0;
+  size_t mask_rows = 0;
+  size_t mask_bits = 0;
+  size_t runs = 0;
   size_t scratch = 0;
   size_t bytes = 0;  // of an image within the limits
 
@@ -186,6 +204,7 @@ struct AttentionPlan {
   // There are items of shared keys. Plans that differ in this are launched
   // differently: a CUDA graph is for one of the two.
   bool shares = false;
+  bool masked = false;
   int num_tiles = 0;
   // The image on the device, set by whoever uploads it; must stay until the
   // last layer has run.
@@ -199,7 +218,8 @@ struct AttentionPlan {
 AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                                  const AttentionPlanLimits& limits,
                                  absl::Span<const AttentionSequence> sequences,
-                                 std::byte* image);
+                                 std::byte* image,
+                                 const AttentionMask* mask = nullptr);
 
 }  // namespace inlay
 

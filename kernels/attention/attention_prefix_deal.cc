@@ -52,7 +52,7 @@ int64_t GroupDealer::Admit(int64_t others, const ItemRoom& room) {
     }
     total -= CostOf(group);
     for (int32_t i = group.first; i >= 0; i = finder_.node(i).next) {
-      total += CostAlone(shape_, sequences_[static_cast<size_t>(i)]);
+      total += CostAlone(shape_, nullptr, sequences_[static_cast<size_t>(i)]);
     }
     finder_.Dissolve(group);
   }
@@ -102,7 +102,7 @@ ItemRoom GroupDealer::RoomOf(const PrefixGroup& group) {
 
 int64_t GroupDealer::RestChunk(const KeyRange& rest) const {
   const int64_t chunk =
-      RoundUp(std::max(kLeastChunk, share_ / kChunksAShare), kKeyTile);
+      RoundUp(std::max(2 * kLeastChunk, share_ / kChunksAShare), kKeyTile);
   return rest.end - rest.begin <= chunk ? kNoChunks : chunk;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_sm90.h"
+#include "kernels/attention/attention_tiles_mask_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 
 namespace inlay::tiles_sm90 {
@@ -17,7 +18,7 @@ struct Shape {
   static constexpr int kGroups = AttentionTileRows(kDim) / 64;
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kThreads = kWarpgroup * (kGroups + 1);
-  static constexpr int kKeys = kDim <= 128 ? 128 : kDim <= 192 ? 112 : 80;
+  static constexpr int kKeys = AttentionTileKeys(kDim);
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
   static constexpr int kSlabBytes = kKeys * kSlabRowBytes;
@@ -110,14 +111,15 @@ struct Shared {
 };
 
 // One of the two warps that load.
-template <int kDim>
+template <int kDim, bool kMasked>
 class Loader {
  public:
   using S = Shape<kDim>;
   __device__ Loader(const TileArgs& args, const Maps& maps,
-                    const Shared<kDim>& shared)
+                    const TileMask& mask, const Shared<kDim>& shared)
       : args_(args),
         maps_(maps),
+        mask_(mask),
         shared_(shared),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
@@ -210,13 +212,13 @@ class Loader {
     const int slab = lane_ % S::kSlabs;
     const uint32_t to = sm90::SharedAddress(ring) + slab * S::kSlabBytes +
                         lane_ / S::kSlabs * args_.box_rows * kSlabRowBytes;
-    const int first = tile.key_begin / S::kKeys;
-    int n = (tile.key_end - 1) / S::kKeys;
-    Box next = FindBox(tile, n);
+    KeyWalk<S::kKeys, kMasked> walk(tile, mask_);
+    Box next = FindBox(tile, walk.block());
 #pragma unroll 1
-    for (; n >= first; --n) {
+    while (!walk.done()) {
       const Box box = next;
-      next = FindBox(tile, n - 1);
+      walk.Next();
+      next = FindBox(tile, walk.block());
       const int boxes = __popc(__ballot_sync(0xffffffffu, box.issue));
       sm90::Wait(&empty[at_.stage], at_.phase ^ 1);
       if (lane_ == 0) {
@@ -235,6 +237,7 @@ class Loader {
 
   const TileArgs& args_;
   const Maps& maps_;
+  const TileMask& mask_;
   const Shared<kDim>& shared_;
   int lane_;
   Cursor<S::kStages> at_;

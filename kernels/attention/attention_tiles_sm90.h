@@ -42,15 +42,18 @@ constexpr int kClearBarrier = 6;
 constexpr float kLag = 8.0f;
 
 // A thread of a computing warpgroup; it has two rows, r = 0 and 1.
-template <typename T, int kDim>
+template <typename T, int kDim, bool kMasked>
 class Worker {
  public:
   using S = Shape<kDim>;
   using Scores = sm90::Wgmma<T, S::kKeys>;
   using Values = sm90::Wgmma<T, kDim>;
+  using Rows = TileRows<TileArgs, S::kKeys, kMasked>;
 
-  __device__ Worker(const TileArgs& args, const Shared<kDim>& shared, int group)
+  __device__ Worker(const TileArgs& args, const TileMask& mask,
+                    const Shared<kDim>& shared, int group)
       : args_(args),
+        mask_(mask),
         shared_(shared),
         group_(group),
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
@@ -80,8 +83,7 @@ class Worker {
 
   __device__ void RunTile() {
     FindRows();
-    const int first = tile_.key_begin / S::kKeys;
-    const int last = (tile_.key_end - 1) / S::kKeys;
+    KeyWalk<S::kKeys, kMasked> walk(tile_, mask_);
     float s[kScoreRegisters];
     float o[kOutRegisters];
     uint32_t p[S::kKeys / 16][4];
@@ -89,6 +91,8 @@ class Worker {
       KeepQueries();
       ReleaseQueries();
     }
+    if (kMasked && walk.done()) return WriteNothing(o);
+    auto seen = rows_.Look(args_, mask_, walk.partial());
     sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
     TakeTurn();
     sm90::WgmmaFence();
@@ -98,12 +102,13 @@ class Worker {
     sm90::WgmmaWait<0>();
     sm90::PinRegisters(s);
     Release(shared_.head->key_empty, keys_);
-    if (!S::kKeepQueries && first == last) ReleaseQueries();
-    Softmax(last, s, nullptr);
+    if (!S::kKeepQueries && walk.last()) ReleaseQueries();
+    Softmax(walk, seen, s, nullptr);
     PackWeights(s, p);
     bool begun = false;
-    for (int n = last - 1; n >= first; --n) {
-      ClearUnseenValues(n + 1);  // not in a turn: all warpgroups meet
+    for (walk.Next(); !walk.done(); walk.Next()) {
+      ClearUnseenValues(walk.before());  // not in a turn: all warpgroups meet
+      seen = rows_.Look(args_, mask_, walk.partial());
       sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
       TakeTurn();
       sm90::WgmmaFence();
@@ -118,9 +123,9 @@ class Worker {
       sm90::WgmmaWait<1>();
       sm90::PinRegisters(s);
       Release(shared_.head->key_empty, keys_);
-      if (!S::kKeepQueries && n == first) ReleaseQueries();
+      if (!S::kKeepQueries && walk.last()) ReleaseQueries();
       float rescale[2];
-      Softmax(n, s, rescale);
+      Softmax(walk, seen, s, rescale);
       sm90::WgmmaWait<0>();
       sm90::PinRegisters(o);
       Release(shared_.head->value_empty, values_);
@@ -131,7 +136,7 @@ class Worker {
       PackWeights(s, p);
       begun = true;
     }
-    ClearUnseenValues(first);
+    ClearUnseenValues(walk.before());
     sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
     sm90::WgmmaFence();
     sm90::PinRegisters(o);
@@ -145,22 +150,15 @@ class Worker {
 
   // What this thread's rows are and see.
   __device__ void FindRows() {
-    const int first_row = group_ * 64;
-    all_seen_ = {SeenBy(first_row + 63).x, SeenBy(first_row).y};
+    rows_.Find(args_, mask_, tile_, head_, group_ * 64, Row(0));
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      seen_[r] = SeenBy(Row(r));
       m_[r] = -INFINITY;
       l_[r] = 0.0f;
     }
   }
   __device__ int Row(int r) const {
     return group_ * 64 + thread_ / 32 * 16 + lane_ / 4 + 8 * r;
-  }
-  __device__ int2 SeenBy(int row) const {
-    const int end =
-        args_.causal ? tile_.position + row / args_.group + 1 : tile_.key_end;
-    return {args_.window > 0 ? end - args_.window : 0, end};
   }
 
   template <int kStages>
@@ -248,9 +246,11 @@ class Worker {
     sm90::SyncNamed(kClearBarrier, S::kGroups * kWarpgroup);
   }
 
-  // Scores of block n to weights. `rescale`: what the rows' numerators must be
-  // multiplied with; null where there is none yet.
-  __device__ void Softmax(int n, float (&s)[kScoreRegisters], float* rescale) {
+  // Scores of the walk's block to weights. `rescale`: what the rows' numerators
+  // must be multiplied with; null where there is none yet.
+  __device__ void Softmax(const KeyWalk<S::kKeys, kMasked>& walk,
+                          const typename Rows::Seen& seen,
+                          float (&s)[kScoreRegisters], float* rescale) {
     if (args_.softcap > 0.0f) {
 #pragma unroll
       for (int i = 0; i < kScoreRegisters; ++i) {
@@ -258,9 +258,9 @@ class Worker {
         s[i] = args_.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
       }
     }
-    const int begin = n * S::kKeys;
-    if (begin < all_seen_.x || begin + S::kKeys > all_seen_.y) Mask(begin, s);
-    const float scale = args_.score_scale;
+    rows_.Apply(args_, mask_, seen, lane_, walk.block() * S::kKeys,
+                walk.partial(), s);
+    const float scale = rows_.Scale(args_, mask_);
     float top[2] = {m_[0], m_[1]};
 #pragma unroll
     for (int i = 0; i < kScoreRegisters; ++i) {
@@ -286,15 +286,6 @@ class Worker {
     }
   }
 
-  __device__ void Mask(int begin, float (&s)[kScoreRegisters]) const {
-#pragma unroll
-    for (int i = 0; i < kScoreRegisters; ++i) {
-      const int key = begin + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
-      const int2 seen = seen_[i / 2 % 2];
-      if (key < seen.x || key >= seen.y) s[i] = -INFINITY;
-    }
-  }
-
   __device__ static void PackWeights(const float (&s)[kScoreRegisters],
                                      uint32_t (&p)[S::kKeys / 16][4]) {
 #pragma unroll
@@ -304,6 +295,14 @@ class Worker {
         p[i][j] = sm90::Pack<T>(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
       }
     }
+  }
+
+  // Of a tile that no block of keys belongs to: zeros.
+  __device__ void WriteNothing(float (&o)[kOutRegisters]) {
+    if (!S::kKeepQueries) ReleaseQueries();
+#pragma unroll
+    for (float& x : o) x = 0.0f;
+    WriteOut(o);
   }
 
   __device__ void WriteOut(const float (&o)[kOutRegisters]) {
@@ -316,10 +315,10 @@ class Worker {
       const int head = head_ * args_.group + Row(r) % args_.group;
       const bool valid = token < tile_.num_tokens;
       if (args_.sinks != nullptr && valid) {
-        const float scale = args_.score_scale;
+        const float scale = rows_.Scale(args_, mask_);
         l += Exp2(args_.sinks[head] * kLog2E - m_[r] * scale);
       }
-      const float inverse = __frcp_rn(l);
+      const float inverse = kMasked && l == 0.0f ? 0.0f : __frcp_rn(l);
       char* out = static_cast<char*>(args_.out) +
                   (tile_.q_row + token) * args_.out_stride +
                   int64_t{head} * kDim * 2;
@@ -369,14 +368,14 @@ class Worker {
   }
 
   const TileArgs& args_;
+  const TileMask& mask_;
   const Shared<kDim>& shared_;
   int group_;
   int thread_;
   int lane_;
   int head_ = 0;
   AttentionTile tile_;
-  int2 seen_[2];   // keys that the thread's rows see
-  int2 all_seen_;  // keys that all rows of the warpgroup see
+  Rows rows_;
   uint32_t q_[S::kKeepQueries ? kDim / 16 : 1][4];
   float m_[2];  // in units of the scores
   float l_[2];  // this thread's part
@@ -384,10 +383,12 @@ class Worker {
   Cursor<S::kStages> values_;
 };
 
-template <typename T, int kDim>
+// kMasked: there is a mask, or ALiBi.
+template <typename T, int kDim, bool kMasked>
 __global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
     AttentionTiles(const __grid_constant__ TileArgs args,
-                   const __grid_constant__ Maps maps) {
+                   const __grid_constant__ Maps maps,
+                   const __grid_constant__ TileMask mask) {
   LetNextBegin();
   extern __shared__ unsigned char memory[];
   using S = Shape<kDim>;
@@ -409,15 +410,15 @@ __global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     sm90::LowerRegisters<S::kLoadRegisters>();
     if (threadIdx.x < 32) {
-      Loader<kDim>(args, maps, shared).RunKeys();
+      Loader<kDim, kMasked>(args, maps, mask, shared).RunKeys();
     } else if (threadIdx.x < 64) {
-      Loader<kDim>(args, maps, shared).RunValues();
+      Loader<kDim, kMasked>(args, maps, mask, shared).RunValues();
     }
   } else {
     sm90::RaiseRegisters<S::kComputeRegisters>();
     const int group = __shfl_sync(
         0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup - 1, 0);
-    Worker<T, kDim>(args, shared, group).Run();
+    Worker<T, kDim, kMasked>(args, mask, shared, group).Run();
   }
 }
 
@@ -449,6 +450,17 @@ inline TileArgs MakeTileArgs(const AttentionDesc& desc,
   return args;
 }
 
+inline TileMask MakeTileMask(const AttentionParams& params) {
+  const AttentionPlan& plan = *params.plan;
+  TileMask mask;
+  mask.mask = MakeAttentionMaskArgs(params);
+  if (plan.masked) {
+    mask.runs = reinterpret_cast<const AttentionKeyRun*>(plan.device +
+                                                         plan.layout.runs);
+  }
+  return mask;
+}
+
 template <typename T, int kDim>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
@@ -466,8 +478,10 @@ absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
       std::min(stream.num_sms(), params.plan->num_tiles * desc.num_kv_heads);
   return LaunchCuda("attention (tiles)", stream,
                     {grid, S::kThreads, static_cast<size_t>(kBytes)},
-                    AttentionTiles<T, kDim>,
-                    MakeTileArgs(desc, params, box_rows), maps);
+                    HasMask(params) ? AttentionTiles<T, kDim, true>
+                                    : AttentionTiles<T, kDim, false>,
+                    MakeTileArgs(desc, params, box_rows), maps,
+                    MakeTileMask(params));
 }
 
 // The plan's tiles, for the head_dim that a file is compiled for.

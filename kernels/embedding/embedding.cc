@@ -13,6 +13,9 @@ absl::Status RunEmbeddingCpuScalar(const EmbeddingDesc& desc,
 absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
                               const EmbeddingParams& params,
                               Stream& stream);  // embedding_cuda.cu
+absl::Status RunEmbeddingBlocksCuda(
+    const EmbeddingDesc& desc, const EmbeddingParams& params,
+    Stream& stream);  // embedding_blocks_cuda.cu
 #endif
 
 namespace {
@@ -34,11 +37,19 @@ const char* CudaRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
   if (!IsPlainFloat(desc.table)) return "the table must be f32, f16 or bf16";
   return nullptr;
 }
+
+const char* CudaBlocksRefuses(const EmbeddingDesc& desc,
+                              const DeviceInfo& device) {
+  if (!IsBlockFormat(desc.table)) return "the table must be a block format";
+  return CpuRefuses(desc, device);
+}
 #endif
 
 constexpr EmbeddingRow kRows[] = {
 #if INLAY_HAS_CUDA
     {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunEmbeddingCuda},
+    {"cuda_blocks", DeviceKind::kCuda, 80, CudaBlocksRefuses, nullptr,
+     RunEmbeddingBlocksCuda},
 #endif
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunEmbeddingCpuScalar},

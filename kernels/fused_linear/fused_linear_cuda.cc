@@ -23,7 +23,8 @@ absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
   fusion.gated = desc.gated;
   fusion.function = desc.function;
   const int64_t rows = params.gemm.x.rows();
-  const int64_t most = BulkGemvRows(gemm, params.gemm.x, params.gemm.w, cuda);
+  int64_t most = BulkGemvRows(gemm, params.gemm.x, params.gemm.w, cuda);
+  if (desc.normalised) most = std::min(most, int64_t{1});
   if (most == 0) {
     return absl::InternalError(absl::StrFormat(
         "fused_linear: x at %p and w at %p with rows %d and %d bytes apart do "

@@ -40,6 +40,9 @@ class CublasLt {
   std::unique_ptr<Impl> impl_;
 };
 
+// The stream's, loaded when it is first asked for.
+absl::StatusOr<CublasLt*> CublasLtOf(CudaStream& stream);
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_GEMM_CUBLASLT_H_

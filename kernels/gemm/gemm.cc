@@ -32,6 +32,11 @@ absl::Status RunGemmCudaGemv(const GemmDesc& desc, const GemmParams& params,
 absl::Status RunGemmCudaCublasLt(const GemmDesc& desc, const GemmParams& params,
                                  Stream& stream);
 size_t GemmCudaWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+// gemm_cuda_quantised.cc
+const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc& desc);
+size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream);
 #endif
 
 namespace {
@@ -73,6 +78,18 @@ const char* CudaRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+const char* CudaQuantisedRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  if (!IsBlockFormat(desc.weight)) return "weights must be a block format";
+  if (!IsPlainFloat(desc.activation)) return "x must be f32, f16 or bf16";
+  if (desc.output != DType::kF32 && desc.output != desc.activation) {
+    return "y must be f32 or of the type of x";
+  }
+  if (desc.k % GetFormatInfo(desc.weight).block_elements != 0) {
+    return "k must be a multiple of the format's block";
+  }
+  return nullptr;
+}
+
 const char* CublasRefuses(const GemmDesc& desc, const DeviceInfo& device) {
   if (desc.weight != desc.activation) {
     return "weights and x must be of one type";
@@ -88,6 +105,8 @@ constexpr GemmRow kRows[] = {
     {"cuda_gemv", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunGemmCudaGemv},
     {"cuda_cublaslt", DeviceKind::kCuda, 80, CublasRefuses,
      GemmCudaWorkspaceBytes, RunGemmCudaCublasLt},
+    {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
+     GemmCudaQuantisedWorkspaceBytes, RunGemmCudaQuantised, GemmCudaPacking},
 #endif
 #if defined(__x86_64__)
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,

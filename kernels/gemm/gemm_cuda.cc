@@ -27,6 +27,12 @@ GemmState& StateOf(CudaStream& stream) {
 
 }  // namespace
 
+absl::StatusOr<CublasLt*> CublasLtOf(CudaStream& stream) {
+  GemmState& state = StateOf(stream);
+  INLAY_RETURN_IF_ERROR(state.cublas.status());
+  return state.cublas->get();
+}
+
 absl::Status PrepareGemmCuda(Stream& stream) {
   return StateOf(CudaStream::Of(stream)).cublas.status();
 }

@@ -47,8 +47,9 @@ int64_t RingGemvRows(const GemmDesc& desc, const GemmParams& params) {
 // Chosen by measurement on an H200 (CUDA.md): two blocks share K while eight
 // rows of x fit beside the ring; more consumers where K is long. Blocks take
 // more than half of an SM's shared memory, so that no two of them meet there:
-// the SM that had two of one kernel would be the last to end. The ring is just
-// deep enough for the memory's latency: deeper ones are slower, up to 7 %.
+// the SM that had two of one kernel would be the last to end. What is loaded at
+// once just covers the memory's latency: more is slower, up to 7 %. The ring is
+// deeper, for what can be loaded while the kernel before ends.
 GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
   constexpr int64_t kColumnsPerBlock = 8192;
   constexpr int64_t kSmallBytes = int64_t{64} << 20;
@@ -61,7 +62,7 @@ GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms) {
   const int64_t most = std::max(1, num_sms / plan.cluster);
   plan.num_clusters = static_cast<int>(std::min(most, tiles));
   plan.shared_bytes = 200 << 10;
-  plan.most_stages = 2 * n * k <= kSmallBytes ? 8 : 6;
+  plan.in_flight = 2 * n * k <= kSmallBytes ? 8 : 6;
   return plan;
 }
 

@@ -24,14 +24,14 @@ struct GemvPlan {
   int num_clusters = 1;  // each takes every num_clusters-th tile of rows
   int consumers = 8;     // warps that multiply: 4 or 8
   int shared_bytes = 0;  // of a block: all is taken, used for the ring or not
-  int most_stages = 20;  // of the ring
+  int in_flight = 8;     // stages of the ring that are loaded at once
 };
 GemvPlan PlanGemv(int64_t n, int64_t k, int num_sms);
 
 // What a product for few rows may do besides (kernels/fused_linear). `w` is
 // gates and as many ups where gated, and y [m, n / 2].
 struct GemvFusion {
-  bool normalise = false;  // x is f32; its norms, rounded to w's type
+  bool normalise = false;  // x is one row of f32; its norm, rounded to w's type
   const float* norm_weight = nullptr;
   float epsilon = 0.0f;
   bool gated = false;  // act(gate) * up; no residual then

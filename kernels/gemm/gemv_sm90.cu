@@ -62,7 +62,8 @@ struct Shape {
   int cluster;
   int num_clusters;
   int stages;
-  int x_stride;  // bytes between rows of x in shared memory
+  int in_flight;  // stages that are loaded at once
+  int x_stride;   // bytes between rows of x in shared memory
   bool narrow;   // y is of the type of w; otherwise f32
   int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
   Activation function;
@@ -108,8 +109,16 @@ __device__ void Produce(const CUtensorMap& map, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
   Turn turn;
   turn.parity = 1;  // all stages are empty
+  Turn landed;  // the first stage that may be under way
+  int in_flight = 0;
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
     for (int chunk = first; chunk < end; ++chunk) {
+      if (in_flight < shape.in_flight) {
+        ++in_flight;
+      } else {
+        Await(at.full + 8 * landed.stage, landed.parity);
+        landed.Next(shape.stages);
+      }
       const uint32_t full = at.full + 8 * turn.stage;
       Await(at.empty + 8 * turn.stage, turn.parity);
       Expect(full, kStageBytes);  // what lies outside w is filled with zeros
@@ -151,79 +160,94 @@ __device__ void FillX(const TensorView& view, const Shape& shape, int first,
   Await(barrier, 0);
 }
 
-// The sums of squares of x's rows, by rms_norm's warps, whose sums it adds in
-// their order: 32 floats a row. Four loads of a thread are under way at once.
+// The sums of squares of x's row, by rms_norm's warps, whose sums it adds in
+// their order. Four loads of a thread are under way at once.
 template <int kThreads>
-__device__ void SumSquares(const CudaMatrix<const float>& x, const Shape& shape,
-                           int warps, float* sums) {
+__device__ void SumSquares(const float* x, int64_t k, int warps, float* sums) {
   constexpr int kBatch = 4;
   constexpr int kWarps = kThreads / 32;
   const int lane = threadIdx.x % 32;
-  const int parts = warps * shape.m;
-  for (int base = threadIdx.x / 32; base < parts; base += kBatch * kWarps) {
+  for (int base = threadIdx.x / 32; base < warps; base += kBatch * kWarps) {
     float v[kBatch][kCudaVector] = {};
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       const int part = base + j * kWarps;
-      const int i = (part % warps * 32 + lane) * kCudaVector;
-      if (part < parts && i < shape.k) {
-        LoadFloats<kCudaVector>(x.row(part / warps) + i, v[j]);
-      }
+      const int i = (part * 32 + lane) * kCudaVector;
+      if (part < warps && i < k) LoadFloats<kCudaVector>(x + i, v[j]);
     }
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       const int part = base + j * kWarps;
-      if (part >= parts) break;
-      const float sum = RmsNormPart(v[j], x.row(part / warps), shape.k,
-                                    part % warps, warps, lane);
-      if (lane == 0) sums[part / warps * 32 + part % warps] = sum;
+      if (part >= warps) break;
+      const float sum = RmsNormPart(v[j], x, k, part, warps, lane);
+      if (lane == 0) sums[part] = sum;
     }
   }
 }
 
-// As FillX, of the norms of x's rows, rounded to T.
+// Pieces of eight columns that a thread has at once.
+constexpr int kNormBatch = 2;
+
+// A thread's pieces of the columns [first, k) of x, from its `base`-th on.
+template <int kThreads>
+__device__ void LoadPieces(const float* x, int64_t first, int base, int64_t end,
+                           float (&v)[kNormBatch][kCudaVector]) {
+#pragma unroll
+  for (int j = 0; j < kNormBatch; ++j) {
+    const int64_t column = first + (base + j * kThreads) * kCudaVector;
+    if (column < end) LoadFloats<kCudaVector>(x + column, v[j]);
+  }
+}
+
+// As FillX, of the norm of x's only row, rounded to T. The first pieces are
+// under way while the squares are added.
 template <typename T, int kThreads>
 __device__ void FillNormalised(const TensorView& view, const Shape& shape,
                                int first, int end, std::byte* shared,
                                float* sums) {
-  constexpr int kBatch = 2;
-  const CudaMatrix<const float> x(view);
-  const int lane = threadIdx.x % 32;
-  const int warps = RmsNormWarps(shape.k);
-  SumSquares<kThreads>(x, shape, warps, sums);
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  const int64_t column = int64_t{first} * kChunk;
+  const int64_t last = min(int64_t{end} * kChunk, shape.k);
   const int pieces = (end - first) * (kChunk / kCudaVector);
-  for (int r = 0; r < shape.m; ++r) {
-    const float squares = WarpSum(lane < warps ? sums[r * 32 + lane] : 0.0f);
-    const float factor = RmsNormFactor(squares, shape.k, shape.epsilon);
-    T* const to = reinterpret_cast<T*>(shared + r * shape.x_stride);
-    for (int base = threadIdx.x; base < pieces; base += kBatch * kThreads) {
-      float v[kBatch][kCudaVector] = {};
+  const int warps = RmsNormWarps(shape.k);
+  float w[kNormBatch][kCudaVector];
+  float v[kNormBatch][kCudaVector] = {};
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const int64_t column =
-            int64_t{first} * kChunk + (base + j * kThreads) * kCudaVector;
-        if (base + j * kThreads >= pieces || column >= shape.k) continue;
-        LoadFloats<kCudaVector>(x.row(r) + column, v[j]);
-        RmsNormScale(v[j], factor, shape.norm_weight, column);
-      }
+  for (auto& piece : w) {
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const int i = base + j * kThreads;
-        if (i < pieces) StoreFloats<kCudaVector>(to + i * kCudaVector, v[j]);
-      }
-    }
+    for (float& x : piece) x = 1.0f;
   }
-}
-
-// Has the block's columns of the norm's weights near when they are needed.
-template <int kThreads>
-__device__ void AskForNormWeights(const Shape& shape, int first, int end) {
-  if (shape.norm_weight == nullptr) return;
-  constexpr int kLine = 32;  // floats
-  for (int64_t i = first * kChunk + threadIdx.x * kLine;
-       i < min(int64_t{end} * kChunk, shape.k); i += kThreads * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(shape.norm_weight + i));
+  const auto load_weights = [&](int base) {
+    if (shape.norm_weight == nullptr) return;
+    LoadPieces<kThreads>(shape.norm_weight, column, base, last, w);
+  };
+  load_weights(threadIdx.x);
+  WaitForPrevious();
+  const float* const x = CudaMatrix<const float>(view).row(0);
+  LoadPieces<kThreads>(x, column, threadIdx.x, last, v);
+  SumSquares<kThreads>(x, shape.k, warps, sums);
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  const int lane = threadIdx.x % 32;
+  const float squares = WarpSum(lane < warps ? sums[lane] : 0.0f);
+  const float factor = RmsNormFactor(squares, shape.k, shape.epsilon);
+  T* const to = reinterpret_cast<T*>(shared);
+#pragma unroll 1
+  for (int base = threadIdx.x; base < pieces; base += kNormBatch * kThreads) {
+    if (base >= kThreads) {
+      load_weights(base);
+      LoadPieces<kThreads>(x, column, base, last, v);
+    }
+#pragma unroll
+    for (int j = 0; j < kNormBatch; ++j) {
+      const int i = base + j * kThreads;
+      if (i >= pieces) break;
+      const bool exists = column + i * kCudaVector < last;
+#pragma unroll
+      for (int e = 0; e < kCudaVector; ++e) {
+        v[j][e] =
+            exists ? __fmul_rn(__fmul_rn(v[j][e], factor), w[j][e]) : 0.0f;
+      }
+      StoreFloats<kCudaVector>(to + i * kCudaVector, v[j]);
+    }
   }
 }
 
@@ -430,8 +454,6 @@ __global__ void __launch_bounds__(32 * (kConsumers + 2))
     constexpr int kThreads = 32 * kConsumers;
     std::byte* const columns = shared + (at.x - (at.ring - kHeadBytes));
     if (shape.normalise) {
-      AskForNormWeights<kThreads>(shape, first, end);
-      WaitForPrevious();
       FillNormalised<T, kThreads>(
           x, shape, first, end, columns,
           reinterpret_cast<float*>(shared + kBarrierBytes));
@@ -481,12 +503,12 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
   shape.narrow = desc.output != DType::kF32;
   const size_t fixed = FixedBytes(shape, plan.consumers);
   const auto room = static_cast<size_t>(plan.shared_bytes);
-  const auto most =
-      static_cast<size_t>(std::min(kMostStages, plan.most_stages));
+  constexpr size_t kMost = kMostStages;
   shape.stages =
       room < fixed
           ? 0
-          : static_cast<int>(std::min(most, (room - fixed) / kStageBytes));
+          : static_cast<int>(std::min(kMost, (room - fixed) / kStageBytes));
+  shape.in_flight = std::min(shape.stages, plan.in_flight);
   return shape;
 }
 

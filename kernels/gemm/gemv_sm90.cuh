@@ -62,12 +62,17 @@ __device__ inline void Await(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 // The box of `map` (see MapOf) from `row` of each half and from the `column`-th
-// 64 columns on; its bytes are counted at `barrier`.
+// 64 columns on; its bytes are counted at `barrier`. Weights go first from the
+// level-2 cache: nobody reads them again before all others went by, whereas
+// they would displace everything else, kernels' code above all.
 __device__ inline void CopyBox(uint32_t to, const CUtensorMap& map, int row,
                                int column, uint32_t barrier) {
   asm volatile(
+      "{\n.reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::"
-      "bytes [%0], [%1, {%2, %3, %2, %4}], [%5];" ::"r"(to),
+      "bytes.L2::cache_hint [%0], [%1, {%2, %3, %2, %4}], [%5], policy;\n}\n" ::
+          "r"(to),
       "l"(&map), "r"(0), "r"(row), "r"(column), "r"(barrier)
       : "memory");
 }

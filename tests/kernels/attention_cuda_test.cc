@@ -13,6 +13,7 @@
 
 #include "kernels/attention/attention_plan.h"
 #include "kernels/kv_write/kv_row.h"
+#include "tests/support/attention_mask_util.h"
 #include "tests/support/cuda_test_util.h"
 
 namespace inlay {
@@ -23,6 +24,7 @@ using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCudaRow;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::TestCuda;
+using ::inlay::testing::TestMask;
 using ::inlay::testing::TestMatrix;
 using ::inlay::testing::UnitOf;
 
@@ -56,9 +58,10 @@ class Normal {
 class Problem {
  public:
   Problem(const AttentionDesc& desc, std::vector<SequenceShape> shapes,
-          int block_size, unsigned seed)
+          int block_size, unsigned seed, std::vector<TestMask> masks = {})
       : desc_(desc),
         shapes_(std::move(shapes)),
+        masks_(std::move(masks)),
         rng_(seed),
         normal_(seed),
         layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
@@ -90,10 +93,14 @@ class Problem {
           tables_[s].end(), ids.begin() + static_cast<ptrdiff_t>(next),
           ids.begin() + static_cast<ptrdiff_t>(next + count - shared));
       next += count - shared;
-      // Blocks that the window has passed are gone.
-      const int first = shapes_[s].kv_len - shapes_[s].q_len + 1 - desc_.window;
-      for (int b = 0; desc_.window > 0 && (b + 1) * block_size <= first; ++b) {
-        tables_[s][static_cast<size_t>(b)] = 1 << 29;
+      // Blocks that the window has passed, or that a mask does not reach, are
+      // gone.
+      const std::pair<int, int> seen = SeenOf(s);
+      for (int b = 0; b < static_cast<int>(count); ++b) {
+        if ((b + 1) * block_size <= seen.first ||
+            b * block_size > seen.second) {
+          tables_[s][static_cast<size_t>(b)] = 1 << 29;
+        }
       }
       sequences_.push_back(
           {begin, shapes_[s].q_len, shapes_[s].kv_len, tables_[s].data()});
@@ -113,6 +120,10 @@ class Problem {
   void set_grid(int grid) { grid_ = grid; }
   // How many items of shared keys the last Run() had.
   int shared_items() const { return shared_items_; }
+  void set_alibi() {
+    slopes_.resize(static_cast<size_t>(desc_.num_heads));
+    FillAlibiSlopes(desc_.num_heads, slopes_.data());
+  }
   const std::vector<AttentionSequence>& sequences() const { return sequences_; }
 
   // Runs `row` over `sequences` of this problem, `times` times.
@@ -125,16 +136,20 @@ class Problem {
     CudaBytes q(q_.view().data, q_.view().bytes());
     CudaBytes result(out.view().data, out.view().bytes());
     CudaBytes sinks(sinks_.data(), sinks_.size() * sizeof(float));
+    CudaBytes slopes(slopes_.data(), slopes_.size() * sizeof(float));
     AttentionPlanShape shape = MakeAttentionPlanShape(
         row, desc_, layout_.block_size(), gpu.stream->num_sms());
     shape.batch_invariant = batch_invariant;
     if (grid_ > 0) shape.grid = grid_;
-    AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences);
+    if (!slopes_.empty()) shape.prefix_units = 0;
+    const absl::StatusOr<AttentionMask> compiled = CompileMask(sequences);
+    const AttentionMask* mask = masks_.empty() ? nullptr : &*compiled;
+    AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences, mask);
     limits.graph = graph;
     if (graph) limits.sequences += 3;
     std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
     AttentionPlan plan =
-        BuildAttentionPlan(shape, limits, sequences, image.data());
+        BuildAttentionPlan(shape, limits, sequences, image.data(), mask);
     const auto* items = reinterpret_cast<const AttentionItem*>(
         image.data() + plan.layout.items);
     const int num_items = reinterpret_cast<const int32_t*>(
@@ -158,6 +173,7 @@ class Problem {
     params.workspace = workspace.as<void>();
     params.plan = &plan;
     if (with_sinks_) params.sinks = sinks.as<float>();
+    if (!slopes_.empty()) params.alibi_slopes = slopes.as<float>();
     for (int i = 0; i < times; ++i) {
       const absl::Status status = row.run(desc_, params, *gpu.stream);
       EXPECT_TRUE(status.ok()) << status;
@@ -200,14 +216,37 @@ class Problem {
   void ComputeReference();
 
  private:
+  // The first key that any query of sequence s sees, and the last.
+  std::pair<int, int> SeenOf(size_t s) const {
+    const int q_len = shapes_[s].q_len;
+    const int kv_len = shapes_[s].kv_len;
+    if (!masks_.empty()) return SeenKeys(masks_[s], desc_, q_len, kv_len);
+    const int first = kv_len - q_len + 1 - desc_.window;
+    return {desc_.window > 0 ? std::max(0, first) : 0, kv_len - 1};
+  }
+
+  absl::StatusOr<AttentionMask> CompileMask(
+      absl::Span<const AttentionSequence> sequences) const {
+    std::vector<AttentionMaskSpec> specs;
+    if (masks_.empty()) return AttentionMask();
+    for (const TestMask& mask : masks_) specs.push_back(mask.Spec());
+    auto mask = CompileAttentionMask(desc_, sequences, specs);
+    EXPECT_TRUE(mask.ok()) << mask.status();
+    return mask;
+  }
+
+  bool Sees(size_t s, int position, int t) const {
+    return masks_.empty() || masks_[s].Sees(desc_, position, t);
+  }
+
   void WriteCache() {
     const KvLayerView view = layout_.LayerView(1, storage_.data());
     std::vector<float> row(static_cast<size_t>(desc_.head_dim));
     for (size_t s = 0; s < shapes_.size(); ++s) {
-      const int first = shapes_[s].shared / view.block_size * view.block_size;
-      for (int t = first; t < shapes_[s].kv_len; ++t) {
+      const std::pair<int, int> seen = SeenOf(s);
+      const int own = shapes_[s].shared / view.block_size * view.block_size;
+      for (int t = std::max(own, seen.first); t <= seen.second; ++t) {
         const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-        if (block == 1 << 29) continue;
         for (int h = 0; h < desc_.num_kv_heads; ++h) {
           for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
                                 view.ValueRow(block, h, t % view.block_size)}) {
@@ -223,6 +262,7 @@ class Problem {
 
   AttentionDesc desc_;
   std::vector<SequenceShape> shapes_;
+  std::vector<TestMask> masks_;  // of each sequence, or none
   std::mt19937 rng_;
   Normal normal_;
   KvLayout layout_;
@@ -231,6 +271,7 @@ class Problem {
   std::vector<AttentionSequence> sequences_;
   TestMatrix q_;
   std::vector<float> sinks_;
+  std::vector<float> slopes_;
   bool with_sinks_ = false;
   int grid_ = 0;
   int shared_items_ = 0;
@@ -261,8 +302,10 @@ void Problem::ReferenceHead(size_t s, int kv_head) {
     const int row = sequences_[s].q_begin + i / group;
     const int head = kv_head * group + i % group;
     const int position = length - shapes_[s].q_len + i / group;
-    const int end = desc_.causal ? position + 1 : length;
-    const int begin = desc_.window > 0 ? std::max(0, end - desc_.window) : 0;
+    const bool masked = !masks_.empty();
+    const int end = desc_.causal && !masked ? position + 1 : length;
+    const int begin =
+        desc_.window > 0 && !masked ? std::max(0, end - desc_.window) : 0;
     const double sink = with_sinks_ ? sinks_[static_cast<size_t>(head)]
                                     : -std::numeric_limits<double>::infinity();
     double max = sink;
@@ -272,6 +315,8 @@ void Problem::ReferenceHead(size_t s, int kv_head) {
       q[d] = q_(row, head * desc_.head_dim + static_cast<int64_t>(d));
     }
     for (int t = begin; t < end; ++t) {
+      scores[static_cast<size_t>(t)] = -std::numeric_limits<double>::infinity();
+      if (!Sees(s, position, t)) continue;
       const float* key = &keys[dim * static_cast<size_t>(t)];
       double dot = 0.0;
       double magnitude = 0.0;
@@ -283,21 +328,31 @@ void Problem::ReferenceHead(size_t s, int kv_head) {
       if (desc_.softcap > 0) {
         score = desc_.softcap * std::tanh(score / desc_.softcap);
       }
+      double alibi_error = 0.0;
+      if (!slopes_.empty()) {
+        // Slopes in units of log 2; distances as the sum of two products with
+        // one of at most 128.
+        const double slope = slopes_[static_cast<size_t>(head)];
+        score += slope * (t - position);
+        alibi_error = 4 * slope * (std::abs(t - position) + 256);
+      }
       scores[static_cast<size_t>(t)] = score;
       max = std::max(max, score);
       // head_dim multiply-adds in any order, scaling; the hyperbolic tangent
       // has a few units of its own, of one.
-      score_error =
-          std::max(score_error,
-                   kUnitF32 * ((desc_.head_dim + 4) * magnitude * desc_.scale +
-                               12 * desc_.softcap + 4 * std::abs(score)));
+      score_error = std::max(
+          score_error,
+          kUnitF32 * ((desc_.head_dim + 4) * magnitude * desc_.scale +
+                      12 * desc_.softcap + 4 * std::abs(score) + alibi_error));
     }
+    if (std::isinf(max)) continue;  // sees nothing: zeros
     score_error += kUnitF32 * 4 * std::abs(max);
     double sum = with_sinks_ ? std::exp(sink - max) : 0.0;
     std::vector<double> o(dim);
     std::vector<double> magnitudes(dim);
     std::vector<double> plain(dim);
     for (int t = begin; t < end; ++t) {
+      if (!Sees(s, position, t)) continue;
       const double p = std::exp(scores[static_cast<size_t>(t)] - max);
       sum += p;
       const float* value = &values[dim * static_cast<size_t>(t)];
@@ -328,7 +383,7 @@ void Problem::ReferenceHead(size_t s, int kv_head) {
 void Problem::ComputeReference() {
   const auto size = static_cast<size_t>(q_.rows() * q_.cols());
   want_.assign(size, 0.0);
-  tolerance_.assign(size, 0.0);
+  tolerance_.assign(size, 1e-30);
   magnitude_.assign(size, 0.0);
   spread_.assign(size, 0.0);
   const size_t heads = static_cast<size_t>(desc_.num_kv_heads);
@@ -478,6 +533,100 @@ TEST_F(AttentionCudaTest, SoftcapSinksAndBidirectional) {
     desc.causal = false;
     Problem encoder(desc, {{40, 40}, {3, 90}, {300, 300}, {129, 513}}, 16, 4);
     encoder.Check(*gpu_);
+  }
+}
+
+TEST_F(AttentionCudaTest, Alibi) {
+  unsigned seed = 300;
+  for (const int head_dim : {64, 80, 96, 128, 192, 256}) {
+    SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim);
+    AttentionDesc desc = Desc(12, 2, head_dim, DType::kBF16);
+    Problem problem(desc, kRagged, 16, seed++);
+    problem.set_alibi();
+    problem.Check(*gpu_);
+    desc = Desc(4, 4, head_dim, DType::kF16);
+    desc.window = 70;
+    desc.softcap = 20.0f;
+    Problem window(desc, kRagged, 32, seed++);
+    window.set_alibi();
+    window.set_sinks(true);
+    window.Check(*gpu_);
+    desc = Desc(8, 1, head_dim == 80 ? 64 : head_dim, DType::kBF16,
+                DType::kF8E4M3);
+    Problem bytes(desc, kRagged, 16, seed++);
+    bytes.set_alibi();
+    bytes.Check(*gpu_);
+  }
+}
+
+// Masks of all kinds over ragged batches, with all else that a row does; many
+// queries, and some tiles, see nothing.
+TEST_F(AttentionCudaTest, RandomMasks) {
+  const std::vector<SequenceShape> shapes = {
+      {1, 70}, {30, 30},   {0, 9},   {25, 150},  {190, 700},
+      {2, 64}, {400, 400}, {1, 900}, {130, 131}, {5, 2000}};
+  for (unsigned seed = 1; seed <= 36; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937 rng(seed);
+    constexpr int kDims[] = {64, 128, 256, 80, 192, 96};
+    constexpr DType kCaches[] = {DType::kBF16, DType::kBF16, DType::kI8};
+    const int head_dim = kDims[seed % 6];
+    AttentionDesc desc =
+        Desc(4 * (1 + static_cast<int>(seed % 2)), seed % 4 == 0 ? 4 : 1,
+             head_dim, DType::kBF16, kCaches[seed % 3]);
+    if (seed % 7 == 0) desc.kv = desc.activation = DType::kF16;
+    if (seed % 4 == 1) desc.window = 1 + static_cast<int>(rng() % 300);
+    desc.causal = seed % 4 != 2;
+    if (seed % 5 == 0) desc.softcap = 4.0f;
+    std::vector<TestMask> masks;
+    for (const SequenceShape& shape : shapes) {
+      masks.push_back(TestMask::Random(rng, shape.q_len, shape.kv_len));
+    }
+    Problem problem(desc, shapes, seed % 2 == 0 ? 16 : 64, seed, masks);
+    problem.set_sinks(seed % 6 == 0);
+    if (seed % 5 == 1) problem.set_alibi();
+    problem.Check(*gpu_);
+  }
+}
+
+// Tiles and items of which no row sees anything, between others.
+TEST_F(AttentionCudaTest, WhatSeesNothingGivesZeros) {
+  for (const int head_dim : {64, 128, 256}) {
+    SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim);
+    std::mt19937 rng(8);
+    const std::vector<SequenceShape> shapes = {{200, 200}, {1, 50},  {150, 300},
+                                               {2, 90},    {90, 90}, {1, 70}};
+    std::vector<TestMask> masks(6);
+    for (const size_t s : {0, 1, 3}) {
+      masks[s].Blocks(rng, shapes[s].kv_len, 1, 1, 0);
+    }
+    masks[2].Blocks(rng, 300, 70, 64, 50);
+    for (const bool sinks : {false, true}) {
+      Problem problem(Desc(4, 1, head_dim, DType::kBF16), shapes, 16, 8, masks);
+      problem.set_sinks(sinks);
+      problem.Check(*gpu_);
+    }
+  }
+}
+
+// What masks are for, in sizes of their own: packed documents, a long prefix,
+// blocks of 64, and a tree of drafts.
+TEST_F(AttentionCudaTest, MasksOfEachKind) {
+  for (const int head_dim : {64, 128, 256}) {
+    SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim);
+    std::mt19937 rng(7);
+    const std::vector<SequenceShape> shapes = {
+        {1500, 1500}, {700, 900}, {1100, 1100}, {24, 1000}};
+    std::vector<TestMask> masks(4);
+    masks[0].Documents(rng, 1500, 200);
+    masks[1].Prefix(800);
+    masks[2].Blocks(rng, 1100, 128, 64, 30);
+    masks[3].Blocks(rng, 1000, 1, 1, 95);
+    for (const bool causal : {true, false}) {
+      AttentionDesc desc = Desc(8, 2, head_dim, DType::kBF16);
+      desc.causal = causal;
+      Problem(desc, shapes, 16, 7, masks).Check(*gpu_);
+    }
   }
 }
 

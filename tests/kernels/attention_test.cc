@@ -7,6 +7,7 @@
 
 #include "kernels/cpu_float.h"
 #include "kernels/kv_write/kv_row.h"
+#include "tests/support/attention_mask_util.h"
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/simd_target_loop.h"
 
@@ -18,6 +19,7 @@ using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMask;
 using ::inlay::testing::TestMatrix;
 
 struct SequenceShape {
@@ -29,9 +31,10 @@ struct SequenceShape {
 class Problem {
  public:
   Problem(const AttentionDesc& desc, std::vector<SequenceShape> shapes,
-          int block_size, unsigned seed)
+          int block_size, unsigned seed, std::vector<TestMask> masks = {})
       : desc_(desc),
         shapes_(std::move(shapes)),
+        masks_(std::move(masks)),
         rng_(seed),
         layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
                 block_size) {
@@ -70,6 +73,15 @@ class Problem {
     }
     params.sequences = sequences_;
     if (with_sinks_) params.sinks = sinks_.data();
+    if (!slopes_.empty()) params.alibi_slopes = slopes_.data();
+    if (!masks_.empty()) {
+      std::vector<AttentionMaskSpec> specs;
+      for (const TestMask& mask : masks_) specs.push_back(mask.Spec());
+      auto mask = CompileAttentionMask(desc_, sequences_, specs);
+      EXPECT_TRUE(mask.ok()) << mask.status();
+      mask_ = *std::move(mask);
+      params.mask = &mask_;
+    }
     return params;
   }
 
@@ -78,6 +90,10 @@ class Problem {
 
   const AttentionDesc& desc() const { return desc_; }
   void set_sinks(bool on) { with_sinks_ = on; }
+  void set_alibi() {
+    slopes_.resize(static_cast<size_t>(desc_.num_heads));
+    FillAlibiSlopes(desc_.num_heads, slopes_.data());
+  }
   TestMatrix NewOutput() const {
     return TestMatrix(DType::kF32, q_.rows(), q_.cols(), 2);
   }
@@ -89,7 +105,12 @@ class Problem {
     const KvLayerView view = View();
     std::normal_distribution<float> normal;
     for (size_t s = 0; s < shapes_.size(); ++s) {
-      for (int t = 0; t < shapes_[s].kv_len; ++t) {
+      // What lies outside of what a mask shows stays NaN.
+      std::pair<int, int> seen{0, shapes_[s].kv_len - 1};
+      if (!masks_.empty()) {
+        seen = SeenKeys(masks_[s], desc_, shapes_[s].q_len, shapes_[s].kv_len);
+      }
+      for (int t = seen.first; t <= seen.second; ++t) {
         const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
         for (int h = 0; h < desc_.num_kv_heads; ++h) {
           for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
@@ -104,6 +125,11 @@ class Problem {
   }
 
   void ReferenceQuery(size_t s, int row, int index, int head);
+  // The boolean matrix.
+  bool Sees(size_t s, int position, int t) const {
+    static const TestMask no_mask;
+    return (masks_.empty() ? no_mask : masks_[s]).Sees(desc_, position, t);
+  }
   std::vector<float> Decode(const std::byte* row) const {
     std::vector<float> x(static_cast<size_t>(desc_.head_dim));
     DecodeKvRow(desc_.kv, row, desc_.head_dim, x.data());
@@ -112,6 +138,7 @@ class Problem {
 
   AttentionDesc desc_;
   std::vector<SequenceShape> shapes_;
+  std::vector<TestMask> masks_;  // of each sequence, or none
   std::mt19937 rng_;
   KvLayout layout_;
   std::vector<std::byte> storage_;
@@ -119,6 +146,8 @@ class Problem {
   std::vector<AttentionSequence> sequences_;
   TestMatrix q_;
   std::vector<float> sinks_;
+  std::vector<float> slopes_;
+  AttentionMask mask_;
   bool with_sinks_ = false;
   std::vector<double> want_;
   std::vector<double> tolerance_;
@@ -134,8 +163,7 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
                            : -std::numeric_limits<double>::infinity();
   double score_error = 0.0;
   for (int t = 0; t < shapes_[s].kv_len; ++t) {
-    if (desc_.causal && t > position) continue;
-    if (desc_.window > 0 && t <= position - desc_.window) continue;
+    if (!Sees(s, position, t)) continue;
     const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
     const std::vector<float> key =
         Decode(view.KeyRow(block, kv_head, t % view.block_size));
@@ -151,16 +179,21 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
     if (desc_.softcap > 0) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
     }
+    if (!slopes_.empty()) {
+      score += double{slopes_[static_cast<size_t>(head)]} * (t - position);
+    }
     scores[static_cast<size_t>(t)] = score;
     max = std::max(max, score);
     // head_dim fused multiply-adds in any order, the scale, and the softcap
-    // (whose slope is at most 1, with a few roundings of its own), the
-    // subtraction of the maximum.
+    // (whose slope is at most 1, with a few roundings of its own), adding
+    // ALiBi's term, the subtraction of the maximum.
     score_error =
         std::max(score_error,
                  kUnitF32 * ((desc_.head_dim + 2) * magnitude * desc_.scale +
                              6 * desc_.softcap + 2 * std::abs(score)));
   }
+  const bool sees_nothing = std::isinf(max);
+  if (sees_nothing) max = 0.0;
   score_error += kUnitF32 * 2 * std::abs(max);
   double sum =
       with_sinks_ ? std::exp(sinks_[static_cast<size_t>(head)] - max) : 0.0;
@@ -169,7 +202,7 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
   std::vector<double> magnitudes(values.size());
   for (int t = 0; t < shapes_[s].kv_len; ++t) {
     const double p = std::exp(scores[static_cast<size_t>(t)] - max) / sum;
-    if (p == 0.0) continue;
+    if (sees_nothing || p == 0.0) continue;
     const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
     const std::vector<float> v =
         Decode(view.ValueRow(block, kv_head, t % view.block_size));
@@ -314,11 +347,104 @@ TEST(AttentionTest, SoftcapSinksAndBidirectional) {
   encoder.Check(cpu);
 }
 
+TEST(AttentionTest, Alibi) {
+  TestCpu cpu(2);
+  for (const int heads : {2, 6, 8}) {
+    Problem problem(Desc(heads, 2, 40, DType::kBF16), kRagged, 16,
+                    static_cast<unsigned>(heads));
+    problem.set_alibi();
+    problem.Check(cpu);
+  }
+  AttentionDesc desc = Desc(4, 1, 64);
+  desc.causal = false;
+  Problem encoder(desc, {{40, 40}, {3, 90}}, 16, 4);
+  encoder.set_alibi();
+  encoder.Check(cpu);
+}
+
+// Masks of all kinds over ragged batches, with all else that a row does; many
+// queries see nothing.
+TEST(AttentionTest, RandomMasks) {
+  TestCpu cpu(2);
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937 rng(seed);
+    AttentionDesc desc = Desc(4, seed % 2 == 0 ? 1 : 4, 24,
+                              seed % 3 == 0 ? DType::kI8 : DType::kF32);
+    if (seed % 4 == 1) desc.window = 1 + static_cast<int>(rng() % 90);
+    desc.causal = seed % 4 != 2;
+    if (seed % 5 == 0) desc.softcap = 4.0f;
+    const std::vector<SequenceShape> shapes = {{1, 70},   {30, 30},  {0, 9},
+                                               {25, 150}, {90, 200}, {2, 64}};
+    std::vector<TestMask> masks;
+    for (const SequenceShape& shape : shapes) {
+      masks.push_back(TestMask::Random(rng, shape.q_len, shape.kv_len));
+    }
+    Problem problem(desc, shapes, 16, seed, masks);
+    problem.set_sinks(seed % 6 == 0);
+    if (seed % 3 == 1) problem.set_alibi();
+    problem.Check(cpu);
+  }
+}
+
+TEST(AttentionTest, MasksOnEverySimdTarget) {
+  TestCpu cpu(2);
+  OnEverySimdTarget([&] {
+    std::mt19937 rng(5);
+    const AttentionDesc desc = Desc(6, 2, 20);
+    std::vector<TestMask> masks(2);
+    masks[0].Prefix(40).Blocks(rng, 90, 8, 4, 70);
+    masks[1].Documents(rng, 130, 30);
+    Problem problem(desc, {{60, 90}, {130, 130}}, 16, 5, masks);
+    problem.set_alibi();
+    problem.Check(cpu);
+  });
+}
+
 TEST(AttentionTest, LargeScoresDoNotOverflow) {
   TestCpu cpu(1);
   AttentionDesc desc = Desc(2, 1, 32);
   desc.scale = 20.0f;
   Problem(desc, {{3, 150}}, 16, 1).Check(cpu);
+}
+
+// The same query, however it was chunked, where a mask hides keys from it.
+TEST(AttentionTest, AMaskedQueryDependsOnNothingBesideItsSequence) {
+  constexpr int kLength = 150;
+  TestCpu cpu(2);
+  std::mt19937 rng(6);
+  const AttentionDesc desc = Desc(6, 2, 40, DType::kBF16);
+  std::vector<TestMask> masks(1);
+  // Its first chunk holds all of the prefix.
+  masks[0].Prefix(40).Blocks(rng, kLength, 16, 32, 60);
+  Problem problem(desc, {{kLength, kLength}}, 16, 5, masks);
+  ForEachCpuRow(AttentionTable(), desc, cpu, [&](const AttentionRow& row) {
+    TestMatrix whole = problem.NewOutput();
+    const AttentionParams params = problem.Params(whole);
+    ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    for (const int chunk : {50, 67}) {
+      TestMatrix chunked = problem.NewOutput();
+      AttentionParams part = params;
+      part.out = chunked.view();
+      for (int begin = 0; begin < kLength; begin += chunk) {
+        AttentionSequence sequence = params.sequences[0];
+        sequence.q_begin = begin;
+        sequence.q_len = std::min(chunk, kLength - begin);
+        sequence.kv_len = begin + sequence.q_len;
+        part.sequences = absl::MakeConstSpan(&sequence, 1);
+        const AttentionMaskSpec spec = masks[0].Spec();
+        const auto mask =
+            CompileAttentionMask(desc, part.sequences, {&spec, 1});
+        ASSERT_TRUE(mask.ok()) << mask.status();
+        part.mask = &*mask;
+        ASSERT_TRUE(row.run(desc, part, *cpu.stream).ok());
+      }
+      for (int r = 0; r < kLength; ++r) {
+        ASSERT_EQ(whole.RowBits(r), chunked.RowBits(r))
+            << "row " << r << " in chunks of " << chunk;
+      }
+    }
+  });
 }
 
 // The same query must give the same bits decoded one by one, in any chunk, next

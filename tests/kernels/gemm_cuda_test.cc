@@ -2,10 +2,9 @@
 // where it is promised; graphs.
 #if INLAY_HAS_CUDA
 
-#include "kernels/gemm/gemm.h"
-
 #include <numeric>
 
+#include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
 #include "tests/support/cuda_test_util.h"
 
@@ -223,15 +222,19 @@ TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
       for (const int num_clusters : {1, 3, 16, 63}) {
         for (const int consumers : {4, 8}) {
           for (const int shared_bytes : {100 << 10, 113 << 10, 200 << 10}) {
+            GemvPlan plan;
+            plan.cluster = cluster;
+            plan.num_clusters = num_clusters;
+            plan.consumers = consumers;
+            plan.shared_bytes = shared_bytes;
+            plan.in_flight = num_clusters == 3 ? 1 : consumers == 4 ? 3 : 20;
             SCOPED_TRACE(::testing::Message()
                          << m << " rows, " << num_clusters << " clusters of "
                          << cluster << ", " << consumers << " consumers, "
-                         << shared_bytes << " bytes");
+                         << shared_bytes << " bytes, " << plan.in_flight
+                         << " stages at once");
             CheckKernel(problem, reference, [&](const GemmParams& params) {
-              return RunBulkGemv(
-                  desc, params,
-                  {cluster, num_clusters, consumers, shared_bytes, 20}, {},
-                  *cuda.stream);
+              return RunBulkGemv(desc, params, plan, {}, *cuda.stream);
             });
           }
         }

@@ -1,9 +1,19 @@
 #include "core/model/layers/linear.h"
 
+#include <optional>
+#include <string>
+
 #include "core/model/layers/step.h"
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+std::string PermutationName(const LinearSpec& spec) {
+  return spec.name + ".input_permutation";
+}
+
+}  // namespace
 
 absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
                                       bool permuted, LinearOutput output,
@@ -27,7 +37,12 @@ WeightLoader::Packing Linear::PackingForLoader() const {
   return {packing.bytes(op_.desc), packing.group,
           [pack = packing.pack, desc = op_.desc](
               const std::byte* rows, int64_t first, int64_t count,
-              std::byte* packed) { pack(desc, rows, first, count, packed); }};
+              std::byte* packed) { pack(desc, rows, first, count, packed); },
+          [pack = packing.pack_on_device, desc = op_.desc](
+              const std::byte* rows, int64_t first, int64_t count,
+              std::byte* packed, Stream& stream) {
+            return pack(desc, rows, first, count, packed, stream);
+          }};
 }
 
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
@@ -55,7 +70,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
   } else {
     INLAY_ASSIGN_OR_RETURN(const DType dtype,
                            build.weights.MatrixDType(name, spec.n, spec.k));
-    const std::string permutation = spec.name + ".input_permutation";
+    const std::string permutation = PermutationName(spec);
     const bool permuted = build.weights.Has(permutation);
     INLAY_ASSIGN_OR_RETURN(
         linear, Choose(spec.n, spec.k, dtype, permuted, output, build));
@@ -65,7 +80,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
     }
     INLAY_ASSIGN_OR_RETURN(linear.weight_,
                            linear.is_packed()
-                               ? build.weights.Packed(name, spec.n, spec.k,
+                               ? build.weights.Packed({{name, spec.n}}, spec.k,
                                                       linear.PackingForLoader())
                                : build.weights.Matrix(name, spec.n, spec.k));
   }
@@ -77,39 +92,70 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
   return linear;
 }
 
+bool Linear::CanStack(absl::Span<const LinearSpec> specs,
+                      const ModelBuild& build) {
+  if (specs.size() < 2 || build.on_cpu()) return false;
+  std::vector<WeightLoader::Rows> weights;
+  for (const LinearSpec& spec : specs) {
+    weights.push_back({spec.name + ".weight", spec.n});
+    if (spec.transposed || build.weights.Has(PermutationName(spec))) {
+      return false;
+    }
+  }
+  return build.weights.SameDType(weights);
+}
+
 // On a GPU one large matrix is read faster than several small ones, and each
 // launch costs time; on CPU the files' own pages are used as they are.
 absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
     absl::Span<const LinearSpec> specs, ModelBuild& build) {
   std::vector<Linear> layers;
+  if (CanStack(specs, build)) {
+    INLAY_ASSIGN_OR_RETURN(std::optional<Linear> stack, Stack(specs, build));
+    if (stack.has_value()) layers.push_back(*stack);
+  }
+  if (!layers.empty()) return layers;
+  for (const LinearSpec& spec : specs) {
+    INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
+                           Create(spec, LinearOutput::kActivation, build));
+  }
+  return layers;
+}
+
+absl::StatusOr<std::optional<Linear>> Linear::Stack(
+    absl::Span<const LinearSpec> specs, ModelBuild& build) {
+  const int64_t k = specs.front().k;
   std::vector<WeightLoader::Rows> weights;
   std::vector<WeightLoader::Rows> biases;
+  int64_t rows = 0;
   bool any_bias = false;
-  bool any_transposed = false;
   for (const LinearSpec& spec : specs) {
     weights.push_back({spec.name + ".weight", spec.n});
     biases.push_back({spec.bias ? spec.name + ".bias" : "", spec.n});
     any_bias |= spec.bias;
-    any_transposed |= spec.transposed;
+    rows += spec.n;
   }
-  if (specs.size() < 2 || build.on_cpu() || any_transposed ||
-      !build.weights.SameDType(weights)) {
-    for (const LinearSpec& spec : specs) {
-      INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
-                             Create(spec, LinearOutput::kActivation, build));
+  INLAY_ASSIGN_OR_RETURN(
+      const DType dtype,
+      build.weights.MatrixDType(weights[0].name, weights[0].n, k));
+  INLAY_ASSIGN_OR_RETURN(
+      Linear linear,
+      Choose(rows, k, dtype, false, LinearOutput::kActivation, build));
+  if (linear.is_packed()) {
+    const WeightLoader::Packing packing = linear.PackingForLoader();
+    for (const LinearSpec& spec : specs.first(specs.size() - 1)) {
+      if (spec.n % packing.group != 0) return std::nullopt;
     }
-    return layers;
+    INLAY_ASSIGN_OR_RETURN(linear.weight_,
+                           build.weights.Packed(weights, k, packing));
+  } else {
+    INLAY_ASSIGN_OR_RETURN(linear.weight_, build.weights.Stacked(weights, k));
   }
-  INLAY_ASSIGN_OR_RETURN(const TensorView stack,
-                         build.weights.Stacked(weights, specs.front().k));
-  INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
-                         Over(stack, LinearOutput::kActivation, build));
   if (any_bias) {
     INLAY_ASSIGN_OR_RETURN(
-        layers.front().bias_,
-        build.weights.StackedVector(biases, VectorKind::kBias));
+        linear.bias_, build.weights.StackedVector(biases, VectorKind::kBias));
   }
-  return layers;
+  return linear;
 }
 
 GemmParams Linear::Params(const TensorView& x, const TensorView& residual,

@@ -2,6 +2,7 @@
 #ifndef INLAY_CORE_MODEL_LAYERS_LINEAR_H_
 #define INLAY_CORE_MODEL_LAYERS_LINEAR_H_
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,6 +49,12 @@ class Linear {
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
                                        bool permuted, LinearOutput output,
                                        const ModelBuild& build);
+  // Whether such layers may become one.
+  static bool CanStack(absl::Span<const LinearSpec> specs,
+                       const ModelBuild& build);
+  // None where the kernel wants the matrices cut at other rows.
+  static absl::StatusOr<std::optional<Linear>> Stack(
+      absl::Span<const LinearSpec> specs, ModelBuild& build);
   // Null: the kernel takes weights as they lie in the file.
   const WeightPacking<GemmDesc>* packing() const {
     return op_.row->packing == nullptr ? nullptr : op_.row->packing(op_.desc);

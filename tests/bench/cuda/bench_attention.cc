@@ -1,6 +1,7 @@
 // attention: decode against the bandwidth of reading, prefill in TFLOP/s;
-// paged beside contiguous, what batch invariance costs, prefixes that sequences
-// share beside each reading its own, and what planning costs the host.
+// paged beside contiguous, what batch invariance costs, masks and ALiBi,
+// prefixes that sequences share beside each reading its own, what planning
+// costs the host.
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -8,11 +9,14 @@
 #include <string>
 #include <tuple>
 
+#include "kernels/attention/attention_mask.h"
 #include "kernels/attention/attention_plan.h"
 #include "tests/bench/cuda/bench_cuda.h"
 
 namespace inlay::bench {
 namespace {
+
+enum class Mask { kNone, kEmpty, kDocuments, kPrefix, kBlocks };
 
 struct Case {
   int batch;
@@ -28,7 +32,60 @@ struct Case {
   bool batch_invariant = true;
   int shared = 0;     // keys that all sequences share, a multiple of block_size
   bool share = true;  // and read together
+  Mask mask = Mask::kNone;
+  bool alibi = false;
 };
+
+// Of one sequence of `length`: documents of 1024, the first half a prefix, one
+// in four blocks of 128 x 128 and the diagonal's.
+class Description {
+ public:
+  Description(Mask mask, int length) {
+    if (mask == Mask::kDocuments) {
+      for (int at = 0; at < length; at += 1024) documents_.push_back(at);
+      spec_.documents = documents_;
+    }
+    if (mask == Mask::kPrefix) spec_.prefix = length / 2;
+    if (mask != Mask::kBlocks) return;
+    const int rows = (length + 127) / 128;
+    spec_.row_words = (rows + 31) / 32;
+    spec_.query_block = 128;
+    spec_.key_block = 128;
+    blocks_.resize(static_cast<size_t>(rows * spec_.row_words));
+    std::mt19937 rng(4);
+    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = rng() & rng();
+    for (int i = 0; i < rows; ++i) {
+      blocks_[static_cast<size_t>(i * spec_.row_words + i / 32)] |= uint32_t{1}
+                                                                    << i % 32;
+    }
+    spec_.blocks = blocks_;
+  }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+  const AttentionMaskSpec& spec() const { return spec_; }
+
+ private:
+  std::vector<int32_t> documents_;
+  std::vector<uint32_t> blocks_;
+  AttentionMaskSpec spec_;
+};
+
+// Pairs of a query and a key that it sees.
+double PairsOf(const AttentionMask& mask) {
+  int64_t pairs = 0;
+  for (const AttentionRowKeys& row : mask.rows) {
+    for (int64_t key = row.begin; key < row.end;) {
+      const int64_t next =
+          row.bits < 0
+              ? row.end
+              : std::min<int64_t>(((key >> row.key_shift) + 1) << row.key_shift,
+                                  row.end);
+      if (mask.BitOf(row, key)) pairs += next - key;
+      key = next;
+    }
+  }
+  return static_cast<double>(pairs);
+}
 
 const AttentionRow& RowFor(const AttentionDesc& desc) {
   DeviceInfo info;
@@ -80,6 +137,14 @@ class Run {
     params_.q = MatrixView(q_.data(), c.dtype, tokens, c.heads * c.head_dim);
     params_.out = MatrixView(out_.data(), c.dtype, tokens, params_.q.cols());
     params_.kv = layout_.LayerView(0, cache_.data());
+    if (c.alibi) {
+      std::vector<float> slopes(static_cast<size_t>(c.heads));
+      FillAlibiSlopes(c.heads, slopes.data());
+      slopes_ = std::make_unique<DeviceMemory>(slopes.size() * sizeof(float));
+      Require(cudaMemcpy(slopes_->data(), slopes.data(), slopes_->bytes(),
+                         cudaMemcpyHostToDevice));
+      params_.alibi_slopes = reinterpret_cast<const float*>(slopes_->data());
+    }
     workspace_ = std::make_unique<DeviceMemory>(AttentionWorkspaceBytes(
         plans_.front().shape, c.batch, int64_t{c.batch} * c.q_len));
     params_.workspace = workspace_->data();
@@ -102,6 +167,10 @@ class Run {
     std::sort(seconds.begin(), seconds.end());
     return seconds[kTimes / 2];
   }
+
+  // With a mask: pairs seen, and the host's time for it and the plan.
+  double pairs() const { return pairs_; }
+  double plan_us() const { return plan_us_; }
 
   double Seconds() {
     return bench_.Seconds([&](int i) {
@@ -143,13 +212,29 @@ class Run {
     AttentionPlanShape shape = MakeAttentionPlanShape(row_, desc_, c.block_size,
                                                       bench_.stream.num_sms());
     shape.batch_invariant = c.batch_invariant;
-    if (!c.share) shape.prefix_units = 0;
-    const AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences);
+    if (!c.share || c.alibi) shape.prefix_units = 0;
+    const Description description(c.mask, c.kv_len);
+    const std::vector<AttentionMaskSpec> specs(static_cast<size_t>(c.batch),
+                                               description.spec());
+    const auto begin = std::chrono::steady_clock::now();
+    AttentionMask compiled;
+    if (c.mask != Mask::kNone) {
+      auto mask = CompileAttentionMask(desc_, sequences, specs);
+      Require(mask.status());
+      compiled = *std::move(mask);
+    }
+    const AttentionMask* mask = c.mask == Mask::kNone ? nullptr : &compiled;
+    const AttentionPlanLimits limits =
+        AttentionPlanLimitsOf(shape, sequences, mask);
     std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
     planned.limits = limits;
     planned.image_bytes = image.size();
     AttentionPlan plan =
-        BuildAttentionPlan(shape, limits, sequences, image.data());
+        BuildAttentionPlan(shape, limits, sequences, image.data(), mask);
+    plan_us_ = std::chrono::duration<double, std::micro>(
+                   std::chrono::steady_clock::now() - begin)
+                   .count();
+    pairs_ = PairsOf(compiled);
     images_.push_back(std::make_unique<DeviceMemory>(image.size()));
     Require(cudaMemcpy(images_.back()->data(), image.data(), plan.used_bytes,
                        cudaMemcpyHostToDevice));
@@ -172,6 +257,9 @@ class Run {
   std::vector<std::unique_ptr<DeviceMemory>> images_;
   std::vector<AttentionPlan> plans_;
   std::unique_ptr<DeviceMemory> workspace_;
+  std::unique_ptr<DeviceMemory> slopes_;
+  double pairs_ = 0.0;
+  double plan_us_ = 0.0;
   AttentionParams params_;
 };
 
@@ -228,6 +316,48 @@ void Prefill(const Bench& bench, Case c) {
       c.causal ? " causal" : "", block_size, 1e6 * seconds,
       1e-12 * flops / seconds, 1e-12 * flops / contiguous,
       100 * (seconds / contiguous - 1));
+}
+
+// Prompts of 16k under a mask, in TFLOP/s over the pairs that are seen.
+void Masked(const Bench& bench, const char* name, Case c) {
+  Run run(bench, c);
+  const double seconds = run.Seconds();
+  double pairs = run.pairs();
+  if (c.mask == Mask::kNone) {
+    pairs = double{1} * c.batch * c.q_len *
+            (c.causal ? (c.kv_len + 1) / 2.0 : c.kv_len);
+  }
+  const double flops = 4.0 * pairs * c.heads * c.head_dim;
+  std::printf(
+      "mask    %-34s b %2d x %5d, heads %2d/%2d x %3d: %8.1f us %4.0f TFLOP/s "
+      "over %4.1f%% of all pairs; host %6.0f us\n",
+      name, c.batch, c.kv_len, c.heads, c.kv_heads, c.head_dim, 1e6 * seconds,
+      1e-12 * flops / seconds,
+      100.0 * pairs / (double{1} * c.batch * c.q_len * c.kv_len),
+      run.plan_us());
+}
+
+void Masks(const Bench& bench, int heads, int kv_heads, int head_dim) {
+  constexpr int kLength = 16384;
+  Case c{1, kLength, kLength, heads, kv_heads, head_dim};
+  const auto run = [&](const char* name, Mask mask, bool causal,
+                       bool alibi = false) {
+    c.mask = mask;
+    c.causal = causal;
+    c.alibi = alibi;
+    Masked(bench, name, c);
+  };
+  run("causal", Mask::kNone, true);
+  run("causal, as a mask", Mask::kEmpty, true);
+  run("16 documents of 1k, causal", Mask::kDocuments, true);
+  run("16 documents of 1k, both ways", Mask::kDocuments, false);
+  run("prefix of 8k, then causal", Mask::kPrefix, true);
+  run("blocks of 128, 1 in 4, causal", Mask::kBlocks, true);
+  run("blocks of 128, 1 in 4, both ways", Mask::kBlocks, false);
+  run("causal, ALiBi", Mask::kNone, true, true);
+  run("16 documents of 1k, ALiBi", Mask::kDocuments, true, true);
+  c = {16, 1024, 1024, heads, kv_heads, head_dim};
+  Masked(bench, "16 sequences of 1k, causal", c);
 }
 
 // What attention needs beside its operands, at GPT-2 medium's shape: one
@@ -300,6 +430,18 @@ void BenchAttention(Bench& bench) {
                                                     {64, 1024, 128}}) {
         Case c{batch, 1, kv_len, 32, 8, head_dim};
         c.kv = kv;
+        Decode(bench, c);
+      }
+    }
+  }
+  if (bench.Wants("attention_masks")) {
+    Masks(bench, 32, 8, 128);
+    Masks(bench, 16, 16, 64);
+    for (const auto& [batch, kv_len] : {std::pair{128, 4096}, {16, 8192}}) {
+      Case c{batch, 1, kv_len, 32, 8, 128};
+      for (const bool alibi : {false, true}) {
+        c.alibi = alibi;
+        std::printf("%s: ", alibi ? "ALiBi" : "plain");
         Decode(bench, c);
       }
     }

@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
   BenchLinear(bench);
+  BenchLinearQuantised(bench);
   BenchSmallOps(bench);
   BenchSample(bench);
   Require(cudaStreamDestroy(handle));

@@ -103,6 +103,7 @@ struct Bench {
 void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
 void BenchLinear(Bench& bench);
+void BenchLinearQuantised(Bench& bench);
 void BenchSmallOps(Bench& bench);
 void BenchSample(Bench& bench);
 

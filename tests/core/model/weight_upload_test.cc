@@ -25,15 +25,16 @@ void CheckUpload(Device& device) {
   std::vector<Buffer> there;
   for (const size_t bytes :
        {1u, 3u, 64u, 900u, 1024u, 1025u, 5000u, 7u, 2048u, 1023u, 10000u}) {
+    const size_t unit = bytes % 3 == 0 ? 18 : 8;
     std::vector<std::byte>& source = sources.emplace_back(bytes);
     for (std::byte& byte : source) byte = static_cast<std::byte>(random());
     there.push_back(*device.Allocate(bytes, MemoryClass::kWeights));
     size_t next = 0;
     ASSERT_TRUE((*upload)
-                    ->Put(there.back().data(), bytes,
+                    ->Put(there.back().data(), bytes, unit,
                           [&](size_t offset, absl::Span<std::byte> piece) {
                             EXPECT_EQ(offset, next);
-                            EXPECT_EQ(offset % 8, 0u);
+                            EXPECT_EQ(offset % unit, 0u);
                             next += piece.size();
                             std::memcpy(piece.data(), source.data() + offset,
                                         piece.size());
@@ -69,7 +70,7 @@ TEST(WeightUploadTest, AnErrorEndsIt) {
   std::vector<std::byte> to(1000);
   int calls = 0;
   const absl::Status status =
-      upload->Put(to.data(), to.size(), [&](size_t, absl::Span<std::byte>) {
+      upload->Put(to.data(), to.size(), 8, [&](size_t, absl::Span<std::byte>) {
         return ++calls == 3 ? absl::CancelledError("enough") : absl::OkStatus();
       });
   EXPECT_TRUE(absl::IsCancelled(status));
@@ -94,7 +95,7 @@ TEST(WeightUploadTest, ShareOfTheLink) {
   for (int round = 0; round < 2; ++round) {  // the first touches the memory
     const auto begin = Clock::now();
     ASSERT_TRUE(upload
-                    ->Put(there.data(), kBytes,
+                    ->Put(there.data(), kBytes, 8,
                           [&](size_t offset, absl::Span<std::byte> piece) {
                             pool->ParallelFor(
                                 static_cast<int64_t>(piece.size()), 1 << 20,

@@ -1,0 +1,49 @@
+// embedding of block formats on CUDA: a thread an element, decoded from the
+// file's block. Rows are few, so that byte accesses do not matter.
+#include "kernels/cuda_row.cuh"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gemm/quantised/pack.h"
+
+namespace inlay {
+namespace {
+
+__global__ void EmbedBlocks(const __grid_constant__ QuantMatrix matrix,
+                            const __grid_constant__ QuantGrid grid,
+                            const __grid_constant__ TensorView table,
+                            const int32_t* ids, float scale, bool accumulate,
+                            CudaMatrix<float> y_rows, int64_t chunks) {
+  LetNextBegin();
+  WaitForPrevious();
+  const int64_t token = blockIdx.x / chunks;
+  const int64_t i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
+  if (i >= matrix.k) return;
+  const auto* row =
+      reinterpret_cast<const uint8_t*>(table.data) +
+      int64_t{ids[token]} * static_cast<int64_t>(table.row_stride_bytes);
+  const uint8_t* block = matrix.Block(row, 0, i);
+  const auto element = static_cast<int>(i % matrix.block_elements);
+  const QuantScale group = QuantScaleOf(matrix.dtype, block, element);
+  const int code = QuantCodeOf(matrix.dtype, block, element, grid.levels);
+  const float value =
+      fmaf(group.scale, QuantLevel(matrix.form, code), group.min);
+  // The product is rounded before the sum, as on the CPU.
+  const float scaled = __fmul_rn(value, scale);
+  float* y = y_rows.row(token) + i;
+  *y = accumulate ? *y + scaled : scaled;
+}
+
+}  // namespace
+
+absl::Status RunEmbeddingBlocksCuda(const EmbeddingDesc& desc,
+                                    const EmbeddingParams& params,
+                                    Stream& stream) {
+  const int64_t chunks = MapChunks(desc.width, 1);
+  return LaunchCuda("embedding", CudaStream::Of(stream),
+                    {params.y.rows() * chunks, kCudaMapThreads}, EmbedBlocks,
+                    QuantMatrix(desc.table, desc.width),
+                    QuantGridOf(desc.table), params.table, params.ids,
+                    params.scale, params.accumulate,
+                    CudaMatrix<float>(params.y), chunks);
+}
+
+}  // namespace inlay

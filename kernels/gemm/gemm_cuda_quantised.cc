@@ -1,0 +1,159 @@
+// gemm's CUDA row for quantised weights: which kernel serves how many rows.
+// Few are bound by memory and multiplied as they are packed; for many the
+// weights are unpacked, some rows of w at a time, for cuBLASLt.
+#if INLAY_HAS_CUDA
+
+#include <algorithm>
+
+#include "kernels/gemm/cublaslt.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/quantised_cuda.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// The only one that product_sm90.cuh has code for.
+constexpr int kProductSm = 90;
+// More rows of x than these are faster by unpacking (QUANTISED.md).
+constexpr int64_t kMostProductRows = 128;
+// Of unpacked rows of w at a time: more than fill the chip.
+constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
+
+bool Is16Bit(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Rows of w that are unpacked at a time.
+int64_t UnpackedRows(const GemmDesc& desc) {
+  const int64_t most = kUnpackedBytes / (2 * desc.k) / kQuantRows * kQuantRows;
+  return std::min(desc.n, std::max<int64_t>(most, kQuantRows));
+}
+
+size_t UnpackedBytes(const GemmDesc& desc) {
+  return static_cast<size_t>(UnpackedRows(desc) * desc.k * 2 + 255) / 256 * 256;
+}
+
+TensorView Columns(const TensorView& view, int64_t first, int64_t count) {
+  TensorView columns = view;
+  columns.data += RowBytes(view.dtype, static_cast<size_t>(first));
+  columns.rank = 2;
+  columns.dims = {view.rows(), count};
+  return columns;
+}
+
+absl::Status RunUnpacked(const GemmDesc& desc, const GemmParams& params,
+                         CublasLt& cublas, CudaStream& stream) {
+  const QuantMatrix matrix(desc.weight, desc.k);
+  auto* unpacked =
+      static_cast<std::byte*>(params.workspace) + CublasLt::kWorkspaceBytes;
+  GemmParams part = params;
+  part.permutation = nullptr;
+  if (params.permutation != nullptr) {
+    part.x = MatrixView(unpacked + UnpackedBytes(desc), desc.activation,
+                        params.x.rows(), desc.k);
+    INLAY_RETURN_IF_ERROR(
+        RunGatherColumns(params.x, params.permutation, part.x, stream));
+  }
+  const int64_t rows = UnpackedRows(desc);
+  for (int64_t first = 0; first < desc.n; first += rows) {
+    GemmDesc slice = desc;
+    slice.n = std::min(rows, desc.n - first);
+    slice.weight = desc.activation;
+    slice.permuted = false;
+    INLAY_RETURN_IF_ERROR(RunUnpackQuantised(
+        matrix, params.w.data, first, slice.n, slice.weight, unpacked, stream));
+    part.w = MatrixView(unpacked, slice.weight, slice.n, desc.k);
+    if (params.bias != nullptr) part.bias = params.bias + first;
+    if (!params.residual.empty()) {
+      part.residual = Columns(params.residual, first, slice.n);
+    }
+    part.y = Columns(params.y, first, slice.n);
+    INLAY_RETURN_IF_ERROR(cublas.Run(slice, part, stream));
+  }
+  return absl::OkStatus();
+}
+
+// As many rows of x at a time as the plan takes. All numbers of rows go through
+// one plan where the batch must not tell.
+absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
+                         CudaStream& stream) {
+  const QuantForm form = QuantFormOf(desc.weight);
+  const int64_t rows = params.x.rows();
+  const int tiles = desc.batch_invariant || rows > 16 ? 4 : rows > 8 ? 2 : 1;
+  const QuantPlan plan =
+      PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
+  if (plan.stages == 0) return RunQuantisedPlain(desc, params, form, stream);
+  const int64_t most = 8 * plan.tiles;
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t m = std::min(most, rows - first);
+    GemmParams part = params;
+    part.x = params.x.RowSlice(first, m);
+    part.y = params.y.RowSlice(first, m);
+    if (!params.residual.empty()) {
+      part.residual = params.residual.RowSlice(first, m);
+    }
+    INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, part, form, plan, {}, stream));
+  }
+  return absl::OkStatus();
+}
+
+size_t PackedBytes(const GemmDesc& desc) {
+  return static_cast<size_t>(
+      QuantBytes(QuantFormOf(desc.weight), desc.n, desc.k));
+}
+
+void Pack(const GemmDesc& desc, const std::byte* rows, int64_t first,
+          int64_t count, std::byte* packed) {
+  PackQuantised(QuantMatrix(desc.weight, desc.k), rows, first, count, packed);
+}
+
+absl::Status PackOnDevice(const GemmDesc& desc, const std::byte* rows,
+                          int64_t first, int64_t count, std::byte* packed,
+                          Stream& stream) {
+  return RunPackQuantised(QuantMatrix(desc.weight, desc.k), rows, first, count,
+                          packed, CudaStream::Of(stream));
+}
+
+constexpr WeightPacking<GemmDesc> kPacking = {kQuantRows, PackedBytes, Pack,
+                                              PackOnDevice};
+
+}  // namespace
+
+const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
+  return &kPacking;
+}
+
+size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  if (desc.batch_invariant || max_rows <= kMostProductRows ||
+      !Is16Bit(desc.activation)) {
+    return 0;
+  }
+  const auto gathered =
+      static_cast<size_t>(desc.permuted ? max_rows * desc.k * 2 : int64_t{0});
+  return CublasLt::kWorkspaceBytes + UnpackedBytes(desc) + gathered;
+}
+
+absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  const int64_t rows = params.x.rows();
+  if (rows == 0) return absl::OkStatus();
+  if (!Is16Bit(desc.activation)) {
+    return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
+  }
+  if (!desc.batch_invariant && rows > kMostProductRows) {
+    const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
+    if (cublas.ok()) {
+      const absl::Status status = RunUnpacked(desc, params, **cublas, cuda);
+      // Odd strides of 16-bit types.
+      if (!absl::IsUnimplemented(status)) return status;
+    }
+  }
+  if (cuda.sm() == kProductSm) return RunProducts(desc, params, cuda);
+  return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

@@ -1,0 +1,585 @@
+// gemm over quantised weights for few rows of x on Hopper: streams the packed
+// weights (layout.h) once, as fast as memory gives them. Included by the
+// product_*_sm90.cu, each of which instantiates some forms.
+//
+// Mapping: a job is two tiles of 16 rows of w (consecutive ones, or a tile of
+// gates and that of their ups). A cluster of C blocks shares K, a block's W
+// warps are `lanes` that take jobs in turn times W / lanes that share the
+// block's part of K. A warp is on its own: its first lane copies units into the
+// warp's ring (one bulk copy a tile a stage), all multiply what arrives, and
+// the stage is filled again: no warp waits for another. Another warp finishes
+// jobs: adds up the slices of K, bias and residual. The blocks of a cluster
+// finish jobs in turn. Arithmetic: mma.m16n8k16 of levels (exact) and x,
+// float32 sums of a group of columns, then times its scale. Sums of x, which
+// minima are multiplied by, come from an mma with ones. Slices are added in
+// ascending order. Shared memory: barriers, rings [warps][stages], the block's
+// columns of x (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets
+// all banks), partial sums [slots][C * W / lanes slices] of jobs that this
+// block finishes. Barriers (all mbarriers): full a stage, waited for by its
+// warp; x_full; partial_full a slot, at the block that finishes, counts bytes
+// stored; partial_empty a slot of each block of the cluster, at every block
+// that writes there. Nothing is sent to a block that does not wait for it, so
+// blocks end without a barrier. Overlap: rings are filled before the previous
+// kernel's end is awaited. Roofline: packed bytes over the copy bandwidth.
+#ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
+#define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
+
+#include <algorithm>
+
+#include "kernels/activation/activation.cuh"
+#include "kernels/cuda_float.cuh"
+#include "kernels/cuda_launch.cuh"
+#include "kernels/gemm/gemv_mma.cuh"
+#include "kernels/gemm/gemv_sm90.cuh"
+#include "kernels/gemm/quantised/decode.cuh"
+#include "kernels/gemm/quantised/quant_shape.h"
+
+namespace inlay {
+namespace {
+
+// Where things lie in shared memory, as offsets.
+struct QuantPlaces {
+  __device__ explicit QuantPlaces(const QuantShape& shape)
+      : rings(kQuantSharedHead),
+        x(rings + shape.warps * shape.stages * shape.stage_bytes),
+        partials(x + shape.m * shape.x_stride) {}
+  static constexpr uint32_t kZeros = 0;
+  static constexpr uint32_t kXFull = 16;
+  static constexpr uint32_t kPartialFull = 64;
+  static constexpr uint32_t kPartialEmpty = 128;
+  static constexpr uint32_t kFull = 1024;
+  uint32_t rings, x, partials;
+};
+
+// The jobs of a row lane: its j-th has tiles Tile(0), Tile(1), and is the
+// Sequence-th of the cluster.
+struct QuantJob {
+  __device__ QuantJob(const QuantShape& shape, int cluster, int sequence)
+      : index(cluster * shape.lanes + sequence % shape.lanes +
+              sequence / shape.lanes * shape.lanes * shape.num_clusters) {}
+  __device__ bool Exists(const QuantShape& shape) const {
+    return index < shape.jobs;
+  }
+  // One beyond the last is the one before, whose sums are left out.
+  __device__ int Tile(const QuantShape& shape, int which) const {
+    if (shape.half_tiles > 0) return index + which * shape.half_tiles;
+    return min(2 * index + which, shape.tiles - 1);
+  }
+  int index;
+};
+
+// A warp's ring: its first lane fills it, in the order of what the warp
+// multiplies.
+class QuantRing {
+ public:
+  __device__ QuantRing(const QuantShape& shape, const std::byte* w, int cluster,
+                       int lane_of_rows, int first, int end, uint32_t ring,
+                       uint32_t full)
+      : shape_(shape),
+        w_(w),
+        cluster_(cluster),
+        sequence_(lane_of_rows),
+        first_(first),
+        end_(end),
+        unit_(first),
+        ring_(ring),
+        full_(full) {}
+
+  // Fills stage `stage` with what comes next, if anything does.
+  __device__ void Feed(int stage) {
+    const QuantJob job(shape_, cluster_, sequence_);
+    if (first_ == end_ || !job.Exists(shape_)) return;
+    const int count = min(shape_.stage_units, end_ - unit_);
+    const uint32_t bytes = count * shape_.unit_bytes;
+    const uint32_t full = full_ + 8 * stage;
+    Expect(full, 2 * bytes);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      CopyRow(ring_ + stage * shape_.stage_bytes + i * (shape_.stage_bytes / 2),
+              w_ + int64_t{job.Tile(shape_, i)} * shape_.tile_bytes +
+                  kQuantHeadBytes + int64_t{unit_} * shape_.unit_bytes,
+              bytes, full);
+    }
+    unit_ += count;
+    if (unit_ == end_) {
+      unit_ = first_;
+      sequence_ += shape_.lanes;
+    }
+  }
+
+ private:
+  const QuantShape& shape_;
+  const std::byte* w_;
+  int cluster_;
+  int sequence_;
+  int first_;
+  int end_;
+  int unit_;
+  uint32_t ring_;
+  uint32_t full_;
+};
+
+// Columns [first, end) units of x's m rows into shared memory, zeros beyond K.
+// All threads that multiply call it.
+template <typename T>
+__device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
+                           const QuantShape& shape, int first, int end,
+                           std::byte* to, uint32_t barrier, uint32_t address) {
+  const int threads = 32 * shape.warps;
+  const int64_t column = int64_t{first} * kQuantColumns;
+  const int64_t stop = min(int64_t{end} * kQuantColumns, shape.k);
+  const CudaMatrix<const T> x(view);
+  const int zeros = end * kQuantColumns - static_cast<int>(stop);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < zeros * shape.m; i += threads) {
+    reinterpret_cast<T*>(
+        to + i / zeros * shape.x_stride)[stop - column + i % zeros] = T(0.0f);
+  }
+  if (shape.copies_x) {
+    if (threadIdx.x == 0 && stop > column) {
+      WaitForPrevious();
+      const auto bytes = static_cast<uint32_t>(stop - column) * 2;
+      Expect(barrier, shape.m * bytes);
+#pragma unroll 1
+      for (int r = 0; r < shape.m; ++r) {
+        CopyRow(address + r * shape.x_stride, x.row(r) + column, bytes,
+                barrier);
+      }
+    }
+  } else {
+    WaitForPrevious();
+    const auto width = static_cast<int>(stop - column);
+#pragma unroll 1
+    for (int r = 0; r < shape.m; ++r) {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < width; i += threads) {
+        const int64_t from =
+            permutation == nullptr ? column + i : permutation[column + i];
+        reinterpret_cast<T*>(to + r * shape.x_stride)[i] = x.row(r)[from];
+      }
+    }
+  }
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+  if (shape.copies_x && stop > column) Await(barrier, 0);
+}
+
+template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
+struct QuantFormType {
+  static constexpr QuantCodes kCodes = kCodesOf;
+  static constexpr int kGroup = kGroupOf;
+  static constexpr bool kHasMin = kHasMinOf;
+};
+
+template <int kTiles>
+struct QuantSums {
+  float v[2][kTiles][4] = {};
+};
+
+// Where a lane's rows of x are; rows that x has not are zeros.
+template <int kTiles>
+struct QuantRows {
+  uint32_t at[kTiles];
+  uint32_t mask[kTiles];
+};
+
+// Adds scale times the sums of a group, and min times the sums of x.
+template <class Form, typename Decoder, int kTiles>
+__device__ void AddQuantGroup(const uint8_t* unit, int group, int row_tile,
+                              const float (&part)[kTiles][4],
+                              const float (&sums_x)[kTiles][4],
+                              QuantSums<kTiles>& sums) {
+  const uint8_t* at =
+      unit + QuantCodeBytes(Form::kCodes) +
+      (group * 8 + threadIdx.x % 32 / 4) * (Form::kHasMin ? 8 : 4);
+  if constexpr (Form::kHasMin) {
+    const uint2 bits = *reinterpret_cast<const uint2*>(at);
+    const float2 scale = WidenPair<__half>(bits.x);
+    const float2 min = WidenPair<__half>(bits.y);
+    const float low = fmaf(-Decoder::kOffset, scale.x, min.x);
+    const float high = fmaf(-Decoder::kOffset, scale.y, min.y);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums.v[row_tile][t][i];
+        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
+        sum = fmaf(i < 2 ? low : high, sums_x[t][i], sum);
+      }
+    }
+  } else {
+    const float2 scale =
+        WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums.v[row_tile][t][i];
+        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
+      }
+    }
+  }
+}
+
+// One unit of both tiles; `column`: of x, in bytes.
+template <class Form, typename T, int kTiles>
+__device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2],
+                                  const QuantRows<kTiles>& x, uint32_t column,
+                                  const LevelBytes& levels,
+                                  QuantSums<kTiles>& sums) {
+  using Decoder = QuantDecoder<Form::kCodes, T,
+                               Form::kHasMin && kIsBf16<T> &&
+                                   Form::kCodes != QuantCodes::kInt8>;
+  constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
+  constexpr int kProducts = Form::kGroup / 16;  // of a group
+  const int lane = threadIdx.x % 32;
+  const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+  float part[2][kTiles][4];
+  float sums_x[kTiles][4];
+#pragma unroll
+  for (int piece = 0; piece < 2; ++piece) {
+    Decoder decoders[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) decoders[r].Load(units[r], lane, piece, levels);
+    uint32_t b[kTiles][4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const int product = piece * 4 + q;
+      if (q % 2 == 0) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          LoadMatrices(x.at[t] + ((column + product * 32) & x.mask[t]), b[t]);
+        }
+      }
+      if (product % kProducts == 0) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            part[0][t][i] = part[1][t][i] = sums_x[t][i] = 0.0f;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        uint32_t a[4];
+        decoders[r].Operand(q, a);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          MultiplyTile<T>(part[r][t], a, b[t][q % 2 * 2], b[t][q % 2 * 2 + 1]);
+        }
+      }
+      if constexpr (Form::kHasMin) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          MultiplyTile<T>(sums_x[t], ones, b[t][q % 2 * 2],
+                          b[t][q % 2 * 2 + 1]);
+        }
+      }
+      if (product % kProducts == kProducts - 1) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          AddQuantGroup<Form, Decoder, kTiles>(units[r], product / kProducts, r,
+                                               part[r], sums_x, sums);
+        }
+      }
+    }
+  }
+}
+
+template <class Form, typename T, int kTiles>
+__device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
+                             uint8_t* shared, uint32_t base, QuantRing& ring,
+                             const LevelBytes& levels, unsigned rank,
+                             int cluster, int first, int begin, int end) {
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int slices = shape.cluster * (shape.warps / shape.lanes);
+  const int slice =
+      static_cast<int>(rank) * (shape.warps / shape.lanes) + warp / shape.lanes;
+  QuantRows<kTiles> x;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    const int row = t * 8 + lane % 8;
+    x.mask[t] = row < shape.m ? ~0u : 0u;
+    x.at[t] = row < shape.m ? base + at.x + row * shape.x_stride + lane / 8 * 16
+                            : base + at.kZeros;
+  }
+  const uint32_t my_ring = at.rings + warp * shape.stages * shape.stage_bytes;
+  const uint32_t full = base + at.kFull + warp * shape.stages * 8;
+  const int turns = shape.cluster * shape.slots;
+  int stage = 0;
+  uint32_t parity = 0;
+  for (int sequence = warp % shape.lanes;; sequence += shape.lanes) {
+    if (!QuantJob(shape, cluster, sequence).Exists(shape)) break;
+    QuantSums<kTiles> sums;
+#pragma unroll 1
+    for (int unit = begin; unit < end; unit += shape.stage_units) {
+      const int count = min(shape.stage_units, end - unit);
+      const uint8_t* units[2];
+      units[0] = shared + my_ring + stage * shape.stage_bytes;
+      units[1] = units[0] + shape.stage_bytes / 2;
+      Await(full + 8 * stage, parity);
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        MultiplyQuantUnit<Form, T, kTiles>(
+            units, x, (unit - first + i) * kQuantColumns * 2, levels, sums);
+        units[0] += shape.unit_bytes;
+        units[1] += shape.unit_bytes;
+      }
+      __syncwarp();
+      if (lane == 0) ring.Feed(stage);
+      if (++stage == shape.stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    const auto owner = static_cast<unsigned>(sequence % shape.cluster);
+    const int slot = sequence / shape.cluster % shape.slots;
+    Await(base + at.kPartialEmpty + 8 * (sequence % turns),
+          (sequence / turns & 1) ^ 1);
+    const uint32_t to = base + at.partials +
+                        (slot * slices + slice) * (kTiles * 1024) + lane * 16;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        StoreAt(to + (r * kTiles + t) * 512, base + at.kPartialFull + 8 * slot,
+                owner, sums.v[r][t]);
+      }
+    }
+  }
+}
+
+// What goes out of a job: bias and residual added, rounded, or gated.
+template <typename T>
+__device__ void StoreQuantTile(const QuantShape& shape, int first_n,
+                               int first_m, const float (&values)[4],
+                               const float* bias, const TensorView& residual,
+                               const TensorView& y) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int m = first_m + i % 2;
+    const int64_t n = first_n + i / 2 * 8;
+    if (m >= shape.m || n >= shape.n) continue;
+    float value = values[i];
+    float added = bias != nullptr ? bias[n] : 0.0f;
+    if (residual.data != nullptr) {
+      added += shape.narrow ? ToFloat(CudaMatrix<const T>(residual).row(m)[n])
+                            : CudaMatrix<const float>(residual).row(m)[n];
+    }
+    value += added;
+    if (shape.narrow) {
+      CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
+    } else {
+      CudaMatrix<float>(y).row(m)[n] = value;
+    }
+  }
+}
+
+// Rounded as the product and the activation apart would be.
+template <typename T>
+__device__ void StoreQuantGated(const QuantShape& shape, int first_n,
+                                int first_m, const float (&gates)[4],
+                                const float (&ups)[4], const float* bias,
+                                const TensorView& y) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int m = first_m + i % 2;
+    const int64_t n = first_n + i / 2 * 8;
+    if (m >= shape.m) continue;
+    const float gate_bias = bias != nullptr ? bias[n] : 0.0f;
+    const float up_bias = bias != nullptr ? bias[n + shape.n / 2] : 0.0f;
+    const float gate = ToFloat(FromFloat<T>(gates[i] + gate_bias));
+    const float up = ToFloat(FromFloat<T>(ups[i] + up_bias));
+    CudaMatrix<T>(y).row(m)[n] =
+        FromFloat<T>(ApplyActivation(shape.function, gate) * up);
+  }
+}
+
+template <typename T, int kTiles>
+__device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
+                            uint32_t base, const std::byte* w, unsigned rank,
+                            int cluster, const float* bias,
+                            const TensorView& residual, const TensorView& y) {
+  const int lane = threadIdx.x % 32;
+  const int slices = shape.cluster * (shape.warps / shape.lanes);
+  const int turns = shape.cluster * shape.slots;
+  int slot = 0;
+  uint32_t parity = 0;
+  for (int sequence = static_cast<int>(rank);; sequence += shape.cluster) {
+    const QuantJob job(shape, cluster, sequence);
+    if (!job.Exists(shape)) break;
+    const uint32_t full = base + at.kPartialFull + 8 * slot;
+    if (lane == 0) Expect(full, slices * kTiles * 1024);
+    float factors[2][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const auto* head = reinterpret_cast<const float*>(
+          w + int64_t{job.Tile(shape, r)} * shape.tile_bytes);
+      factors[r][0] = head[lane / 4];
+      factors[r][1] = head[lane / 4 + 8];
+    }
+    Await(full, parity);
+    QuantSums<kTiles> sums;
+    const uint32_t from =
+        base + at.partials + slot * slices * (kTiles * 1024) + lane * 16;
+#pragma unroll 4
+    for (int s = 0; s < slices; ++s) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          const uint4 v =
+              LoadShared16(from + (s * 2 * kTiles + r * kTiles + t) * 512);
+          sums.v[r][t][0] += __uint_as_float(v.x);
+          sums.v[r][t][1] += __uint_as_float(v.y);
+          sums.v[r][t][2] += __uint_as_float(v.z);
+          sums.v[r][t][3] += __uint_as_float(v.w);
+        }
+      }
+    }
+    __syncwarp();
+    // Only where the slot is used again and the arrival waited for.
+    if (lane < shape.cluster &&
+        QuantJob(shape, cluster, sequence + turns).Exists(shape)) {
+      ArriveAt(base + at.kPartialEmpty + 8 * (sequence % turns), lane);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums.v[r][t][i] *= factors[r][i / 2];
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int first_m = t * 8 + lane % 4 * 2;
+      if (shape.half_tiles > 0) {
+        StoreQuantGated<T>(shape, job.Tile(shape, 0) * kQuantRows + lane / 4,
+                           first_m, sums.v[0][t], sums.v[1][t], bias, y);
+        continue;
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (2 * job.index + r >= shape.tiles) continue;
+        StoreQuantTile<T>(shape, job.Tile(shape, r) * kQuantRows + lane / 4,
+                          first_m, sums.v[r][t], bias, residual, y);
+      }
+    }
+    if (++slot == shape.slots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+}
+
+template <class Form, typename T, int kTiles>
+__global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
+    QuantProduct(const __grid_constant__ TensorView x,
+                 const std::byte* __restrict__ w, const float* bias,
+                 const int32_t* permutation,
+                 const __grid_constant__ TensorView residual,
+                 const __grid_constant__ TensorView y,
+                 const __grid_constant__ LevelBytes levels,
+                 const __grid_constant__ QuantShape shape) {
+  extern __shared__ __align__(1024) uint8_t quant_shared[];
+  LetNextBegin();
+  const QuantPlaces at(shape);
+  const auto base =
+      static_cast<uint32_t>(__cvta_generic_to_shared(quant_shared));
+  const unsigned rank = ClusterRank();
+  const int cluster = static_cast<int>(blockIdx.x) / shape.cluster;
+  const int first = static_cast<int>(rank) * shape.units / shape.cluster;
+  const int end = static_cast<int>(rank + 1) * shape.units / shape.cluster;
+  if (threadIdx.x == 0) {
+    InitBarrier(base + at.kXFull, 1);
+#pragma unroll 1
+    for (int s = 0; s < shape.slots; ++s) {
+      InitBarrier(base + at.kPartialFull + 8 * s, 1);
+    }
+#pragma unroll 1
+    for (int s = 0; s < shape.slots * shape.cluster; ++s) {
+      InitBarrier(base + at.kPartialEmpty + 8 * s, 1);
+    }
+    *reinterpret_cast<uint4*>(quant_shared + at.kZeros) =
+        make_uint4(0, 0, 0, 0);
+  }
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int shares = shape.warps / shape.lanes;
+  const int share = warp / shape.lanes;
+  const int begin = first + share * (end - first) / shares;
+  const int stop = first + (share + 1) * (end - first) / shares;
+  QuantRing ring(shape, w, cluster, warp % shape.lanes, begin, stop,
+                 base + at.rings + warp * shape.stages * shape.stage_bytes,
+                 base + at.kFull + warp * shape.stages * 8);
+  if (warp < shape.warps && threadIdx.x % 32 == 0) {
+#pragma unroll 1
+    for (int s = 0; s < shape.stages; ++s) {
+      InitBarrier(base + at.kFull + (warp * shape.stages + s) * 8, 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#pragma unroll 1
+    for (int s = 0; s < shape.stages; ++s) ring.Feed(s);
+  }
+  __syncthreads();
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  ClusterArrive();  // the barriers can be used, by the other blocks too
+  if (warp < shape.warps) {
+    FillQuantX<T>(x, permutation, shape, first, end,
+                  reinterpret_cast<std::byte*>(quant_shared) + at.x,
+                  base + at.kXFull, base + at.x);
+    ClusterWait();
+    ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, ring, levels,
+                                  rank, cluster, first, begin, stop);
+  } else {
+    WaitForPrevious();
+    ClusterWait();
+    FinishQuant<T, kTiles>(shape, at, base, w, rank, cluster, bias, residual,
+                           y);
+  }
+}
+
+template <class Form, typename T, int kTiles>
+absl::Status LaunchQuant(const GemmParams& params, const QuantShape& shape,
+                         const LevelBytes& levels, CudaStream& stream) {
+  CudaGrid grid;
+  grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
+  grid.threads = 32 * (shape.warps + 1);
+  grid.shared_bytes = shape.shared_bytes;
+  grid.cluster = shape.cluster;
+  const std::byte* w = params.w.data;
+  return LaunchCuda("quantised gemm", stream, grid,
+                    QuantProduct<Form, T, kTiles>, params.x, w, params.bias,
+                    params.permutation, params.residual, params.y, levels,
+                    shape);
+}
+
+template <class Form, typename T>
+absl::Status LaunchQuantTiles(const GemmParams& params, const QuantForm& form,
+                              const QuantShape& shape, CudaStream& stream) {
+  const LevelBytes levels = LevelBytesOf<T>(form);
+  switch (shape.x_tiles) {
+    case 1:
+      return LaunchQuant<Form, T, 1>(params, shape, levels, stream);
+    case 2:
+      return LaunchQuant<Form, T, 2>(params, shape, levels, stream);
+    default:
+      return LaunchQuant<Form, T, 4>(params, shape, levels, stream);
+  }
+}
+
+}  // namespace
+
+template <class Form>
+absl::Status LaunchQuantForm(const GemmParams& params, const QuantForm& form,
+                             const QuantShape& shape, CudaStream& stream) {
+  return params.x.dtype == DType::kF16
+             ? LaunchQuantTiles<Form, __half>(params, form, shape, stream)
+             : LaunchQuantTiles<Form, __nv_bfloat16>(params, form, shape,
+                                                     stream);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_

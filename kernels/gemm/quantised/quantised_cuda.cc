@@ -1,0 +1,135 @@
+// How the kernel for Hopper cuts a matrix, and its launch.
+#if INLAY_HAS_CUDA
+
+#include "kernels/gemm/quantised/quantised_cuda.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/gemm/quantised/quant_shape.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What a block of Hopper may have.
+constexpr int64_t kMostShared = 227 << 10;
+// Of rings: a little more than memory's latency times its bandwidth.
+constexpr int64_t kUsualRing = 64 << 10;
+constexpr int kLeastStages = 2;
+// So that no two blocks meet on an SM, which would be the last to end.
+constexpr int64_t kLeastShared = 120 << 10;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int XStride(int64_t k, int cluster) {
+  return static_cast<int>(CeilDiv(QuantUnits(k), cluster)) * kQuantColumns * 2 +
+         16;
+}
+
+int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
+
+}  // namespace
+
+bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
+                  QuantPlan& plan) {
+  // A lane's jobs have their slots to themselves.
+  plan.slots = std::max(2, plan.lanes / plan.cluster);
+  if (plan.slots > kMostQuantSlots) return false;
+  const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
+  const int64_t fixed = kQuantSharedHead +
+                        8 * plan.tiles * XStride(k, plan.cluster) +
+                        plan.slots * slices * plan.tiles * 1024;
+  const int64_t stage =
+      2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
+  const int64_t room = std::min(kMostShared - fixed, ring_bytes);
+  plan.stages = static_cast<int>(std::min<int64_t>(
+      std::max<int64_t>(room, 0) / stage, kMostQuantStages / plan.warps));
+  plan.shared_bytes =
+      static_cast<size_t>(std::max(fixed + plan.stages * stage, kLeastShared));
+  return plan.stages >= kLeastStages;
+}
+
+// The cut that takes the fewest turns of a warp: jobs of a lane times units of
+// K of a job, and something for each job's sums. Of equals the one with fewer
+// slices to add up.
+QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
+                        int num_sms) {
+  QuantPlan best;
+  best.stages = 0;
+  int64_t least = 0;
+  const int64_t jobs = Jobs(n);
+  for (const int cluster : {2, 4, 8}) {
+    for (int lanes = 1; lanes <= best.warps; lanes *= 2) {
+      QuantPlan plan;
+      plan.tiles = tiles;
+      plan.cluster = cluster;
+      plan.lanes = lanes;
+      const int64_t most = std::max(1, num_sms / cluster);
+      const int64_t shares = plan.warps / lanes;
+      const int64_t units = CeilDiv(CeilDiv(QuantUnits(k), cluster), shares);
+      plan.stage_units = units % 2 == 0 ? 2 : 1;
+      if (!FitQuantPlan(form, k, kUsualRing, plan)) {
+        plan.stage_units = 1;
+        if (!FitQuantPlan(form, k, kUsualRing, plan)) continue;
+      }
+      plan.num_clusters =
+          static_cast<int>(std::min(most, CeilDiv(jobs, lanes)));
+      const int64_t rounds = CeilDiv(jobs, plan.num_clusters * lanes);
+      const int64_t cost = 1000 * rounds * (4 * units + 1) + cluster * shares;
+      if (best.stages == 0 || cost < least) {
+        best = plan;
+        least = cost;
+      }
+    }
+  }
+  return best;
+}
+
+absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
+                              const QuantForm& form, const QuantPlan& plan,
+                              const QuantFusion& fusion, CudaStream& stream) {
+  QuantShape shape;
+  shape.n = desc.n;
+  shape.k = desc.k;
+  shape.tile_bytes = QuantTileBytes(form, desc.k);
+  shape.m = static_cast<int>(params.x.rows());
+  shape.x_tiles = plan.tiles;
+  shape.tiles = static_cast<int>(CeilDiv(desc.n, kQuantRows));
+  shape.half_tiles = fusion.gated ? shape.tiles / 2 : 0;
+  shape.jobs = static_cast<int>(Jobs(desc.n));
+  shape.units = static_cast<int>(QuantUnits(desc.k));
+  shape.unit_bytes = QuantUnitBytes(form);
+  shape.cluster = plan.cluster;
+  shape.num_clusters = plan.num_clusters;
+  shape.warps = plan.warps;
+  shape.lanes = plan.lanes;
+  shape.stage_units = plan.stage_units;
+  shape.stage_bytes = 2 * plan.stage_units * shape.unit_bytes;
+  shape.stages = plan.stages;
+  shape.slots = plan.slots;
+  shape.x_stride = XStride(desc.k, plan.cluster);
+  shape.copies_x = params.permutation == nullptr &&
+                   params.x.row_stride_bytes % 16 == 0 &&
+                   reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;
+  shape.narrow = desc.output != DType::kF32;
+  shape.function = fusion.function;
+  shape.shared_bytes = plan.shared_bytes;
+  switch (form.codes) {
+    case QuantCodes::kLinear4:
+      return form.group == 16 ? LaunchLinear4Of16(params, form, shape, stream)
+                              : LaunchLinear4(params, form, shape, stream);
+    case QuantCodes::kLinear6:
+      return LaunchLinear6(params, form, shape, stream);
+    case QuantCodes::kTable4:
+      return LaunchTable4(params, form, shape, stream);
+    case QuantCodes::kInt8:
+      return LaunchInt8(params, form, shape, stream);
+    default:
+      return LaunchE4M3(params, form, shape, stream);
+  }
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

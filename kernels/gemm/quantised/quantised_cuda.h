@@ -1,0 +1,71 @@
+// Products with packed quantised weights (layout.h) on CUDA devices, for gemm's
+// row, tests and benchmarks. All pointers are device pointers.
+#ifndef INLAY_KERNELS_GEMM_QUANTISED_QUANTISED_CUDA_H_
+#define INLAY_KERNELS_GEMM_QUANTISED_QUANTISED_CUDA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/activation/activation.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/pack.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// As PackQuantised: rows of blocks that lie on the device, at any address.
+absl::Status RunPackQuantised(const QuantMatrix& matrix, const std::byte* rows,
+                              int64_t first, int64_t count, std::byte* packed,
+                              CudaStream& stream);
+
+// Rows [first, first + count) of a packed matrix, first a multiple of
+// kQuantRows, as [count, k] of a 16-bit type or f32, each value rounded once.
+absl::Status RunUnpackQuantised(const QuantMatrix& matrix,
+                                const std::byte* packed, int64_t first,
+                                int64_t count, DType dtype, std::byte* to,
+                                CudaStream& stream);
+
+// y[m, i] = x[m, permutation[i]], both of one 16-bit type.
+absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
+                              const TensorView& y, CudaStream& stream);
+
+// How the kernel for Hopper cuts a matrix: a function of n, k and the tiles of
+// x, so that a row's bits are the same for all numbers of rows with one plan.
+struct QuantPlan {
+  int tiles = 1;    // of 8 rows of x: 1, 2 or 4
+  int cluster = 2;  // blocks that share K: 2, 4 or 8
+  int num_clusters = 1;
+  int warps = 8;        // that multiply
+  int lanes = 1;        // of the warps, how many take rows apart; they share K
+                        // otherwise
+  int stage_units = 1;  // that a copy brings at most
+  int stages = 2;       // of a warp's ring
+  int slots = 2;        // of partial sums
+  size_t shared_bytes = 0;  // of a block
+};
+// stages is 0 where nothing fits.
+QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
+                        int num_sms);
+// Sets stages and shared_bytes for rings of at most `ring_bytes`; false: it
+// does not fit.
+bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
+                  QuantPlan& plan);
+
+// act(gate) up in place of both.
+struct QuantFusion {
+  bool gated = false;  // n / 2 a multiple of kQuantRows; y [m, n / 2]
+  Activation function = Activation::kSilu;
+};
+
+// x and y of 16 bits, or y f32; at most 8 plan.tiles rows.
+absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
+                              const QuantForm& form, const QuantPlan& plan,
+                              const QuantFusion& fusion, CudaStream& stream);
+
+// Any plain float types; y of x's or f32; any number of rows, 4 at a time.
+absl::Status RunQuantisedPlain(const GemmDesc& desc, const GemmParams& params,
+                               const QuantForm& form, CudaStream& stream);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_QUANTISED_QUANTISED_CUDA_H_

@@ -1,0 +1,225 @@
+// linear_quantised: Llama-3-8B's layers with quantised weights beside those in
+// bf16 of the same run: time, GB/s of the packed bytes and as a share of the
+// copy bandwidth, bf16's time over ours. Calls follow each other in a graph,
+// each with weights that are in no cache. "linear_quantised_plans": how the
+// best ways of cutting compare with the one that is taken.
+#include <random>
+#include <vector>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+#include "tests/bench/cuda/cuda_graph.h"
+
+namespace inlay::bench {
+namespace {
+
+struct Layer {
+  const char* name;
+  int64_t n;
+  int64_t k;
+  DType output;
+  bool residual;
+};
+
+constexpr Layer kLayers[] = {
+    {"qkv", 6144, 4096, DType::kBF16, false},
+    {"o", 4096, 4096, DType::kF32, true},
+    {"gate_up", 28672, 4096, DType::kBF16, false},
+    {"down", 4096, 14336, DType::kF32, true},
+    {"head", 128256, 4096, DType::kF32, false},
+};
+constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K,
+                              DType::kQ6_K,    DType::kQ8_0, DType::kF8_G128,
+                              DType::kIQ4_NL};
+constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+
+constexpr size_t kPoolBytes = size_t{1200} << 20;
+constexpr int kCalls = 40;
+
+struct Memory {
+  Memory()
+      : weights(kPoolBytes),
+        x(size_t{64} << 20),
+        y(size_t{512} << 20),
+        workspace(size_t{256} << 20) {
+    x.Randomize(DType::kBF16, 2);
+  }
+  // One tile of random blocks of `width` columns over and over.
+  void Fill(DType dtype, int64_t k) {
+    const BlockCodec& codec = *FindBlockCodec(dtype);
+    const QuantMatrix matrix(dtype, k);
+    const int64_t blocks = kQuantRows * k / matrix.block_elements;
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(kQuantRows * k));
+    for (float& value : values) value = normal(rng);
+    std::vector<std::byte> rows(
+        static_cast<size_t>(blocks * matrix.block_bytes));
+    codec.encode(values.data(), blocks, rows.data());
+    auto bytes = static_cast<size_t>(QuantTileBytes(matrix.form, k));
+    std::vector<std::byte> tile(bytes);
+    PackQuantised(matrix, rows.data(), 0, kQuantRows, tile.data());
+    Require(
+        cudaMemcpy(weights.data(), tile.data(), bytes, cudaMemcpyHostToDevice));
+    for (size_t done = bytes; done < kPoolBytes;) {
+      const size_t next = std::min(done, kPoolBytes - done);
+      Require(cudaMemcpy(weights.data() + done, weights.data(), next,
+                         cudaMemcpyDeviceToDevice));
+      done += next;
+    }
+    Require(cudaDeviceSynchronize());
+  }
+  GemmParams Params(const Layer& layer, DType dtype, size_t bytes, int64_t m,
+                    int call) {
+    const size_t places = std::max<size_t>(1, kPoolBytes / bytes);
+    GemmParams params;
+    params.x = MatrixView(x.data(), DType::kBF16, m, layer.k);
+    params.w =
+        MatrixView(weights.data() + static_cast<size_t>(call) % places * bytes,
+                   dtype, layer.n, layer.k);
+    params.y = MatrixView(y.data(), layer.output, m, layer.n);
+    if (layer.residual) params.residual = params.y;
+    params.workspace = workspace.data();
+    return params;
+  }
+  DeviceMemory weights, x, y, workspace;
+};
+
+GemmDesc DescOf(const Layer& layer, DType dtype) {
+  return {layer.n, layer.k, dtype, DType::kBF16, layer.output};
+}
+
+double Bytes(const Layer& layer, DType dtype) {
+  return dtype == DType::kBF16 ? 2.0 * static_cast<double>(layer.n * layer.k)
+                               : static_cast<double>(QuantBytes(
+                                     QuantFormOf(dtype), layer.n, layer.k));
+}
+
+double Time(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
+            int64_t m) {
+  const GemmDesc desc = DescOf(layer, dtype);
+  const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
+  auto row = Select("gemm", GemmTable(), desc, device);
+  Require(row.status());
+  const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
+  return GraphSeconds(bench, m > 64 ? 10 : kCalls, [&](int i) {
+    return (*row)->run(desc, memory.Params(layer, dtype, bytes, m, i),
+                       bench.stream);
+  });
+}
+
+void Table(Bench& bench, Memory& memory) {
+  for (const Layer& layer : kLayers) {
+    double plain[std::size(kRows)];
+    memory.weights.Randomize(DType::kBF16, 1);
+    std::printf("%-8s bf16     us", layer.name);
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      plain[i] = Time(bench, memory, layer, DType::kBF16, kRows[i]);
+      std::printf(" %d: %.1f", static_cast<int>(kRows[i]), 1e6 * plain[i]);
+    }
+    std::printf("\n");
+    for (const DType dtype : kFormats) {
+      memory.Fill(dtype, layer.k);
+      std::printf("%-8s %-8s us,%%copy,ratio", layer.name,
+                  std::string(DTypeName(dtype)).c_str());
+      for (size_t i = 0; i < std::size(kRows); ++i) {
+        const double seconds = Time(bench, memory, layer, dtype, kRows[i]);
+        const double rate = 1e-9 * Bytes(layer, dtype) / seconds;
+        std::printf(" %d: %.1f,%.0f,%.2f", static_cast<int>(kRows[i]),
+                    1e6 * seconds, 100 * rate / bench.copy_gbps,
+                    plain[i] / seconds);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+struct Tried {
+  QuantPlan plan;
+  int ring_kb;
+  double seconds;
+};
+
+void PrintPlan(const Tried& tried) {
+  const QuantPlan& p = tried.plan;
+  std::printf(" | %.2f c%d l%d w%d u%d s%d", 1e6 * tried.seconds, p.cluster,
+              p.lanes, p.warps, p.stage_units, p.stages);
+}
+
+void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
+           int64_t m) {
+  const QuantForm form = QuantFormOf(dtype);
+  const GemmDesc desc = DescOf(layer, dtype);
+  const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
+  const int tiles = m > 16 ? 4 : m > 8 ? 2 : 1;
+  const auto time = [&](const QuantPlan& plan) {
+    return GraphSeconds(bench, 24, [&](int i) {
+      return RunQuantisedSm90(desc, memory.Params(layer, dtype, bytes, m, i),
+                              form, plan, {}, bench.stream);
+    });
+  };
+  std::vector<Tried> all;
+  const QuantPlan usual =
+      PlanQuantised(form, layer.n, layer.k, tiles, bench.stream.num_sms());
+  for (const int cluster : {2, 4, 8}) {
+    for (const int warps : {8, 16}) {
+      for (int lanes = 1; lanes <= warps; lanes *= 2) {
+        for (const int units : {1, 2, 4}) {
+          for (const int ring_kb : {32, 48, 64, 96}) {
+            if (warps == 16 && tiles > 1) continue;
+            QuantPlan plan = usual;
+            plan.cluster = cluster;
+            plan.warps = warps;
+            plan.lanes = lanes;
+            plan.stage_units = units;
+            if (!FitQuantPlan(form, layer.k, ring_kb << 10, plan)) continue;
+            const int64_t jobs = (layer.n + 31) / 32;
+            plan.num_clusters = static_cast<int>(std::min<int64_t>(
+                bench.stream.num_sms() / cluster, (jobs + lanes - 1) / lanes));
+            // What leaves half of the warps without work.
+            if (2 * plan.num_clusters * lanes > 3 * jobs) continue;
+            all.push_back({plan, ring_kb, time(plan)});
+          }
+        }
+      }
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Tried& a, const Tried& b) {
+    return a.seconds < b.seconds;
+  });
+  std::printf("%-8s %-7s %2d:", layer.name,
+              std::string(DTypeName(dtype)).c_str(), static_cast<int>(m));
+  PrintPlan({usual, 0, time(usual)});
+  std::printf(" || best of %d", static_cast<int>(all.size()));
+  for (size_t i = 0; i < std::min<size_t>(7, all.size()); ++i) {
+    PrintPlan(all[i]);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+void BenchLinearQuantised(Bench& bench) {
+  const bool table = bench.Wants("linear_quantised_table");
+  const bool plans = bench.Wants("linear_quantised_plans");
+  if (!table && !plans) return;
+  Memory memory;
+  if (table) {
+    Require(PrepareGemmCuda(bench.stream));
+    Table(bench, memory);
+  }
+  if (!plans) return;
+  for (const DType dtype : {DType::kU4_G128, DType::kQ4_K}) {
+    for (const Layer& layer : kLayers) {
+      memory.Fill(dtype, layer.k);
+      for (const int64_t m : {1, 8, 16, 32}) {
+        if (dtype == DType::kQ4_K && m != 1) continue;
+        Plans(bench, memory, layer, dtype, m);
+      }
+    }
+  }
+}
+
+}  // namespace inlay::bench

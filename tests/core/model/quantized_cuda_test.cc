@@ -1,0 +1,137 @@
+// Models of quantised weights on a GPU: packed while they are loaded, and
+// against the CPU's float32 arithmetic on the weights they stand for.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "kernels/quant/quant.h"
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+// What layers hand on is rounded to bf16, unit roundoff 2^-9, some ten times a
+// layer: in these models of few and narrow layers the logits move by a few
+// hundredths of their deviation. A wrong scale or row moves them by more than
+// the whole.
+constexpr double kRounded = 0.15;
+
+// Grouped queries; rows that all formats divide; a head of its own or none.
+std::string Config(bool tied) {
+  return std::string(R"({
+      "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "vocab_size": 300, "hidden_size": 256, "intermediate_size": 512,
+      "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "max_position_embeddings": 128,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": )") +
+         (tied ? "true}" : "false}");
+}
+
+class QuantizedCudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto gpu = CreateCudaDevice(0, 0);
+    if (!gpu.ok()) GTEST_SKIP() << "needs a GPU";
+    gpu_ = *std::move(gpu);
+  }
+
+  // Logits of the prompt, once for each way to cut it into chunks.
+  static std::vector<ModelHarness::Logits> Run(
+      const ModelFiles& files, Device& device,
+      const std::vector<int32_t>& prompt, const std::vector<int64_t>& chunks,
+      const char* gemm) {
+    std::vector<ModelHarness::Logits> all(chunks.size());
+    ModelLoadOptions options;
+    if (gemm != nullptr) options.forced_kernels["gemm"] = gemm;
+    auto model = LoadModel(files, device, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return all;
+    const auto length = static_cast<int64_t>(prompt.size());
+    ModelHarness harness(**model, device,
+                         2 * length * static_cast<int64_t>(chunks.size()));
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      auto logits = harness.Run(harness.AddSequence(length), prompt, chunks[i]);
+      EXPECT_TRUE(logits.ok()) << logits.status();
+      if (logits.ok()) all[i] = *std::move(logits);
+    }
+    return all;
+  }
+
+  // The largest difference, of the deviation of `want`; NaN counts as infinite.
+  static double Worst(const ModelHarness::Logits& want,
+                      const ModelHarness::Logits& got) {
+    EXPECT_EQ(want.size(), got.size());
+    double sum = 0, squares = 0, worst = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < std::min(want.size(), got.size()); ++i) {
+      for (size_t j = 0; j < want[i].size(); ++j) {
+        sum += want[i][j];
+        squares += double{want[i][j]} * want[i][j];
+        const double difference = std::fabs(double{want[i][j]} - got[i][j]);
+        worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+        ++count;
+      }
+    }
+    const double n = static_cast<double>(std::max<size_t>(count, 1));
+    return count == 0 ? INFINITY
+                      : worst / std::sqrt(squares / n - sum / n * sum / n);
+  }
+
+  std::unique_ptr<Device> gpu_;
+  std::unique_ptr<Device> cpu_ = *CreateCpuDevice(2, 0);
+};
+
+// Each format, drawn alike on both devices: few rows at a time and many.
+TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
+  constexpr int64_t kWhole = 1 << 20;
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 70; ++i) prompt.push_back(i * 37 % 300);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    for (const bool tied : {false, true}) {
+      if (tied && codec->dtype != DType::kQ4_0 && codec->dtype != DType::kQ6_K)
+        continue;
+      SCOPED_TRACE(DTypeName(codec->dtype));
+      ModelFiles files;
+      auto config = ParseJson(Config(tied), "config.json");
+      ASSERT_TRUE(config.ok());
+      files.config = *config;
+      files.random = RandomWeights{codec->dtype, 7};
+      const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
+      const auto got = Run(files, *gpu_, prompt, {3, 12, kWhole}, nullptr);
+      std::printf("%-8s %s max error / logit_std",
+                  std::string(DTypeName(codec->dtype)).c_str(),
+                  tied ? "tied" : "    ");
+      for (const ModelHarness::Logits& logits : got) {
+        const double worst = Worst(want[0], logits);
+        EXPECT_LT(worst, kRounded);
+        std::printf(" %.1e", worst);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+// Checkpoints, act order among them, against the reference's outputs.
+TEST_F(QuantizedCudaTest, Goldens) {
+  for (const char* name :
+       {"awq_int4", "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
+    SCOPED_TRACE(name);
+    const std::string directory =
+        std::string(INLAY_TEST_DATA "/quantized/") + name;
+    const auto files = OpenModelFiles(directory, {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    double worst = 0;
+    for (const GoldenCase& golden : ReadGolden(directory)) {
+      for (const ModelHarness::Logits& logits :
+           Run(*files, *gpu_, golden.input_ids, {5, 1 << 20}, nullptr)) {
+        worst = std::max(worst, GoldenError(golden, logits));
+      }
+    }
+    EXPECT_LT(worst, kRounded);
+    std::printf("%-18s max error / logit_std %.2e\n", name, worst);
+  }
+}
+
+}  // namespace
+}  // namespace inlay

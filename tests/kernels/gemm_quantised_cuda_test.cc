@@ -1,0 +1,301 @@
+// gemm's CUDA row for quantised weights: packing on the device against the
+// host's, every format and number of rows against a float64 product with what
+// the packed weights say, equal bits of a row.
+#if INLAY_HAS_CUDA
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/quantised_cuda.h"
+#include "tests/support/cuda_test_util.h"
+#include "tests/support/random_blocks.h"
+
+namespace inlay {
+namespace {
+
+using namespace ::inlay::testing;  // NOLINT
+
+class Problem {
+ public:
+  Problem(TestCuda& cuda, const BlockCodec& codec, const GemmDesc& desc,
+          int64_t m, unsigned seed)
+      : desc(desc),
+        m(m),
+        cuda_(cuda),
+        rng_(seed),
+        matrix_(codec.dtype, desc.k) {
+    const int64_t blocks = desc.k / matrix_.block_elements;
+    rows_ = RandomBlocks(codec, desc.n * blocks, rng_);
+    packed_.resize(
+        static_cast<size_t>(QuantBytes(matrix_.form, desc.n, desc.k)));
+    PackQuantised(matrix_, rows_.data(), 0, desc.n, packed_.data());
+    weights_.resize(static_cast<size_t>(desc.n * desc.k));
+    for (int64_t r = 0; r < desc.n; ++r) {
+      UnpackQuantisedRow(matrix_, packed_.data(), r,
+                         weights_.data() + r * desc.k);
+    }
+    x = TestMatrix(desc.activation, m, desc.k, 8);
+    x.Randomize(rng_);
+    bias = TestMatrix(DType::kF32, 1, desc.n);
+    bias.Randomize(rng_);
+    residual = TestMatrix(desc.output, m, desc.n, 5);
+    residual.Randomize(rng_);
+    permutation.resize(static_cast<size_t>(desc.k));
+    std::iota(permutation.begin(), permutation.end(), 0);
+    if (desc.permuted) {
+      std::shuffle(permutation.begin(), permutation.end(), rng_);
+    }
+    // Where products with unpacked weights are rounded to, and the least that
+    // is left of sums where an offset was in them.
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < desc.n; ++c) {
+        double want = double{bias(0, c)} + residual(r, c);
+        double size = std::abs(bias(0, c)) + std::abs(residual(r, c));
+        double shifted = 0.0;
+        for (int64_t i = 0; i < desc.k; ++i) {
+          const double w = weights_[static_cast<size_t>(c * desc.k + i)];
+          const double value = x(r, permutation[static_cast<size_t>(i)]);
+          want += w * value;
+          size += std::abs(w * value);
+          shifted += std::abs(value);
+        }
+        want_.push_back(want);
+        size_.push_back(size);
+        shifted_.push_back(shifted);
+      }
+    }
+  }
+
+  // y of rows [first, first + rows) of x by the row.
+  TestMatrix Run(int64_t first, int64_t rows, bool adds = true) {
+    if (device_ == nullptr) {
+      device_ = std::make_unique<CudaBytes>(packed_);
+      x_ = std::make_unique<CudaTestMatrix>(x);
+      bias_ = std::make_unique<CudaTestMatrix>(bias);
+      residual_ = std::make_unique<CudaTestMatrix>(residual);
+      permutation_ = std::make_unique<CudaBytes>(permutation);
+    }
+    const auto row = Select("gemm", GemmTable(), desc, cuda_.info);
+    EXPECT_TRUE(row.ok()) << row.status();
+    std::vector<std::byte> scratch(
+        std::max<size_t>((*row)->workspace_bytes(desc, rows), 16));
+    const CudaBytes workspace(scratch);
+    CudaTestMatrix y(desc.output, rows, desc.n, 3);
+    GemmParams params;
+    params.x = x_->view().RowSlice(first, rows);
+    params.w =
+        MatrixView(device_->as<std::byte>(), desc.weight, desc.n, desc.k);
+    if (adds) params.bias = bias_->floats();
+    if (adds) params.residual = residual_->view().RowSlice(first, rows);
+    if (desc.permuted) params.permutation = permutation_->as<int32_t>();
+    params.y = y.view();
+    params.workspace = workspace.as<void>();
+    const absl::Status status = (*row)->run(desc, params, *cuda_.stream);
+    EXPECT_TRUE(status.ok()) << status;
+    return y.Download();
+  }
+
+  void Check(int64_t first, int64_t rows) {
+    const TestMatrix y = Run(first, rows);
+    const auto at = [&](int64_t r, int64_t c) {
+      return static_cast<size_t>((first + r) * desc.n + c);
+    };
+    float most = 0.0f;
+    for (const float w : weights_) most = std::max(most, std::abs(w));
+    ExpectClose(
+        y, [&](int64_t r, int64_t c) { return want_[at(r, c)]; },
+        [&](int64_t r, int64_t c) {
+          // Unpacked weights are rounded to 16 bits; sums with the offset of
+          // the magic numbers left in them are up to 16 times as large.
+          const bool unpacked = desc.activation != DType::kF32 && rows > 64;
+          const double sums =
+              16.0 * std::sqrt(static_cast<double>(desc.k)) * kUnitF32 *
+              (size_[at(r, c)] + double{most} * shifted_[at(r, c)]);
+          return sums + Rounding(desc.output, want_[at(r, c)]) +
+                 (unpacked ? UnitOf(desc.activation) * size_[at(r, c)] : 0.0);
+        });
+  }
+
+  void CheckPacking() {
+    const CudaBytes rows(rows_);
+    std::vector<std::byte> poison(packed_.size(), std::byte{0xee});
+    const CudaBytes packed(poison);
+    const size_t row_bytes = RowBytes(desc.weight, static_cast<size_t>(desc.k));
+    const int64_t half = desc.n / 2 / kQuantRows * kQuantRows;
+    const auto run = [&](int64_t first, int64_t count) {
+      if (count == 0) return;
+      EXPECT_TRUE(RunPackQuantised(matrix_,
+                                   rows.as<std::byte>() +
+                                       static_cast<size_t>(first) * row_bytes,
+                                   first, count, packed.as<std::byte>(),
+                                   *cuda_.stream)
+                      .ok());
+    };
+    run(0, half);
+    run(half, desc.n - half);
+    std::vector<std::byte> got(packed_.size());
+    packed.Download(got.data());
+    EXPECT_TRUE(got == packed_);
+  }
+
+  GemmDesc desc;
+  int64_t m;
+  TestMatrix x, bias, residual;
+  std::vector<int32_t> permutation;
+
+ private:
+  TestCuda& cuda_;
+  std::mt19937 rng_;
+  QuantMatrix matrix_;
+  std::vector<std::byte> rows_, packed_;
+  std::vector<float> weights_;
+  std::vector<double> want_, size_, shifted_;
+  std::unique_ptr<CudaBytes> device_, permutation_;
+  std::unique_ptr<CudaTestMatrix> x_, bias_, residual_;
+};
+
+// K of about `columns`, in whole blocks.
+int64_t Width(const BlockCodec& codec, int64_t columns) {
+  const int64_t block = GetFormatInfo(codec.dtype).block_elements;
+  return (columns + block - 1) / block * block;
+}
+
+TEST(GemmQuantisedCudaTest, PacksAsTheHostDoes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    for (const int64_t columns : {1, 800}) {
+      GemmDesc desc{53, Width(*codec, columns), codec->dtype, DType::kBF16};
+      Problem(cuda, *codec, desc, 1, 3).CheckPacking();
+    }
+  }
+}
+
+TEST(GemmQuantisedCudaTest, FewRowsMatchFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    for (const int64_t columns : {1, 300, 2100}) {
+      for (const DType type : {DType::kBF16, DType::kF16, DType::kF32}) {
+        const int64_t n = columns == 300 ? 291 : 72;
+        GemmDesc desc{n, Width(*codec, columns), codec->dtype, type,
+                      seed % 2 != 0 ? type : DType::kF32};
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(codec->dtype) << " x " << DTypeName(type)
+                     << " k " << desc.k << " seed " << seed);
+        Problem problem(cuda, *codec, desc, 21, seed++);
+        for (const int64_t rows : {1, 2, 8, 9, 16, 21}) {
+          SCOPED_TRACE(rows);
+          problem.Check(21 - rows, rows);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmQuantisedCudaTest, ManyRowsMatchFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 100;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+    GemmDesc desc{88, Width(*codec, 500), codec->dtype, type, DType::kF32};
+    SCOPED_TRACE(::testing::Message() << DTypeName(codec->dtype) << " x "
+                                      << DTypeName(type) << " seed " << seed);
+    Problem problem(cuda, *codec, desc, 300, seed++);
+    for (const int64_t rows : {64, 100, 256, 300}) {
+      SCOPED_TRACE(rows);
+      problem.Check(0, rows);
+    }
+  }
+}
+
+TEST(GemmQuantisedCudaTest, PermutedColumns) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const BlockCodec& codec = *FindBlockCodec(DType::kU4_G128);
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    GemmDesc desc{80, 640, codec.dtype, type, DType::kF32};
+    desc.permuted = true;
+    Problem problem(cuda, codec, desc, 200, 5);
+    for (const int64_t rows : {1, 7, 40, 200}) {
+      SCOPED_TRACE(rows);
+      problem.Check(0, rows);
+    }
+  }
+}
+
+// Large enough for every way of cutting: several clusters, rounds and slots.
+TEST(GemmQuantisedCudaTest, LargeMatrices) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const int64_t shapes[][2] = {{6144, 4096}, {9000, 512}, {1024, 14336}};
+  for (const DType dtype : {DType::kU4_G128, DType::kQ6_K}) {
+    for (const auto& [n, k] : shapes) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " " << n << " by " << k);
+      GemmDesc desc{n, k, dtype, DType::kBF16, DType::kF32};
+      Problem problem(cuda, *FindBlockCodec(dtype), desc, 3, 9);
+      problem.Check(0, 3);
+      // One row of x many times: the same bits from every plan's tiles.
+      for (int64_t r = 1; r < 3; ++r)
+        EXPECT_NE(problem.x.RowBits(r), problem.x.RowBits(0));
+      const TestMatrix again = problem.Run(0, 3);
+      const TestMatrix alone = problem.Run(1, 1);
+      EXPECT_EQ(again.RowBits(1), alone.RowBits(0));
+    }
+  }
+}
+
+TEST(GemmQuantisedCudaTest, ARowOfXGivesTheSameBitsInEveryBatch) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    for (const bool invariant : {true, false}) {
+      GemmDesc desc{600,          Width(*codec, 1000), codec->dtype,
+                    DType::kBF16, DType::kF32,         invariant};
+      Problem problem(cuda, *codec, desc, invariant ? 40 : 8, 7);
+      const int64_t m = problem.m;
+      const TestMatrix whole = problem.Run(0, m);
+      for (const int64_t rows : {1, 2, 3, 7, 8, 33}) {
+        if (rows > m) continue;
+        const int64_t first = rows * 5 % (m - rows + 1);
+        const TestMatrix part = problem.Run(first, rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(part.RowBits(r), whole.RowBits(first + r))
+              << "rows " << rows << " row " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmQuantisedCudaTest, WhatIsNotFiniteStaysInItsRow) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    GemmDesc desc{40, Width(*codec, 500), codec->dtype, DType::kBF16,
+                  DType::kF32};
+    Problem problem(cuda, *codec, desc, 3, 11);
+    Problem bad(cuda, *codec, desc, 3, 11);
+    bad.x.Set(1, 5, std::numeric_limits<float>::quiet_NaN());
+    const TestMatrix want = problem.Run(0, 3);
+    const TestMatrix got = bad.Run(0, 3);
+    EXPECT_EQ(got.RowBits(0), want.RowBits(0));
+    EXPECT_EQ(got.RowBits(2), want.RowBits(2));
+    EXPECT_FALSE(std::isfinite(got(1, 3)));
+  }
+}
+
+}  // namespace
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

@@ -1,0 +1,87 @@
+// Weights packed for GPUs (kernels/gemm/quantised): the reference packer
+// against the codecs, and places of codes.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/gemm/quantised/pack.h"
+#include "tests/support/kernel_test_util.h"
+#include "tests/support/random_blocks.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::RandomBlocks;
+
+// Every element has bits of its own, and they lie among the codes.
+TEST(QuantisedPackTest, PlacesAreApart) {
+  for (const QuantCodes codes :
+       {QuantCodes::kLinear4, QuantCodes::kLinear6, QuantCodes::kTable4,
+        QuantCodes::kInt8, QuantCodes::kE4M3}) {
+    const bool bytes = codes == QuantCodes::kInt8 || codes == QuantCodes::kE4M3;
+    std::set<int> bits;
+    size_t want = 0;
+    const auto put = [&](QuantBits at, int count) {
+      for (int i = 0; i < count; ++i) bits.insert(at.byte * 8 + at.shift + i);
+      want += static_cast<size_t>(count);
+    };
+    for (int r = 0; r < kQuantRows; ++r) {
+      for (int c = 0; c < kQuantColumns; ++c) {
+        put(QuantCodeAt(codes, r, c), bytes ? 8 : 4);
+        if (codes == QuantCodes::kLinear6) put(QuantHighAt(r, c), 2);
+      }
+    }
+    EXPECT_EQ(bits.size(), want);
+    EXPECT_EQ(want, static_cast<size_t>(QuantCodeBytes(codes)) * 8);
+    EXPECT_EQ(*bits.rbegin(), QuantCodeBytes(codes) * 8 - 1);
+  }
+}
+
+// f16 rounds scale and min, each by half a unit of its last place at most;
+// below its normal numbers, which a row's factor keeps far from its largest,
+// by less than a millionth of that.
+TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
+  std::mt19937 rng(1);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const FormatInfo& format = GetFormatInfo(codec->dtype);
+    constexpr int64_t kRows = 37;
+    const int64_t blocks = format.block_elements == 256 ? 3 : 13;
+    const int64_t k = blocks * format.block_elements;
+    const QuantMatrix matrix(codec->dtype, k);
+    const auto rows = RandomBlocks(*codec, kRows * blocks, rng);
+    std::vector<float> want(static_cast<size_t>(kRows * k));
+    codec->decode(rows.data(), kRows * blocks, want.data());
+    std::vector<std::byte> packed(
+        static_cast<size_t>(QuantBytes(matrix.form, kRows, k)),
+        std::byte{0xff});
+    // In two pieces, as a loader may.
+    const size_t row_bytes = RowBytes(codec->dtype, static_cast<size_t>(k));
+    PackQuantised(matrix, rows.data(), 0, 16, packed.data());
+    PackQuantised(matrix, rows.data() + 16 * row_bytes, 16, kRows - 16,
+                  packed.data());
+    std::vector<float> got(static_cast<size_t>(k));
+    for (int64_t r = 0; r < kRows; ++r) {
+      UnpackQuantisedRow(matrix, packed.data(), r, got.data());
+      float most = 0.0f;
+      for (int64_t c = 0; c < k; ++c) {
+        most = std::max(most, std::abs(want[static_cast<size_t>(r * k + c)]));
+      }
+      for (int64_t c = 0; c < k; ++c) {
+        const float expected = want[static_cast<size_t>(r * k + c)];
+        const auto* block = reinterpret_cast<const uint8_t*>(rows.data());
+        const QuantScale scale =
+            matrix.Scale(block, r, c / matrix.form.group * matrix.form.group);
+        const float unit = std::abs(expected - scale.min) + std::abs(scale.min);
+        ASSERT_NEAR(got[static_cast<size_t>(c)], expected,
+                    0x1.01p-11f * unit + 1e-6f * most)
+            << "row " << r << " column " << c;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
