@@ -166,7 +166,11 @@ absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
     if (samples) return QueueTokens(limits.tokens);
     return logits_queued_ ? QueueLogits(0, limits.tokens) : absl::OkStatus();
   };
-  Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples}];
+  uint32_t shares = 0;
+  for (const AttentionPlan& plan : device_batch_.plans) {
+    shares = shares << 1 | (plan.shares ? 1 : 0);
+  }
+  Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples, shares}];
   if (recorded.graph == nullptr && recorded.warm && !recorded.refused) {
     INLAY_RETURN_IF_ERROR(stream_->BeginGraph());
     // Should the host's memory run out meanwhile.

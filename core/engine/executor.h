@@ -82,8 +82,9 @@ class Executor {
     bool refused = false;
     std::unique_ptr<Graph> graph;
   };
-  // Tokens, blocks, whether it samples.
-  using GraphKey = std::tuple<int64_t, int64_t, bool>;
+  // Tokens, blocks, whether it samples; a bit for each of the batch's plans:
+  // AttentionPlan::shares.
+  using GraphKey = std::tuple<int64_t, int64_t, bool, uint32_t>;
 
   bool IsDecode(const ForwardBatch& batch) const;
   absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits);

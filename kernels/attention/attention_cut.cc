@@ -1,22 +1,14 @@
 #include "kernels/attention/attention_cut.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/attention/attention_mask.h"
 
 namespace inlay {
 namespace {
 
-// Tiles of keys begin at multiples of this, in all kernels that run items.
-constexpr int64_t kKeyTile = 64;
-// Chunks are at least so long, and up to four times that where there would be
-// many: each costs a merge of a CTA's warps.
-constexpr int64_t kLeastChunk = 128;
 // Of more rows than CTAs, at most so many chunks each.
 constexpr int64_t kFewChunks = 8;
-// Everything is one chunk.
-constexpr int32_t kNoChunks = 1 << 30;
 
 // Into how many chunks rows are cut, `pairs` of them in the sequence, so that
 // the sequence alone keeps all CTAs equally busy. More chunks than CTAs only
@@ -64,6 +56,44 @@ KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
   return range;
 }
 
+AttentionItem RowTileItem(const AttentionPlanShape& shape,
+                          const AttentionSequence& sequence, int64_t row) {
+  const int64_t rows = int64_t{sequence.q_len} * shape.group;
+  AttentionItem item = {};
+  item.q_begin = sequence.q_begin;
+  item.q_len = sequence.q_len;
+  item.kv_len = sequence.kv_len;
+  item.row_begin = static_cast<int32_t>(row);
+  item.num_rows =
+      static_cast<int16_t>(std::min<int64_t>(kAttentionItemRows, rows - row));
+  return item;
+}
+
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
+                const AttentionSequence& sequence, const AttentionItem& item) {
+  const int64_t last = int64_t{item.row_begin} + item.num_rows - 1;
+  return KeysOf(shape, mask, sequence, item.row_begin / shape.group,
+                last / shape.group);
+}
+
+bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len) {
+  return shape.tile_tokens == 0 || q_len <= 1 ||
+         q_len * shape.group <= kAttentionSplitRows;
+}
+
+int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
+                  const AttentionSequence& sequence) {
+  if (!BecomesItems(shape, sequence.q_len)) return 0;
+  int64_t cost = 0;
+  for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
+       row += kAttentionItemRows) {
+    const KeyRange keys =
+        KeysOf(shape, mask, sequence, RowTileItem(shape, sequence, row));
+    cost += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
+  }
+  return cost;
+}
+
 int64_t MaxChunks(const AttentionPlanShape& shape) {
   // A window may begin anywhere in its first chunk.
   return std::max<int64_t>(shape.grid / shape.num_kv_heads, kFewChunks) + 2;
@@ -84,15 +114,94 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);
 }
 
-void Dealer::Add(AttentionItem item, KeyRange keys, int64_t chunk) {
+void Dealer::Add(const AttentionItem& item, KeyRange keys, int64_t chunk) {
+  AttentionItem all = item;
+  all.chunk = shape_.batch_invariant ? static_cast<int32_t>(chunk) : kNoChunks;
   const int64_t cut = shape_.batch_invariant ? chunk : kKeyTile;
-  item.chunk = shape_.batch_invariant ? static_cast<int32_t>(chunk) : kNoChunks;
+  const int32_t begin = Cut(all, keys, cut, kItemOverhead);
+  const bool one = num_items_ - begin == 1;
+  for (int32_t i = begin; i < num_items_; ++i) {
+    AttentionItem& piece = items_[i];
+    if (!shape_.batch_invariant) {
+      piece.first_chunk = i - begin;
+      piece.num_chunks = num_items_ - begin;
+    }
+    piece.slot = one ? -1 : num_slots_;
+    piece.arrival = num_arrivals_;
+  }
+  if (one) return;
+  const int32_t chunks = items_[begin].num_chunks;
+  const auto groups = static_cast<int32_t>(ChunkGroups(chunks));
+  num_slots_ += chunks + groups;
+  num_arrivals_ += 1 + groups;
+}
+
+void Dealer::AddShared(const AttentionItem& item, int64_t keys, int64_t cost,
+                       int64_t members, int64_t own_chunks) {
+  AttentionItem all = item;
+  all.chunk = kNoChunks;
+  shared_ = Cut(all, {0, keys}, kKeyTile, cost, kSharedKeyWeight);
+  const int32_t chunks = num_items_ - shared_;
+  const int64_t most = chunks + own_chunks;
+  const int64_t groups = ChunkGroups(most);
+  for (int32_t i = shared_; i < num_items_; ++i) {
+    AttentionItem& piece = items_[i];
+    piece.first_chunk = i - shared_;
+    piece.num_chunks = chunks;
+    piece.slot = num_slots_;
+    piece.arrival = num_arrivals_;
+    piece.unit_slots = static_cast<int16_t>(most + groups);
+    piece.member_counters = static_cast<uint8_t>(1 + groups);
+  }
+  num_slots_ += static_cast<int32_t>(item.num_units * (most + groups));
+  num_arrivals_ += static_cast<int32_t>(members * (1 + groups));
+}
+
+void Dealer::AddRest(const AttentionItem& item, KeyRange keys, int64_t chunk,
+                     int64_t cost, int64_t member, int64_t unit) {
+  const AttentionItem& shared = items_[shared_];
+  AttentionItem all = item;
+  all.chunk = static_cast<int32_t>(chunk);
+  all.slot = shared.slot + static_cast<int32_t>(unit) * shared.unit_slots;
+  all.arrival =
+      shared.arrival + static_cast<int32_t>(member) * shared.member_counters;
+  for (int32_t i = Cut(all, keys, chunk, cost); i < num_items_; ++i) {
+    items_[i].first_chunk += shared.num_chunks;
+    items_[i].num_chunks += shared.num_chunks;
+  }
+}
+
+void Dealer::Finish() {
+  while (cta_ < shape_.grid) NextCta();
+}
+
+void Dealer::NextCta() {
+  cta_items_[++cta_] = num_items_;
+  share_end_ =
+      cta_ + 1 < shape_.grid ? total_ * (cta_ + 1) / shape_.grid : kNoEnd;
+}
+
+int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
+                    int64_t overhead, int64_t weight) {
   const int32_t begin = num_items_;
-  const int64_t first = keys.begin / cut;
-  const int64_t last = CeilDiv(keys.end, cut);
+  // Most rows lie in one chunk: divisions take most of a plan's time.
+  const int64_t first = keys.begin < cut ? 0 : keys.begin / cut;
+  const int64_t last = keys.begin == keys.end ? first
+                       : keys.end <= cut      ? 1
+                                              : CeilDiv(keys.end, cut);
+  item.num_chunks = static_cast<int32_t>(last - first);
+  // The last chunk may be shorter than others, and much.
+  const int64_t last_middle =
+      (std::max(keys.begin, (last - 1) * cut) + keys.end) / 2;
   int64_t at = first;
   while (at < last) {
-    const int64_t end = std::clamp(CutBefore(keys.begin, cut), at, last);
+    // In keys of the sequence, where the CTA's share ends.
+    const int64_t share_end = std::max<int64_t>(
+        0, keys.begin + (share_end_ - cost_ - overhead) * kKeyWeight / weight);
+    const int64_t end =
+        share_end >= last_middle
+            ? last
+            : std::clamp((share_end + cut / 2) / cut, at, last - 1);
     if (end > at) {
       item.key_begin = static_cast<int32_t>(std::max(keys.begin, at * cut));
       item.key_end = static_cast<int32_t>(std::min(keys.end, end * cut));
@@ -100,68 +209,14 @@ void Dealer::Add(AttentionItem item, KeyRange keys, int64_t chunk) {
       items_[num_items_++] = item;
     }
     at = end;
-    if (at < last) cta_items_[++cta_] = num_items_;
+    if (at < last) NextCta();
   }
-  if (keys.begin == keys.end) items_[num_items_++] = item;
-  cost_ += keys.end - keys.begin + kItemOverhead;
-  Join(begin);
-}
-
-void Dealer::Finish() {
-  while (cta_ < shape_.grid) cta_items_[++cta_] = num_items_;
-}
-
-int64_t Dealer::CutBefore(int64_t begin, int64_t cut) const {
-  if (cta_ + 1 == shape_.grid) return std::numeric_limits<int64_t>::max();
-  const int64_t limit = total_ * (cta_ + 1) / shape_.grid;
-  const int64_t keys = limit - cost_ - kItemOverhead;
-  return std::max<int64_t>(0, begin + keys + cut / 2) / cut;
-}
-
-void Dealer::Join(int32_t begin) {
-  const bool invariant = shape_.batch_invariant;
-  const AttentionItem& last = items_[num_items_ - 1];
-  const int32_t chunks =
-      invariant ? last.first_chunk + ChunksOf(last) : num_items_ - begin;
-  const int32_t group =
-      chunks <= kAttentionFewChunks ? kAttentionFewChunks : kAttentionFoldGroup;
-  for (int32_t i = begin; i < num_items_; ++i) {
-    AttentionItem& item = items_[i];
-    if (!invariant) item.first_chunk = i - begin;
-    item.num_chunks = chunks;
-    item.slot = num_items_ - begin == 1 ? -1 : num_slots_;
-    item.arrival = num_arrivals_;
+  if (keys.begin == keys.end) {
+    item.num_chunks = 1;
+    items_[num_items_++] = item;
   }
-  if (num_items_ - begin == 1) return;
-  for (int32_t i = begin; i < num_items_; ++i) {
-    const auto [first, last] = GroupsOf(items_[i], group);
-    items_[i].first_group_items = ItemsOf(first, i, begin, group);
-    items_[i].last_group_items = ItemsOf(last, i, begin, group);
-  }
-  const auto groups = static_cast<int32_t>(CeilDiv(chunks, group));
-  num_slots_ += chunks + groups;
-  num_arrivals_ += 1 + groups;
-}
-
-int32_t Dealer::ChunksOf(const AttentionItem& item) {
-  return (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
-}
-
-std::pair<int32_t, int32_t> Dealer::GroupsOf(const AttentionItem& item,
-                                             int32_t group) {
-  return {item.first_chunk / group,
-          (item.first_chunk + ChunksOf(item) - 1) / group};
-}
-
-int32_t Dealer::ItemsOf(int32_t of, int32_t at, int32_t begin,
-                        int32_t group) const {
-  int32_t from = at;
-  while (from > begin && GroupsOf(items_[from - 1], group).second == of) {
-    --from;
-  }
-  int32_t to = at + 1;
-  while (to < num_items_ && GroupsOf(items_[to], group).first == of) ++to;
-  return to - from;
+  cost_ += (keys.end - keys.begin) * weight / kKeyWeight + overhead;
+  return begin;
 }
 
 }  // namespace inlay

@@ -5,14 +5,24 @@
 #define INLAY_KERNELS_ATTENTION_ATTENTION_CUT_H_
 
 #include <cstdint>
-#include <utility>
 
 #include "kernels/attention/attention_plan.h"
 
 namespace inlay {
 
+// Tiles of keys begin at multiples of this, in all kernels that run items.
+inline constexpr int64_t kKeyTile = 64;
+// Chunks are at least so long, and up to four times that where there would be
+// many: each costs a merge of a CTA's warps.
+inline constexpr int64_t kLeastChunk = 128;
+// Everything is one chunk.
+inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
 inline constexpr int64_t kItemOverhead = 48;
+// A key of an item's own is the measure of costs; one that a unit shares takes
+// longer, for there the arithmetic takes the time.
+inline constexpr int64_t kKeyWeight = 8;
+inline constexpr int64_t kSharedKeyWeight = 12;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
@@ -31,6 +41,20 @@ KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
 inline int64_t RowTiles(const AttentionPlanShape& shape, int64_t q_len) {
   return CeilDiv(q_len * shape.group, kAttentionItemRows);
 }
+
+// The item of the row tile of `sequence` that begins at `row`, but for what
+// depends on the KV head and the cut.
+AttentionItem RowTileItem(const AttentionPlanShape& shape,
+                          const AttentionSequence& sequence, int64_t row);
+// The keys that its rows see.
+KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
+                const AttentionSequence& sequence, const AttentionItem& item);
+
+bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len);
+
+// What the sequence adds to a Dealer's cost.
+int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
+                  const AttentionSequence& sequence);
 
 // Of any rows.
 int64_t MaxChunks(const AttentionPlanShape& shape);
@@ -51,6 +75,12 @@ class Chunker {
   int64_t chunks_ = 1;  // of rows of `pairs_`
 };
 
+// Partial results of so many chunks fold in so many groups.
+constexpr int64_t ChunkGroups(int64_t chunks) {
+  return chunks <= kAttentionFewChunks ? 1
+                                       : CeilDiv(chunks, kAttentionFoldGroup);
+}
+
 // Cuts rows x keys into items and deals them out to the CTAs, in order, each
 // chunk to the CTA in whose share of the whole its middle lies.
 class Dealer {
@@ -61,31 +91,38 @@ class Dealer {
         total_(total),
         items_(items),
         cta_items_(cta_items),
-        num_slots_(shape.grid * AttentionCtaSlots(shape)) {
+        num_slots_(shape.grid * AttentionCtaSlots(shape)),
+        share_end_(shape.grid > 1 ? total / shape.grid : kNoEnd) {
     cta_items_[0] = 0;
   }
 
   // `item` is complete but for what depends on the cut. Of rows without keys
   // there is one item, which has none.
-  void Add(AttentionItem item, KeyRange keys, int64_t chunk);
+  void Add(const AttentionItem& item, KeyRange keys, int64_t chunk);
+
+  // Items for the first `keys` keys, which `members` share in item.num_units
+  // units; each will have at most `own_chunks` more. Cut anywhere: each is a
+  // chunk.
+  void AddShared(const AttentionItem& item, int64_t keys, int64_t cost,
+                 int64_t members, int64_t own_chunks);
+  // Items for the rest of a member of the last AddShared(), in its unit.
+  void AddRest(const AttentionItem& item, KeyRange keys, int64_t chunk,
+               int64_t cost, int64_t member, int64_t unit);
 
   void Finish();
+  // Slots and counters used so far.
+  int32_t num_slots() const { return num_slots_; }
+  int32_t num_arrivals() const { return num_arrivals_; }
 
  private:
-  // The first cut of the current rows, whose keys begin at `begin`, that the
-  // current CTA does not take.
-  int64_t CutBefore(int64_t begin, int64_t cut) const;
+  // Cuts at multiples of `cut`; returns the first of the items.
+  // `weight`: what a key costs, in kKeyWeight.
+  int32_t Cut(AttentionItem item, KeyRange keys, int64_t cut, int64_t overhead,
+              int64_t weight = kKeyWeight);
+  // To the next CTA.
+  void NextCta();
 
-  // Items [begin, num_items_) are all of the same rows.
-  void Join(int32_t begin);
-
-  static int32_t ChunksOf(const AttentionItem& item);
-  // The first and the last group that the item has chunks of.
-  static std::pair<int32_t, int32_t> GroupsOf(const AttentionItem& item,
-                                              int32_t group);
-
-  // How many items, of which `at` is one, have chunks of group `of`.
-  int32_t ItemsOf(int32_t of, int32_t at, int32_t begin, int32_t group) const;
+  static constexpr int64_t kNoEnd = int64_t{1} << 50;
 
   const AttentionPlanShape& shape_;
   int64_t total_;
@@ -95,7 +132,9 @@ class Dealer {
   int32_t num_items_ = 0;
   int32_t num_slots_;  // the first are the CTAs'
   int32_t num_arrivals_ = 0;
+  int32_t shared_ = 0;  // the first of the last AddShared()'s items
   int64_t cost_ = 0;
+  int64_t share_end_;  // of the current CTA, as cost_ counts
 };
 
 }  // namespace inlay

@@ -9,12 +9,15 @@ namespace inlay {
 namespace items_sm90 {
 namespace {
 
-template <typename Type, int kDimension, bool kMaskOrAlibi>
+enum class Keys { kPlain, kMasked, kSharing };
+
+template <typename Type, int kDimension, Keys kKeys>
 struct Format16 {
   using T = Type;
-  static constexpr bool kHasMask = kMaskOrAlibi;
+  static constexpr bool kHasMask = kKeys == Keys::kMasked;
   static constexpr int kDim = kDimension;
-  static constexpr int kWarps = 4;
+  static constexpr int kWarps = kAttentionUnits16Bit;
+  static constexpr bool kSharesKeys = kKeys == Keys::kSharing;
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
   static constexpr int kRowBytes = 2 * kDim;
@@ -177,8 +180,9 @@ struct Format16 {
 template <typename T, int kDim>
 absl::Status LaunchDim(const AttentionDesc& desc, const AttentionParams& params,
                        CudaStream& stream) {
-  return Launch<Format16<T, kDim, false>, Format16<T, kDim, true>>(desc, params,
-                                                                   stream);
+  return Launch<Format16<T, kDim, Keys::kPlain>,
+                Format16<T, kDim, Keys::kMasked>,
+                Format16<T, kDim, Keys::kSharing>>(desc, params, stream);
 }
 
 template <typename T>

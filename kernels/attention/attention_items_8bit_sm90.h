@@ -96,6 +96,7 @@ struct Format8 {
   static constexpr int kDim = kDimension;
   static_assert(kDim % 32 == 0);
   static constexpr int kWarps = kDim <= 128 ? kDecodingWarps : 4;
+  static constexpr bool kSharesKeys = false;
   static constexpr int kTileKeys = 32;
   static constexpr int kRowBytes = kKvScaleBytes + kDim;
   static constexpr int kTileBytes = kTileKeys * kRowBytes;

@@ -68,14 +68,19 @@ __device__ inline float Exp2(float x) {
   return y;
 }
 
-// `score` (a dot product) in units of log 2.
-__device__ inline float ScaledScore(const AttentionItemArgs& args,
+// `score` (a dot product) in units of log 2, where there is a softcap.
+__device__ inline float CappedScore(const AttentionItemArgs& args,
                                     float score) {
-  if (args.softcap <= 0.0f) return score * (args.scale * kLog2E);
   // tanh(x) = 1 - 2 / (1 + e^2x), absolute error a few 2^-24.
   const float x = score * (args.scale / args.softcap);
   const float tanh = 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * (2 * kLog2E)));
   return args.softcap * kLog2E * tanh;
+}
+
+__device__ inline float ScaledScore(const AttentionItemArgs& args,
+                                    float score) {
+  if (args.softcap <= 0.0f) return score * (args.scale * kLog2E);
+  return CappedScore(args, score);
 }
 
 // Keys [begin, end) that row `row` (of the sequence) of `item` sees.
@@ -124,6 +129,20 @@ __device__ inline int PositionOf(const AttentionItemArgs& args,
 __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
                                      const AttentionItem& item, int row) {
   return int64_t{item.kv_head * args.group + row % args.group} * args.head_dim;
+}
+
+// Counts `count` of `all` in; whether nobody else comes, and then the counter
+// is zero for the next launch. What this thread, and others up to a barrier,
+// wrote before is seen by who comes later, and theirs here after.
+__device__ inline bool Arrive(int* counter, int count, int all) {
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(count)
+               : "memory");
+  if (before + count != all) return false;
+  *counter = 0;
+  return true;
 }
 
 // The rows of an item spread over kThreads threads (of `thread`): each has one
@@ -184,16 +203,19 @@ class FoldedRows {
 
   // What follows is for threads whose row exists.
 
-  __device__ void StorePartial(const AttentionItemArgs& args, int slot) {
+  // The item's rows are a slot's from `slot_row` on.
+  __device__ void StorePartial(const AttentionItemArgs& args, int slot,
+                               int slot_row) {
+    const int row = slot_row + row_;
     float* to = Partial(args, slot);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       if (column(i) >= HeadDim(args)) break;
-      __stcg(reinterpret_cast<float4*>(to + row_ * HeadDim(args) + column(i)),
+      __stcg(reinterpret_cast<float4*>(to + row * HeadDim(args) + column(i)),
              Sum(i));
     }
     if (lane_ == 0) {
-      float* ml = to + kAttentionItemRows * HeadDim(args) + 2 * row_;
+      float* ml = to + kAttentionItemRows * HeadDim(args) + 2 * row;
       __stcg(reinterpret_cast<float2*>(ml), float2{m_, l_});
     }
   }
@@ -201,13 +223,14 @@ class FoldedRows {
   // What is here becomes `count` partial results, folded. Loads a few ahead of
   // the arithmetic; further ahead, and the loop over keys spills.
   __device__ void FoldPartials(const AttentionItemArgs& args, int slot,
-                               int count) {
+                               int slot_row, int count) {
     constexpr int kAhead = kQuads <= 4 ? 4 : 2;
     const int head_dim = HeadDim(args);
     const int stride = kAttentionItemRows * (head_dim + 2);
+    const int row = slot_row + row_;
     const float* sums =
-        Partial(args, slot) + kAttentionItemRows * head_dim + 2 * row_;
-    const float* values = Partial(args, slot) + row_ * head_dim + 4 * lane_;
+        Partial(args, slot) + kAttentionItemRows * head_dim + 2 * row;
+    const float* values = Partial(args, slot) + row * head_dim + 4 * lane_;
     Clear();
 #pragma unroll 1
     for (int begin = 0; begin < count; begin += kAhead) {
@@ -331,7 +354,7 @@ class ItemFold {
     if (here && (!ends || NumGroups() == 1)) return;
     const int slot = here ? GroupSlots() + chunk / Group() : item_.slot + chunk;
     groups_done_ += here ? 1 : 0;
-    if (rows_.mine()) rows_.StorePartial(args_, slot);
+    if (rows_.mine()) rows_.StorePartial(args_, slot, item_.slot_row);
   }
 
   // After the last chunk.
@@ -347,15 +370,17 @@ class ItemFold {
       if (step < 2) {
         if ((ends >> step & 1) == 0) continue;
         slot = item_.slot + group * Group();
-        count = min(Group(), item_.num_chunks - group * Group());
+        count = ChunksOf(group);
         ++groups_done_;
       } else if (!whole && !ArriveAtRows()) {
         return;
       }
       complete = step == 2 || NumGroups() == 1;
       if (!rows_.mine()) continue;
-      rows_.FoldPartials(args_, slot, count);
-      if (!complete) rows_.StorePartial(args_, GroupSlots() + group);
+      rows_.FoldPartials(args_, slot, item_.slot_row, count);
+      if (!complete) {
+        rows_.StorePartial(args_, GroupSlots() + group, item_.slot_row);
+      }
     }
     if (complete && rows_.mine()) rows_.WriteOut(args_, item_);
   }
@@ -373,6 +398,9 @@ class ItemFold {
                : (item_.num_chunks + kAttentionFoldGroup - 1) /
                      kAttentionFoldGroup;
   }
+  __device__ int ChunksOf(int group) const {
+    return min(Group(), item_.num_chunks - group * Group());
+  }
   __device__ int End() const {  // of the item's chunks
     return item_.first_chunk + (item_.key_end - 1) / item_.chunk -
            item_.key_begin / item_.chunk + 1;
@@ -389,33 +417,26 @@ class ItemFold {
                               min(begin + Group(), item_.num_chunks) <= End());
   }
 
-  // Adds `count`; whether nobody else comes.
-  __device__ static bool Arrive(int* counter, int count, int all) {
-    if (atomicAdd(counter, count) + count != all) return false;
-    *counter = 0;  // for the next launch
-    return true;
-  }
-
-  // Counts this item in for the groups it shares; of which it is the last: 1
+  // Counts its chunks in for the groups it shares; of which it is the last: 1
   // the first group, 2 the last.
   __device__ int ArriveAtGroups() {
     const int first = item_.first_chunk / Group();
     const int last = (End() - 1) / Group();
+    const int in_first = min(End(), (first + 1) * Group()) - item_.first_chunk;
+    const int in_last = End() - last * Group();
     sync_();
     if (thread_ == 0) {
-      __threadfence();
       int* arrivals = args_.arrivals + item_.arrival + 1;
       int ends = 0;
-      if (item_.first_group_items > 1 &&
-          Arrive(arrivals + first, 1, item_.first_group_items)) {
+      if (in_first < ChunksOf(first) &&
+          Arrive(arrivals + first, in_first, ChunksOf(first))) {
         ends += 1;
       }
-      if (last > first && item_.last_group_items > 1 &&
-          Arrive(arrivals + last, 1, item_.last_group_items)) {
+      if (last > first && in_last < ChunksOf(last) &&
+          Arrive(arrivals + last, in_last, ChunksOf(last))) {
         ends += 2;
       }
       *flag_ = ends;
-      __threadfence();
     }
     sync_();
     return *flag_;
@@ -426,11 +447,9 @@ class ItemFold {
     if (NumGroups() == 1 || groups_done_ == 0) return false;
     sync_();
     if (thread_ == 0) {
-      __threadfence();
       *flag_ = Arrive(args_.arrivals + item_.arrival, groups_done_, NumGroups())
                    ? 1
                    : 0;
-      __threadfence();
     }
     sync_();
     return *flag_ != 0;

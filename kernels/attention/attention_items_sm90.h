@@ -11,19 +11,23 @@
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
 // another: two thirds of the bandwidth.) The plan is read, and the ring filled
-// with keys and values of earlier steps, while the kernel before still runs.
-// Barriers: cp.async groups within a warp; full of each query buffer (all
-// threads' copies); __syncthreads at merges, which also says that the queries
-// of the item before have been read.
-// Shared memory: rings [warps][kStages] | two query buffers | merge [warps]
-// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
-// the banks | FoldedRows' sums | Head.
-// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
+// with keys and values of earlier steps, while the kernel before still runs. An
+// item of shared keys has a unit of rows for each warp, and all warps go
+// through the tiles of all rings together: no merge, and a barrier of the CTA
+// for as many tiles as warps. Barriers: cp.async groups within a warp; full of
+// each query buffer (all threads' copies); __syncthreads at merges, which also
+// says that the queries of the item before have been read. Shared memory: rings
+// [warps][kStages] | two query buffers | merge [warps] [8 rows][head_dim + 8]
+// floats, whose padding puts four rows side by side in the banks | FoldedRows'
+// sums | Head. Roofline: memory bandwidth; 64 to 130 KB in flight a
+// multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
 //   kHasMask  there is a mask, or ALiBi. Of the type, so that the two kernels
 //       share no function: a second caller changes what is inlined
+//   kSharesKeys  there are items of shared keys too, kWarps units each; of the
+//       type for the same reason. Not with kHasMask
 //   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
@@ -38,6 +42,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "kernels/attention/attention_shared_sm90.h"
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
@@ -59,6 +64,7 @@ struct Head {
   uint64_t query_full[kQueryBuffers];
   AttentionItem items[kItemsAtHand];
   float2 sums[kWarps][kRows];  // maximum and sum, for merging
+  int stages[kWarps];          // of the rings, where shared keys begin
   int flag;
 };
 
@@ -73,7 +79,9 @@ struct Plan {
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kMergeStride = kDim + 8;
-  static constexpr int kMergeFloats = kWarps * kMergeRows * kMergeStride;
+  static constexpr int kMergeFloats =
+      std::max(kWarps * kMergeRows * kMergeStride,
+               Format::kSharesKeys ? kWarps* kQueryBytes / 4 : 0);
   static constexpr int kFixedBytes =
       1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
       Rows::kSharedQuads * 16 + static_cast<int>(sizeof(Head<kWarps>));
@@ -178,6 +186,14 @@ class Loader {
     tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
+    if constexpr (Format::kSharesKeys) {
+      if (item.num_units == 0) return;
+      // From the first on, and as many in each ring: some are not there.
+      const int first = item.key_begin / P::kTileKeys;
+      old_ = INT_MAX;
+      tile_ = first + warp_;
+      last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
+    }
   }
 
   // Where the sixteens of this warp's next tiles lie, one a lane.
@@ -258,13 +274,25 @@ class Worker {
     LoadQueries(items_.begin);
     Load(/*old=*/false);
 #pragma unroll 1
-    for (int i = items_.begin; i < items_.end; ++i) RunItem(items_[i], i);
+    for (int i = items_.begin; i < items_.end; ++i) {
+      if constexpr (Format::kSharesKeys) {
+        if (items_[i].num_units > 0) {
+          RunShared(items_[i], i);
+          continue;
+        }
+      }
+      RunItem(items_[i], i);
+    }
   }
 
  private:
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
   static constexpr int kColumnBlocks = P::kDim / 8;
   static constexpr bool kMasked = Format::kHasMask;
+  // Of shared keys, whose time is that of the arithmetic: chains of few
+  // instructions at once would wait for each other.
+  static constexpr int kTilesAtOnce =
+      P::kDim <= 192 ? 64 / P::kTileKeys : 32 / P::kTileKeys;
 
   // Fills the ring but for a stage; as far as keys and values are old, which
   // need not wait for the kernel before.
@@ -350,10 +378,81 @@ class Worker {
     return BitOf(args_.mask, {0, 0, bits_[r], key_shift_}, key);
   }
 
+  // Shared keys: each warp's rows against the tiles of all rings. Queries lie
+  // where warps merge otherwise, which nobody does here.
+  __device__ void RunShared(const AttentionItem& item, int index) {
+    const int ordinal = index - items_.begin;
+    sm90::Wait(&shared_.head->query_full[ordinal % kQueryBuffers],
+               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
+    if (index + 1 < items_.end) LoadQueries(index + 1);
+    const bool mine = warp_ < item.num_units;
+    const SharedUnit<Format> unit(args_, item, mine ? warp_ : 0, lane_);
+    queries_at_ = sm90::SharedAddress(shared_.merge) + warp_ * P::kQueryBytes;
+    if (mine) {
+      unit.LoadQueries(queries_at_);
+      queries_.Load(queries_at_, lane_);
+    }
+    if (lane_ == 0) shared_.head->stages[warp_] = stage_;
+    Clear();
+    int turn = 0;  // stages since
+    for (int begin = item.key_begin; begin < item.key_end;
+         begin += P::kWarps * P::kTileKeys) {
+      sm90::WaitCopies<P::kStages - 2>();
+      // Of all warps; and all have read the tiles before, whose stages are
+      // next.
+      __syncthreads();
+      loader_.Next();
+      stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
+#pragma unroll 1
+      for (int w = 0; w < P::kWarps && mine; w += kTilesAtOnce) {
+        if (begin + w * P::kTileKeys >= item.key_end) break;
+        AttendAll(w, turn);
+      }
+      turn = turn + 1 == P::kStages ? 0 : turn + 1;
+    }
+    if (mine) {
+      SumOverQuads();
+      unit.Store(m_, l_, o_);
+    }
+    __syncthreads();  // before the rings, or queries, are written again
+    if (mine) unit.Finish(m_, l_, o_);
+  }
+
+  // Tiles of keys that all rows see, in the rings of warps `first` on, `turn`
+  // stages behind where the item began. Shared keys are whole 64: so are these.
+  __device__ void AttendAll(int first, int turn) {
+    using Block = float(&)[kKeyBlocks][4];
+    uint32_t stages[kTilesAtOnce];
+    float s[kTilesAtOnce * kKeyBlocks][4] = {};
+#pragma unroll
+    for (int t = 0; t < kTilesAtOnce; ++t) {
+      int stage = shared_.head->stages[first + t] + turn;
+      stage -= stage >= P::kStages ? P::kStages : 0;
+      stages[t] =
+          shared_.rings + ((first + t) * P::kStages + stage) * P::kStageBytes;
+      Format::MultiplyKeys(queries_, queries_at_, stages[t], lane_,
+                           reinterpret_cast<Block>(s[t * kKeyBlocks]));
+    }
+    Softmax(0, false, s);
+#pragma unroll
+    for (int t = 0; t < kTilesAtOnce; ++t) {
+      Format::template MultiplyValues<false>(
+          0, P::kTileKeys, stages[t], lane_,
+          reinterpret_cast<Block>(s[t * kKeyBlocks]), o_);
+    }
+  }
+
   // All threads; columns and rows that do not exist are zeros.
   __device__ void LoadQueries(int index) {
     const AttentionItem& item = items_[index];
     const int buffer = (index - items_.begin) % kQueryBuffers;
+    if constexpr (Format::kSharesKeys) {
+      if (item.num_units > 0) {
+        // Theirs are loaded when it is their turn.
+        sm90::Arrive(&shared_.head->query_full[buffer]);
+        return;
+      }
+    }
     const uint32_t to = shared_.queries + buffer * P::kQueryBytes;
     constexpr int kChunks = P::kDim / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks;
@@ -407,14 +506,38 @@ class Worker {
     }
   }
 
-  // Scores to weights; rescales what is there where a maximum grows.
-  __device__ void Softmax(int begin, bool masked, float (&s)[kKeyBlocks][4]) {
-    float top[2] = {m_[0], m_[1]};
+  // Out of the loop over scores: branches there take a tenth of the time that
+  // arithmetic bounds.
+  template <int kBlocks>
+  __device__ void ScaleScores(float (&s)[kBlocks][4]) const {
+    if (args_.softcap > 0.0f) {
 #pragma unroll
-    for (int j = 0; j < kKeyBlocks; ++j) {
+      for (auto& block : s) {
+#pragma unroll
+        for (float& x : block) x = CappedScore(args_, x);
+      }
+      return;
+    }
+    const float scale = args_.scale * kLog2E;
+#pragma unroll
+    for (auto& block : s) {
+#pragma unroll
+      for (float& x : block) x *= scale;
+    }
+  }
+
+  // Scores to weights; rescales what is there where a maximum grows.
+  template <int kBlocks>
+  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
+    float top[2] = {m_[0], m_[1]};
+    if constexpr (Format::kSharesKeys) ScaleScores(s);
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[j][i] = ScaledScore(args_, s[j][i]);
+        if constexpr (!Format::kSharesKeys) {
+          s[j][i] = ScaledScore(args_, s[j][i]);
+        }
         if constexpr (kMasked) {
           const int key = begin + Format::KeyOf(lane_, j, i);
           s[j][i] = fmaf(slope_[i / 2],
@@ -457,11 +580,7 @@ class Worker {
 
   // The chunk's results of all warps, in their order, into `folded`.
   __device__ void Merge(const AttentionItem& item, Rows& folded) {
-#pragma unroll
-    for (float& l : l_) {
-      l += __shfl_xor_sync(0xffffffffu, l, 1);
-      l += __shfl_xor_sync(0xffffffffu, l, 2);
-    }
+    SumOverQuads();
     if (lane_ % 4 == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -480,6 +599,14 @@ class Worker {
         FoldMerged(folded);
       }
       __syncthreads();  // before the next are written
+    }
+  }
+
+  __device__ void SumOverQuads() {
+#pragma unroll
+    for (float& l : l_) {
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
     }
   }
 
@@ -563,16 +690,27 @@ __global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
   Worker<Format>(args, items, shared).Run();
 }
 
-// Masked is Plain but for kHasMask.
-template <typename Plain, typename Masked>
+// Masked is Plain but for kHasMask, Sharing but for kSharesKeys.
+template <typename Plain, typename Masked, typename Sharing = Plain>
 absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     CudaStream& stream) {
-  return LaunchCuda(
-      "attention (items)", stream,
-      {params.plan->shape.grid, Plan<Plain>::kThreads,
-       static_cast<size_t>(Plan<Plain>::kSharedBytes)},
-      HasMask(params) ? AttentionItems<Masked> : AttentionItems<Plain>,
-      MakeAttentionItemArgs(desc, params));
+  const bool masked = HasMask(params);
+  const bool shares = params.plan->shares;
+  if (shares && (masked || !Sharing::kSharesKeys)) {
+    return absl::InvalidArgumentError(
+        "attention: the plan has items of shared keys; expected none with a "
+        "mask or ALiBi, or a cache of bytes (AttentionPlanShape::prefix_units "
+        "0)");
+  }
+  const int bytes =
+      shares ? Plan<Sharing>::kSharedBytes : Plan<Plain>::kSharedBytes;
+  return LaunchCuda("attention (items)", stream,
+                    {params.plan->shape.grid, Plan<Plain>::kThreads,
+                     static_cast<size_t>(bytes)},
+                    masked   ? AttentionItems<Masked>
+                    : shares ? AttentionItems<Sharing>
+                             : AttentionItems<Plain>,
+                    MakeAttentionItemArgs(desc, params));
 }
 
 }  // namespace inlay::items_sm90

@@ -1,18 +1,12 @@
 #include "kernels/attention/attention_plan.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "kernels/attention/attention_cut.h"
+#include "kernels/attention/attention_prefix_deal.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
-
-bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len) {
-  return shape.tile_tokens == 0 || q_len <= 1 ||
-         q_len * shape.group <= kAttentionSplitRows;
-}
 
 int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
                  int64_t tokens) {
@@ -20,37 +14,30 @@ int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
          (tokens * shape.group / kAttentionItemRows + sequences);
 }
 
-// What `pairs` rows may need at most. Only those that lie across a border
-// between two CTAs have any; where keys are cut anywhere, an item is a chunk.
-struct Kept {
-  int64_t slots = 0;
-  int64_t counters = 0;
-};
-Kept MostKept(const AttentionPlanShape& shape, int64_t pairs) {
+// What items may need at most, of `pairs` pairs of a row tile and a KV head.
+// Beside groups, only those that lie across a border between two CTAs have
+// partial results; where keys are cut anywhere, an item is a chunk.
+ItemRoom MostItems(const AttentionPlanShape& shape, int64_t pairs,
+                   int64_t sequences) {
   const int64_t split = std::min<int64_t>(shape.grid, pairs);
   const int64_t chunks = std::max(split * MaxChunks(shape), split + shape.grid);
-  Kept kept;
-  kept.counters = 2 * split + chunks / kAttentionFoldGroup;
-  kept.slots = chunks + kept.counters;
-  return kept;
+  const ItemRoom groups = GroupRoom(shape, sequences);
+  const ItemRoom cuts = CutRoom(shape, sequences);
+  ItemRoom room;
+  room.items = pairs + shape.grid + groups.items;
+  room.counters = 2 * split + chunks / kAttentionFoldGroup;
+  room.slots = chunks + room.counters + groups.slots + cuts.slots;
+  room.counters += groups.counters + cuts.counters;
+  return room;
 }
 
-// Calls fn(row tile's item, its keys) for each row tile of the sequence.
-template <typename Fn>
-void ForEachRowTile(const AttentionPlanShape& shape, const AttentionMask* mask,
-                    const AttentionSequence& sequence, Fn fn) {
-  const int64_t rows = int64_t{sequence.q_len} * shape.group;
-  for (int64_t row = 0; row < rows; row += kAttentionItemRows) {
-    const int64_t end = std::min<int64_t>(row + kAttentionItemRows, rows);
-    AttentionItem item = {};
-    item.q_begin = sequence.q_begin;
-    item.q_len = sequence.q_len;
-    item.kv_len = sequence.kv_len;
-    item.row_begin = static_cast<int32_t>(row);
-    item.num_rows = static_cast<int32_t>(end - row);
-    fn(item, KeysOf(shape, mask, sequence, row / shape.group,
-                    (end - 1) / shape.group));
-  }
+// Entries of `blocks` that units may take.
+int64_t UnitWords(const AttentionPlanShape& shape,
+                  const AttentionPlanLimits& limits) {
+  if (!SharesPrefixes(shape, limits.sequences)) return 0;
+  const int64_t tiles =
+      limits.tokens * shape.group / kAttentionItemRows + limits.sequences;
+  return tiles * kUnitWords;
 }
 
 void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
@@ -71,18 +58,52 @@ void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
   }
 }
 
-// What DealItems will add to the dealer's cost.
-int64_t TotalCost(const AttentionPlanShape& shape, const AttentionMask* mask,
-                  absl::Span<const AttentionSequence> sequences) {
-  int64_t total = 0;
-  for (const AttentionSequence& sequence : sequences) {
-    if (!BecomesItems(shape, sequence.q_len)) continue;
-    ForEachRowTile(
-        shape, mask, sequence, [&](const AttentionItem&, KeyRange keys) {
-          total += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
-        });
+// Entries of the sequence's block table.
+int64_t BlocksOf(const AttentionPlanShape& shape,
+                 const AttentionSequence& sequence) {
+  return sequence.q_len == 0 ? 0 : CeilDiv(sequence.kv_len, shape.block_size);
+}
+
+// Copies all block tables, one behind the other; returns their entries. What
+// they cost that are in no group is added to `cost`.
+int32_t CopyBlocks(const AttentionPlanShape& shape, const AttentionMask* mask,
+                   absl::Span<const AttentionSequence> sequences,
+                   PrefixFinder* finder, int32_t* blocks, int64_t& cost) {
+  int32_t num_blocks = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const AttentionSequence& sequence = sequences[i];
+    const int64_t count = BlocksOf(shape, sequence);
+    if (finder != nullptr) finder->node(i).blocks_begin = num_blocks;
+    if (finder == nullptr || !finder->node(i).grouped) {
+      cost += CostAlone(shape, mask, sequence);
+    }
+    std::copy_n(sequence.blocks, count, blocks + num_blocks);
+    num_blocks += static_cast<int32_t>(count);
   }
-  return total;
+  return num_blocks;
+}
+
+// Deals out what the sequence becomes where it is in no group: items, or tiles.
+void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
+               const AttentionSequence& sequence, int32_t blocks_begin,
+               Chunker& chunker, Dealer& dealer, AttentionTile* tiles,
+               int& num_tiles) {
+  if (sequence.q_len == 0) return;
+  if (!BecomesItems(shape, sequence.q_len)) {
+    AddTiles(shape, mask, sequence, blocks_begin, tiles, num_tiles);
+    return;
+  }
+  const int64_t chunk = chunker.ChunkOf(sequence);
+  for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
+       row += kAttentionItemRows) {
+    AttentionItem item = RowTileItem(shape, sequence, row);
+    item.blocks_begin = blocks_begin;
+    const KeyRange keys = KeysOf(shape, mask, sequence, item);
+    for (int head = 0; head < shape.num_kv_heads; ++head) {
+      item.kv_head = head;
+      dealer.Add(item, keys, chunk);
+    }
+  }
 }
 
 int64_t MaxKeyRuns(const AttentionPlanShape& shape, const AttentionMask& mask,
@@ -141,6 +162,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     // Tiles are for caches of the queries' type.
     if (desc.kv == desc.activation) {
       shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
+      shape.prefix_units = kAttentionUnits16Bit;
     }
   } else {
     shape.grid = 2 * num_sms;
@@ -180,14 +202,21 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
     return begin;
   };
   AttentionPlanLayout layout;
-  layout.counters = place(2 + MostKept(shape, pairs).counters, sizeof(int32_t));
+  const ItemRoom room = MostItems(shape, pairs, limits.sequences);
+  layout.counters = place(2 + room.counters, sizeof(int32_t));
   layout.cta_items = place(shape.grid + 1, sizeof(int32_t));
-  layout.items = place(pairs + shape.grid, sizeof(AttentionItem));
+  layout.items = place(room.items, sizeof(AttentionItem));
   layout.tiles = place(tiles, sizeof(AttentionTile));
-  layout.blocks = place(limits.blocks, sizeof(int32_t));
+  layout.blocks =
+      place(limits.blocks + UnitWords(shape, limits), sizeof(int32_t));
   layout.mask_rows = place(limits.mask_rows, sizeof(AttentionRowKeys));
   layout.mask_bits = place(limits.mask_words, sizeof(uint32_t));
   layout.runs = place(limits.key_runs, sizeof(AttentionKeyRun));
+  layout.scratch =
+      place(SharesPrefixes(shape, limits.sequences)
+                ? static_cast<int64_t>(PrefixScratchBytes(limits.sequences))
+                : 0,
+            1);
   layout.bytes = end;
   return layout;
 }
@@ -200,7 +229,7 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
                                int64_t max_sequences, int64_t max_tokens) {
   const int64_t pairs = MaxPairs(shape, max_sequences, max_tokens);
   const int64_t slots = int64_t{shape.grid} * AttentionCtaSlots(shape) +
-                        MostKept(shape, pairs).slots;
+                        MostItems(shape, pairs, max_sequences).slots;
   // Maximum and sum beside each row of the numerator.
   const int64_t slot_bytes = int64_t{kAttentionItemRows} *
                              (shape.head_dim + 2) *
@@ -216,36 +245,35 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   plan.shape = shape;
   plan.layout = LayOutAttentionPlan(shape, limits);
   const AttentionPlanLayout& layout = plan.layout;
-  std::memset(image + layout.counters, 0, layout.cta_items - layout.counters);
+  auto* counters = reinterpret_cast<int32_t*>(image + layout.counters);
   auto* tiles = reinterpret_cast<AttentionTile*>(image + layout.tiles);
   auto* blocks = reinterpret_cast<int32_t*>(image + layout.blocks);
-  const int64_t total = TotalCost(shape, mask, sequences);
-  Chunker chunker(shape, mask);
+  const bool shares =
+      mask == nullptr &&
+      SharesPrefixes(shape, static_cast<int64_t>(sequences.size()));
+  PrefixFinder finder(shape, sequences, image + layout.scratch);
+  if (shares) finder.Find();
+  int64_t total = 0;
+  int32_t num_blocks = CopyBlocks(shape, mask, sequences,
+                                  shares ? &finder : nullptr, blocks, total);
+  INLAY_DCHECK(num_blocks <= limits.blocks);
+  GroupDealer groups(shape, sequences, finder);
+  total = groups.Admit(total, GroupRoom(shape, limits.sequences));
   Dealer dealer(shape, total,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
-  int32_t num_blocks = 0;
-  for (const AttentionSequence& sequence : sequences) {
-    if (sequence.q_len == 0) continue;
-    if (BecomesItems(shape, sequence.q_len)) {
-      const int64_t chunk = chunker.ChunkOf(sequence);
-      ForEachRowTile(shape, mask, sequence,
-                     [&](AttentionItem item, KeyRange keys) {
-                       item.blocks_begin = num_blocks;
-                       for (int head = 0; head < shape.num_kv_heads; ++head) {
-                         item.kv_head = head;
-                         dealer.Add(item, keys, chunk);
-                       }
-                     });
-    } else {
-      AddTiles(shape, mask, sequence, num_blocks, tiles, plan.num_tiles);
+  plan.shares = groups.Deal(dealer, blocks, num_blocks);
+  Chunker chunker(shape, mask);
+  int32_t blocks_begin = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!shares || !finder.node(i).grouped) {
+      DealAlone(shape, mask, sequences[i], blocks_begin, chunker, dealer, tiles,
+                plan.num_tiles);
     }
-    const int64_t count = CeilDiv(sequence.kv_len, shape.block_size);
-    INLAY_DCHECK(num_blocks + count <= limits.blocks);
-    std::copy_n(sequence.blocks, count, blocks + num_blocks);
-    num_blocks += static_cast<int32_t>(count);
+    blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequences[i]));
   }
   dealer.Finish();
+  std::fill_n(counters, 2 + dealer.num_arrivals(), 0);
   INLAY_DCHECK(!limits.graph || plan.num_tiles == 0);
   plan.run_items = limits.graph || total > 0;
   plan.used_bytes =

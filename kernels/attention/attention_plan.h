@@ -11,6 +11,9 @@
 //          equal total length, so that no multiprocessor idles.
 //   tiles  longer runs of queries (prefill): tokens x all keys they see; a CTA
 //          takes one (tile, kv head) after another, the longest first.
+// Sequences of items whose block tables begin with the same blocks may form a
+// group (attention_prefix.h): items of another kind read the shared keys once
+// for the rows of all of them, and their own items read the rest.
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_PLAN_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_PLAN_H_
 
@@ -27,6 +30,11 @@ inline constexpr int kAttentionItemRows = 16;
 // Sequences of at most this many rows become items, of more, tiles; a single
 // query always becomes items.
 inline constexpr int kAttentionSplitRows = 64;
+
+// Units that the kernel for caches of 16 bits reads shared keys for: its warps.
+// Other kernels do not share: where bytes are decoded in registers, that is
+// what takes the time, and each unit would do it again.
+inline constexpr int kAttentionUnits16Bit = 4;
 
 // Rows of the kernel that runs tiles: 64 for each warpgroup that its registers
 // leave room for.
@@ -56,6 +64,11 @@ struct AttentionPlanShape {
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
   bool whole_rows = false;
+  // Units of rows that an item reads shared keys for at once; 0: every sequence
+  // reads all of its keys itself. Results of sequences that share depend on
+  // which ones do; others' do not. Needs batch_invariant, and neither
+  // whole_rows nor a window.
+  int prefix_units = 0;
 
   bool operator==(const AttentionPlanShape&) const = default;
 };
@@ -86,27 +99,34 @@ AttentionPlanLimits AttentionPlanLimitsOf(
     absl::Span<const AttentionSequence> sequences,
     const AttentionMask* mask = nullptr);
 
-// One CTA's piece of rows x keys. 64 bytes.
+// One CTA's piece of rows x keys. 64 bytes. Of a group's shared keys, where
+// num_units > 0, only what says so has a meaning, and all rows see all keys.
 struct AttentionItem {
   int32_t q_begin;       // row of q of the sequence's first token
   int32_t q_len;         // of the sequence
   int32_t kv_len;        // of the sequence
-  int32_t blocks_begin;  // of the sequence, index into blocks
-  int32_t kv_head;
-  int32_t row_begin;  // rows [row_begin, row_begin + num_rows)
-  int32_t num_rows;   // 1 .. kAttentionItemRows
-  int32_t key_begin;  // keys [key_begin, key_end); none where a mask says so
-  int32_t key_end;
-  int32_t chunk;        // keys are cut at multiples of this
-  int32_t first_chunk;  // of this item, among the rows' chunks
-  int32_t num_chunks;   // of the rows in all
-  int32_t slot;         // of the rows' first chunk's partial result, the others
-                        // behind it, then those of groups of chunks; < 0: this
-                        // item is all of the rows, slots are its CTA's
-  int32_t arrival;      // of the rows' counters: of finished groups, then of
-                        // finished items of each group
-  int32_t first_group_items;  // items that this item's first group of chunks is
-  int32_t last_group_items;   // cut into, and its last
+  int32_t blocks_begin;  // of the sequence, index into blocks; shared keys too
+  int32_t kv_head;       // shared keys too
+  int32_t row_begin;     // rows [row_begin, row_begin + num_rows)
+  int16_t num_rows;      // 1 .. kAttentionItemRows
+  int16_t slot_row;      // of the item's first row in its slots
+  int32_t key_begin;     // keys [key_begin, key_end); none where a mask says
+  int32_t key_end;       // so; shared keys too, at multiples of 64
+  int32_t chunk;         // keys are cut at multiples of this
+  int32_t first_chunk;   // of this item, among the rows' chunks; shared keys
+                         // too: an item is one chunk
+  int32_t num_chunks;    // of the rows in all; of all shared keys
+  int32_t slot;       // of the rows' first chunk's partial result, the others
+                      // behind it, then those of groups of chunks; < 0: this
+                      // item is all of the rows, slots are its CTA's. Of shared
+                      // keys the first unit's, the others unit_slots apart
+  int32_t arrival;    // of the rows' counters: of finished groups of chunks,
+                      // then of finished chunks of each group. Of shared keys
+                      // the first member's, the others member_counters apart
+  uint8_t num_units;  // > 0: the item reads shared keys for so many units
+  uint8_t member_counters;
+  int16_t unit_slots;
+  int32_t units_begin;  // index into blocks, of the first AttentionUnit
 };
 static_assert(sizeof(AttentionItem) == 64);
 
@@ -115,6 +135,19 @@ static_assert(sizeof(AttentionItem) == 64);
 // group.
 inline constexpr int kAttentionFewChunks = 16;
 inline constexpr int kAttentionFoldGroup = 8;
+
+// Rows of several sequences of a group, which share keys; the same for each KV
+// head. A member is the rows of one sequence here, side by side. 128 bytes.
+struct AttentionUnit {
+  int32_t rows[kAttentionItemRows];  // row of q * query heads a KV head + head
+                                     // within those; -1: none
+  int16_t own_chunks[kAttentionItemRows];  // of the row's sequence, behind the
+                                           // shared ones
+  uint32_t firsts;                         // bit r: a member begins at row r
+  int32_t members_before;  // in the units before, of the same items
+  int32_t reserved[6];
+};
+static_assert(sizeof(AttentionUnit) == 128);
 
 // Tokens of one sequence x the keys they see, for all KV heads. 32 bytes.
 struct AttentionTile {
@@ -133,8 +166,10 @@ static_assert(sizeof(AttentionTile) == 32);
 //   counters  int32: [0] next tile, [1] CTAs done with tiles, [2 ..] arrivals;
 //             zero before and after each launch (kernels set them back)
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
-//   items, tiles, blocks
+//   items, tiles
+//   blocks    int32: the block tables, and then groups' AttentionUnits
 //   mask_rows, mask_bits, runs  of a mask
+//   scratch   of BuildAttentionPlan, not for the device
 struct AttentionPlanLayout {
   size_t counters = 0;
   size_t cta_items = 0;
@@ -144,6 +179,7 @@ struct AttentionPlanLayout {
   size_t mask_rows = 0;
   size_t mask_bits = 0;
   size_t runs = 0;
+  size_t scratch = 0;
   size_t bytes = 0;  // of an image within the limits
 
   bool operator==(const AttentionPlanLayout&) const = default;
@@ -165,6 +201,9 @@ struct AttentionPlan {
   AttentionPlanLayout layout;
   size_t used_bytes = 0;  // of the image: upload so many
   bool run_items = false;
+  // There are items of shared keys. Plans that differ in this are launched
+  // differently: a CUDA graph is for one of the two.
+  bool shares = false;
   bool masked = false;
   int num_tiles = 0;
   // The image on the device, set by whoever uploads it; must stay until the

@@ -135,6 +135,12 @@ __device__ inline uint4 LoadShared16(uint32_t from) {
   return x;
 }
 
+__device__ inline void StoreShared16(uint32_t to, uint4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x),
+               "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
 // --- registers: all warps of a warpgroup together ---
 
 template <int kCount>

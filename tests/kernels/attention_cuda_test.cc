@@ -31,6 +31,9 @@ using ::inlay::testing::UnitOf;
 struct SequenceShape {
   int q_len;
   int kv_len;
+  // The first so many keys, in whole blocks, are those of sequence `leader`.
+  int leader = -1;
+  int shared = 0;
 };
 
 // Close to N(0, 1), and quick: sums of four bytes.
@@ -68,7 +71,8 @@ class Problem {
     for (const SequenceShape& shape : shapes_) tokens += shape.q_len;
     std::vector<int32_t> ids;
     for (const SequenceShape& shape : shapes_) {
-      for (int i = 0; i * block_size < shape.kv_len; ++i) {
+      for (int i = shape.shared / block_size; i * block_size < shape.kv_len;
+           ++i) {
         ids.push_back(blocks++);
       }
     }
@@ -79,9 +83,16 @@ class Problem {
     for (size_t s = 0; s < shapes_.size(); ++s) {
       const auto count = static_cast<size_t>(
           (shapes_[s].kv_len + block_size - 1) / block_size);
-      tables_[s].assign(ids.begin() + static_cast<ptrdiff_t>(next),
-                        ids.begin() + static_cast<ptrdiff_t>(next + count));
-      next += count;
+      const auto shared = static_cast<size_t>(shapes_[s].shared / block_size);
+      if (shared > 0) {
+        const auto& theirs = tables_[static_cast<size_t>(shapes_[s].leader)];
+        tables_[s].assign(theirs.begin(),
+                          theirs.begin() + static_cast<ptrdiff_t>(shared));
+      }
+      tables_[s].insert(
+          tables_[s].end(), ids.begin() + static_cast<ptrdiff_t>(next),
+          ids.begin() + static_cast<ptrdiff_t>(next + count - shared));
+      next += count - shared;
       // Blocks that the window has passed, or that a mask does not reach, are
       // gone.
       const std::pair<int, int> seen = SeenOf(s);
@@ -105,6 +116,10 @@ class Problem {
   }
 
   void set_sinks(bool on) { with_sinks_ = on; }
+  // CTAs; fewer make sharing worth while where there is little to share.
+  void set_grid(int grid) { grid_ = grid; }
+  // How many items of shared keys the last Run() had.
+  int shared_items() const { return shared_items_; }
   void set_alibi() {
     slopes_.resize(static_cast<size_t>(desc_.num_heads));
     FillAlibiSlopes(desc_.num_heads, slopes_.data());
@@ -125,6 +140,8 @@ class Problem {
     AttentionPlanShape shape = MakeAttentionPlanShape(
         row, desc_, layout_.block_size(), gpu.stream->num_sms());
     shape.batch_invariant = batch_invariant;
+    if (grid_ > 0) shape.grid = grid_;
+    if (!slopes_.empty()) shape.prefix_units = 0;
     const absl::StatusOr<AttentionMask> compiled = CompileMask(sequences);
     const AttentionMask* mask = masks_.empty() ? nullptr : &*compiled;
     AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences, mask);
@@ -133,6 +150,13 @@ class Problem {
     std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
     AttentionPlan plan =
         BuildAttentionPlan(shape, limits, sequences, image.data(), mask);
+    const auto* items = reinterpret_cast<const AttentionItem*>(
+        image.data() + plan.layout.items);
+    const int num_items = reinterpret_cast<const int32_t*>(
+        image.data() + plan.layout.cta_items)[shape.grid];
+    shared_items_ = static_cast<int>(
+        std::count_if(items, items + num_items,
+                      [](const auto& item) { return item.num_units > 0; }));
     CudaBytes device_plan(image.data(), plan.used_bytes);
     plan.device = device_plan.as<std::byte>();
     std::vector<std::byte> poison(
@@ -194,7 +218,8 @@ class Problem {
  private:
   // The first key that any query of sequence s sees, and the last.
   std::pair<int, int> SeenOf(size_t s) const {
-    const auto& [q_len, kv_len] = shapes_[s];
+    const int q_len = shapes_[s].q_len;
+    const int kv_len = shapes_[s].kv_len;
     if (!masks_.empty()) return SeenKeys(masks_[s], desc_, q_len, kv_len);
     const int first = kv_len - q_len + 1 - desc_.window;
     return {desc_.window > 0 ? std::max(0, first) : 0, kv_len - 1};
@@ -219,7 +244,8 @@ class Problem {
     std::vector<float> row(static_cast<size_t>(desc_.head_dim));
     for (size_t s = 0; s < shapes_.size(); ++s) {
       const std::pair<int, int> seen = SeenOf(s);
-      for (int t = seen.first; t <= seen.second; ++t) {
+      const int own = shapes_[s].shared / view.block_size * view.block_size;
+      for (int t = std::max(own, seen.first); t <= seen.second; ++t) {
         const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
         for (int h = 0; h < desc_.num_kv_heads; ++h) {
           for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
@@ -247,6 +273,8 @@ class Problem {
   std::vector<float> sinks_;
   std::vector<float> slopes_;
   bool with_sinks_ = false;
+  int grid_ = 0;
+  int shared_items_ = 0;
   std::vector<double> want_;
   std::vector<double> tolerance_;
   std::vector<double> magnitude_;  // sum of weight * |value|
@@ -615,6 +643,135 @@ TEST_F(AttentionCudaTest, LongContexts) {
       .Check(*gpu_);
   Problem(Desc(4, 1, 128, DType::kBF16), {{70, 30000}, {1, 9000}}, 64, 3)
       .Check(*gpu_);
+}
+
+// Two groups, rests from one key to many, and some of no group.
+std::vector<SequenceShape> Sharing() {
+  std::vector<SequenceShape> shapes = {{1, 2000}, {1, 300}, {1, 1500}};
+  for (int i = 0; i < 9; ++i) {
+    shapes.push_back({1, 1281 + (i < 4 ? i : 111 * i), 0, 1280});
+    shapes.push_back({i % 4 == 3 ? 3 : 1, 1029 + 40 * i, 2, 1024});
+  }
+  shapes.push_back({70, 1400, 0, 1280});  // may be tiles
+  shapes.push_back({1, 900, 0, 192});
+  shapes.push_back({0, 1400, 0, 1280});
+  return shapes;
+}
+
+TEST_F(AttentionCudaTest, SharedKeysOverHeadDimsAndTypes) {
+  if (gpu_->info.sm < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  unsigned seed = 300;
+  for (const int head_dim : {64, 80, 96, 128, 192, 256}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "head_dim " << head_dim << " " << DTypeName(dtype));
+      AttentionDesc desc = Desc(8, 2, head_dim, dtype);
+      if (seed % 3 == 1) desc.softcap = 20.0f;
+      Problem problem(desc, Sharing(), seed % 4 < 2 ? 16 : 64, seed);
+      problem.set_sinks(seed % 3 == 2);
+      problem.set_grid(seed % 5 == 0 ? 0 : 20);
+      problem.ComputeReference();
+      const AttentionRow& row = AttentionTable()[0];
+      problem.Compare(problem.Run(row, *gpu_, problem.sequences(), true, 3),
+                      true);
+      EXPECT_TRUE(seed % 5 == 0 || problem.shared_items() > 0);
+      ++seed;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, SharedKeysOfAnyNumberOfSequences) {
+  if (gpu_->info.sm < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  unsigned seed = 400;
+  const AttentionRow& row = AttentionTable()[0];
+  for (const int group : {1, 3, 4, 7, 8, 12, 16, 20, 71}) {
+    for (const int count : {2, 3, 17, 64}) {
+      if (count * group > 600) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << "group " << group << ", " << count << " sequences");
+      const int shared = count < 4 ? 4096 : 1024;
+      std::vector<SequenceShape> shapes = {{1, 40}, {1, shared + 76}};
+      for (int i = 1; i < count; ++i) {
+        shapes.push_back({1, shared + 1 + 7 * i, 1, shared});
+      }
+      Problem problem(
+          Desc(2 * group, 2, group % 2 == 0 ? 128 : 64, DType::kBF16), shapes,
+          16, seed++);
+      problem.set_grid(count < 4 ? 6 : 20);
+      problem.ComputeReference();
+      problem.Compare(problem.Run(row, *gpu_, problem.sequences()), true);
+      EXPECT_GT(problem.shared_items(), 0);
+    }
+  }
+}
+
+// Shared keys in many chunks, so that those fold in groups; and own keys too.
+TEST_F(AttentionCudaTest, LongSharedKeys) {
+  if (gpu_->info.sm < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const AttentionRow& row = AttentionTable()[0];
+  for (const auto& [heads, kv_heads] : {std::pair{4, 1}, {16, 2}}) {
+    for (const int own : {100, 9000}) {
+      std::vector<SequenceShape> shapes = {{1, 20000 + own}};
+      for (int i = 1; i < 6; ++i) {
+        shapes.push_back({1, 20000 + own + 100 * i, 0, 20000});
+      }
+      Problem problem(Desc(heads, kv_heads, 128, DType::kBF16), shapes, 16, 8);
+      problem.ComputeReference();
+      problem.Compare(problem.Run(row, *gpu_, problem.sequences(), true, 2),
+                      true);
+      EXPECT_GT(problem.shared_items(), 16);
+    }
+  }
+}
+
+// Bidirectional queries share as well; windows and caches of bytes do not.
+TEST_F(AttentionCudaTest, SharingWithOtherFeatures) {
+  if (gpu_->info.sm < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const AttentionRow& row = AttentionTable()[0];
+  for (int what = 0; what < 3; ++what) {
+    AttentionDesc desc =
+        Desc(8, 2, 128, DType::kBF16, what == 2 ? DType::kI8 : DType::kBF16);
+    desc.causal = what != 0;
+    if (what == 1) desc.window = 1100;
+    std::vector<SequenceShape> shapes = Sharing();
+    // Blocks that a window has passed are gone, for all.
+    if (what == 1) shapes.erase(shapes.begin() + 3, shapes.end());
+    Problem problem(desc, shapes, 16, 9);
+    problem.set_grid(20);
+    problem.ComputeReference();
+    problem.Compare(problem.Run(row, *gpu_, problem.sequences(), true, 2),
+                    true);
+    EXPECT_EQ(problem.shared_items() > 0, what == 0);
+  }
+}
+
+// The same bits each time and in graphs; and whoever shares nothing has the
+// bits that it has alone.
+TEST_F(AttentionCudaTest, SharingChangesNothingForOthers) {
+  if (gpu_->info.sm < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const std::vector<SequenceShape> shapes = Sharing();
+  Problem problem(Desc(8, 2, 128, DType::kBF16), shapes, 16, 10);
+  std::vector<AttentionSequence> decode;
+  for (const AttentionSequence& sequence : problem.sequences()) {
+    if (sequence.q_len <= 1) decode.push_back(sequence);
+  }
+  const AttentionRow& row = AttentionTable()[0];
+  problem.set_grid(20);
+  const TestMatrix once = problem.Run(row, *gpu_, decode);
+  ASSERT_GT(problem.shared_items(), 0);
+  const TestMatrix again = problem.Run(row, *gpu_, decode, true, 5);
+  const TestMatrix graph = problem.Run(row, *gpu_, decode, true, 1, true);
+  for (const AttentionSequence& sequence : decode) {
+    if (sequence.q_len == 0) continue;
+    EXPECT_EQ(once.RowBits(sequence.q_begin), again.RowBits(sequence.q_begin));
+    EXPECT_EQ(once.RowBits(sequence.q_begin), graph.RowBits(sequence.q_begin));
+  }
+  for (const size_t s : {size_t{1}, shapes.size() - 2}) {
+    const auto r = problem.sequences()[s].q_begin;
+    const TestMatrix alone =
+        problem.Run(row, *gpu_, {&problem.sequences()[s], 1});
+    EXPECT_EQ(once.RowBits(r), alone.RowBits(r)) << s;
+  }
 }
 
 // Many items a CTA, whole and cut, of few rows.

@@ -1,6 +1,7 @@
-// AttentionPlan: every row sees every one of its keys exactly once, in order;
-// CTAs have equal shares; nothing exceeds what was laid out; and where a
-// sequence's keys are cut does not depend on the batch.
+// AttentionPlan: every row sees every one of its keys exactly once, in order,
+// shared or not; CTAs have equal shares; nothing exceeds what was laid out; and
+// where the keys of a sequence that shares none are cut does not depend on the
+// batch.
 #include "kernels/attention/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -32,18 +33,29 @@ AttentionPlanShape Shape(int kv_heads, int group, int tile_tokens = 0,
 struct Batch {
   std::vector<int32_t> blocks;
   std::vector<AttentionSequence> sequences;
+  std::vector<std::pair<int, int>> leaders;
 
-  void Add(int q_len, int kv_len) {
+  // The first `shared` blocks, as far as both have them, are `leader`'s.
+  void Add(int q_len, int kv_len, int leader = -1, int shared = 0) {
     const int32_t begin =
         sequences.empty() ? 0
                           : sequences.back().q_begin + sequences.back().q_len;
     sequences.push_back({begin, q_len, kv_len, nullptr});
+    leaders.push_back({leader, shared});
   }
   // Once all are there.
   void Place() {
-    for (AttentionSequence& sequence : sequences) {
-      for (int i = 0; i * kBlockSize < sequence.kv_len; ++i) {
-        blocks.push_back(static_cast<int32_t>(blocks.size()) * 7 + 3);
+    std::vector<size_t> begins;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      begins.push_back(blocks.size());
+      const auto [leader, shared] = leaders[s];
+      for (int i = 0; i * kBlockSize < sequences[s].kv_len; ++i) {
+        const bool has =
+            leader >= 0 && i < shared &&
+            i * kBlockSize < sequences[static_cast<size_t>(leader)].kv_len;
+        blocks.push_back(has ? blocks[begins[static_cast<size_t>(leader)] +
+                                      static_cast<size_t>(i)]
+                             : static_cast<int32_t>(blocks.size()) * 7 + 3);
       }
     }
     size_t next = 0;
@@ -93,52 +105,98 @@ struct Built {
 // Keys of rows of a sequence, by (q_begin, kv_head, row_begin).
 using Rows = std::tuple<int, int, int>;
 
-// Who uses which slots and counters.
+// A unit's row in an item of shared keys.
+struct SharedPart {
+  AttentionItem item;
+  AttentionUnit unit;
+  int slot;  // of the unit's first chunk
+  int row;   // of the unit
+  int member;
+};
+// In the order of keys, by (row of q * query heads a KV head + head, kv_head).
+using SharedParts = std::map<std::pair<int, int>, std::vector<SharedPart>>;
+
+// Who uses which rows of slots, and counters.
 struct Owners {
-  std::map<int, int> slots;
+  std::map<int, int> slot_rows;
   std::map<int, int> counters;
+  int64_t slots = 0;
   int num_counters = 0;
 };
 
-// The items of some rows are their chunks in order; slots and counters are
-// theirs alone; and the items of each group are counted right.
+int Groups(int chunks) {
+  return chunks <= kAttentionFewChunks ? 1 : (chunks + 7) / 8;
+}
+
+SharedParts FindShared(const Built& built, int count) {
+  SharedParts parts;
+  const auto* blocks = built.At<int32_t>(built.plan.layout.blocks);
+  for (int i = 0; i < count; ++i) {
+    const AttentionItem& item = built.items()[i];
+    for (int u = 0; u < item.num_units; ++u) {
+      AttentionUnit unit;
+      std::memcpy(&unit,
+                  blocks + item.units_begin + u * (sizeof(unit) / sizeof(int)),
+                  sizeof(unit));
+      int member = unit.members_before - 1;
+      for (int r = 0; r < kAttentionItemRows; ++r) {
+        if (unit.firsts >> r & 1) ++member;
+        if (unit.rows[r] < 0) continue;
+        parts[{unit.rows[r], item.kv_head}].push_back(
+            {item, unit, item.slot + u * item.unit_slots, r, member});
+      }
+    }
+  }
+  return parts;
+}
+
+// The items of some rows are their chunks in order, from key `at` on; slots and
+// counters are theirs alone. `parts`: of the rows' shared keys, of each row.
 void CheckFold(const std::vector<AttentionItem>& items,
-               const AttentionPlanShape& shape, int64_t slots, Owners& owners) {
-  int chunks = 0;
-  std::map<int, int> items_of_group;
+               const std::vector<std::vector<SharedPart>>& parts,
+               const AttentionPlanShape& shape, Owners& owners) {
   const int num_chunks = items[0].num_chunks;
-  const int group = num_chunks <= kAttentionFewChunks ? kAttentionFewChunks
-                                                      : kAttentionFoldGroup;
+  const int groups = Groups(num_chunks);
+  int chunks = static_cast<int>(parts[0].size());
+  const int shared = chunks;
   for (const AttentionItem& item : items) {
+    EXPECT_EQ(item.num_units, 0);
     EXPECT_EQ(item.num_chunks, num_chunks);
     EXPECT_EQ(item.first_chunk, chunks);
     EXPECT_EQ(item.slot, items[0].slot);
+    EXPECT_EQ(item.slot_row, items[0].slot_row);
     EXPECT_EQ(item.arrival, items[0].arrival);
-    const int count =
-        (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
-    for (int g = chunks / group; g <= (chunks + count - 1) / group; ++g) {
-      ++items_of_group[g];
-    }
-    chunks += count;
+    chunks += (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
   }
   EXPECT_EQ(chunks, num_chunks);
-  if (items.size() == 1) {
+  for (size_t r = 0; r < parts.size(); ++r) {
+    ASSERT_EQ(parts[r].size(), static_cast<size_t>(shared));
+    for (int c = 0; c < shared; ++c) {
+      const SharedPart& part = parts[r][static_cast<size_t>(c)];
+      EXPECT_EQ(part.item.first_chunk, c);
+      EXPECT_EQ(part.item.num_chunks, shared);
+      EXPECT_EQ(part.slot, items[0].slot);
+      EXPECT_EQ(part.row, items[0].slot_row + static_cast<int>(r));
+      EXPECT_EQ(part.unit.own_chunks[part.row], num_chunks - shared);
+      EXPECT_EQ(part.item.arrival + part.member * part.item.member_counters,
+                items[0].arrival);
+      EXPECT_LE(num_chunks + groups, part.item.unit_slots);
+      EXPECT_LE(1 + groups, part.item.member_counters);
+    }
+  }
+  if (items.size() == 1 && shared == 0) {
     EXPECT_LT(items[0].slot, 0);
-    EXPECT_LE((chunks + group - 1) / group, AttentionCtaSlots(shape));
+    EXPECT_LE(groups, AttentionCtaSlots(shape));
     return;
   }
-  for (const AttentionItem& item : items) {
-    const int count =
-        (item.key_end - 1) / item.chunk - item.key_begin / item.chunk + 1;
-    EXPECT_EQ(item.first_group_items, items_of_group[item.first_chunk / group]);
-    EXPECT_EQ(item.last_group_items,
-              items_of_group[(item.first_chunk + count - 1) / group]);
-  }
-  const int groups = (chunks + group - 1) / group;
   EXPECT_GE(items[0].slot, shape.grid * AttentionCtaSlots(shape));
-  EXPECT_LE(items[0].slot + chunks + groups, slots);
+  EXPECT_LE(items[0].slot + chunks + groups, owners.slots);
   for (int i = 0; i < chunks + groups; ++i) {
-    EXPECT_EQ(owners.slots[items[0].slot + i]++, 0);
+    for (int r = 0; r < items[0].num_rows; ++r) {
+      EXPECT_EQ(owners.slot_rows[(items[0].slot + i) * kAttentionItemRows +
+                                 items[0].slot_row + r]++,
+                0);
+    }
   }
   EXPECT_LE(items[0].arrival + 1 + groups, owners.num_counters);
   for (int i = 0; i < 1 + groups; ++i) {
@@ -146,41 +204,64 @@ void CheckFold(const std::vector<AttentionItem>& items,
   }
 }
 
-void CheckItems(const AttentionPlanShape& shape, const Batch& batch,
-                const Built& built) {
+// CTAs have equal shares, but for what one chunk is.
+void CheckShares(const AttentionPlanShape& shape, const Built& built) {
   const int32_t* cta_items = built.cta_items();
-  const int count = cta_items[shape.grid];
-  std::map<Rows, std::vector<AttentionItem>> by_rows;
   int64_t most = 0;
   int64_t total = 0;
   int64_t longest_chunk = 0;
+  bool shares = false;
   ASSERT_EQ(cta_items[0], 0);
   for (int cta = 0; cta < shape.grid; ++cta) {
     ASSERT_LE(cta_items[cta], cta_items[cta + 1]);
     int64_t keys = 0;
+    bool shared_here = false;
     for (int i = cta_items[cta]; i < cta_items[cta + 1]; ++i) {
       const AttentionItem& item = built.items()[i];
+      shared_here = shared_here || item.num_units > 0;
       ASSERT_LT(item.key_begin, item.key_end);
-      by_rows[{item.q_begin, item.kv_head, item.row_begin}].push_back(item);
-      keys += item.key_end - item.key_begin + 48;
+      // As the dealer counts: attention_cut.h, attention_prefix.h.
+      const int length = item.key_end - item.key_begin;
+      keys += item.num_units > 0  ? length * 3 / 2 + 224
+              : item.slot_row > 0 ? length + 240
+                                  : length + 48;
       longest_chunk = std::max<int64_t>(
-          longest_chunk, shape.batch_invariant ? item.chunk : 64);
+          longest_chunk, std::min(item.key_end - item.key_begin,
+                                  shape.batch_invariant ? item.chunk : 64));
     }
+    shares = shares || shared_here;
     most = std::max(most, keys);
     total += keys;
   }
-  EXPECT_LE(most, total / shape.grid + longest_chunk + 2 * 48 + 32);
+  EXPECT_LE(most, total / shape.grid + longest_chunk + 2 * 48 + 32 +
+                      (shares ? 3 * 240 : 0));
+}
+
+// Returns how many rows share keys.
+int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
+               const Built& built) {
+  CheckShares(shape, built);
+  const int count = built.cta_items()[shape.grid];
+  std::map<Rows, std::vector<AttentionItem>> by_rows;
+  for (int i = 0; i < count; ++i) {
+    const AttentionItem& item = built.items()[i];
+    if (item.num_units > 0) continue;
+    by_rows[{item.q_begin, item.kv_head, item.row_begin}].push_back(item);
+  }
+  const SharedParts shared = FindShared(built, count);
+  size_t shared_rows = 0;
   const int64_t tokens =
       batch.sequences.back().q_begin + batch.sequences.back().q_len;
-  const auto slots = static_cast<int64_t>(
+  Owners owners;
+  owners.slots = static_cast<int64_t>(
       AttentionWorkspaceBytes(
           shape, static_cast<int64_t>(batch.sequences.size()), tokens) /
       (16 * 130 * 4));
-  Owners owners;
   owners.num_counters = static_cast<int>((built.plan.layout.cta_items -
                                           built.plan.layout.counters) /
                                          sizeof(int32_t)) -
                         2;
+  const auto* blocks = built.At<int32_t>(built.plan.layout.blocks);
   size_t expected_rows = 0;
   for (const AttentionSequence& sequence : batch.sequences) {
     const int rows = sequence.q_len * shape.group;
@@ -188,20 +269,39 @@ void CheckItems(const AttentionPlanShape& shape, const Batch& batch,
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       for (int row = 0; row < rows; row += 16, ++expected_rows) {
         const auto found = by_rows.find({sequence.q_begin, head, row});
-        ASSERT_NE(found, by_rows.end());
+        if (found == by_rows.end()) {
+          ADD_FAILURE() << "rows without items";
+          return 0;
+        }
         const std::vector<AttentionItem>& items = found->second;
         const int start = sequence.kv_len - sequence.q_len;
         const int last = std::min(row + 16, rows) - 1;
         int at = shape.window > 0
                      ? std::max(0, start + row / shape.group + 1 - shape.window)
                      : 0;
-        CheckFold(items, shape, slots, owners);
+        std::vector<std::vector<SharedPart>> parts;
+        for (int r = row; r <= last; ++r) {
+          const auto part =
+              shared.find({sequence.q_begin * shape.group + r, head});
+          parts.emplace_back();
+          if (part == shared.end()) continue;
+          parts.back() = part->second;
+          ++shared_rows;
+        }
+        for (const SharedPart& part : parts[0]) {
+          EXPECT_EQ(part.item.key_begin, at);
+          EXPECT_EQ(part.item.key_end % 64, 0);
+          at = part.item.key_end;
+          EXPECT_LE(at, start);
+          for (int b = 0; b * kBlockSize < at; ++b) {
+            EXPECT_EQ(blocks[part.item.blocks_begin + b], sequence.blocks[b]);
+          }
+        }
+        CheckFold(items, parts, shape, owners);
         for (const AttentionItem& item : items) {
           EXPECT_EQ(item.key_begin, at);
           EXPECT_EQ(item.num_rows, last - row + 1);
-          EXPECT_EQ(
-              built.At<int32_t>(built.plan.layout.blocks)[item.blocks_begin],
-              sequence.blocks[0]);
+          EXPECT_EQ(blocks[item.blocks_begin], sequence.blocks[0]);
           at = item.key_end;
           if (at < sequence.kv_len && &item != &items.back()) {
             EXPECT_EQ(at % (shape.batch_invariant ? item.chunk : 64), 0);
@@ -213,7 +313,8 @@ void CheckItems(const AttentionPlanShape& shape, const Batch& batch,
     }
   }
   EXPECT_EQ(by_rows.size(), expected_rows);
-  EXPECT_GE(count, static_cast<int>(expected_rows));
+  EXPECT_EQ(shared.size(), shared_rows);
+  return static_cast<int>(shared_rows);
 }
 
 TEST(AttentionPlanTest, ItemsCoverEveryKeyOnceInEqualShares) {
@@ -236,6 +337,133 @@ TEST(AttentionPlanTest, ItemsCoverEveryKeyOnceInEqualShares) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
     CheckItems(shape, batch, Built(shape, batch));
     if (HasFailure()) return;
+  }
+}
+
+AttentionPlanShape Sharing(int kv_heads, int group, int tile_tokens = 0) {
+  AttentionPlanShape shape = Shape(kv_heads, group, tile_tokens);
+  shape.prefix_units = 4;
+  return shape;
+}
+
+TEST(AttentionPlanTest, SharedKeysAreReadOnce) {
+  std::mt19937 rng(3);
+  int sharing = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int group = 1 + static_cast<int>(rng() % 20);
+    AttentionPlanShape shape =
+        Sharing(1 << rng() % 4, group, rng() % 2 == 0 ? 0 : 128 / group);
+    shape.causal = rng() % 4 != 0;
+    Batch batch;
+    const int sequences = 2 + static_cast<int>(rng() % 150);
+    const int range = rng() % 3 == 0 ? 5000 : 400;
+    for (int s = 0; s < sequences; ++s) {
+      const int q_len = rng() % 8 == 0 ? static_cast<int>(rng() % 40) : 1;
+      const int own = q_len + static_cast<int>(rng() % range);
+      // Chains of prefixes: some share more with each other than with others.
+      const bool shares = s > 0 && rng() % 8 != 0;
+      const int leader = shares ? static_cast<int>(rng() % s) / 5 * 5 : -1;
+      const int common = 1 + static_cast<int>(rng() % 300);
+      batch.Add(q_len, (shares ? common * kBlockSize : 3000) + own, leader,
+                common);
+    }
+    batch.Place();
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    sharing += CheckItems(shape, batch, Built(shape, batch)) > 0 ? 1 : 0;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(sharing, 200);
+}
+
+TEST(AttentionPlanTest, GroupsOfEverySizeAndRest) {
+  for (const int count : {2, 3, 4, 5, 16, 17, 63, 64, 256}) {
+    for (const int own : {1, 17, 300, 2500}) {
+      for (const int group : {1, 4, 5, 16, 71}) {
+        if (count * group > 64 * 16) continue;
+        const AttentionPlanShape shape = Sharing(8, group);
+        Batch batch;
+        batch.Add(1, 16000 + own);
+        for (int s = 1; s < count; ++s) batch.Add(1, 16000 + own, 0, 1000);
+        batch.Add(1, 900);  // on its own
+        batch.Place();
+        const Built built(shape, batch);
+        SCOPED_TRACE(::testing::Message()
+                     << count << " + " << own << " group " << group);
+        EXPECT_EQ(CheckItems(shape, batch, built), 8 * group * count);
+        if (HasFailure()) return;
+        int64_t read = 0;
+        for (int i = 0; i < built.cta_items()[shape.grid]; ++i) {
+          const AttentionItem& item = built.items()[i];
+          if (item.num_units > 0) read += item.key_end - item.key_begin;
+        }
+        // 16000 is a multiple of 64, and of the least that items share.
+        const int rows = group >= 16 ? 16 : 16 / group * group;
+        const int tiles = (group + 15) / 16;
+        const int units =
+            group >= 16 ? count * tiles : (count * group + rows - 1) / rows;
+        EXPECT_EQ(read, 8 * 16000 * ((units + 3) / 4));
+      }
+    }
+  }
+}
+
+TEST(AttentionPlanTest, SharesOnlyWhereItPaysAndIsRight) {
+  Batch batch;
+  batch.Add(1, 9000);
+  for (int s = 1; s < 16; ++s) batch.Add(1, 9000, 0, 500);
+  batch.Place();
+  AttentionPlanShape shape = Sharing(8, 4);
+  EXPECT_GT(CheckItems(shape, batch, Built(shape, batch)), 0);
+  for (int what = 0; what < 4; ++what) {
+    AttentionPlanShape other = shape;
+    if (what == 0) other.window = 20000;
+    if (what == 1) other.whole_rows = true;
+    if (what == 2) other.batch_invariant = false;
+    if (what == 3) other.prefix_units = 0;
+    EXPECT_EQ(FindShared(Built(other, batch),
+                         Built(other, batch).cta_items()[other.grid])
+                  .size(),
+              0u)
+        << what;
+  }
+  Batch little;
+  little.Add(1, 300);
+  for (int s = 1; s < 8; ++s) little.Add(1, 300, 0, 10);
+  little.Place();
+  EXPECT_EQ(CheckItems(shape, little, Built(shape, little)), 0);
+}
+
+// Where no block is shared, the plan is the one without sharing.
+TEST(AttentionPlanTest, NothingChangesForWhoSharesNothing) {
+  AttentionPlanShape shape = Sharing(8, 4, 32);
+  std::mt19937 rng(5);
+  Batch batch;
+  for (int s = 0; s < 100; ++s) {
+    batch.Add(s % 9 == 0 ? 3 : 1, 3 + static_cast<int>(rng() % 3000));
+  }
+  batch.Place();
+  const Built shared(shape, batch);
+  shape.prefix_units = 0;
+  const Built plain(shape, batch);
+  const int count = plain.cta_items()[shape.grid];
+  ASSERT_EQ(shared.cta_items()[shape.grid], count);
+  for (int i = 0; i < count; ++i) {
+    EXPECT_EQ(std::memcmp(&shared.items()[i], &plain.items()[i],
+                          sizeof(AttentionItem)),
+              0);
+  }
+}
+
+// Rows that are never cut lie on many CTAs all the same.
+TEST(AttentionPlanTest, WholeRowsAreShared) {
+  AttentionPlanShape shape = Shape(8, 4);
+  shape.whole_rows = true;
+  Batch batch;
+  for (int s = 0; s < 64; ++s) batch.Add(1, 1000);
+  batch.Place();
+  const Built built(shape, batch);
+  for (int cta = 0; cta < shape.grid; ++cta) {
+    EXPECT_LE(built.cta_items()[cta + 1] - built.cta_items()[cta], 5);
   }
 }
 

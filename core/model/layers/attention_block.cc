@@ -125,6 +125,7 @@ void AttentionBlock::AddCut(ModelBuild& build) {
   if (build.batch_invariant) {
     cut_shape_.tile_tokens = 0;  // one kernel for prompts and single tokens
     cut_shape_.whole_rows = true;
+    cut_shape_.prefix_units = 0;
   }
   const AttentionCut cut{cut_shape_, kv_group_};
   const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);

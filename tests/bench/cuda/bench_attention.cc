@@ -1,5 +1,7 @@
 // attention: decode against the bandwidth of reading, prefill in TFLOP/s;
-// paged beside contiguous, what batch invariance costs, masks and ALiBi.
+// paged beside contiguous, what batch invariance costs, masks and ALiBi,
+// prefixes that sequences share beside each reading its own, what planning
+// costs the host.
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -28,6 +30,8 @@ struct Case {
   int block_size = 16;
   DType kv = DType::kF32;  // f32: as dtype
   bool batch_invariant = true;
+  int shared = 0;     // keys that all sequences share, a multiple of block_size
+  bool share = true;  // and read together
   Mask mask = Mask::kNone;
   bool alibi = false;
 };
@@ -114,18 +118,20 @@ class Run {
         row_(RowFor(desc_)),
         layout_({{c.kv_heads, c.head_dim}}, desc_.kv, c.block_size),
         blocks_a_sequence_((c.kv_len + c.block_size - 1) / c.block_size),
-        sets_(Sets(c)),
+        blocks_a_set_(c.batch * blocks_a_sequence_ -
+                      (c.batch - 1) * (c.shared / c.block_size)),
+        sets_(Sets()),
         cache_(layout_.block_bytes() *
-               static_cast<size_t>(sets_ * c.batch * blocks_a_sequence_)),
+               static_cast<size_t>(sets_ * blocks_a_set_)),
         q_(static_cast<size_t>(c.batch) * c.q_len * c.heads * c.head_dim * 2),
         out_(q_.bytes()) {
     // Of rows of bytes, random floats make random scales and codes.
     cache_.Randomize(c.dtype, 1);
     q_.Randomize(c.dtype, 2);
-    tables_.resize(cache_.bytes() / layout_.block_bytes());
-    std::iota(tables_.begin(), tables_.end(), 0);
+    ids_.resize(cache_.bytes() / layout_.block_bytes());
+    std::iota(ids_.begin(), ids_.end(), 0);
     std::mt19937 rng(3);
-    std::shuffle(tables_.begin(), tables_.end(), rng);
+    std::shuffle(ids_.begin(), ids_.end(), rng);
     for (int set = 0; set < sets_; ++set) AddPlan(c, set);
     const int64_t tokens = int64_t{c.batch} * c.q_len;
     params_.q = MatrixView(q_.data(), c.dtype, tokens, c.heads * c.head_dim);
@@ -144,6 +150,24 @@ class Run {
     params_.workspace = workspace_->data();
   }
 
+  // What making a plan takes, in this process' caches.
+  double PlanSeconds() const {
+    constexpr int kTimes = 200;
+    std::vector<double> seconds;
+    const Planned& planned = planned_.front();
+    std::vector<std::byte> image(planned.image_bytes);
+    for (int i = 0; i < kTimes; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      BuildAttentionPlan(plans_.front().shape, planned.limits,
+                         planned.sequences, image.data());
+      seconds.push_back(std::chrono::duration<double>(
+                            std::chrono::steady_clock::now() - begin)
+                            .count());
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[kTimes / 2];
+  }
+
   // With a mask: pairs seen, and the host's time for it and the plan.
   double pairs() const { return pairs_; }
   double plan_us() const { return plan_us_; }
@@ -156,22 +180,39 @@ class Run {
   }
 
  private:
-  int Sets(const Case& c) const {
-    const double bytes = static_cast<double>(layout_.block_bytes()) * c.batch *
-                         blocks_a_sequence_;
+  struct Planned {
+    std::vector<std::vector<int32_t>> tables;
+    std::vector<AttentionSequence> sequences;
+    AttentionPlanLimits limits;
+    size_t image_bytes = 0;
+  };
+
+  int Sets() const {
+    const double bytes =
+        static_cast<double>(layout_.block_bytes()) * blocks_a_set_;
     return std::max(2, static_cast<int>(std::ceil(300e6 / bytes)));
   }
 
   void AddPlan(const Case& c, int set) {
-    std::vector<AttentionSequence> sequences;
+    Planned& planned = planned_.emplace_back();
+    const int shared = c.shared / c.block_size;
+    const int own = blocks_a_sequence_ - shared;
+    const auto first = ids_.begin() + set * blocks_a_set_;
     for (int s = 0; s < c.batch; ++s) {
-      sequences.push_back(
-          {s * c.q_len, c.q_len, c.kv_len,
-           tables_.data() + (set * c.batch + s) * blocks_a_sequence_});
+      std::vector<int32_t>& table =
+          planned.tables.emplace_back(first, first + shared);
+      const auto rest = first + shared + s * own;
+      table.insert(table.end(), rest, rest + own);
+    }
+    std::vector<AttentionSequence>& sequences = planned.sequences;
+    for (int s = 0; s < c.batch; ++s) {
+      sequences.push_back({s * c.q_len, c.q_len, c.kv_len,
+                           planned.tables[static_cast<size_t>(s)].data()});
     }
     AttentionPlanShape shape = MakeAttentionPlanShape(row_, desc_, c.block_size,
                                                       bench_.stream.num_sms());
     shape.batch_invariant = c.batch_invariant;
+    if (!c.share || c.alibi) shape.prefix_units = 0;
     const Description description(c.mask, c.kv_len);
     const std::vector<AttentionMaskSpec> specs(static_cast<size_t>(c.batch),
                                                description.spec());
@@ -186,6 +227,8 @@ class Run {
     const AttentionPlanLimits limits =
         AttentionPlanLimitsOf(shape, sequences, mask);
     std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
+    planned.limits = limits;
+    planned.image_bytes = image.size();
     AttentionPlan plan =
         BuildAttentionPlan(shape, limits, sequences, image.data(), mask);
     plan_us_ = std::chrono::duration<double, std::micro>(
@@ -204,11 +247,13 @@ class Run {
   const AttentionRow& row_;
   KvLayout layout_;
   int blocks_a_sequence_;
+  int blocks_a_set_;  // sets of sequences, one a call
   int sets_;
   DeviceMemory cache_;
   DeviceMemory q_;
   DeviceMemory out_;
-  std::vector<int32_t> tables_;
+  std::vector<int32_t> ids_;
+  std::vector<Planned> planned_;
   std::vector<std::unique_ptr<DeviceMemory>> images_;
   std::vector<AttentionPlan> plans_;
   std::unique_ptr<DeviceMemory> workspace_;
@@ -234,6 +279,27 @@ void Decode(const Bench& bench, Case c) {
       c.block_size, 1e6 * seconds, gbps, 100 * gbps / bench.copy_gbps,
       100 * gbps / bench.read_gbps, 1e6 * bench.ReadSeconds(bytes),
       1e6 * anywhere);
+}
+
+// `shared` keys that all sequences have, and `own` of each.
+void Shared(const Bench& bench, int batch, int shared, int own, int heads,
+            int kv_heads, int head_dim = 128) {
+  Case c{batch, 1, shared + own, heads, kv_heads, head_dim};
+  c.shared = shared;
+  Run together(bench, c);
+  const double seconds = together.Seconds();
+  const double plan = together.PlanSeconds();
+  c.share = false;
+  Run each(bench, c);
+  const double unique =
+      4.0 * (shared + 1.0 * batch * own) * kv_heads * head_dim;
+  std::printf(
+      "shared  b %3d x (%5d + %4d), heads %2d/%d x %3d: %7.1f us, %4.0f GB/s "
+      "of unique bytes; each on its own %7.1f us, %.2fx; a plain read of the "
+      "unique bytes %5.1f us; plan %4.1f us, %4.1f\n",
+      batch, shared, own, heads, kv_heads, head_dim, 1e6 * seconds,
+      1e-9 * unique / seconds, 1e6 * each.Seconds(), each.Seconds() / seconds,
+      1e6 * bench.ReadSeconds(unique), 1e6 * plan, 1e6 * each.PlanSeconds());
 }
 
 void Prefill(const Bench& bench, Case c) {
@@ -314,6 +380,22 @@ void PrintWorkspace(const Bench& bench, int64_t length) {
 }  // namespace
 
 void BenchAttention(Bench& bench) {
+  if (bench.Wants("attention_shared")) {
+    Shared(bench, 64, 8192, 256, 32, 8);
+    Shared(bench, 16, 32768, 512, 32, 8);
+    Shared(bench, 256, 1024, 128, 32, 8);
+    Shared(bench, 64, 1024, 1024, 32, 8);
+    Shared(bench, 64, 8192, 256, 16, 2);
+    Shared(bench, 64, 8192, 256, 32, 32);
+    for (const int batch : {2, 4, 8}) {
+      for (const int shared : {1024, 2048, 8192}) {
+        Shared(bench, batch, shared, 256, 32, 8);
+      }
+    }
+    Shared(bench, 64, 4096, 256, 32, 8, 64);
+    Shared(bench, 64, 4096, 256, 32, 8, 256);
+    Shared(bench, 256, 0, 1152, 32, 8);
+  }
   if (bench.Wants("attention_decode")) {
     // Flash-Decoding's table.
     for (int batch = 256; batch >= 1; batch /= 2) {
