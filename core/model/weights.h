@@ -151,10 +151,10 @@ class WeightLoader {
   // Bytes of a drawn matrix from `offset` on, which is a multiple of 8.
   absl::Status Draw(const std::string& name, DType dtype, uint64_t offset,
                     absl::Span<std::byte> piece);
-  // One of Packed()'s parts, whose rows are the packed matrix's from `first`
-  // on.
   // What the packed matrix says of itself, where it is on another device.
   absl::Status Inspect(const Packing& packing, const std::byte* packed);
+  // One of Packed()'s parts, whose rows are the packed matrix's from `first`
+  // on.
   absl::Status PackPart(const Rows& part, DType dtype, int64_t k, int64_t first,
                         const Packing& packing, std::byte* packed);
   // Packs rows that lie in memory; whole groups, but at the end.
