@@ -108,7 +108,10 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   }
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
-  const int64_t few = std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
+  const int64_t few =
+      length <= 2 * kLeastChunk
+          ? 2 * kLeastChunk
+          : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
   const int64_t least = std::clamp(length / 8, few, 4 * kLeastChunk);
   const int64_t even = CeilDiv(length, chunks_);
   return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);

@@ -13,7 +13,7 @@ namespace inlay {
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 inline constexpr int64_t kKeyTile = 64;
 // Chunks are at least so long, and up to four times that where there would be
-// many: each costs a merge of a CTA's warps.
+// many: each costs a merge of a CTA's warps. Twice that is not cut.
 inline constexpr int64_t kLeastChunk = 128;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;

@@ -148,11 +148,11 @@ class Problem {
         // The tensor cores cut products and sums to some 13 bits within 32
         // columns; codes below the normal numbers lost half a step. What is
         // added is rounded to y's type, the product before it is added, too.
-        most.push_back(0x1p-12 * size + 1e-6 * std::abs(added) +
-                       Rounding(desc.output, sum + added) +
-                       (adds ? Rounding(desc.output, added) +
-                                   Rounding(desc.output, sum)
-                             : 0.0));
+        most.push_back(
+            0x1p-12 * size + 1e-6 * std::abs(added) +
+            Rounding(desc.output, sum + added) +
+            (adds ? Rounding(desc.output, added) + Rounding(desc.output, sum)
+                  : 0.0));
       }
     }
     const auto at = [&](int64_t r, int64_t c) {
