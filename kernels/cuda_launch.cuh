@@ -5,9 +5,9 @@
 // Contract: a kernel launched with LaunchCuda calls WaitForPrevious() in every
 // block before it reads what earlier work wrote and before it writes anything.
 // Weights, and what the step found when it began (keys and values of earlier
-// steps: a copy of the batch separates steps), may be read before. LetNextBegin()
-// says nothing of results: who comes next waits for those all the same, so a
-// kernel that leaves room on its SMs calls it first.
+// steps: a copy of the batch separates steps), may be read before.
+// LetNextBegin() says nothing of results: who comes next waits for those all
+// the same, so a kernel that leaves room on its SMs calls it first.
 #ifndef INLAY_KERNELS_CUDA_LAUNCH_CUH_
 #define INLAY_KERNELS_CUDA_LAUNCH_CUH_
 

@@ -64,8 +64,8 @@ struct Shape {
   int stages;
   int in_flight;  // stages that are loaded at once
   int x_stride;   // bytes between rows of x in shared memory
-  bool narrow;   // y is of the type of w; otherwise f32
-  int64_t half;  // rows of w up to the half that is `up`; 0: all are alike
+  bool narrow;    // y is of the type of w; otherwise f32
+  int64_t half;   // rows of w up to the half that is `up`; 0: all are alike
   Activation function;
   bool normalise;            // x is f32: its norms are multiplied
   const float* norm_weight;  // may be null
@@ -109,7 +109,7 @@ __device__ void Produce(const CUtensorMap& map, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
   Turn turn;
   turn.parity = 1;  // all stages are empty
-  Turn landed;  // the first stage that may be under way
+  Turn landed;      // the first stage that may be under way
   int in_flight = 0;
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
     for (int chunk = first; chunk < end; ++chunk) {

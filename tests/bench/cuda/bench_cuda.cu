@@ -109,10 +109,8 @@ int main(int argc, char** argv) {
   int major = 0;
   int minor = 0;
   Require(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
-  Require(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  Require(
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  Require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  Require(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
   cudaStream_t handle;
   Require(cudaStreamCreate(&handle));
   CudaStream stream(handle, sms, 10 * major + minor);
