@@ -191,8 +191,9 @@ class WeightLoader {
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;
+  // Of rows about to be packed. Outlives what the upload has under way.
+  Buffer band_;
   std::unique_ptr<WeightUpload> upload_;  // null until it is needed
-  Buffer band_;  // of rows on the device, about to be packed there
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;
 };
