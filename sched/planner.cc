@@ -312,8 +312,10 @@ void PlanStep(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
   PlanDecodes(context);
   if (context->input.budget_us > 0) LimitDecodes(context);
   context->plan_has_decodes = context->plan->shape.num_tokens > 0;
-  PlanPrefills(context);
-  PlanAdmissions(context);
+  if (!context->input.decodes_only) {
+    PlanPrefills(context);
+    PlanAdmissions(context);
+  }
   if (context->out_of_time && context->input.must_progress &&
       context->plan->shape.num_tokens == 0)
     PlanAnyDecode(context);

@@ -118,11 +118,12 @@ const StepPlan& Scheduler::Plan(const PlanInput& input) {
                          &ledger_, &shares_, &plan_, &scratch_};
   context.prefill_due = steps_without_prefill_ >= kPrefillGap;
   PlanStep(&context, &scheduled_);
-  if (!plan_.empty()) {
+  if (!plan_.empty() && !input.decodes_only) {
     steps_without_prefill_ =
         context.prefill_late ? steps_without_prefill_ + 1 : 0;
   }
-  stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time;
+  stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time &&
+             !input.decodes_only;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   return plan_;
 }

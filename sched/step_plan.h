@@ -27,6 +27,8 @@ struct PlanInput {
   int64_t budget_us = 0;  // the step should take no longer; 0: no limit
   // Something is planned even if its least does not fit the budget.
   bool must_progress = true;
+  // Nothing but decodes of running requests: such a step has begun already.
+  bool decodes_only = false;
 };
 
 // The engine first ends `expired`, then reserves KV for every item, in any

@@ -7,18 +7,6 @@
 #include "memory/status.h"
 
 namespace inlay {
-namespace {
-
-// The same on the device and in memory that it copies from and to.
-absl::Status AllocatePair(Device& device, size_t bytes, Buffer& on_device,
-                          Buffer& on_host) {
-  INLAY_ASSIGN_OR_RETURN(on_device,
-                         device.Allocate(bytes, MemoryClass::kWorkspace));
-  INLAY_ASSIGN_OR_RETURN(on_host, device.AllocateStaging(bytes));
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
     Device* device, int64_t vocab, int64_t max_rows) {
@@ -28,44 +16,66 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
   if (!row.ok()) return nullptr;
   auto sampler = absl::WrapUnique(new DeviceSampler(device, *row, vocab));
   const auto rows = static_cast<size_t>(max_rows);
-  INLAY_RETURN_IF_ERROR(AllocatePair(*device, rows * sizeof(SampleOptions),
-                                     sampler->options_,
-                                     sampler->host_options_));
-  INLAY_RETURN_IF_ERROR(AllocatePair(*device, kMostEdits * sizeof(LogitEdit),
-                                     sampler->edits_, sampler->host_edits_));
-  INLAY_RETURN_IF_ERROR(AllocatePair(*device, rows * sizeof(int32_t),
-                                     sampler->tokens_, sampler->host_tokens_));
+  const auto allocate = [&](Arrays& arrays, const auto& take) -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(arrays.options, take(rows * sizeof(SampleOptions)));
+    INLAY_ASSIGN_OR_RETURN(arrays.edits, take(kMostEdits * sizeof(LogitEdit)));
+    INLAY_ASSIGN_OR_RETURN(arrays.tokens, take(rows * sizeof(int32_t)));
+    return absl::OkStatus();
+  };
+  INLAY_RETURN_IF_ERROR(allocate(sampler->arrays_, [&](size_t bytes) {
+    return device->Allocate(bytes, MemoryClass::kWorkspace);
+  }));
+  for (Arrays& host : sampler->host_) {
+    INLAY_RETURN_IF_ERROR(allocate(
+        host, [&](size_t bytes) { return device->AllocateStaging(bytes); }));
+  }
   return sampler;
 }
 
 absl::Status DeviceSampler::Upload(const SampleBatch& batch, int64_t rows,
-                                   Stream& stream) {
-  auto* const options = host_options_.as<SampleOptions>();
+                                   int turn, Stream& stream) {
+  const Arrays& host = host_[static_cast<size_t>(turn)];
+  auto* const options = host.options.as<SampleOptions>();
   std::copy(batch.options.begin(), batch.options.end(), options);
   SampleOptions left_out;
   left_out.temperature = -1;
   std::fill(options + batch.options.size(), options + rows, left_out);
   INLAY_RETURN_IF_ERROR(
-      device_->Copy(options_.data(), host_options_.data(),
+      device_->Copy(arrays_.options.data(), host.options.data(),
                     static_cast<size_t>(rows) * sizeof(SampleOptions), stream));
   if (batch.edits.empty()) return absl::OkStatus();
   const size_t bytes = batch.edits.size() * sizeof(LogitEdit);
-  std::memcpy(host_edits_.data(), batch.edits.data(), bytes);
-  return device_->Copy(edits_.data(), host_edits_.data(), bytes, stream);
+  std::memcpy(host.edits.data(), batch.edits.data(), bytes);
+  return device_->Copy(arrays_.edits.data(), host.edits.data(), bytes, stream);
 }
 
 absl::Status DeviceSampler::Sample(const TensorView& logits, int64_t begin,
                                    Stream& stream) {
-  return row_->run(
-      desc_,
-      {logits, options_.as<SampleOptions>() + begin, edits_.as<LogitEdit>(),
-       nullptr, tokens_.as<int32_t>() + begin},
-      stream);
+  return row_->run(desc_,
+                   {logits, arrays_.options.as<SampleOptions>() + begin,
+                    arrays_.edits.as<LogitEdit>(), nullptr,
+                    arrays_.tokens.as<int32_t>() + begin},
+                   stream);
 }
 
-absl::Status DeviceSampler::Fetch(int64_t rows, Stream& stream) {
-  return device_->Copy(host_tokens_.data(), tokens_.data(),
+absl::Status DeviceSampler::Fetch(int64_t rows, int turn, Stream& stream) {
+  return device_->Copy(host_[static_cast<size_t>(turn)].tokens.data(),
+                       arrays_.tokens.data(),
                        static_cast<size_t>(rows) * sizeof(int32_t), stream);
+}
+
+absl::Status DeviceSampler::Gather(absl::Span<const int32_t> rows, int32_t* to,
+                                   Stream& stream) {
+  const auto* const tokens = arrays_.tokens.as<int32_t>();
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    while (end < rows.size() &&
+           rows[end] == rows[begin] + static_cast<int32_t>(end - begin))
+      ++end;
+    INLAY_RETURN_IF_ERROR(device_->Copy(to + begin, tokens + rows[begin],
+                                        (end - begin) * sizeof(int32_t),
+                                        stream));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_ENGINE_DEVICE_SAMPLER_H_
 #define INLAY_CORE_ENGINE_DEVICE_SAMPLER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -20,10 +21,13 @@ struct SampleBatch {
   absl::Span<const LogitEdit> edits;        // at most kMostEdits
 };
 
-// One thread at a time. Addresses stay, so that what is queued here can be
-// recorded.
+// One thread at a time. What Sample() queues has the same addresses in every
+// step, so that it can be recorded; what crosses to and from the host goes
+// through memory of the step's turn.
 class DeviceSampler {
  public:
+  // Steps that may be under way at once: one computes, the next is queued.
+  static constexpr int kTurns = 2;
   // More is the host's: it need not copy them.
   static constexpr size_t kMostEdits = size_t{1} << 16;
 
@@ -34,17 +38,24 @@ class DeviceSampler {
       Device* device, int64_t vocab, int64_t max_rows);
 
   // Queues the upload for a step of `rows` rows, of which those without options
-  // are left out. The step before must be over.
-  absl::Status Upload(const SampleBatch& batch, int64_t rows, Stream& stream);
+  // are left out. The last step of this turn must be over.
+  absl::Status Upload(const SampleBatch& batch, int64_t rows, int turn,
+                      Stream& stream);
   // Queues sampling of rows [begin, begin + logits.rows()) of the step; changes
   // the logits.
   absl::Status Sample(const TensorView& logits, int64_t begin, Stream& stream);
   // Queues the way back of `rows` tokens.
-  absl::Status Fetch(int64_t rows, Stream& stream);
+  absl::Status Fetch(int64_t rows, int turn, Stream& stream);
+  // Queues copies of the last step's tokens to `to`, on the device: of row
+  // rows[i] to to[i].
+  absl::Status Gather(absl::Span<const int32_t> rows, int32_t* to,
+                      Stream& stream);
 
-  // Of the step's rows, once the stream is idle: tokens or the codes of
-  // sample.h.
-  const int32_t* tokens() const { return host_tokens_.as<int32_t>(); }
+  // Of the rows of the turn's last step, once that is over: tokens or the codes
+  // of sample.h.
+  const int32_t* tokens(int turn) const {
+    return host_[static_cast<size_t>(turn)].tokens.as<int32_t>();
+  }
 
  private:
   DeviceSampler(Device* device, const SampleRow* row, int64_t vocab)
@@ -53,9 +64,11 @@ class DeviceSampler {
   Device* device_;
   const SampleRow* row_;
   const SampleDesc desc_;
-  Buffer options_, host_options_;
-  Buffer edits_, host_edits_;
-  Buffer tokens_, host_tokens_;
+  struct Arrays {
+    Buffer options, edits, tokens;
+  };
+  Arrays arrays_;
+  std::array<Arrays, kTurns> host_;
 };
 
 }  // namespace inlay

@@ -10,9 +10,6 @@
 namespace inlay {
 namespace {
 
-// Launching matters less than computing beyond.
-constexpr int64_t kMostFixedTokens = 512;
-
 // Logits that are in memory at once where they are sampled: mostly of all rows,
 // so that the output layer's weights are read once a step.
 constexpr int64_t kMostSampledRows = 128;
@@ -63,6 +60,9 @@ absl::Status Executor::Allocate() {
   if (sampler_ != nullptr) {
     logit_rows_ =
         std::max(kLogitSlice, std::min(limits_.sequences, kMostSampledRows));
+    for (Turn& turn : turns_) {
+      INLAY_ASSIGN_OR_RETURN(turn.sampled, device_->CreateEvent());
+    }
   }
   const size_t workspace =
       model_->WorkspaceBytes(limits_.tokens, logit_rows_, limits_.sequences);
@@ -93,21 +93,25 @@ absl::Status Executor::ReserveImage(size_t bytes) {
   bytes = std::max(bytes, 2 * image_.bytes());
   INLAY_RETURN_IF_ERROR(stream_->Synchronize());
   DropGraphs();
-  staging_ = Buffer();
+  for (Turn& turn : turns_) turn.staging = Buffer();
   image_ = Buffer();
-  INLAY_ASSIGN_OR_RETURN(staging_, device_->AllocateStaging(bytes));
+  for (Turn& turn : turns_) {
+    INLAY_ASSIGN_OR_RETURN(turn.staging, device_->AllocateStaging(bytes));
+  }
   INLAY_ASSIGN_OR_RETURN(image_,
                          device_->Allocate(bytes, MemoryClass::kWorkspace));
   return absl::OkStatus();
 }
 
-// The staging memory is free: no step returns before its stream is idle.
-absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits) {
+// The turn's staging memory is free: no step returns before its pass is over.
+absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits,
+                              int turn) {
   INLAY_RETURN_IF_ERROR(ReserveImage(model_->BatchImageBytes(limits)));
+  const Buffer& staging = turns_[static_cast<size_t>(turn)].staging;
   device_batch_ =
-      model_->PackBatch(batch, limits, staging_.data(), image_.data());
+      model_->PackBatch(batch, limits, staging.data(), image_.data());
   batch.device = &device_batch_;
-  return device_->Copy(image_.data(), staging_.data(), device_batch_.used_bytes,
+  return device_->Copy(image_.data(), staging.data(), device_batch_.used_bytes,
                        *stream_);
 }
 
@@ -118,8 +122,7 @@ absl::Status Executor::Compute(const ForwardBatch& batch) {
 
 // One token of each sequence, and the logits of all.
 bool Executor::IsDecode(const ForwardBatch& batch) const {
-  return model_->CanBeFixed() &&
-         batch.tokens.size() <= static_cast<size_t>(kMostFixedTokens) &&
+  return model_->CanBeFixed() && batch.tokens.size() <= kMostFixed &&
          batch.logit_rows.size() == batch.tokens.size() &&
          batch.SequencesOf(0).size() == batch.tokens.size();
 }
@@ -127,43 +130,70 @@ bool Executor::IsDecode(const ForwardBatch& batch) const {
 absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks,
                                const SampleBatch* sampling) {
   logits_queued_ = false;
-  if (IsDecode(batch)) return ForwardFixed(batch, num_blocks, sampling);
+  turn_ = NextTurn();
+  if (IsDecode(batch))
+    return ForwardFixed(batch, num_blocks, sampling, turn_, {});
   const auto rows = static_cast<int64_t>(batch.logit_rows.size());
   if (!device_->host_addressable()) {
     BatchLimits limits;
     limits.tokens = static_cast<int64_t>(batch.tokens.size());
     limits.sequences = static_cast<int64_t>(batch.SequencesOf(0).size());
     limits.blocks = num_blocks;
-    INLAY_RETURN_IF_ERROR(Upload(batch, limits));
+    INLAY_RETURN_IF_ERROR(Upload(batch, limits, turn_));
   }
   batch.hidden = hidden_.RowSlice(0, rows);
+  if (sampling != nullptr) {
+    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, rows, turn_, *stream_));
+  }
   INLAY_RETURN_IF_ERROR(Compute(batch));
   if (sampling != nullptr) {
-    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, rows, *stream_));
-    return QueueTokens(rows);
+    INLAY_RETURN_IF_ERROR(QueueSampling(rows));
+    return QueueTokens(rows, turn_);
   }
   // A step without logits has nothing else to wait for.
   return batch.logit_rows.empty() ? stream_->Synchronize() : absl::OkStatus();
 }
 
+absl::Status Executor::ForwardAhead(ForwardBatch batch, int64_t num_blocks,
+                                    const SampleBatch& sampling,
+                                    absl::Span<const int32_t> sources) {
+  INLAY_DCHECK(CanGoAhead() && IsDecode(batch) &&
+               sources.size() == batch.tokens.size());
+  return ForwardFixed(batch, num_blocks, &sampling, NextTurn(), sources);
+}
+
 absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
-                                    const SampleBatch* sampling) {
+                                    const SampleBatch* sampling, int turn,
+                                    absl::Span<const int32_t> sources) {
   BatchLimits limits;
   limits.tokens = limits.sequences =
       std::min(RoundedUpTokens(static_cast<int64_t>(batch.tokens.size())),
                std::min(limits_.tokens, limits_.sequences));
   limits.blocks = RoundedUpBlocks(limits.tokens, num_blocks);
   limits.fixed = true;
-  INLAY_RETURN_IF_ERROR(Upload(batch, limits));
+  INLAY_RETURN_IF_ERROR(Upload(batch, limits, turn));
   batch.hidden = hidden_.RowSlice(0, limits.tokens);
   const bool samples = sampling != nullptr;
   if (samples) {
-    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, limits.tokens, *stream_));
+    INLAY_RETURN_IF_ERROR(
+        sampler_->Upload(*sampling, limits.tokens, turn, *stream_));
   }
+  if (!sources.empty()) {
+    const auto at =
+        reinterpret_cast<const std::byte*>(device_batch_.ids) - image_.data();
+    INLAY_RETURN_IF_ERROR(sampler_->Gather(
+        sources, reinterpret_cast<int32_t*>(image_.data() + at), *stream_));
+  }
+  INLAY_RETURN_IF_ERROR(Launch(batch, limits, samples));
+  return samples ? QueueTokens(limits.tokens, turn) : absl::OkStatus();
+}
+
+absl::Status Executor::Launch(const ForwardBatch& batch,
+                              const BatchLimits& limits, bool samples) {
   logits_queued_ = !samples && limits.tokens <= kLogitSlice;
   const auto queue = [&]() -> absl::Status {
     INLAY_RETURN_IF_ERROR(Compute(batch));
-    if (samples) return QueueTokens(limits.tokens);
+    if (samples) return QueueSampling(limits.tokens);
     return logits_queued_ ? QueueLogits(0, limits.tokens) : absl::OkStatus();
   };
   uint32_t shares = 0;
@@ -207,18 +237,25 @@ absl::Status Executor::QueueLogits(int64_t begin, int64_t count) {
                        *stream_);
 }
 
-absl::Status Executor::QueueTokens(int64_t count) {
+absl::Status Executor::QueueSampling(int64_t count) {
   for (int64_t begin = 0; begin < count; begin += logit_rows_) {
     const TensorView logits = LogitRows(std::min(logit_rows_, count - begin));
     INLAY_RETURN_IF_ERROR(ComputeLogits(begin, logits));
     INLAY_RETURN_IF_ERROR(sampler_->Sample(logits, begin, *stream_));
   }
-  return sampler_->Fetch(count, *stream_);
+  return absl::OkStatus();
+}
+
+// Not part of a graph: turns take turns.
+absl::Status Executor::QueueTokens(int64_t count, int turn) {
+  INLAY_RETURN_IF_ERROR(sampler_->Fetch(count, turn, *stream_));
+  return stream_->Record(*turns_[static_cast<size_t>(turn)].sampled);
 }
 
 absl::StatusOr<const int32_t*> Executor::Tokens() {
-  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
-  return sampler_->tokens();
+  INLAY_RETURN_IF_ERROR(
+      turns_[static_cast<size_t>(turn_)].sampled->Synchronize());
+  return sampler_->tokens(turn_);
 }
 
 absl::StatusOr<float*> Executor::Logits(int64_t begin, int64_t count) {

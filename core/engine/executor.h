@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_ENGINE_EXECUTOR_H_
 #define INLAY_CORE_ENGINE_EXECUTOR_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,6 +50,10 @@ class Executor {
 
   // Whether Forward can sample, too.
   bool CanSample() const { return sampler_ != nullptr; }
+  // Whether there is ForwardAhead(), and for how many tokens.
+  bool CanGoAhead() const { return CanSample() && model_->CanBeFixed(); }
+  // Launching matters less than computing beyond.
+  static constexpr size_t kMostFixed = 512;
 
   // Queues a forward pass over `batch`, whose `device` and `hidden` are set
   // here. `num_blocks`: entries of the block tables of all its sequences, in
@@ -57,14 +62,26 @@ class Executor {
   // them.
   absl::Status Forward(ForwardBatch batch, int64_t num_blocks,
                        const SampleBatch* sampling = nullptr);
+  // Queues the pass that follows the one that samples, queued last, before the
+  // host knows what that one chose: a token of each sequence, one logit row
+  // each, whose ids are taken on the device: row sources[i] of the pass before
+  // for token i (`batch.tokens` only counts). At most limits.sequences. Until
+  // TakeAhead(), Tokens() are still those of the pass before.
+  absl::Status ForwardAhead(ForwardBatch batch, int64_t num_blocks,
+                            const SampleBatch& sampling,
+                            absl::Span<const int32_t> sources);
+  // The pass queued ahead is the last Forward now.
+  void TakeAhead() { turn_ = NextTurn(); }
+  // Waits for all that is queued.
+  absl::Status Drain() { return stream_->Synchronize(); }
   // Logits [count, vocab_size], count <= kLogitSlice, of logit rows [begin,
   // begin + count) of the last Forward: waits for them. In host memory, the
   // caller's to change, valid until the next call. After a Forward that
-  // samples they are computed anew.
+  // samples they are computed anew. Not once a pass ahead was queued.
   absl::StatusOr<float*> Logits(int64_t begin, int64_t count);
   // What the last Forward, which sampled, chose for each logit row (a code of
   // kernels/sample where there is no token): waits for it. Valid until the next
-  // Forward.
+  // pass but one.
   absl::StatusOr<const int32_t*> Tokens();
 
   // Work among the step's.
@@ -86,14 +103,28 @@ class Executor {
   // AttentionPlan::shares.
   using GraphKey = std::tuple<int64_t, int64_t, bool, uint32_t>;
 
+  // What a pass under way has to itself. A turn's last pass is over before the
+  // next begins: at most one is queued behind the one that computes.
+  struct Turn {
+    Buffer staging;  // the batch's image; empty as image_
+    std::unique_ptr<StreamEvent> sampled;
+  };
+  int NextTurn() const { return (turn_ + 1) % DeviceSampler::kTurns; }
+
   bool IsDecode(const ForwardBatch& batch) const;
-  absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits);
+  absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits, int turn);
   absl::Status Compute(const ForwardBatch& batch);
+  // `sources`: ForwardAhead's, or empty.
   absl::Status ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
-                            const SampleBatch* sampling);
+                            const SampleBatch* sampling, int turn,
+                            absl::Span<const int32_t> sources);
+  // Queues the pass over an uploaded batch, as a graph once it has one.
+  absl::Status Launch(const ForwardBatch& batch, const BatchLimits& limits,
+                      bool samples);
   absl::Status ComputeLogits(int64_t begin, const TensorView& logits);
   absl::Status QueueLogits(int64_t begin, int64_t count);
-  absl::Status QueueTokens(int64_t count);
+  absl::Status QueueSampling(int64_t count);
+  absl::Status QueueTokens(int64_t count, int turn);
   TensorView LogitRows(int64_t count) const;
   absl::Status ReserveImage(size_t bytes);
 
@@ -110,9 +141,10 @@ class Executor {
   // [kLogitSlice, vocab_size]; empty where the host reads logits_.
   Buffer host_logits_;
   std::unique_ptr<DeviceSampler> sampler_;  // null: the host samples
-  // The batch's image, here and on the device; empty where kernels read the
-  // host's arrays.
-  Buffer staging_;
+  std::array<Turn, DeviceSampler::kTurns> turns_;
+  int turn_ = 0;  // of the last Forward
+  // The batch's image on the device; empty where kernels read the host's
+  // arrays.
   Buffer image_;
   DeviceBatch device_batch_;
   std::map<GraphKey, Recorded> graphs_;  // of addresses in image_

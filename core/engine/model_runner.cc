@@ -317,6 +317,7 @@ void ModelRunner::Close() {
   }
   MutexLock lock(&mu_);
   if (closed_) return;
+  DropAhead();
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;
     request.cancelled = true;

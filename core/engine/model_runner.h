@@ -17,6 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "core/engine/ahead_step.h"
 #include "core/engine/event_queue.h"
 #include "core/engine/executor.h"
 #include "core/engine/kv_cache.h"
@@ -266,10 +267,28 @@ class ModelRunner final : private KvOwner {
   absl::Status Plan(const PlanInput& input) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReserveAndBuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Forward();
+  // `samples`: the device does, if it can do all that is wanted.
+  absl::Status QueueBatch(bool samples);
   absl::Status Sample(StepInfo& info);
   absl::Status TakeDeviceTokens();
   absl::Status SampleRows(int64_t begin, int64_t count);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
+  // The step ahead (step_ahead.cc). Whether one may be queued behind the batch,
+  bool MayGoAhead(const StepLimits& limits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ... and which; none where blocks are short or a request has to see its
+  // token first.
+  void PlanAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its blocks are the scheduler's to plan with, as if it were not; whether
+  // there is one.
+  bool ReleaseAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the batch is what was queued; if not, waits until that is over.
+  void TakeAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits until it is over, and forgets it.
+  void DropAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WaitForAhead();
+  // Waits while blocks are written to for nobody, without the mutex. One that
+  // ends afterwards is waited for with it.
+  void WaitForEndedAhead();
   void CountStep(const StepTimes& times, const StepLimits& limits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CommitItems(const absl::Status& executed)
@@ -319,6 +338,11 @@ class ModelRunner final : private KvOwner {
   // The stepping thread's own: not touched by other calls.
   std::unique_ptr<Executor> executor_;
   StepBatch batch_;
+  // Queued behind the batch; of Release() and Place() the pool is mu_'s.
+  AheadStep ahead_;
+  bool ahead_lost_ = false;           // it must not be taken
+  bool is_taken_ = false;             // the batch was queued ahead,
+  std::vector<int32_t> device_rows_;  // as these rows
 
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -102,6 +102,7 @@ ModelRunner::KvMemory ModelRunner::kv_memory() {
 bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
   MutexLock lock(&mu_);
   if (closed_) return true;
+  DropAhead();
   const uint64_t next_id = context_.next_id->load();
   bytes = std::min(bytes, kv_target_bytes_);
   if (bytes < kv_->bytes()) {

@@ -31,11 +31,16 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   input.budget_us =
       static_cast<int64_t>(std::min<uint64_t>(limits.budget_us, kMostBudgetUs));
   input.must_progress = limits.must_progress;
+  WaitForEndedAhead();
   {
     MutexLock lock(&mu_);
     // Not planned at all, so that a recording need not have each look.
-    if (closed_ || scheduler_->empty()) return false;
+    if (closed_ || scheduler_->empty()) {
+      DropAhead();
+      return false;
+    }
     recorder = recorder_;
+    input.decodes_only = ReleaseAhead();
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();
     if (prepared.ok()) {
@@ -43,13 +48,23 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
         return PlanEntry{input, plan_.items, plan_.preempted, plan_.expired};
       });
     }
-    if (prepared.ok() && plan_.items.empty()) return !plan_.expired.empty();
+    if (prepared.ok() && plan_.items.empty()) {
+      // With a step ahead, others may get on.
+      DropAhead();
+      return input.decodes_only || !plan_.expired.empty();
+    }
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
     if (!prepared.ok()) {
       batch_.Clear();
       StartOver(prepared);
       return true;
     }
+    const absl::Status ahead = Caught([&] {
+      TakeAhead();
+      if (MayGoAhead(limits)) PlanAhead();
+      return absl::OkStatus();
+    });
+    if (!ahead.ok()) DropAhead();
   }
   times.reserved = Now();
   // Should the process die of this step, the recording has it.
@@ -62,6 +77,7 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   bool idle = false;
   {
     MutexLock lock(&mu_);
+    if (ahead_lost_ || !executed.ok()) DropAhead();
     CommitItems(executed);
     const double elapsed_us =
         executed.ok()
@@ -80,7 +96,12 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
     CheckInvariantsInDebug();
     failures.swap(failures_);
   }
-  if (idle) FlushRecording(recorder.get());
+  if (idle) {
+    FlushRecording(recorder.get());
+    WaitForEndedAhead();
+    MutexLock lock(&mu_);
+    DropAhead();
+  }
   // Not under the mutex: the sink is the host's.
   for (const std::string& failure : failures) {
     context_.log(LogLevel::kWarning, failure);
@@ -174,6 +195,7 @@ absl::Status ModelRunner::ReserveAndBuild() {
     batch_.items.push_back(std::move(failed));
   }
   PlaceKv(kv_->groups(), batch_);
+  if (executor_->CanSample()) PrepareSampling(batch_);
   return absl::OkStatus();
 }
 
@@ -191,17 +213,33 @@ void ModelRunner::OnStarted(const Request& request) {
 }
 
 absl::Status ModelRunner::Forward() {
+  if (is_taken_) {
+    executor_->TakeAhead();
+  } else {
+    INLAY_RETURN_IF_ERROR(QueueBatch(/*samples=*/true));
+  }
+  if (ahead_.empty()) return absl::OkStatus();
+  // What goes wrong there is not this step's fault.
+  ahead_lost_ = !Caught([&] {
+                   return executor_->ForwardAhead(
+                       ahead_.View(kv_->base()), ahead_.num_blocks(),
+                       ahead_.sampling(), ahead_.sources());
+                 }).ok();
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::QueueBatch(bool samples) {
   for (const KvBlockCopy& copy : batch_.copies) {
     INLAY_RETURN_IF_ERROR(
         context_.device->Copy(kv_->Block(copy.dst), kv_->Block(copy.src),
                               kv_->block_bytes(), executor_->stream()));
   }
   if (batch_.tokens.empty()) return executor_->stream().Synchronize();
-  if (executor_->CanSample()) PrepareSampling(batch_);
   const SampleBatch sampling = {batch_.sample_options, batch_.logit_edits};
-  return executor_->Forward(MakeForwardBatch(batch_, kv_->base()),
-                            static_cast<int64_t>(batch_.blocks.size()),
-                            sampling.options.empty() ? nullptr : &sampling);
+  return executor_->Forward(
+      MakeForwardBatch(batch_, kv_->base()),
+      static_cast<int64_t>(batch_.blocks.size()),
+      samples && !sampling.options.empty() ? &sampling : nullptr);
 }
 
 absl::Status ModelRunner::Sample(StepInfo& info) {
@@ -221,14 +259,23 @@ absl::Status ModelRunner::Sample(StepInfo& info) {
 
 absl::Status ModelRunner::TakeDeviceTokens() {
   INLAY_ASSIGN_OR_RETURN(const int32_t* const tokens, executor_->Tokens());
+  std::vector<int64_t> faulty;
   for (size_t i = 0; i < batch_.rows.size(); ++i) {
-    if (tokens[i] < 0) {  // the host finds out what is wrong with the logits
-      INLAY_RETURN_IF_ERROR(SampleRows(static_cast<int64_t>(i), 1));
-      continue;
-    }
-    batch_.rows[i].sample.token = tokens[i];
+    const int32_t token =
+        tokens[is_taken_ ? static_cast<size_t>(device_rows_[i]) : i];
+    batch_.rows[i].sample.token = token;
     batch_.rows[i].sample.logprob = std::numeric_limits<float>::quiet_NaN();
+    if (token < 0) faulty.push_back(static_cast<int64_t>(i));
   }
+  if (faulty.empty()) return absl::OkStatus();
+  // The host finds out what is wrong with the logits. Those of a step that
+  // another was queued behind are gone.
+  if (is_taken_ || !ahead_.empty()) {
+    ahead_lost_ = true;
+    INLAY_RETURN_IF_ERROR(executor_->Drain());
+    INLAY_RETURN_IF_ERROR(QueueBatch(/*samples=*/false));
+  }
+  for (const int64_t row : faulty) INLAY_RETURN_IF_ERROR(SampleRows(row, 1));
   return absl::OkStatus();
 }
 
@@ -264,7 +311,7 @@ absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
 void ModelRunner::CheckInvariantsInDebug() {
 #ifndef NDEBUG
   INLAY_DCHECK(CheckInvariants(*scheduler_, kv_->pool()).ok());
-  if (requests_.empty() && HeldTables().empty())
+  if (requests_.empty() && HeldTables().empty() && ahead_.empty())
     INLAY_DCHECK(kv_->num_held() == 0);
 #endif
 }

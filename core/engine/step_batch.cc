@@ -29,8 +29,10 @@ bool WantsLogits(const Request& request, int64_t position, bool samples,
   return false;
 }
 
-LogitRow MakeRow(const StepItem& item, const Request& request,
-                 int64_t position) {
+}  // namespace
+
+LogitRow MakeLogitRow(const StepItem& item, const Request& request,
+                      int64_t position) {
   const int64_t last = item.first_token + item.num_tokens - 1;
   LogitRow row;
   row.position = position;
@@ -46,8 +48,6 @@ LogitRow MakeRow(const StepItem& item, const Request& request,
   }
   return row;
 }
-
-}  // namespace
 
 void AddToBatch(const StepItem& item, Request& request,
                 KvTablesReservation reservation, StepBatch& batch) {
@@ -67,7 +67,7 @@ void AddToBatch(const StepItem& item, Request& request,
 
   for (int32_t i = 0; i < item.num_tokens; ++i) {
     const int64_t position = item.first_token + i;
-    LogitRow row = MakeRow(item, request, position);
+    LogitRow row = MakeLogitRow(item, request, position);
     if (row.samples || row.emits || row.scored >= 0) {
       row.item = static_cast<int32_t>(batch.items.size());
       batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()));

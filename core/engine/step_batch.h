@@ -78,6 +78,10 @@ struct StepBatch {
   }
 };
 
+// What is wanted of the token at `position`, one of `item`'s.
+LogitRow MakeLogitRow(const StepItem& item, const Request& request,
+                      int64_t position);
+
 // Appends `item` (of `request`, whose new tokens `reservation` has room for) to
 // the batch: tokens, positions, copies and the rows of logits that the request
 // asks for.

@@ -233,6 +233,7 @@ void ModelRunner::EndAll(const absl::Status& why) {
 }
 
 void ModelRunner::StartOver(const absl::Status& why) {
+  DropAhead();
   if (recorder_ != nullptr) recorder_->Fail(why);
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;

@@ -25,6 +25,9 @@ class SeenTokens {
  public:
   explicit SeenTokens(const SamplingParams& params);
 
+  // Whether anything is counted.
+  bool counts() const { return last_n_ != 0; }
+
   void Observe(int32_t token, bool generated);
 
   // Forgets everything.

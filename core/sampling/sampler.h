@@ -67,6 +67,9 @@ class Sampler {
     seen_.AppendEdits(fixed_edits_, vocab_size_, out);
   }
 
+  // Whether the edits depend on the tokens observed.
+  bool remembers() const { return seen_.counts(); }
+
   // Back to nothing observed; rewinding is Reset and observing what remains.
   void Reset();
 

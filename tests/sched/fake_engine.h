@@ -125,6 +125,7 @@ class FakeEngine final : public KvOwner {
   int64_t now_us = 0;
   int64_t budget_us = 0;
   bool must_progress = true;
+  bool decodes_only = false;
   std::function<double(const StepShape&)> machine = [](const StepShape&) {
     return 1000.0;
   };

@@ -186,7 +186,7 @@ inline void FakeEngine::CheckPlan(const StepPlan& plan) const {
     EXPECT_EQ(scheduler->Find(id), nullptr);
     EXPECT_TRUE(active_.contains(id));
   }
-  if (budget_us > 0 && !must_progress) return;
+  if (decodes_only || (budget_us > 0 && !must_progress)) return;
   const SchedEntry* first = !running.empty()   ? running.front()
                             : !waiting.empty() ? *waiting.begin()
                                                : nullptr;
@@ -283,7 +283,7 @@ inline void FakeEngine::CommitItem(Work* work, StepResult* result) {
 
 inline StepPlan FakeEngine::Step() {
   hold_came_free_ = false;
-  const StepPlan plan = scheduler->Plan({now_us, budget_us, must_progress});
+  const StepPlan plan = scheduler->Plan({now_us, budget_us, must_progress, decodes_only});
   in_step_ = true;
   ++counts.steps;
   counts.preempted += static_cast<int64_t>(plan.preempted.size());

@@ -168,6 +168,26 @@ TEST(PlanTest, DecodesFirstThenRunningPrefillsThenNewcomers) {
   EXPECT_THAT(Tokens(engine.Step()), ElementsAre(1, 1, 14));
 }
 
+// A step that has begun before it was planned: nobody comes in, and nobody
+// takes that for an end of all work.
+TEST(PlanTest, DecodesOnly) {
+  FakeEngine engine(Config(16), 64);
+  const RequestId a = engine.Submit(4, 3);
+  engine.Step();
+  const RequestId b = engine.Submit(30, 2);
+  engine.decodes_only = true;
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(a));
+  engine.decodes_only = false;
+  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(1, 15));
+  // Neither one that waits nor a prefill that has begun is a decode.
+  engine.decodes_only = true;
+  EXPECT_THAT(Ids(engine.Step()), IsEmpty());
+  EXPECT_TRUE(engine.scheduler->HasWork());
+  engine.decodes_only = false;
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(b));
+  engine.StepUntilIdle();
+}
+
 TEST(PlanTest, ChunkCapLeavesRoomForOthers) {
   SchedulerConfig config = Config(16);
   config.max_prefill_chunk = 6;
