@@ -40,6 +40,8 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
       return false;
     }
     recorder = recorder_;
+    // A recording's plans are as they come without a step ahead.
+    if (recorder != nullptr) DropAhead();
     input.decodes_only = ReleaseAhead();
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();

@@ -9,8 +9,7 @@ namespace inlay {
 // Tokens are known only to the device: what the next step consists of must not
 // depend on them, but for requests that end.
 bool ModelRunner::MayGoAhead(const StepLimits& limits) {
-  // Where steps have a time budget, the device is the host's between them. A
-  // recording has plans as they come without.
+  // Where steps have a time budget, the device is the host's between them.
   if (limits.budget_us > 0 || recorder_ != nullptr || !executor_->CanGoAhead())
     return false;
   // The next step has nothing but decodes: everybody who is here samples now.
