@@ -46,7 +46,7 @@ absl::Span<const FusedLinearRow> FusedLinearTable() { return {}; }
 // than a launch.
 int64_t FusedLinearRows(const FusedLinearDesc& desc) {
   constexpr int64_t kNormRows = 1;
-  constexpr int64_t kRows = 8;
+  constexpr int64_t kRows = 64;
   return desc.normalised ? kNormRows : kRows;
 }
 

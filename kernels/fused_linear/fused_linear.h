@@ -1,7 +1,8 @@
 // fused_linear: a linear layer of few rows with what comes before and after it:
 // y = f(rms_norm(x) w^T + bias) + residual, f nothing or act(gate) * up. The
-// bits are those of rms_norm, gemm ("cuda_gemv") and activation one after the
-// other, in one launch, without what lies between them in memory.
+// bits are those of rms_norm, gemm ("cuda"; rows that are normalised:
+// "cuda_gemv") and activation one after the other, in one launch, without what
+// lies between them in memory.
 #ifndef INLAY_KERNELS_FUSED_LINEAR_FUSED_LINEAR_H_
 #define INLAY_KERNELS_FUSED_LINEAR_FUSED_LINEAR_H_
 

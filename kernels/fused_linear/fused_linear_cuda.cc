@@ -1,5 +1,5 @@
-// fused_linear by the kernel for few rows (kernels/gemm/gemv_sm90.cu), in parts
-// of as many rows as it takes.
+// fused_linear by the kernels for few rows (kernels/gemm/gemv_sm90.cu) and for
+// some dozen (skinny_sm90.cu), in parts of as many rows as they take.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/fused_linear/fused_linear.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/skinny_cuda.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -25,6 +26,8 @@ absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
   const int64_t rows = params.gemm.x.rows();
   int64_t most = BulkGemvRows(gemm, params.gemm.x, params.gemm.w, cuda);
   if (desc.normalised) most = std::min(most, int64_t{1});
+  if (!desc.normalised && SkinnyServes(gemm, params.gemm, cuda))
+    return RunSkinnyGemm(gemm, params.gemm, fusion, cuda);
   if (most == 0) {
     return absl::InternalError(absl::StrFormat(
         "fused_linear: x at %p and w at %p with rows %d and %d bytes apart do "

@@ -1,5 +1,6 @@
-// gemm's CUDA rows: which kernel serves how many rows. Few are bound by memory
-// and taken by our kernels, many by cuBLASLt where it is installed.
+// gemm's CUDA rows: which kernel serves how many rows. Some and a few dozen are
+// bound by memory and taken by our kernels, many by cuBLASLt where it is
+// installed.
 #if INLAY_HAS_CUDA
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/skinny_cuda.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -55,10 +57,13 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
   CudaStream& cuda = CudaStream::Of(stream);
   // One way for all numbers of rows, or the best for each. cuBLAS takes no
   // weights of another type than x.
-  const bool few = !desc.batch_invariant && params.x.rows() <= kGemvRows;
-  if (few || desc.weight != desc.activation || !StateOf(cuda).cublas.ok()) {
-    return RunGemv(desc, params, cuda);
+  if (!desc.batch_invariant) {
+    if (SkinnyServes(desc, params, cuda))
+      return RunSkinnyGemm(desc, params, {}, cuda);
+    if (params.x.rows() <= kGemvRows) return RunGemv(desc, params, cuda);
   }
+  if (desc.weight != desc.activation || !StateOf(cuda).cublas.ok())
+    return RunGemv(desc, params, cuda);
   const absl::Status status = (*StateOf(cuda).cublas)->Run(desc, params, cuda);
   // Odd strides of 16-bit types.
   return absl::IsUnimplemented(status) ? RunGemv(desc, params, cuda) : status;

@@ -24,17 +24,16 @@
 // previous kernel's end is awaited, where there is room on the SM (PlanGemv).
 // Roofline: n k elements of w over the copy bandwidth.
 #include <cuda.h>
-#include <cudaTypedefs.h>
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_cuda.h"
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
+#include "kernels/gemm/tensor_map.h"
 #include "kernels/rms_norm/rms_norm.cuh"
 #include "memory/status.h"
 
@@ -44,8 +43,7 @@ namespace {
 constexpr int kTile = 16;    // rows of w
 constexpr int kChunk = 256;  // columns of w in a stage
 constexpr int kStep = 32;    // columns a warp multiplies at a time
-constexpr int kBox = 64;     // columns side by side in shared memory
-constexpr int kBoxBytes = kTile * kBox * 2;
+constexpr int kBoxBytes = kTile * kMapColumns * 2;
 constexpr int kStageBytes = kTile * kChunk * 2;
 constexpr int kSlots = 2;           // of partial sums
 constexpr int kPartialBytes = 512;  // a tile's sums of one slice
@@ -123,7 +121,7 @@ __device__ void Produce(const CUtensorMap& map, const Shape& shape,
       Await(at.empty + 8 * turn.stage, turn.parity);
       Expect(full, kStageBytes);  // what lies outside w is filled with zeros
       CopyBox(at.ring + turn.stage * kStageBytes, map,
-              tile * shape.rows_a_tile(), chunk * (kChunk / kBox), full);
+              tile * shape.rows_a_tile(), chunk * (kChunk / kMapColumns), full);
       turn.Next(shape.stages);
     }
   }
@@ -512,45 +510,14 @@ Shape ShapeOf(const GemmDesc& desc, int64_t m, const GemvPlan& plan,
   return shape;
 }
 
-// w as [columns of 64][halves][rows of a half][64]: a box is a stage, [4
-// columns of 64][16 rows][64], of one half or of both.
-absl::StatusOr<CUtensorMap> MapOf(const TensorView& w, const Shape& shape) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                       12000, cudaEnableDefault, &found),
-      "gemv: finding cuTensorMapEncodeTiled in the driver"));
-  if (function == nullptr) {
-    return absl::FailedPreconditionError(
-        "gemv: the driver has no cuTensorMapEncodeTiled; expected one of CUDA "
-        "12 or later");
-  }
-  const auto rows = static_cast<cuuint64_t>(w.rows());
-  const cuuint64_t halves = shape.half > 0 ? 2 : 1;
-  const cuuint64_t stride = w.row_stride_bytes;
-  const cuuint64_t sizes[] = {kBox, rows / halves, halves,
-                              static_cast<cuuint64_t>(w.cols() / kBox)};
-  const cuuint64_t strides[] = {stride, rows / halves * stride, kBox * 2};
-  const cuuint32_t box[] = {kBox, static_cast<cuuint32_t>(shape.rows_a_tile()),
-                            static_cast<cuuint32_t>(halves), kChunk / kBox};
-  const cuuint32_t step[] = {1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
-      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, w.data, sizes, strides,
-                box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result == CUDA_SUCCESS) return map;
-  return absl::InternalError(absl::StrFormat(
-      "gemv: describing a weight of %d by %d, rows %d bytes apart: error %d",
-      w.rows(), w.cols(), w.row_stride_bytes, static_cast<int>(result)));
-}
-
 template <typename T, int kConsumers>
 absl::Status Launch(const GemmParams& params, const Shape& shape,
                     size_t reserve, CudaStream& stream) {
-  INLAY_ASSIGN_OR_RETURN(const CUtensorMap map, MapOf(params.w, shape));
+  // A box is a stage: of one half or of both.
+  INLAY_ASSIGN_OR_RETURN(
+      const CUtensorMap map,
+      MapOfWeights(params.w, shape.rows_a_tile(), shape.half > 0 ? 2 : 1,
+                   kChunk / kMapColumns));
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (kConsumers + 2);

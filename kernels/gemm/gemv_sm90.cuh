@@ -61,10 +61,10 @@ __device__ inline void Await(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// The box of `map` (see MapOf) from `row` of each half and from the `column`-th
-// 64 columns on; its bytes are counted at `barrier`. Weights go first from the
-// level-2 cache: nobody reads them again before all others went by, whereas
-// they would displace everything else, kernels' code above all.
+// The box of `map` (MapOfWeights) from `row` of each half and from the
+// `column`-th 64 columns on; its bytes are counted at `barrier`. Weights go
+// first from the level-2 cache: nobody reads them again before all others went
+// by, whereas they would displace everything else, kernels' code above all.
 __device__ inline void CopyBox(uint32_t to, const CUtensorMap& map, int row,
                                int column, uint32_t barrier) {
   asm volatile(
@@ -74,6 +74,15 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& map, int row,
       "bytes.L2::cache_hint [%0], [%1, {%2, %3, %2, %4}], [%5], policy;\n}\n" ::
           "r"(to),
       "l"(&map), "r"(0), "r"(row), "r"(column), "r"(barrier)
+      : "memory");
+}
+// The box of `map` (MapOfColumns) from the `column`-th column on.
+__device__ inline void CopyColumns(uint32_t to, const CUtensorMap& map,
+                                   int column, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::"
+      "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(column), "r"(0), "r"(barrier)
       : "memory");
 }
 // `bytes` from global memory, counted at `barrier`: multiples of 16.
@@ -101,6 +110,17 @@ __device__ inline void StoreAt(uint32_t address, uint32_t barrier,
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
       "{%1,%2,%3,%4}, [%5];" ::"r"(AddressAt(address, rank)),
       "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(AddressAt(barrier, rank))
+      : "memory");
+}
+
+// `bytes` of this block's shared memory to block `rank`'s, counted at its
+// barrier: multiples of 16. `to` and `barrier` are addresses as of this block.
+__device__ inline void SendBytes(uint32_t to, uint32_t from, uint32_t bytes,
+                                 uint32_t barrier, unsigned rank) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+      "[%0], [%1], %2, [%3];" ::"r"(AddressAt(to, rank)),
+      "r"(from), "r"(bytes), "r"(AddressAt(barrier, rank))
       : "memory");
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/skinny_cuda.h"
 #include "tests/support/cuda_test_util.h"
 
 namespace inlay {
@@ -239,6 +240,31 @@ TEST(GemmCudaTest, EveryPlanGivesTheProduct) {
           }
         }
       }
+    }
+  }
+}
+
+// Blocks without a part of K among them, tiles that w ends within, and sums
+// that are handed over many times.
+TEST(GemmCudaTest, SomeDozenRows) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "the kernel is for Hopper";
+  constexpr int64_t kShapes[][2] = {
+      {1000, 1088}, {9000, 128}, {2050, 64}, {7, 4096}};
+  unsigned seed = 1;
+  for (const auto& [n, k] : kShapes) {
+    for (const int64_t m : {1, 8, 9, 16, 17, 32, 33, 50, 64}) {
+      const auto& [weight, activation, output] = kTypes[seed % 4];
+      const GemmDesc desc{n, k, weight, activation, output};
+      Problem problem(desc, m, seed, seed % 2 * 8);
+      const Reference reference = ReferenceOf(problem, true, true);
+      SCOPED_TRACE(::testing::Message()
+                   << m << " rows, " << n << " x " << k << ", seed " << seed);
+      CheckKernel(problem, reference, [&](const GemmParams& params) {
+        return RunSkinnyGemm(desc, params, {}, *cuda.stream);
+      });
+      ++seed;
     }
   }
 }

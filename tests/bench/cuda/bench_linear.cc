@@ -5,6 +5,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/skinny_cuda.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope_kv/rope_kv.h"
@@ -104,13 +105,39 @@ void Plans(Bench& bench, Memory& memory) {
   }
 }
 
+// The kernel for some dozen rows beside those for fewer and for more.
+void SkinnyRows(Bench& bench, Memory& memory) {
+  std::printf("%-8s %3s %9s %9s %9s\n", "us", "m", "skinny", "gemv", "cublas");
+  for (const Layer& layer : kLayers) {
+    const GemmDesc desc = DescOf(layer);
+    for (const int64_t m : {1, 2, 4, 8, 16, 32, 48, 64}) {
+      const auto time = [&](const auto& run) {
+        return 1e6 * GraphSeconds(bench, kCalls, [&](int i) {
+                 return run(memory.Params(layer, m, i));
+               });
+      };
+      const auto time_row = [&](std::string_view name) {
+        return time([&](const GemmParams& params) {
+          return RowOf(bench, layer, name).run(desc, params, bench.stream);
+        });
+      };
+      const double skinny = time([&](const GemmParams& params) {
+        return RunSkinnyGemm(desc, params, {}, bench.stream);
+      });
+      std::printf("%-8s %3d %9.2f %9.2f %9.2f\n", layer.name,
+                  static_cast<int>(m), skinny, time_row("cuda_gemv"),
+                  time_row("cuda_cublaslt"));
+    }
+  }
+}
+
 void FewRows(Bench& bench, Memory& memory) {
   std::printf("%-8s %3s %9s %7s %6s %9s %7s\n", "linear", "m", "us", "GB/s",
               "%copy", "cublas us", "ratio");
   for (const Layer& layer : kLayers) {
     const GemmDesc desc = DescOf(layer);
     const double bytes = 2.0 * static_cast<double>(layer.n * layer.k);
-    for (const int64_t m : {1, 2, 4, 8, 16, 32}) {
+    for (const int64_t m : {1, 2, 4, 8, 12, 16, 24, 32, 48, 64}) {
       const auto time = [&](std::string_view name) {
         const GemmRow& row = RowOf(bench, layer, name);
         return GraphSeconds(bench, kCalls, [&](int i) {
@@ -326,18 +353,26 @@ class Chain {
 }  // namespace
 
 void BenchLinear(Bench& bench) {
-  if (!bench.Wants("linear")) return;
+  const bool plans = bench.Wants("linear_plans");
+  const bool skinny = bench.Wants("linear_skinny");
+  const bool table = bench.Wants("linear_table");
+  const bool chain = bench.Wants("linear_chain");
+  if (!plans && !skinny && !table && !chain) return;
   const absl::Status cublas = PrepareGemmCuda(bench.stream);
   if (!cublas.ok()) {
     std::printf("linear: %s\n", std::string(cublas.message()).c_str());
     return;
   }
   Memory memory;
-  Plans(bench, memory);
-  FewRows(bench, memory);
-  Chain chain(bench, memory);
-  for (const int64_t m : {1, 2, 4, 8}) chain.Report(m);
-  ManyRows(bench, memory);
+  if (plans) Plans(bench, memory);
+  if (skinny) SkinnyRows(bench, memory);
+  if (table) {
+    FewRows(bench, memory);
+    ManyRows(bench, memory);
+  }
+  if (!chain) return;
+  Chain layers(bench, memory);
+  for (const int64_t m : {1, 2, 4, 8}) layers.Report(m);
 }
 
 }  // namespace inlay::bench
