@@ -17,7 +17,6 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
   auto sampler = absl::WrapUnique(new DeviceSampler(device, *row, vocab));
   const auto rows = static_cast<size_t>(max_rows);
   const auto allocate = [&](Arrays& arrays, const auto& take) -> absl::Status {
-    INLAY_ASSIGN_OR_RETURN(arrays.options, take(rows * sizeof(SampleOptions)));
     INLAY_ASSIGN_OR_RETURN(arrays.edits, take(kMostEdits * sizeof(LogitEdit)));
     INLAY_ASSIGN_OR_RETURN(arrays.tokens, take(rows * sizeof(int32_t)));
     return absl::OkStatus();
@@ -32,18 +31,17 @@ absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
   return sampler;
 }
 
-absl::Status DeviceSampler::Upload(const SampleBatch& batch, int64_t rows,
-                                   int turn, Stream& stream) {
-  const Arrays& host = host_[static_cast<size_t>(turn)];
-  auto* const options = host.options.as<SampleOptions>();
+absl::Status DeviceSampler::Pack(const SampleBatch& batch, int64_t rows,
+                                 int turn, std::byte* image,
+                                 const std::byte* device, Stream& stream) {
+  auto* const options = reinterpret_cast<SampleOptions*>(image);
   std::copy(batch.options.begin(), batch.options.end(), options);
   SampleOptions left_out;
   left_out.temperature = -1;
   std::fill(options + batch.options.size(), options + rows, left_out);
-  INLAY_RETURN_IF_ERROR(
-      device_->Copy(arrays_.options.data(), host.options.data(),
-                    static_cast<size_t>(rows) * sizeof(SampleOptions), stream));
+  options_ = reinterpret_cast<const SampleOptions*>(device);
   if (batch.edits.empty()) return absl::OkStatus();
+  const Arrays& host = host_[static_cast<size_t>(turn)];
   const size_t bytes = batch.edits.size() * sizeof(LogitEdit);
   std::memcpy(host.edits.data(), batch.edits.data(), bytes);
   return device_->Copy(arrays_.edits.data(), host.edits.data(), bytes, stream);
@@ -52,9 +50,8 @@ absl::Status DeviceSampler::Upload(const SampleBatch& batch, int64_t rows,
 absl::Status DeviceSampler::Sample(const TensorView& logits, int64_t begin,
                                    Stream& stream) {
   return row_->run(desc_,
-                   {logits, arrays_.options.as<SampleOptions>() + begin,
-                    arrays_.edits.as<LogitEdit>(), nullptr,
-                    arrays_.tokens.as<int32_t>() + begin},
+                   {logits, options_ + begin, arrays_.edits.as<LogitEdit>(),
+                    nullptr, arrays_.tokens.as<int32_t>() + begin},
                    stream);
 }
 

@@ -4,6 +4,7 @@
 #define INLAY_CORE_ENGINE_DEVICE_SAMPLER_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -37,10 +38,15 @@ class DeviceSampler {
   static absl::StatusOr<std::unique_ptr<DeviceSampler>> Create(
       Device* device, int64_t vocab, int64_t max_rows);
 
-  // Queues the upload for a step of `rows` rows, of which those without options
-  // are left out. The last step of this turn must be over.
-  absl::Status Upload(const SampleBatch& batch, int64_t rows, int turn,
-                      Stream& stream);
+  // What a step of `rows` rows adds to the image of its batch.
+  static size_t ImageBytes(int64_t rows) {
+    return static_cast<size_t>(rows) * sizeof(SampleOptions);
+  }
+  // Writes that to `image`, to be copied to `device`, where Sample() reads it;
+  // rows without options are left out. Queues what else there is to upload. The
+  // last step of this turn must be over.
+  absl::Status Pack(const SampleBatch& batch, int64_t rows, int turn,
+                    std::byte* image, const std::byte* device, Stream& stream);
   // Queues sampling of rows [begin, begin + logits.rows()) of the step; changes
   // the logits.
   absl::Status Sample(const TensorView& logits, int64_t begin, Stream& stream);
@@ -65,8 +71,9 @@ class DeviceSampler {
   const SampleRow* row_;
   const SampleDesc desc_;
   struct Arrays {
-    Buffer options, edits, tokens;
+    Buffer edits, tokens;
   };
+  const SampleOptions* options_ = nullptr;  // on the device
   Arrays arrays_;
   std::array<Arrays, kTurns> host_;
 };

@@ -27,6 +27,12 @@ int64_t RoundedUpTokens(int64_t tokens) {
   return size;
 }
 
+// What the sampler adds to an image of `rows` rows.
+size_t OptionsBytes(int64_t rows) {
+  constexpr size_t kPart = 64;
+  return (DeviceSampler::ImageBytes(rows) + kPart - 1) / kPart * kPart;
+}
+
 // Doubling, so that a growing sequence is recorded anew seldom.
 int64_t RoundedUpBlocks(int64_t tokens, int64_t blocks) {
   int64_t size = 16 * tokens;
@@ -60,6 +66,7 @@ absl::Status Executor::Allocate() {
   if (sampler_ != nullptr) {
     logit_rows_ =
         std::max(kLogitSlice, std::min(limits_.sequences, kMostSampledRows));
+    options_room_ = OptionsBytes(limits_.sequences);
     for (Turn& turn : turns_) {
       INLAY_ASSIGN_OR_RETURN(turn.sampled, device_->CreateEvent());
     }
@@ -85,7 +92,7 @@ absl::Status Executor::Allocate() {
   most.sequences = limits_.sequences;
   // Steps at fixed addresses have up to twice what they need.
   most.blocks = 2 * limits_.blocks;
-  return ReserveImage(model_->BatchImageBytes(most));
+  return ReserveImage(options_room_ + model_->BatchImageBytes(most));
 }
 
 absl::Status Executor::ReserveImage(size_t bytes) {
@@ -105,13 +112,22 @@ absl::Status Executor::ReserveImage(size_t bytes) {
 
 // The turn's staging memory is free: no step returns before its pass is over.
 absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits,
+                              const SampleBatch* sampling, int64_t rows,
                               int turn) {
-  INLAY_RETURN_IF_ERROR(ReserveImage(model_->BatchImageBytes(limits)));
-  const Buffer& staging = turns_[static_cast<size_t>(turn)].staging;
-  device_batch_ =
-      model_->PackBatch(batch, limits, staging.data(), image_.data());
+  INLAY_RETURN_IF_ERROR(
+      ReserveImage(options_room_ + model_->BatchImageBytes(limits)));
+  std::byte* const staging = turns_[static_cast<size_t>(turn)].staging.data();
+  device_batch_ = model_->PackBatch(batch, limits, staging + options_room_,
+                                    image_.data() + options_room_);
   batch.device = &device_batch_;
-  return device_->Copy(image_.data(), staging.data(), device_batch_.used_bytes,
+  size_t begin = options_room_;
+  if (sampling != nullptr) {
+    begin -= OptionsBytes(rows);
+    INLAY_RETURN_IF_ERROR(sampler_->Pack(*sampling, rows, turn, staging + begin,
+                                         image_.data() + begin, *stream_));
+  }
+  return device_->Copy(image_.data() + begin, staging + begin,
+                       options_room_ - begin + device_batch_.used_bytes,
                        *stream_);
 }
 
@@ -139,12 +155,9 @@ absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks,
     limits.tokens = static_cast<int64_t>(batch.tokens.size());
     limits.sequences = static_cast<int64_t>(batch.SequencesOf(0).size());
     limits.blocks = num_blocks;
-    INLAY_RETURN_IF_ERROR(Upload(batch, limits, turn_));
+    INLAY_RETURN_IF_ERROR(Upload(batch, limits, sampling, rows, turn_));
   }
   batch.hidden = hidden_.RowSlice(0, rows);
-  if (sampling != nullptr) {
-    INLAY_RETURN_IF_ERROR(sampler_->Upload(*sampling, rows, turn_, *stream_));
-  }
   INLAY_RETURN_IF_ERROR(Compute(batch));
   if (sampling != nullptr) {
     INLAY_RETURN_IF_ERROR(QueueSampling(rows));
@@ -171,13 +184,9 @@ absl::Status Executor::ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
                std::min(limits_.tokens, limits_.sequences));
   limits.blocks = RoundedUpBlocks(limits.tokens, num_blocks);
   limits.fixed = true;
-  INLAY_RETURN_IF_ERROR(Upload(batch, limits, turn));
+  INLAY_RETURN_IF_ERROR(Upload(batch, limits, sampling, limits.tokens, turn));
   batch.hidden = hidden_.RowSlice(0, limits.tokens);
   const bool samples = sampling != nullptr;
-  if (samples) {
-    INLAY_RETURN_IF_ERROR(
-        sampler_->Upload(*sampling, limits.tokens, turn, *stream_));
-  }
   if (!sources.empty()) {
     const auto at =
         reinterpret_cast<const std::byte*>(device_batch_.ids) - image_.data();

@@ -112,7 +112,9 @@ class Executor {
   int NextTurn() const { return (turn_ + 1) % DeviceSampler::kTurns; }
 
   bool IsDecode(const ForwardBatch& batch) const;
-  absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits, int turn);
+  // `rows`: logit rows, if they are sampled.
+  absl::Status Upload(ForwardBatch& batch, const BatchLimits& limits,
+                      const SampleBatch* sampling, int64_t rows, int turn);
   absl::Status Compute(const ForwardBatch& batch);
   // `sources`: ForwardAhead's, or empty.
   absl::Status ForwardFixed(ForwardBatch& batch, int64_t num_blocks,
@@ -143,9 +145,10 @@ class Executor {
   std::unique_ptr<DeviceSampler> sampler_;  // null: the host samples
   std::array<Turn, DeviceSampler::kTurns> turns_;
   int turn_ = 0;  // of the last Forward
-  // The batch's image on the device; empty where kernels read the host's
-  // arrays.
+  // The batch's image on the device, from options_room_ on; before it, ending
+  // there, the sampler's. Empty where kernels read the host's arrays.
   Buffer image_;
+  size_t options_room_ = 0;
   DeviceBatch device_batch_;
   std::map<GraphKey, Recorded> graphs_;  // of addresses in image_
   bool logits_queued_ = false;           // of all rows of the last Forward
