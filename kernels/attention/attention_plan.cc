@@ -184,8 +184,8 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
   const int64_t slot_bytes = int64_t{kAttentionItemRows} *
                              (shape.head_dim + 2) *
                              static_cast<int64_t>(sizeof(float));
-  return static_cast<size_t>(
-      slots * slot_bytes + MaxUnpackedBytes(shape, max_sequences, max_tokens));
+  return static_cast<size_t>(slots * slot_bytes +
+                             MaxUnpackedBytes(shape, max_tokens));
 }
 
 AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,

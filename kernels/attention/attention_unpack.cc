@@ -38,17 +38,10 @@ int UnpackedHeads(const AttentionPlanShape& shape, int64_t blocks) {
   return static_cast<int>(CeilDiv(shape.num_kv_heads, turns));
 }
 
-int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t sequences,
-                         int64_t tokens) {
-  if (shape.tile_tokens == 0 || tokens * shape.group <= kAttentionSplitRows) {
-    return 0;
-  }
-  if (shape.window == 0) return shape.unpack_bytes;
-  // Of each sequence its queries' keys and a window, begun anywhere.
-  const int64_t blocks = CeilDiv(tokens, shape.block_size) +
-                         sequences * (shape.window / shape.block_size + 3);
-  return std::min(shape.unpack_bytes,
-                  blocks * shape.num_kv_heads * BlockBytes(shape));
+int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t tokens) {
+  const bool tiles =
+      shape.tile_tokens > 0 && tokens * shape.group > kAttentionSplitRows;
+  return tiles ? shape.unpack_bytes : 0;
 }
 
 void UnpackRounds::Add(const AttentionSequence& sequence, int32_t blocks_begin,

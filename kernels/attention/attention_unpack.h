@@ -31,9 +31,9 @@ bool CanBeTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
 // equal shares as far as they go.
 int UnpackedHeads(const AttentionPlanShape& shape, int64_t blocks);
 
-// What all rounds of a step may take of the workspace at most.
-int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t sequences,
-                         int64_t tokens);
+// What rounds may take of the workspace where a step has at most `tokens`
+// queries.
+int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t tokens);
 
 // Writes a plan's rounds, and the tables that go with them.
 class UnpackRounds {
