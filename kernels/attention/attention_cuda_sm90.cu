@@ -1,10 +1,12 @@
 // attention on Hopper, the host side: tensor maps for the copy engine, and
-// which of the two kernels a plan needs. No device code.
+// which kernels a plan needs. No device code.
 #include <cudaTypedefs.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "kernels/attention/attention_sm90.h"
+#include "kernels/attention/attention_unpack.h"
 #include "memory/device/cuda_status.h"
 #include "memory/device/cuda_stream.h"
 #include "memory/status.h"
@@ -88,6 +90,53 @@ absl::Status LaunchTiles(const AttentionDesc& desc,
   }
 }
 
+// Where `blocks` blocks of `heads` of the cache's heads are unpacked: at the
+// workspace's beginning.
+KvLayerView UnpackedView(const AttentionDesc& desc,
+                         const AttentionParams& params, int heads) {
+  KvLayerView view;
+  view.base = static_cast<std::byte*>(params.workspace);
+  view.dtype = desc.activation;
+  view.block_size = params.kv.block_size;
+  view.num_kv_heads = heads;
+  view.head_dim = desc.head_dim;
+  view.v_offset_bytes = int64_t{2} * heads * view.block_size * desc.head_dim;
+  view.block_stride_bytes = 2 * view.v_offset_bytes;
+  return view;
+}
+
+// The tiles of `round` for `heads` KV heads from `first` on, as if the model
+// had no others and the cache were the unpacked one.
+absl::Status LaunchUnpacked(const AttentionDesc& desc,
+                            const AttentionParams& params,
+                            const AttentionUnpackRound& round, int first,
+                            int heads, CudaStream& stream) {
+  const int group = desc.num_heads / desc.num_kv_heads;
+  AttentionPlan plan;
+  plan.shape = params.plan->shape;
+  plan.layout = params.plan->layout;
+  plan.layout.tiles +=
+      static_cast<size_t>(round.first_tile) * sizeof(AttentionTile);
+  plan.num_tiles = round.num_tiles;
+  plan.masked = params.plan->masked;
+  plan.device = params.plan->device;
+  AttentionDesc part = desc;
+  part.num_heads = heads * group;
+  part.num_kv_heads = heads;
+  part.kv = desc.activation;
+  AttentionParams view = params;
+  view.plan = &plan;
+  view.kv = UnpackedView(desc, params, heads);
+  const int64_t head_bytes = int64_t{2} * desc.head_dim;
+  view.q.data += first * group * head_bytes;
+  view.out.data += first * group * head_bytes;
+  if (params.sinks != nullptr) view.sinks += first * group;
+  if (params.alibi_slopes != nullptr) view.alibi_slopes += first * group;
+  INLAY_RETURN_IF_ERROR(
+      LaunchAttentionUnpack(params, round, first, view.kv, stream));
+  return LaunchTiles(part, view, stream);
+}
+
 }  // namespace
 
 int BoxRows(int block_size, int tile_keys) {
@@ -139,11 +188,25 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
         params.kv.block_size));
   }
   CudaStream& cuda = CudaStream::Of(stream);
-  if (params.plan->run_items) {
-    INLAY_RETURN_IF_ERROR(LaunchItems(desc, params, cuda));
+  const AttentionPlan& plan = *params.plan;
+  if (plan.run_items) {
+    AttentionParams items = params;
+    items.workspace =
+        static_cast<std::byte*>(params.workspace) + plan.unpacked_bytes;
+    INLAY_RETURN_IF_ERROR(LaunchItems(desc, items, cuda));
   }
-  if (params.plan->num_tiles == 0) return absl::OkStatus();
-  return LaunchTiles(desc, params, cuda);
+  if (plan.num_tiles > 0 && plan.shape.unpack_bytes == 0) {
+    return LaunchTiles(desc, params, cuda);
+  }
+  for (const AttentionUnpackRound& round : plan.rounds) {
+    const int heads = UnpackedHeads(plan.shape, round.num_blocks);
+    for (int first = 0; first < desc.num_kv_heads; first += heads) {
+      INLAY_RETURN_IF_ERROR(
+          LaunchUnpacked(desc, params, round, first,
+                         std::min(heads, desc.num_kv_heads - first), cuda));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

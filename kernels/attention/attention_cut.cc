@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/attention_unpack.h"
 
 namespace inlay {
 namespace {
@@ -76,14 +77,16 @@ KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 last / shape.group);
 }
 
-bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len) {
-  return shape.tile_tokens == 0 || q_len <= 1 ||
-         q_len * shape.group <= kAttentionSplitRows;
+bool BecomesItems(const AttentionPlanShape& shape, const AttentionMask* mask,
+                  const AttentionSequence& sequence) {
+  return shape.tile_tokens == 0 || sequence.q_len <= 1 ||
+         int64_t{sequence.q_len} * shape.group <= kAttentionSplitRows ||
+         !CanBeTiles(shape, mask, sequence);
 }
 
 int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                   const AttentionSequence& sequence) {
-  if (!BecomesItems(shape, sequence.q_len)) return 0;
+  if (!BecomesItems(shape, mask, sequence)) return 0;
   int64_t cost = 0;
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
        row += kAttentionItemRows) {

@@ -50,7 +50,10 @@ AttentionItem RowTileItem(const AttentionPlanShape& shape,
 KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, const AttentionItem& item);
 
-bool BecomesItems(const AttentionPlanShape& shape, int64_t q_len);
+// Whether `sequence`, which has queries, becomes items where it is in no group;
+// else it becomes tiles. A function of the sequence alone.
+bool BecomesItems(const AttentionPlanShape& shape, const AttentionMask* mask,
+                  const AttentionSequence& sequence);
 
 // What the sequence adds to a Dealer's cost.
 int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,

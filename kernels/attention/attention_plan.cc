@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_plan_tiles.h"
 #include "kernels/attention/attention_prefix_deal.h"
+#include "kernels/attention/attention_unpack.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -31,31 +33,16 @@ ItemRoom MostItems(const AttentionPlanShape& shape, int64_t pairs,
   return room;
 }
 
-// Entries of `blocks` that units may take.
-int64_t UnitWords(const AttentionPlanShape& shape,
-                  const AttentionPlanLimits& limits) {
+// Entries of `blocks` behind the block tables: units, what rounds unpack.
+int64_t MoreBlocks(const AttentionPlanShape& shape,
+                   const AttentionPlanLimits& limits) {
+  if (shape.unpack_bytes > 0) {
+    return shape.tile_tokens == 0 || limits.graph ? 0 : limits.blocks;
+  }
   if (!SharesPrefixes(shape, limits.sequences)) return 0;
   const int64_t tiles =
       limits.tokens * shape.group / kAttentionItemRows + limits.sequences;
   return tiles * kUnitWords;
-}
-
-void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
-              const AttentionSequence& sequence, int32_t blocks_begin,
-              AttentionTile* tiles, int& num_tiles) {
-  for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
-    const int32_t count = std::min(shape.tile_tokens, sequence.q_len - token);
-    const KeyRange keys =
-        KeysOf(shape, mask, sequence, token, token + count - 1);
-    AttentionTile tile = {};
-    tile.q_row = sequence.q_begin + token;
-    tile.num_tokens = count;
-    tile.position = sequence.kv_len - sequence.q_len + token;
-    tile.key_begin = static_cast<int32_t>(keys.begin);
-    tile.key_end = static_cast<int32_t>(keys.end);
-    tile.blocks_begin = blocks_begin;
-    tiles[num_tiles++] = tile;
-  }
 }
 
 // Entries of the sequence's block table.
@@ -86,11 +73,12 @@ int32_t CopyBlocks(const AttentionPlanShape& shape, const AttentionMask* mask,
 // Deals out what the sequence becomes where it is in no group: items, or tiles.
 void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                const AttentionSequence& sequence, int32_t blocks_begin,
-               Chunker& chunker, Dealer& dealer, AttentionTile* tiles,
-               int& num_tiles) {
+               Chunker& chunker, Dealer& dealer, UnpackRounds& rounds,
+               AttentionTile* tiles, AttentionPlan& plan) {
   if (sequence.q_len == 0) return;
-  if (!BecomesItems(shape, sequence.q_len)) {
-    AddTiles(shape, mask, sequence, blocks_begin, tiles, num_tiles);
+  if (!BecomesItems(shape, mask, sequence)) {
+    if (shape.unpack_bytes > 0) rounds.Add(sequence, blocks_begin, plan);
+    AddTiles(shape, mask, sequence, blocks_begin, tiles, plan.num_tiles);
     return;
   }
   const int64_t chunk = chunker.ChunkOf(sequence);
@@ -104,45 +92,6 @@ void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
       dealer.Add(item, keys, chunk);
     }
   }
-}
-
-int64_t MaxKeyRuns(const AttentionPlanShape& shape, const AttentionMask& mask,
-                   const AttentionSequence& sequence) {
-  if (BecomesItems(shape, sequence.q_len)) return 0;
-  const int block_keys = AttentionTileKeys(shape.head_dim);
-  int64_t runs = 0;
-  for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
-    runs +=
-        MaxAttentionKeyRuns(mask, sequence.q_begin + token,
-                            std::min(shape.tile_tokens, sequence.q_len - token),
-                            sequence.kv_len, block_keys);
-  }
-  return runs;
-}
-
-// The mask itself, and each tile's runs. Returns the bytes of runs.
-size_t WriteMask(const AttentionPlan& plan, const AttentionMask& mask,
-                 AttentionTile* tiles, std::byte* image) {
-  const AttentionPlanLayout& layout = plan.layout;
-  std::copy(mask.rows.begin(), mask.rows.end(),
-            reinterpret_cast<AttentionRowKeys*>(image + layout.mask_rows));
-  std::copy(mask.bits.begin(), mask.bits.end(),
-            reinterpret_cast<uint32_t*>(image + layout.mask_bits));
-  auto* runs = reinterpret_cast<AttentionKeyRun*>(image + layout.runs);
-  int64_t count = 0;
-  for (int i = 0; i < plan.num_tiles; ++i) {
-    AttentionTile& tile = tiles[i];
-    tile.runs_begin = static_cast<int32_t>(count);
-    count += ListAttentionKeyRuns(mask, tile.q_row, tile.num_tokens,
-                                  AttentionTileKeys(plan.shape.head_dim),
-                                  runs + count, tile.num_blocks);
-  }
-  return static_cast<size_t>(count) * sizeof(AttentionKeyRun);
-}
-
-// What a tile costs, to put the dearest first.
-int32_t CostOf(const AttentionPlan& plan, const AttentionTile& tile) {
-  return plan.masked ? tile.num_blocks : tile.key_end - tile.key_begin;
 }
 
 }  // namespace
@@ -159,10 +108,11 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   shape.block_size = block_size;
   if (row.name == "cuda_sm90") {
     shape.grid = num_sms;
-    // Tiles are for caches of the queries' type.
+    shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
     if (desc.kv == desc.activation) {
-      shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
       shape.prefix_units = kAttentionUnits16Bit;
+    } else {
+      shape.unpack_bytes = kUnpackBytes;
     }
   } else {
     shape.grid = 2 * num_sms;
@@ -208,7 +158,7 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
   layout.items = place(room.items, sizeof(AttentionItem));
   layout.tiles = place(tiles, sizeof(AttentionTile));
   layout.blocks =
-      place(limits.blocks + UnitWords(shape, limits), sizeof(int32_t));
+      place(limits.blocks + MoreBlocks(shape, limits), sizeof(int32_t));
   layout.mask_rows = place(limits.mask_rows, sizeof(AttentionRowKeys));
   layout.mask_bits = place(limits.mask_words, sizeof(uint32_t));
   layout.runs = place(limits.key_runs, sizeof(AttentionKeyRun));
@@ -234,7 +184,8 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
   const int64_t slot_bytes = int64_t{kAttentionItemRows} *
                              (shape.head_dim + 2) *
                              static_cast<int64_t>(sizeof(float));
-  return static_cast<size_t>(slots * slot_bytes);
+  return static_cast<size_t>(slots * slot_bytes +
+                             MaxUnpackedBytes(shape, max_tokens));
 }
 
 AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
@@ -264,15 +215,17 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
   plan.shares = groups.Deal(dealer, blocks, num_blocks);
   Chunker chunker(shape, mask);
+  UnpackRounds rounds(shape, mask, blocks, num_blocks);
   int32_t blocks_begin = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (!shares || !finder.node(i).grouped) {
-      DealAlone(shape, mask, sequences[i], blocks_begin, chunker, dealer, tiles,
-                plan.num_tiles);
+      DealAlone(shape, mask, sequences[i], blocks_begin, chunker, dealer,
+                rounds, tiles, plan);
     }
     blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequences[i]));
   }
   dealer.Finish();
+  num_blocks = rounds.Finish(plan);
   std::fill_n(counters, 2 + dealer.num_arrivals(), 0);
   INLAY_DCHECK(!limits.graph || plan.num_tiles == 0);
   plan.run_items = limits.graph || total > 0;
@@ -282,12 +235,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
     plan.masked = true;
     plan.used_bytes = layout.runs + WriteMask(plan, *mask, tiles, image);
   }
-  std::sort(tiles, tiles + plan.num_tiles,
-            [&](const AttentionTile& a, const AttentionTile& b) {
-              const int32_t a_cost = CostOf(plan, a);
-              const int32_t b_cost = CostOf(plan, b);
-              return a_cost != b_cost ? a_cost > b_cost : a.q_row < b.q_row;
-            });
+  SortTiles(plan, tiles);
   return plan;
 }
 

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
@@ -69,6 +70,11 @@ struct AttentionPlanShape {
   // which ones do; others' do not. Needs batch_invariant, and neither
   // whole_rows nor a window.
   int prefix_units = 0;
+  // > 0: tiles cannot read the cache. What they need of it is unpacked to 16
+  // bits first, into at most so many bytes of the workspace at a time: some
+  // sequences, some KV heads (attention_unpack.h). Sequences of which one KV
+  // head does not fit become items. 0: tiles read the cache.
+  int64_t unpack_bytes = 0;
 
   bool operator==(const AttentionPlanShape&) const = default;
 };
@@ -167,7 +173,9 @@ static_assert(sizeof(AttentionTile) == 32);
 //             zero before and after each launch (kernels set them back)
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
 //   items, tiles
-//   blocks    int32: the block tables, and then groups' AttentionUnits
+//   blocks    int32: the block tables, and then groups' AttentionUnits; with
+//             unpack_bytes, tables of tiles are of the unpacked cache, and
+//             the cache's blocks that rounds unpack come behind all tables
 //   mask_rows, mask_bits, runs  of a mask
 //   scratch   of BuildAttentionPlan, not for the device
 struct AttentionPlanLayout {
@@ -196,6 +204,15 @@ int AttentionCtaSlots(const AttentionPlanShape& shape);
 size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
                                int64_t max_sequences, int64_t max_tokens);
 
+// Tiles that run together over an unpacked cache, block i of which is the
+// cache's block blocks[first_block + i].
+struct AttentionUnpackRound {
+  int32_t first_tile;
+  int32_t num_tiles;
+  int32_t first_block;
+  int32_t num_blocks;
+};
+
 struct AttentionPlan {
   AttentionPlanShape shape;
   AttentionPlanLayout layout;
@@ -206,6 +223,10 @@ struct AttentionPlan {
   bool shares = false;
   bool masked = false;
   int num_tiles = 0;
+  // With unpack_bytes: the tiles, none twice, and what of the workspace the
+  // unpacked cache takes, a multiple of 64; partial results are behind it.
+  absl::InlinedVector<AttentionUnpackRound, 1> rounds;
+  size_t unpacked_bytes = 0;
   // The image on the device, set by whoever uploads it; must stay until the
   // last layer has run.
   std::byte* device = nullptr;

@@ -93,7 +93,7 @@ bool PrefixFinder::LinkByFirstBlock() {
     const AttentionSequence& sequence = sequences_[i];
     const auto index = static_cast<int32_t>(i);
     if (sequence.q_len == 0 || MostShared(index) == 0 ||
-        !BecomesItems(shape_, sequence.q_len)) {
+        !BecomesItems(shape_, nullptr, sequence)) {
       continue;
     }
     const int32_t block = sequence.blocks[0];

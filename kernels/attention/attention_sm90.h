@@ -60,6 +60,14 @@ INLAY_ATTENTION_TILES(192);
 INLAY_ATTENTION_TILES(256);
 #undef INLAY_ATTENTION_TILES
 
+// Writes the blocks of `round`, a cache of i8 or f8_e4m3, as 16 bits to
+// `unpacked`, whose heads are the KV heads from `first_head` on:
+// attention_unpack_sm90.cu.
+absl::Status LaunchAttentionUnpack(const AttentionParams& params,
+                                   const AttentionUnpackRound& round,
+                                   int first_head, const KvLayerView& unpacked,
+                                   CudaStream& stream);
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_ATTENTION_ATTENTION_SM90_H_

@@ -3,7 +3,7 @@
 // same run.
 //   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]
 // MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row",
-// or "apart": ops are not fused.
+// "kv=TYPE" (the cache's), or "apart": ops are not fused.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -69,7 +69,9 @@ class Bench {
     ModelLoadOptions options;
     options.fused = kernels != "apart";
     const size_t equals = kernels.find('=');
-    if (equals != std::string::npos) {
+    if (kernels.starts_with("kv=")) {
+      options.kv_dtype = DTypeFromName(kernels.substr(3));
+    } else if (equals != std::string::npos) {
       options.forced_kernels[kernels.substr(0, equals)] =
           kernels.substr(equals + 1);
     }

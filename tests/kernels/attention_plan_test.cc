@@ -6,11 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
 #include <tuple>
 #include <vector>
+
+#include "kernels/attention/attention_unpack.h"
 
 namespace inlay {
 namespace {
@@ -237,6 +240,30 @@ void CheckShares(const AttentionPlanShape& shape, const Built& built) {
                       (shares ? 3 * 240 : 0));
 }
 
+// Entries of the sequence's block table that its rows see keys of, where there
+// is no mask: the first, and behind the last.
+std::pair<int, int> SeenBlocks(const AttentionPlanShape& shape,
+                               const AttentionSequence& sequence) {
+  const int first = sequence.kv_len - sequence.q_len + 1 - shape.window;
+  return {shape.window > 0 ? std::max(0, first) / kBlockSize : 0,
+          (sequence.kv_len + kBlockSize - 1) / kBlockSize};
+}
+
+bool IsTiles(const AttentionPlanShape& shape,
+             const AttentionSequence& sequence) {
+  if (shape.tile_tokens == 0 || sequence.q_len <= 1) return false;
+  if (sequence.q_len * shape.group <= 64) return false;
+  if (shape.unpack_bytes == 0) return true;
+  const int row_tiles = (sequence.q_len * shape.group + 15) / 16;
+  if (sequence.q_len <= shape.tile_tokens &&
+      row_tiles * shape.num_kv_heads <= 66) {
+    return false;
+  }
+  const auto [first, end] = SeenBlocks(shape, sequence);
+  return int64_t{end - first} * 4 * shape.head_dim * kBlockSize <=
+         shape.unpack_bytes;
+}
+
 // Returns how many rows share keys.
 int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
                const Built& built) {
@@ -253,9 +280,11 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
   const int64_t tokens =
       batch.sequences.back().q_begin + batch.sequences.back().q_len;
   Owners owners;
+  AttentionPlanShape not_unpacked = shape;
+  not_unpacked.unpack_bytes = 0;
   owners.slots = static_cast<int64_t>(
       AttentionWorkspaceBytes(
-          shape, static_cast<int64_t>(batch.sequences.size()), tokens) /
+          not_unpacked, static_cast<int64_t>(batch.sequences.size()), tokens) /
       (16 * 130 * 4));
   owners.num_counters = static_cast<int>((built.plan.layout.cta_items -
                                           built.plan.layout.counters) /
@@ -265,7 +294,7 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
   size_t expected_rows = 0;
   for (const AttentionSequence& sequence : batch.sequences) {
     const int rows = sequence.q_len * shape.group;
-    if (shape.tile_tokens > 0 && sequence.q_len > 1 && rows > 64) continue;
+    if (IsTiles(shape, sequence)) continue;
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       for (int row = 0; row < rows; row += 16, ++expected_rows) {
         const auto found = by_rows.find({sequence.q_begin, head, row});
@@ -541,6 +570,116 @@ TEST(AttentionPlanTest, TilesCoverLongRunsLongestFirst) {
       EXPECT_EQ(tile.key_begin, std::max(0, tile.position + 1 - 100));
     }
   }
+}
+
+// The rounds of a plan: each tile is in one, and finds the cache's blocks of
+// its keys in what its round unpacks, nothing twice.
+void CheckRounds(const AttentionPlanShape& shape, const Batch& batch,
+                 const Built& built) {
+  const AttentionPlan& plan = built.plan;
+  const auto* blocks = built.At<int32_t>(plan.layout.blocks);
+  const auto* tiles = built.At<AttentionTile>(plan.layout.tiles);
+  const int64_t block_bytes = int64_t{4} * shape.head_dim * kBlockSize;
+  int next_tile = 0;
+  int64_t unpacked = 0;
+  for (const AttentionUnpackRound& round : plan.rounds) {
+    EXPECT_EQ(round.first_tile, next_tile);
+    next_tile += round.num_tiles;
+    unpacked += round.num_blocks;
+    const int heads = UnpackedHeads(shape, round.num_blocks);
+    ASSERT_GE(heads, 1);
+    ASSERT_LE(heads, shape.num_kv_heads);
+    const auto bytes =
+        static_cast<size_t>(round.num_blocks * heads * block_bytes);
+    EXPECT_LE(bytes, static_cast<size_t>(shape.unpack_bytes));
+    EXPECT_LE(bytes, plan.unpacked_bytes);
+    for (int i = round.first_tile; i < next_tile; ++i) {
+      const AttentionTile& tile = tiles[i];
+      if (i > round.first_tile) {
+        EXPECT_LE(tile.key_end - tile.key_begin,
+                  tiles[i - 1].key_end - tiles[i - 1].key_begin);
+      }
+      const auto owner = std::find_if(
+          batch.sequences.begin(), batch.sequences.end(), [&](const auto& s) {
+            return tile.q_row >= s.q_begin && tile.q_row < s.q_begin + s.q_len;
+          });
+      for (int b = tile.key_begin / kBlockSize; b * kBlockSize < tile.key_end;
+           ++b) {
+        const int at = blocks[tile.blocks_begin + b];
+        ASSERT_GE(at, 0);
+        ASSERT_LT(at, round.num_blocks);
+        ASSERT_EQ(blocks[round.first_block + at], owner->blocks[b]);
+      }
+    }
+  }
+  EXPECT_EQ(next_tile, plan.num_tiles);
+  int64_t seen = 0;
+  for (const AttentionSequence& sequence : batch.sequences) {
+    if (!IsTiles(shape, sequence)) continue;
+    const auto [first, end] = SeenBlocks(shape, sequence);
+    seen += end - first;
+  }
+  EXPECT_EQ(unpacked, seen);
+  const auto sequences = static_cast<int64_t>(batch.sequences.size());
+  const int64_t tokens =
+      batch.sequences.back().q_begin + batch.sequences.back().q_len;
+  AttentionPlanShape not_unpacked = shape;
+  not_unpacked.unpack_bytes = 0;
+  EXPECT_LE(AttentionWorkspaceBytes(not_unpacked, sequences, tokens) +
+                plan.unpacked_bytes,
+            AttentionWorkspaceBytes(shape, sequences, tokens));
+}
+
+TEST(AttentionPlanTest, RoundsUnpackWhatTilesSee) {
+  std::mt19937 rng(4);
+  size_t most_rounds = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int group = 1 + static_cast<int>(rng() % 9);
+    AttentionPlanShape shape =
+        Shape(1 + static_cast<int>(rng() % 9), group, 128 / group,
+              rng() % 3 == 0 ? 1 + static_cast<int>(rng() % 3000) : 0);
+    const int most = 64 << rng() % 8;  // blocks
+    shape.unpack_bytes = int64_t{most} * 4 * 128 * kBlockSize;
+    Batch batch;
+    const int sequences = 1 + static_cast<int>(rng() % 30);
+    for (int s = 0; s < sequences; ++s) {
+      const int q_len = rng() % 2 == 0 ? static_cast<int>(rng() % 600) : 1;
+      const int range = rng() % 8 == 0 ? 30000 : 900;
+      batch.Add(q_len, q_len + static_cast<int>(rng() % range));
+    }
+    batch.Place();
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    const Built built(shape, batch);
+    CheckItems(shape, batch, built);
+    CheckRounds(shape, batch, built);
+    most_rounds = std::max(most_rounds, built.plan.rounds.size());
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(most_rounds, 4);
+}
+
+// Heads in equal turns where not all fit.
+TEST(AttentionPlanTest, RoomToUnpack) {
+  AttentionPlanShape shape = Shape(8, 4, 32);
+  const int64_t block_bytes = 4 * 128 * kBlockSize;
+  shape.unpack_bytes = 100 * block_bytes;
+  EXPECT_EQ(UnpackedHeads(shape, 0), 8);
+  EXPECT_EQ(UnpackedHeads(shape, 12), 8);
+  EXPECT_EQ(UnpackedHeads(shape, 13), 4);  // 7 would fit
+  EXPECT_EQ(UnpackedHeads(shape, 33), 3);
+  EXPECT_EQ(UnpackedHeads(shape, 34), 2);
+  EXPECT_EQ(UnpackedHeads(shape, 100), 1);
+  const auto more = [&](int64_t sequences, int64_t tokens) {
+    AttentionPlanShape not_unpacked = shape;
+    not_unpacked.unpack_bytes = 0;
+    return static_cast<int64_t>(
+        AttentionWorkspaceBytes(shape, sequences, tokens) -
+        AttentionWorkspaceBytes(not_unpacked, sequences, tokens));
+  };
+  EXPECT_EQ(more(1, 1000), shape.unpack_bytes);
+  EXPECT_EQ(more(16, 16), 0);  // items
+  shape.tile_tokens = 0;
+  EXPECT_EQ(more(1, 1000), 0);
 }
 
 TEST(AttentionPlanTest, GraphsAlwaysLaunchItemsAndNothingElse) {

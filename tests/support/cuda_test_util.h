@@ -76,6 +76,11 @@ class CudaBytes {
     EXPECT_EQ(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice),
               cudaSuccess);
   }
+  // All ones: NaN, whatever the type.
+  explicit CudaBytes(size_t bytes) : bytes_(bytes) {
+    EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess);
+    EXPECT_EQ(cudaMemset(data_, 0xff, bytes), cudaSuccess);
+  }
   template <typename T>
   explicit CudaBytes(const std::vector<T>& from)
       : CudaBytes(from.data(), from.size() * sizeof(T)) {}

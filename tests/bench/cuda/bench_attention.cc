@@ -11,6 +11,7 @@
 
 #include "kernels/attention/attention_mask.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/kv_write/kv_row.h"
 #include "tests/bench/cuda/bench_cuda.h"
 
 namespace inlay::bench {
@@ -34,6 +35,8 @@ struct Case {
   bool share = true;  // and read together
   Mask mask = Mask::kNone;
   bool alibi = false;
+  bool tiles = true;      // false: prompts are items
+  int64_t unpack_mb = 0;  // room for what tiles over bytes unpack; 0: as it is
 };
 
 // Of one sequence of `length`: documents of 1024, the first half a prefix, one
@@ -125,8 +128,7 @@ class Run {
                static_cast<size_t>(sets_ * blocks_a_set_)),
         q_(static_cast<size_t>(c.batch) * c.q_len * c.heads * c.head_dim * 2),
         out_(q_.bytes()) {
-    // Of rows of bytes, random floats make random scales and codes.
-    cache_.Randomize(c.dtype, 1);
+    FillCache(c.dtype);
     q_.Randomize(c.dtype, 2);
     ids_.resize(cache_.bytes() / layout_.block_bytes());
     std::iota(ids_.begin(), ids_.end(), 0);
@@ -187,6 +189,29 @@ class Run {
     size_t image_bytes = 0;
   };
 
+  // Rows of bytes as they are written: a few blocks, over and over.
+  void FillCache(DType dtype) {
+    if (desc_.kv == dtype) return cache_.Randomize(dtype, 1);
+    const size_t row = KvRowBytes(desc_.kv, desc_.head_dim);
+    const size_t first =
+        std::min<size_t>(cache_.bytes(), 16 * layout_.block_bytes());
+    std::vector<std::byte> rows(first);
+    std::vector<float> values(static_cast<size_t>(desc_.head_dim));
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal;
+    for (size_t at = 0; at + row <= first; at += row) {
+      for (float& x : values) x = normal(rng);
+      EncodeKvRow(desc_.kv, values.data(), desc_.head_dim, &rows[at]);
+    }
+    Require(
+        cudaMemcpy(cache_.data(), rows.data(), first, cudaMemcpyHostToDevice));
+    for (size_t have = first; have < cache_.bytes(); have *= 2) {
+      Require(cudaMemcpy(cache_.data() + have, cache_.data(),
+                         std::min(have, cache_.bytes() - have),
+                         cudaMemcpyDeviceToDevice));
+    }
+  }
+
   int Sets() const {
     const double bytes =
         static_cast<double>(layout_.block_bytes()) * blocks_a_set_;
@@ -213,6 +238,10 @@ class Run {
                                                       bench_.stream.num_sms());
     shape.batch_invariant = c.batch_invariant;
     if (!c.share || c.alibi) shape.prefix_units = 0;
+    if (!c.tiles) shape.tile_tokens = 0;
+    if (c.unpack_mb > 0 && shape.unpack_bytes > 0) {
+      shape.unpack_bytes = c.unpack_mb << 20;
+    }
     const Description description(c.mask, c.kv_len);
     const std::vector<AttentionMaskSpec> specs(static_cast<size_t>(c.batch),
                                                description.spec());
@@ -316,6 +345,36 @@ void Prefill(const Bench& bench, Case c) {
       c.causal ? " causal" : "", block_size, 1e6 * seconds,
       1e-12 * flops / seconds, 1e-12 * flops / contiguous,
       100 * (seconds / contiguous - 1));
+}
+
+// A cache of bytes beside one of the queries' type; and as items, as far as
+// that takes not too long.
+void PrefillBytes(const Bench& bench, Case c) {
+  const double seen = c.kv_len - (c.q_len - 1) / 2.0;
+  const double flops = 4.0 * c.batch * c.q_len * seen * c.heads * c.head_dim;
+  const double plain = Run(bench, c).Seconds();
+  std::printf("bytes   b %2d x %5d of %5d, heads %2d/%2d x %3d, block %2d",
+              c.batch, c.q_len, c.kv_len, c.heads, c.kv_heads, c.head_dim,
+              c.block_size);
+  if (c.unpack_mb > 0) {
+    std::printf(", %3d MB", static_cast<int>(c.unpack_mb));
+  }
+  std::printf(": %8.1f us %4.0f TFLOP/s;", 1e6 * plain, 1e-12 * flops / plain);
+  for (const DType kv : {DType::kI8, DType::kF8E4M3}) {
+    c.kv = kv;
+    c.tiles = true;
+    const double seconds = Run(bench, c).Seconds();
+    std::printf(" %s %8.1f us %4.0f TFLOP/s %+5.1f%%", DTypeName(kv).data(),
+                1e6 * seconds, 1e-12 * flops / seconds,
+                100 * (seconds / plain - 1));
+    if (flops < 1.2e12 && c.unpack_mb == 0) {
+      c.tiles = false;
+      const double items = Run(bench, c).Seconds();
+      std::printf(", items %.1fx", items / seconds);
+    }
+    std::printf(";");
+  }
+  std::printf("\n");
 }
 
 // Prompts of 16k under a mask, in TFLOP/s over the pairs that are seen.
@@ -464,11 +523,33 @@ void BenchAttention(Bench& bench) {
     Prefill(bench, {64, 1024, 1024, 16, 16, 64, DType::kF16});
     Prefill(bench, {1, 512, 8192, 32, 8, 128});
     Prefill(bench, {1, 64, 32768, 32, 8, 128});
-    Case bytes{1, 4096, 4096, 32, 8, 128};
-    bytes.kv = DType::kF8E4M3;
-    Prefill(bench, bytes);
     for (int64_t length = 1024; length <= 131072; length *= 2) {
       PrintWorkspace(bench, length);
+    }
+  }
+  if (bench.Wants("attention_prefill_bytes")) {
+    for (const int length : {512, 2048, 8192, 16384, 32768}) {
+      PrefillBytes(bench, {1, length, length, 32, 8, 128});
+    }
+    for (const int head_dim : {64, 96, 192, 256}) {
+      PrefillBytes(bench, {1, 8192, 8192, 16, 4, head_dim});
+    }
+    PrefillBytes(bench, {1, 8192, 8192, 32, 32, 128});
+    PrefillBytes(bench, {32, 256, 256, 32, 8, 128});
+    PrefillBytes(bench, {1, 512, 8192, 32, 8, 128});
+    PrefillBytes(bench, {1, 2048, 65536, 32, 8, 128});
+    // Few queries: it is unpacking that takes the time.
+    PrefillBytes(bench, {1, 32, 32768, 32, 8, 128});
+    Case c{1, 8192, 8192, 32, 8, 128};
+    c.block_size = 64;
+    PrefillBytes(bench, c);
+    for (const int64_t room : {8, 16, 32, 64}) {
+      c = {1, 8192, 8192, 32, 8, 128};
+      c.unpack_mb = room;
+      PrefillBytes(bench, c);
+      c = {1, 2048, 32768, 32, 8, 128};
+      c.unpack_mb = 2 * room;
+      PrefillBytes(bench, c);
     }
   }
 }

@@ -1,0 +1,580 @@
+// Problems of attention for tests of CUDA rows: ragged batches over a paged
+// cache in which slots that nobody wrote hold NaN, a run of a row over them,
+// and a float64 softmax with the errors that float32 arithmetic may make.
+// Header only; there is something in it only where the CUDA backend is built.
+#ifndef INLAY_TESTS_SUPPORT_ATTENTION_CUDA_UTIL_H_
+#define INLAY_TESTS_SUPPORT_ATTENTION_CUDA_UTIL_H_
+
+#if INLAY_HAS_CUDA
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention/attention_plan.h"
+#include "kernels/kv_write/kv_row.h"
+#include "tests/support/attention_mask_util.h"
+#include "tests/support/cuda_test_util.h"
+
+namespace inlay::testing {
+
+struct SequenceShape {
+  int q_len;
+  int kv_len;
+  // The first so many keys, in whole blocks, are those of sequence `leader`.
+  int leader = -1;
+  int shared = 0;
+};
+
+// Close to N(0, 1), and quick: sums of four bytes.
+class ByteNormal {
+ public:
+  explicit ByteNormal(unsigned seed) : bits_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  float operator()() {
+    bits_ ^= bits_ << 13;
+    bits_ ^= bits_ >> 7;
+    bits_ ^= bits_ << 17;
+    int sum = -510;
+    for (int i = 0; i < 4; ++i) {
+      sum += static_cast<int>(bits_ >> (16 + 8 * i) & 0xff);
+    }
+    return static_cast<float>(sum) / 147.8f;
+  }
+
+ private:
+  uint64_t bits_;
+};
+
+class AttentionProblem {
+ public:
+  AttentionProblem(const AttentionDesc& desc, std::vector<SequenceShape> shapes,
+                   int block_size, unsigned seed,
+                   std::vector<TestMask> masks = {}, float value_scale = 1.0f)
+      : desc_(desc),
+        shapes_(std::move(shapes)),
+        masks_(std::move(masks)),
+        rng_(seed),
+        normal_(seed),
+        layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
+                block_size) {
+    int32_t tokens = 0;
+    int32_t blocks = 1;  // block 0 belongs to nobody
+    for (const SequenceShape& shape : shapes_) tokens += shape.q_len;
+    std::vector<int32_t> ids;
+    for (const SequenceShape& shape : shapes_) {
+      for (int i = shape.shared / block_size; i * block_size < shape.kv_len;
+           ++i) {
+        ids.push_back(blocks++);
+      }
+    }
+    std::shuffle(ids.begin(), ids.end(), rng_);
+    int32_t begin = 0;
+    size_t next = 0;
+    tables_.resize(shapes_.size());
+    for (size_t s = 0; s < shapes_.size(); ++s) {
+      const auto count = static_cast<size_t>(
+          (shapes_[s].kv_len + block_size - 1) / block_size);
+      const auto shared = static_cast<size_t>(shapes_[s].shared / block_size);
+      if (shared > 0) {
+        const auto& theirs = tables_[static_cast<size_t>(shapes_[s].leader)];
+        tables_[s].assign(theirs.begin(),
+                          theirs.begin() + static_cast<ptrdiff_t>(shared));
+      }
+      tables_[s].insert(
+          tables_[s].end(), ids.begin() + static_cast<ptrdiff_t>(next),
+          ids.begin() + static_cast<ptrdiff_t>(next + count - shared));
+      next += count - shared;
+      // Blocks that the window has passed, or that a mask does not reach, are
+      // gone.
+      const std::pair<int, int> seen = SeenOf(s);
+      for (int b = 0; b < static_cast<int>(count); ++b) {
+        if ((b + 1) * block_size <= seen.first ||
+            b * block_size > seen.second) {
+          tables_[s][static_cast<size_t>(b)] = 1 << 29;
+        }
+      }
+      sequences_.push_back(
+          {begin, shapes_[s].q_len, shapes_[s].kv_len, tables_[s].data()});
+      begin += shapes_[s].q_len;
+    }
+    // All ones is NaN, as an element and as a scale.
+    storage_.resize(layout_.block_bytes() * static_cast<size_t>(blocks),
+                    std::byte{0xff});
+    q_ = TestMatrix(desc.activation, tokens, desc.num_heads * desc.head_dim, 8);
+    q_.Randomize(rng_, 2.0f);
+    WriteCache(value_scale);
+    for (int h = 0; h < desc.num_heads; ++h) sinks_.push_back(normal_());
+  }
+
+  void set_sinks(bool on) { with_sinks_ = on; }
+  // CTAs; fewer make sharing worth while where there is little to share.
+  void set_grid(int grid) { grid_ = grid; }
+  // How many items of shared keys the last Run() had.
+  int shared_items() const { return shared_items_; }
+  // Room for what tiles over bytes unpack.
+  void set_unpack_bytes(int64_t bytes) { unpack_bytes_ = bytes; }
+  // How many turns the last Run() took to unpack, and the sequences of tiles.
+  size_t rounds() const { return rounds_; }
+  int64_t num_unpacked() const {
+    return std::count(unpacked_.begin(), unpacked_.end(), true);
+  }
+  void set_alibi() {
+    slopes_.resize(static_cast<size_t>(desc_.num_heads));
+    FillAlibiSlopes(desc_.num_heads, slopes_.data());
+  }
+  const std::vector<AttentionSequence>& sequences() const { return sequences_; }
+
+  // Runs `row` over `sequences` of this problem, `times` times.
+  TestMatrix Run(const AttentionRow& row, TestCuda& gpu,
+                 absl::Span<const AttentionSequence> sequences,
+                 bool batch_invariant = true, int times = 1,
+                 bool graph = false) {
+    TestMatrix out(desc_.activation, q_.rows(), q_.cols(), 8);
+    CudaBytes cache(storage_.data(), storage_.size());
+    CudaBytes q(q_.view().data, q_.view().bytes());
+    CudaBytes result(out.view().data, out.view().bytes());
+    CudaBytes sinks(sinks_.data(), sinks_.size() * sizeof(float));
+    CudaBytes slopes(slopes_.data(), slopes_.size() * sizeof(float));
+    Planned planned = MakePlan(row, gpu, sequences, batch_invariant, graph);
+    AttentionPlan& plan = planned.plan;
+    const auto* items = reinterpret_cast<const AttentionItem*>(
+        planned.image.data() + plan.layout.items);
+    const int num_items = reinterpret_cast<const int32_t*>(
+        planned.image.data() + plan.layout.cta_items)[plan.shape.grid];
+    shared_items_ = static_cast<int>(
+        std::count_if(items, items + num_items,
+                      [](const auto& item) { return item.num_units > 0; }));
+    rounds_ = plan.rounds.size();
+    CudaBytes device_plan(planned.image.data(), plan.used_bytes);
+    plan.device = device_plan.as<std::byte>();
+    const CudaBytes workspace(AttentionWorkspaceBytes(
+        plan.shape, planned.limits.sequences, planned.limits.tokens));
+    AttentionParams params;
+    params.q = q_.view();
+    params.q.data = q.as<std::byte>();
+    params.out = out.view();
+    params.out.data = result.as<std::byte>();
+    params.kv = layout_.LayerView(1, cache.as<std::byte>());
+    params.sequences = sequences;
+    params.workspace = workspace.as<void>();
+    params.plan = &plan;
+    if (with_sinks_) params.sinks = sinks.as<float>();
+    if (!slopes_.empty()) params.alibi_slopes = slopes.as<float>();
+    for (int i = 0; i < times; ++i) {
+      const absl::Status status = row.run(desc_, params, *gpu.stream);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    result.Download(out.view().data);
+    return out;
+  }
+
+  void Check(TestCuda& gpu) {
+    ForEachCudaRow(AttentionTable(), desc_, gpu, [&](const AttentionRow& row) {
+      ComputeReference(row, gpu);
+      // Twice: the second time finds the counters that the first left.
+      const TestMatrix out = Run(row, gpu, sequences_, true, 2);
+      Compare(out, row.name != "cuda_plain");
+    });
+  }
+
+  // `rounds_weights`: the row rounds weights to the cache's format.
+  void Compare(const TestMatrix& out, bool rounds_weights) {
+    const auto at = [&](const std::vector<double>& values, int64_t r,
+                        int64_t c) {
+      return values[static_cast<size_t>(r * out.cols() + c)];
+    };
+    const double unit = rounds_weights ? UnitOf(desc_.kv) : 0.0;
+    ExpectClose(
+        out, [&](int64_t r, int64_t c) { return at(want_, r, c); },
+        [&](int64_t r, int64_t c) {
+          return at(tolerance_, r, c) + unit * at(magnitude_, r, c) +
+                 UnitOf(desc_.activation) *
+                     (std::abs(at(want_, r, c)) + at(tolerance_, r, c) +
+                      unit * at(magnitude_, r, c)) +
+                 // Below 2^-14, f16 has an absolute error: weights, outputs.
+                 (rounds_weights && desc_.activation == DType::kF16
+                      ? 0x1p-25 * at(spread_, r, c)
+                      : 0.0) +
+                 (desc_.activation == DType::kF16 ? 0x1p-25 : 0.0);
+        });
+  }
+
+  // What `row` should compute of all sequences.
+  void ComputeReference(const AttentionRow& row, TestCuda& gpu);
+
+ private:
+  // The first key that any query of sequence s sees, and the last.
+  std::pair<int, int> SeenOf(size_t s) const {
+    const int q_len = shapes_[s].q_len;
+    const int kv_len = shapes_[s].kv_len;
+    if (!masks_.empty()) return SeenKeys(masks_[s], desc_, q_len, kv_len);
+    const int first = kv_len - q_len + 1 - desc_.window;
+    return {desc_.window > 0 ? std::max(0, first) : 0, kv_len - 1};
+  }
+
+  absl::StatusOr<AttentionMask> CompileMask(
+      absl::Span<const AttentionSequence> sequences) const {
+    std::vector<AttentionMaskSpec> specs;
+    if (masks_.empty()) return AttentionMask();
+    for (const TestMask& mask : masks_) specs.push_back(mask.Spec());
+    auto mask = CompileAttentionMask(desc_, sequences, specs);
+    EXPECT_TRUE(mask.ok()) << mask.status();
+    return mask;
+  }
+
+  bool Sees(size_t s, int position, int t) const {
+    return masks_.empty() || masks_[s].Sees(desc_, position, t);
+  }
+
+  // Values are within f16's range whatever their scale.
+  void WriteCache(float value_scale) {
+    const KvLayerView view = layout_.LayerView(1, storage_.data());
+    std::vector<float> row(static_cast<size_t>(desc_.head_dim));
+    for (size_t s = 0; s < shapes_.size(); ++s) {
+      const std::pair<int, int> seen = SeenOf(s);
+      const int own = shapes_[s].shared / view.block_size * view.block_size;
+      for (int t = std::max(own, seen.first); t <= seen.second; ++t) {
+        const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+        for (int h = 0; h < desc_.num_kv_heads; ++h) {
+          for (float& x : row) x = normal_();
+          EncodeKvRow(desc_.kv, row.data(), desc_.head_dim,
+                      view.KeyRow(block, h, t % view.block_size));
+          for (float& x : row) {
+            x = std::clamp(value_scale * normal_(), -65504.0f, 65504.0f);
+          }
+          EncodeKvRow(desc_.kv, row.data(), desc_.head_dim,
+                      view.ValueRow(block, h, t % view.block_size));
+        }
+      }
+    }
+  }
+
+  // Keys and values of a sequence's KV head, as the row has them.
+  struct DecodedHead {
+    std::vector<float> keys;
+    std::vector<float> values;
+    std::vector<double> key_norms;
+  };
+
+  // A plan and its image.
+  struct Planned {
+    std::vector<std::byte> image;
+    AttentionPlanLimits limits;
+    AttentionPlan plan;
+  };
+  Planned MakePlan(const AttentionRow& row, TestCuda& gpu,
+                   absl::Span<const AttentionSequence> sequences,
+                   bool batch_invariant, bool graph) const;
+  // Sequences whose keys and values are rounded to the queries' type: tiles
+  // over caches of bytes. Code and scale make the same float32 here and there,
+  // and both round it to nearest even, so the reference computes with what the
+  // kernel has, and nothing is added to the tolerance.
+  std::vector<bool> FindUnpacked(const AttentionRow& row, TestCuda& gpu) const;
+  float Rounded(float x) const;
+  void DecodeHead(size_t s, int kv_head, DecodedHead& head) const;
+  void ReferenceToken(size_t s, int kv_head, int token,
+                      const DecodedHead& head);
+  // `seen`: keys that the row sees.
+  void ReferenceRow(int row, int query_head, int position,
+                    const std::vector<int>& seen, const DecodedHead& head);
+
+  AttentionDesc desc_;
+  std::vector<SequenceShape> shapes_;
+  std::vector<TestMask> masks_;  // of each sequence, or none
+  std::mt19937 rng_;
+  ByteNormal normal_;
+  KvLayout layout_;
+  std::vector<std::byte> storage_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<AttentionSequence> sequences_;
+  TestMatrix q_;
+  std::vector<float> sinks_;
+  std::vector<float> slopes_;
+  bool with_sinks_ = false;
+  int grid_ = 0;
+  int shared_items_ = 0;
+  int64_t unpack_bytes_ = int64_t{16} << 20;
+  size_t rounds_ = 0;
+  std::vector<bool> unpacked_;  // that the reference was computed for
+  std::vector<double> want_;
+  std::vector<double> tolerance_;
+  std::vector<double> magnitude_;  // sum of weight * |value|
+  std::vector<double> spread_;     // sum of |value| over keys, over the sum
+};
+
+inline AttentionProblem::Planned AttentionProblem::MakePlan(
+    const AttentionRow& row, TestCuda& gpu,
+    absl::Span<const AttentionSequence> sequences, bool batch_invariant,
+    bool graph) const {
+  AttentionPlanShape shape = MakeAttentionPlanShape(
+      row, desc_, layout_.block_size(), gpu.stream->num_sms());
+  shape.batch_invariant = batch_invariant;
+  if (grid_ > 0) shape.grid = grid_;
+  if (!slopes_.empty()) shape.prefix_units = 0;
+  if (shape.unpack_bytes > 0) shape.unpack_bytes = unpack_bytes_;
+  const absl::StatusOr<AttentionMask> compiled = CompileMask(sequences);
+  const AttentionMask* mask = masks_.empty() ? nullptr : &*compiled;
+  Planned planned;
+  planned.limits = AttentionPlanLimitsOf(shape, sequences, mask);
+  planned.limits.graph = graph;
+  if (graph) planned.limits.sequences += 3;
+  planned.image.resize(LayOutAttentionPlan(shape, planned.limits).bytes);
+  planned.plan = BuildAttentionPlan(shape, planned.limits, sequences,
+                                    planned.image.data(), mask);
+  return planned;
+}
+
+inline std::vector<bool> AttentionProblem::FindUnpacked(const AttentionRow& row,
+                                                        TestCuda& gpu) const {
+  std::vector<bool> unpacked(shapes_.size());
+  const Planned planned = MakePlan(row, gpu, sequences_, true, false);
+  if (planned.plan.rounds.empty()) return unpacked;
+  const auto* tiles = reinterpret_cast<const AttentionTile*>(
+      planned.image.data() + planned.plan.layout.tiles);
+  for (int i = 0; i < planned.plan.num_tiles; ++i) {
+    const auto owner = std::find_if(
+        sequences_.begin(), sequences_.end(),
+        [&](const AttentionSequence& sequence) {
+          return tiles[i].q_row >= sequence.q_begin &&
+                 tiles[i].q_row < sequence.q_begin + sequence.q_len;
+        });
+    unpacked[static_cast<size_t>(owner - sequences_.begin())] = true;
+  }
+  return unpacked;
+}
+
+// Columns at a time in the sums below: chains of additions enough to hide their
+// latency. Divides every head_dim.
+inline constexpr size_t kChains = 8;
+
+inline double Dot(const std::vector<double>& a, const float* b) {
+  double sums[kChains] = {};
+  for (size_t d = 0; d < a.size(); d += kChains) {
+    for (size_t i = 0; i < kChains; ++i) sums[i] += a[d + i] * b[d + i];
+  }
+  return std::accumulate(sums, sums + kChains, 0.0);
+}
+
+// Sums over keys, kChains columns of them from `values` on, rows `dim` apart.
+struct ValueSums {
+  ValueSums(const std::vector<int>& keys, const std::vector<double>& weights,
+            const float* values, size_t dim) {
+    for (size_t n = 0; n < keys.size(); ++n) {
+      const float* value = values + dim * static_cast<size_t>(keys[n]);
+      for (size_t i = 0; i < kChains; ++i) {
+        const double x = weights[n] * value[i];
+        weighted[i] += x;
+        magnitude[i] += std::abs(x);
+        plain[i] += std::abs(value[i]);
+      }
+    }
+  }
+  double weighted[kChains] = {};
+  double magnitude[kChains] = {};
+  double plain[kChains] = {};
+};
+
+// fn(i) of 0 <= i < count, on several threads.
+template <typename Fn>
+void ForEachInParallel(size_t count, Fn fn) {
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  const unsigned most = std::min(16u, std::thread::hardware_concurrency());
+  for (unsigned i = 0; i < std::max(1u, most); ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next++; at < count; at = next++) fn(at);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline float AttentionProblem::Rounded(float x) const {
+  if (desc_.activation != DType::kF16) return BF16ToF32(F32ToBF16(x));
+  return F16ToF32(F32ToF16(std::clamp(x, -65504.0f, 65504.0f)));
+}
+
+inline void AttentionProblem::DecodeHead(size_t s, int kv_head,
+                                         DecodedHead& head) const {
+  const KvLayerView view =
+      layout_.LayerView(1, const_cast<std::byte*>(storage_.data()));
+  const auto dim = static_cast<size_t>(desc_.head_dim);
+  const int length = shapes_[s].kv_len;
+  head.keys.resize(dim * static_cast<size_t>(length));
+  head.values.resize(head.keys.size());
+  head.key_norms.resize(static_cast<size_t>(length));
+  for (int t = 0; t < length; ++t) {
+    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+    if (block == 1 << 29) continue;
+    float* key = &head.keys[dim * static_cast<size_t>(t)];
+    float* value = &head.values[dim * static_cast<size_t>(t)];
+    DecodeKvRow(desc_.kv, view.KeyRow(block, kv_head, t % view.block_size),
+                desc_.head_dim, key);
+    DecodeKvRow(desc_.kv, view.ValueRow(block, kv_head, t % view.block_size),
+                desc_.head_dim, value);
+    double norm = 0.0;
+    for (size_t d = 0; d < dim; ++d) {
+      if (unpacked_[s]) key[d] = Rounded(key[d]);
+      if (unpacked_[s]) value[d] = Rounded(value[d]);
+      norm += double{key[d]} * key[d];
+    }
+    head.key_norms[static_cast<size_t>(t)] = std::sqrt(norm);
+  }
+}
+
+inline void AttentionProblem::ReferenceToken(size_t s, int kv_head, int token,
+                                             const DecodedHead& head) {
+  const int length = shapes_[s].kv_len;
+  const int position = length - shapes_[s].q_len + token;
+  const bool masked = !masks_.empty();
+  const int end = desc_.causal && !masked ? position + 1 : length;
+  const int begin =
+      desc_.window > 0 && !masked ? std::max(0, end - desc_.window) : 0;
+  std::vector<int> seen;
+  for (int t = begin; t < end; ++t) {
+    if (Sees(s, position, t)) seen.push_back(t);
+  }
+  const int group = desc_.num_heads / desc_.num_kv_heads;
+  for (int i = 0; i < group; ++i) {
+    ReferenceRow(sequences_[s].q_begin + token, kv_head * group + i, position,
+                 seen, head);
+  }
+}
+
+inline void AttentionProblem::ReferenceRow(int row, int query_head,
+                                           int position,
+                                           const std::vector<int>& seen,
+                                           const DecodedHead& head) {
+  const auto dim = static_cast<size_t>(desc_.head_dim);
+  const double sink = with_sinks_ ? sinks_[static_cast<size_t>(query_head)]
+                                  : -std::numeric_limits<double>::infinity();
+  double max = sink;
+  double score_error = 0.0;
+  std::vector<double> q(dim);
+  double norm = 0.0;
+  for (size_t d = 0; d < dim; ++d) {
+    q[d] = q_(row, query_head * desc_.head_dim + static_cast<int64_t>(d));
+    norm += q[d] * q[d];
+  }
+  norm = std::sqrt(norm);
+  std::vector<double> scores(seen.size());
+  for (size_t n = 0; n < seen.size(); ++n) {
+    const auto t = static_cast<size_t>(seen[n]);
+    double score = Dot(q, &head.keys[dim * t]) * desc_.scale;
+    if (desc_.softcap > 0) {
+      score = desc_.softcap * std::tanh(score / desc_.softcap);
+    }
+    double alibi_error = 0.0;
+    if (!slopes_.empty()) {
+      // Slopes in units of log 2; distances as the sum of two products with
+      // one of at most 128.
+      const double slope = slopes_[static_cast<size_t>(query_head)];
+      score += slope * (seen[n] - position);
+      alibi_error = 4 * slope * (std::abs(seen[n] - position) + 256);
+    }
+    scores[n] = score;
+    max = std::max(max, score);
+    // head_dim multiply-adds in any order (the sum of |q k| is at most the
+    // product of the norms), scaling; the hyperbolic tangent has a few units
+    // of its own, of one.
+    score_error = std::max(
+        score_error,
+        kUnitF32 *
+            ((desc_.head_dim + 4) * norm * head.key_norms[t] * desc_.scale +
+             12 * desc_.softcap + 4 * std::abs(score) + alibi_error));
+  }
+  if (std::isinf(max)) return;  // sees nothing: zeros
+  score_error += kUnitF32 * 4 * std::abs(max);
+  double sum = with_sinks_ ? std::exp(sink - max) : 0.0;
+  for (double& score : scores) {
+    score = std::exp(score - max);  // a weight, from here on
+    sum += score;
+  }
+  // Errors of the scores enter numerator and denominator as relative errors; so
+  // do each 2^x (2^-22) and the roundings of either sum (worst case: as many as
+  // keys, capped where pairwise merging bounds them).
+  const double error =
+      2 * score_error +
+      kUnitF32 * (2.0 * std::min(seen.size(), size_t{2048}) + 64);
+  for (size_t d = 0; d < dim; d += kChains) {
+    const ValueSums sums(seen, scores, &head.values[d], dim);
+    for (size_t i = 0; i < kChains; ++i) {
+      const size_t at =
+          static_cast<size_t>(row * q_.cols() + query_head * desc_.head_dim) +
+          d + i;
+      want_[at] = sums.weighted[i] / sum;
+      magnitude_[at] = sums.magnitude[i] / sum;
+      spread_[at] = sums.plain[i] / sum;
+      tolerance_[at] = magnitude_[at] * error + 1e-30;
+    }
+  }
+}
+
+inline void AttentionProblem::ComputeReference(const AttentionRow& row,
+                                               TestCuda& gpu) {
+  const std::vector<bool> unpacked = FindUnpacked(row, gpu);
+  if (unpacked == unpacked_) return;
+  unpacked_ = unpacked;
+  const auto size = static_cast<size_t>(q_.rows() * q_.cols());
+  want_.assign(size, 0.0);
+  tolerance_.assign(size, 1e-30);
+  magnitude_.assign(size, 0.0);
+  spread_.assign(size, 0.0);
+  const auto heads = static_cast<size_t>(desc_.num_kv_heads);
+  std::vector<DecodedHead> decoded(shapes_.size() * heads);
+  ForEachInParallel(decoded.size(), [&](size_t i) {
+    DecodeHead(i / heads, static_cast<int>(i % heads), decoded[i]);
+  });
+  std::vector<std::pair<size_t, int>> tokens;
+  for (size_t s = 0; s < shapes_.size(); ++s) {
+    for (int i = 0; i < shapes_[s].q_len; ++i) tokens.push_back({s, i});
+  }
+  ForEachInParallel(tokens.size() * heads, [&](size_t i) {
+    const auto [s, token] = tokens[i / heads];
+    ReferenceToken(s, static_cast<int>(i % heads), token,
+                   decoded[s * heads + i % heads]);
+  });
+}
+
+inline AttentionDesc Desc(int heads, int kv_heads, int head_dim,
+                          DType activation, DType kv) {
+  AttentionDesc desc;
+  desc.num_heads = heads;
+  desc.num_kv_heads = kv_heads;
+  desc.head_dim = head_dim;
+  desc.activation = activation;
+  desc.kv = kv;
+  desc.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  return desc;
+}
+
+inline AttentionDesc Desc(int heads, int kv_heads, int head_dim, DType dtype) {
+  return Desc(heads, kv_heads, head_dim, dtype, dtype);
+}
+
+class AttentionCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    INLAY_REQUIRE_CUDA();
+    gpu_ = std::make_unique<TestCuda>();
+  }
+  std::unique_ptr<TestCuda> gpu_;
+};
+
+inline const std::vector<SequenceShape> kRagged = {
+    {1, 1},   {1, 37},   {5, 5},     {7, 70}, {1, 64},   {1, 65}, {0, 12},
+    {33, 47}, {1, 3000}, {130, 130}, {2, 2},  {70, 333}, {3, 900}};
+
+}  // namespace inlay::testing
+
+#endif  // INLAY_HAS_CUDA
+
+#endif  // INLAY_TESTS_SUPPORT_ATTENTION_CUDA_UTIL_H_
