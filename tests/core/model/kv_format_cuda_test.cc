@@ -79,7 +79,8 @@ class KvFormatCudaTest : public testing::Test {
 // What layers hand on is rounded to bf16, some ten times a layer, by at most
 // 2^-8 and by 2^-8 / sqrt(3) in the root mean square: sqrt(20) times that in
 // two layers, and as much again for what norms and the softmax make of it.
-// Unpacked codes are rounded like that once more.
+// Unpacked codes are rounded like that once more. Against the CPU, codes
+// themselves differ where an element is near the middle of two: as much again.
 TEST_F(KvFormatCudaTest, LongPromptsAsOnTheCpu) {
   constexpr double kRounded = 2 * 4.48 * 0x1p-8 / 1.73;
   for (const DType kv : {DType::kI8, DType::kF8E4M3, DType::kBF16}) {
@@ -88,10 +89,10 @@ TEST_F(KvFormatCudaTest, LongPromptsAsOnTheCpu) {
                    << DTypeName(kv) << (window ? " window" : ""));
       const std::vector<float> want = Logits(*cpu_, window, kv, false, kWhole);
       const std::vector<float> items = Logits(*gpu_, window, kv, true, kWhole);
-      EXPECT_LT(Error(want, items), kRounded);
+      EXPECT_LT(Error(want, items), 2 * kRounded);
       for (const int64_t chunk : {kWhole, int64_t{120}, int64_t{30}}) {
         const std::vector<float> got = Logits(*gpu_, window, kv, false, chunk);
-        EXPECT_LT(Error(want, got), kRounded) << "chunks of " << chunk;
+        EXPECT_LT(Error(want, got), 2 * kRounded) << "chunks of " << chunk;
         EXPECT_LT(Error(items, got), kRounded) << "chunks of " << chunk;
         std::printf("%-8s%s chunks of %7d: %.2e of the CPU, %.2e of items\n",
                     std::string(DTypeName(kv)).c_str(), window ? " window" : "",
