@@ -3,14 +3,14 @@
 
 namespace inlay {
 
-absl::Status LaunchWideE4M3(const GemmParams& params, const CUtensorMap& x,
+absl::Status LaunchWideE4M3(const GemmParams& params, const WideMaps& maps,
                             const QuantForm& form, const WideShape& shape,
                             CudaStream& stream) {
   constexpr QuantCodes kCodes = QuantCodes::kE4M3;
   return form.group == 128 ? LaunchWide<WideForm<kCodes, 128, false>>(
-                                 params, x, form, shape, stream)
+                                 params, maps, form, shape, stream)
                            : LaunchWide<WideForm<kCodes, 32, false>>(
-                                 params, x, form, shape, stream);
+                                 params, maps, form, shape, stream);
 }
 
 }  // namespace inlay

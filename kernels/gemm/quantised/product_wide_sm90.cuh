@@ -5,8 +5,8 @@
 // Mapping: a job is 256 rows of w times kColumns rows of x. A cluster of
 // `splits` blocks shares a job's K; clusters take jobs in turn. A block has 16
 // warps that multiply, a tile of 16 rows of w each (four warpgroups of 64
-// rows), and one that copies: packed units of a tile by one bulk copy, x by
-// tensor copies in the 128-byte swizzle. y^T = w x^T: w [64, 16] from
+// rows), and a thread of another copies: a unit of all tiles by one tensor
+// copy, x by two in the 128-byte swizzle. y^T = w x^T: w [64, 16] from
 // registers, x from shared memory, accumulators float32 in registers. A warp
 // decodes 32 columns while the tensor cores have its last 32.
 //
@@ -29,6 +29,8 @@
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_WIDE_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_WIDE_SM90_CUH_
 
+#include <type_traits>
+
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_float.cuh"
@@ -43,8 +45,13 @@ namespace {
 
 constexpr int kWideWarps = kWideTiles;
 // A warpgroup that copies, with one warp: registers are handed over by the
-// warpgroup.
+// warpgroup. A block begins with 96 for each of its 20 warps and has no more
+// to share out.
 constexpr int kWideThreads = 32 * (kWideWarps + 4);
+constexpr int kWideFewRegisters = 32;
+constexpr int kWideManyRegisters = 112;
+static_assert(kWideWarps * kWideManyRegisters + 4 * kWideFewRegisters <=
+              (kWideWarps + 4) * 96);
 
 // Offsets of barriers, of a ring of kMostWideStages each.
 constexpr uint32_t kWideWFull = 0;
@@ -82,18 +89,24 @@ __device__ inline void CopyWideX(uint32_t to, const CUtensorMap& map,
       "l"(&map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
-// Weights that nobody reads again leave the level-2 cache first.
-__device__ inline void CopyWideUnit(uint32_t to, const std::byte* from,
-                                    uint32_t bytes, uint32_t barrier,
-                                    bool last) {
-  if (!last) return CopyRow(to, from, bytes, barrier);
+__device__ inline void CopyWideUnit(uint32_t to, const CUtensorMap& map,
+                                    int unit, int tile, uint32_t barrier,
+                                    uint64_t policy) {
   asm volatile(
-      "{\n.reg .b64 policy;\n"
-      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
-      "L2::cache_hint [%0], [%1], %2, [%3], policy;\n}" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::"
+      "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&map), "r"(0), "r"(2 * unit), "r"(tile), "r"(barrier), "l"(policy)
       : "memory");
+}
+// Weights that nobody reads again leave the level-2 cache first.
+__device__ inline uint64_t WidePolicy(bool again) {
+  uint64_t policy;
+  if (again) {
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  } else {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  }
+  return policy;
 }
 
 // A place in a ring and how often it was there.
@@ -110,31 +123,38 @@ struct WideStage {
 
 // What a block goes through: units [first, end) of its jobs.
 struct WideCursor {
+  __device__ void Begin(const WideShape& shape, int job_now) {
+    job = job_now;
+    unit = first;
+    tile = job / shape.blocks_m * kWideTiles;
+    row = job % shape.blocks_m * shape.columns;
+  }
   __device__ bool Done(const WideShape& shape) const {
     return job >= shape.jobs;
   }
   __device__ void Next(const WideShape& shape) {
-    if (++unit == end) {
-      unit = first;
-      job += shape.clusters;
-    }
+    if (++unit == end) Begin(shape, job + shape.clusters);
   }
-  int job, first, end, unit;
+  int first, end, unit;
+  int job;
+  int tile;  // the job's first, of w
+  int row;   // the job's first, of x
 };
 
+// One thread.
 class WideProducer {
  public:
-  __device__ WideProducer(const WideShape& shape, const CUtensorMap& map,
-                          const std::byte* w, uint32_t base,
+  __device__ WideProducer(const WideShape& shape, const CUtensorMap& x,
+                          const CUtensorMap& w, uint32_t base,
                           const WideCursor& begin)
       : shape_(shape),
-        map_(map),
+        x_(x),
         w_(w),
         base_(base),
+        policy_(WidePolicy(shape.blocks_m > 1)),
         next_w_(begin),
         next_x_(begin) {}
 
-  // All 32 lanes.
   __device__ void Run() {
 #pragma unroll 1
     for (int i = 0; i < shape_.w_stages; ++i) CopyW();
@@ -152,46 +172,36 @@ class WideProducer {
   }
 
  private:
-  // The next unit of 16 tiles, a lane each; there may be fewer.
+  // The next unit of 16 tiles; zeros beyond the last.
   __device__ void CopyW() {
     if (next_w_.Done(shape_)) return;
-    const int lane = threadIdx.x % 32;
-    const int first = next_w_.job / shape_.blocks_m * kWideTiles;
-    const int count = min(kWideTiles, shape_.tiles - first);
     const uint32_t full = base_ + kWideWFull + 8 * w_stage_.index;
-    if (lane == 0) Expect(full, count * shape_.unit_bytes);
-    __syncwarp();
-    if (lane < count) {
-      CopyWideUnit(base_ + shape_.w_ring +
-                       (w_stage_.index * kWideTiles + lane) * shape_.unit_bytes,
-                   w_ + (first + lane) * shape_.tile_bytes + kQuantHeadBytes +
-                       int64_t{next_w_.unit} * shape_.unit_bytes,
-                   shape_.unit_bytes, full, shape_.blocks_m == 1);
-    }
+    const int bytes = kWideTiles * shape_.unit_bytes;
+    Expect(full, bytes);
+    CopyWideUnit(base_ + shape_.w_ring + w_stage_.index * bytes, w_,
+                 next_w_.unit, next_w_.tile, full, policy_);
     w_stage_.Next(shape_.w_stages);
     next_w_.Next(shape_);
   }
   // The unit's two halves; zeros beyond K and beyond the last row.
   __device__ void CopyX() {
     if (next_x_.Done(shape_)) return;
-    const int lane = threadIdx.x % 32;
     const uint32_t full = base_ + kWideXFull + 8 * x_stage_.index;
-    if (lane == 0) Expect(full, 2 * 128 * shape_.box);
-    __syncwarp();
-    if (lane < 2) {
-      CopyWideX(base_ + shape_.x_ring +
-                    (2 * x_stage_.index + lane) * shape_.columns * 128,
-                map_, next_x_.unit * kQuantColumns + 64 * lane,
-                next_x_.job % shape_.blocks_m * shape_.columns, full);
-    }
+    const uint32_t half = shape_.columns * 128;
+    const uint32_t to = base_ + shape_.x_ring + x_stage_.index * 2 * half;
+    const int column = next_x_.unit * kQuantColumns;
+    Expect(full, 2 * 128 * shape_.box);
+    CopyWideX(to, x_, column, next_x_.row, full);
+    CopyWideX(to + half, x_, column + 64, next_x_.row, full);
     x_stage_.Next(shape_.x_stages);
     next_x_.Next(shape_);
   }
 
   const WideShape& shape_;
-  const CUtensorMap& map_;
-  const std::byte* w_;
+  const CUtensorMap& x_;
+  const CUtensorMap& w_;
   uint32_t base_;
+  uint64_t policy_;
   WideCursor next_w_, next_x_;
   WideStage w_stage_, x_stage_;
 };
@@ -295,9 +305,9 @@ class WideConsumer {
   }
 
   // Times the factors of rows lane / 4 and 8 further.
-  __device__ void Finish(int job, unsigned rank, const float (&factors)[2],
-                         const float* bias, const TensorView& residual,
-                         const TensorView& y) {
+  __device__ void Finish(const WideCursor& at, unsigned rank,
+                         const float (&factors)[2], const float* bias,
+                         const TensorView& residual, const TensorView& y) {
     const int lane = threadIdx.x % 32;
     auto* partials = reinterpret_cast<float*>(shared_ + shape_.partials);
     float* to = partials + lane % 4 * 2 * kWideStride +
@@ -320,7 +330,7 @@ class WideConsumer {
       } else {
         SyncWideConsumers();
       }
-      StoreRows(job, c + kWideChunk - shape_.chunk, rank, bias, residual, y);
+      StoreRows(at, c + kWideChunk - shape_.chunk, rank, bias, residual, y);
     }
     if (shape_.splits > 1) {  // blocks may end: all partial sums were read
       ClusterArrive();
@@ -343,6 +353,9 @@ class WideConsumer {
   // `last`: what to say that the unit before is done with; 0: there was none.
   __device__ void MultiplyUnit(const uint8_t* unit, uint32_t x, uint32_t last) {
     const int lane = threadIdx.x % 32;
+    // Of large groups again and again where registers are short.
+    constexpr int kReload =
+        kColumns > 64 && Form::kGroup > 32 ? 32 : Form::kGroup;
     constexpr int kRowBytes = Form::kHasMin ? 8 : 4;  // of two rows
     const uint8_t* scales_at =
         unit + QuantCodeBytes(Form::kCodes) + lane / 4 * kRowBytes;
@@ -358,7 +371,7 @@ class WideConsumer {
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         const int product = 2 * step + q;
-        if (product * 16 % Form::kGroup == 0) {
+        if (product * 16 % kReload == 0) {
           scales.Load(scales_at + product * 16 / Form::kGroup * 8 * kRowBytes);
         }
         decoder.Operand(product % 4, a[step % 2][q]);
@@ -385,12 +398,12 @@ class WideConsumer {
 
   // A block's share of the chunk's rows of y, 128 columns a warp: the blocks'
   // partial sums in ascending order, bias and residual, rounded.
-  __device__ void StoreRows(int job, int first, unsigned rank,
+  __device__ void StoreRows(const WideCursor& at, int first, unsigned rank,
                             const float* bias, const TensorView& residual,
                             const TensorView& y) {
     const int lane = threadIdx.x % 32;
-    const int first_m = job % shape_.blocks_m * kColumns + first;
-    const int64_t first_n = int64_t{job / shape_.blocks_m} * kWideRows;
+    const int first_m = at.row + first;
+    const int64_t first_n = int64_t{at.tile} * kQuantRows;
     const int pieces = 2 * min(shape_.chunk, shape_.m - first_m);
 #pragma unroll 1
     for (int i = static_cast<int>(rank) * kWideWarps + threadIdx.x / 32;
@@ -436,7 +449,13 @@ class WideConsumer {
       for (int i = 0; i < 4; ++i) {
         values[i] += (bias != nullptr ? bias[n + i] : 0.0f) + added[i];
       }
-      StoreFloats<4>(to, values);
+      if constexpr (sizeof(To) == 4) {
+        StoreFloats<4>(to, values);
+      } else {
+        *reinterpret_cast<uint2*>(to) =
+            make_uint2(NarrowPair<To>(values[0], values[1]),
+                       NarrowPair<To>(values[2], values[3]));
+      }
       return;
     }
 #pragma unroll
@@ -459,6 +478,7 @@ class WideConsumer {
 template <class Form, typename T, int kColumns>
 __global__ void __launch_bounds__(kWideThreads, 1)
     QuantWide(const __grid_constant__ CUtensorMap x,
+              const __grid_constant__ CUtensorMap w_map,
               const std::byte* __restrict__ w, const float* bias,
               const __grid_constant__ TensorView residual,
               const __grid_constant__ TensorView y,
@@ -480,24 +500,23 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   __syncthreads();
   WideCursor cursor;
-  cursor.job = static_cast<int>(blockIdx.x) >> shape.log_splits;
   cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
   cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
-  cursor.unit = cursor.first;
+  cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
   if (threadIdx.x >= 32 * kWideWarps) {
-    sm90::LowerRegisters<32>();
-    if (threadIdx.x < 32 * (kWideWarps + 1)) {
-      WideProducer(shape, x, w, base, cursor).Run();
+    sm90::LowerRegisters<kWideFewRegisters>();
+    if (threadIdx.x == 32 * kWideWarps) {
+      WideProducer(shape, x, w_map, base, cursor).Run();
     }
     return;
   }
-  sm90::RaiseRegisters<120>();
+  sm90::RaiseRegisters<kWideManyRegisters>();
   WideConsumer<Form, T, kColumns> consumer(shape, wide_shared, base, levels);
 #pragma unroll 1
-  for (; !cursor.Done(shape); cursor.job += shape.clusters) {
-    const int tile = min(cursor.job / shape.blocks_m * kWideTiles +
-                             static_cast<int>(threadIdx.x) / 32,
-                         shape.tiles - 1);
+  for (; !cursor.Done(shape);
+       cursor.Begin(shape, cursor.job + shape.clusters)) {
+    const int tile =
+        min(cursor.tile + static_cast<int>(threadIdx.x) / 32, shape.tiles - 1);
     const auto* head =
         reinterpret_cast<const float*>(w + tile * shape.tile_bytes) +
         threadIdx.x % 32 / 4;
@@ -505,12 +524,12 @@ __global__ void __launch_bounds__(kWideThreads, 1)
                               head[8] * kWideFactor<T>};
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
-    consumer.Finish(cursor.job, rank, factors, bias, residual, y);
+    consumer.Finish(cursor, rank, factors, bias, residual, y);
   }
 }
 
 template <class Form, typename T, int kColumns>
-absl::Status LaunchWideTyped(const GemmParams& params, const CUtensorMap& x,
+absl::Status LaunchWideTyped(const GemmParams& params, const WideMaps& maps,
                              const QuantForm& form, const WideShape& shape,
                              CudaStream& stream) {
   CudaGrid grid;
@@ -521,27 +540,27 @@ absl::Status LaunchWideTyped(const GemmParams& params, const CUtensorMap& x,
   const std::byte* w = params.w.data;
   const LevelBytes levels = LevelBytesOf<T>(form);
   return LaunchCuda("wide quantised gemm", stream, grid,
-                    QuantWide<Form, T, kColumns>, x, w, params.bias,
-                    params.residual, params.y, levels, shape);
+                    QuantWide<Form, T, kColumns>, maps.x, maps.w, w,
+                    params.bias, params.residual, params.y, levels, shape);
 }
 
 }  // namespace
 
 template <class Form>
-absl::Status LaunchWide(const GemmParams& params, const CUtensorMap& x,
+absl::Status LaunchWide(const GemmParams& params, const WideMaps& maps,
                         const QuantForm& form, const WideShape& shape,
                         CudaStream& stream) {
   const bool few = shape.columns == 64;
   if (params.x.dtype == DType::kF16) {
-    return few ? LaunchWideTyped<Form, __half, 64>(params, x, form, shape,
+    return few ? LaunchWideTyped<Form, __half, 64>(params, maps, form, shape,
                                                    stream)
-               : LaunchWideTyped<Form, __half, 128>(params, x, form, shape,
+               : LaunchWideTyped<Form, __half, 128>(params, maps, form, shape,
                                                     stream);
   }
-  return few ? LaunchWideTyped<Form, __nv_bfloat16, 64>(params, x, form, shape,
-                                                        stream)
-             : LaunchWideTyped<Form, __nv_bfloat16, 128>(params, x, form, shape,
-                                                         stream);
+  return few ? LaunchWideTyped<Form, __nv_bfloat16, 64>(params, maps, form,
+                                                        shape, stream)
+             : LaunchWideTyped<Form, __nv_bfloat16, 128>(params, maps, form,
+                                                         shape, stream);
 }
 
 }  // namespace inlay

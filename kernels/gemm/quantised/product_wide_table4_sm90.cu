@@ -3,14 +3,14 @@
 
 namespace inlay {
 
-absl::Status LaunchWideTable4(const GemmParams& params, const CUtensorMap& x,
+absl::Status LaunchWideTable4(const GemmParams& params, const WideMaps& maps,
                               const QuantForm& form, const WideShape& shape,
                               CudaStream& stream) {
   constexpr QuantCodes kCodes = QuantCodes::kTable4;
   return form.group == 16 ? LaunchWide<WideForm<kCodes, 16, false>>(
-                                params, x, form, shape, stream)
+                                params, maps, form, shape, stream)
                           : LaunchWide<WideForm<kCodes, 32, false>>(
-                                params, x, form, shape, stream);
+                                params, maps, form, shape, stream);
 }
 
 }  // namespace inlay

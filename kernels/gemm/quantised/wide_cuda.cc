@@ -38,8 +38,16 @@ int64_t Jobs(int64_t n, int64_t rows, int columns) {
   return CeilDiv(n, kWideRows) * CeilDiv(rows, columns);
 }
 
-// x as [rows][k], read by boxes of 64 columns.
-absl::StatusOr<CUtensorMap> MapOf(const TensorView& x, int box_rows) {
+struct Box {
+  int rank;
+  cuuint64_t sizes[3];
+  cuuint64_t strides[2];  // bytes
+  cuuint32_t box[3];
+};
+
+absl::StatusOr<CUtensorMap> MapOf(const char* what, std::byte* data,
+                                  CUtensorMapDataType type,
+                                  CUtensorMapSwizzle swizzle, const Box& box) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
   INLAY_RETURN_IF_ERROR(CudaStatus(
@@ -51,22 +59,53 @@ absl::StatusOr<CUtensorMap> MapOf(const TensorView& x, int box_rows) {
         "wide quantised gemm: the driver has no cuTensorMapEncodeTiled; "
         "expected one of CUDA 12 or later");
   }
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(x.cols()),
-                              static_cast<cuuint64_t>(x.rows())};
-  const cuuint64_t strides[] = {x.row_stride_bytes};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t step[] = {1, 1};
+  const cuuint32_t step[] = {1, 1, 1};
   CUtensorMap map;
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
-      function)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, x.data, sizes, strides,
-                box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      function)(&map, type, static_cast<cuuint32_t>(box.rank), data, box.sizes,
+                box.strides, box.box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return map;
   return absl::InternalError(absl::StrFormat(
-      "wide quantised gemm: describing x of %d by %d, rows %d bytes apart: "
-      "error %d",
-      x.rows(), x.cols(), x.row_stride_bytes, static_cast<int>(result)));
+      "wide quantised gemm: describing %s of %d by %d by %d, %d and %d bytes "
+      "apart: error %d",
+      what, box.sizes[0], box.sizes[1], box.sizes[2], box.strides[0],
+      box.strides[1], static_cast<int>(result)));
+}
+
+absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
+                                const WideShape& shape) {
+  const TensorView& x = params.x;
+  WideMaps maps;
+  INLAY_ASSIGN_OR_RETURN(maps.x,
+                         MapOf("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                               CU_TENSOR_MAP_SWIZZLE_128B,
+                               {2,
+                                {static_cast<cuuint64_t>(x.cols()),
+                                 static_cast<cuuint64_t>(x.rows()), 1},
+                                {x.row_stride_bytes, 0},
+                                {64, static_cast<cuuint32_t>(shape.box), 1}}));
+  // Halves, since a box has at most 256 elements a side.
+  const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
+  INLAY_ASSIGN_OR_RETURN(
+      maps.w, MapOf("weights", params.w.data + kQuantHeadBytes,
+                    CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+                    {3,
+                     {half / 8, static_cast<cuuint64_t>(2 * shape.units),
+                      static_cast<cuuint64_t>(shape.tiles)},
+                     {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+                     {half / 8, 2, kWideTiles}}));
+  return maps;
+}
+
+// Clusters that run at once: a cluster lies in a group of SMs (16 or 18 of
+// them, some fewer), which large ones do not fill.
+int64_t ClustersAtOnce(int splits, int num_sms) {
+  const int64_t sms = splits == 8   ? num_sms * 3 / 4
+                      : splits == 4 ? num_sms * 7 / 8
+                                    : num_sms;
+  return std::max<int64_t>(1, sms / splits);
 }
 
 // Nanoseconds that a plan should take: rounds of jobs, each of units that take
@@ -77,7 +116,7 @@ int64_t CostOf(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
   const int64_t jobs = Jobs(n, rows, plan.columns);
   const int64_t blocks =
       std::min<int64_t>(jobs * plan.splits, std::max(1, num_sms));
-  const int64_t rounds = CeilDiv(jobs, std::max(1, num_sms / plan.splits));
+  const int64_t rounds = CeilDiv(jobs, ClustersAtOnce(plan.splits, num_sms));
   const int64_t multiply = plan.columns * 10;
   constexpr int64_t kDecode = 600;
   // Bytes a nanosecond: 4200 for all, 55 for one.
@@ -194,18 +233,18 @@ absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const WidePlan& plan,
                               CudaStream& stream) {
   const WideShape shape = ShapeOf(desc, params, form, plan);
-  INLAY_ASSIGN_OR_RETURN(const CUtensorMap x, MapOf(params.x, shape.box));
+  INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
   switch (form.codes) {
     case QuantCodes::kLinear4:
-      return LaunchWideLinear4(params, x, form, shape, stream);
+      return LaunchWideLinear4(params, maps, form, shape, stream);
     case QuantCodes::kLinear6:
-      return LaunchWideLinear6(params, x, form, shape, stream);
+      return LaunchWideLinear6(params, maps, form, shape, stream);
     case QuantCodes::kTable4:
-      return LaunchWideTable4(params, x, form, shape, stream);
+      return LaunchWideTable4(params, maps, form, shape, stream);
     case QuantCodes::kInt8:
-      return LaunchWideInt8(params, x, form, shape, stream);
+      return LaunchWideInt8(params, maps, form, shape, stream);
     default:
-      return LaunchWideE4M3(params, x, form, shape, stream);
+      return LaunchWideE4M3(params, maps, form, shape, stream);
   }
 }
 

@@ -49,8 +49,15 @@ struct WideShape {
   size_t shared_bytes;
 };
 
+// x as [rows][k], a copy brings 64 columns of some rows; packed weights as
+// [tiles][halves of units][bytes], a copy brings a unit of 16 tiles.
+struct WideMaps {
+  CUtensorMap x;
+  CUtensorMap w;
+};
+
 #define INLAY_WIDE_LAUNCH(name)                                     \
-  absl::Status name(const GemmParams& params, const CUtensorMap& x, \
+  absl::Status name(const GemmParams& params, const WideMaps& maps, \
                     const QuantForm& form, const WideShape& shape,  \
                     CudaStream& stream)
 INLAY_WIDE_LAUNCH(LaunchWideLinear4);  // product_wide_linear4_sm90.cu
