@@ -21,7 +21,7 @@ constexpr int kProductSm = 90;
 constexpr int64_t kMostFewRows = 16;
 // More rows of x than these are faster by unpacking (QUANTISED.md); without
 // product_wide_sm90.cuh more than these.
-constexpr int64_t kMostWideRows = 256;
+constexpr int64_t kMostWideRows = 512;
 constexpr int64_t kMostProductRows = 48;
 // Of unpacked rows of w at a time: more than fill the chip.
 constexpr int64_t kUnpackedBytes = int64_t{96} << 20;

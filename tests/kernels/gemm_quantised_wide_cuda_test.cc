@@ -1,4 +1,4 @@
-// Quantised weights and 17 to 256 rows of x on Hopper, against a float64
+// Quantised weights and 17 and more rows of x on Hopper, against a float64
 // product with weights rounded as product_wide_sm90.cuh rounds them: every
 // format, every way of cutting, remainders, the same bits every time.
 #if INLAY_HAS_CUDA
@@ -231,12 +231,15 @@ TEST_F(GemmQuantisedWideCudaTest, AllNumbersOfRows) {
       const GemmDesc desc{330, Width(codec, 900), dtype, type, DType::kF32};
       SCOPED_TRACE(::testing::Message()
                    << DTypeName(dtype) << " x " << DTypeName(type));
-      Problem problem(*cuda_, codec, desc, 256, seed++);
+      Problem problem(*cuda_, codec, desc, 520, seed++);
       for (const int64_t rows : {17, 24, 31, 32, 33, 48, 63, 64, 65, 100, 127,
                                  128, 129, 200, 255, 256}) {
         SCOPED_TRACE(rows);
         problem.Check(rows, nullptr, rows % 2 != 0);
       }
+      const WidePlan plan =
+          PlanWide(problem.form(), desc.n, desc.k, 520, /*num_sms=*/132);
+      problem.Check(520, &plan);
     }
   }
 }
