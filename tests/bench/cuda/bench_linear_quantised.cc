@@ -2,8 +2,7 @@
 // bf16 of the same run: time, GB/s of the packed bytes and as a share of the
 // copy bandwidth, bf16's time over ours. Calls follow each other in a graph,
 // each with weights that are in no cache. "linear_quantised_plans": how the
-// best ways of cutting compare with the one that is taken;
-// "linear_quantised_wide": the same for 17 and more rows, beside bf16.
+// best ways of cutting compare with the one that is taken.
 #include <random>
 #include <vector>
 
@@ -201,7 +200,8 @@ void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
   std::printf("\n");
 }
 
-// us of bf16, of the plan taken (columns, splits), of all plans.
+// "linear_quantised_wide", 17 and more rows: us of bf16, of the plan taken
+// (columns, splits), of all plans.
 void WidePlans(Bench& bench, Memory& memory, const Layer& layer,
                const std::vector<DType>& formats) {
   constexpr int64_t kWideBatches[] = {32, 64, 128, 256, 512};
