@@ -1,6 +1,7 @@
 // gemm's CUDA row for quantised weights: which kernel serves how many rows.
-// Few are bound by memory and multiplied as they are packed; for many the
-// weights are unpacked, some rows of w at a time, for cuBLASLt.
+// Few are bound by memory and multiplied as they are packed; more are too, by
+// another kernel that rounds weights to x's type; for very many the weights are
+// unpacked, some rows of w at a time, for cuBLASLt.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -15,7 +17,11 @@ namespace {
 
 // The only one that product_sm90.cuh has code for.
 constexpr int kProductSm = 90;
-// More rows of x than these are faster by unpacking (QUANTISED.md).
+// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more.
+constexpr int64_t kMostFewRows = 16;
+// More rows of x than these are faster by unpacking (QUANTISED.md); without
+// product_wide_sm90.cuh more than these.
+constexpr int64_t kMostWideRows = 512;
 constexpr int64_t kMostProductRows = 48;
 // Of unpacked rows of w at a time: more than fill the chip.
 constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
@@ -32,6 +38,11 @@ int64_t UnpackedRows(const GemmDesc& desc) {
 
 size_t UnpackedBytes(const GemmDesc& desc) {
   return static_cast<size_t>(UnpackedRows(desc) * desc.k * 2 + 255) / 256 * 256;
+}
+
+// Of x with permuted columns.
+size_t GatheredBytes(const GemmDesc& desc, int64_t rows) {
+  return desc.permuted ? static_cast<size_t>(rows * desc.k * 2) : 0;
 }
 
 TensorView Columns(const TensorView& view, int64_t first, int64_t count) {
@@ -101,6 +112,30 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   return absl::OkStatus();
 }
 
+bool ServesWide(const GemmDesc& desc, const GemmParams& params,
+                const CudaStream& stream) {
+  const int64_t rows = params.x.rows();
+  return !desc.batch_invariant && rows > kMostFewRows &&
+         rows <= kMostWideRows && stream.sm() == kProductSm &&
+         (desc.permuted || WideTakes(params.x));
+}
+
+absl::Status RunWide(const GemmDesc& desc, const GemmParams& params,
+                     CudaStream& stream) {
+  GemmParams gathered = params;
+  if (params.permutation != nullptr) {
+    gathered.x = MatrixView(static_cast<std::byte*>(params.workspace),
+                            desc.activation, params.x.rows(), desc.k);
+    INLAY_RETURN_IF_ERROR(
+        RunGatherColumns(params.x, params.permutation, gathered.x, stream));
+  }
+  const QuantForm form = QuantFormOf(desc.weight);
+  return RunQuantisedWide(
+      desc, gathered, form,
+      PlanWide(form, desc.n, desc.k, params.x.rows(), stream.num_sms()),
+      stream);
+}
+
 size_t PackedBytes(const GemmDesc& desc) {
   return static_cast<size_t>(
       QuantBytes(QuantFormOf(desc.weight), desc.n, desc.k));
@@ -128,12 +163,12 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
 }
 
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  if (desc.batch_invariant || max_rows <= kMostProductRows ||
+  if (desc.batch_invariant || max_rows <= kMostFewRows ||
       !Is16Bit(desc.activation)) {
     return 0;
   }
-  const auto gathered =
-      static_cast<size_t>(desc.permuted ? max_rows * desc.k * 2 : int64_t{0});
+  const size_t gathered = GatheredBytes(desc, max_rows);
+  if (max_rows <= kMostProductRows) return gathered;
   return CublasLt::kWorkspaceBytes + UnpackedBytes(desc) + gathered;
 }
 
@@ -145,6 +180,7 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
   if (!Is16Bit(desc.activation)) {
     return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
   }
+  if (ServesWide(desc, params, cuda)) return RunWide(desc, params, cuda);
   if (!desc.batch_invariant && rows > kMostProductRows) {
     const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
     if (cublas.ok()) {

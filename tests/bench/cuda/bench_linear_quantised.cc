@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
 #include "tests/bench/cuda/cuda_graph.h"
@@ -199,13 +200,67 @@ void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
   std::printf("\n");
 }
 
+// "linear_quantised_wide", 17 and more rows: us of bf16, of the plan taken
+// (columns, splits), of all plans.
+void WidePlans(Bench& bench, Memory& memory, const Layer& layer,
+               const std::vector<DType>& formats) {
+  constexpr int64_t kWideBatches[] = {32, 64, 128, 256, 512};
+  double plain[std::size(kWideBatches)];
+  memory.weights.Randomize(DType::kBF16, 1);
+  for (size_t i = 0; i < std::size(kWideBatches); ++i) {
+    plain[i] = Time(bench, memory, layer, DType::kBF16, kWideBatches[i]);
+  }
+  for (const DType dtype : formats) {
+    memory.Fill(dtype, layer.k);
+    const QuantForm form = QuantFormOf(dtype);
+    const GemmDesc desc = DescOf(layer, dtype);
+    const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
+    for (size_t i = 0; i < std::size(kWideBatches); ++i) {
+      const int64_t m = kWideBatches[i];
+      const int sms = bench.stream.num_sms();
+      const auto time = [&](const WidePlan& plan) {
+        return GraphSeconds(bench, m > 64 ? 10 : kCalls, [&](int call) {
+          return RunQuantisedWide(desc,
+                                  memory.Params(layer, dtype, bytes, m, call),
+                                  form, plan, bench.stream);
+        });
+      };
+      const WidePlan usual = PlanWide(form, layer.n, layer.k, m, sms);
+      const double seconds = time(usual);
+      std::printf("%-8s %-7s %3d: bf16 %.1f; %.1f, %.2f (%d/%d) |", layer.name,
+                  std::string(DTypeName(dtype)).c_str(), static_cast<int>(m),
+                  1e6 * plain[i], 1e6 * seconds, plain[i] / seconds,
+                  usual.columns, usual.splits);
+      for (const int columns : {64, 128}) {
+        if (columns > 2 * m) continue;
+        for (const int splits : {1, 2, 4, 8}) {
+          WidePlan plan;
+          plan.columns = columns;
+          plan.splits = splits;
+          FitWidePlan(form, layer.n, layer.k, m, sms, plan);
+          std::printf(" %d/%d w%d x%d %.1f", columns, splits, plan.w_stages,
+                      plan.x_stages, 1e6 * time(plan));
+        }
+      }
+      std::printf("\n");
+    }
+  }
+}
+
 }  // namespace
 
 void BenchLinearQuantised(Bench& bench) {
   const bool table = bench.Wants("linear_quantised_table");
   const bool plans = bench.Wants("linear_quantised_plans");
-  if (!table && !plans) return;
+  const bool wide = bench.Wants("linear_quantised_wide");
+  if (!table && !plans && !wide) return;
   Memory memory;
+  if (wide) {
+    Require(PrepareGemmCuda(bench.stream));
+    for (const Layer& layer : kLayers) {
+      WidePlans(bench, memory, layer, {DType::kU4_G128, DType::kQ8_0});
+    }
+  }
   if (table) {
     Require(PrepareGemmCuda(bench.stream));
     Table(bench, memory);

@@ -1,0 +1,267 @@
+// How the kernel for many rows on Hopper cuts a matrix, and its launch.
+#if INLAY_HAS_CUDA
+
+#include "kernels/gemm/quantised/wide_cuda.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "kernels/gemm/quantised/wide_shape.h"
+#include "memory/device/cuda_status.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What a block of Hopper may have.
+constexpr int64_t kMostShared = 227 << 10;
+constexpr int kMostSplits = 8;
+// Of each ring: more is not faster.
+constexpr int kMostUsedStages = 8;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t XStageBytes(int columns) { return int64_t{columns} * 256; }
+int64_t WStageBytes(const QuantForm& form) {
+  return int64_t{kWideTiles} * QuantUnitBytes(form);
+}
+// Of `columns` rows of x, rounded up to what the ring of x must begin on.
+int64_t PartialBytes(int rows) {
+  return CeilDiv(int64_t{rows} * kWideStride * 4, 1024) * 1024;
+}
+int64_t Jobs(int64_t n, int64_t rows, int columns) {
+  return CeilDiv(n, kWideRows) * CeilDiv(rows, columns);
+}
+
+struct Box {
+  int rank;
+  cuuint64_t sizes[3];
+  cuuint64_t strides[2];  // bytes
+  cuuint32_t box[3];
+};
+
+absl::StatusOr<CUtensorMap> MapOf(const char* what, std::byte* data,
+                                  CUtensorMapDataType type,
+                                  CUtensorMapSwizzle swizzle, const Box& box) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  INLAY_RETURN_IF_ERROR(CudaStatus(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                       12000, cudaEnableDefault, &found),
+      "wide quantised gemm: finding cuTensorMapEncodeTiled in the driver"));
+  if (function == nullptr) {
+    return absl::FailedPreconditionError(
+        "wide quantised gemm: the driver has no cuTensorMapEncodeTiled; "
+        "expected one of CUDA 12 or later");
+  }
+  const cuuint32_t step[] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
+      function)(&map, type, static_cast<cuuint32_t>(box.rank), data, box.sizes,
+                box.strides, box.box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return map;
+  return absl::InternalError(absl::StrFormat(
+      "wide quantised gemm: describing %s of %d by %d by %d, %d and %d bytes "
+      "apart: error %d",
+      what, box.sizes[0], box.sizes[1], box.sizes[2], box.strides[0],
+      box.strides[1], static_cast<int>(result)));
+}
+
+absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
+                                const WideShape& shape) {
+  const TensorView& x = params.x;
+  WideMaps maps;
+  INLAY_ASSIGN_OR_RETURN(maps.x,
+                         MapOf("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                               CU_TENSOR_MAP_SWIZZLE_128B,
+                               {2,
+                                {static_cast<cuuint64_t>(x.cols()),
+                                 static_cast<cuuint64_t>(x.rows()), 1},
+                                {x.row_stride_bytes, 0},
+                                {64, static_cast<cuuint32_t>(shape.box), 1}}));
+  // Halves, since a box has at most 256 elements a side.
+  const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
+  INLAY_ASSIGN_OR_RETURN(
+      maps.w, MapOf("weights", params.w.data + kQuantHeadBytes,
+                    CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+                    {3,
+                     {half / 8, static_cast<cuuint64_t>(2 * shape.units),
+                      static_cast<cuuint64_t>(shape.tiles)},
+                     {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+                     {half / 8, 2, kWideTiles}}));
+  return maps;
+}
+
+// Clusters that run at once: a cluster lies in a group of SMs (16 or 18 of
+// them, some fewer), which large ones do not fill.
+int64_t ClustersAtOnce(int splits, int num_sms) {
+  const int64_t sms = splits == 8   ? num_sms * 3 / 4
+                      : splits == 4 ? num_sms * 7 / 8
+                                    : num_sms;
+  return std::max<int64_t>(1, sms / splits);
+}
+
+// Nanoseconds of a unit's decoding that the tensor cores do not hide.
+int64_t DecodeCost(QuantCodes codes) {
+  switch (codes) {
+    case QuantCodes::kLinear4:
+      return 450;
+    case QuantCodes::kTable4:
+      return 1000;
+    default:
+      return 600;
+  }
+}
+
+// Nanoseconds that a plan should take: rounds of jobs, each of units and an
+// end, which is longer for sums of several blocks. Fitted to what was measured
+// on an H200; only their order matters.
+int64_t CostOf(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
+               int num_sms, const WidePlan& plan) {
+  const int64_t jobs = Jobs(n, rows, plan.columns);
+  const int64_t blocks =
+      std::min<int64_t>(jobs * plan.splits, std::max(1, num_sms));
+  const int64_t rounds = CeilDiv(jobs, ClustersAtOnce(plan.splits, num_sms));
+  const int64_t multiply =
+      DecodeCost(form.codes) + plan.columns * int64_t{15} / 2;
+  // Bytes a nanosecond: 4200 for all, 55 for one.
+  const int64_t load =
+      WStageBytes(form) / std::clamp<int64_t>(4200 / blocks, 1, 55);
+  const int64_t end = 1500 + plan.columns * 12 +
+                      (plan.splits > 1 ? 600 + plan.splits * 900 : 0);
+  return rounds *
+         (CeilDiv(QuantUnits(k), plan.splits) * std::max(multiply, load) + end);
+}
+
+bool IsVector(const TensorView& view, size_t element) {
+  return reinterpret_cast<uintptr_t>(view.data) % (4 * element) == 0 &&
+         view.row_stride_bytes % (4 * element) == 0;
+}
+
+WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
+                  const QuantForm& form, const WidePlan& plan) {
+  WideShape shape = {};
+  shape.n = desc.n;
+  shape.k = desc.k;
+  shape.tile_bytes = QuantTileBytes(form, desc.k);
+  shape.m = static_cast<int>(params.x.rows());
+  shape.blocks_m = static_cast<int>(CeilDiv(shape.m, plan.columns));
+  shape.box = std::min(plan.columns, (shape.m + 7) / 8 * 8);
+  shape.tiles = static_cast<int>(CeilDiv(desc.n, kQuantRows));
+  shape.jobs = static_cast<int>(Jobs(desc.n, shape.m, plan.columns));
+  shape.units = static_cast<int>(QuantUnits(desc.k));
+  shape.unit_bytes = QuantUnitBytes(form);
+  shape.columns = plan.columns;
+  shape.splits = plan.splits;
+  shape.log_splits = std::countr_zero(static_cast<unsigned>(plan.splits));
+  shape.clusters = plan.clusters;
+  shape.w_stages = plan.w_stages;
+  shape.x_stages = plan.x_stages;
+  shape.chunk = plan.splits > 1 ? plan.columns : kWideChunk;
+  shape.narrow = desc.output != DType::kF32;
+  const size_t element = shape.narrow ? 2 : 4;
+  shape.vectors =
+      IsVector(params.y, element) &&
+      (params.residual.empty() || IsVector(params.residual, element));
+  shape.x_ring = kWideHead;
+  shape.w_ring = static_cast<uint32_t>(
+      shape.x_ring + plan.x_stages * XStageBytes(plan.columns));
+  shape.partials = static_cast<uint32_t>(
+      plan.splits > 1 ? kWideHead
+                      : shape.w_ring + plan.w_stages * WStageBytes(form));
+  shape.shared_bytes = plan.shared_bytes;
+  return shape;
+}
+
+}  // namespace
+
+void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
+                 int num_sms, WidePlan& plan) {
+  const int64_t jobs = Jobs(n, rows, plan.columns);
+  // Where K is split a cluster has one job: its sums take the rings' place.
+  plan.clusters = static_cast<int>(
+      plan.splits > 1 ? jobs : std::min<int64_t>(jobs, std::max(1, num_sms)));
+  const int64_t units =
+      CeilDiv(QuantUnits(k), plan.splits) * CeilDiv(jobs, plan.clusters);
+  const int64_t apart = plan.splits > 1 ? 0 : PartialBytes(kWideChunk);
+  const int64_t room = kMostShared - kWideHead - apart;
+  const int64_t most = std::clamp<int64_t>(units, 1, kMostUsedStages);
+  // x comes from the level-2 cache: half as many stages as of weights.
+  plan.w_stages = plan.x_stages = 1;
+  const auto bytes = [&](int x, int w) {
+    return x * XStageBytes(plan.columns) + w * WStageBytes(form);
+  };
+  for (bool grew = true; grew;) {
+    grew = false;
+    if (plan.w_stages < most &&
+        bytes(plan.x_stages, plan.w_stages + 1) <= room) {
+      ++plan.w_stages;
+      grew = true;
+    }
+    if (plan.x_stages < most && plan.x_stages <= plan.w_stages / 2 + 1 &&
+        bytes(plan.x_stages + 1, plan.w_stages) <= room) {
+      ++plan.x_stages;
+      grew = true;
+    }
+  }
+  const int64_t rings = bytes(plan.x_stages, plan.w_stages);
+  plan.shared_bytes = static_cast<size_t>(
+      kWideHead + (plan.splits > 1 ? std::max(rings, PartialBytes(plan.columns))
+                                   : rings + apart));
+}
+
+WidePlan PlanWide(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
+                  int num_sms) {
+  WidePlan best;
+  int64_t least = 0;
+  for (const int columns : {64, 128}) {
+    for (int splits = 1; splits <= kMostSplits; splits *= 2) {
+      if (splits > QuantUnits(k)) break;
+      WidePlan plan;
+      plan.columns = columns;
+      plan.splits = splits;
+      const int64_t cost = CostOf(form, n, k, rows, num_sms, plan);
+      if (least == 0 || cost < least) {
+        best = plan;
+        least = cost;
+      }
+    }
+  }
+  FitWidePlan(form, n, k, rows, num_sms, best);
+  return best;
+}
+
+bool WideTakes(const TensorView& x) {
+  return x.row_stride_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+
+absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
+                              const QuantForm& form, const WidePlan& plan,
+                              CudaStream& stream) {
+  const WideShape shape = ShapeOf(desc, params, form, plan);
+  INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
+  switch (form.codes) {
+    case QuantCodes::kLinear4:
+      return LaunchWideLinear4(params, maps, form, shape, stream);
+    case QuantCodes::kLinear6:
+      return LaunchWideLinear6(params, maps, form, shape, stream);
+    case QuantCodes::kTable4:
+      return LaunchWideTable4(params, maps, form, shape, stream);
+    case QuantCodes::kInt8:
+      return LaunchWideInt8(params, maps, form, shape, stream);
+    default:
+      return LaunchWideE4M3(params, maps, form, shape, stream);
+  }
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

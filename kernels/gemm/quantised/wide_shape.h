@@ -1,0 +1,72 @@
+// What a launch of product_wide_sm90.cuh is told, and the entry of each kind of
+// codes.
+#ifndef INLAY_KERNELS_GEMM_QUANTISED_WIDE_SHAPE_H_
+#define INLAY_KERNELS_GEMM_QUANTISED_WIDE_SHAPE_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/layout.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+inline constexpr int kWideTiles = kWideRows / kQuantRows;  // a warp each
+// Rows of x that a block finishes at a time where it goes on to other jobs.
+inline constexpr int kWideChunk = 32;
+inline constexpr int kWideStride = kWideRows + 4;  // floats, of partial sums
+inline constexpr int kWideHead = 1024;             // barriers
+inline constexpr int kMostWideStages = 16;
+
+struct WideShape {
+  int64_t n;
+  int64_t k;
+  int64_t tile_bytes;
+  int m;         // rows of x
+  int blocks_m;  // of plan.columns rows
+  int box;       // rows of x that a copy brings
+  int tiles;     // of 16 rows of w
+  int jobs;      // kWideRows of w and plan.columns rows of x
+  int units;     // of K
+  int unit_bytes;
+  int columns;
+  int splits;  // a power of two
+  int log_splits;
+  int clusters;
+  int w_stages;
+  int x_stages;
+  int chunk;        // kWideChunk, or columns where K is split
+  bool narrow;      // y is of the type of x; otherwise f32
+  bool vectors;     // y and residual lie for four elements at a time
+  uint32_t w_ring;  // offsets in shared memory
+  uint32_t x_ring;
+  uint32_t partials;
+  size_t shared_bytes;
+};
+
+// x as [rows][k], a copy brings 64 columns of some rows; packed weights as
+// [tiles][halves of units][bytes], a copy brings a unit of 16 tiles.
+struct WideMaps {
+  CUtensorMap x;
+  CUtensorMap w;
+};
+
+#define INLAY_WIDE_LAUNCH(name)                                     \
+  absl::Status name(const GemmParams& params, const WideMaps& maps, \
+                    const QuantForm& form, const WideShape& shape,  \
+                    CudaStream& stream)
+INLAY_WIDE_LAUNCH(LaunchWideLinear4);  // product_wide_linear4_sm90.cu
+INLAY_WIDE_LAUNCH(LaunchWideLinear6);  // product_wide_linear6_sm90.cu
+INLAY_WIDE_LAUNCH(LaunchWideTable4);   // product_wide_table4_sm90.cu
+INLAY_WIDE_LAUNCH(LaunchWideInt8);     // product_wide_int8_sm90.cu
+INLAY_WIDE_LAUNCH(LaunchWideE4M3);     // product_wide_e4m3_sm90.cu
+#undef INLAY_WIDE_LAUNCH
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_QUANTISED_WIDE_SHAPE_H_
