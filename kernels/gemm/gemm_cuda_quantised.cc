@@ -81,10 +81,13 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   const QuantForm form = QuantFormOf(desc.weight);
   const int64_t rows = params.x.rows();
   const int tiles = desc.batch_invariant || rows > 8 ? 2 : 1;
-  QuantPlan plan = PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
+  QuantPlan plan =
+      PlanQuantised(form, desc.n, desc.k, tiles,
+                    std::min<int64_t>(rows, 8 * tiles), stream.num_sms());
   // Where 16 rows of x do not fit beside the rings, 8 may.
   if (plan.stages == 0 && tiles > 1) {
-    plan = PlanQuantised(form, desc.n, desc.k, 1, stream.num_sms());
+    plan = PlanQuantised(form, desc.n, desc.k, 1, std::min<int64_t>(rows, 8),
+                         stream.num_sms());
   }
   if (plan.stages == 0) return RunQuantisedPlain(desc, params, form, stream);
   const int64_t most = 8 * plan.tiles;

@@ -15,13 +15,10 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr int64_t kMostShared = 227 << 10;
-// Of rings: two stages of two units of 4 bits, or of one of 8 bits. Measured:
-// two units at a time are up to 20 % faster than one; deeper rings no faster.
-constexpr int64_t kUsualRing = 84 << 10;
+// Of rings: two blocks of few rows of x fit on an SM.
+constexpr int64_t kUsualRing = 64 << 10;
 constexpr int kMostStageUnits = 2;
 constexpr int kLeastStages = 2;
-// So that no two blocks meet on an SM, which would be the last to end.
-constexpr int64_t kLeastShared = 120 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -37,34 +34,31 @@ int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
 
 }  // namespace
 
-bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
-                  QuantPlan& plan) {
+bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t rows,
+                  int64_t ring_bytes, QuantPlan& plan) {
   // A lane's jobs have their slots to themselves.
   plan.slots = std::max(2, plan.lanes / plan.cluster);
-  if (plan.slots > kMostQuantSlots) {
-    plan.stages = 0;
-    return false;
-  }
+  plan.stages = 0;
+  if (plan.slots > kMostQuantSlots) return false;
   const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
-  const int64_t fixed = kQuantSharedHead +
-                        8 * plan.tiles * XStride(k, plan.cluster) +
+  const int64_t fixed = kQuantSharedHead + rows * XStride(k, plan.cluster) +
                         plan.slots * slices * plan.tiles * 1024;
   const int64_t stage =
       2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
   const int64_t room = std::min(kMostShared - fixed, ring_bytes);
-  plan.stages = static_cast<int>(std::min<int64_t>(
-      std::max<int64_t>(room, 0) / stage, kMostQuantStages / plan.warps));
-  plan.shared_bytes =
-      static_cast<size_t>(std::max(fixed + plan.stages * stage, kLeastShared));
-  if (plan.stages < kLeastStages) plan.stages = 0;
-  return plan.stages > 0;
+  const int64_t stages = std::min<int64_t>(std::max<int64_t>(room, 0) / stage,
+                                           kMostQuantStages / plan.lanes);
+  if (stages < kLeastStages) return false;
+  plan.stages = static_cast<int>(stages);
+  plan.shared_bytes = static_cast<size_t>(fixed + stages * stage);
+  return true;
 }
 
 // The cut that takes the fewest turns of a warp: jobs of a lane times units of
 // K of a job, and something for each job's sums. Of equals the one with fewer
 // slices to add up.
 QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
-                        int num_sms) {
+                        int64_t rows, int num_sms) {
   QuantPlan best;
   best.stages = 0;
   int64_t least = 0;
@@ -80,13 +74,13 @@ QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
       const int64_t units = CeilDiv(CeilDiv(QuantUnits(k), cluster), shares);
       plan.stage_units =
           static_cast<int>(std::min<int64_t>(units, kMostStageUnits));
-      while (!FitQuantPlan(form, k, kUsualRing, plan) && plan.stage_units > 1) {
+      while (!FitQuantPlan(form, k, 8 * tiles, kUsualRing, plan) &&
+             plan.stage_units > 1) {
         --plan.stage_units;
       }
       if (plan.stages == 0) continue;
-      plan.num_clusters =
-          static_cast<int>(std::min(most, CeilDiv(jobs, lanes)));
-      const int64_t rounds = CeilDiv(jobs, plan.num_clusters * lanes);
+      plan.num_clusters = static_cast<int>(std::min(most, jobs));
+      const int64_t rounds = CeilDiv(CeilDiv(jobs, plan.num_clusters), lanes);
       const int64_t cost = 1000 * rounds * (4 * units + 1) + cluster * shares;
       if (best.stages == 0 || cost < least) {
         best = plan;
@@ -94,6 +88,7 @@ QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
       }
     }
   }
+  if (best.stages > 0) FitQuantPlan(form, k, rows, kUsualRing, best);
   return best;
 }
 
@@ -114,14 +109,15 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.log_cluster = Log2(plan.cluster);
   shape.num_clusters = plan.num_clusters;
   shape.warps = plan.warps;
-  shape.log_warps = Log2(plan.warps);
   shape.lanes = plan.lanes;
   shape.log_lanes = Log2(plan.lanes);
   shape.stage_units = plan.stage_units;
-  shape.stage_bytes = 2 * plan.stage_units * shape.unit_bytes;
+  shape.turn_units = plan.stage_units * (plan.warps / plan.lanes);
+  shape.stage_bytes = 2 * shape.turn_units * shape.unit_bytes;
   shape.stages = plan.stages;
   shape.slots = plan.slots;
   shape.log_slots = Log2(plan.slots);
+  shape.late = plan.late;
   shape.x_stride = XStride(desc.k, plan.cluster);
   shape.copies_x = params.permutation == nullptr &&
                    params.x.row_stride_bytes % 16 == 0 &&
