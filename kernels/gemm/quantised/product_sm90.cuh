@@ -31,7 +31,8 @@
 // fills its rings while this one ends; x is awaited after that.
 //
 // Roofline: packed bytes over the copy bandwidth; a pair of units of 4 bits
-// costs some 200 of the 475 issue slots that memory leaves a scheduler.
+// costs 340 cycles of a scheduler (bf16, groups of 128), of 475 that memory
+// leaves it.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 
@@ -43,149 +44,11 @@
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/decode.cuh"
+#include "kernels/gemm/quantised/product_copy_sm90.cuh"
 #include "kernels/gemm/quantised/quant_shape.h"
 
 namespace inlay {
 namespace {
-
-// Where things lie in shared memory, as offsets.
-struct QuantPlaces {
-  __device__ explicit QuantPlaces(const QuantShape& shape)
-      : rings(kQuantSharedHead),
-        x(rings + shape.lanes * shape.stages * shape.stage_bytes),
-        partials(x + shape.m * shape.x_stride) {}
-  static constexpr uint32_t kZeros = 0;  // a unit's columns of a row of x
-  static constexpr uint32_t kXFull = 512;
-  static constexpr uint32_t kPartialFull = 576;
-  static constexpr uint32_t kPartialEmpty = 640;
-  static constexpr uint32_t kFull = 1024;
-  static constexpr uint32_t kEmpty = kFull + 8 * kMostQuantStages;
-  uint32_t rings, x, partials;
-};
-
-// The sequence-th job of a cluster. Cuts are powers of two: nothing is divided.
-struct QuantJob {
-  __device__ QuantJob(const QuantShape& shape, int cluster, int sequence)
-      : index(sequence * shape.num_clusters + cluster) {}
-  __device__ QuantJob(const QuantShape& shape, int cluster, int round, int lane)
-      : QuantJob(shape, cluster, (round << shape.log_lanes) + lane) {}
-  __device__ bool Exists(const QuantShape& shape) const {
-    return index < shape.jobs;
-  }
-  __device__ int Tile(int which) const { return 2 * index + which; }
-  // One beyond the last is the one before, whose sums are left out.
-  __device__ int64_t Offset(const QuantShape& shape, int which) const {
-    return int64_t{min(Tile(which), shape.tiles - 1)} * shape.tile_bytes;
-  }
-  int index;
-};
-
-// Where and when the sums of a job go: the block that finishes it, its slot
-// there, and the turn of that slot.
-struct QuantTurn {
-  __device__ QuantTurn(const QuantShape& shape, int sequence)
-      : owner(static_cast<unsigned>(sequence & (shape.cluster - 1))),
-        slot(sequence >> shape.log_cluster & (shape.slots - 1)),
-        barrier(sequence & (shape.cluster * shape.slots - 1)),
-        parity(sequence >> (shape.log_cluster + shape.log_slots) & 1) {}
-  unsigned owner;
-  int slot;
-  int barrier;
-  uint32_t parity;
-};
-
-// A bulk copy of weights, which nothing reads again before all others have been
-// read: they leave the level-2 cache first.
-__device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
-                                      uint32_t bytes, uint32_t barrier) {
-  asm volatile(
-      "{\n.reg .b64 policy;\n"
-      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
-      "L2::cache_hint [%0], [%1], %2, [%3], policy;\n}" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-// One thread: units [first, end) of every job, a turn of the warps a stage.
-__device__ inline void ProduceQuant(const QuantShape& shape, const std::byte* w,
-                                    const QuantPlaces& at, uint32_t base,
-                                    int cluster, int first, int end) {
-  int stage = 0;
-  uint32_t parity = 1;  // all stages are empty
-  const int turn = shape.turn_units;
-#pragma unroll 1
-  for (int round = 0; QuantJob(shape, cluster, round, 0).Exists(shape);
-       ++round) {
-#pragma unroll 1
-    for (int unit = first; unit < end; unit += turn) {
-      const uint32_t bytes = min(turn, end - unit) * shape.unit_bytes;
-      const std::byte* from =
-          w + kQuantHeadBytes + int64_t{unit} * shape.unit_bytes;
-#pragma unroll 1
-      for (int lane = 0; lane < shape.lanes; ++lane) {
-        const QuantJob job(shape, cluster, round, lane);
-        if (!job.Exists(shape)) break;
-        const int at_stage = lane * shape.stages + stage;
-        const uint32_t full = base + at.kFull + 8 * at_stage;
-        const uint32_t to = base + at.rings + at_stage * shape.stage_bytes;
-        Await(base + at.kEmpty + 8 * at_stage, parity);
-        Expect(full, 2 * bytes);
-        CopyQuantUnits(to, from + job.Offset(shape, 0), bytes, full);
-        CopyQuantUnits(to + shape.stage_bytes / 2, from + job.Offset(shape, 1),
-                       bytes, full);
-      }
-      if (++stage == shape.stages) {
-        stage = 0;
-        parity ^= 1;
-      }
-    }
-  }
-}
-
-// Columns [first, end) units of x's m rows into shared memory, zeros beyond K.
-// All threads that multiply call it.
-template <typename T>
-__device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
-                           const QuantShape& shape, int first, int end,
-                           std::byte* to, uint32_t barrier, uint32_t address) {
-  const int threads = 32 * shape.warps;
-  const int64_t column = int64_t{first} * kQuantColumns;
-  const int64_t stop = min(int64_t{end} * kQuantColumns, shape.k);
-  const CudaMatrix<const T> x(view);
-  const int zeros = end * kQuantColumns - static_cast<int>(stop);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < zeros * shape.m; i += threads) {
-    reinterpret_cast<T*>(
-        to + i / zeros * shape.x_stride)[stop - column + i % zeros] = T(0.0f);
-  }
-  if (shape.copies_x) {
-    if (threadIdx.x == 0 && stop > column) {
-      WaitForPrevious();
-      const auto bytes = static_cast<uint32_t>(stop - column) * 2;
-      Expect(barrier, shape.m * bytes);
-#pragma unroll 1
-      for (int r = 0; r < shape.m; ++r) {
-        CopyRow(address + r * shape.x_stride, x.row(r) + column, bytes,
-                barrier);
-      }
-    }
-  } else {
-    WaitForPrevious();
-    const auto width = static_cast<int>(stop - column);
-#pragma unroll 1
-    for (int r = 0; r < shape.m; ++r) {
-#pragma unroll 4
-      for (int i = threadIdx.x; i < width; i += threads) {
-        const int64_t from =
-            permutation == nullptr ? column + i : permutation[column + i];
-        reinterpret_cast<T*>(to + r * shape.x_stride)[i] = x.row(r)[from];
-      }
-    }
-  }
-  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
-  if (shape.copies_x && stop > column) Await(barrier, 0);
-}
 
 template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
 struct QuantFormType {
@@ -331,15 +194,18 @@ __device__ void SendQuantSums(const QuantShape& shape, const QuantPlaces& at,
                               const QuantSums<kTiles>& sums) {
   const int slices = shape.cluster * (shape.warps >> shape.log_lanes);
   const QuantTurn turn(shape, sequence);
+  const QuantSlice mine(shape);
   Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
-  const uint32_t to = base + at.partials +
-                      (turn.slot * slices + slice) * (kTiles * 1024) +
-                      threadIdx.x % 32 * 16;
+  if (!mine.exists) return;
+  const uint32_t to =
+      base + at.partials +
+      (turn.slot * slices + slice) * (2 * kTiles * mine.tile_bytes) +
+      mine.lane * 16;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      StoreAt(to + (r * kTiles + t) * 512,
+      StoreAt(to + (r * kTiles + t) * mine.tile_bytes,
               base + at.kPartialFull + 8 * turn.slot, turn.owner, sums.v[r][t]);
     }
   }
@@ -427,62 +293,115 @@ __device__ void ForQuantOutputs(const QuantShape& shape, const QuantJob& job,
 
 // The sums of a job's slices.
 template <int kTiles>
-__device__ void AddQuantSlices(uint32_t from, int slices,
+__device__ void AddQuantSlices(uint32_t from, int slices, uint32_t tile_bytes,
                                QuantSums<kTiles>& sums) {
-#pragma unroll 4
+#pragma unroll(8 / kTiles)
   for (int s = 0; s < slices; ++s) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        const uint4 v =
-            LoadShared16(from + (s * 2 * kTiles + r * kTiles + t) * 512);
+        const uint4 v = LoadShared16(from);
         sums.v[r][t][0] += __uint_as_float(v.x);
         sums.v[r][t][1] += __uint_as_float(v.y);
         sums.v[r][t][2] += __uint_as_float(v.z);
         sums.v[r][t][3] += __uint_as_float(v.w);
+        from += tile_bytes;
       }
     }
   }
 }
 
+// What is added to a lane's sums of a job. All loads are under way at once, so
+// there are no conditions among them: what y has not is read elsewhere.
+template <typename T, int kTiles>
+__device__ void LoadQuantAdded(const QuantShape& shape, const QuantJob& job,
+                               const TensorView& residual,
+                               QuantSums<kTiles>& added) {
+  const int lane = threadIdx.x % 32;
+  const CudaMatrix<const T> from(residual);
+  T raw[2][kTiles][4];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int m = min(t * 8 + lane % 4 * 2 + i % 2, shape.m - 1);
+        const int n = job.Tile(r) * kQuantRows + lane / 4 + i / 2 * 8;
+        raw[r][t][i] = from.row(m)[min(n, static_cast<int>(shape.n) - 1)];
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) added.v[r][t][i] = ToFloat(raw[r][t][i]);
+    }
+  }
+}
+
+// A lane's factors of a job's rows.
+struct QuantFactors {
+  __device__ QuantFactors(const QuantShape& shape, const QuantJob& job,
+                          const std::byte* __restrict__ w) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const auto* head =
+          reinterpret_cast<const float*>(w + job.Offset(shape, r)) +
+          threadIdx.x % 32 / 4;
+      v[r][0] = __ldg(head);
+      v[r][1] = __ldg(head + 8);
+    }
+  }
+  float v[2][2];
+};
+
 template <typename T, int kTiles>
 __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
-                            uint32_t base, const std::byte* w, unsigned rank,
-                            int cluster, const float* bias,
+                            uint32_t base, const std::byte* __restrict__ w,
+                            unsigned rank, int cluster, const float* bias,
                             const TensorView& residual, const TensorView& y) {
   const int lane = threadIdx.x % 32;
   const int slices = shape.cluster * (shape.warps >> shape.log_lanes);
   const int turns = shape.cluster * shape.slots;
+  const QuantSlice mine(shape);
+  const uint32_t slot_bytes = slices * 2 * kTiles * mine.tile_bytes;
+  const uint32_t from = base + at.partials + (mine.exists ? mine.lane * 16 : 0);
+  int sequence = static_cast<int>(rank);
+  // Factors come from memory, behind the rings' copies: a job ahead.
+  QuantFactors next(shape, QuantJob(shape, cluster, sequence), w);
+  WaitForPrevious();
 #pragma unroll 1
-  for (int sequence = static_cast<int>(rank);; sequence += shape.cluster) {
+  for (;; sequence += shape.cluster) {
     const QuantJob job(shape, cluster, sequence);
     if (!job.Exists(shape)) break;
     const QuantTurn turn(shape, sequence);
     const uint32_t full = base + at.kPartialFull + 8 * turn.slot;
-    if (lane == 0) Expect(full, slices * kTiles * 1024);
+    if (lane == 0) Expect(full, slot_bytes);
     // What is added is read while the sums are under way.
-    float factors[2][2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const auto* head =
-          reinterpret_cast<const float*>(w + job.Offset(shape, r));
-      factors[r][0] = head[lane / 4];
-      factors[r][1] = head[lane / 4 + 8];
-    }
     QuantSums<kTiles> added;
-    ForQuantOutputs<kTiles>(shape, job, [&](int r, int t, int i, int m, int n) {
-      float& to = added.v[r][t][i];
-      if (bias != nullptr) to = bias[n];
-      if (residual.data == nullptr) return;
-      to += shape.narrow ? ToFloat(CudaMatrix<const T>(residual).row(m)[n])
-                         : CudaMatrix<const float>(residual).row(m)[n];
-    });
+    if (residual.data != nullptr) {
+      if (shape.narrow) {
+        LoadQuantAdded<T, kTiles>(shape, job, residual, added);
+      } else {
+        LoadQuantAdded<float, kTiles>(shape, job, residual, added);
+      }
+    }
+    if (bias != nullptr) {
+      ForQuantOutputs<kTiles>(shape, job, [&](int r, int t, int i, int, int n) {
+        added.v[r][t][i] = bias[n] + added.v[r][t][i];
+      });
+    }
+    const QuantFactors factors = next;
+    next = QuantFactors(shape,
+                        QuantJob(shape, cluster, sequence + shape.cluster), w);
     Await(full, turn.parity);
     QuantSums<kTiles> sums;
-    AddQuantSlices<kTiles>(
-        base + at.partials + turn.slot * slices * (kTiles * 1024) + lane * 16,
-        slices, sums);
+    AddQuantSlices<kTiles>(from + turn.slot * slot_bytes, slices,
+                           mine.tile_bytes, sums);
     __syncwarp();
     // Only where the slot is used again and the arrival waited for.
     if (lane < shape.cluster &&
@@ -491,7 +410,7 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
     }
     ForQuantOutputs<kTiles>(shape, job, [&](int r, int t, int i, int m, int n) {
       const float value =
-          fmaf(sums.v[r][t][i], factors[r][i / 2], added.v[r][t][i]);
+          fmaf(sums.v[r][t][i], factors.v[r][i / 2], added.v[r][t][i]);
       if (shape.narrow) {
         CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
       } else {
@@ -499,25 +418,6 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
       }
     });
   }
-}
-
-// One warp: barriers and zeros.
-__device__ inline void PrepareQuant(const QuantShape& shape,
-                                    const QuantPlaces& at, uint8_t* shared,
-                                    uint32_t base) {
-  const int lane = threadIdx.x % 32;
-  reinterpret_cast<uint2*>(shared + at.kZeros)[lane] = make_uint2(0, 0);
-#pragma unroll 1
-  for (int s = lane; s < shape.lanes * shape.stages; s += 32) {
-    InitBarrier(base + at.kFull + 8 * s, 1);
-    InitBarrier(base + at.kEmpty + 8 * s, shape.warps >> shape.log_lanes);
-  }
-  if (lane == 0) InitBarrier(base + at.kXFull, 1);
-  if (lane < shape.slots) InitBarrier(base + at.kPartialFull + 8 * lane, 1);
-  if (lane < shape.slots * shape.cluster) {
-    InitBarrier(base + at.kPartialEmpty + 8 * lane, 1);
-  }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 template <class Form, typename T, int kTiles>
@@ -530,7 +430,7 @@ __global__ void __maxnreg__(MostQuantRegisters(kTiles))
                  const __grid_constant__ LevelBytes levels,
                  const __grid_constant__ QuantShape shape) {
   extern __shared__ __align__(1024) uint8_t quant_shared[];
-  if (!shape.late) LetNextBegin();
+  LetNextBegin();
   const QuantPlaces at(shape);
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(quant_shared));
@@ -545,7 +445,6 @@ __global__ void __maxnreg__(MostQuantRegisters(kTiles))
   if (warp == shape.warps) {
     if (threadIdx.x % 32 == 0) {
       ProduceQuant(shape, w, at, base, cluster, first, end);
-      LetNextBegin();
     }
     __syncwarp();
     ClusterWait();
@@ -557,7 +456,6 @@ __global__ void __maxnreg__(MostQuantRegisters(kTiles))
     ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, levels, rank,
                                   cluster, first, end);
   } else {
-    WaitForPrevious();
     ClusterWait();
     FinishQuant<T, kTiles>(shape, at, base, w, rank, cluster, bias, residual,
                            y);

@@ -15,7 +15,7 @@ namespace inlay {
 
 // Of a thread: for 8 rows of x two blocks of 10 warps fit on an SM.
 constexpr int MostQuantRegisters(int x_tiles) {
-  return x_tiles == 1 ? 96 : 112;
+  return x_tiles == 1 ? 96 : 128;
 }
 inline constexpr int kMostQuantSlots = 4;
 inline constexpr int kQuantSharedHead = 2048;  // barriers and zeros
@@ -45,7 +45,7 @@ struct QuantShape {
   int slots;
   int log_slots;
   int x_stride;   // bytes between rows of x in shared memory
-  bool late;      // the next kernel begins when all copies are under way
+  int columns;    // of a lane's four of a tile of x: pairs that y has
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32
   size_t shared_bytes;

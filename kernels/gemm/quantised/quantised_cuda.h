@@ -35,23 +35,22 @@ struct QuantPlan {
   int tiles = 1;    // of 8 rows of x: 1 or 2
   int cluster = 2;  // blocks that share K: 2, 4 or 8
   int num_clusters = 1;
-  int warps = 8;        // that multiply: 8 or 16
+  int warps = 8;        // that multiply: 8 or, with one tile, 16
   int lanes = 1;        // of the warps, how many take jobs apart; they share K
                         // otherwise
   int stage_units = 1;  // of a warp
   int stages = 2;       // of a lane's ring
   int slots = 2;        // of partial sums
-  bool late = false;    // the next kernel begins when all copies are under way
   size_t shared_bytes = 0;  // of a block
 };
 // For at most `rows` rows of x, which `tiles` hold. stages is 0 where nothing
 // fits.
 QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
                         int64_t rows, int num_sms);
-// Sets stages, slots and shared_bytes for rings of at most `ring_bytes`; false:
-// it does not fit.
+// Sets stages, slots and shared_bytes for blocks of at most `shared_bytes`;
+// false: it does not fit.
 bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t rows,
-                  int64_t ring_bytes, QuantPlan& plan);
+                  int64_t shared_bytes, QuantPlan& plan);
 
 // x and y of 16 bits, or y f32; at most 8 plan.tiles rows.
 absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,

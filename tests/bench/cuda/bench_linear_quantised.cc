@@ -145,16 +145,16 @@ struct Tried {
 
 void PrintPlan(const Tried& tried) {
   const QuantPlan& p = tried.plan;
-  std::printf(" | %.2f c%d l%d w%d u%d s%d %dK%s", 1e6 * tried.seconds,
-              p.cluster, p.lanes, p.warps, p.stage_units, p.stages,
-              static_cast<int>(p.shared_bytes >> 10), p.late ? " late" : "");
+  std::printf(" | %.2f c%d l%d w%d u%d s%d %dK", 1e6 * tried.seconds, p.cluster,
+              p.lanes, p.warps, p.stage_units, p.stages,
+              static_cast<int>(p.shared_bytes >> 10));
 }
 
 // Ways of cutting a layer that fit and leave no block idle.
 std::vector<Tried> PlansOf(const QuantForm& form, const Layer& layer, int64_t m,
                            int num_sms) {
   std::vector<Tried> all;
-  for (int i = 0; i < 3 * 2 * 4 * 2 * 3 * 2; ++i) {
+  for (int i = 0; i < 3 * 2 * 4 * 2 * 2; ++i) {
     int rest = i;
     const auto take = [&](int count) {
       const int digit = rest % count;
@@ -165,20 +165,20 @@ std::vector<Tried> PlansOf(const QuantForm& form, const Layer& layer, int64_t m,
     plan.tiles = m > 8 ? 2 : 1;
     plan.cluster = 2 << take(3);
     plan.warps = 8 << take(2);
+    if (plan.warps * plan.tiles > 16) continue;
     plan.lanes = 1 << take(4);
     plan.stage_units = 1 + take(2);
-    const int64_t ring = int64_t{std::array{40, 64, 110}[take(3)]} << 10;
-    plan.late = take(2) == 1;
+    const int64_t shared = int64_t{std::array{113, 227}[take(2)]} << 10;
     const int64_t jobs = (layer.n + 31) / 32;
     plan.num_clusters =
         static_cast<int>(std::min<int64_t>(num_sms / plan.cluster, jobs));
     if (plan.lanes > 2 * jobs / plan.num_clusters) continue;
-    if (!FitQuantPlan(form, layer.k, m, ring, plan)) continue;
+    if (!FitQuantPlan(form, layer.k, m, shared, plan)) continue;
     const bool seen = std::any_of(all.begin(), all.end(), [&](const Tried& t) {
       const QuantPlan& p = t.plan;
       return p.cluster == plan.cluster && p.warps == plan.warps &&
              p.lanes == plan.lanes && p.stage_units == plan.stage_units &&
-             p.stages == plan.stages && p.late == plan.late;
+             p.stages == plan.stages;
     });
     if (!seen) all.push_back({plan, 0.0});
   }
@@ -237,13 +237,14 @@ void BenchLinearQuantised(Bench& bench) {
     Table(bench, memory);
   }
   if (!plans) return;
-  for (const DType dtype : {DType::kU4_G128, DType::kQ4_K, DType::kQ8_0}) {
+  for (const DType dtype : {DType::kU4_G128, DType::kQ8_0}) {
     for (const Layer& layer : kLayers) {
       if (layer.n > 100000) continue;
       memory.Fill(dtype, layer.k);
       for (const int64_t m : {1, 8, 16}) {
-        if (dtype != DType::kU4_G128 && m != 1) continue;
-        Plans(bench, memory, layer, dtype, m);
+        if (dtype == DType::kU4_G128 || m == 1) {
+          Plans(bench, memory, layer, dtype, m);
+        }
       }
     }
   }
