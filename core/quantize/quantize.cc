@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -14,6 +15,7 @@
 #include "core/model/load_model.h"
 #include "core/quantize/row_writer.h"
 #include "core/quantize/tensor_types.h"
+#include "core/text/tokenizer.h"
 #include "memory/device/device.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -52,10 +54,12 @@ class Quantizer {
   absl::StatusOr<QuantizeReport> Run(const std::string& path) {
     INLAY_RETURN_IF_ERROR(ReadOptions());
     INLAY_RETURN_IF_ERROR(PlanTensors());
+    INLAY_RETURN_IF_ERROR(CheckCalibration());
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path));
     INLAY_RETURN_IF_ERROR(SetKeys(&writer));
     INLAY_RETURN_IF_ERROR(AddTensors(&writer));
     INLAY_RETURN_IF_ERROR(writer.StartData());
+    INLAY_RETURN_IF_ERROR(Calibrate());
     INLAY_RETURN_IF_ERROR(WriteData(&writer));
     INLAY_RETURN_IF_ERROR(writer.Commit());
     INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
@@ -77,18 +81,16 @@ class Quantizer {
       INLAY_ASSIGN_OR_RETURN(overrides_.emplace_back(),
                              ParseTensorOverride(text));
     }
-    const int threads = options_.num_threads == 0 ? ThreadPool::NumUsableCores()
-                                                  : options_.num_threads;
-    INLAY_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
+    INLAY_ASSIGN_OR_RETURN(device_, CreateCpuDevice(options_.num_threads, 0));
+    INLAY_ASSIGN_OR_RETURN(stream_, device_->CreateStream());
+    pool_ = stream_->thread_pool();
     return absl::OkStatus();
   }
 
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
-    INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                           CreateCpuDevice(1, 0));
     INLAY_ASSIGN_OR_RETURN(const std::vector<PlannedWeight> planned,
-                           PlanWeights(files_, *device));
+                           PlanWeights(files_, *device_));
     source_ = files_.weights;
     if (files_.random.has_value()) {
       INLAY_ASSIGN_OR_RETURN(source_,
@@ -183,23 +185,109 @@ class Quantizer {
     return absl::OkStatus();
   }
 
-  absl::Status WriteData(GgufWriter* writer) {
-    uint64_t done = 0;
-    RowWriter rows(*writer, *pool_, [&](uint64_t elements) {
-      done += elements;
-      return options_.progress == nullptr || options_.progress(done, total_);
-    });
+  absl::StatusOr<TokenSequences> Sequences() {
+    if (options_.calibration.empty()) return options_.calibration_sequences;
+    INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                           files_.tokenizer.is_null()
+                               ? LoadTokenizer(files_.directory)
+                               : MakeTokenizerFromDocument(files_.tokenizer));
+    return CalibrationSequences(*tokenizer, options_.calibration,
+                                options_.sequence_tokens,
+                                options_.calibration_tokens);
+  }
+
+  // Before anything is written.
+  absl::Status CheckCalibration() {
+    report_.method = options_.method;
+    if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+    if (options_.sequence_tokens < 2 || options_.calibration_tokens < 2) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "calibration has sequences of %d tokens and %d in all, allowed: at "
+          "least 2",
+          options_.sequence_tokens, options_.calibration_tokens));
+    }
+    if (options_.calibration.empty() &&
+        options_.calibration_sequences.empty()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "the method %s was given nothing for calibration, allowed: texts "
+          "such as the model is for",
+          QuantizeMethodName(options_.method)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Calibrate() {
+    if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+    INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
+    INLAY_ASSIGN_OR_RETURN(spec_, DescribeDecoder(files_, *device_));
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      QuantizedTensor& row = report_.tensors[i];
-      const absl::Status status =
-          rows.Write(*tensors_[i].reader, row.from, row.to, &row.error);
-      if (absl::IsInvalidArgument(status)) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("tensor \"%s\" as %s: %s", row.name,
-                            DTypeName(row.to), std::string(status.message())));
-      }
-      INLAY_RETURN_IF_ERROR(status);
-      tensors_[i].reader.reset();
+      const QuantizedTensor& row = report_.tensors[i];
+      written_[row.name] = {tensors_[i].info, row.to};
+    }
+    // Calibration counts as much as writing.
+    const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
+    const uint64_t runs = std::max<uint64_t>(
+        1, sequences.size() * (passes * spec_.layers.size() + 1));
+    elements_ = total_;
+    total_ += elements_;
+    ModelFiles files = files_;
+    files.weights = source_;
+    files.random.reset();
+    INLAY_ASSIGN_OR_RETURN(
+        std::unique_ptr<Calibration> calibration,
+        Calibration::Create(files, std::move(sequences), *device_, *stream_,
+                            [this, runs] {
+                              ++runs_;
+                              calibrated_ = elements_ * runs_ / runs;
+                              return Report();
+                            }));
+    report_.calibration_tokens = calibration->num_tokens();
+    method_ = std::make_unique<CalibratedLayers>(
+        spec_, options_.method, options_.act_order, source_,
+        std::move(calibration),
+        [this](const std::string& name) -> const CalibratedLayers::Tensor* {
+          const auto found = written_.find(name);
+          return found == written_.end() ? nullptr : &found->second;
+        },
+        *stream_);
+    return absl::OkStatus();
+  }
+
+  bool Report() const {
+    return options_.progress == nullptr ||
+           options_.progress(done_ + std::min(calibrated_, total_ - done_),
+                             total_);
+  }
+
+  absl::Status WriteTensor(RowWriter& rows, size_t i) {
+    QuantizedTensor& row = report_.tensors[i];
+    RowReader& reader = *tensors_[i].reader;
+    RowMethod* method = nullptr;
+    if (method_ != nullptr) {
+      INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader));
+    }
+    const absl::Status status =
+        rows.Write(reader, row.from, row.to, method, &row.error);
+    if (absl::IsInvalidArgument(status)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\" as %s: %s", row.name,
+                          DTypeName(row.to), std::string(status.message())));
+    }
+    INLAY_RETURN_IF_ERROR(status);
+    if (method != nullptr) row.method = method_->Finish();
+    tensors_[i].reader.reset();
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteData(GgufWriter* writer) {
+    RowWriter rows([writer](auto bytes) { return writer->Append(bytes); },
+                   *pool_,
+                   [this](uint64_t elements) {
+                     done_ += elements;
+                     return Report();
+                   });
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      INLAY_RETURN_IF_ERROR(WriteTensor(rows, i));
     }
     for (const auto& [name, values] : config_.vectors) {
       INLAY_RETURN_IF_ERROR(writer->Append(
@@ -213,13 +301,21 @@ class Quantizer {
   const QuantizeOptions& options_;
   QuantizedType type_;
   std::vector<TensorOverride> overrides_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  ThreadPool* pool_ = nullptr;  // the stream's
   const GgufArch* arch_ = nullptr;
   std::shared_ptr<const WeightSource> source_;
   std::vector<Tensor> tensors_;  // as report_.tensors
   GgufConfigTensors config_;
   QuantizeReport report_;
-  uint64_t total_ = 0;
+  // Of methods that calibrate; method_ points into the others.
+  DecoderSpec spec_;
+  std::unordered_map<std::string, CalibratedLayers::Tensor> written_;
+  std::unique_ptr<CalibratedLayers> method_;
+  // Elements written, and what calibration was worth, of total_.
+  uint64_t done_ = 0, calibrated_ = 0, runs_ = 0;
+  uint64_t elements_ = 0, total_ = 0;
 };
 
 }  // namespace
@@ -235,28 +331,6 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
                                             const std::string& path) {
   INLAY_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(model, {}));
   return QuantizeModel(files, options, path);
-}
-
-std::string ToJson(const QuantizeReport& report) {
-  Json tensors = Json::array();
-  for (const QuantizedTensor& tensor : report.tensors) {
-    Json row = {{"name", tensor.name},
-                {"gguf", tensor.gguf},
-                {"shape", tensor.shape},
-                {"from", DTypeName(tensor.from)},
-                {"to", DTypeName(tensor.to)},
-                {"error", tensor.error},
-                {"bytes_before", tensor.bytes_before},
-                {"bytes_after", tensor.bytes_after}};
-    if (tensor.wanted != tensor.to) row["wanted"] = DTypeName(tensor.wanted);
-    tensors.push_back(std::move(row));
-  }
-  return DumpJson(Json{{"type", report.type},
-                       {"tensors", std::move(tensors)},
-                       {"bytes_before", report.bytes_before},
-                       {"bytes_after", report.bytes_after},
-                       {"file_bytes", report.file_bytes},
-                       {"has_tokenizer", report.has_tokenizer}});
 }
 
 }  // namespace inlay
