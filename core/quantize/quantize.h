@@ -79,7 +79,7 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
                                             const QuantizeOptions& options,
                                             const std::string& path);
 
-// "nearest", "imatrix", "gptq", "awq".
+// "rtn", "imatrix", "gptq", "awq".
 std::string_view QuantizeMethodName(QuantizeMethod method);
 
 // One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,

@@ -6,7 +6,7 @@ namespace inlay {
 std::string_view QuantizeMethodName(QuantizeMethod method) {
   switch (method) {
     case QuantizeMethod::kNearest:
-      return "nearest";
+      return "rtn";
     case QuantizeMethod::kImportance:
       return "imatrix";
     case QuantizeMethod::kGptq:
