@@ -24,6 +24,15 @@ inline constexpr std::array<float, kMaxFitCount> kEqualWeights = [] {
   return ones;
 }();
 
+// RoundCode in float arithmetic, which compilers do several at a time of.
+inline float RoundLevel(float value, float least, float most) {
+  value = value > least ? value : least;  // NaN too
+  value = value < most ? value : most;
+  const auto whole = static_cast<float>(static_cast<int>(value));
+  const float rest = value - whole;
+  return whole + (rest >= 0.5f ? 1.0f : 0.0f) - (rest <= -0.5f ? 1.0f : 0.0f);
+}
+
 // A scale for value = scale * level, where nearest(v) is the level nearest to
 // v. The value of largest magnitude is tried at first + k * step, |k| <= 9.
 template <typename Nearest>
@@ -36,13 +45,14 @@ float FitScale(const float* x, const float* weights, int count, float first,
   float best_gain = 0.0f;
   for (int k = -9; k <= 9; ++k) {
     const float candidate = (first + static_cast<float>(k) * step) * inverse;
+    float levels[kMaxFitCount];
+    for (int i = 0; i < count; ++i) levels[i] = nearest(candidate * x[i]);
     float products = 0.0f;
     float squares = 0.0f;
     for (int i = 0; i < count; ++i) {
-      const float level = nearest(candidate * x[i]);
-      const float weighted = weights[i] * level;
+      const float weighted = weights[i] * levels[i];
       products += weighted * x[i];
-      squares += weighted * level;
+      squares += weighted * levels[i];
     }
     // The error of the best scale for these levels is sum(w x^2) less this.
     const float gain = squares > 0.0f ? products / squares * products : 0.0f;
@@ -100,8 +110,8 @@ inline Affine FitAffine(const float* x, const float* weights, int count,
     const float steps = static_cast<float>(most) + 0.1f * static_cast<float>(k);
     float codes[kMaxCount];
     for (int i = 0; i < count; ++i) {
-      codes[i] = static_cast<float>(
-          RoundCode((x[i] - least) * inverse * steps, 0, most));
+      codes[i] = RoundLevel((x[i] - least) * inverse * steps, 0.0f,
+                            static_cast<float>(most));
     }
     const Affine fit = FitCodes(x, weights, codes, count, keep_zero);
     float error = 0.0f;
@@ -145,15 +155,18 @@ inline ZeroPoint FitZeroPoint(const float* x, const float* weights, int count,
     // Twice: the codes of a scale, and the best scale of these codes.
     for (int pass = 0; pass < 2; ++pass) {
       const float inverse = InverseScale(scale);
+      const auto offset = static_cast<float>(zero);
+      float levels[kMaxFitCount];
+      for (int i = 0; i < count; ++i) {
+        levels[i] = RoundLevel(x[i] * inverse + offset, 0.0f, whole) - offset;
+      }
       float products = 0.0f, squares = 0.0f, error = 0.0f;
       for (int i = 0; i < count; ++i) {
-        const auto level = static_cast<float>(
-            RoundCode(x[i] * inverse + static_cast<float>(zero), 0, most) -
-            zero);
-        const float off = scale * level - x[i];
+        const float off = scale * levels[i] - x[i];
+        const float weighted = weights[i] * levels[i];
         error += weights[i] * off * off;
-        products += weights[i] * level * x[i];
-        squares += weights[i] * level * level;
+        products += weighted * x[i];
+        squares += weighted * levels[i];
       }
       if (pass == 1 && error < best_error) {
         best = {scale, zero};

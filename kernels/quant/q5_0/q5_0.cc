@@ -45,7 +45,7 @@ void Fit(const float* x, const float* weights, GridScales* scales) {
       weights == nullptr
           ? Extreme(x, 32) / -16.0f
           : FitScale(x, weights, 32, -16.0f, 0.1f, [](float value) {
-              return static_cast<float>(RoundCode(value, -16, 15));
+              return RoundLevel(value, -16.0f, 15.0f);
             });
   scales->block_scale = F32ToF16(scale);
   scales->scale[0] = F16ToF32(scales->block_scale);

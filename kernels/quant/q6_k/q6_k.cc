@@ -29,8 +29,7 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
 void Fit(const float* x, const float* weights, GridScales* scales) {
   FitSignedSuper<16>(
       x, weights, -128, -32.0f, 0.1f,
-      [](float value) { return static_cast<float>(RoundCode(value, -32, 31)); },
-      scales);
+      [](float value) { return RoundLevel(value, -32.0f, 31.0f); }, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

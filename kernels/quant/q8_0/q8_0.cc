@@ -40,7 +40,7 @@ void Fit(const float* x, const float* weights, GridScales* scales) {
       weights == nullptr
           ? std::abs(Extreme(x, 32)) / 127.0f
           : FitScale(x, weights, 32, -127.0f, 0.2f, [](float value) {
-              return static_cast<float>(RoundCode(value, -127, 127));
+              return RoundLevel(value, -127.0f, 127.0f);
             });
   scales->block_scale = F32ToF16(scale);
   scales->scale[0] = F16ToF32(scales->block_scale);
