@@ -9,6 +9,31 @@ namespace inlay::api {
 namespace {
 
 constexpr size_t kMaxTensorTypes = 4096;
+constexpr size_t kMaxCalibration = size_t{1} << 20;
+
+absl::Status ReadCalibration(const inlay_quantize_options& options,
+                             QuantizeOptions* result) {
+  INLAY_RETURN_IF_ERROR(
+      CheckEnum(options.method, INLAY_QUANTIZE_AWQ, "method"));
+  INLAY_RETURN_IF_ERROR(CheckEnum(options.act_order, 1, "act_order"));
+  if (options.num_calibration > kMaxCalibration) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("num_calibration is %d, allowed: at most %d",
+                        options.num_calibration, kMaxCalibration));
+  }
+  INLAY_RETURN_IF_ERROR(
+      CheckArray(options.calibration, options.num_calibration, "calibration"));
+  result->method = static_cast<QuantizeMethod>(options.method);
+  result->act_order = options.act_order != 0;
+  result->sequence_tokens = options.sequence_tokens;
+  result->calibration_tokens = options.calibration_tokens;
+  for (size_t i = 0; i < options.num_calibration; ++i) {
+    INLAY_RETURN_IF_ERROR(
+        CheckPointer(options.calibration[i], "an element of calibration"));
+    result->calibration.emplace_back(options.calibration[i]);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<QuantizeOptions> ToQuantizeOptions(
     const inlay_quantize_options& options) {
@@ -36,6 +61,7 @@ absl::StatusOr<QuantizeOptions> ToQuantizeOptions(
         CheckPointer(options.tensor_types[i], "an element of tensor_types"));
     result.tensor_types.emplace_back(options.tensor_types[i]);
   }
+  INLAY_RETURN_IF_ERROR(ReadCalibration(options, &result));
   if (options.progress == nullptr) return result;
   result.progress = [progress = options.progress, user = options.progress_user](
                         uint64_t done, uint64_t total) {
@@ -51,10 +77,19 @@ absl::StatusOr<QuantizeOptions> ToQuantizeOptions(
 
 using namespace inlay::api;  // NOLINT: the shim's own names
 
-void inlay_quantize_options_init(inlay_quantize_options* options) {
-  if (options == nullptr) return;
-  InitStruct(options);
-  options->type = "q8_0";
+void(inlay_quantize_options_init)(inlay_quantize_options* options) {
+  inlay_quantize_options_init_sized(options,
+                                    kFirstSize<inlay_quantize_options>);
+}
+
+void inlay_quantize_options_init_sized(inlay_quantize_options* options,
+                                       size_t size) {
+  inlay_quantize_options defaults;
+  InitStruct(&defaults);
+  defaults.type = "q8_0";
+  defaults.sequence_tokens = 512;
+  defaults.calibration_tokens = 65536;
+  InitSized(defaults, options, size);
 }
 
 inlay_status inlay_quantize(const char* model_path, const char* out_path,

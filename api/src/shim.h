@@ -53,6 +53,9 @@ void GuardVoid(Body&& body) noexcept {
 template <typename T>
 inline constexpr size_t kFirstSize = sizeof(T);
 template <>
+inline constexpr size_t kFirstSize<inlay_quantize_options> =
+    offsetof(inlay_quantize_options, method);
+template <>
 inline constexpr size_t kFirstSize<inlay_engine_options> =
     offsetof(inlay_engine_options, prefix_sharing);
 template <>

@@ -161,7 +161,12 @@ absl::Status Decoder::Observe(int layer, const Step& step,
 
 absl::Status Decoder::ForwardLayers(const Step& step,
                                     const Workspace& space) const {
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  size_t first = 0, end = layers_.size();
+  if (const LayerRange* range = step.batch.layers; range != nullptr) {
+    first = static_cast<size_t>(range->first);
+    end = first + static_cast<size_t>(range->count);
+  }
+  for (size_t i = first; i < end; ++i) {
     for (const DecoderBlock& block : layers_[i]) {
       INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
     }
@@ -169,7 +174,7 @@ absl::Status Decoder::ForwardLayers(const Step& step,
       INLAY_RETURN_IF_ERROR(Observe(static_cast<int>(i), step, space.hidden));
     }
   }
-  return SelectRows(step, space);
+  return end == layers_.size() ? SelectRows(step, space) : absl::OkStatus();
 }
 
 absl::Status Decoder::Forward(const ForwardBatch& batch,
@@ -192,11 +197,14 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(tokens, 0, sequences)));
   Arena arena(scratch);
-  const Workspace space = Place(arena, tokens, sequences);
+  Workspace space = Place(arena, tokens, sequences);
+  if (batch.layers != nullptr) space.hidden = batch.layers->hidden;
 
   const DeviceScope scope(*device_);
   INLAY_RETURN_IF_ERROR(ropes_.Fill(batch, *device, space.angles, stream));
-  INLAY_RETURN_IF_ERROR(Embed(*device, space.hidden, stream));
+  if (batch.layers == nullptr || batch.layers->first == 0) {
+    INLAY_RETURN_IF_ERROR(Embed(*device, space.hidden, stream));
+  }
   return ForwardLayers(
       {batch, *device, stream, space.angles, space.scratch, space.kernel},
       space);

@@ -141,6 +141,7 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
 
 absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
+  if (build.described != nullptr) *build.described = spec;
   auto decoder = std::make_unique<Decoder>();
   build.weights.set_optional_prefix(spec.optional_prefix);
   INLAY_RETURN_IF_ERROR(CheckHasNorms(spec, build));

@@ -34,6 +34,12 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
         "kv_block_size is %d; on %s it must be a multiple of %d",
         options.kv_block_size, device.name, kCudaKvBlock));
   }
+  if (options.input_observer != nullptr &&
+      (options.fused || device.kind != DeviceKind::kCpu)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "input_observer on %s%s, allowed: on a CPU, without fused ops",
+        device.name, options.fused ? " with fused ops" : ""));
+  }
   for (const auto& [op, row] : options.forced_kernels) {
     if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
         std::end(kOpNames)) {
@@ -58,7 +64,8 @@ absl::Status CheckFiles(const ModelFiles& files) {
 absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
                                              const DeviceInfo& device,
                                              const ModelLoadOptions& options,
-                                             WeightLoader& weights) {
+                                             WeightLoader& weights,
+                                             DecoderSpec* described = nullptr) {
   INLAY_ASSIGN_OR_RETURN(const ArchRow* row, FindArchitecture(files.config));
   const KernelChooser kernels(device, options.forced_kernels);
   ModelBuild build{weights, kernels};
@@ -71,6 +78,8 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.batch_invariant = options.batch_invariant;
   build.architecture = row->architecture;
   build.model_type = row->model_type;
+  build.input_observer = options.input_observer;
+  build.described = described;
   return row->factory(files.config, build);
 }
 
@@ -82,6 +91,17 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
   INLAY_RETURN_IF_ERROR(CheckFiles(files));
   WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
   return Build(files, device.info(), options, weights);
+}
+
+absl::StatusOr<DecoderSpec> DescribeDecoder(const ModelFiles& files,
+                                            Device& device) {
+  INLAY_RETURN_IF_ERROR(CheckFiles(files));
+  WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
+  DecoderSpec spec;
+  INLAY_RETURN_IF_ERROR(
+      Build(files, device.info(), ModelLoadOptions(), weights, &spec).status());
+  if (!spec.layers.empty()) return spec;
+  return absl::UnimplementedError("the model is no decoder of known parts");
 }
 
 absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
+#include "core/model/decoder_spec.h"
 #include "core/model/model.h"
 #include "core/model/weights.h"
 #include "memory/device/device.h"
@@ -30,6 +31,9 @@ struct ModelLoadOptions {
   // prompt was cut. On CPU always so.
   bool batch_invariant = false;
   LoadProgress progress;  // may be null
+  // Where the host addresses the device's memory; outlives the model; may be
+  // null. Needs `fused` off.
+  InputObserver* input_observer = nullptr;
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   std::map<std::string, std::string, std::less<>> forced_kernels;
 };
@@ -52,6 +56,11 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
 // as there. They point into `files`.
 absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
                                                        Device& device);
+
+// What the model consists of, by names of tensors. UNIMPLEMENTED for one that
+// is no decoder of parts.
+absl::StatusOr<DecoderSpec> DescribeDecoder(const ModelFiles& files,
+                                            Device& device);
 
 }  // namespace inlay
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +48,26 @@ class LayerObserver {
   virtual void OnLayer(int layer, TensorView hidden) = 0;
 };
 
+// Told what each linear layer that a model was loaded for reads, in its order,
+// on the thread of Forward: calibration. Layers that read the same input are
+// told of apart.
+class InputObserver {
+ public:
+  virtual ~InputObserver() = default;
+  // `layer`: the name of the layer's tensors without ".weight". `x`: [tokens,
+  // inputs] float32 in host memory, good during the call.
+  virtual void OnInput(std::string_view layer, const TensorView& x) = 0;
+};
+
+// A part of the network, the residual stream in the caller's hands.
+struct LayerRange {
+  int first = 0;
+  int count = 0;
+  // [tokens, hidden_size] float32, on the device: in and out. Layer 0 begins
+  // with the embedding, whatever is in it.
+  TensorView hidden;
+};
+
 // One step's work. All spans belong to the caller and stay valid during
 // Forward. Layers of different groups (KvLayout::groups) have KV in different
 // blocks: what speaks of blocks is there once a group, one after another.
@@ -76,6 +97,9 @@ struct ForwardBatch {
   // takes: the residual stream of those tokens after the final norm.
   TensorView hidden;
   LayerObserver* observer = nullptr;  // may be null
+  // Null: the whole network. Otherwise these layers, and what follows them
+  // (logit_rows to `hidden`) with the last one only.
+  const LayerRange* layers = nullptr;
 
   const int64_t* SlotsOf(size_t group) const {
     return slots.data() + group * tokens.size();

@@ -18,6 +18,9 @@
 
 namespace inlay {
 
+class InputObserver;
+struct DecoderSpec;
+
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
     "activation",   "attention", "elementwise", "embedding",
@@ -89,6 +92,11 @@ struct ModelBuild {
   std::string model_type;
   // Of the attention blocks built so far, each once.
   std::vector<AttentionCut> cuts;
+
+  // ModelLoadOptions.
+  InputObserver* input_observer = nullptr;
+  // Gets what BuildDecoder was asked for; may be null.
+  DecoderSpec* described = nullptr;
 
   bool on_cpu() const { return kernels.device().kind == DeviceKind::kCpu; }
 };

@@ -10,11 +10,9 @@
 #include "core/formats/gguf_tokenizer_writer.h"
 #include "core/formats/gguf_writer.h"
 #include "core/json/json.h"
-#include "core/model/drawn_weights.h"
-#include "core/model/load_model.h"
-#include "core/quantize/row_writer.h"
+#include "core/quantize/checkpoint.h"
+#include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
-#include "memory/device/device.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -44,72 +42,49 @@ absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
   return ParseJson(text, path);
 }
 
-class Quantizer {
+class GgufQuantizer {
  public:
-  Quantizer(const ModelFiles& files, const QuantizeOptions& options)
-      : files_(files), options_(options) {}
+  GgufQuantizer(const ModelFiles& files, const QuantizeOptions& options,
+                const QuantizedType& type,
+                const std::vector<TensorOverride>& overrides)
+      : files_(files),
+        options_(options),
+        type_(type),
+        overrides_(overrides),
+        pass_(files, options) {}
 
   absl::StatusOr<QuantizeReport> Run(const std::string& path) {
-    INLAY_RETURN_IF_ERROR(ReadOptions());
     INLAY_RETURN_IF_ERROR(PlanTensors());
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path));
     INLAY_RETURN_IF_ERROR(SetKeys(&writer));
     INLAY_RETURN_IF_ERROR(AddTensors(&writer));
+    INLAY_RETURN_IF_ERROR(pass_.Calibrate());
     INLAY_RETURN_IF_ERROR(writer.StartData());
     INLAY_RETURN_IF_ERROR(WriteData(&writer));
     INLAY_RETURN_IF_ERROR(writer.Commit());
     INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
-    report_.file_bytes = file.size();
-    return std::move(report_);
+    pass_.report().file_bytes = file.size();
+    return std::move(pass_.report());
   }
 
  private:
   struct Tensor {
-    const WeightInfo* info = nullptr;
     TensorName gguf;
     std::optional<RowReader> reader;
   };
 
-  absl::Status ReadOptions() {
-    INLAY_ASSIGN_OR_RETURN(type_, ParseQuantizedType(options_.type));
-    report_.type = options_.type;
-    for (const std::string& text : options_.tensor_types) {
-      INLAY_ASSIGN_OR_RETURN(overrides_.emplace_back(),
-                             ParseTensorOverride(text));
-    }
-    const int threads = options_.num_threads == 0 ? ThreadPool::NumUsableCores()
-                                                  : options_.num_threads;
-    INLAY_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
-    return absl::OkStatus();
-  }
-
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
-    INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                           CreateCpuDevice(1, 0));
-    INLAY_ASSIGN_OR_RETURN(const std::vector<PlannedWeight> planned,
-                           PlanWeights(files_, *device));
-    source_ = files_.weights;
-    if (files_.random.has_value()) {
-      INLAY_ASSIGN_OR_RETURN(source_,
-                             MakeDrawnWeights(*files_.random, planned, *pool_));
-    }
-    for (const PlannedWeight& weight : planned) {
-      const auto name = GgufTensorName(*arch_, weight.name);
+    INLAY_RETURN_IF_ERROR(pass_.Open());
+    for (QuantizedTensor& row : pass_.report().tensors) {
+      const auto name = GgufTensorName(*arch_, row.name);
       if (!name.has_value()) {
         return absl::UnimplementedError(
             absl::StrFormat("tensor \"%s\" has no name in GGUF files of \"%s\"",
-                            weight.name, arch_->name));
+                            row.name, arch_->name));
       }
-      Tensor tensor;
-      tensor.info =
-          weight.stored != nullptr ? weight.stored : source_->Find(weight.name);
-      tensor.gguf = *name;
-      tensors_.push_back(std::move(tensor));
-      QuantizedTensor row;
-      row.name = weight.name;
       row.gguf = name->name;
-      report_.tensors.push_back(std::move(row));
+      tensors_.push_back({*name, std::nullopt});
     }
     return absl::OkStatus();
   }
@@ -131,11 +106,11 @@ class Quantizer {
     if (!options_.tokenizer) return absl::OkStatus();
     INLAY_ASSIGN_OR_RETURN(const Json tokenizer, FindTokenizer(files_));
     if (tokenizer.is_null()) return absl::OkStatus();
-    report_.has_tokenizer = true;
+    pass_.report().has_tokenizer = true;
     int64_t vocab_size = 0;
-    for (const Tensor& tensor : tensors_) {
-      if (tensor.gguf.name == "token_embd.weight") {
-        vocab_size = tensor.info->shape[0];
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].gguf.name == "token_embd.weight") {
+        vocab_size = pass_.info(i).shape[0];
       }
     }
     return SetGgufTokenizer(tokenizer, files_, vocab_size, writer);
@@ -148,32 +123,28 @@ class Quantizer {
                 arch_->name == "gpt2" ? "n_layer" : "num_hidden_layers", 0, 0,
                 INT32_MAX));
     const bool has_head = HasTensor("output.weight");
+    QuantizeReport& report = pass_.report();
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      Tensor& tensor = tensors_[i];
-      QuantizedTensor& row = report_.tensors[i];
+      const WeightInfo& info = pass_.info(i);
+      std::optional<RowReader>& reader = tensors_[i].reader;
+      QuantizedTensor& row = report.tensors[i];
       INLAY_ASSIGN_OR_RETURN(
-          tensor.reader,
-          RowReader::Create(*source_, *tensor.info, tensor.gguf.layout,
-                            config_.heads, *pool_));
-      row.shape = {tensor.reader->rows()};
-      if (tensor.info->shape.size() == 2) {
-        row.shape.push_back(tensor.reader->row_elements());
-      }
+          reader,
+          RowReader::Create(pass_.source(), info, tensors_[i].gguf.layout,
+                            config_.heads, pass_.pool()));
+      row.shape = {reader->rows()};
+      if (info.shape.size() == 2) row.shape.push_back(reader->row_elements());
       const bool is_head =
           row.gguf == (has_head ? "output.weight" : "token_embd.weight");
       const ChosenType chosen = ChooseTensorType(
           type_, overrides_,
           {row.name, row.gguf, row.shape, static_cast<int>(layers), is_head});
-      row.from = tensor.info->dtype;
       row.to = chosen.dtype;
       row.wanted = chosen.wanted;
-      row.bytes_before = tensor.info->bytes;
-      row.bytes_after = RowBytes(row.to, tensor.reader->row_elements()) *
-                        static_cast<uint64_t>(tensor.reader->rows());
-      report_.bytes_before += row.bytes_before;
-      report_.bytes_after += row.bytes_after;
-      total_ += static_cast<uint64_t>(tensor.reader->rows() *
-                                      tensor.reader->row_elements());
+      row.bytes_after = RowBytes(row.to, reader->row_elements()) *
+                        static_cast<uint64_t>(reader->rows());
+      report.bytes_after += row.bytes_after;
+      pass_.CountElements(reader->rows() * reader->row_elements());
       INLAY_RETURN_IF_ERROR(writer->AddTensor(row.gguf, row.to, row.shape));
     }
     for (const auto& [name, values] : config_.vectors) {
@@ -184,21 +155,10 @@ class Quantizer {
   }
 
   absl::Status WriteData(GgufWriter* writer) {
-    uint64_t done = 0;
-    RowWriter rows(*writer, *pool_, [&](uint64_t elements) {
-      done += elements;
-      return options_.progress == nullptr || options_.progress(done, total_);
-    });
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      QuantizedTensor& row = report_.tensors[i];
-      const absl::Status status =
-          rows.Write(*tensors_[i].reader, row.from, row.to, &row.error);
-      if (absl::IsInvalidArgument(status)) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("tensor \"%s\" as %s: %s", row.name,
-                            DTypeName(row.to), std::string(status.message())));
-      }
-      INLAY_RETURN_IF_ERROR(status);
+      INLAY_RETURN_IF_ERROR(
+          pass_.Write(i, *tensors_[i].reader, nullptr,
+                      [writer](auto bytes) { return writer->Append(bytes); }));
       tensors_[i].reader.reset();
     }
     for (const auto& [name, values] : config_.vectors) {
@@ -211,15 +171,12 @@ class Quantizer {
 
   const ModelFiles& files_;
   const QuantizeOptions& options_;
-  QuantizedType type_;
-  std::vector<TensorOverride> overrides_;
-  std::unique_ptr<ThreadPool> pool_;
+  const QuantizedType& type_;
+  const std::vector<TensorOverride>& overrides_;
+  TensorPass pass_;
   const GgufArch* arch_ = nullptr;
-  std::shared_ptr<const WeightSource> source_;
-  std::vector<Tensor> tensors_;  // as report_.tensors
+  std::vector<Tensor> tensors_;  // as the report's
   GgufConfigTensors config_;
-  QuantizeReport report_;
-  uint64_t total_ = 0;
 };
 
 }  // namespace
@@ -227,7 +184,16 @@ class Quantizer {
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,
                                              const std::string& path) {
-  return Quantizer(files, options).Run(path);
+  INLAY_ASSIGN_OR_RETURN(const QuantizedType type,
+                         ParseQuantizedType(options.type));
+  std::vector<TensorOverride> overrides;
+  for (const std::string& text : options.tensor_types) {
+    INLAY_ASSIGN_OR_RETURN(overrides.emplace_back(), ParseTensorOverride(text));
+  }
+  if (type.is_checkpoint) {
+    return QuantizeCheckpoint(files, options, type, overrides, path);
+  }
+  return GgufQuantizer(files, options, type, overrides).Run(path);
 }
 
 absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
@@ -235,28 +201,6 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
                                             const std::string& path) {
   INLAY_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(model, {}));
   return QuantizeModel(files, options, path);
-}
-
-std::string ToJson(const QuantizeReport& report) {
-  Json tensors = Json::array();
-  for (const QuantizedTensor& tensor : report.tensors) {
-    Json row = {{"name", tensor.name},
-                {"gguf", tensor.gguf},
-                {"shape", tensor.shape},
-                {"from", DTypeName(tensor.from)},
-                {"to", DTypeName(tensor.to)},
-                {"error", tensor.error},
-                {"bytes_before", tensor.bytes_before},
-                {"bytes_after", tensor.bytes_after}};
-    if (tensor.wanted != tensor.to) row["wanted"] = DTypeName(tensor.wanted);
-    tensors.push_back(std::move(row));
-  }
-  return DumpJson(Json{{"type", report.type},
-                       {"tensors", std::move(tensors)},
-                       {"bytes_before", report.bytes_before},
-                       {"bytes_after", report.bytes_after},
-                       {"file_bytes", report.file_bytes},
-                       {"has_tokenizer", report.has_tokenizer}});
 }
 
 }  // namespace inlay

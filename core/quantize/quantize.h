@@ -1,5 +1,5 @@
-// QuantizeModel: writes a model as a GGUF file in another type of weights,
-// round to nearest. Owns the order of things; knows no format's bits.
+// QuantizeModel: writes a model as a GGUF file in another type of weights.
+// Owns the order of things; knows no format's bits.
 #ifndef INLAY_CORE_QUANTIZE_QUANTIZE_H_
 #define INLAY_CORE_QUANTIZE_QUANTIZE_H_
 
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
+#include "core/quantize/calibrated_layers.h"
 #include "memory/dtype.h"
 
 namespace inlay {
@@ -20,8 +21,18 @@ struct QuantizeOptions {
   std::vector<std::string> tensor_types;  // "PATTERN=TYPE", published names
   bool tokenizer = true;                  // false: none is written
   int num_threads = 0;                    // 0: one per core
-  // Told elements written and in all, on the calling thread, at least once for
-  // each million of elements. Returning false cancels.
+  QuantizeMethod method = QuantizeMethod::kNearest;
+  // Of methods that calibrate, what a model of this kind reads: texts, for its
+  // tokenizer, or tokens. Cut into sequences of sequence_tokens, at most
+  // calibration_tokens in all.
+  std::vector<std::string> calibration;
+  TokenSequences calibration_sequences;
+  int64_t sequence_tokens = 512;
+  int64_t calibration_tokens = 65536;
+  bool act_order = false;  // GPTQ: inputs of largest squares first
+  // Told what is written and in all, in elements and what calibration is worth,
+  // on the calling thread, at least once for each million of elements.
+  // Returning false cancels.
   std::function<bool(uint64_t done, uint64_t total)> progress;
 };
 
@@ -35,10 +46,13 @@ struct QuantizedTensor {
   double error = 0.0;          // root mean square, relative to the values'
   uint64_t bytes_before = 0;
   uint64_t bytes_after = 0;
+  MethodReport method;
 };
 
 struct QuantizeReport {
   std::string type;
+  QuantizeMethod method = QuantizeMethod::kNearest;
+  int64_t calibration_tokens = 0;
   std::vector<QuantizedTensor> tensors;  // in the file's order
   uint64_t bytes_before = 0;
   uint64_t bytes_after = 0;
@@ -49,11 +63,14 @@ struct QuantizeReport {
 // `files`: of OpenModelFiles, with weights or a draw. What stands at `path`
 // stays until the new file is complete. Takes memory for some bands of a
 // million elements, or of one row, whatever the size of the model, and for the
-// tokenizer. Errors: INVALID_ARGUMENT for options, and for values that are not
-// finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
-// (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
-// or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full; others of
-// files.
+// tokenizer; with calibration also what Calibration says, 4 n^2 bytes for each
+// input of n elements of one layer (twice the largest with act_order), and with
+// GPTQ a layer in float32; weights are mapped, or loaded as a model's. Errors:
+// INVALID_ARGUMENT for options, and for values (of weights, or of inputs in
+// calibration) that are not finite or beyond the type's range; UNIMPLEMENTED
+// for what GGUF cannot say (the architecture, a setting, the tokenizer);
+// NOT_FOUND for a missing tensor or folder; CANCELLED; RESOURCE_EXHAUSTED where
+// the disk is full; others of files.
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,
                                              const std::string& path);
@@ -62,9 +79,13 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
                                             const QuantizeOptions& options,
                                             const std::string& path);
 
-// One object: type, tensors: [{name, gguf, shape, from, to, wanted (where it
-// differs), error, bytes_before, bytes_after}], bytes_before, bytes_after,
-// file_bytes, has_tokenizer.
+// "rtn", "imatrix", "gptq", "awq".
+std::string_view QuantizeMethodName(QuantizeMethod method);
+
+// One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,
+// from, to, wanted (where it differs), error, bytes_before, bytes_after, and
+// where the method did it output_error, nearest_error, seconds}], bytes_before,
+// bytes_after, file_bytes, has_tokenizer.
 std::string ToJson(const QuantizeReport& report);
 
 }  // namespace inlay

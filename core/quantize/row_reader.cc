@@ -83,6 +83,13 @@ absl::Status RowReader::ReadPermutation() {
   return absl::OkStatus();
 }
 
+int64_t RowReader::SourceRow(int64_t row) const {
+  if (head_rows_ == 0) return row;
+  // The rows of the two rotary halves take turns.
+  const int64_t in_head = row % head_rows_;
+  return row - in_head + in_head / 2 + (in_head % 2) * (head_rows_ / 2);
+}
+
 absl::Status RowReader::ReadStored(int64_t first, int64_t count,
                                    std::byte* rows) const {
   const uint64_t row_bytes = RowBytes(info_->dtype, row_elements_);
@@ -93,13 +100,8 @@ absl::Status RowReader::ReadStored(int64_t first, int64_t count,
   };
   if (head_rows_ == 0) return read(first, count, rows);
   for (int64_t i = 0; i < count; ++i) {
-    // The rows of the two rotary halves take turns.
-    const int64_t row = first + i;
-    const int64_t in_head = row % head_rows_;
-    const int64_t from =
-        row - in_head + in_head / 2 + (in_head % 2) * (head_rows_ / 2);
-    INLAY_RETURN_IF_ERROR(
-        read(from, 1, rows + static_cast<uint64_t>(i) * row_bytes));
+    INLAY_RETURN_IF_ERROR(read(SourceRow(first + i), 1,
+                               rows + static_cast<uint64_t>(i) * row_bytes));
   }
   return absl::OkStatus();
 }

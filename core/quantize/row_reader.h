@@ -35,6 +35,9 @@ class RowReader {
     return layout_ != GgufLayout::kPlusOne && !transposed_ &&
            permutation_.empty();
   }
+  bool adds_one() const { return layout_ == GgufLayout::kPlusOne; }
+  // The source's row that comes as `row`.
+  int64_t SourceRow(int64_t row) const;
   // Rows [first, first + count) as the source has them.
   absl::Status ReadStored(int64_t first, int64_t count, std::byte* rows) const;
   // The same widened.

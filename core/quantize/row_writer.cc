@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kEncodeGrain = 4096;
 
 void EncodeRow(const BlockCodec* codec, DType to, const float* values,
-               int64_t count, std::byte* encoded, float* decoded) {
+               int64_t count, bool is_encoded, std::byte* encoded,
+               float* decoded) {
   if (codec == nullptr) {
     for (int64_t i = 0; i < count; ++i) {
       StoreFloat(to, encoded, i, values[i]);
@@ -23,13 +24,14 @@ void EncodeRow(const BlockCodec* codec, DType to, const float* values,
     return;
   }
   const int64_t blocks = count / GetFormatInfo(to).block_elements;
-  codec->encode(values, blocks, encoded);
+  if (!is_encoded) codec->encode(values, blocks, encoded);
   codec->decode(encoded, blocks, decoded);
 }
 
 }  // namespace
 
-void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
+void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to,
+                       bool encoded) {
   const BlockCodec* codec = FindBlockCodec(to);
   const uint64_t row_bytes = RowBytes(to, row_elements);
   const int64_t grain = std::max<int64_t>(1, kEncodeGrain / row_elements);
@@ -37,7 +39,7 @@ void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
     for (int64_t row = begin; row < end; ++row) {
       const float* values = values_.data() + row * row_elements;
       float* decoded = decoded_.data() + row * row_elements;
-      EncodeRow(codec, to, values, row_elements,
+      EncodeRow(codec, to, values, row_elements, encoded,
                 encoded_.data() + static_cast<uint64_t>(row) * row_bytes,
                 decoded);
       double difference = 0.0, norm = 0.0;
@@ -53,12 +55,27 @@ void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to) {
   });
 }
 
+absl::Status RowWriter::EncodeBand(int64_t first, int64_t rows,
+                                   int64_t row_elements, DType to,
+                                   RowMethod* method) {
+  const bool by_method = method != nullptr && method->encodes();
+  if (method != nullptr) method->Change(first, rows, values_.data());
+  if (by_method) {
+    INLAY_RETURN_IF_ERROR(
+        method->Encode(rows, values_.data(), encoded_.data()));
+  }
+  Encode(rows, row_elements, to, by_method);
+  if (!by_method) return absl::OkStatus();
+  return method->Note(first, rows, values_.data(), decoded_.data());
+}
+
 absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
-                              double* error) {
+                              RowMethod* method, double* error) {
   const int64_t width = reader.row_elements();
   const int64_t band = std::max<int64_t>(1, kBandElements / width);
   const uint64_t row_bytes = RowBytes(to, width);
-  const bool copies = from == to && reader.rows_are_stored();
+  const bool copies =
+      from == to && reader.rows_are_stored() && method == nullptr;
   double difference = 0.0, norm = 0.0;
   for (int64_t first = 0; first < reader.rows(); first += band) {
     const int64_t rows = std::min(band, reader.rows() - first);
@@ -72,7 +89,7 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
       differences_.resize(static_cast<size_t>(rows));
       norms_.resize(static_cast<size_t>(rows));
       INLAY_RETURN_IF_ERROR(reader.Read(first, rows, values_.data()));
-      Encode(rows, width, to);
+      INLAY_RETURN_IF_ERROR(EncodeBand(first, rows, width, to, method));
       // In the rows' order, so that threads do not change the sums.
       for (const double row : differences_) difference += row;
       for (const double row : norms_) norm += row;
@@ -82,7 +99,7 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
             "range");
       }
     }
-    INLAY_RETURN_IF_ERROR(writer_.Append(encoded_));
+    INLAY_RETURN_IF_ERROR(sink_(encoded_));
     if (!progress_(static_cast<uint64_t>(rows * width))) {
       return absl::CancelledError("cancelled by the progress callback");
     }

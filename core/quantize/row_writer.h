@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/formats/gguf_writer.h"
+#include "absl/types/span.h"
 #include "core/quantize/row_reader.h"
 #include "memory/device/thread_pool.h"
 #include "memory/dtype.h"
@@ -18,24 +18,48 @@ namespace inlay {
 // Values in a band, unless one row has more.
 inline constexpr int64_t kBandElements = int64_t{1} << 20;
 
+// What a method does to the rows of one tensor on their way. Bands come in
+// order; calls come from one thread.
+class RowMethod {
+ public:
+  virtual ~RowMethod() = default;
+  // Changes rows [first, first + rows) as they were read.
+  virtual void Change(int64_t first, int64_t rows, float* values) = 0;
+  // Whether Encode does it, not the format's encoder.
+  virtual bool encodes() const = 0;
+  virtual absl::Status Encode(int64_t rows, const float* values,
+                              std::byte* encoded) = 0;
+  // What the rows became, of a block format.
+  virtual absl::Status Note(int64_t first, int64_t rows, const float* values,
+                            const float* decoded) = 0;
+};
+
 // Encodes on the pool's threads. Keeps its memory from tensor to tensor.
 class RowWriter {
  public:
   // Told the elements that were written since the last time; false cancels.
   using Progress = std::function<bool(uint64_t elements)>;
 
-  RowWriter(GgufWriter& writer, ThreadPool& pool, Progress progress)
-      : writer_(writer), pool_(pool), progress_(std::move(progress)) {}
+  // Gets the bytes in order.
+  using Sink = std::function<absl::Status(absl::Span<const std::byte>)>;
 
-  // All rows of `reader`, stored as `from`, as `to`. `error` gets the root mean
-  // square of the differences relative to that of the values; 0 of zeros.
-  // INVALID_ARGUMENT for values that are not finite once encoded; CANCELLED.
-  absl::Status Write(RowReader& reader, DType from, DType to, double* error);
+  RowWriter(Sink sink, ThreadPool& pool, Progress progress)
+      : sink_(std::move(sink)), pool_(pool), progress_(std::move(progress)) {}
+
+  // All rows of `reader`, stored as `from`, as `to`, by `method` (null: the
+  // format's encoder). `error` gets the root mean square of the differences
+  // relative to that of the values; 0 of zeros. INVALID_ARGUMENT for values
+  // that are not finite once encoded; CANCELLED.
+  absl::Status Write(RowReader& reader, DType from, DType to, RowMethod* method,
+                     double* error);
 
  private:
-  void Encode(int64_t rows, int64_t row_elements, DType to);
+  // Unless it is `encoded` already.
+  void Encode(int64_t rows, int64_t row_elements, DType to, bool encoded);
+  absl::Status EncodeBand(int64_t first, int64_t rows, int64_t row_elements,
+                          DType to, RowMethod* method);
 
-  GgufWriter& writer_;
+  Sink sink_;
   ThreadPool& pool_;
   Progress progress_;
   std::vector<float> values_;

@@ -56,6 +56,9 @@ std::optional<DType> FindType(std::string_view name) {
   return std::nullopt;
 }
 
+constexpr DType kCheckpointTypes[] = {DType::kU4_G128, DType::kU4_G32,
+                                      DType::kI8_G128, DType::kI8_G32};
+
 std::string KnownTypes(bool mixtures) {
   std::string known = "f32, f16, bf16";
   for (const BlockCodec* codec : BlockCodecs()) {
@@ -65,6 +68,9 @@ std::string KnownTypes(bool mixtures) {
   }
   if (!mixtures) return known;
   for (const MixtureRow& row : kMixtures) known += ", " + std::string(row.name);
+  for (const DType dtype : kCheckpointTypes) {
+    known += absl::StrFormat(", %s", DTypeName(dtype));
+  }
   return known;
 }
 
@@ -177,6 +183,11 @@ DType Fitting(DType wanted, int64_t row) {
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
   for (const MixtureRow& row : kMixtures) {
     if (row.name == name) return row.type;
+  }
+  for (const DType dtype : kCheckpointTypes) {
+    if (DTypeName(dtype) == name) {
+      return QuantizedType{dtype, Mixture::kNone, std::nullopt, true};
+    }
   }
   const std::optional<DType> dtype = FindType(name);
   if (!dtype.has_value()) {

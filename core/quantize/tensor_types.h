@@ -24,10 +24,12 @@ struct QuantizedType {
   DType base = DType::kF32;
   Mixture mixture = Mixture::kNone;
   std::optional<uint32_t> file_type;  // general.file_type, where it has one
+  // One of our groups, which GGUF does not have: a folder of GPTQ's layout.
+  bool is_checkpoint = false;
 };
 
-// INVALID_ARGUMENT listing the names, for others and for formats that GGUF does
-// not have or that nothing encodes.
+// INVALID_ARGUMENT listing the names, for others and for formats that neither
+// GGUF has nor GPTQ's layout, or that nothing encodes.
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name);
 
 // One "PATTERN=TYPE": `*` stands for any text, `?` for one character.

@@ -1,10 +1,13 @@
-// inlay quantize: a model as a GGUF file in another type of weights.
+// inlay quantize: a model as a GGUF file, or a folder of GPTQ's layout, in
+// another type of weights.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "examples/inlay/commands.h"
 #include "examples/inlay/input.h"
+#include "examples/inlay/perplexity.h"
 
 namespace inlay::cli {
 namespace {
@@ -38,9 +41,25 @@ std::string Readable(const Json& report) {
       to += " for " + tensor["wanted"].get<std::string>();
     }
     char line[512];
-    std::snprintf(line, sizeof(line), "%-56s %-14s %s -> %s, error %.2e\n",
+    std::snprintf(line, sizeof(line), "%-56s %-14s %s -> %s, error %.2e",
                   name.c_str(), Shape(tensor["shape"]).c_str(), from.c_str(),
                   to.c_str(), tensor["error"].get<double>());
+    text += line;
+    if (tensor.contains("output_error")) {
+      std::snprintf(line, sizeof(line),
+                    ", of outputs %.2e (to nearest %.2e), %.2f s",
+                    tensor["output_error"].get<double>(),
+                    tensor["nearest_error"].get<double>(),
+                    tensor["seconds"].get<double>());
+      text += line;
+    }
+    text += "\n";
+  }
+  if (report.contains("perplexity")) {
+    char line[128];
+    std::snprintf(line, sizeof(line), "perplexity %.5f -> %.5f\n",
+                  report["perplexity"]["before"].get<double>(),
+                  report["perplexity"]["after"].get<double>());
     text += line;
   }
   return text + "weights " + Megabytes(report["bytes_before"]) + " -> " +
@@ -49,44 +68,144 @@ std::string Readable(const Json& report) {
          (report["has_tokenizer"].get<bool>() ? "" : ", no tokenizer") + "\n";
 }
 
+// A line of a .jsonl is {"text": ".."}; any other file is one text.
+Outcome ReadCalibration(const std::string& path,
+                        std::vector<std::string>* texts) {
+  if (!path.ends_with(".jsonl")) return ReadFile(path, &texts->emplace_back());
+  return ForEachLine(path, [&](const std::string& line) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) return Outcome();
+    Json json;
+    CLI_RETURN_IF_FAILED(ParseJson(line, &json));
+    if (!json.is_object() || !json.contains("text") ||
+        !json["text"].is_string()) {
+      return Outcome::Failed("a line is {\"text\":\"..\"}, got " +
+                             line.substr(0, 80));
+    }
+    texts->push_back(json["text"].get<std::string>());
+    return Outcome();
+  });
+}
+
+Outcome MeasureOne(const std::string& model, const CommonOptions& common,
+                   const std::string& file, Progress& progress, Json* value) {
+  Host host;
+  CLI_RETURN_IF_FAILED(OpenModel(common, model, &host));
+  Perplexity perplexity;
+  CLI_RETURN_IF_FAILED(
+      MeasurePerplexity(host, common, file, progress, &perplexity));
+  *value = perplexity.value;
+  return Outcome();
+}
+
+constexpr const char* kMethods[] = {"rtn", "imatrix", "gptq", "awq"};
+
+struct QuantizeArgs {
+  std::string model, out;
+  std::optional<std::string> type, method, calibration, eval;
+  std::vector<std::string> tensors;
+  bool no_tokenizer = false;
+  bool act_order = false;
+  uint32_t sequence_tokens = 512;
+  uint32_t calibration_tokens = 65536;
+};
+
+Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
+  args.Positional("MODEL", "what to quantize", &given->model);
+  args.Positional("OUT", "the .gguf file, or the folder, to write",
+                  &given->out);
+  args.Text("type", "T",
+            "q8_0, q4_0, q4_k_m, ...; a wrong one is answered by the list",
+            &given->type);
+  args.Texts("tensor", "PATTERN=T",
+             "the type of tensors of that name (* and ?); may be repeated",
+             &given->tensors);
+  args.Text("method", "rtn|imatrix|gptq|awq",
+            "how to round (default rtn, to nearest; gptq with --calibration)",
+            &given->method);
+  args.Text("calibration", "FILE",
+            "text like what the model is for, or a .jsonl of {\"text\"}",
+            &given->calibration);
+  args.Integer("sequence-tokens", "tokens in a row of it (default 512)",
+               &given->sequence_tokens, 2);
+  args.Integer("calibration-tokens", "tokens of it in all (default 65536)",
+               &given->calibration_tokens, 2);
+  args.Flag("act-order", "gptq: inputs of largest squares first",
+            &given->act_order);
+  args.Text("eval", "FILE", "text to measure perplexity of, before and after",
+            &given->eval);
+  args.Flag("no-tokenizer", "leave tokenizer and chat template out",
+            &given->no_tokenizer);
+  args.Note(
+      "Types u4_g128, u4_g32, i8_g128 and i8_g32 give a folder of GPTQ's");
+  args.Note("layout. Of common options, --threads counts, and all for --eval.");
+  CLI_RETURN_IF_FAILED(args.Parse());
+  if (!given->type.has_value()) return Outcome::Usage("--type is missing");
+  if (!given->method.has_value()) {
+    given->method = given->calibration.has_value() ? "gptq" : "rtn";
+  }
+  if (std::find(std::begin(kMethods), std::end(kMethods), *given->method) ==
+      std::end(kMethods)) {
+    return Outcome::Usage("--method is " + *given->method +
+                          ", allowed: rtn, imatrix, gptq, awq");
+  }
+  if ((*given->method == "rtn") == given->calibration.has_value()) {
+    return Outcome::Usage("--method " + *given->method +
+                          (*given->method == "rtn"
+                               ? " takes no --calibration"
+                               : " needs --calibration FILE"));
+  }
+  return Outcome();
+}
+
+std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  return pointers;
+}
+
 }  // namespace
 
 Outcome RunQuantize(Args& args, const CommonOptions& common) {
-  std::string model, out;
-  std::optional<std::string> type;
-  std::vector<std::string> tensors;
-  bool no_tokenizer = false;
-  args.Positional("MODEL", "what to quantize", &model);
-  args.Positional("OUT", "the .gguf file to write", &out);
-  args.Text("type", "T",
-            "q8_0, q4_0, q4_k_m, ...; a wrong one is answered by the list",
-            &type);
-  args.Texts("tensor", "PATTERN=T",
-             "the type of tensors of that name (* and ?); may be repeated",
-             &tensors);
-  args.Flag("no-tokenizer", "leave tokenizer and chat template out",
-            &no_tokenizer);
-  args.Note("Rounds to nearest; of common options, --threads counts.");
-  CLI_RETURN_IF_FAILED(args.Parse());
-  if (!type.has_value()) return Outcome::Usage("--type is missing");
-
-  std::vector<const char*> pointers;
-  for (const std::string& tensor : tensors) pointers.push_back(tensor.c_str());
+  QuantizeArgs given;
+  CLI_RETURN_IF_FAILED(ParseQuantize(args, &given));
+  std::vector<std::string> texts;
+  if (given.calibration.has_value()) {
+    CLI_RETURN_IF_FAILED(
+        ReadCalibration(*given.calibration, &texts).In(*given.calibration));
+  }
+  const std::vector<const char*> tensors = Pointers(given.tensors);
+  const std::vector<const char*> calibration = Pointers(texts);
   Progress progress(!common.quiet);
   inlay_quantize_options options;
   inlay_quantize_options_init(&options);
   options.num_threads = common.num_threads;
-  options.type = type->c_str();
-  options.tensor_types = pointers.data();
-  options.num_tensor_types = pointers.size();
-  options.no_tokenizer = no_tokenizer ? 1 : 0;
+  options.type = given.type->c_str();
+  options.tensor_types = tensors.data();
+  options.num_tensor_types = tensors.size();
+  options.no_tokenizer = given.no_tokenizer ? 1 : 0;
   options.progress = ShowWriting;
   options.progress_user = &progress;
-  Result<std::string> text = Quantize(model, out, &options);
+  options.method = static_cast<uint32_t>(
+      std::find(std::begin(kMethods), std::end(kMethods), *given.method) -
+      std::begin(kMethods));
+  options.act_order = given.act_order ? 1 : 0;
+  options.calibration = calibration.data();
+  options.num_calibration = calibration.size();
+  options.sequence_tokens = given.sequence_tokens;
+  options.calibration_tokens = given.calibration_tokens;
+  Result<std::string> text = Quantize(given.model, given.out, &options);
   progress.Clear();
   if (!text.ok()) return text.error();
   Json report;
   CLI_RETURN_IF_FAILED(ParseJson(*text, &report));
+  if (given.eval.has_value()) {
+    Json& perplexity = report["perplexity"];
+    CLI_RETURN_IF_FAILED(MeasureOne(given.model, common, *given.eval, progress,
+                                    &perplexity["before"]));
+    CLI_RETURN_IF_FAILED(MeasureOne(given.out, common, *given.eval, progress,
+                                    &perplexity["after"]));
+    progress.Clear();
+  }
   return common.json ? WriteJsonLine(report) : WriteOut(Readable(report));
 }
 

@@ -1,23 +1,43 @@
 // Scales for the encoders of formats whose codes are few: the scale, or scale
 // and minimum, of the least squared error among those that least squares finds
 // from several roundings. The usual formula (the largest value gets the largest
-// code) is among the roundings tried. Values that are not finite give some
-// scale.
+// code) is among the roundings tried. Errors are weighted; of equal weights
+// (kEqualWeights) the sums are those without. Values that are not finite give
+// some scale.
 #ifndef INLAY_KERNELS_QUANT_FIT_H_
 #define INLAY_KERNELS_QUANT_FIT_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/quant/block.h"
+#include "memory/dtype.h"
 
 namespace inlay {
+
+inline constexpr int kMaxFitCount = 256;
+inline constexpr std::array<float, kMaxFitCount> kEqualWeights = [] {
+  std::array<float, kMaxFitCount> ones{};
+  for (float& one : ones) one = 1.0f;
+  return ones;
+}();
+
+// RoundCode in float arithmetic, which compilers do several at a time of.
+inline float RoundLevel(float value, float least, float most) {
+  value = value > least ? value : least;  // NaN too
+  value = value < most ? value : most;
+  const auto whole = static_cast<float>(static_cast<int>(value));
+  const float rest = value - whole;
+  return whole + (rest >= 0.5f ? 1.0f : 0.0f) - (rest <= -0.5f ? 1.0f : 0.0f);
+}
 
 // A scale for value = scale * level, where nearest(v) is the level nearest to
 // v. The value of largest magnitude is tried at first + k * step, |k| <= 9.
 template <typename Nearest>
-float FitScale(const float* x, int count, float first, float step,
-               Nearest nearest) {
+float FitScale(const float* x, const float* weights, int count, float first,
+               float step, Nearest nearest) {
   const float extreme = Extreme(x, count);
   const float inverse = InverseScale(extreme);
   if (inverse == 0.0f) return 0.0f;
@@ -25,14 +45,16 @@ float FitScale(const float* x, int count, float first, float step,
   float best_gain = 0.0f;
   for (int k = -9; k <= 9; ++k) {
     const float candidate = (first + static_cast<float>(k) * step) * inverse;
+    float levels[kMaxFitCount];
+    for (int i = 0; i < count; ++i) levels[i] = nearest(candidate * x[i]);
     float products = 0.0f;
     float squares = 0.0f;
     for (int i = 0; i < count; ++i) {
-      const float level = nearest(candidate * x[i]);
-      products += level * x[i];
-      squares += level * level;
+      const float weighted = weights[i] * levels[i];
+      products += weighted * x[i];
+      squares += weighted * levels[i];
     }
-    // The error of the best scale for these levels is sum(x^2) less this.
+    // The error of the best scale for these levels is sum(w x^2) less this.
     const float gain = squares > 0.0f ? products / squares * products : 0.0f;
     if (gain > best_gain) {
       best = products / squares;
@@ -48,28 +70,37 @@ struct Affine {
   float min;
 };
 
-// The best scale and minimum for given codes, neither below 0.
-inline Affine FitCodes(const float* x, const float* codes, int count) {
-  float c = 0.0f, cc = 0.0f, sum = 0.0f, cx = 0.0f;
+// The best scale and minimum for given codes: the scale not below 0, and, with
+// `keep_zero`, the minimum neither.
+inline Affine FitCodes(const float* x, const float* weights, const float* codes,
+                       int count, bool keep_zero) {
+  float n = 0.0f, c = 0.0f, cc = 0.0f, sum = 0.0f, cx = 0.0f;
   for (int i = 0; i < count; ++i) {
-    c += codes[i];
-    cc += codes[i] * codes[i];
-    sum += x[i];
-    cx += codes[i] * x[i];
+    const float weighted = weights[i] * codes[i];
+    n += weights[i];
+    c += weighted;
+    cc += weighted * codes[i];
+    sum += weights[i] * x[i];
+    cx += weighted * x[i];
   }
-  const float n = static_cast<float>(count);
   const float determinant = n * cc - c * c;
-  if (!(determinant > 0.0f)) return {0.0f, std::max(0.0f, -sum / n)};
+  if (!(determinant > 0.0f)) {
+    const float min = -sum / n;
+    return {0.0f, keep_zero ? std::max(0.0f, min) : min};
+  }
   const float min = (c * cx - cc * sum) / determinant;
-  if (min > 0.0f) return {(n * cx - c * sum) / determinant, min};
+  if (min > 0.0f || !keep_zero) {
+    return {(n * cx - c * sum) / determinant, min};
+  }
   return {cx / cc, 0.0f};
 }
 
-// Scale and minimum for codes from 0 to `most`, neither below 0.
-inline Affine FitAffine(const float* x, int count, int most) {
+// Scale and minimum for codes from 0 to `most`, as FitCodes has them.
+inline Affine FitAffine(const float* x, const float* weights, int count,
+                        int most, bool keep_zero) {
   constexpr int kMaxCount = 32;
   const Range range = RangeOf(x, count);
-  const float least = std::min(range.least, 0.0f);
+  const float least = keep_zero ? std::min(range.least, 0.0f) : range.least;
   const float width = range.most - least;
   Affine best = {width / static_cast<float>(most), -least};
   float best_error = std::numeric_limits<float>::infinity();
@@ -79,18 +110,71 @@ inline Affine FitAffine(const float* x, int count, int most) {
     const float steps = static_cast<float>(most) + 0.1f * static_cast<float>(k);
     float codes[kMaxCount];
     for (int i = 0; i < count; ++i) {
-      codes[i] = static_cast<float>(
-          RoundCode((x[i] - least) * inverse * steps, 0, most));
+      codes[i] = RoundLevel((x[i] - least) * inverse * steps, 0.0f,
+                            static_cast<float>(most));
     }
-    const Affine fit = FitCodes(x, codes, count);
+    const Affine fit = FitCodes(x, weights, codes, count, keep_zero);
     float error = 0.0f;
     for (int i = 0; i < count; ++i) {
       const float off = fit.scale * codes[i] - fit.min - x[i];
-      error += off * off;
+      error += weights[i] * off * off;
     }
     if (error < best_error && fit.scale >= 0.0f) {
       best = fit;
       best_error = error;
+    }
+  }
+  return best;
+}
+
+// Scale and zero point for value = scale * (code - zero), codes from 0 to
+// `most`, zero a whole number from 1 to `most`, the scale one of f16: what
+// checkpoints of GPTQ's and of AWQ's layout can say. Without `weights` the
+// range of the values and 0.
+struct ZeroPoint {
+  float scale;
+  int zero;
+};
+inline ZeroPoint FitZeroPoint(const float* x, const float* weights, int count,
+                              int most) {
+  const auto whole = static_cast<float>(most);
+  const Range range = RangeOf(x, count);
+  const float least = std::min(range.least, 0.0f);
+  const float width = std::max(range.most, 0.0f) - least;
+  const auto rounded = [](float scale) { return F16ToF32(F32ToF16(scale)); };
+  const float full = rounded(width / whole);
+  ZeroPoint best = {full, RoundCode(-least * InverseScale(full), 1, most)};
+  if (weights == nullptr || full == 0.0f) return best;
+  float best_error = std::numeric_limits<float>::infinity();
+  // Narrower ones cut the extremes off at both ends.
+  for (int k = 0; k <= 20; ++k) {
+    const float share = 1.04f - 0.025f * static_cast<float>(k);
+    float scale = share * full;
+    const float first = least + 0.5f * (1.0f - share) * width;
+    const int zero = RoundCode(-first * InverseScale(scale), 1, most);
+    // Twice: the codes of a scale, and the best scale of these codes.
+    for (int pass = 0; pass < 2; ++pass) {
+      const float inverse = InverseScale(scale);
+      const auto offset = static_cast<float>(zero);
+      float levels[kMaxFitCount];
+      for (int i = 0; i < count; ++i) {
+        levels[i] = RoundLevel(x[i] * inverse + offset, 0.0f, whole) - offset;
+      }
+      float products = 0.0f, squares = 0.0f, error = 0.0f;
+      for (int i = 0; i < count; ++i) {
+        const float off = scale * levels[i] - x[i];
+        const float weighted = weights[i] * levels[i];
+        error += weights[i] * off * off;
+        products += weighted * x[i];
+        squares += weighted * levels[i];
+      }
+      if (pass == 1 && error < best_error) {
+        best = {scale, zero};
+        best_error = error;
+      }
+      if (pass == 0 && squares > 0.0f && products > 0.0f) {
+        scale = rounded(products / squares);
+      }
     }
   }
   return best;

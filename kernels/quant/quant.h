@@ -15,6 +15,8 @@ namespace inlay {
 // The most elements that a block has; all divide it.
 inline constexpr int kMaxBlockElements = 256;
 
+struct BlockGrid;
+
 // No state; every function may run from any number of threads. Blocks may lie
 // at any address. Any bytes are a block: decode has no errors (scales that are
 // infinite or NaN give such values).
@@ -27,6 +29,8 @@ struct BlockCodec {
   // scale chosen from the block's range). Values that are not finite give
   // blocks that need not decode to them. Null: there is no encoder.
   void (*encode)(const float* src, int64_t blocks, std::byte* dst);
+  // For methods that choose codes themselves: grid.h. Null: there is none.
+  const BlockGrid* grid = nullptr;
 };
 
 // Every block format, in the order of formats.def.

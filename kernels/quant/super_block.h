@@ -9,6 +9,7 @@
 
 #include "kernels/quant/block.h"
 #include "kernels/quant/fit.h"
+#include "kernels/quant/grid.h"
 #include "memory/dtype.h"
 
 namespace inlay {
@@ -36,35 +37,6 @@ struct AffineSuperBlock {
       }
     }
   }
-
-  // Codes from 0 to most_code, scales and minima from 0 to most_scale.
-  void Encode(const float* src, int most_code, int most_scale) {
-    Affine fits[kSubs];
-    Affine most = {0.0f, 0.0f};
-    for (int j = 0; j < kSubs; ++j) {
-      fits[j] = FitAffine(src + j * kSub, kSub, most_code);
-      most.scale = std::max(most.scale, fits[j].scale);
-      most.min = std::max(most.min, fits[j].min);
-    }
-    scale = F32ToF16(most.scale / static_cast<float>(most_scale));
-    min = F32ToF16(most.min / static_cast<float>(most_scale));
-    const float block_scale = F16ToF32(scale);
-    const float block_min = F16ToF32(min);
-    for (int j = 0; j < kSubs; ++j) {
-      const int s =
-          RoundCode(fits[j].scale * InverseScale(block_scale), 0, most_scale);
-      const int m =
-          RoundCode(fits[j].min * InverseScale(block_min), 0, most_scale);
-      scales[j] = static_cast<uint8_t>(s);
-      mins[j] = static_cast<uint8_t>(m);
-      const float inverse = InverseScale(block_scale * static_cast<float>(s));
-      const float sub_min = block_min * static_cast<float>(m);
-      for (int i = j * kSub; i < (j + 1) * kSub; ++i) {
-        codes[i] = static_cast<uint8_t>(
-            RoundCode((src[i] + sub_min) * inverse, 0, most_code));
-      }
-    }
-  }
 };
 
 // value = (scale * scales[j]) * level.
@@ -84,29 +56,63 @@ struct SignedSuperBlock {
       }
     }
   }
-
-  // Scales from least_scale to -least_scale - 1. nearest(v) is the level
-  // nearest to v; first and step as FitScale has them.
-  template <typename Nearest>
-  void Encode(const float* src, int least_scale, float first, float step,
-              Nearest nearest) {
-    float fits[kSubs];
-    for (int j = 0; j < kSubs; ++j) {
-      fits[j] = FitScale(src + j * kSub, kSub, first, step, nearest);
-    }
-    scale = F32ToF16(Extreme(fits, kSubs) / static_cast<float>(least_scale));
-    const float block_scale = F16ToF32(scale);
-    for (int j = 0; j < kSubs; ++j) {
-      const int s = RoundCode(fits[j] * InverseScale(block_scale), least_scale,
-                              -least_scale - 1);
-      scales[j] = static_cast<int8_t>(s);
-      const float inverse = InverseScale(block_scale * static_cast<float>(s));
-      for (int i = j * kSub; i < (j + 1) * kSub; ++i) {
-        levels[i] = static_cast<int8_t>(nearest(src[i] * inverse));
-      }
-    }
-  }
 };
+
+// BlockGrid::fit for AffineSuperBlock: codes from 0 to most_code, scales and
+// minima from 0 to most_scale.
+template <int kSub, int kMostCode, int kMostScale>
+void FitAffineSuper(const float* x, const float* weights, GridScales* scales) {
+  constexpr int kSubs = kSuperBlock / kSub;
+  if (weights == nullptr) weights = kEqualWeights.data();
+  Affine fits[kSubs];
+  Affine most = {0.0f, 0.0f};
+  for (int j = 0; j < kSubs; ++j) {
+    fits[j] = FitAffine(x + j * kSub, weights + j * kSub, kSub, kMostCode,
+                        /*keep_zero=*/true);
+    most.scale = std::max(most.scale, fits[j].scale);
+    most.min = std::max(most.min, fits[j].min);
+  }
+  scales->block_scale = F32ToF16(most.scale / static_cast<float>(kMostScale));
+  scales->block_min = F32ToF16(most.min / static_cast<float>(kMostScale));
+  const float block_scale = F16ToF32(scales->block_scale);
+  const float block_min = F16ToF32(scales->block_min);
+  for (int j = 0; j < kSubs; ++j) {
+    const int s =
+        RoundCode(fits[j].scale * InverseScale(block_scale), 0, kMostScale);
+    const int m =
+        RoundCode(fits[j].min * InverseScale(block_min), 0, kMostScale);
+    scales->sub_scales[j] = static_cast<int8_t>(s);
+    scales->sub_mins[j] = static_cast<uint8_t>(m);
+    scales->scale[j] = block_scale * static_cast<float>(s);
+    scales->min[j] = -(block_min * static_cast<float>(m));
+  }
+}
+
+// BlockGrid::fit for SignedSuperBlock: scales from least_scale to
+// -least_scale - 1. nearest(v) is the level nearest to v; first and step as
+// FitScale has them.
+template <int kSub, typename Nearest>
+void FitSignedSuper(const float* x, const float* weights, int least_scale,
+                    float first, float step, Nearest nearest,
+                    GridScales* scales) {
+  constexpr int kSubs = kSuperBlock / kSub;
+  if (weights == nullptr) weights = kEqualWeights.data();
+  float fits[kSubs];
+  for (int j = 0; j < kSubs; ++j) {
+    fits[j] =
+        FitScale(x + j * kSub, weights + j * kSub, kSub, first, step, nearest);
+  }
+  scales->block_scale =
+      F32ToF16(Extreme(fits, kSubs) / static_cast<float>(least_scale));
+  const float block_scale = F16ToF32(scales->block_scale);
+  for (int j = 0; j < kSubs; ++j) {
+    const int s = RoundCode(fits[j] * InverseScale(block_scale), least_scale,
+                            -least_scale - 1);
+    scales->sub_scales[j] = static_cast<int8_t>(s);
+    scales->scale[j] = block_scale * static_cast<float>(s);
+    scales->min[j] = 0.0f;
+  }
+}
 
 }  // namespace inlay
 

@@ -24,6 +24,7 @@ inline constexpr size_t kFirstSize =
 #include "tests/api/abi_2.def"
 #include "tests/api/abi_3.def"
 #include "tests/api/abi_4.def"
+#include "tests/api/abi_5.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT

@@ -90,7 +90,7 @@ TEST(StructSize, Options) {
   inlay_session* session = host.NewSession();
   const int32_t prompt[] = {1, 2};
   CheckOptionSizes<inlay_quantize_options>(
-      inlay_quantize_options_init,
+      inlay_quantize_options_init_sized,
       [&](const inlay_quantize_options* options, inlay_error** error) {
         const std::string out = ::testing::TempDir() + "sizes.gguf";
         const auto status = inlay_quantize(TinyModel().c_str(), out.c_str(),
@@ -419,7 +419,7 @@ TEST(EngineOptions, OutOfRange) {
 TEST(QuantizeOptions, OutOfRange) {
   const std::string out = ::testing::TempDir() + "misuse.gguf";
   const char* types[] = {"*=q8_0", nullptr};
-  const auto defaults = Defaults(inlay_quantize_options_init);
+  const auto defaults = Defaults(inlay_quantize_options_init_sized);
   const auto expect = [&](const inlay_quantize_options& options,
                           inlay_status status,
                           const std::vector<std::string>& words) {
@@ -451,6 +451,23 @@ TEST(QuantizeOptions, OutOfRange) {
   expect(options, INLAY_INVALID_ARGUMENT, {"tensor_types"});
   options.num_tensor_types = 5000;
   expect(options, INLAY_INVALID_ARGUMENT, {"5000", "4096"});
+  expect(with(&Options::method, 4u), INLAY_INVALID_ARGUMENT,
+         {"method is 4", "0 to 3"});
+  expect(with(&Options::method, uint32_t{INLAY_QUANTIZE_GPTQ}),
+         INLAY_INVALID_ARGUMENT, {"gptq", "calibration"});
+  expect(with(&Options::act_order, 2u), INLAY_INVALID_ARGUMENT,
+         {"act_order is 2"});
+  expect(with(&Options::num_calibration, size_t{1}), INLAY_INVALID_ARGUMENT,
+         {"calibration"});
+  options = with(&Options::calibration, types);
+  options.num_calibration = 2;
+  expect(options, INLAY_INVALID_ARGUMENT, {"calibration"});
+  options.num_calibration = 1 << 21;
+  expect(options, INLAY_INVALID_ARGUMENT, {"2097152", "1048576"});
+  options.num_calibration = 1;
+  options.method = INLAY_QUANTIZE_AWQ;
+  options.sequence_tokens = 1;
+  expect(options, INLAY_INVALID_ARGUMENT, {"sequences of 1", "2"});
   options = defaults;
   options.progress = [](void*, int32_t, float) { return 1; };
   expect(options, INLAY_CANCELLED, {"progress"});

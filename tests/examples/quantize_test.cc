@@ -48,6 +48,34 @@ TEST(QuantizeTest, SaysWhatItDid) {
   EXPECT_NE(ran.out.find("weights "), std::string::npos);
 }
 
+TEST(QuantizeTest, CalibratesByText) {
+  const TempFile out("model.gguf");
+  const TempFile text("text.jsonl",
+                      "{\"text\":\"<|user|>12 + 30<|end|><|assistant|>42\"}\n\n"
+                      "{\"text\":\"Once upon a time there was a fox.\"}\n");
+  const Ran ran =
+      Inlay({"quantize", Pocket1m(), out.path(), "--type", "q4_0",
+             "--calibration", text.path(), "--eval", text.path(), "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const nlohmann::json report = ran.JsonLine();
+  EXPECT_EQ(report["method"], "gptq");
+  EXPECT_GT(report["calibration_tokens"], 10);
+  EXPECT_GT(report["perplexity"]["before"], 1.0);
+  EXPECT_GT(report["perplexity"]["after"], 1.0);
+  int told = 0;
+  for (const auto& tensor : report["tensors"]) {
+    told += tensor.contains("output_error") ? 1 : 0;
+  }
+  EXPECT_GT(told, 6);
+  for (const char* line : {"no JSON", "{\"prompt\":1}"}) {
+    const TempFile bad("bad.jsonl", line);
+    const Ran failed = Inlay({"quantize", Pocket1m(), out.path(), "--type",
+                              "q4_0", "--calibration", bad.path()});
+    EXPECT_EQ(failed.status, 1);
+    EXPECT_NE(failed.err.find("bad.jsonl"), std::string::npos) << failed.err;
+  }
+}
+
 TEST(QuantizeTest, FailsWithOne) {
   const TempFile out("model.gguf", "what was there");
   const Ran ran =

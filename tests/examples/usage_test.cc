@@ -82,7 +82,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{{"eval", "m"}, "--jsonl"},
         Wrong{{"bench", "m", "--shared-prefix", "999"}, "--shared-prefix"},
         Wrong{{"quantize", "m"}, "OUT is missing"},
-        Wrong{{"quantize", "m", "o"}, "--type is missing"}));
+        Wrong{{"quantize", "m", "o"}, "--type is missing"},
+        Wrong{{"quantize", "m", "o", "--type", "q4_0", "--method", "best"},
+              "--method is best"},
+        Wrong{{"quantize", "m", "o", "--type", "q4_0", "--method", "awq"},
+              "needs --calibration"}));
 
 TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
   const Ran ran = Inlay({"generate", "/no/such/model", "--prompt", "x"});

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/quant/fp4.h"
+#include "kernels/quant/grid.h"
 
 namespace inlay {
 namespace {
@@ -431,6 +432,135 @@ TEST(QuantTest, AnyBytesDecode) {
     const Bytes zeros(static_cast<size_t>(BlockBytes(*codec)));
     for (const float value : Decode(*codec, zeros.data(), 1))
       ASSERT_EQ(value, 0.0f);
+  }
+}
+
+double WeightedError(const BlockCodec& codec, const Bytes& bytes,
+                     const std::vector<float>& want,
+                     const std::vector<float>& weights) {
+  const std::vector<float> got = Decode(
+      codec, bytes.data(), static_cast<int64_t>(want.size()) / Elements(codec));
+  double error = 0.0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += weights[i] * std::pow(double{got[i]} - double{want[i]}, 2);
+  }
+  return error;
+}
+
+// Scales and levels say what the packed block decodes to, to the bit.
+TEST(BlockGridTest, PackedBlocksAreWhatTheGridSays) {
+  int grids = 0;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    const BlockGrid* grid = codec->grid;
+    if (grid == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    ++grids;
+    ASSERT_EQ(grid->elements, Elements(*codec));
+    ASSERT_EQ(grid->block_bytes, BlockBytes(*codec));
+    const auto size = static_cast<size_t>(grid->elements);
+    std::mt19937 rng(5);
+    for (const float mean : {0.0f, -3.0f, 20.0f}) {
+      const std::vector<float> x = Gaussian(size, mean);
+      const std::vector<float> ones(size, 1.0f);
+      for (const float* weights : {static_cast<const float*>(nullptr),
+                                   static_cast<const float*>(ones.data())}) {
+        GridScales scales;
+        grid->fit(x.data(), weights, &scales);
+        std::vector<int8_t> levels(size);
+        std::vector<float> values(size);
+        for (int i = 0; i < grid->elements; ++i) {
+          const auto at = static_cast<size_t>(i);
+          // Any level of the format, not only the nearest.
+          const float value =
+              i % 2 == 0
+                  ? x[at]
+                  : x[at] + std::uniform_real_distribution(-9.f, 9.f)(rng);
+          levels[at] =
+              static_cast<int8_t>(grid->NearestLevel(scales, i, value));
+          values[at] = grid->Value(scales, i, levels[at]);
+        }
+        Bytes block(static_cast<size_t>(grid->block_bytes));
+        grid->pack(scales, levels.data(), block.data());
+        const std::vector<float> got = Decode(*codec, block.data(), 1);
+        for (size_t i = 0; i < size; ++i) ASSERT_EQ(got[i], values[i]) << i;
+      }
+    }
+  }
+  EXPECT_EQ(grids, 16);
+}
+
+// What weights are for; and equal ones are no worse than the usual rule.
+TEST(BlockGridTest, WeightsLowerTheWeightedError) {
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->grid == nullptr) continue;
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const int64_t blocks = 40;
+    const auto size = static_cast<size_t>(blocks * Elements(*codec));
+    const std::vector<float> x = Gaussian(size, 0.05f);
+    std::vector<float> weights(size);
+    std::mt19937 rng(3);
+    for (float& weight : weights) {
+      weight = std::exp(std::normal_distribution(0.0f, 1.5f)(rng));
+    }
+    const std::vector<float> ones(size, 1.0f);
+    const auto encoded = [&](const std::vector<float>* by) {
+      Bytes bytes(static_cast<size_t>(blocks * BlockBytes(*codec)));
+      EncodeOnGrid(*codec->grid, x.data(), by == nullptr ? nullptr : by->data(),
+                   blocks, bytes.data());
+      return bytes;
+    };
+    const Bytes usual = encoded(nullptr), plain = encoded(&ones),
+                weighted = encoded(&weights);
+    EXPECT_LE(WeightedError(*codec, plain, x, ones),
+              1.001 * WeightedError(*codec, usual, x, ones));
+    EXPECT_LT(WeightedError(*codec, weighted, x, weights),
+              0.99 * WeightedError(*codec, plain, x, weights));
+  }
+}
+
+TEST(BlockGridTest, GroupsHaveWholeZeroPoints) {
+  for (const DType dtype :
+       {DType::kU4_G32, DType::kU4_G128, DType::kI8_G32, DType::kI8_G128}) {
+    const BlockGrid& grid = *FindBlockCodec(dtype)->grid;
+    const auto size = static_cast<size_t>(grid.elements);
+    for (const float mean : {0.0f, 5.0f, -5.0f}) {
+      const std::vector<float> x = Gaussian(size, mean);
+      const std::vector<float> ones(size, 1.0f);
+      for (const bool weighted : {false, true}) {
+        GridScales scales;
+        grid.fit(x.data(), weighted ? ones.data() : nullptr, &scales);
+        const float scale = scales.scale[0];
+        EXPECT_EQ(F16ToF32(F32ToF16(scale)), scale);
+        const float zero =
+            -scales.min[0] / scale - static_cast<float>(grid.least);
+        EXPECT_NEAR(zero, std::round(zero), 1e-4);
+        EXPECT_GE(std::round(zero), 1);
+        EXPECT_LE(std::round(zero), grid.most - grid.least);
+      }
+    }
+  }
+}
+
+TEST(BlockGridTest, HostileValuesDoNoHarm) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->grid == nullptr) continue;
+    const auto size = static_cast<size_t>(Elements(*codec));
+    for (const float bad :
+         {std::nanf(""), kInfinity, -kInfinity, 3e38f, 0.0f, 1e-42f}) {
+      std::vector<float> x(size, bad);
+      for (const bool alone : {true, false}) {
+        if (!alone) x = Gaussian(size), x[3] = bad;
+        const std::vector<float> ones(size, 1.0f);
+        Bytes bytes(static_cast<size_t>(BlockBytes(*codec)));
+        EncodeOnGrid(*codec->grid, x.data(), nullptr, 1, bytes.data());
+        EncodeOnGrid(*codec->grid, x.data(), ones.data(), 1, bytes.data());
+        if (bad != 0.0f || !alone) continue;
+        for (const float value : Decode(*codec, bytes.data(), 1)) {
+          EXPECT_EQ(value, 0.0f);
+        }
+      }
+    }
   }
 }
 

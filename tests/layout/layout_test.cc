@@ -74,7 +74,7 @@ TEST(LayoutTest, PartsOfCoreRunOneWay) {
       {"formats", {"json"}},
       {"sampling", {}},
       {"model", {"formats", "json"}},
-      {"quantize", {"formats", "json", "model"}},
+      {"quantize", {"formats", "json", "model", "text"}},
       {"engine", {"formats", "json", "model", "sampling", "text"}},
   };
   const std::regex include("#include \"core/([a-z_]+)/[^\"]*\"");

@@ -59,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 4
+#define INLAY_ABI_VERSION 5
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -370,7 +370,17 @@ INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info
  * each backend needs. */
 INLAY_API inlay_status inlay_model_inspect(const char* path, inlay_buffer** json, inlay_error** error);
 
-/* Since 4, all of quantisation. */
+/* Since 4, all of quantisation that is not marked otherwise. */
+
+/* How weights are rounded; since 5. Matrices whose format keeps codewords, and all that are not between a norm and the logits
+ * (embeddings, also where they are the head), are rounded to nearest whatever the method. */
+enum {
+  INLAY_QUANTIZE_NEAREST = 0, /* to nearest, by the format's encoder */
+  INLAY_QUANTIZE_IMATRIX = 1, /* errors weighted by the mean squares of the layer's inputs */
+  INLAY_QUANTIZE_GPTQ = 2,    /* each column's error is made up for in those after it (arXiv:2210.17323) */
+  INLAY_QUANTIZE_AWQ = 3      /* columns are scaled first, what gives the inputs the other way (arXiv:2306.00978) */
+};
+
 typedef struct inlay_quantize_options {
   uint32_t struct_size;
   int32_t num_threads; /* the calling one included; 0 (default): one per core; at most 1024 */
@@ -383,18 +393,34 @@ typedef struct inlay_quantize_options {
   inlay_progress_callback progress; /* default null; stages INLAY_LOAD_WEIGHTS and, at the end, INLAY_LOAD_READY; a result other
                                        than 0 cancels */
   void* progress_user;
+  /* Since 5. */
+  uint32_t method;    /* INLAY_QUANTIZE_*, default NEAREST; the others need calibration */
+  uint32_t act_order; /* GPTQ: 1 takes inputs of largest squares first; default 0 */
+  /* Calibration runs texts such as the model is for through it: each from its start, special tokens in them read, cut into
+   * sequences of `sequence_tokens`, at most `calibration_tokens` in all. */
+  const char* const* calibration;
+  size_t num_calibration;      /* default 0; at most 2^20 */
+  uint32_t sequence_tokens;    /* default 512; at least 2 */
+  uint32_t calibration_tokens; /* default 65536; at least 2 */
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);
-/* Writes the model at `model_path` (as inlay_model_load() takes it, random: too) as a GGUF file at `out_path`, weights rounded to
- * nearest, in bounded memory on the calling thread and helpers of its own. Matrices get the type; norms and biases stay f32; where
+INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options, size_t size); /* since 5 */
+#define inlay_quantize_options_init(options) inlay_quantize_options_init_sized((options), sizeof(inlay_quantize_options))
+/* Writes the model at `model_path` (as inlay_model_load() takes it, random: too) as a GGUF file at `out_path`, weights rounded,
+ * in bounded memory on the calling thread and helpers of its own. Matrices get the type; norms and biases stay f32; where
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
- * keeps what it has otherwise. `options` may be null for the defaults. `report` may be null; it is JSON:
- *   type, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
+ * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
+ * n elements of one layer (IMATRIX: 8 n), and for GPTQ a layer in float32. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
+ * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one.
+ * `options` may be null for the defaults. `report` may be null; it is JSON:
+ *   type, method, calibration_tokens, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to
- *            that of the values, "bytes_before", "bytes_after"}]
- * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say; INLAY_INVALID_ARGUMENT: a type, or weights
- * that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the disk is full), INLAY_IO_ERROR: files. */
+ *            that of the values, "bytes_before", "bytes_after"; where the method did it: "output_error", the same of the outputs
+ *            over the calibration (for IMATRIX with inputs taken for independent), "nearest_error": that of rounding to nearest,
+ *            "seconds"}]
+ * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say, or text without a tokenizer;
+ * INLAY_INVALID_ARGUMENT: a type, a method without calibration, or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the disk is full), INLAY_IO_ERROR: files. */
 INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,
                                       inlay_buffer** report, inlay_error** error);
 

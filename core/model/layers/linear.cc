@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/model/layers/step.h"
+#include "core/model/model.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -101,7 +102,14 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
         linear.bias_,
         build.weights.Vector(spec.name + ".bias", spec.n, VectorKind::kBias));
   }
+  linear.ObserveAs(spec.name, build);
   return linear;
+}
+
+void Linear::ObserveAs(const std::string& name, const ModelBuild& build) {
+  if (build.input_observer == nullptr) return;
+  observer_ = build.input_observer;
+  name_ = name;
 }
 
 bool Linear::CanStack(absl::Span<const LinearSpec> specs,
@@ -185,6 +193,7 @@ GemmParams Linear::Params(const TensorView& x, const TensorView& residual,
 absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
                              const TensorView& y, void* workspace,
                              Stream& stream) const {
+  if (observer_ != nullptr) observer_->OnInput(name_, x);
   GemmParams params = Params(x, residual, y);
   params.workspace = workspace;
   return op_.Run(params, stream);

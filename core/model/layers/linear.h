@@ -3,6 +3,7 @@
 #define INLAY_CORE_MODEL_LAYERS_LINEAR_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -62,10 +63,15 @@ class Linear {
   // Good while this object is where it is: the loader adds to op_.desc.
   WeightLoader::Packing PackingForLoader();
 
+  // Has Forward tell of its input, where the model is built for that.
+  void ObserveAs(const std::string& name, const ModelBuild& build);
+
   Op<GemmDesc, GemmParams> op_;
   TensorView weight_;
   const float* bias_ = nullptr;
   const int32_t* permutation_ = nullptr;
+  InputObserver* observer_ = nullptr;
+  std::string name_;  // for observer_
 };
 
 }  // namespace inlay

@@ -3,6 +3,7 @@
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
 #include "kernels/quant/fit.h"
+#include "kernels/quant/grid.h"
 #include "kernels/quant/iq4.h"
 #include "kernels/quant/quant.h"
 
@@ -21,24 +22,41 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 32) {
-    IQ4_NLBlock block;
-    block.scale =
-        F32ToF16(FitScale(src, 32, kIq4First, kIq4Step, NearestIq4Level));
-    const float inverse = InverseScale(F16ToF32(block.scale));
-    uint8_t codes[32];
-    for (int i = 0; i < 32; ++i) {
-      codes[i] = static_cast<uint8_t>(Iq4Code(src[i] * inverse));
-    }
-    PackBits<4, 16, 32>(codes, block.codes);
-    StoreBlock(block, dst, b);
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  if (weights == nullptr) weights = kEqualWeights.data();
+  scales->block_scale =
+      F32ToF16(FitScale(x, weights, 32, kIq4First, kIq4Step, NearestIq4Level));
+  scales->scale[0] = F16ToF32(scales->block_scale);
+  scales->min[0] = 0.0f;
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  IQ4_NLBlock block;
+  block.scale = scales.block_scale;
+  uint8_t codes[32];
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<uint8_t>(Iq4Code(levels[i]));
   }
+  PackBits<4, 16, 32>(codes, block.codes);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 32,
+                             .block_bytes = sizeof(IQ4_NLBlock),
+                             .sub_elements = 32,
+                             .least = -127,
+                             .most = 113,
+                             .is_iq4 = true,
+                             .fit = Fit,
+                             .pack = Pack};
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  EncodeOnGrid(kGrid, src, nullptr, blocks, dst);
 }
 
 }  // namespace
 
 extern const BlockCodec kIQ4_NLCodec;
-const BlockCodec kIQ4_NLCodec = {DType::kIQ4_NL, Decode, Encode};
+const BlockCodec kIQ4_NLCodec = {DType::kIQ4_NL, Decode, Encode, &kGrid};
 
 }  // namespace inlay

@@ -27,30 +27,44 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 256) {
-    IQ4_XSBlock block;
-    SignedSuperBlock<32> super;
-    super.Encode(src, -32, kIq4First, kIq4Step, NearestIq4Level);
-    block.scale = super.scale;
-    uint8_t scales[8];
-    for (int j = 0; j < 8; ++j) {
-      scales[j] = static_cast<uint8_t>(super.scales[j] + 32);
-    }
-    PackBits<4, 1, 8>(scales, block.sub_low);
-    PackBits<2, 1, 8, 4>(scales, block.sub_high);
-    uint8_t codes[256];
-    for (int i = 0; i < 256; ++i) {
-      codes[i] = static_cast<uint8_t>(Iq4Code(super.levels[i]));
-    }
-    PackBits<4, 16, 256>(codes, block.codes);
-    StoreBlock(block, dst, b);
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  FitSignedSuper<32>(x, weights, -32, kIq4First, kIq4Step, NearestIq4Level,
+                     scales);
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  IQ4_XSBlock block;
+  block.scale = scales.block_scale;
+  uint8_t sub[8];
+  for (int j = 0; j < 8; ++j) {
+    sub[j] = static_cast<uint8_t>(scales.sub_scales[j] + 32);
   }
+  PackBits<4, 1, 8>(sub, block.sub_low);
+  PackBits<2, 1, 8, 4>(sub, block.sub_high);
+  uint8_t codes[256];
+  for (int i = 0; i < 256; ++i) {
+    codes[i] = static_cast<uint8_t>(Iq4Code(levels[i]));
+  }
+  PackBits<4, 16, 256>(codes, block.codes);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 256,
+                             .block_bytes = sizeof(IQ4_XSBlock),
+                             .sub_elements = 32,
+                             .least = -127,
+                             .most = 113,
+                             .is_iq4 = true,
+                             .fit = Fit,
+                             .pack = Pack};
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  EncodeOnGrid(kGrid, src, nullptr, blocks, dst);
 }
 
 }  // namespace
 
 extern const BlockCodec kIQ4_XSCodec;
-const BlockCodec kIQ4_XSCodec = {DType::kIQ4_XS, Decode, Encode};
+const BlockCodec kIQ4_XSCodec = {DType::kIQ4_XS, Decode, Encode, &kGrid};
 
 }  // namespace inlay

@@ -23,24 +23,34 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 256) {
-    Q2_KBlock block;
-    AffineSuperBlock<16> super;
-    super.Encode(src, 3, 15);
-    block.scale = super.scale;
-    block.min = super.min;
-    for (int j = 0; j < 16; ++j) {
-      block.sub[j] = static_cast<uint8_t>(super.scales[j] | super.mins[j] << 4);
-    }
-    PackBits<2, 32, 256>(super.codes, block.codes);
-    StoreBlock(block, dst, b);
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  Q2_KBlock block;
+  block.scale = scales.block_scale;
+  block.min = scales.block_min;
+  for (int j = 0; j < 16; ++j) {
+    block.sub[j] =
+        static_cast<uint8_t>(scales.sub_scales[j] | scales.sub_mins[j] << 4);
   }
+  PackBits<2, 32, 256>(levels, block.codes);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 256,
+                             .block_bytes = sizeof(Q2_KBlock),
+                             .sub_elements = 16,
+                             .least = 0,
+                             .most = 3,
+                             .is_iq4 = false,
+                             .fit = FitAffineSuper<16, 3, 15>,
+                             .pack = Pack};
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  EncodeOnGrid(kGrid, src, nullptr, blocks, dst);
 }
 
 }  // namespace
 
 extern const BlockCodec kQ2_KCodec;
-const BlockCodec kQ2_KCodec = {DType::kQ2_K, Decode, Encode};
+const BlockCodec kQ2_KCodec = {DType::kQ2_K, Decode, Encode, &kGrid};
 
 }  // namespace inlay

@@ -29,33 +29,44 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 256) {
-    Q3_KBlock block;
-    SignedSuperBlock<16> super;
-    super.Encode(src, -32, -4.0f, 0.1f, [](float value) {
-      return static_cast<float>(RoundCode(value, -4, 3));
-    });
-    block.scale = super.scale;
-    uint8_t scales[16];
-    for (int j = 0; j < 16; ++j) {
-      scales[j] = static_cast<uint8_t>(super.scales[j] + 32);
-    }
-    PackBits<4, 8, 16>(scales, block.sub_low);
-    PackBits<2, 4, 16, 4>(scales, block.sub_high);
-    uint8_t codes[256];
-    for (int i = 0; i < 256; ++i) {
-      codes[i] = static_cast<uint8_t>(super.levels[i] + 4);
-    }
-    PackBits<2, 32, 256>(codes, block.low);
-    PackBits<1, 32, 256, 2>(codes, block.high);
-    StoreBlock(block, dst, b);
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  FitSignedSuper<16>(
+      x, weights, -32, -4.0f, 0.1f,
+      [](float value) { return RoundLevel(value, -4.0f, 3.0f); }, scales);
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  Q3_KBlock block;
+  block.scale = scales.block_scale;
+  uint8_t sub[16];
+  for (int j = 0; j < 16; ++j) {
+    sub[j] = static_cast<uint8_t>(scales.sub_scales[j] + 32);
   }
+  PackBits<4, 8, 16>(sub, block.sub_low);
+  PackBits<2, 4, 16, 4>(sub, block.sub_high);
+  uint8_t codes[256];
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(levels[i] + 4);
+  PackBits<2, 32, 256>(codes, block.low);
+  PackBits<1, 32, 256, 2>(codes, block.high);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 256,
+                             .block_bytes = sizeof(Q3_KBlock),
+                             .sub_elements = 16,
+                             .least = -4,
+                             .most = 3,
+                             .is_iq4 = false,
+                             .fit = Fit,
+                             .pack = Pack};
+
+void Encode(const float* src, int64_t blocks, std::byte* dst) {
+  EncodeOnGrid(kGrid, src, nullptr, blocks, dst);
 }
 
 }  // namespace
 
 extern const BlockCodec kQ3_KCodec;
-const BlockCodec kQ3_KCodec = {DType::kQ3_K, Decode, Encode};
+const BlockCodec kQ3_KCodec = {DType::kQ3_K, Decode, Encode, &kGrid};
 
 }  // namespace inlay

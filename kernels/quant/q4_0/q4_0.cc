@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
+#include "kernels/quant/fit.h"
+#include "kernels/quant/grid.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -38,9 +41,39 @@ void Encode(const float* src, int64_t blocks, std::byte* dst) {
   }
 }
 
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  const float scale =
+      weights == nullptr
+          ? Extreme(x, 32) / -8.0f
+          : FitScale(x, weights, 32, -8.0f, 0.1f, [](float value) {
+              return RoundLevel(value, -8.0f, 7.0f);
+            });
+  scales->block_scale = F32ToF16(scale);
+  scales->scale[0] = F16ToF32(scales->block_scale);
+  scales->min[0] = 0.0f;
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  Q4_0Block block;
+  block.scale = scales.block_scale;
+  uint8_t codes[32];
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(levels[i] + 8);
+  PackBits<4, 16, 32>(codes, block.codes);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 32,
+                             .block_bytes = sizeof(Q4_0Block),
+                             .sub_elements = 32,
+                             .least = -8,
+                             .most = 7,
+                             .is_iq4 = false,
+                             .fit = Fit,
+                             .pack = Pack};
+
 }  // namespace
 
 extern const BlockCodec kQ4_0Codec;
-const BlockCodec kQ4_0Codec = {DType::kQ4_0, Decode, Encode};
+const BlockCodec kQ4_0Codec = {DType::kQ4_0, Decode, Encode, &kGrid};
 
 }  // namespace inlay

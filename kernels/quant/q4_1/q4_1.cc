@@ -2,6 +2,8 @@
 
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
+#include "kernels/quant/fit.h"
+#include "kernels/quant/grid.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -38,9 +40,38 @@ void Encode(const float* src, int64_t blocks, std::byte* dst) {
   }
 }
 
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  const Range range = RangeOf(x, 32);
+  const Affine fit =
+      weights == nullptr
+          ? Affine{range.most / 15.0f - range.least / 15.0f, -range.least}
+          : FitAffine(x, weights, 32, 15, /*keep_zero=*/false);
+  scales->block_scale = F32ToF16(fit.scale);
+  scales->block_min = F32ToF16(-fit.min);
+  scales->scale[0] = F16ToF32(scales->block_scale);
+  scales->min[0] = F16ToF32(scales->block_min);
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  Q4_1Block block;
+  block.scale = scales.block_scale;
+  block.min = scales.block_min;
+  PackBits<4, 16, 32>(levels, block.codes);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 32,
+                             .block_bytes = sizeof(Q4_1Block),
+                             .sub_elements = 32,
+                             .least = 0,
+                             .most = 15,
+                             .is_iq4 = false,
+                             .fit = Fit,
+                             .pack = Pack};
+
 }  // namespace
 
 extern const BlockCodec kQ4_1Codec;
-const BlockCodec kQ4_1Codec = {DType::kQ4_1, Decode, Encode};
+const BlockCodec kQ4_1Codec = {DType::kQ4_1, Decode, Encode, &kGrid};
 
 }  // namespace inlay

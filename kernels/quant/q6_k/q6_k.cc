@@ -1,5 +1,7 @@
 #include "kernels/quant/q6_k/q6_k.h"
 
+#include <cstring>
+
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
 #include "kernels/quant/quant.h"
@@ -24,28 +26,39 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
+void Fit(const float* x, const float* weights, GridScales* scales) {
+  FitSignedSuper<16>(
+      x, weights, -128, -32.0f, 0.1f,
+      [](float value) { return RoundLevel(value, -32.0f, 31.0f); }, scales);
+}
+
+void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {
+  Q6_KBlock block;
+  block.scale = scales.block_scale;
+  std::memcpy(block.sub, scales.sub_scales, sizeof(block.sub));
+  uint8_t codes[256];
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(levels[i] + 32);
+  PackBits<4, 64, 256>(codes, block.low);
+  PackBits<2, 32, 256, 4>(codes, block.high);
+  StoreBlock(block, dst, 0);
+}
+
+constexpr BlockGrid kGrid = {.elements = 256,
+                             .block_bytes = sizeof(Q6_KBlock),
+                             .sub_elements = 16,
+                             .least = -32,
+                             .most = 31,
+                             .is_iq4 = false,
+                             .fit = Fit,
+                             .pack = Pack};
+
 void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 256) {
-    Q6_KBlock block;
-    SignedSuperBlock<16> super;
-    super.Encode(src, -128, -32.0f, 0.1f, [](float value) {
-      return static_cast<float>(RoundCode(value, -32, 31));
-    });
-    block.scale = super.scale;
-    std::memcpy(block.sub, super.scales, sizeof(block.sub));
-    uint8_t codes[256];
-    for (int i = 0; i < 256; ++i) {
-      codes[i] = static_cast<uint8_t>(super.levels[i] + 32);
-    }
-    PackBits<4, 64, 256>(codes, block.low);
-    PackBits<2, 32, 256, 4>(codes, block.high);
-    StoreBlock(block, dst, b);
-  }
+  EncodeOnGrid(kGrid, src, nullptr, blocks, dst);
 }
 
 }  // namespace
 
 extern const BlockCodec kQ6_KCodec;
-const BlockCodec kQ6_KCodec = {DType::kQ6_K, Decode, Encode};
+const BlockCodec kQ6_KCodec = {DType::kQ6_K, Decode, Encode, &kGrid};
 
 }  // namespace inlay

@@ -1,0 +1,255 @@
+#include "core/quantize/calibrated_layers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/quant/grid.h"
+#include "memory/device/thread_pool.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kBias = ".bias";
+// Of a matrix, that AWQ's search looks at.
+constexpr int64_t kSearchRows = 256;
+
+int64_t NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
+                                   QuantizeMethod method, bool act_order,
+                                   std::shared_ptr<const WeightSource> weights,
+                                   std::unique_ptr<Calibration> calibration,
+                                   FindTensor find, Stream& stream)
+    : spec_(spec),
+      method_(method),
+      act_order_(act_order),
+      weights_(std::move(weights)),
+      calibration_(std::move(calibration)),
+      find_(std::move(find)),
+      stream_(stream) {
+  for (const LayerSpec& layer : spec.layers) layers_.push_back(InputsOf(layer));
+  std::vector<LinearInput>& last = layers_.emplace_back();
+  if (!spec.head.empty()) {
+    head_.name = spec.head;
+    head_.n = spec.vocab_size;
+    head_.k = spec.hidden_size;
+    LinearInput input;
+    input.readers = {&head_};
+    if (spec.final_norm.kind != NormKind::kNone) input.norm = &spec.final_norm;
+    last.push_back(std::move(input));
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    MapLayer(static_cast<int>(i), layers_[i]);
+  }
+}
+
+void CalibratedLayers::MapLayer(int layer,
+                                const std::vector<LinearInput>& inputs) {
+  const auto place = [&](const std::string& name,
+                         std::string_view suffix) -> Place& {
+    Place& found = places_[name + std::string(suffix)];
+    found.layer = layer;
+    return found;
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const LinearInput& input = inputs[i];
+    const auto index = static_cast<int>(i);
+    for (const LinearSpec* reader : input.readers) {
+      place(reader->name, kWeight).reads = index;
+    }
+    if (method_ != QuantizeMethod::kAwq) continue;
+    for (const std::string_view suffix : {kWeight, kBias}) {
+      if (input.norm != nullptr) {
+        Place& norm = place(input.norm->name, suffix);
+        norm.scaled_by = index;
+        norm.zero_centred =
+            input.norm->kind == NormKind::kRmsZeroCentred && suffix == kWeight;
+      } else if (input.producer != nullptr) {
+        place(input.producer->name, suffix).scaled_by = index;
+      }
+    }
+  }
+}
+
+bool CalibratedLayers::IsQuantized(const std::string& name) const {
+  const Tensor* tensor = find_(name);
+  if (tensor == nullptr || tensor->info->dtype == tensor->to) return false;
+  const BlockCodec* codec = FindBlockCodec(tensor->to);
+  return codec != nullptr && codec->grid != nullptr;
+}
+
+absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
+                                                   const RowReader& reader) {
+  const auto found = places_.find(name);
+  if (found == places_.end()) return nullptr;
+  place_ = found->second;
+  while (layer_ < place_.layer) INLAY_RETURN_IF_ERROR(Enter(layer_ + 1));
+  started_us_ = NowUs();
+  reader_ = &reader;
+  reads_ = scaled_by_ = nullptr;
+  matrix_ = nullptr;
+  outputs_ = errors_ = nearest_errors_ = 0.0;
+  if (place_.scaled_by >= 0) {
+    Input& input = inputs_[static_cast<size_t>(place_.scaled_by)];
+    if (!input.scales.empty()) scaled_by_ = &input;
+  }
+  if (place_.reads >= 0 && IsQuantized(name)) {
+    const Tensor& tensor = *find_(name);
+    reads_ = &inputs_[static_cast<size_t>(place_.reads)];
+    codec_ = FindBlockCodec(tensor.to);
+    if (method_ == QuantizeMethod::kGptq) {
+      INLAY_RETURN_IF_ERROR(NeedFactor(*reads_));
+      gptq_.emplace(*reads_->factor, *codec_->grid);
+      matrix_ = &done_[tensor.info->name];
+      matrix_->shape = {reader.rows(), reader.row_elements()};
+      matrix_->values.resize(
+          static_cast<size_t>(reader.rows() * reader.row_elements()));
+    }
+  }
+  if (reads_ == nullptr && scaled_by_ == nullptr) return nullptr;
+  return static_cast<RowMethod*>(this);
+}
+
+MethodReport CalibratedLayers::Finish() {
+  MethodReport report;
+  report.used = reads_ != nullptr;
+  if (outputs_ > 0.0) {
+    report.output_error = std::sqrt(errors_ / outputs_);
+    report.nearest_error = std::sqrt(nearest_errors_ / outputs_);
+  }
+  report.seconds = 1e-6 * static_cast<double>(NowUs() - started_us_);
+  gptq_.reset();
+  return report;
+}
+
+absl::Status CalibratedLayers::Enter(int layer) {
+  // Layers read what those before them give as they are written.
+  if (method_ == QuantizeMethod::kGptq && layer > 0) {
+    INLAY_RETURN_IF_ERROR(calibration_->Advance(
+        layer - 1,
+        std::make_shared<OverlayWeights>(weights_, std::move(done_))));
+  }
+  done_.clear();
+  inputs_.clear();
+  layer_ = layer;
+  for (const LinearInput& linear : layers_[static_cast<size_t>(layer)]) {
+    inputs_.emplace_back().linear = linear;
+  }
+  INLAY_RETURN_IF_ERROR(Collect(layer));
+  for (Input& input : inputs_) {
+    if (method_ == QuantizeMethod::kAwq) INLAY_RETURN_IF_ERROR(Scale(input));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CalibratedLayers::Collect(int layer) {
+  Hessians hessians;
+  for (const Input& input : inputs_) {
+    const auto& readers = input.linear.readers;
+    const bool wanted =
+        std::any_of(readers.begin(), readers.end(), [&](const auto* reader) {
+          return IsQuantized(reader->name + std::string(kWeight));
+        });
+    if (!wanted) continue;
+    hessians.emplace(
+        input.linear.name(),
+        Hessian(input.linear.size(), method_ != QuantizeMethod::kImportance));
+  }
+  const bool is_head = layer == static_cast<int>(spec_.layers.size());
+  INLAY_RETURN_IF_ERROR(
+      is_head ? calibration_->CollectHead(head_.name, &hessians)
+              : calibration_->Collect(layer, method_ != QuantizeMethod::kGptq,
+                                      &hessians));
+  for (Input& input : inputs_) {
+    const auto found = hessians.find(input.linear.name());
+    if (found == hessians.end()) continue;
+    const absl::Status status = found->second.Check();
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("inputs of \"%s\": %s", input.linear.name(),
+                          std::string(status.message())));
+    }
+    input.diagonal.assign(found->second.diagonal().begin(),
+                          found->second.diagonal().end());
+    input.sizes = found->second.MeanMagnitudes();
+    input.hessian = std::move(found->second);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CalibratedLayers::NeedFactor(Input& input) {
+  if (input.factor.has_value()) return absl::OkStatus();
+  FactorOptions options;
+  options.act_order = act_order_ && method_ == QuantizeMethod::kGptq;
+  INLAY_ASSIGN_OR_RETURN(
+      input.factor,
+      InputFactor::Create(*std::move(input.hessian), options, stream_));
+  input.hessian.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
+    const LinearSpec& spec) const {
+  const Tensor& tensor = *find_(spec.name + std::string(kWeight));
+  INLAY_ASSIGN_OR_RETURN(
+      RowReader reader,
+      RowReader::Create(
+          *weights_, *tensor.info,
+          spec.transposed ? GgufLayout::kTransposed : GgufLayout::kSame, {},
+          *stream_.thread_pool()));
+  AwqReader sample;
+  sample.codec = FindBlockCodec(tensor.to);
+  sample.rows = std::min(kSearchRows, reader.rows());
+  const int64_t width = reader.row_elements();
+  sample.weights.resize(static_cast<size_t>(sample.rows * width));
+  for (int64_t i = 0; i < sample.rows; ++i) {
+    INLAY_RETURN_IF_ERROR(reader.Read(i * reader.rows() / sample.rows, 1,
+                                      sample.weights.data() + i * width));
+  }
+  return sample;
+}
+
+absl::Status CalibratedLayers::Scale(Input& input) {
+  const LinearInput& linear = input.linear;
+  if (linear.norm == nullptr && linear.producer == nullptr) {
+    return absl::OkStatus();
+  }
+  // Columns that stay as they are cannot be multiplied.
+  std::vector<AwqReader> readers;
+  for (const LinearSpec* reader : linear.readers) {
+    if (!IsQuantized(reader->name + std::string(kWeight))) {
+      return absl::OkStatus();
+    }
+    INLAY_ASSIGN_OR_RETURN(readers.emplace_back(), SampleRows(*reader));
+  }
+  INLAY_RETURN_IF_ERROR(NeedFactor(input));
+  // One size for all channels that come from a row.
+  const auto rows = static_cast<size_t>(
+      linear.norm != nullptr ? linear.size() : linear.num_rows);
+  std::vector<float> sizes(rows);
+  for (int64_t i = 0; i < linear.size(); ++i) {
+    sizes[static_cast<size_t>(linear.ChannelRow(i))] +=
+        input.sizes[static_cast<size_t>(i)];
+  }
+  for (int64_t i = 0; i < linear.size(); ++i) {
+    input.sizes[static_cast<size_t>(i)] =
+        sizes[static_cast<size_t>(linear.ChannelRow(i))];
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      input.scales, SearchAwqScales(*input.factor, input.diagonal, input.sizes,
+                                    readers, stream_));
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

@@ -1,0 +1,128 @@
+// CalibratedLayers: the methods that need calibration, tensor by tensor as a
+// file is written: importance (the diagonal of H), GPTQ, AWQ. Owns the course
+// of calibration through the layers; knows no files.
+#ifndef INLAY_CORE_QUANTIZE_CALIBRATED_LAYERS_H_
+#define INLAY_CORE_QUANTIZE_CALIBRATED_LAYERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/decoder_spec.h"
+#include "core/quantize/awq.h"
+#include "core/quantize/calibration.h"
+#include "core/quantize/gptq.h"
+#include "core/quantize/linear_inputs.h"
+#include "core/quantize/output_error.h"
+#include "core/quantize/overlay_weights.h"
+#include "core/quantize/row_writer.h"
+
+namespace inlay {
+
+enum class QuantizeMethod : uint8_t { kNearest, kImportance, kGptq, kAwq };
+
+// A tensor's outputs, against those of the stored weights: root mean squares of
+// the differences relative to the outputs', of some rows of each band; with the
+// importance alone inputs are taken for independent.
+struct MethodReport {
+  bool used = false;
+  double output_error = 0.0;
+  double nearest_error = 0.0;  // of the format's own encoder
+  double seconds = 0.0;        // without the calibration
+};
+
+class CalibratedLayers : private RowMethod {
+ public:
+  struct Tensor {
+    const WeightInfo* info = nullptr;
+    DType to = DType::kF32;
+  };
+  // By published name; finds what is to become of a tensor, null of one that is
+  // not written.
+  using FindTensor = std::function<const Tensor*(const std::string& name)>;
+
+  // All must outlive this. `spec` is that of calibration's model.
+  CalibratedLayers(const DecoderSpec& spec, QuantizeMethod method,
+                   bool act_order, std::shared_ptr<const WeightSource> weights,
+                   std::unique_ptr<Calibration> calibration, FindTensor find,
+                   Stream& stream);
+
+  // Tensors come in the order in which the model asks for them. What to write
+  // `name` with, until Finish; null: nothing special. Goes on to the tensor's
+  // layer, which takes the time of calibration.
+  absl::StatusOr<RowMethod*> Start(const std::string& name,
+                                   const RowReader& reader);
+  MethodReport Finish();
+
+ private:
+  // Where a tensor stands in the network, each part if it has it.
+  struct Place {
+    int layer = 0;
+    int reads = -1;      // the input that it reads, if it is a linear layer
+    int scaled_by = -1;  // the input whose scales divide its rows
+    bool zero_centred = false;
+  };
+  struct Input {
+    LinearInput linear;
+    std::vector<float> diagonal;
+    std::vector<float> sizes;
+    std::optional<Hessian> hessian;
+    std::optional<InputFactor> factor;
+    std::vector<float> scales;  // of AWQ; empty: none
+  };
+
+  void MapLayer(int layer, const std::vector<LinearInput>& inputs);
+  bool IsQuantized(const std::string& name) const;
+  absl::Status Enter(int layer);
+  absl::Status Collect(int layer);
+  absl::Status Scale(Input& input);
+  absl::StatusOr<AwqReader> SampleRows(const LinearSpec& reader) const;
+  absl::Status NeedFactor(Input& input);
+
+  void Change(int64_t first, int64_t rows, float* values) override;
+  bool encodes() const override { return reads_ != nullptr; }
+  absl::Status Encode(int64_t rows, const float* values,
+                      std::byte* encoded) override;
+  absl::Status Note(int64_t first, int64_t rows, const float* values,
+                    const float* decoded) override;
+  absl::Status AddErrors(int64_t rows, const float* values,
+                         const float* decoded);
+
+  const DecoderSpec& spec_;
+  LinearSpec head_;
+  QuantizeMethod method_;
+  bool act_order_;
+  std::shared_ptr<const WeightSource> weights_;
+  std::unique_ptr<Calibration> calibration_;
+  FindTensor find_;
+  Stream& stream_;
+  std::vector<std::vector<LinearInput>> layers_;  // the last: the head's
+  std::unordered_map<std::string, Place> places_;
+
+  int layer_ = -1;
+  std::vector<Input> inputs_;  // of layer_
+  // What became of its matrices, by the source's names.
+  std::map<std::string, OverlayWeights::Matrix> done_;
+
+  // Of the tensor under way.
+  Input* reads_ = nullptr;
+  Input* scaled_by_ = nullptr;
+  Place place_;
+  const BlockCodec* codec_ = nullptr;
+  const RowReader* reader_ = nullptr;
+  OverlayWeights::Matrix* matrix_ = nullptr;
+  std::optional<GptqEncoder> gptq_;
+  double outputs_ = 0.0, errors_ = 0.0, nearest_errors_ = 0.0;
+  int64_t started_us_ = 0;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_QUANTIZE_CALIBRATED_LAYERS_H_

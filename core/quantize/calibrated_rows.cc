@@ -1,0 +1,97 @@
+// CalibratedLayers on the rows of one tensor.
+#include <algorithm>
+
+#include "core/quantize/calibrated_layers.h"
+#include "kernels/quant/grid.h"
+#include "memory/device/thread_pool.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Of a band, that errors are reported of.
+constexpr int64_t kErrorRows = 32;
+
+}  // namespace
+
+void CalibratedLayers::Change(int64_t first, int64_t rows, float* values) {
+  const int64_t width = reader_->row_elements();
+  if (scaled_by_ != nullptr) {
+    const LinearInput& linear = scaled_by_->linear;
+    // Of the channels that come from a row all have the same scale.
+    std::vector<float> of_row(static_cast<size_t>(
+        linear.norm != nullptr ? linear.size() : linear.num_rows));
+    for (int64_t i = 0; i < linear.size(); ++i) {
+      of_row[static_cast<size_t>(linear.ChannelRow(i))] =
+          scaled_by_->scales[static_cast<size_t>(i)];
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = reader_->SourceRow(first + r) - linear.first_row;
+      if (row < 0 || row >= static_cast<int64_t>(of_row.size())) continue;
+      const float scale = of_row[static_cast<size_t>(row)];
+      // The reader adds the 1 where the file is to have it.
+      const bool lacks_one = place_.zero_centred && !reader_->adds_one();
+      for (int64_t i = 0; i < width; ++i) {
+        float& value = values[r * width + i];
+        value = lacks_one ? (1.0f + value) / scale - 1.0f : value / scale;
+      }
+    }
+  }
+  if (reads_ == nullptr || reads_->scales.empty()) return;
+  for (int64_t i = 0; i < rows * width; ++i) {
+    values[i] *= reads_->scales[static_cast<size_t>(i % width)];
+  }
+}
+
+absl::Status CalibratedLayers::Encode(int64_t rows, const float* values,
+                                      std::byte* encoded) {
+  if (gptq_.has_value()) return gptq_->Encode(values, rows, encoded, stream_);
+  EncodeScaled(*codec_->grid, values, rows, reads_->diagonal, reads_->scales,
+               *stream_.thread_pool(), encoded);
+  return absl::OkStatus();
+}
+
+absl::Status CalibratedLayers::Note(int64_t first, int64_t rows,
+                                    const float* values, const float* decoded) {
+  const int64_t width = reader_->row_elements();
+  for (int64_t r = 0; matrix_ != nullptr && r < rows; ++r) {
+    std::copy(decoded + r * width, decoded + (r + 1) * width,
+              matrix_->values.data() + reader_->SourceRow(first + r) * width);
+  }
+  return AddErrors(std::min(rows, kErrorRows), values, decoded);
+}
+
+absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,
+                                         const float* decoded) {
+  const int64_t width = reader_->row_elements();
+  const auto unscaled = [&](const float* from) {
+    std::vector<float> to(from, from + rows * width);
+    for (size_t i = 0; !reads_->scales.empty() && i < to.size(); ++i) {
+      to[i] /= reads_->scales[i % reads_->scales.size()];
+    }
+    return to;
+  };
+  const std::vector<float> want = unscaled(values);
+  const std::vector<float> got = unscaled(decoded);
+  const int64_t blocks = rows * width / codec_->grid->elements;
+  std::vector<std::byte> encoded(
+      static_cast<size_t>(blocks * codec_->grid->block_bytes));
+  codec_->encode(want.data(), blocks, encoded.data());
+  std::vector<float> nearest(want.size());
+  codec_->decode(encoded.data(), blocks, nearest.data());
+  OutputEnergy energy = reads_->factor.has_value()
+                            ? OutputEnergy(&*reads_->factor)
+                            : OutputEnergy(&reads_->diagonal);
+  INLAY_ASSIGN_OR_RETURN(const double outputs,
+                         energy.Of(want.data(), nullptr, rows, stream_));
+  INLAY_ASSIGN_OR_RETURN(const double error,
+                         energy.Of(got.data(), want.data(), rows, stream_));
+  INLAY_ASSIGN_OR_RETURN(const double of_nearest,
+                         energy.Of(nearest.data(), want.data(), rows, stream_));
+  outputs_ += outputs;
+  errors_ += error;
+  nearest_errors_ += of_nearest;
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

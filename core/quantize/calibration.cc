@@ -1,0 +1,221 @@
+#include "core/quantize/calibration.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/model/load_model.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<TokenSequences> CalibrationSequences(
+    const Tokenizer& tokenizer, absl::Span<const std::string> texts,
+    int64_t length, int64_t most) {
+  TokenSequences sequences;
+  int64_t total = 0;
+  std::vector<int32_t> ids;
+  for (const std::string& text : texts) {
+    ids.clear();
+    INLAY_RETURN_IF_ERROR(tokenizer.Encode(text, {}, &ids));
+    const auto size = static_cast<int64_t>(ids.size());
+    for (int64_t first = 0; first < size && total < most; first += length) {
+      const int64_t count = std::min({length, size - first, most - total});
+      if (count < 2) continue;
+      sequences.emplace_back(ids.begin() + first, ids.begin() + first + count);
+      total += count;
+    }
+  }
+  if (total > 0) return sequences;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the %d texts of calibration give no sequence of 2 tokens, allowed: at "
+      "least one",
+      texts.size()));
+}
+
+Calibration::Calibration(const ModelFiles& files, Device& device,
+                         Stream& stream, Progress progress)
+    : files_(files),
+      device_(device),
+      stream_(stream),
+      progress_(std::move(progress)) {}
+
+absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
+    const ModelFiles& files, TokenSequences sequences, Device& device,
+    Stream& stream, Progress progress) {
+  // Not make_unique: the constructor is private.
+  std::unique_ptr<Calibration> made(
+      new Calibration(files, device, stream, std::move(progress)));
+  ModelLoadOptions options;
+  options.fused = false;
+  options.input_observer = made.get();
+  INLAY_ASSIGN_OR_RETURN(made->model_, LoadModel(files, device, options));
+  INLAY_RETURN_IF_ERROR(made->CheckSequences(sequences));
+  int64_t longest = 0;
+  for (std::vector<int32_t>& tokens : sequences) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    longest = std::max(longest, size);
+    made->num_tokens_ += size;
+    Sequence& sequence = made->sequences_.emplace_back();
+    sequence.hidden.resize(
+        static_cast<size_t>(size * made->model_->info().hidden_size));
+    sequence.tokens = std::move(tokens);
+  }
+  INLAY_RETURN_IF_ERROR(made->AllocateFor(longest));
+  return made;
+}
+
+absl::Status Calibration::CheckSequences(
+    const TokenSequences& sequences) const {
+  const ModelInfo& info = model_->info();
+  if (sequences.empty()) {
+    return absl::InvalidArgumentError(
+        "calibration has 0 sequences, allowed: at least 1");
+  }
+  for (const std::vector<int32_t>& tokens : sequences) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    if (size < 1 || size > info.max_positions) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "a sequence of calibration has %d tokens, allowed: 1 to %d", size,
+          info.max_positions));
+    }
+    for (const int32_t token : tokens) {
+      if (token >= 0 && token < info.vocab_size) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("calibration has the token %d, allowed: 0 to %d",
+                          token, info.vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Calibration::AllocateFor(int64_t tokens) {
+  const KvLayout& layout = model_->kv_layout();
+  int32_t next = 0;
+  for (const KvGroup& group : layout.groups()) {
+    std::vector<int32_t>& blocks = blocks_.emplace_back();
+    blocks.resize(static_cast<size_t>((tokens - 1) / group.block_size + 1));
+    std::iota(blocks.begin(), blocks.end(), next);
+    next += static_cast<int32_t>(blocks.size());
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      kv_, device_.Allocate(static_cast<size_t>(next) * layout.block_bytes(),
+                            MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(workspace_,
+                         device_.Allocate(model_->WorkspaceBytes(tokens, 0, 1),
+                                          MemoryClass::kWorkspace));
+  scratch_.resize(static_cast<size_t>(tokens * model_->info().hidden_size));
+  output_.resize(scratch_.size());
+  return absl::OkStatus();
+}
+
+absl::Status Calibration::Run(const Model& model, int layer, int count,
+                              const Sequence& sequence, float* hidden) {
+  const auto size = static_cast<int64_t>(sequence.tokens.size());
+  const auto length = static_cast<int32_t>(size);
+  const auto hidden_size = model.info().hidden_size;
+  std::vector<int32_t> positions(sequence.tokens.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<int64_t> slots;
+  std::vector<AttentionSequence> entries;
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const int64_t block_size = model.kv_layout().groups()[g].block_size;
+    for (int64_t position = 0; position < size; ++position) {
+      const int32_t block =
+          blocks_[g][static_cast<size_t>(position / block_size)];
+      slots.push_back(block * block_size + position % block_size);
+    }
+    entries.push_back({0, length, length, blocks_[g].data()});
+  }
+  LayerRange range;
+  range.first = layer;
+  range.count = count;
+  range.hidden = FloatView(hidden, size, hidden_size, hidden_size);
+  ForwardBatch batch;
+  batch.tokens = sequence.tokens;
+  batch.positions = positions;
+  batch.slots = slots;
+  batch.sequences = entries;
+  batch.num_groups = blocks_.size();
+  batch.final_lengths = absl::MakeConstSpan(&length, 1);
+  batch.kv_base = kv_.data();
+  batch.layers = &range;
+  if (layer + count == model.info().num_layers) {
+    batch.logit_rows = positions;
+    batch.hidden = FloatView(output_.data(), size, hidden_size, hidden_size);
+  }
+  return model.Forward(
+      batch, absl::MakeSpan(workspace_.data(), workspace_.bytes()), stream_);
+}
+
+absl::Status Calibration::Report() const {
+  if (progress_ == nullptr || progress_()) return absl::OkStatus();
+  return absl::CancelledError("cancelled by the progress callback");
+}
+
+void Calibration::OnInput(std::string_view layer, const TensorView& x) {
+  if (hessians_ == nullptr || !observed_.ok()) return;
+  const auto found = hessians_->find(layer);
+  if (found != hessians_->end()) observed_ = found->second.Add(x, stream_);
+}
+
+absl::Status Calibration::Collect(int layer, bool advance, Hessians* hessians) {
+  for (Sequence& sequence : sequences_) {
+    float* hidden = sequence.hidden.data();
+    if (!advance) {
+      std::copy(sequence.hidden.begin(), sequence.hidden.end(),
+                scratch_.begin());
+      hidden = scratch_.data();
+    }
+    hessians_ = hessians;
+    observed_ = absl::OkStatus();
+    const absl::Status run = Run(*model_, layer, 1, sequence, hidden);
+    hessians_ = nullptr;
+    INLAY_RETURN_IF_ERROR(run);
+    INLAY_RETURN_IF_ERROR(observed_);
+    INLAY_RETURN_IF_ERROR(Report());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Calibration::CollectHead(std::string_view head,
+                                      Hessians* hessians) {
+  const auto found = hessians->find(head);
+  if (found == hessians->end()) return absl::OkStatus();
+  const int64_t width = model_->info().hidden_size;
+  for (Sequence& sequence : sequences_) {
+    INLAY_RETURN_IF_ERROR(
+        Run(*model_, num_layers(), 0, sequence, sequence.hidden.data()));
+    INLAY_RETURN_IF_ERROR(found->second.Add(
+        FloatView(output_.data(), static_cast<int64_t>(sequence.tokens.size()),
+                  width, width),
+        stream_));
+    INLAY_RETURN_IF_ERROR(Report());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Calibration::Advance(int layer,
+                                  std::shared_ptr<const WeightSource> weights) {
+  ModelFiles files = files_;
+  files.weights = std::move(weights);
+  ModelLoadOptions options;
+  options.fused = false;
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                         LoadModel(files, device_, options));
+  const size_t bytes = model->WorkspaceBytes(
+      static_cast<int64_t>(scratch_.size()) / model->info().hidden_size, 0, 1);
+  if (bytes > workspace_.bytes()) {
+    INLAY_ASSIGN_OR_RETURN(workspace_,
+                           device_.Allocate(bytes, MemoryClass::kWorkspace));
+  }
+  for (Sequence& sequence : sequences_) {
+    INLAY_RETURN_IF_ERROR(
+        Run(*model, layer, 1, sequence, sequence.hidden.data()));
+    INLAY_RETURN_IF_ERROR(Report());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

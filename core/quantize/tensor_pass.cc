@@ -1,0 +1,138 @@
+#include "core/quantize/tensor_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/model/drawn_weights.h"
+#include "core/model/load_model.h"
+#include "core/text/tokenizer.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::Status TensorPass::CheckMethod() const {
+  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+  if (options_.sequence_tokens < 2 || options_.calibration_tokens < 2) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "calibration has sequences of %d tokens and %d in all, allowed: at "
+        "least 2",
+        options_.sequence_tokens, options_.calibration_tokens));
+  }
+  if (options_.calibration.empty() && options_.calibration_sequences.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the method %s was given nothing for calibration, allowed: texts such "
+        "as the model is for",
+        QuantizeMethodName(options_.method)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TensorPass::Open() {
+  INLAY_RETURN_IF_ERROR(CheckMethod());
+  report_.type = options_.type;
+  report_.method = options_.method;
+  INLAY_ASSIGN_OR_RETURN(device_, CreateCpuDevice(options_.num_threads, 0));
+  INLAY_ASSIGN_OR_RETURN(stream_, device_->CreateStream());
+  INLAY_ASSIGN_OR_RETURN(const std::vector<PlannedWeight> planned,
+                         PlanWeights(files_, *device_));
+  INLAY_ASSIGN_OR_RETURN(spec_, DescribeDecoder(files_, *device_));
+  source_ = files_.weights;
+  if (files_.random.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(source_,
+                           MakeDrawnWeights(*files_.random, planned, pool()));
+  }
+  for (const PlannedWeight& weight : planned) {
+    infos_.push_back(weight.stored != nullptr ? weight.stored
+                                              : source_->Find(weight.name));
+    QuantizedTensor& row = report_.tensors.emplace_back();
+    row.name = weight.name;
+    row.from = infos_.back()->dtype;
+    row.bytes_before = infos_.back()->bytes;
+    report_.bytes_before += row.bytes_before;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
+  if (options_.calibration.empty()) return options_.calibration_sequences;
+  if (files_.tokenizer.is_null() && files_.directory.empty()) {
+    return absl::UnimplementedError(
+        "calibration by text, of a model without a tokenizer; allowed: tokens");
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                         files_.tokenizer.is_null()
+                             ? LoadTokenizer(files_.directory)
+                             : MakeTokenizerFromDocument(files_.tokenizer));
+  return CalibrationSequences(*tokenizer, options_.calibration,
+                              options_.sequence_tokens,
+                              options_.calibration_tokens);
+}
+
+absl::Status TensorPass::Calibrate() {
+  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    const QuantizedTensor& row = report_.tensors[i];
+    written_[row.name] = {infos_[i], row.to};
+  }
+  // It counts as much as writing.
+  const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
+  const uint64_t runs = std::max<uint64_t>(
+      1, sequences.size() * (passes * spec_.layers.size() + 1));
+  const uint64_t worth = total_;
+  total_ += worth;
+  ModelFiles files = files_;
+  files.weights = source_;
+  files.random.reset();
+  INLAY_ASSIGN_OR_RETURN(
+      std::unique_ptr<Calibration> calibration,
+      Calibration::Create(files, std::move(sequences), *device_, *stream_,
+                          [this, runs, worth] {
+                            ++runs_;
+                            calibrated_ = worth / runs * std::min(runs_, runs);
+                            return Report();
+                          }));
+  report_.calibration_tokens = calibration->num_tokens();
+  method_ = std::make_unique<CalibratedLayers>(
+      spec_, options_.method, options_.act_order, source_,
+      std::move(calibration),
+      [this](const std::string& name) -> const CalibratedLayers::Tensor* {
+        const auto found = written_.find(name);
+        return found == written_.end() ? nullptr : &found->second;
+      },
+      *stream_);
+  return absl::OkStatus();
+}
+
+bool TensorPass::Report() const {
+  return options_.progress == nullptr ||
+         options_.progress(done_ + calibrated_, total_);
+}
+
+absl::Status TensorPass::Write(size_t i, RowReader& reader,
+                               RowMethod* otherwise,
+                               const RowWriter::Sink& sink) {
+  QuantizedTensor& row = report_.tensors[i];
+  RowMethod* method = nullptr;
+  if (method_ != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader));
+  }
+  RowWriter rows(sink, pool(), [this](uint64_t elements) {
+    done_ += elements;
+    return Report();
+  });
+  const absl::Status status =
+      rows.Write(reader, row.from, row.to,
+                 method != nullptr ? method : otherwise, &row.error);
+  if (absl::IsInvalidArgument(status)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\" as %s: %s", row.name, DTypeName(row.to),
+                        std::string(status.message())));
+  }
+  INLAY_RETURN_IF_ERROR(status);
+  if (method != nullptr) row.method = method_->Finish();
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

@@ -1,0 +1,68 @@
+// TensorPass: a model's tensors on their way into a file, whatever its format:
+// where they come from, what calibration and the method make of them, progress
+// and the report. Knows no file formats.
+#ifndef INLAY_CORE_QUANTIZE_TENSOR_PASS_H_
+#define INLAY_CORE_QUANTIZE_TENSOR_PASS_H_
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/quantize/quantize.h"
+#include "core/quantize/row_reader.h"
+#include "core/quantize/row_writer.h"
+#include "memory/device/device.h"
+
+namespace inlay {
+
+// Call in this order: Open, then set `to` of the report's tensors and count
+// their elements, Calibrate, Write each, in order.
+class TensorPass {
+ public:
+  // Both must outlive it.
+  TensorPass(const ModelFiles& files, const QuantizeOptions& options)
+      : files_(files), options_(options) {}
+
+  // Checks the options of methods, plans the model; the report gets its tensors
+  // by name, as the model asks for them.
+  absl::Status Open();
+  void CountElements(int64_t elements) {
+    total_ += static_cast<uint64_t>(elements);
+  }
+  absl::Status Calibrate();
+  // `otherwise`: where the method has nothing for it; null: the encoder.
+  absl::Status Write(size_t i, RowReader& reader, RowMethod* otherwise,
+                     const RowWriter::Sink& sink);
+
+  const WeightSource& source() const { return *source_; }
+  const WeightInfo& info(size_t i) const { return *infos_[i]; }
+  const DecoderSpec& spec() const { return spec_; }
+  ThreadPool& pool() const { return *stream_->thread_pool(); }
+  QuantizeReport& report() { return report_; }
+
+ private:
+  absl::Status CheckMethod() const;
+  absl::StatusOr<TokenSequences> Sequences() const;
+  bool Report() const;
+
+  const ModelFiles& files_;
+  const QuantizeOptions& options_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::shared_ptr<const WeightSource> source_;
+  std::vector<const WeightInfo*> infos_;  // as the report's tensors
+  QuantizeReport report_;
+  // Of methods that calibrate; method_ points into the others.
+  DecoderSpec spec_;
+  std::unordered_map<std::string, CalibratedLayers::Tensor> written_;
+  std::unique_ptr<CalibratedLayers> method_;
+  // Elements written, and what calibration was worth, of total_.
+  uint64_t done_ = 0, calibrated_ = 0, runs_ = 0;
+  uint64_t total_ = 0;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_QUANTIZE_TENSOR_PASS_H_

@@ -1,0 +1,337 @@
+// Files that methods with calibration write, and calibration itself.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "core/model/load_model.h"
+#include "core/quantize/calibration.h"
+#include "core/quantize/quantize.h"
+#include "kernels/quant/grid.h"
+#include "kernels/quant/quant.h"
+#include "tests/support/model_harness.h"
+
+namespace inlay {
+namespace {
+
+TokenSequences Sequences(int count, int length, int vocab) {
+  std::mt19937 rng(17);
+  TokenSequences sequences;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int32_t>& tokens = sequences.emplace_back();
+    // None a multiple of a block.
+    for (int t = 0; t < length - i; ++t) {
+      tokens.push_back(
+          static_cast<int32_t>(rng() % static_cast<uint32_t>(vocab)));
+    }
+  }
+  return sequences;
+}
+
+class CalibratedTest : public ::testing::Test {
+ protected:
+  CalibratedTest()
+      : folder_(::testing::TempDir() + "calibrated_" +
+                std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+    device_ = *CreateCpuDevice(2, 0);
+    stream_ = *device_->CreateStream();
+  }
+  ~CalibratedTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Out() const { return folder_ + "/out.gguf"; }
+  static std::string Golden(const std::string& model) {
+    return INLAY_TEST_DATA "/models/" + model;
+  }
+  static QuantizeOptions Options(const std::string& type,
+                                 QuantizeMethod method) {
+    QuantizeOptions options;
+    options.type = type;
+    options.num_threads = 2;
+    options.method = method;
+    options.calibration_sequences = Sequences(6, 40, 256);
+    return options;
+  }
+  std::vector<float> Logits(const std::string& path) {
+    std::vector<float> all;
+    auto files = OpenModelFiles(path, {});
+    EXPECT_TRUE(files.ok()) << files.status();
+    if (!files.ok()) return all;
+    // Float32 throughout, where weights are quantised too.
+    ModelLoadOptions options;
+    options.forced_kernels["gemm"] = "cpu_simd";
+    auto model = LoadModel(*files, *device_, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return all;
+    ModelHarness harness(**model, *device_, 64);
+    const std::vector<int32_t> prompt = {5, 9, 33, 2, 71, 8, 100, 41};
+    const auto logits = harness.Run(harness.AddSequence(64), prompt, 64);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    if (!logits.ok()) return all;
+    for (const auto& row : *logits) {
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+  static double RelativeError(const std::vector<float>& got,
+                              const std::vector<float>& wanted) {
+    EXPECT_EQ(got.size(), wanted.size());
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < std::min(got.size(), wanted.size()); ++i) {
+      difference += std::pow(double{got[i]} - wanted[i], 2);
+      norm += std::pow(double{wanted[i]}, 2);
+    }
+    return std::sqrt(difference / norm);
+  }
+
+  const std::string folder_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// Sums what one layer reads in whole forward passes.
+class Sums : public InputObserver {
+ public:
+  Sums(std::string layer, int64_t inputs, Stream& stream)
+      : hessian(inputs, false), layer_(std::move(layer)), stream_(stream) {}
+  void OnInput(std::string_view layer, const TensorView& x) override {
+    if (layer != layer_) return;
+    ASSERT_TRUE(hessian.Add(x, stream_).ok());
+  }
+  Hessian hessian;
+
+ private:
+  std::string layer_;
+  Stream& stream_;
+};
+
+TEST_F(CalibratedTest, ByLayersIsTheForwardPass) {
+  const auto files = OpenModelFiles(Golden("llama3"), {});
+  ASSERT_TRUE(files.ok());
+  const std::string layer = "model.layers.1.mlp.down_proj";
+  const TokenSequences sequences = Sequences(3, 37, 256);
+  Sums sums(layer, 128, *stream_);
+  ModelLoadOptions options;
+  options.fused = false;
+  options.input_observer = &sums;
+  const auto model = LoadModel(*files, *device_, options);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ModelHarness harness(**model, *device_, 256);
+  for (const auto& tokens : sequences) {
+    ASSERT_TRUE(harness.Run(harness.AddSequence(64), tokens, 64).ok());
+  }
+
+  int calls = 0;
+  const auto calibration = Calibration::Create(
+      *files, sequences, *device_, *stream_, [&calls] { return ++calls > 0; });
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  Hessians hessians;
+  hessians.emplace(layer, Hessian(128, false));
+  hessians.emplace("head", Hessian(64, false));
+  for (int i = 0; i < (*calibration)->num_layers(); ++i) {
+    ASSERT_TRUE((*calibration)->Collect(i, i == 0, &hessians).ok());
+    if (i > 0) {
+      ASSERT_TRUE((*calibration)->Advance(i, files->weights).ok());
+    }
+  }
+  ASSERT_TRUE((*calibration)->CollectHead("head", &hessians).ok());
+  EXPECT_EQ(hessians.find(layer)->second.diagonal(), sums.hessian.diagonal());
+  EXPECT_EQ(hessians.find(layer)->second.tokens(),
+            (*calibration)->num_tokens());
+  EXPECT_GT(hessians.find("head")->second.diagonal()[5], 0.0);
+  EXPECT_GE(calls, 9);
+}
+
+TEST_F(CalibratedTest, WhatCalibrationRefuses) {
+  const auto files = OpenModelFiles(Golden("llama3"), {});
+  ASSERT_TRUE(files.ok());
+  const auto status = [&](TokenSequences sequences) {
+    return Calibration::Create(*files, std::move(sequences), *device_, *stream_,
+                               nullptr)
+        .status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(status({})));
+  EXPECT_TRUE(absl::IsInvalidArgument(status({{}})));
+  EXPECT_TRUE(absl::IsInvalidArgument(status({{1, -1}})));
+  EXPECT_TRUE(absl::IsInvalidArgument(status({{1, 1 << 20}})));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(status({std::vector<int32_t>(1 << 20, 1)})));
+}
+
+// Scales that are folded into norms, values and up-projections change nothing
+// but what rounding does: no more than to nearest, but for chance.
+TEST_F(CalibratedTest, EveryArchitectureStaysItself) {
+  for (const char* model :
+       {"llama2", "llama3", "llama_tied_bias", "mistral", "qwen2", "qwen3",
+        "gemma", "gemma2", "gemma3_text", "phi3", "gpt2"}) {
+    SCOPED_TRACE(model);
+    const std::vector<float> wanted = Logits(Golden(model));
+    ASSERT_TRUE(QuantizePath(Golden(model),
+                             Options("q8_0", QuantizeMethod::kNearest), Out())
+                    .ok());
+    const double nearest = RelativeError(Logits(Out()), wanted);
+    EXPECT_LT(nearest, 0.05);
+    for (const QuantizeMethod method :
+         {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+          QuantizeMethod::kAwq}) {
+      const auto report =
+          QuantizePath(Golden(model), Options("q8_0", method), Out());
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_LT(RelativeError(Logits(Out()), wanted), 1.5 * nearest + 0.002)
+          << QuantizeMethodName(method);
+      EXPECT_EQ(report->calibration_tokens, 6 * 40 - 15);
+      int used = 0;
+      for (const QuantizedTensor& tensor : report->tensors) {
+        used += tensor.method.used ? 1 : 0;
+        if (!tensor.method.used) continue;
+        EXPECT_GT(tensor.method.output_error, 0.0) << tensor.name;
+        EXPECT_LT(tensor.method.output_error, 0.02) << tensor.name;
+      }
+      EXPECT_GE(used, 8);
+    }
+  }
+}
+
+TEST_F(CalibratedTest, MethodsLowerTheErrorOfOutputs) {
+  for (const char* type : {"q4_0", "q4_1", "iq4_nl", "u4_g32"}) {
+    for (const QuantizeMethod method :
+         {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+          QuantizeMethod::kAwq}) {
+      const std::string out = folder_ + "/out";
+      const auto report =
+          QuantizePath(Golden("llama3"), Options(type, method), out);
+      ASSERT_TRUE(report.ok()) << report.status();
+      double got = 0, nearest = 0;
+      for (const QuantizedTensor& tensor : report->tensors) {
+        got += tensor.method.output_error;
+        nearest += tensor.method.nearest_error;
+      }
+      EXPECT_GT(got, 0);
+      EXPECT_LT(got, nearest) << type << " " << QuantizeMethodName(method);
+      std::filesystem::remove_all(out);
+    }
+  }
+}
+
+TEST_F(CalibratedTest, CancellingLeavesNothing) {
+  for (const int at : {1, 4, 20}) {
+    QuantizeOptions options = Options("q4_0", QuantizeMethod::kGptq);
+    int calls = 0;
+    options.progress = [&](uint64_t done, uint64_t total) {
+      EXPECT_LE(done, total);
+      return ++calls < at;
+    };
+    const auto report = QuantizePath(Golden("llama3"), options, Out());
+    EXPECT_EQ(report.status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(calls, at);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  }
+}
+
+TEST_F(CalibratedTest, ProgressEndsAtTheTotal) {
+  QuantizeOptions options = Options("q4_0", QuantizeMethod::kAwq);
+  uint64_t last = 0, all = 0;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    EXPECT_GE(done, last);
+    last = done;
+    all = total;
+    return true;
+  };
+  ASSERT_TRUE(QuantizePath(Golden("llama3"), options, Out()).ok());
+  EXPECT_LE(last, all);
+  EXPECT_GT(static_cast<double>(last), 0.8 * static_cast<double>(all));
+}
+
+TEST_F(CalibratedTest, ErrorsNameWhatIsWrong) {
+  QuantizeOptions options = Options("q4_0", QuantizeMethod::kGptq);
+  options.calibration_sequences.clear();
+  const auto nothing = QuantizePath(Golden("llama3"), options, Out());
+  EXPECT_TRUE(absl::IsInvalidArgument(nothing.status()));
+  EXPECT_NE(nothing.status().message().find("gptq"), absl::string_view::npos);
+  options.calibration = {"text"};
+  EXPECT_FALSE(QuantizePath(Golden("llama3"), options, Out()).ok())
+      << "it has no tokenizer";
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// What is read back is what was chosen: the layout is that of the reader, which
+// is checked against files of other tools.
+TEST_F(CalibratedTest, FoldersOfGptqsLayout) {
+  const std::string out = folder_ + "/model";
+  const auto source = OpenModelFiles(Golden("llama3"), {});
+  ASSERT_TRUE(source.ok());
+  for (const DType dtype : {DType::kU4_G32, DType::kI8_G32}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    QuantizeOptions options;
+    options.type = std::string(DTypeName(dtype));
+    options.tensor_types = {"*.o_proj.*=f16"};
+    const auto report = QuantizePath(Golden("llama3"), options, out);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->file_bytes,
+              std::filesystem::file_size(out + "/model.safetensors"));
+    const auto files = OpenModelFiles(out, {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->config["quantization_config"]["quant_method"], "gptq");
+    int layers = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      const bool wanted = tensor.name.find("_proj") != std::string::npos &&
+                          tensor.name.find("o_proj") == std::string::npos;
+      EXPECT_EQ(tensor.to == dtype, wanted) << tensor.name;
+      const WeightInfo* got = files->weights->Find(tensor.name);
+      const WeightInfo* want = source->weights->Find(tensor.name);
+      ASSERT_TRUE(got != nullptr && want != nullptr) << tensor.name;
+      EXPECT_EQ(got->dtype, tensor.to) << tensor.name;
+      std::vector<std::byte> bytes(got->bytes), stored(want->bytes);
+      ASSERT_TRUE(files->weights->Read(*got, 0, absl::MakeSpan(bytes)).ok());
+      ASSERT_TRUE(source->weights->Read(*want, 0, absl::MakeSpan(stored)).ok());
+      if (!wanted) {
+        EXPECT_EQ(bytes, stored) << tensor.name;
+        continue;
+      }
+      ++layers;
+      ASSERT_EQ(want->dtype, DType::kBF16);
+      const BlockCodec& codec = *FindBlockCodec(dtype);
+      std::vector<float> values(stored.size() / 2), expected(values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        uint16_t bits = 0;
+        std::memcpy(&bits, stored.data() + 2 * i, sizeof(bits));
+        values[i] = BF16ToF32(bits);
+      }
+      const auto blocks = static_cast<int64_t>(values.size() / 32);
+      std::vector<std::byte> encoded(bytes.size());
+      EncodeOnGrid(*codec.grid, values.data(), nullptr, blocks, encoded.data());
+      codec.decode(bytes.data(), blocks, values.data());
+      codec.decode(encoded.data(), blocks, expected.data());
+      EXPECT_EQ(values, expected) << tensor.name;
+    }
+    EXPECT_EQ(layers, 12);
+    EXPECT_LT(RelativeError(Logits(out), Logits(Golden("llama3"))), 0.3);
+    std::filesystem::remove_all(out);
+  }
+}
+
+TEST_F(CalibratedTest, WhatNoFolderIsWrittenOf) {
+  const std::string out = folder_ + "/model";
+  QuantizeOptions options;
+  options.type = "u4_g32";
+  EXPECT_TRUE(absl::IsUnimplemented(
+      QuantizePath(INLAY_TEST_DATA "/quantized/gptq_int4_actorder", options,
+                   out)
+          .status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      QuantizePath(Golden("gpt2"), options, out).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      QuantizePath("random:" + Golden("llama3"), options, out).status()));
+  options.tensor_types = {"*=q8_0"};
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      QuantizePath(Golden("llama3"), options, out).status()));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+}  // namespace
+}  // namespace inlay
