@@ -1,63 +1,24 @@
 // attention on Hopper, the host side: tensor maps for the copy engine, and
 // which kernels a plan needs. No device code.
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/attention_unpack.h"
-#include "memory/device/cuda_status.h"
+#include "kernels/cuda_tensor_map.h"
 #include "memory/device/cuda_stream.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
-using EncodeTiled = PFN_cuTensorMapEncodeTiled_v12000;
-
-// From the driver that the runtime found: the library does not link to it.
-absl::StatusOr<EncodeTiled> FindEncodeTiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result;
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                       12000, cudaEnableDefault, &result),
-      "attention: finding cuTensorMapEncodeTiled in the driver"));
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    return absl::InternalError(
-        "attention: the driver has no cuTensorMapEncodeTiled; expected a "
-        "driver for CUDA 12.0 or newer");
-  }
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
-// `dims`, and `strides` of all but the innermost in bytes.
-template <size_t kRank>
 absl::StatusOr<CUtensorMap> Encode(DType dtype, void* base,
-                                   const uint64_t (&dims)[kRank],
-                                   const uint64_t (&strides)[kRank - 1],
-                                   const uint32_t (&box)[kRank]) {
-  static const absl::StatusOr<EncodeTiled> encode = FindEncodeTiled();
-  INLAY_RETURN_IF_ERROR(encode.status());
-  uint32_t element_strides[kRank];
-  for (uint32_t& stride : element_strides) stride = 1;
-  CUtensorMap map;
-  const CUresult error = (*encode)(
-      &map,
-      dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      kRank, base, dims, strides, box, element_strides,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (error != CUDA_SUCCESS) {
-    return absl::InternalError(absl::StrFormat(
-        "attention: encoding a tensor map of %d dimensions, innermost %d, at "
-        "%p: error %d; expected 16-byte aligned rows",
-        static_cast<int>(kRank), static_cast<int>(dims[0]), base,
-        static_cast<int>(error)));
-  }
-  return map;
+                                   const TensorBoxes& boxes) {
+  return EncodeTensorMap("the KV cache", base,
+                         dtype == DType::kF16
+                             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                             : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                         CU_TENSOR_MAP_SWIZZLE_128B, boxes);
 }
 
 absl::Status LaunchItems(const AttentionDesc& desc,
@@ -149,19 +110,18 @@ absl::StatusOr<KvTensorMaps> MakeKvTensorMaps(const KvLayerView& kv,
       static_cast<uint64_t>(KvRowBytes(kv.dtype, kv.head_dim));
   const auto slots = static_cast<uint64_t>(kv.block_size);
   // The cache's end is not known here, nor needed: block tables stay within.
-  const uint64_t dims[] = {static_cast<uint64_t>(kv.head_dim), slots,
-                           static_cast<uint64_t>(kv.num_kv_heads),
-                           uint64_t{1} << 31};
-  const uint64_t strides[] = {row_bytes, slots * row_bytes,
-                              static_cast<uint64_t>(kv.block_stride_bytes)};
-  const uint32_t box[] = {kSlabColumns, static_cast<uint32_t>(box_rows), 1, 1};
+  const TensorBoxes boxes = {
+      4,
+      {static_cast<uint64_t>(kv.head_dim), slots,
+       static_cast<uint64_t>(kv.num_kv_heads), uint64_t{1} << 31},
+      {row_bytes, slots * row_bytes,
+       static_cast<uint64_t>(kv.block_stride_bytes)},
+      {kSlabColumns, static_cast<uint32_t>(box_rows), 1, 1}};
   KvTensorMaps maps;
   INLAY_ASSIGN_OR_RETURN(
-      maps.k,
-      Encode(kv.dtype, kv.base.base + kv.k_offset_bytes, dims, strides, box));
+      maps.k, Encode(kv.dtype, kv.base.base + kv.k_offset_bytes, boxes));
   INLAY_ASSIGN_OR_RETURN(
-      maps.v,
-      Encode(kv.dtype, kv.base.base + kv.v_offset_bytes, dims, strides, box));
+      maps.v, Encode(kv.dtype, kv.base.base + kv.v_offset_bytes, boxes));
   return maps;
 }
 
@@ -169,14 +129,14 @@ absl::StatusOr<CUtensorMap> MakeQueryTensorMap(const TensorView& q,
                                                const AttentionDesc& desc,
                                                int box_tokens) {
   const auto head_bytes = 2 * static_cast<uint64_t>(desc.head_dim);
-  const uint64_t dims[] = {static_cast<uint64_t>(desc.head_dim),
-                           static_cast<uint64_t>(desc.num_heads),
-                           static_cast<uint64_t>(q.rows())};
-  const uint64_t strides[] = {head_bytes, q.row_stride_bytes};
-  const uint32_t box[] = {
-      kSlabColumns, static_cast<uint32_t>(desc.num_heads / desc.num_kv_heads),
-      static_cast<uint32_t>(box_tokens)};
-  return Encode(desc.activation, q.data, dims, strides, box);
+  return Encode(
+      desc.activation, q.data,
+      {3,
+       {static_cast<uint64_t>(desc.head_dim),
+        static_cast<uint64_t>(desc.num_heads), static_cast<uint64_t>(q.rows())},
+       {head_bytes, q.row_stride_bytes},
+       {kSlabColumns, static_cast<uint32_t>(desc.num_heads / desc.num_kv_heads),
+        static_cast<uint32_t>(box_tokens)}});
 }
 
 absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,

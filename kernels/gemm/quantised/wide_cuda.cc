@@ -3,16 +3,13 @@
 
 #include "kernels/gemm/quantised/wide_cuda.h"
 
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <bit>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "kernels/cuda_tensor_map.h"
 #include "kernels/gemm/quantised/wide_shape.h"
-#include "memory/device/cuda_status.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -38,64 +35,29 @@ int64_t Jobs(int64_t n, int64_t rows, int columns) {
   return CeilDiv(n, kWideRows) * CeilDiv(rows, columns);
 }
 
-struct Box {
-  int rank;
-  cuuint64_t sizes[3];
-  cuuint64_t strides[2];  // bytes
-  cuuint32_t box[3];
-};
-
-absl::StatusOr<CUtensorMap> MapOf(const char* what, std::byte* data,
-                                  CUtensorMapDataType type,
-                                  CUtensorMapSwizzle swizzle, const Box& box) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  INLAY_RETURN_IF_ERROR(CudaStatus(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                       12000, cudaEnableDefault, &found),
-      "wide quantised gemm: finding cuTensorMapEncodeTiled in the driver"));
-  if (function == nullptr) {
-    return absl::FailedPreconditionError(
-        "wide quantised gemm: the driver has no cuTensorMapEncodeTiled; "
-        "expected one of CUDA 12 or later");
-  }
-  const cuuint32_t step[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(
-      function)(&map, type, static_cast<cuuint32_t>(box.rank), data, box.sizes,
-                box.strides, box.box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result == CUDA_SUCCESS) return map;
-  return absl::InternalError(absl::StrFormat(
-      "wide quantised gemm: describing %s of %d by %d by %d, %d and %d bytes "
-      "apart: error %d",
-      what, box.sizes[0], box.sizes[1], box.sizes[2], box.strides[0],
-      box.strides[1], static_cast<int>(result)));
-}
-
 absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                                 const WideShape& shape) {
   const TensorView& x = params.x;
   WideMaps maps;
-  INLAY_ASSIGN_OR_RETURN(maps.x,
-                         MapOf("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
-                               CU_TENSOR_MAP_SWIZZLE_128B,
-                               {2,
-                                {static_cast<cuuint64_t>(x.cols()),
-                                 static_cast<cuuint64_t>(x.rows()), 1},
-                                {x.row_stride_bytes, 0},
-                                {64, static_cast<cuuint32_t>(shape.box), 1}}));
+  INLAY_ASSIGN_OR_RETURN(
+      maps.x, EncodeTensorMap("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                              CU_TENSOR_MAP_SWIZZLE_128B,
+                              {2,
+                               {static_cast<cuuint64_t>(x.cols()),
+                                static_cast<cuuint64_t>(x.rows()), 1},
+                               {x.row_stride_bytes, 0},
+                               {64, static_cast<cuuint32_t>(shape.box), 1}}));
   // Halves, since a box has at most 256 elements a side.
   const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
   INLAY_ASSIGN_OR_RETURN(
-      maps.w, MapOf("weights", params.w.data + kQuantHeadBytes,
-                    CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
-                    {3,
-                     {half / 8, static_cast<cuuint64_t>(2 * shape.units),
-                      static_cast<cuuint64_t>(shape.tiles)},
-                     {half, static_cast<cuuint64_t>(shape.tile_bytes)},
-                     {half / 8, 2, kWideTiles}}));
+      maps.w, EncodeTensorMap(
+                  "packed weights", params.w.data + kQuantHeadBytes,
+                  CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+                  {3,
+                   {half / 8, static_cast<cuuint64_t>(2 * shape.units),
+                    static_cast<cuuint64_t>(shape.tiles)},
+                   {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+                   {half / 8, 2, kWideTiles}}));
   return maps;
 }
 
