@@ -17,6 +17,8 @@ namespace {
 
 // The only one that product_sm90.cuh has code for.
 constexpr int kProductSm = 90;
+// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more.
+constexpr int64_t kMostFewRows = 16;
 // More rows of x than these are faster by unpacking (QUANTISED.md); without
 // product_wide_sm90.cuh more than these.
 constexpr int64_t kMostWideRows = 512;
@@ -27,10 +29,6 @@ constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
 bool Is16Bit(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
-
-// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more. Over
-// long K that needs many blocks for 16 rows of x.
-int64_t MostFewRows(const GemmDesc& desc) { return desc.k > 8192 ? 8 : 16; }
 
 // Rows of w that are unpacked at a time.
 int64_t UnpackedRows(const GemmDesc& desc) {
@@ -94,13 +92,10 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   const QuantForm form = QuantFormOf(desc.weight);
   const int64_t rows = params.x.rows();
   const int tiles = desc.batch_invariant || rows > 8 ? 2 : 1;
-  QuantPlan plan =
-      PlanQuantised(form, desc.n, desc.k, tiles,
-                    std::min<int64_t>(rows, 8 * tiles), stream.num_sms());
+  QuantPlan plan = PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
   // Where 16 rows of x do not fit beside the rings, 8 may.
   if (plan.stages == 0 && tiles > 1) {
-    plan = PlanQuantised(form, desc.n, desc.k, 1, std::min<int64_t>(rows, 8),
-                         stream.num_sms());
+    plan = PlanQuantised(form, desc.n, desc.k, 1, stream.num_sms());
   }
   if (plan.stages == 0) return RunQuantisedPlain(desc, params, form, stream);
   const int64_t most = 8 * plan.tiles;
@@ -120,7 +115,7 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
-  return !desc.batch_invariant && rows > MostFewRows(desc) &&
+  return !desc.batch_invariant && rows > kMostFewRows &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
          (desc.permuted || WideTakes(params.x));
 }
@@ -168,7 +163,7 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
 }
 
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  if (desc.batch_invariant || max_rows <= MostFewRows(desc) ||
+  if (desc.batch_invariant || max_rows <= kMostFewRows ||
       !Is16Bit(desc.activation)) {
     return 0;
   }

@@ -16,9 +16,6 @@ namespace inlay {
 
 template <typename T>
 inline constexpr bool kIsBf16 = std::is_same_v<T, __nv_bfloat16>;
-template <QuantCodes kCodes>
-inline constexpr bool kIsLinear =
-    kCodes == QuantCodes::kLinear4 || kCodes == QuantCodes::kLinear6;
 
 // (a & mask) | bits.
 __device__ inline uint32_t MaskOr(uint32_t a, uint32_t mask, uint32_t bits) {

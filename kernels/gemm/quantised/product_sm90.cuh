@@ -2,53 +2,191 @@
 // weights (layout.h) once, as fast as memory gives them. Included by the
 // product_*_sm90.cu, each of which instantiates some forms.
 //
-// Mapping: a job is two tiles of 16 rows of w. A cluster of C blocks shares K
-// and takes every num_clusters-th job; a block's W warps are `lanes` that take
-// the cluster's jobs in turn times W / lanes that share the block's part of K,
-// each its units of every stage. One thread copies stages, two bulk copies
-// each, into a ring of each lane. One warp finishes jobs: adds up the slices of
-// K, bias and residual. The blocks of a cluster finish jobs in turn.
+// Mapping: a job is two consecutive tiles of 16 rows of w. A cluster of C
+// blocks shares K, a block's W warps are `lanes` that take jobs in turn times W
+// / lanes that share the block's part of K. A warp is on its own: its first
+// lane copies units into the warp's ring (one bulk copy a tile a stage), all
+// multiply what arrives, and the stage is filled again: no warp waits for
+// another. Another warp finishes jobs: adds up the slices of K, bias and
+// residual. The blocks of a cluster finish jobs in turn.
 //
 // Arithmetic: mma.m16n8k16 of levels (exact) and x, float32 sums of a group of
-// columns, then times its scale. Sums of x, which minima and offsets are
-// multiplied by, come from an mma with ones. Slices are added in ascending
-// order.
+// columns, then times its scale. Sums of x, which minima are multiplied by,
+// come from an mma with ones. Slices are added in ascending order.
 //
-// Shared memory: barriers, zeros, rings [lanes][stages], the block's columns of
-// x (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all
-// banks), partial sums [slots][C * W / lanes slices] of jobs that this block
-// finishes.
+// Shared memory: barriers, rings [warps][stages], the block's columns of x
+// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks),
+// partial sums [slots][C * W / lanes slices] of jobs that this block finishes.
 //
-// Barriers (all mbarriers): full and empty a stage of a ring; x_full;
+// Barriers (all mbarriers): full a stage, waited for by its warp; x_full;
 // partial_full a slot, at the block that finishes, counts bytes stored;
 // partial_empty a slot of each block of the cluster, at every block that writes
 // there. Nothing is sent to a block that does not wait for it, so blocks end
-// without a barrier. A stage is copied to all lanes of a round before the next
-// round, and a slot is used again a round later at the earliest: what somebody
-// waits for never lies behind his own copies.
+// without a barrier.
 //
-// Overlap: blocks are small enough for two on an SM, so that the next product
-// fills its rings while this one ends; x is awaited after that.
+// Overlap: rings are filled before the previous kernel's end is awaited.
 //
-// Roofline: packed bytes over the copy bandwidth; a pair of units of 4 bits
-// costs 340 cycles of a scheduler (bf16, groups of 128), of 475 that memory
-// leaves it.
+// Roofline: packed bytes over the copy bandwidth. QUANTISED.md: how far off.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_SM90_CUH_
 
 #include <algorithm>
 
-#include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/decode.cuh"
-#include "kernels/gemm/quantised/product_copy_sm90.cuh"
 #include "kernels/gemm/quantised/quant_shape.h"
 
 namespace inlay {
 namespace {
+
+// Where things lie in shared memory, as offsets.
+struct QuantPlaces {
+  __device__ explicit QuantPlaces(const QuantShape& shape)
+      : rings(kQuantSharedHead),
+        x(rings + shape.warps * shape.stages * shape.stage_bytes),
+        partials(x + shape.m * shape.x_stride) {}
+  static constexpr uint32_t kZeros = 0;
+  static constexpr uint32_t kXFull = 16;
+  static constexpr uint32_t kPartialFull = 64;
+  static constexpr uint32_t kPartialEmpty = 128;
+  static constexpr uint32_t kFull = 1024;
+  uint32_t rings, x, partials;
+};
+
+// The sequence-th job of a cluster: its lanes take them in turn.
+__device__ inline int QuantJobOf(const QuantShape& shape, int cluster,
+                                 int sequence) {
+  return cluster * shape.lanes + (sequence & (shape.lanes - 1)) +
+         (sequence >> shape.log_lanes) * shape.lanes * shape.num_clusters;
+}
+// Its tiles; one beyond the last is the one before, whose sums are left out.
+__device__ inline int QuantTileOf(const QuantShape& shape, int job, int which) {
+  return min(2 * job + which, shape.tiles - 1);
+}
+
+// Where and when the sums of a job go: the block that finishes it, its slot
+// there, and the turn of that slot. All cuts are powers of two.
+struct QuantTurn {
+  __device__ QuantTurn(const QuantShape& shape, int sequence)
+      : owner(static_cast<unsigned>(sequence & (shape.cluster - 1))),
+        slot(sequence >> shape.log_cluster & (shape.slots - 1)),
+        barrier(sequence & (shape.cluster * shape.slots - 1)),
+        parity(sequence >> (shape.log_cluster + shape.log_slots) & 1) {}
+  unsigned owner;
+  int slot;
+  int barrier;
+  uint32_t parity;
+};
+
+// A bulk copy of weights, which nothing reads again before all others have been
+// read: they leave the level-2 cache first.
+__device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
+                                      uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
+      "L2::cache_hint [%0], [%1], %2, [%3], policy;\n}" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// A warp's ring: its first lane fills it, in the order of what the warp
+// multiplies.
+class QuantRing {
+ public:
+  __device__ QuantRing(const QuantShape& shape, const std::byte* w, int job,
+                       int first, int end, uint32_t ring, uint32_t full)
+      : shape_(shape),
+        w_(w),
+        job_(job),
+        first_(first),
+        end_(end),
+        unit_(first),
+        ring_(ring),
+        full_(full) {}
+
+  // Fills stage `stage` with what comes next, if anything does.
+  __device__ void Feed(int stage) {
+    if (first_ == end_ || job_ >= shape_.jobs) return;
+    const int count = min(shape_.stage_units, end_ - unit_);
+    const uint32_t bytes = count * shape_.unit_bytes;
+    const uint32_t full = full_ + 8 * stage;
+    const uint32_t to = ring_ + stage * shape_.stage_bytes;
+    const std::byte* from =
+        w_ + kQuantHeadBytes + int64_t{unit_} * shape_.unit_bytes;
+    Expect(full, 2 * bytes);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      CopyQuantUnits(
+          to + i * (shape_.stage_bytes / 2),
+          from + int64_t{QuantTileOf(shape_, job_, i)} * shape_.tile_bytes,
+          bytes, full);
+    }
+    unit_ += count;
+    if (unit_ == end_) {
+      unit_ = first_;
+      job_ += shape_.lanes * shape_.num_clusters;
+    }
+  }
+
+ private:
+  const QuantShape& shape_;
+  const std::byte* w_;
+  int job_;
+  int first_;
+  int end_;
+  int unit_;
+  uint32_t ring_;
+  uint32_t full_;
+};
+
+// Columns [first, end) units of x's m rows into shared memory, zeros beyond K.
+// All threads that multiply call it.
+template <typename T>
+__device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
+                           const QuantShape& shape, int first, int end,
+                           std::byte* to, uint32_t barrier, uint32_t address) {
+  const int threads = 32 * shape.warps;
+  const int64_t column = int64_t{first} * kQuantColumns;
+  const int64_t stop = min(int64_t{end} * kQuantColumns, shape.k);
+  const CudaMatrix<const T> x(view);
+  const int zeros = end * kQuantColumns - static_cast<int>(stop);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < zeros * shape.m; i += threads) {
+    reinterpret_cast<T*>(
+        to + i / zeros * shape.x_stride)[stop - column + i % zeros] = T(0.0f);
+  }
+  if (shape.copies_x) {
+    if (threadIdx.x == 0 && stop > column) {
+      WaitForPrevious();
+      const auto bytes = static_cast<uint32_t>(stop - column) * 2;
+      Expect(barrier, shape.m * bytes);
+#pragma unroll 1
+      for (int r = 0; r < shape.m; ++r) {
+        CopyRow(address + r * shape.x_stride, x.row(r) + column, bytes,
+                barrier);
+      }
+    }
+  } else {
+    WaitForPrevious();
+    const auto width = static_cast<int>(stop - column);
+#pragma unroll 1
+    for (int r = 0; r < shape.m; ++r) {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < width; i += threads) {
+        const int64_t from =
+            permutation == nullptr ? column + i : permutation[column + i];
+        reinterpret_cast<T*>(to + r * shape.x_stride)[i] = x.row(r)[from];
+      }
+    }
+  }
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+  if (shape.copies_x && stop > column) Await(barrier, 0);
+}
 
 template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
 struct QuantFormType {
@@ -71,357 +209,271 @@ struct QuantRows {
 
 // Adds scale times the sums of a group, and min times the sums of x.
 template <class Form, typename Decoder, int kTiles>
-__device__ void AddQuantGroup(const uint8_t* unit, int group,
+__device__ void AddQuantGroup(const uint8_t* unit, int group, int row_tile,
                               const float (&part)[kTiles][4],
                               const float (&sums_x)[kTiles][4],
-                              float (&sums)[kTiles][4]) {
+                              QuantSums<kTiles>& sums) {
   const uint8_t* at =
       unit + QuantCodeBytes(Form::kCodes) +
       (group * 8 + threadIdx.x % 32 / 4) * (Form::kHasMin ? 8 : 4);
-  float2 scale;
-  float2 min = make_float2(0.0f, 0.0f);
   if constexpr (Form::kHasMin) {
     const uint2 bits = *reinterpret_cast<const uint2*>(at);
-    scale = WidenPair<__half>(bits.x);
-    min = WidenPair<__half>(bits.y);
-  } else {
-    scale = WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
-  }
-  const float low = fmaf(-Decoder::kOffset, scale.x, min.x);
-  const float high = fmaf(-Decoder::kOffset, scale.y, min.y);
+    const float2 scale = WidenPair<__half>(bits.x);
+    const float2 min = WidenPair<__half>(bits.y);
+    const float low = fmaf(-Decoder::kOffset, scale.x, min.x);
+    const float high = fmaf(-Decoder::kOffset, scale.y, min.y);
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& sum = sums[t][i];
-      sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
-      if constexpr (Form::kHasMin || Decoder::kOffset != 0.0f) {
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums.v[row_tile][t][i];
+        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
         sum = fmaf(i < 2 ? low : high, sums_x[t][i], sum);
       }
     }
+  } else {
+    const float2 scale =
+        WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums.v[row_tile][t][i];
+        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
+      }
+    }
   }
 }
 
-template <int kTiles>
-__device__ void AddTo(float (&sums)[kTiles][4], const float (&v)[kTiles][4]) {
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[t][i] += v[t][i];
-  }
-}
-
-// One unit of both tiles; x: where a lane's columns of it are.
+// One unit of both tiles; `column`: of x, in bytes.
 template <class Form, typename T, int kTiles>
 __device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2],
-                                  const uint32_t (&x)[kTiles],
+                                  const QuantRows<kTiles>& x, uint32_t column,
                                   const LevelBytes& levels,
                                   QuantSums<kTiles>& sums) {
-  using Decoder =
-      QuantDecoder<Form::kCodes, T, kIsBf16<T> && kIsLinear<Form::kCodes>>;
-  constexpr bool kSumsX = Form::kHasMin || Decoder::kOffset != 0.0f;
+  using Decoder = QuantDecoder<Form::kCodes, T,
+                               Form::kHasMin && kIsBf16<T> &&
+                                   Form::kCodes != QuantCodes::kInt8>;
   constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
   constexpr int kProducts = Form::kGroup / 16;  // of a group
-  // Products of a group follow each other by an mma's latency: two chains
-  // where they are many and registers few.
-  constexpr int kChains = kProducts == 8 && kTiles == 1 ? 2 : 1;
   const int lane = threadIdx.x % 32;
   const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
-  Decoder decoders[2][2];
+  float part[2][kTiles][4];
+  float sums_x[kTiles][4];
 #pragma unroll
   for (int piece = 0; piece < 2; ++piece) {
+    Decoder decoders[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      decoders[piece][r].Load(units[r], lane, piece, levels);
-    }
-  }
-  float part[kChains][2][kTiles][4];
-  float sums_x[kChains][kTiles][4];
-  uint32_t b[kTiles][4];
+    for (int r = 0; r < 2; ++r) decoders[r].Load(units[r], lane, piece, levels);
+    uint32_t b[kTiles][4];
 #pragma unroll
-  for (int product = 0; product < 8; ++product) {
-    const int chain = product % kChains;
-    if (product % 2 == 0) {
+    for (int q = 0; q < 4; ++q) {
+      const int product = piece * 4 + q;
+      if (q % 2 == 0) {
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) LoadMatrices(x[t] + product * 32, b[t]);
-    }
-    if (product % kProducts < kChains) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          part[chain][0][t][i] = part[chain][1][t][i] = 0.0f;
-          sums_x[chain][t][i] = 0.0f;
+        for (int t = 0; t < kTiles; ++t) {
+          LoadMatrices(x.at[t] + ((column + product * 32) & x.mask[t]), b[t]);
         }
       }
-    }
+      if (product % kProducts == 0) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      uint32_t a[4];
-      decoders[product / 4][r].Operand(product % 4, a);
+        for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        MultiplyTile<T>(part[chain][r][t], a, b[t][product % 2 * 2],
-                        b[t][product % 2 * 2 + 1]);
-      }
-    }
-    if constexpr (kSumsX) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        MultiplyTile<T>(sums_x[chain][t], ones, b[t][product % 2 * 2],
-                        b[t][product % 2 * 2 + 1]);
-      }
-    }
-    if (product % kProducts == kProducts - 1) {
-      if constexpr (kChains == 2) {
-        AddTo(sums_x[0], sums_x[1]);
-        AddTo(part[0][0], part[1][0]);
-        AddTo(part[0][1], part[1][1]);
+          for (int i = 0; i < 4; ++i) {
+            part[0][t][i] = part[1][t][i] = sums_x[t][i] = 0.0f;
+          }
+        }
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        AddQuantGroup<Form, Decoder, kTiles>(units[r], product / kProducts,
-                                             part[0][r], sums_x[0], sums.v[r]);
+        uint32_t a[4];
+        decoders[r].Operand(q, a);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          MultiplyTile<T>(part[r][t], a, b[t][q % 2 * 2], b[t][q % 2 * 2 + 1]);
+        }
       }
-    }
-  }
-}
-
-// Sends a warp's sums of a job to the block that finishes it.
-template <int kTiles>
-__device__ void SendQuantSums(const QuantShape& shape, const QuantPlaces& at,
-                              uint32_t base, int sequence, int slice,
-                              const QuantSums<kTiles>& sums) {
-  const int slices = shape.cluster * (shape.warps >> shape.log_lanes);
-  const QuantTurn turn(shape, sequence);
-  const QuantSlice mine(shape);
-  Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
-  if (!mine.exists) return;
-  const uint32_t to =
-      base + at.partials +
-      (turn.slot * slices + slice) * (2 * kTiles * mine.tile_bytes) +
-      mine.lane * 16;
+      if constexpr (Form::kHasMin) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+        for (int t = 0; t < kTiles; ++t) {
+          MultiplyTile<T>(sums_x[t], ones, b[t][q % 2 * 2],
+                          b[t][q % 2 * 2 + 1]);
+        }
+      }
+      if (product % kProducts == kProducts - 1) {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      StoreAt(to + (r * kTiles + t) * mine.tile_bytes,
-              base + at.kPartialFull + 8 * turn.slot, turn.owner, sums.v[r][t]);
+        for (int r = 0; r < 2; ++r) {
+          AddQuantGroup<Form, Decoder, kTiles>(units[r], product / kProducts, r,
+                                               part[r], sums_x, sums);
+        }
+      }
     }
   }
 }
 
 template <class Form, typename T, int kTiles>
 __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
-                             const uint8_t* shared, uint32_t base,
+                             uint8_t* shared, uint32_t base, QuantRing& ring,
                              const LevelBytes& levels, unsigned rank,
-                             int cluster, int first, int end) {
+                             int cluster, int first, int begin, int end) {
+  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const int lane_of_rows = threadIdx.x / 32 & (shape.lanes - 1);
-  const int share = threadIdx.x / 32 >> shape.log_lanes;
-  const int slice =
-      static_cast<int>(rank) * (shape.warps >> shape.log_lanes) + share;
-  QuantRows<kTiles> rows;
+  const int shares = shape.warps >> shape.log_lanes;
+  const int slices = shape.cluster * shares;
+  const int slice = static_cast<int>(rank) * shares + (warp >> shape.log_lanes);
+  QuantRows<kTiles> x;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
     const int row = t * 8 + lane % 8;
-    rows.mask[t] = row < shape.m ? ~0u : 0u;
-    rows.at[t] = row < shape.m
-                     ? base + at.x + row * shape.x_stride + lane / 8 * 16
-                     : base + at.kZeros;
+    x.mask[t] = row < shape.m ? ~0u : 0u;
+    x.at[t] = row < shape.m ? base + at.x + row * shape.x_stride + lane / 8 * 16
+                            : base + at.kZeros;
   }
-  const int my_unit = share * shape.stage_units;
-  const int ring = lane_of_rows * shape.stages;
+  const uint32_t my_ring = at.rings + warp * shape.stages * shape.stage_bytes;
+  const uint32_t full = base + at.kFull + warp * shape.stages * 8;
   int stage = 0;
   uint32_t parity = 0;
 #pragma unroll 1
-  for (int round = 0;; ++round) {
-    const int sequence = (round << shape.log_lanes) + lane_of_rows;
-    if (!QuantJob(shape, cluster, sequence).Exists(shape)) break;
+  for (int sequence = warp & (shape.lanes - 1);
+       QuantJobOf(shape, cluster, sequence) < shape.jobs;
+       sequence += shape.lanes) {
     QuantSums<kTiles> sums;
 #pragma unroll 1
-    for (int unit = my_unit; unit - my_unit < end - first;
-         unit += shape.turn_units) {
-      const int count = min(shape.stage_units, end - first - unit);
+    for (int unit = begin; unit < end; unit += shape.stage_units) {
+      const int count = min(shape.stage_units, end - unit);
       const uint8_t* units[2];
-      units[0] = shared + at.rings + (ring + stage) * shape.stage_bytes +
-                 my_unit * shape.unit_bytes;
+      units[0] = shared + my_ring + stage * shape.stage_bytes;
       units[1] = units[0] + shape.stage_bytes / 2;
-      uint32_t column = unit * (kQuantColumns * 2);
-      Await(base + at.kFull + 8 * (ring + stage), parity);
+      Await(full + 8 * stage, parity);
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        uint32_t x[kTiles];
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          x[t] = rows.at[t] + (column & rows.mask[t]);
-        }
-        MultiplyQuantUnit<Form, T, kTiles>(units, x, levels, sums);
-        units[0] += QuantUnitBytes(Form::kCodes, Form::kGroup, Form::kHasMin);
-        units[1] += QuantUnitBytes(Form::kCodes, Form::kGroup, Form::kHasMin);
-        column += kQuantColumns * 2;
+        MultiplyQuantUnit<Form, T, kTiles>(
+            units, x, (unit - first + i) * kQuantColumns * 2, levels, sums);
+        units[0] += shape.unit_bytes;
+        units[1] += shape.unit_bytes;
       }
       __syncwarp();
-      if (lane == 0) Arrive(base + at.kEmpty + 8 * (ring + stage));
+      if (lane == 0) ring.Feed(stage);
       if (++stage == shape.stages) {
         stage = 0;
         parity ^= 1;
       }
     }
-    SendQuantSums<kTiles>(shape, at, base, sequence, slice, sums);
-  }
-}
-
-// What a lane has of a job's sums: fn(r, t, i, m, n) for those that y has.
-template <int kTiles, typename Fn>
-__device__ void ForQuantOutputs(const QuantShape& shape, const QuantJob& job,
-                                Fn fn) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int m = t * 8 + lane % 4 * 2 + i % 2;
-        const int n = job.Tile(r) * kQuantRows + lane / 4 + i / 2 * 8;
-        if (m < shape.m && n < shape.n) fn(r, t, i, m, n);
-      }
-    }
-  }
-}
-
-// The sums of a job's slices.
-template <int kTiles>
-__device__ void AddQuantSlices(uint32_t from, int slices, uint32_t tile_bytes,
-                               QuantSums<kTiles>& sums) {
-#pragma unroll(8 / kTiles)
-  for (int s = 0; s < slices; ++s) {
+    const QuantTurn turn(shape, sequence);
+    Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
+    const uint32_t to = base + at.partials +
+                        (turn.slot * slices + slice) * (kTiles * 1024) +
+                        lane * 16;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        const uint4 v = LoadShared16(from);
-        sums.v[r][t][0] += __uint_as_float(v.x);
-        sums.v[r][t][1] += __uint_as_float(v.y);
-        sums.v[r][t][2] += __uint_as_float(v.z);
-        sums.v[r][t][3] += __uint_as_float(v.w);
-        from += tile_bytes;
+        StoreAt(to + (r * kTiles + t) * 512,
+                base + at.kPartialFull + 8 * turn.slot, turn.owner,
+                sums.v[r][t]);
       }
     }
   }
 }
 
-// What is added to a lane's sums of a job. All loads are under way at once, so
-// there are no conditions among them: what y has not is read elsewhere.
-template <typename T, int kTiles>
-__device__ void LoadQuantAdded(const QuantShape& shape, const QuantJob& job,
-                               const TensorView& residual,
-                               QuantSums<kTiles>& added) {
-  const int lane = threadIdx.x % 32;
-  const CudaMatrix<const T> from(residual);
-  T raw[2][kTiles][4];
+// What goes out of a tile: bias and residual added, rounded.
+template <typename T>
+__device__ void StoreQuantTile(const QuantShape& shape, int first_n,
+                               int first_m, const float (&values)[4],
+                               const float* bias, const TensorView& residual,
+                               const TensorView& y) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int m = min(t * 8 + lane % 4 * 2 + i % 2, shape.m - 1);
-        const int n = job.Tile(r) * kQuantRows + lane / 4 + i / 2 * 8;
-        raw[r][t][i] = from.row(m)[min(n, static_cast<int>(shape.n) - 1)];
-      }
+  for (int i = 0; i < 4; ++i) {
+    const int m = first_m + i % 2;
+    const int64_t n = first_n + i / 2 * 8;
+    if (m >= shape.m || n >= shape.n) continue;
+    float value = values[i];
+    float added = bias != nullptr ? bias[n] : 0.0f;
+    if (residual.data != nullptr) {
+      added += shape.narrow ? ToFloat(CudaMatrix<const T>(residual).row(m)[n])
+                            : CudaMatrix<const float>(residual).row(m)[n];
     }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) added.v[r][t][i] = ToFloat(raw[r][t][i]);
+    value += added;
+    if (shape.narrow) {
+      CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
+    } else {
+      CudaMatrix<float>(y).row(m)[n] = value;
     }
   }
 }
-
-// A lane's factors of a job's rows.
-struct QuantFactors {
-  __device__ QuantFactors(const QuantShape& shape, const QuantJob& job,
-                          const std::byte* __restrict__ w) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const auto* head =
-          reinterpret_cast<const float*>(w + job.Offset(shape, r)) +
-          threadIdx.x % 32 / 4;
-      v[r][0] = __ldg(head);
-      v[r][1] = __ldg(head + 8);
-    }
-  }
-  float v[2][2];
-};
 
 template <typename T, int kTiles>
 __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
-                            uint32_t base, const std::byte* __restrict__ w,
-                            unsigned rank, int cluster, const float* bias,
+                            uint32_t base, const std::byte* w, unsigned rank,
+                            int cluster, const float* bias,
                             const TensorView& residual, const TensorView& y) {
   const int lane = threadIdx.x % 32;
   const int slices = shape.cluster * (shape.warps >> shape.log_lanes);
   const int turns = shape.cluster * shape.slots;
-  const QuantSlice mine(shape);
-  const uint32_t slot_bytes = slices * 2 * kTiles * mine.tile_bytes;
-  const uint32_t from = base + at.partials + (mine.exists ? mine.lane * 16 : 0);
-  int sequence = static_cast<int>(rank);
-  // Factors come from memory, behind the rings' copies: a job ahead.
-  QuantFactors next(shape, QuantJob(shape, cluster, sequence), w);
-  WaitForPrevious();
 #pragma unroll 1
-  for (;; sequence += shape.cluster) {
-    const QuantJob job(shape, cluster, sequence);
-    if (!job.Exists(shape)) break;
+  for (int sequence = static_cast<int>(rank);; sequence += shape.cluster) {
+    const int job = QuantJobOf(shape, cluster, sequence);
+    if (job >= shape.jobs) break;
     const QuantTurn turn(shape, sequence);
     const uint32_t full = base + at.kPartialFull + 8 * turn.slot;
-    if (lane == 0) Expect(full, slot_bytes);
-    // What is added is read while the sums are under way.
-    QuantSums<kTiles> added;
-    if (residual.data != nullptr) {
-      if (shape.narrow) {
-        LoadQuantAdded<T, kTiles>(shape, job, residual, added);
-      } else {
-        LoadQuantAdded<float, kTiles>(shape, job, residual, added);
-      }
+    if (lane == 0) Expect(full, slices * kTiles * 1024);
+    float factors[2][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const auto* head = reinterpret_cast<const float*>(
+          w + int64_t{QuantTileOf(shape, job, r)} * shape.tile_bytes);
+      factors[r][0] = head[lane / 4];
+      factors[r][1] = head[lane / 4 + 8];
     }
-    if (bias != nullptr) {
-      ForQuantOutputs<kTiles>(shape, job, [&](int r, int t, int i, int, int n) {
-        added.v[r][t][i] = bias[n] + added.v[r][t][i];
-      });
-    }
-    const QuantFactors factors = next;
-    next = QuantFactors(shape,
-                        QuantJob(shape, cluster, sequence + shape.cluster), w);
     Await(full, turn.parity);
     QuantSums<kTiles> sums;
-    AddQuantSlices<kTiles>(from + turn.slot * slot_bytes, slices,
-                           mine.tile_bytes, sums);
+    const uint32_t from =
+        base + at.partials + turn.slot * slices * (kTiles * 1024) + lane * 16;
+#pragma unroll 4
+    for (int s = 0; s < slices; ++s) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          const uint4 v =
+              LoadShared16(from + (s * 2 * kTiles + r * kTiles + t) * 512);
+          sums.v[r][t][0] += __uint_as_float(v.x);
+          sums.v[r][t][1] += __uint_as_float(v.y);
+          sums.v[r][t][2] += __uint_as_float(v.z);
+          sums.v[r][t][3] += __uint_as_float(v.w);
+        }
+      }
+    }
     __syncwarp();
     // Only where the slot is used again and the arrival waited for.
     if (lane < shape.cluster &&
-        QuantJob(shape, cluster, sequence + turns).Exists(shape)) {
+        QuantJobOf(shape, cluster, sequence + turns) < shape.jobs) {
       ArriveAt(base + at.kPartialEmpty + 8 * turn.barrier, lane);
     }
-    ForQuantOutputs<kTiles>(shape, job, [&](int r, int t, int i, int m, int n) {
-      const float value =
-          fmaf(sums.v[r][t][i], factors.v[r][i / 2], added.v[r][t][i]);
-      if (shape.narrow) {
-        CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
-      } else {
-        CudaMatrix<float>(y).row(m)[n] = value;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums.v[r][t][i] *= factors[r][i / 2];
       }
-    });
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int first_m = t * 8 + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (2 * job + r >= shape.tiles) continue;
+        StoreQuantTile<T>(shape,
+                          QuantTileOf(shape, job, r) * kQuantRows + lane / 4,
+                          first_m, sums.v[r][t], bias, residual, y);
+      }
+    }
   }
 }
 
 template <class Form, typename T, int kTiles>
-__global__ void __maxnreg__(MostQuantRegisters(kTiles))
+__global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
     QuantProduct(const __grid_constant__ TensorView x,
                  const std::byte* __restrict__ w, const float* bias,
                  const int32_t* permutation,
@@ -438,24 +490,49 @@ __global__ void __maxnreg__(MostQuantRegisters(kTiles))
   const int cluster = static_cast<int>(blockIdx.x) >> shape.log_cluster;
   const int first = static_cast<int>(rank) * shape.units >> shape.log_cluster;
   const int end = static_cast<int>(rank + 1) * shape.units >> shape.log_cluster;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  if (warp == shape.warps) PrepareQuant(shape, at, quant_shared, base);
-  __syncthreads();
-  ClusterArrive();  // the barriers can be used, by the other blocks too
-  if (warp == shape.warps) {
-    if (threadIdx.x % 32 == 0) {
-      ProduceQuant(shape, w, at, base, cluster, first, end);
+  if (threadIdx.x == 0) {
+    InitBarrier(base + at.kXFull, 1);
+#pragma unroll 1
+    for (int s = 0; s < shape.slots; ++s) {
+      InitBarrier(base + at.kPartialFull + 8 * s, 1);
     }
-    __syncwarp();
-    ClusterWait();
-  } else if (warp < shape.warps) {
+#pragma unroll 1
+    for (int s = 0; s < shape.slots * shape.cluster; ++s) {
+      InitBarrier(base + at.kPartialEmpty + 8 * s, 1);
+    }
+    *reinterpret_cast<uint4*>(quant_shared + at.kZeros) =
+        make_uint4(0, 0, 0, 0);
+  }
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int log_shares = shape.log_warps - shape.log_lanes;
+  const int share = warp >> shape.log_lanes;
+  const int begin = first + (share * (end - first) >> log_shares);
+  const int stop = first + ((share + 1) * (end - first) >> log_shares);
+  QuantRing ring(shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
+                 begin, stop,
+                 base + at.rings + warp * shape.stages * shape.stage_bytes,
+                 base + at.kFull + warp * shape.stages * 8);
+  if (warp < shape.warps && threadIdx.x % 32 == 0) {
+#pragma unroll 1
+    for (int s = 0; s < shape.stages; ++s) {
+      InitBarrier(base + at.kFull + (warp * shape.stages + s) * 8, 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#pragma unroll 1
+    for (int s = 0; s < shape.stages; ++s) ring.Feed(s);
+  }
+  __syncthreads();
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  ClusterArrive();  // the barriers can be used, by the other blocks too
+  if (warp < shape.warps) {
     FillQuantX<T>(x, permutation, shape, first, end,
                   reinterpret_cast<std::byte*>(quant_shared) + at.x,
                   base + at.kXFull, base + at.x);
     ClusterWait();
-    ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, levels, rank,
-                                  cluster, first, end);
+    ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, ring, levels,
+                                  rank, cluster, first, begin, stop);
   } else {
+    WaitForPrevious();
     ClusterWait();
     FinishQuant<T, kTiles>(shape, at, base, w, rank, cluster, bias, residual,
                            y);
@@ -467,7 +544,7 @@ absl::Status LaunchQuant(const GemmParams& params, const QuantShape& shape,
                          const LevelBytes& levels, CudaStream& stream) {
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
-  grid.threads = 32 * (shape.warps + 2);
+  grid.threads = 32 * (shape.warps + 1);
   grid.shared_bytes = shape.shared_bytes;
   grid.cluster = shape.cluster;
   const std::byte* w = params.w.data;

@@ -13,14 +13,12 @@
 
 namespace inlay {
 
-// Of a thread: for 8 rows of x two blocks of 10 warps fit on an SM.
-constexpr int MostQuantRegisters(int x_tiles) {
-  return x_tiles == 1 ? 96 : 128;
-}
+// By what registers a lane needs.
+constexpr int MostQuantWarps(int x_tiles) { return x_tiles == 1 ? 16 : 8; }
 inline constexpr int kMostQuantSlots = 4;
-inline constexpr int kQuantSharedHead = 2048;  // barriers and zeros
-// Stages of all rings: their barriers are the second half of the head.
-inline constexpr int kMostQuantStages = (kQuantSharedHead - 1024) / 16;
+inline constexpr int kQuantSharedHead = 4096;  // barriers and zeros
+// Barriers of stages: what is left of the head.
+inline constexpr int kMostQuantStages = (kQuantSharedHead - 1024) / 8;
 
 struct QuantShape {
   int64_t n;
@@ -32,20 +30,19 @@ struct QuantShape {
   int jobs;     // of two tiles
   int units;    // of K
   int unit_bytes;
-  int cluster;  // cluster, lanes and slots are powers of two
+  int cluster;  // cluster, warps, lanes and slots are powers of two
   int log_cluster;
   int num_clusters;
   int warps;
+  int log_warps;
   int lanes;
   int log_lanes;
-  int stage_units;  // of a warp
-  int turn_units;   // of the warps that share K
+  int stage_units;
   int stage_bytes;
   int stages;
   int slots;
   int log_slots;
   int x_stride;   // bytes between rows of x in shared memory
-  int columns;    // of a lane's four of a tile of x: pairs that y has
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32
   size_t shared_bytes;

@@ -28,29 +28,27 @@ absl::Status RunUnpackQuantised(const QuantMatrix& matrix,
 absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
                               const TensorView& y, CudaStream& stream);
 
-// How the kernel for Hopper cuts a matrix. What decides the bits of a row
-// (cluster, warps, lanes, stage_units) is a function of n, k and the tiles of
-// x, so that they are the same for all numbers of rows.
+// How the kernel for Hopper cuts a matrix: a function of n, k and the tiles of
+// x, so that a row's bits are the same for all numbers of rows with one plan.
 struct QuantPlan {
   int tiles = 1;    // of 8 rows of x: 1 or 2
   int cluster = 2;  // blocks that share K: 2, 4 or 8
   int num_clusters = 1;
-  int warps = 8;        // that multiply: 8 or, with one tile, 16
-  int lanes = 1;        // of the warps, how many take jobs apart; they share K
+  int warps = 8;        // that multiply
+  int lanes = 1;        // of the warps, how many take rows apart; they share K
                         // otherwise
-  int stage_units = 1;  // of a warp
-  int stages = 2;       // of a lane's ring
+  int stage_units = 1;  // that a copy brings at most
+  int stages = 2;       // of a warp's ring
   int slots = 2;        // of partial sums
   size_t shared_bytes = 0;  // of a block
 };
-// For at most `rows` rows of x, which `tiles` hold. stages is 0 where nothing
-// fits.
+// stages is 0 where nothing fits.
 QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
-                        int64_t rows, int num_sms);
-// Sets stages, slots and shared_bytes for blocks of at most `shared_bytes`;
-// false: it does not fit.
-bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t rows,
-                  int64_t shared_bytes, QuantPlan& plan);
+                        int num_sms);
+// Sets stages and shared_bytes for rings of at most `ring_bytes`; false: it
+// does not fit.
+bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
+                  QuantPlan& plan);
 
 // x and y of 16 bits, or y f32; at most 8 plan.tiles rows.
 absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,

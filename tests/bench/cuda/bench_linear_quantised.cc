@@ -3,8 +3,6 @@
 // copy bandwidth, bf16's time over ours. Calls follow each other in a graph,
 // each with weights that are in no cache. "linear_quantised_plans": how the
 // best ways of cutting compare with the one that is taken.
-#include <algorithm>
-#include <array>
 #include <random>
 #include <vector>
 
@@ -141,88 +139,64 @@ void Table(Bench& bench, Memory& memory) {
 
 struct Tried {
   QuantPlan plan;
+  int ring_kb;
   double seconds;
 };
 
 void PrintPlan(const Tried& tried) {
   const QuantPlan& p = tried.plan;
-  std::printf(" | %.2f c%d l%d w%d u%d s%d %dK", 1e6 * tried.seconds, p.cluster,
-              p.lanes, p.warps, p.stage_units, p.stages,
-              static_cast<int>(p.shared_bytes >> 10));
+  std::printf(" | %.2f c%d l%d w%d u%d s%d", 1e6 * tried.seconds, p.cluster,
+              p.lanes, p.warps, p.stage_units, p.stages);
 }
 
-// Ways of cutting a layer that fit and leave no block idle.
-std::vector<Tried> PlansOf(const QuantForm& form, const Layer& layer, int64_t m,
-                           int num_sms) {
-  std::vector<Tried> all;
-  for (int i = 0; i < 3 * 2 * 4 * 2 * 2; ++i) {
-    int rest = i;
-    const auto take = [&](int count) {
-      const int digit = rest % count;
-      rest /= count;
-      return digit;
-    };
-    QuantPlan plan;
-    plan.tiles = m > 8 ? 2 : 1;
-    plan.cluster = 2 << take(3);
-    plan.warps = 8 << take(2);
-    if (plan.warps * plan.tiles > 16) continue;
-    plan.lanes = 1 << take(4);
-    plan.stage_units = 1 + take(2);
-    const int64_t shared = int64_t{std::array{113, 227}[take(2)]} << 10;
-    const int64_t jobs = (layer.n + 31) / 32;
-    plan.num_clusters =
-        static_cast<int>(std::min<int64_t>(num_sms / plan.cluster, jobs));
-    if (plan.lanes > 2 * jobs / plan.num_clusters) continue;
-    if (!FitQuantPlan(form, layer.k, m, shared, plan)) continue;
-    const bool seen = std::any_of(all.begin(), all.end(), [&](const Tried& t) {
-      const QuantPlan& p = t.plan;
-      return p.cluster == plan.cluster && p.warps == plan.warps &&
-             p.lanes == plan.lanes && p.stage_units == plan.stage_units &&
-             p.stages == plan.stages;
-    });
-    if (!seen) all.push_back({plan, 0.0});
-  }
-  return all;
-}
-
-// All of them briefly, the best again.
 void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
            int64_t m) {
-  constexpr size_t kBest = 8;
   const QuantForm form = QuantFormOf(dtype);
   const GemmDesc desc = DescOf(layer, dtype);
   const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
-  const auto time = [&](const QuantPlan& plan, int samples, double seconds) {
-    return GraphSeconds(
-        bench, 24,
-        [&](int i) {
-          return RunQuantisedSm90(desc,
-                                  memory.Params(layer, dtype, bytes, m, i),
-                                  form, plan, bench.stream);
-        },
-        samples, seconds);
+  const int tiles = m > 8 ? 2 : 1;
+  const auto time = [&](const QuantPlan& plan) {
+    return GraphSeconds(bench, 24, [&](int i) {
+      return RunQuantisedSm90(desc, memory.Params(layer, dtype, bytes, m, i),
+                              form, plan, bench.stream);
+    });
   };
-  const int num_sms = bench.stream.num_sms();
-  std::vector<Tried> all = PlansOf(form, layer, m, num_sms);
-  const auto by_time = [](const Tried& a, const Tried& b) {
-    return a.seconds < b.seconds;
-  };
-  for (Tried& tried : all) tried.seconds = time(tried.plan, 3, 1e-3);
-  std::sort(all.begin(), all.end(), by_time);
-  const size_t best = std::min(all.size(), kBest);
-  for (size_t i = 0; i < best; ++i) {
-    all[i].seconds = time(all[i].plan, 5, 4e-3);
-  }
-  std::sort(all.begin(), all.begin() + static_cast<int>(best), by_time);
+  std::vector<Tried> all;
   const QuantPlan usual =
-      PlanQuantised(form, layer.n, layer.k, m > 8 ? 2 : 1, m, num_sms);
-  std::printf("%-8s %-7s %2d, %.2f us by copy:", layer.name,
-              std::string(DTypeName(dtype)).c_str(), static_cast<int>(m),
-              1e-3 * Bytes(layer, dtype) / bench.copy_gbps);
-  PrintPlan({usual, time(usual, 5, 4e-3)});
+      PlanQuantised(form, layer.n, layer.k, tiles, bench.stream.num_sms());
+  for (const int cluster : {2, 4, 8}) {
+    for (const int warps : {8, 16}) {
+      for (int lanes = 1; lanes <= warps; lanes *= 2) {
+        for (const int units : {1, 2, 4}) {
+          for (const int ring_kb : {32, 48, 64, 96}) {
+            if (warps == 16 && tiles > 1) continue;
+            QuantPlan plan = usual;
+            plan.cluster = cluster;
+            plan.warps = warps;
+            plan.lanes = lanes;
+            plan.stage_units = units;
+            if (!FitQuantPlan(form, layer.k, ring_kb << 10, plan)) continue;
+            const int64_t jobs = (layer.n + 31) / 32;
+            plan.num_clusters = static_cast<int>(std::min<int64_t>(
+                bench.stream.num_sms() / cluster, (jobs + lanes - 1) / lanes));
+            // What leaves half of the warps without work.
+            if (2 * plan.num_clusters * lanes > 3 * jobs) continue;
+            all.push_back({plan, ring_kb, time(plan)});
+          }
+        }
+      }
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Tried& a, const Tried& b) {
+    return a.seconds < b.seconds;
+  });
+  std::printf("%-8s %-7s %2d:", layer.name,
+              std::string(DTypeName(dtype)).c_str(), static_cast<int>(m));
+  PrintPlan({usual, 0, time(usual)});
   std::printf(" || best of %d", static_cast<int>(all.size()));
-  for (size_t i = 0; i < best; ++i) PrintPlan(all[i]);
+  for (size_t i = 0; i < std::min<size_t>(7, all.size()); ++i) {
+    PrintPlan(all[i]);
+  }
   std::printf("\n");
 }
 
@@ -292,14 +266,12 @@ void BenchLinearQuantised(Bench& bench) {
     Table(bench, memory);
   }
   if (!plans) return;
-  for (const DType dtype : {DType::kU4_G128, DType::kQ8_0}) {
+  for (const DType dtype : {DType::kU4_G128, DType::kQ4_K}) {
     for (const Layer& layer : kLayers) {
-      if (layer.n > 100000) continue;
       memory.Fill(dtype, layer.k);
       for (const int64_t m : {1, 8, 16}) {
-        if (dtype == DType::kU4_G128 || m == 1) {
-          Plans(bench, memory, layer, dtype, m);
-        }
+        if (dtype == DType::kQ4_K && m != 1) continue;
+        Plans(bench, memory, layer, dtype, m);
       }
     }
   }

@@ -9,8 +9,7 @@ namespace inlay::bench {
 
 // Seconds of one of `calls` calls run(i) -> absl::Status in a graph.
 template <typename Fn>
-double GraphSeconds(const Bench& bench, int calls, Fn run, int samples = 5,
-                    double sample_seconds = 4e-3) {
+double GraphSeconds(const Bench& bench, int calls, Fn run) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   Require(run(0));  // what is made at first use
@@ -20,8 +19,7 @@ double GraphSeconds(const Bench& bench, int calls, Fn run, int samples = 5,
   Require(cudaStreamEndCapture(bench.stream.handle(), &graph));
   Require(cudaGraphInstantiate(&exec, graph, 0));
   const double seconds = bench.Seconds(
-      [&](int) { Require(cudaGraphLaunch(exec, bench.stream.handle())); },
-      samples, sample_seconds);
+      [&](int) { Require(cudaGraphLaunch(exec, bench.stream.handle())); });
   Require(cudaGraphExecDestroy(exec));
   Require(cudaGraphDestroy(graph));
   return seconds / calls;
