@@ -13,7 +13,6 @@
 namespace inlay {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kBias = ".bias";
 // Of a matrix, that AWQ's search looks at.
 constexpr int64_t kSearchRows = 256;
@@ -66,15 +65,15 @@ void CalibratedLayers::MapLayer(int layer,
     const LinearInput& input = inputs[i];
     const auto index = static_cast<int>(i);
     for (const LinearSpec* reader : input.readers) {
-      place(reader->name, kWeight).reads = index;
+      place(reader->name, kWeightSuffix).reads = index;
     }
     if (method_ != QuantizeMethod::kAwq) continue;
-    for (const std::string_view suffix : {kWeight, kBias}) {
+    for (const std::string_view suffix : {kWeightSuffix, kBias}) {
       if (input.norm != nullptr) {
         Place& norm = place(input.norm->name, suffix);
         norm.scaled_by = index;
-        norm.zero_centred =
-            input.norm->kind == NormKind::kRmsZeroCentred && suffix == kWeight;
+        norm.zero_centred = input.norm->kind == NormKind::kRmsZeroCentred &&
+                            suffix == kWeightSuffix;
       } else if (input.producer != nullptr) {
         place(input.producer->name, suffix).scaled_by = index;
       }
@@ -159,7 +158,7 @@ absl::Status CalibratedLayers::Collect(int layer) {
     const auto& readers = input.linear.readers;
     const bool wanted =
         std::any_of(readers.begin(), readers.end(), [&](const auto* reader) {
-          return IsQuantized(reader->name + std::string(kWeight));
+          return IsQuantized(reader->name + std::string(kWeightSuffix));
         });
     if (!wanted) continue;
     hessians.emplace(
@@ -201,7 +200,7 @@ absl::Status CalibratedLayers::NeedFactor(Input& input) {
 
 absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
     const LinearSpec& spec) const {
-  const Tensor& tensor = *find_(spec.name + std::string(kWeight));
+  const Tensor& tensor = *find_(spec.name + std::string(kWeightSuffix));
   INLAY_ASSIGN_OR_RETURN(
       RowReader reader,
       RowReader::Create(
@@ -228,7 +227,7 @@ absl::Status CalibratedLayers::Scale(Input& input) {
   // Columns that stay as they are cannot be multiplied.
   std::vector<AwqReader> readers;
   for (const LinearSpec* reader : linear.readers) {
-    if (!IsQuantized(reader->name + std::string(kWeight))) {
+    if (!IsQuantized(reader->name + std::string(kWeightSuffix))) {
       return absl::OkStatus();
     }
     INLAY_ASSIGN_OR_RETURN(readers.emplace_back(), SampleRows(*reader));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/formats/safetensors_writer.h"
 #include "core/quantize/gptq_layout.h"
+#include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
 #include "kernels/quant/grid.h"
 #include "memory/mapped_file.h"
@@ -16,7 +17,6 @@
 namespace inlay {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
 // Beside the weights and config.json.
 constexpr const char* kTextFiles[] = {
     "tokenizer.json",          "tokenizer.model",     "tokenizer_config.json",
@@ -152,7 +152,7 @@ class CheckpointQuantizer {
                 "[outputs, inputs]",
                 reader->name, DTypeName(type_)));
           }
-          linears.insert(reader->name + std::string(kWeight));
+          linears.insert(reader->name + std::string(kWeightSuffix));
         }
       }
     }
@@ -171,7 +171,7 @@ class CheckpointQuantizer {
   // Of the source's tensor, without ".weight".
   std::string LayerOf(size_t i) const {
     const std::string& name = pass_.info(i).name;
-    return name.substr(0, name.size() - kWeight.size());
+    return name.substr(0, name.size() - kWeightSuffix.size());
   }
 
   absl::Status AddTensors(SafetensorsWriter* writer) {

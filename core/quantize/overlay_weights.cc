@@ -6,7 +6,6 @@
 namespace inlay {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kPermutation = ".input_permutation";
 
 }  // namespace
@@ -18,7 +17,7 @@ OverlayWeights::OverlayWeights(std::shared_ptr<const WeightSource> base,
     if (info.name.ends_with(kPermutation)) {
       const std::string layer =
           info.name.substr(0, info.name.size() - kPermutation.size());
-      if (matrices_.contains(layer + std::string(kWeight))) continue;
+      if (matrices_.contains(layer + std::string(kWeightSuffix))) continue;
     }
     WeightInfo& copy = infos_.emplace_back(info);
     const auto found = matrices_.find(info.name);

@@ -6,12 +6,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/formats/weight_source.h"
 
 namespace inlay {
+
+// Of the tensor that is a layer's matrix, behind the layer's name.
+inline constexpr std::string_view kWeightSuffix = ".weight";
 
 class OverlayWeights : public WeightSource {
  public:

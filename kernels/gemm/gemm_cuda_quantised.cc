@@ -17,8 +17,6 @@ namespace {
 
 // The only one that product_sm90.cuh has code for.
 constexpr int kProductSm = 90;
-// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more.
-constexpr int64_t kMostFewRows = 16;
 // More rows of x than these are faster by unpacking (QUANTISED.md); without
 // product_wide_sm90.cuh more than these.
 constexpr int64_t kMostWideRows = 512;
@@ -29,6 +27,10 @@ constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
 bool Is16Bit(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
+
+// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more. Over
+// long K that needs many blocks for 16 rows of x.
+int64_t MostFewRows(const GemmDesc& desc) { return desc.k > 8192 ? 8 : 16; }
 
 // Rows of w that are unpacked at a time.
 int64_t UnpackedRows(const GemmDesc& desc) {
@@ -112,11 +114,19 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   return absl::OkStatus();
 }
 
+// Of a weight that is a small difference of level and minimum, as in 16 columns
+// of 2 bits, rounding each of these leaves too little: an order of magnitude
+// more on the logits than unpacking.
+bool RoundsTooMuch(const QuantForm& form) {
+  return form.has_min && form.group == 16;
+}
+
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
-  return !desc.batch_invariant && rows > kMostFewRows &&
+  return !desc.batch_invariant && rows > MostFewRows(desc) &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
+         !RoundsTooMuch(QuantFormOf(desc.weight)) &&
          (desc.permuted || WideTakes(params.x));
 }
 
@@ -163,7 +173,7 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
 }
 
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  if (desc.batch_invariant || max_rows <= kMostFewRows ||
+  if (desc.batch_invariant || max_rows <= MostFewRows(desc) ||
       !Is16Bit(desc.activation)) {
     return 0;
   }
