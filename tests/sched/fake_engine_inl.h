@@ -283,7 +283,8 @@ inline void FakeEngine::CommitItem(Work* work, StepResult* result) {
 
 inline StepPlan FakeEngine::Step() {
   hold_came_free_ = false;
-  const StepPlan plan = scheduler->Plan({now_us, budget_us, must_progress, decodes_only});
+  const StepPlan plan =
+      scheduler->Plan({now_us, budget_us, must_progress, decodes_only});
   in_step_ = true;
   ++counts.steps;
   counts.preempted += static_cast<int64_t>(plan.preempted.size());
