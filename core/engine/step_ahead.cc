@@ -67,9 +67,11 @@ void ModelRunner::TakeAhead() {
 }
 
 void ModelRunner::DropAhead() {
-  if (ahead_.empty()) return;
-  WaitForAhead();
-  ReleaseAhead();
+  if (!ahead_.empty()) {
+    WaitForAhead();
+    ReleaseAhead();
+  }
+  // Also what a row that memory ran out for has left.
   ahead_.Clear();
 }
 

@@ -115,8 +115,8 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
 }
 
 // Of a weight that is a small difference of level and minimum, as in 16 columns
-// of 2 bits, rounding each of these leaves too little: an order of magnitude
-// more on the logits than unpacking.
+// of 2 bits, rounding each of these leaves too little: the logits are off by
+// five times as much as with unpacking.
 bool RoundsTooMuch(const QuantForm& form) {
   return form.has_min && form.group == 16;
 }
