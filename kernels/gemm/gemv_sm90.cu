@@ -90,24 +90,12 @@ struct Places {
   uint32_t zeros, ring, x, partials;
 };
 
-// Turns of a ring: which stage is next, and the parity of its barriers.
-struct Turn {
-  __device__ void Next(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  int stage = 0;
-  uint32_t parity = 0;
-};
-
 // One thread.
 __device__ void Produce(const CUtensorMap& map, const Shape& shape,
                         const Places& at, int cluster, int first, int end) {
-  Turn turn;
+  RingTurn turn;
   turn.parity = 1;  // all stages are empty
-  Turn landed;      // the first stage that may be under way
+  RingTurn landed;  // the first stage that may be under way
   int in_flight = 0;
   for (int tile = cluster; tile < shape.tiles; tile += shape.num_clusters) {
     for (int chunk = first; chunk < end; ++chunk) {
@@ -284,7 +272,7 @@ __device__ void Consume(const Shape& shape, const Places& at, unsigned rank,
                                   warp * kSteps * kStep * 2 + lane / 8 * 16
                             : at.zeros;
   const int x_step = is_row ? kStep * 2 : 0;
-  Turn turn;
+  RingTurn turn;
   int i = 0;
   for (int tile = cluster; tile < shape.tiles;
        tile += shape.num_clusters, ++i) {
@@ -356,7 +344,7 @@ __device__ void Finish(const Shape& shape, const Places& at, unsigned rank,
                        const TensorView& residual, const TensorView& y) {
   const int lane = threadIdx.x % 32;
   const int slices = shape.cluster * kConsumers;
-  Turn turn;
+  RingTurn turn;
   int i = static_cast<int>(rank);
   for (int tile = cluster + i * shape.num_clusters; tile < shape.tiles;
        tile += shape.cluster * shape.num_clusters, i += shape.cluster) {

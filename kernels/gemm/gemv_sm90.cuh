@@ -1,7 +1,7 @@
-// Hopper's instructions that gemv_sm90.cu is made of (PTX ISA, "Parallel
-// Synchronization and Communication Instructions", "Data Movement"): barriers
-// in shared memory, clusters, tensor copies. Addresses are of the shared
-// window.
+// Hopper's instructions that the kernels for few rows are made of (PTX ISA,
+// "Parallel Synchronization and Communication Instructions", "Data Movement"):
+// barriers in shared memory, clusters, tensor copies. Addresses are of the
+// shared window.
 #ifndef INLAY_KERNELS_GEMM_GEMV_SM90_CUH_
 #define INLAY_KERNELS_GEMM_GEMV_SM90_CUH_
 
@@ -123,6 +123,18 @@ __device__ inline void SendBytes(uint32_t to, uint32_t from, uint32_t bytes,
       "r"(from), "r"(bytes), "r"(AddressAt(barrier, rank))
       : "memory");
 }
+
+// Turns of a ring: which stage is next, and the parity of its barriers.
+struct RingTurn {
+  __device__ void Next(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  int stage = 0;
+  uint32_t parity = 0;
+};
 
 }  // namespace inlay
 

@@ -95,17 +95,6 @@ struct Places {
   uint32_t full, empty, sums_full, sums_empty, ring, own, received, sent;
 };
 
-struct Turn {
-  __device__ void Next(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  int stage = 0;
-  uint32_t parity = 0;
-};
-
 // A block's part of the work: tiles cluster, cluster + num_clusters, ... and of
 // each the steps [first, end).
 struct Work {
@@ -151,7 +140,7 @@ __device__ void Produce(const CUtensorMap& w, const CUtensorMap& x,
     copy_x(s, again);
     again.Next(shape, work);
   }
-  Turn turn;
+  RingTurn turn;
   for (; next.tile < shape.tiles; next.Next(shape, work)) {
     Await(at.empty + 8 * turn.stage, turn.parity);
     copy_w(turn.stage, next);
@@ -197,7 +186,7 @@ template <typename T, typename C>
 __device__ void Consume(const Shape& shape, const Places<C>& at,
                         const Work& work, unsigned rank) {
   const int lane = threadIdx.x % 32;
-  Turn turn;
+  RingTurn turn;
   uint32_t parity = 1;
   for (int tile = work.cluster; tile < shape.tiles;
        tile += shape.num_clusters) {
