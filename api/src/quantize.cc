@@ -14,7 +14,7 @@ constexpr size_t kMaxCalibration = size_t{1} << 20;
 absl::Status ReadCalibration(const inlay_quantize_options& options,
                              QuantizeOptions* result) {
   INLAY_RETURN_IF_ERROR(
-      CheckEnum(options.method, INLAY_QUANTIZE_AWQ, "method"));
+      CheckEnum(options.method, INLAY_QUANTIZE_SMOOTHQUANT, "method"));
   INLAY_RETURN_IF_ERROR(CheckEnum(options.act_order, 1, "act_order"));
   if (options.num_calibration > kMaxCalibration) {
     return absl::InvalidArgumentError(
@@ -25,6 +25,7 @@ absl::Status ReadCalibration(const inlay_quantize_options& options,
       CheckArray(options.calibration, options.num_calibration, "calibration"));
   result->method = static_cast<QuantizeMethod>(options.method);
   result->act_order = options.act_order != 0;
+  result->smoothing = options.smoothing;
   result->sequence_tokens = options.sequence_tokens;
   result->calibration_tokens = options.calibration_tokens;
   for (size_t i = 0; i < options.num_calibration; ++i) {
@@ -89,6 +90,7 @@ void inlay_quantize_options_init_sized(inlay_quantize_options* options,
   defaults.type = "q8_0";
   defaults.sequence_tokens = 512;
   defaults.calibration_tokens = 65536;
+  defaults.smoothing = 0.5f;
   InitSized(defaults, options, size);
 }
 

@@ -14,8 +14,6 @@ namespace inlay {
 namespace {
 
 constexpr std::string_view kBias = ".bias";
-// Of a matrix, that AWQ's search looks at.
-constexpr int64_t kSearchRows = 256;
 
 int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -26,13 +24,12 @@ int64_t NowUs() {
 }  // namespace
 
 CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
-                                   QuantizeMethod method, bool act_order,
+                                   const MethodOptions& options,
                                    std::shared_ptr<const WeightSource> weights,
                                    std::unique_ptr<Calibration> calibration,
                                    FindTensor find, Stream& stream)
     : spec_(spec),
-      method_(method),
-      act_order_(act_order),
+      options_(options),
       weights_(std::move(weights)),
       calibration_(std::move(calibration)),
       find_(std::move(find)),
@@ -67,7 +64,7 @@ void CalibratedLayers::MapLayer(int layer,
     for (const LinearSpec* reader : input.readers) {
       place(reader->name, kWeightSuffix).reads = index;
     }
-    if (method_ != QuantizeMethod::kAwq) continue;
+    if (!scales()) continue;
     for (const std::string_view suffix : {kWeightSuffix, kBias}) {
       if (input.norm != nullptr) {
         Place& norm = place(input.norm->name, suffix);
@@ -85,17 +82,21 @@ bool CalibratedLayers::IsQuantized(const std::string& name) const {
   const Tensor* tensor = find_(name);
   if (tensor == nullptr || tensor->info->dtype == tensor->to) return false;
   const BlockCodec* codec = FindBlockCodec(tensor->to);
-  return codec != nullptr && codec->grid != nullptr;
+  // SmoothQuant leaves rounding to whoever does it.
+  return codec != nullptr &&
+         (codec->grid != nullptr || is(QuantizeMethod::kSmoothQuant));
 }
 
 absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
-                                                   const RowReader& reader) {
+                                                   const RowReader& reader,
+                                                   RowMethod* otherwise) {
   const auto found = places_.find(name);
   if (found == places_.end()) return nullptr;
   place_ = found->second;
   while (layer_ < place_.layer) INLAY_RETURN_IF_ERROR(Enter(layer_ + 1));
   started_us_ = NowUs();
   reader_ = &reader;
+  otherwise_ = otherwise;
   reads_ = scaled_by_ = nullptr;
   matrix_ = nullptr;
   outputs_ = errors_ = nearest_errors_ = 0.0;
@@ -107,7 +108,7 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
     const Tensor& tensor = *find_(name);
     reads_ = &inputs_[static_cast<size_t>(place_.reads)];
     codec_ = FindBlockCodec(tensor.to);
-    if (method_ == QuantizeMethod::kGptq) {
+    if (is(QuantizeMethod::kGptq)) {
       INLAY_RETURN_IF_ERROR(NeedFactor(*reads_));
       gptq_.emplace(*reads_->factor, *codec_->grid);
       matrix_ = &done_[tensor.info->name];
@@ -134,7 +135,7 @@ MethodReport CalibratedLayers::Finish() {
 
 absl::Status CalibratedLayers::Enter(int layer) {
   // Layers read what those before them give as they are written.
-  if (method_ == QuantizeMethod::kGptq && layer > 0) {
+  if (is(QuantizeMethod::kGptq) && layer > 0) {
     INLAY_RETURN_IF_ERROR(calibration_->Advance(
         layer - 1,
         std::make_shared<OverlayWeights>(weights_, std::move(done_))));
@@ -147,7 +148,7 @@ absl::Status CalibratedLayers::Enter(int layer) {
   }
   INLAY_RETURN_IF_ERROR(Collect(layer));
   for (Input& input : inputs_) {
-    if (method_ == QuantizeMethod::kAwq) INLAY_RETURN_IF_ERROR(Scale(input));
+    if (scales()) INLAY_RETURN_IF_ERROR(Scale(input));
   }
   return absl::OkStatus();
 }
@@ -163,12 +164,13 @@ absl::Status CalibratedLayers::Collect(int layer) {
     if (!wanted) continue;
     hessians.emplace(
         input.linear.name(),
-        Hessian(input.linear.size(), method_ != QuantizeMethod::kImportance));
+        Hessian(input.linear.size(), !is(QuantizeMethod::kImportance) &&
+                                         !is(QuantizeMethod::kSmoothQuant)));
   }
   const bool is_head = layer == static_cast<int>(spec_.layers.size());
   INLAY_RETURN_IF_ERROR(
       is_head ? calibration_->CollectHead(head_.name, &hessians)
-              : calibration_->Collect(layer, method_ != QuantizeMethod::kGptq,
+              : calibration_->Collect(layer, !is(QuantizeMethod::kGptq),
                                       &hessians));
   for (Input& input : inputs_) {
     const auto found = hessians.find(input.linear.name());
@@ -182,6 +184,7 @@ absl::Status CalibratedLayers::Collect(int layer) {
     input.diagonal.assign(found->second.diagonal().begin(),
                           found->second.diagonal().end());
     input.sizes = found->second.MeanMagnitudes();
+    input.largest = found->second.largest();
     input.hessian = std::move(found->second);
   }
   return absl::OkStatus();
@@ -190,64 +193,11 @@ absl::Status CalibratedLayers::Collect(int layer) {
 absl::Status CalibratedLayers::NeedFactor(Input& input) {
   if (input.factor.has_value()) return absl::OkStatus();
   FactorOptions options;
-  options.act_order = act_order_ && method_ == QuantizeMethod::kGptq;
+  options.act_order = options_.act_order && is(QuantizeMethod::kGptq);
   INLAY_ASSIGN_OR_RETURN(
       input.factor,
       InputFactor::Create(*std::move(input.hessian), options, stream_));
   input.hessian.reset();
-  return absl::OkStatus();
-}
-
-absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
-    const LinearSpec& spec) const {
-  const Tensor& tensor = *find_(spec.name + std::string(kWeightSuffix));
-  INLAY_ASSIGN_OR_RETURN(
-      RowReader reader,
-      RowReader::Create(
-          *weights_, *tensor.info,
-          spec.transposed ? GgufLayout::kTransposed : GgufLayout::kSame, {},
-          *stream_.thread_pool()));
-  AwqReader sample;
-  sample.codec = FindBlockCodec(tensor.to);
-  sample.rows = std::min(kSearchRows, reader.rows());
-  const int64_t width = reader.row_elements();
-  sample.weights.resize(static_cast<size_t>(sample.rows * width));
-  for (int64_t i = 0; i < sample.rows; ++i) {
-    INLAY_RETURN_IF_ERROR(reader.Read(i * reader.rows() / sample.rows, 1,
-                                      sample.weights.data() + i * width));
-  }
-  return sample;
-}
-
-absl::Status CalibratedLayers::Scale(Input& input) {
-  const LinearInput& linear = input.linear;
-  if (linear.norm == nullptr && linear.producer == nullptr) {
-    return absl::OkStatus();
-  }
-  // Columns that stay as they are cannot be multiplied.
-  std::vector<AwqReader> readers;
-  for (const LinearSpec* reader : linear.readers) {
-    if (!IsQuantized(reader->name + std::string(kWeightSuffix))) {
-      return absl::OkStatus();
-    }
-    INLAY_ASSIGN_OR_RETURN(readers.emplace_back(), SampleRows(*reader));
-  }
-  INLAY_RETURN_IF_ERROR(NeedFactor(input));
-  // One size for all channels that come from a row.
-  const auto rows = static_cast<size_t>(
-      linear.norm != nullptr ? linear.size() : linear.num_rows);
-  std::vector<float> sizes(rows);
-  for (int64_t i = 0; i < linear.size(); ++i) {
-    sizes[static_cast<size_t>(linear.ChannelRow(i))] +=
-        input.sizes[static_cast<size_t>(i)];
-  }
-  for (int64_t i = 0; i < linear.size(); ++i) {
-    input.sizes[static_cast<size_t>(i)] =
-        sizes[static_cast<size_t>(linear.ChannelRow(i))];
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      input.scales, SearchAwqScales(*input.factor, input.diagonal, input.sizes,
-                                    readers, stream_));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // CalibratedLayers: the methods that need calibration, tensor by tensor as a
-// file is written: importance (the diagonal of H), GPTQ, AWQ. Owns the course
-// of calibration through the layers; knows no files.
+// file is written: importance (the diagonal of H), GPTQ, AWQ, SmoothQuant. Owns
+// the course of calibration through the layers; knows no files.
 #ifndef INLAY_CORE_QUANTIZE_CALIBRATED_LAYERS_H_
 #define INLAY_CORE_QUANTIZE_CALIBRATED_LAYERS_H_
 
@@ -26,7 +26,19 @@
 
 namespace inlay {
 
-enum class QuantizeMethod : uint8_t { kNearest, kImportance, kGptq, kAwq };
+enum class QuantizeMethod : uint8_t {
+  kNearest,
+  kImportance,
+  kGptq,
+  kAwq,
+  kSmoothQuant
+};
+
+struct MethodOptions {
+  QuantizeMethod method = QuantizeMethod::kNearest;
+  bool act_order = false;  // GPTQ: inputs of largest squares first
+  float smoothing = 0.5f;  // SmoothQuant's alpha (smooth_quant.h)
+};
 
 // A tensor's outputs, against those of the stored weights: root mean squares of
 // the differences relative to the outputs', of some rows of each band; with the
@@ -34,7 +46,7 @@ enum class QuantizeMethod : uint8_t { kNearest, kImportance, kGptq, kAwq };
 struct MethodReport {
   bool used = false;
   double output_error = 0.0;
-  double nearest_error = 0.0;  // of the format's own encoder
+  double nearest_error = 0.0;  // of rounding to nearest
   double seconds = 0.0;        // without the calibration
 };
 
@@ -49,16 +61,18 @@ class CalibratedLayers : private RowMethod {
   using FindTensor = std::function<const Tensor*(const std::string& name)>;
 
   // All must outlive this. `spec` is that of calibration's model.
-  CalibratedLayers(const DecoderSpec& spec, QuantizeMethod method,
-                   bool act_order, std::shared_ptr<const WeightSource> weights,
+  CalibratedLayers(const DecoderSpec& spec, const MethodOptions& options,
+                   std::shared_ptr<const WeightSource> weights,
                    std::unique_ptr<Calibration> calibration, FindTensor find,
                    Stream& stream);
 
   // Tensors come in the order in which the model asks for them. What to write
   // `name` with, until Finish; null: nothing special. Goes on to the tensor's
-  // layer, which takes the time of calibration.
+  // layer, which takes the time of calibration. `otherwise`: who rounds to
+  // nearest; null: the format's encoder.
   absl::StatusOr<RowMethod*> Start(const std::string& name,
-                                   const RowReader& reader);
+                                   const RowReader& reader,
+                                   RowMethod* otherwise);
   MethodReport Finish();
 
  private:
@@ -72,24 +86,37 @@ class CalibratedLayers : private RowMethod {
   struct Input {
     LinearInput linear;
     std::vector<float> diagonal;
-    std::vector<float> sizes;
+    std::vector<float> sizes;    // mean |x|
+    std::vector<float> largest;  // |x|
     std::optional<Hessian> hessian;
     std::optional<InputFactor> factor;
-    std::vector<float> scales;  // of AWQ; empty: none
+    std::vector<float> scales;  // of AWQ and SmoothQuant; empty: none
   };
 
+  bool is(QuantizeMethod method) const { return options_.method == method; }
+  // Columns are multiplied and what gives the inputs is divided.
+  bool scales() const {
+    return is(QuantizeMethod::kAwq) || is(QuantizeMethod::kSmoothQuant);
+  }
   void MapLayer(int layer, const std::vector<LinearInput>& inputs);
   bool IsQuantized(const std::string& name) const;
   absl::Status Enter(int layer);
   absl::Status Collect(int layer);
+  // Scales that leave the network what it is: calibrated_scales.cc.
   absl::Status Scale(Input& input);
+  absl::Status SearchScales(Input& input);
+  absl::Status Smooth(Input& input);
+  absl::Status KeepToNorm(Input& input);
   absl::StatusOr<AwqReader> SampleRows(const LinearSpec& reader) const;
+  absl::StatusOr<RowReader> ReadLayer(const LinearSpec& reader) const;
   absl::Status NeedFactor(Input& input);
 
   void Change(int64_t first, int64_t rows, float* values) override;
   bool encodes() const override { return reads_ != nullptr; }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
+  absl::Status EncodeNearest(int64_t rows, const float* values,
+                             std::byte* encoded);
   absl::Status Note(int64_t first, int64_t rows, const float* values,
                     const float* decoded) override;
   absl::Status AddErrors(int64_t rows, const float* values,
@@ -97,8 +124,7 @@ class CalibratedLayers : private RowMethod {
 
   const DecoderSpec& spec_;
   LinearSpec head_;
-  QuantizeMethod method_;
-  bool act_order_;
+  MethodOptions options_;
   std::shared_ptr<const WeightSource> weights_;
   std::unique_ptr<Calibration> calibration_;
   FindTensor find_;
@@ -112,6 +138,7 @@ class CalibratedLayers : private RowMethod {
   std::map<std::string, OverlayWeights::Matrix> done_;
 
   // Of the tensor under way.
+  RowMethod* otherwise_ = nullptr;
   Input* reads_ = nullptr;
   Input* scaled_by_ = nullptr;
   Place place_;

@@ -46,8 +46,24 @@ void CalibratedLayers::Change(int64_t first, int64_t rows, float* values) {
 absl::Status CalibratedLayers::Encode(int64_t rows, const float* values,
                                       std::byte* encoded) {
   if (gptq_.has_value()) return gptq_->Encode(values, rows, encoded, stream_);
+  if (is(QuantizeMethod::kSmoothQuant)) {
+    return EncodeNearest(rows, values, encoded);
+  }
   EncodeScaled(*codec_->grid, values, rows, reads_->diagonal, reads_->scales,
                *stream_.thread_pool(), encoded);
+  return absl::OkStatus();
+}
+
+absl::Status CalibratedLayers::EncodeNearest(int64_t rows, const float* values,
+                                             std::byte* encoded) {
+  if (otherwise_ != nullptr) return otherwise_->Encode(rows, values, encoded);
+  const int64_t width = reader_->row_elements();
+  const FormatInfo& format = GetFormatInfo(codec_->dtype);
+  const int64_t blocks = width / format.block_elements;
+  stream_.thread_pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
+    codec_->encode(values + begin * width, (end - begin) * blocks,
+                   encoded + begin * blocks * format.block_bytes);
+  });
   return absl::OkStatus();
 }
 
@@ -73,12 +89,13 @@ absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,
   };
   const std::vector<float> want = unscaled(values);
   const std::vector<float> got = unscaled(decoded);
-  const int64_t blocks = rows * width / codec_->grid->elements;
-  std::vector<std::byte> encoded(
-      static_cast<size_t>(blocks * codec_->grid->block_bytes));
-  codec_->encode(want.data(), blocks, encoded.data());
+  std::vector<std::byte> encoded(static_cast<size_t>(rows) *
+                                 RowBytes(codec_->dtype, width));
+  INLAY_RETURN_IF_ERROR(EncodeNearest(rows, want.data(), encoded.data()));
   std::vector<float> nearest(want.size());
-  codec_->decode(encoded.data(), blocks, nearest.data());
+  codec_->decode(encoded.data(),
+                 rows * width / GetFormatInfo(codec_->dtype).block_elements,
+                 nearest.data());
   OutputEnergy energy = reads_->factor.has_value()
                             ? OutputEnergy(&*reads_->factor)
                             : OutputEnergy(&reads_->diagonal);

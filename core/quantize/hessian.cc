@@ -48,6 +48,7 @@ Hessian::Hessian(int64_t inputs, bool full) : inputs_(inputs), full_(full) {
   const auto size = static_cast<size_t>(inputs);
   diagonal_.resize(size);
   magnitudes_.resize(size);
+  largest_.resize(size);
   if (full) matrix_.resize(size * size);
 }
 
@@ -65,6 +66,7 @@ absl::Status Hessian::Add(const TensorView& x, Stream& stream) {
           const auto at = static_cast<size_t>(i);
           diagonal_[at] += double{row[i]} * row[i];
           magnitudes_[at] += std::abs(row[i]);
+          largest_[at] = std::max(largest_[at], std::abs(row[i]));
           if (full_) transposed_[static_cast<size_t>(i * count + t)] = row[i];
         }
       }

@@ -1,5 +1,5 @@
-// Hessian: what calibration keeps of a layer's inputs: H = sum of x x^T, and
-// mean magnitudes. Knows no models and no formats.
+// Hessian: what calibration keeps of a layer's inputs: H = sum of x x^T, mean
+// and largest magnitudes. Knows no models and no formats.
 // Source: Frantar et al., GPTQ (arXiv:2210.17323): the error of a layer with
 // weights W + E is tr(E H E^T).
 #ifndef INLAY_CORE_QUANTIZE_HESSIAN_H_
@@ -43,6 +43,8 @@ class Hessian {
   const std::vector<double>& diagonal() const { return diagonal_; }
   // Mean of |x|.
   std::vector<float> MeanMagnitudes() const;
+  // Largest |x|.
+  const std::vector<float>& largest() const { return largest_; }
   // [inputs, inputs], the lower triangle; only of a full one, and it leaves
   // none behind.
   std::vector<float> TakeMatrix() { return std::move(matrix_); }
@@ -53,6 +55,7 @@ class Hessian {
   int64_t tokens_ = 0;
   std::vector<double> diagonal_;
   std::vector<double> magnitudes_;  // sums of |x|
+  std::vector<float> largest_;
   std::vector<float> matrix_;
   std::vector<float> transposed_;  // [inputs, tokens of a piece]
 };

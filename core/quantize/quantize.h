@@ -30,6 +30,7 @@ struct QuantizeOptions {
   int64_t sequence_tokens = 512;
   int64_t calibration_tokens = 65536;
   bool act_order = false;  // GPTQ: inputs of largest squares first
+  float smoothing = 0.5f;  // SmoothQuant's alpha, 0 to 1
   // Told what is written and in all, in elements and what calibration is worth,
   // on the calling thread, at least once for each million of elements.
   // Returning false cancels.
@@ -79,7 +80,7 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
                                             const QuantizeOptions& options,
                                             const std::string& path);
 
-// "rtn", "imatrix", "gptq", "awq".
+// "rtn", "imatrix", "gptq", "awq", "smoothquant".
 std::string_view QuantizeMethodName(QuantizeMethod method);
 
 // One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,

@@ -12,9 +12,11 @@ std::string_view QuantizeMethodName(QuantizeMethod method) {
     case QuantizeMethod::kGptq:
       return "gptq";
     case QuantizeMethod::kAwq:
+      return "awq";
+    case QuantizeMethod::kSmoothQuant:
       break;
   }
-  return "awq";
+  return "smoothquant";
 }
 
 std::string ToJson(const QuantizeReport& report) {

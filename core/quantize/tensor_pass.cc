@@ -19,6 +19,10 @@ absl::Status TensorPass::CheckMethod() const {
         "least 2",
         options_.sequence_tokens, options_.calibration_tokens));
   }
+  if (!(options_.smoothing >= 0.0f && options_.smoothing <= 1.0f)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "smoothing is %g, allowed: 0 to 1", options_.smoothing));
+  }
   if (options_.calibration.empty() && options_.calibration_sequences.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the method %s was given nothing for calibration, allowed: texts such "
@@ -95,8 +99,9 @@ absl::Status TensorPass::Calibrate() {
                           }));
   report_.calibration_tokens = calibration->num_tokens();
   method_ = std::make_unique<CalibratedLayers>(
-      spec_, options_.method, options_.act_order, source_,
-      std::move(calibration),
+      spec_,
+      MethodOptions{options_.method, options_.act_order, options_.smoothing},
+      source_, std::move(calibration),
       [this](const std::string& name) -> const CalibratedLayers::Tensor* {
         const auto found = written_.find(name);
         return found == written_.end() ? nullptr : &found->second;
@@ -116,7 +121,7 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
   QuantizedTensor& row = report_.tensors[i];
   RowMethod* method = nullptr;
   if (method_ != nullptr) {
-    INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader));
+    INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader, otherwise));
   }
   RowWriter rows(sink, pool(), [this](uint64_t elements) {
     done_ += elements;

@@ -101,6 +101,7 @@ static void test_quantize(const char* path) {
   inlay_quantize_options_init_sized(&options, sizeof(options));
   CHECK(options.method == INLAY_QUANTIZE_NEAREST);
   CHECK(options.sequence_tokens == 512);
+  CHECK(options.smoothing == 0.5f);
   CHECK(strcmp(options.type, "q8_0") == 0);
   options.num_threads = 1;
   options.tensor_types = types;

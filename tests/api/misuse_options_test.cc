@@ -451,8 +451,8 @@ TEST(QuantizeOptions, OutOfRange) {
   expect(options, INLAY_INVALID_ARGUMENT, {"tensor_types"});
   options.num_tensor_types = 5000;
   expect(options, INLAY_INVALID_ARGUMENT, {"5000", "4096"});
-  expect(with(&Options::method, 4u), INLAY_INVALID_ARGUMENT,
-         {"method is 4", "0 to 3"});
+  expect(with(&Options::method, 5u), INLAY_INVALID_ARGUMENT,
+         {"method is 5", "0 to 4"});
   expect(with(&Options::method, uint32_t{INLAY_QUANTIZE_GPTQ}),
          INLAY_INVALID_ARGUMENT, {"gptq", "calibration"});
   expect(with(&Options::act_order, 2u), INLAY_INVALID_ARGUMENT,
@@ -468,6 +468,12 @@ TEST(QuantizeOptions, OutOfRange) {
   options.method = INLAY_QUANTIZE_AWQ;
   options.sequence_tokens = 1;
   expect(options, INLAY_INVALID_ARGUMENT, {"sequences of 1", "2"});
+  options.sequence_tokens = 512;
+  options.method = INLAY_QUANTIZE_SMOOTHQUANT;
+  options.smoothing = 1.5f;
+  expect(options, INLAY_INVALID_ARGUMENT, {"smoothing is 1.5", "0 to 1"});
+  options.smoothing = std::numeric_limits<float>::quiet_NaN();
+  expect(options, INLAY_INVALID_ARGUMENT, {"smoothing is nan"});
   options = defaults;
   options.progress = [](void*, int32_t, float) { return 1; };
   expect(options, INLAY_CANCELLED, {"progress"});

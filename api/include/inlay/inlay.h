@@ -59,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 5
+#define INLAY_ABI_VERSION 6
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -378,7 +378,8 @@ enum {
   INLAY_QUANTIZE_NEAREST = 0, /* to nearest, by the format's encoder */
   INLAY_QUANTIZE_IMATRIX = 1, /* errors weighted by the mean squares of the layer's inputs */
   INLAY_QUANTIZE_GPTQ = 2,    /* each column's error is made up for in those after it (arXiv:2210.17323) */
-  INLAY_QUANTIZE_AWQ = 3      /* columns are scaled first, what gives the inputs the other way (arXiv:2306.00978) */
+  INLAY_QUANTIZE_AWQ = 3,     /* columns are scaled first, what gives the inputs the other way (arXiv:2306.00978) */
+  INLAY_QUANTIZE_SMOOTHQUANT = 4 /* the same, by the largest inputs and weights, for inputs in 8 bits (arXiv:2211.10438); since 6 */
 };
 
 typedef struct inlay_quantize_options {
@@ -402,6 +403,9 @@ typedef struct inlay_quantize_options {
   size_t num_calibration;      /* default 0; at most 2^20 */
   uint32_t sequence_tokens;    /* default 512; at least 2 */
   uint32_t calibration_tokens; /* default 65536; at least 2 */
+  /* Since 6. */
+  float smoothing;    /* SMOOTHQUANT's alpha, 0 to 1: how much of the inputs' spread goes to the weights; default 0.5 */
+  uint32_t reserved2;
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);

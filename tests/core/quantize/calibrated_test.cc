@@ -178,7 +178,7 @@ TEST_F(CalibratedTest, EveryArchitectureStaysItself) {
     EXPECT_LT(nearest, 0.05);
     for (const QuantizeMethod method :
          {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
-          QuantizeMethod::kAwq}) {
+          QuantizeMethod::kAwq, QuantizeMethod::kSmoothQuant}) {
       const auto report =
           QuantizePath(Golden(model), Options("q8_0", method), Out());
       ASSERT_TRUE(report.ok()) << report.status();
