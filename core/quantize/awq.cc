@@ -46,8 +46,8 @@ absl::StatusOr<double> ErrorWith(absl::Span<const float> scales,
   const int64_t blocks = reader.rows * inputs / grid.elements;
   std::vector<std::byte> encoded(
       static_cast<size_t>(blocks * grid.block_bytes));
-  EncodeScaled(grid, scaled.data(), reader.rows, diagonal, scales,
-               *stream.thread_pool(), encoded.data());
+  EncodeScaled(grid, reader.scheme, scaled.data(), reader.rows, diagonal,
+               scales, *stream.thread_pool(), encoded.data());
   reader.codec->decode(encoded.data(), blocks, scaled.data());
   for (size_t i = 0; i < scaled.size(); ++i) {
     scaled[i] /= scales[i % scales.size()];
@@ -58,7 +58,8 @@ absl::StatusOr<double> ErrorWith(absl::Span<const float> scales,
 
 }  // namespace
 
-void EncodeScaled(const BlockGrid& grid, const float* weights, int64_t rows,
+void EncodeScaled(const BlockGrid& grid, const GroupScheme* scheme,
+                  const float* weights, int64_t rows,
                   absl::Span<const float> diagonal,
                   absl::Span<const float> scales, ThreadPool& pool,
                   std::byte* encoded) {
@@ -75,8 +76,14 @@ void EncodeScaled(const BlockGrid& grid, const float* weights, int64_t rows,
   const int64_t blocks = inputs / grid.elements;
   pool.ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      EncodeOnGrid(grid, weights + row * inputs, importance.data(), blocks,
-                   encoded + row * blocks * grid.block_bytes);
+      std::byte* const to = encoded + row * blocks * grid.block_bytes;
+      if (scheme != nullptr) {
+        EncodeInGroups(*scheme, weights + row * inputs, importance.data(),
+                       inputs, to);
+      } else {
+        EncodeOnGrid(grid, weights + row * inputs, importance.data(), blocks,
+                     to);
+      }
     }
   });
 }

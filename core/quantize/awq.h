@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/quantize/group_scheme.h"
 #include "core/quantize/input_factor.h"
 #include "kernels/quant/quant.h"
 #include "memory/device/stream.h"
@@ -21,13 +22,15 @@ namespace inlay {
 struct AwqReader {
   std::vector<float> weights;
   int64_t rows = 0;
-  const BlockCodec* codec = nullptr;  // with a grid
+  const BlockCodec* codec = nullptr;    // with a grid
+  const GroupScheme* scheme = nullptr;  // null: the grid's
 };
 
 // What AWQ rounds: rows of weights that were multiplied by `scales`, each block
-// fitted with `diagonal` (of H) over the squares of these. Rows on the pool's
-// threads.
-void EncodeScaled(const BlockGrid& grid, const float* weights, int64_t rows,
+// (or group of `scheme`, if that is not null) fitted with `diagonal` (of H)
+// over the squares of these. Rows on the pool's threads.
+void EncodeScaled(const BlockGrid& grid, const GroupScheme* scheme,
+                  const float* weights, int64_t rows,
                   absl::Span<const float> diagonal,
                   absl::Span<const float> scales, ThreadPool& pool,
                   std::byte* encoded);

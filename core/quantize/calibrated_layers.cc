@@ -82,9 +82,7 @@ bool CalibratedLayers::IsQuantized(const std::string& name) const {
   const Tensor* tensor = find_(name);
   if (tensor == nullptr || tensor->info->dtype == tensor->to) return false;
   const BlockCodec* codec = FindBlockCodec(tensor->to);
-  // SmoothQuant leaves rounding to whoever does it.
-  return codec != nullptr &&
-         (codec->grid != nullptr || is(QuantizeMethod::kSmoothQuant));
+  return codec != nullptr && (codec->grid != nullptr || to_nearest());
 }
 
 absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
@@ -108,9 +106,10 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
     const Tensor& tensor = *find_(name);
     reads_ = &inputs_[static_cast<size_t>(place_.reads)];
     codec_ = FindBlockCodec(tensor.to);
+    scheme_ = tensor.scheme;
     if (is(QuantizeMethod::kGptq)) {
       INLAY_RETURN_IF_ERROR(NeedFactor(*reads_));
-      gptq_.emplace(*reads_->factor, *codec_->grid);
+      gptq_.emplace(*reads_->factor, *codec_->grid, scheme_);
       matrix_ = &done_[tensor.info->name];
       matrix_->shape = {reader.rows(), reader.row_elements()};
       matrix_->values.resize(
@@ -131,6 +130,15 @@ MethodReport CalibratedLayers::Finish() {
   report.seconds = 1e-6 * static_cast<double>(NowUs() - started_us_);
   gptq_.reset();
   return report;
+}
+
+float CalibratedLayers::LargestInput() const {
+  float most = 0.0f;
+  for (size_t i = 0; reads_ != nullptr && i < reads_->largest.size(); ++i) {
+    const float scale = reads_->scales.empty() ? 1.0f : reads_->scales[i];
+    most = std::max(most, reads_->largest[i] / scale);
+  }
+  return most;
 }
 
 absl::Status CalibratedLayers::Enter(int layer) {
@@ -164,8 +172,8 @@ absl::Status CalibratedLayers::Collect(int layer) {
     if (!wanted) continue;
     hessians.emplace(
         input.linear.name(),
-        Hessian(input.linear.size(), !is(QuantizeMethod::kImportance) &&
-                                         !is(QuantizeMethod::kSmoothQuant)));
+        Hessian(input.linear.size(),
+                !to_nearest() && !is(QuantizeMethod::kImportance)));
   }
   const bool is_head = layer == static_cast<int>(spec_.layers.size());
   INLAY_RETURN_IF_ERROR(

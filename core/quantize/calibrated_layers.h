@@ -55,6 +55,7 @@ class CalibratedLayers : private RowMethod {
   struct Tensor {
     const WeightInfo* info = nullptr;
     DType to = DType::kF32;
+    const GroupScheme* scheme = nullptr;  // of `to`; null: its grid's
   };
   // By published name; finds what is to become of a tensor, null of one that is
   // not written.
@@ -74,6 +75,9 @@ class CalibratedLayers : private RowMethod {
                                    const RowReader& reader,
                                    RowMethod* otherwise);
   MethodReport Finish();
+  // Of the input that the tensor of Start reads, the largest magnitude; 0 where
+  // it is no layer that is written in blocks.
+  float LargestInput() const;
 
  private:
   // Where a tensor stands in the network, each part if it has it.
@@ -94,6 +98,10 @@ class CalibratedLayers : private RowMethod {
   };
 
   bool is(QuantizeMethod method) const { return options_.method == method; }
+  // Leaves rounding to whoever does it.
+  bool to_nearest() const {
+    return is(QuantizeMethod::kNearest) || is(QuantizeMethod::kSmoothQuant);
+  }
   // Columns are multiplied and what gives the inputs is divided.
   bool scales() const {
     return is(QuantizeMethod::kAwq) || is(QuantizeMethod::kSmoothQuant);
@@ -113,6 +121,10 @@ class CalibratedLayers : private RowMethod {
 
   void Change(int64_t first, int64_t rows, float* values) override;
   bool encodes() const override { return reads_ != nullptr; }
+  bool wants_largest() const override {
+    return otherwise_ != nullptr && otherwise_->wants_largest();
+  }
+  void SetLargest(float largest) override { otherwise_->SetLargest(largest); }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
   absl::Status EncodeNearest(int64_t rows, const float* values,
@@ -143,6 +155,7 @@ class CalibratedLayers : private RowMethod {
   Input* scaled_by_ = nullptr;
   Place place_;
   const BlockCodec* codec_ = nullptr;
+  const GroupScheme* scheme_ = nullptr;
   const RowReader* reader_ = nullptr;
   OverlayWeights::Matrix* matrix_ = nullptr;
   std::optional<GptqEncoder> gptq_;

@@ -46,11 +46,11 @@ void CalibratedLayers::Change(int64_t first, int64_t rows, float* values) {
 absl::Status CalibratedLayers::Encode(int64_t rows, const float* values,
                                       std::byte* encoded) {
   if (gptq_.has_value()) return gptq_->Encode(values, rows, encoded, stream_);
-  if (is(QuantizeMethod::kSmoothQuant)) {
+  if (to_nearest()) {
     return EncodeNearest(rows, values, encoded);
   }
-  EncodeScaled(*codec_->grid, values, rows, reads_->diagonal, reads_->scales,
-               *stream_.thread_pool(), encoded);
+  EncodeScaled(*codec_->grid, scheme_, values, rows, reads_->diagonal,
+               reads_->scales, *stream_.thread_pool(), encoded);
   return absl::OkStatus();
 }
 

@@ -48,8 +48,9 @@ absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
     const LinearSpec& spec) const {
   INLAY_ASSIGN_OR_RETURN(RowReader reader, ReadLayer(spec));
   AwqReader sample;
-  sample.codec =
-      FindBlockCodec(find_(spec.name + std::string(kWeightSuffix))->to);
+  const Tensor& tensor = *find_(spec.name + std::string(kWeightSuffix));
+  sample.codec = FindBlockCodec(tensor.to);
+  sample.scheme = tensor.scheme;
   sample.rows = std::min(kSearchRows, reader.rows());
   const int64_t width = reader.row_elements();
   sample.weights.resize(static_cast<size_t>(sample.rows * width));

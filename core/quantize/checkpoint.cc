@@ -1,16 +1,19 @@
 #include "core/quantize/checkpoint.h"
 
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/safetensors_writer.h"
-#include "core/quantize/gptq_layout.h"
+#include "core/quantize/checkpoint_layout.h"
+#include "core/quantize/group_scheme.h"
+#include "core/quantize/nearest_rows.h"
 #include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
-#include "kernels/quant/grid.h"
+#include "kernels/quant/quant.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -22,40 +25,6 @@ constexpr const char* kTextFiles[] = {
     "tokenizer.json",          "tokenizer.model",     "tokenizer_config.json",
     "special_tokens_map.json", "vocab.json",          "merges.txt",
     "added_tokens.json",       "chat_template.jinja", "chat_template.json"};
-
-// To nearest, with scales and zero points that the layout can say.
-class NearestOnGrid : public RowMethod {
- public:
-  NearestOnGrid(DType dtype, int64_t width, ThreadPool& pool)
-      : grid_(*FindBlockCodec(dtype)->grid), width_(width), pool_(pool) {}
-  void Change(int64_t, int64_t, float*) override {}
-  bool encodes() const override { return true; }
-  absl::Status Encode(int64_t rows, const float* values,
-                      std::byte* encoded) override {
-    const int64_t blocks = width_ / grid_.elements;
-    pool_.ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        EncodeOnGrid(grid_, values + row * width_, nullptr, blocks,
-                     encoded + row * blocks * grid_.block_bytes);
-      }
-    });
-    return absl::OkStatus();
-  }
-  absl::Status Note(int64_t, int64_t, const float*, const float*) override {
-    return absl::OkStatus();
-  }
-
- private:
-  const BlockGrid& grid_;
-  int64_t width_;
-  ThreadPool& pool_;
-};
-
-template <typename T>
-absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
-  return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
-                             values.size() * sizeof(T));
-}
 
 absl::Status WriteText(const std::string& path, std::string_view text) {
   INLAY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
@@ -81,14 +50,15 @@ class CheckpointQuantizer {
                       const std::string& folder)
       : files_(files),
         options_(options),
-        type_(type.base),
+        type_(type),
+        layout_(MakeCheckpointLayout(*type.checkpoint)),
         overrides_(overrides),
         folder_(folder),
         pass_(files, options) {}
 
   absl::StatusOr<QuantizeReport> Run() {
     INLAY_RETURN_IF_ERROR(CheckSource());
-    INLAY_RETURN_IF_ERROR(pass_.Open());
+    INLAY_RETURN_IF_ERROR(pass_.Open(has_input_scale()));
     INLAY_RETURN_IF_ERROR(PlanTensors());
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
@@ -122,16 +92,38 @@ class CheckpointQuantizer {
     if (fault == nullptr) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrFormat(
         "%s from a model that is %s, allowed: another folder of plain weights",
-        DTypeName(type_), fault));
+        options_.type, fault));
+  }
+
+  bool has_input_scale() const {
+    return type_.checkpoint->inputs == CheckpointInputs::kTensor;
   }
 
   // Plain types by override leave a tensor as it is.
   bool IsWanted(const std::string& name) const {
-    DType wanted = type_;
+    bool wanted = true;
     for (const TensorOverride& given : overrides_) {
-      if (MatchesPattern(given.pattern, name)) wanted = given.dtype;
+      if (MatchesPattern(given.pattern, name)) wanted = false;
     }
-    return wanted == type_;
+    return wanted;
+  }
+
+  absl::StatusOr<std::set<std::string>> LinearLayers() const {
+    std::set<std::string> names;
+    for (const LayerSpec& layer : pass_.spec().layers) {
+      for (const LinearInput& input : InputsOf(layer)) {
+        for (const LinearSpec* reader : input.readers) {
+          if (reader->transposed) {
+            return absl::UnimplementedError(absl::StrFormat(
+                "\"%s\" lies transposed, allowed for %s: layers stored as "
+                "[outputs, inputs]",
+                reader->name, options_.type));
+          }
+          names.insert(reader->name + std::string(kWeightSuffix));
+        }
+      }
+    }
+    return names;
   }
 
   absl::Status PlanTensors() {
@@ -140,32 +132,40 @@ class CheckpointQuantizer {
       return absl::InvalidArgumentError(absl::StrFormat(
           "the type of tensors \"%s\" is %s, allowed beside %s: f32, f16 or "
           "bf16, which leave them as they are",
-          given.pattern, DTypeName(given.dtype), DTypeName(type_)));
+          given.pattern, DTypeName(given.dtype), options_.type));
     }
-    std::set<std::string> linears;
-    for (const LayerSpec& layer : pass_.spec().layers) {
-      for (const LinearInput& input : InputsOf(layer)) {
-        for (const LinearSpec* reader : input.readers) {
-          if (reader->transposed) {
-            return absl::UnimplementedError(absl::StrFormat(
-                "\"%s\" lies transposed, allowed for %s: layers stored as "
-                "[outputs, inputs]",
-                reader->name, DTypeName(type_)));
-          }
-          linears.insert(reader->name + std::string(kWeightSuffix));
+    INLAY_ASSIGN_OR_RETURN(const std::set<std::string> linears, LinearLayers());
+    schemes_.resize(pass_.report().tensors.size());
+    for (size_t i = 0; i < schemes_.size(); ++i) {
+      QuantizedTensor& row = pass_.report().tensors[i];
+      row.shape = pass_.info(i).shape;
+      row.to = row.wanted = row.from;
+      if (!linears.contains(row.name)) continue;
+      if (IsWanted(row.name)) {
+        row.wanted = type_.base;
+        const int64_t n = row.shape[0], k = row.shape[1];
+        const auto block = type_.checkpoint->BlockType(k);
+        if (block.has_value() && layout_->Fits(n, k)) {
+          row.to = row.wanted = *block;
+          Group(i);
         }
       }
-    }
-    for (size_t i = 0; i < pass_.report().tensors.size(); ++i) {
-      QuantizedTensor& row = pass_.report().tensors[i];
-      const std::vector<int64_t>& shape = pass_.info(i).shape;
-      row.shape = shape;
-      row.to = row.wanted = row.from;
-      if (!linears.contains(row.name) || !IsWanted(row.name)) continue;
-      row.wanted = type_;
-      if (FitsGptqLayout(type_, shape[0], shape[1])) row.to = type_;
+      if (row.to == row.from) kept_.push_back(LayerOf(i));
     }
     return absl::OkStatus();
+  }
+
+  void Group(size_t i) {
+    const QuantizedTensor& row = pass_.report().tensors[i];
+    const BlockGrid* grid = FindBlockCodec(row.to)->grid;
+    if (grid == nullptr) return;
+    schemes_[i] = {grid, type_.checkpoint->group, type_.checkpoint->symmetric,
+                   layout_->ScaleType(row.from)};
+    pass_.SetScheme(i, &schemes_[i]);
+  }
+
+  bool IsConverted(size_t i) const {
+    return IsBlockFormat(pass_.report().tensors[i].to);
   }
 
   // Of the source's tensor, without ".weight".
@@ -183,27 +183,35 @@ class CheckpointQuantizer {
       pass_.CountElements(elements);
       row.gguf = pass_.info(i).name;
       row.bytes_after = row.bytes_before;
-      if (row.to != type_) {
+      if (!IsConverted(i)) {
         INLAY_RETURN_IF_ERROR(writer->AddTensor(row.gguf, row.to, row.shape));
       } else {
-        const int64_t n = row.shape[0], k = row.shape[1];
-        const int64_t fields = 32 / GptqBits(type_);
-        const int64_t groups = k / GetFormatInfo(type_).block_elements;
-        const std::string layer = LayerOf(i);
-        row.bytes_after = static_cast<uint64_t>(
-            4 * (k / fields * n + groups * n / fields + k) + 2 * groups * n);
-        INLAY_RETURN_IF_ERROR(writer->AddTensor(layer + ".qweight", DType::kI32,
-                                                {k / fields, n}));
-        INLAY_RETURN_IF_ERROR(writer->AddTensor(layer + ".qzeros", DType::kI32,
-                                                {groups, n / fields}));
-        INLAY_RETURN_IF_ERROR(
-            writer->AddTensor(layer + ".scales", DType::kF16, {groups, n}));
-        INLAY_RETURN_IF_ERROR(
-            writer->AddTensor(layer + ".g_idx", DType::kI32, {k}));
+        row.bytes_after = 0;
+        for (const LayerPart& part :
+             layout_->Parts(row.shape[0], row.shape[1], row.from)) {
+          uint64_t size = 1;
+          for (const int64_t side : part.shape) {
+            size *= static_cast<uint64_t>(side);
+          }
+          row.bytes_after += RowBytes(part.dtype, size);
+          INLAY_RETURN_IF_ERROR(writer->AddTensor(LayerOf(i) + part.suffix,
+                                                  part.dtype, part.shape));
+        }
       }
       report.bytes_after += row.bytes_after;
     }
     return absl::OkStatus();
+  }
+
+  std::unique_ptr<RowMethod> Nearest(size_t i, int64_t width) const {
+    const QuantizedTensor& row = pass_.report().tensors[i];
+    if (schemes_[i].grid != nullptr) {
+      return std::make_unique<NearestInGroups>(schemes_[i], width,
+                                               pass_.pool());
+    }
+    return std::make_unique<NearestE4M3>(
+        row.to, type_.checkpoint->group == kGroupIsTensor,
+        layout_->ScaleType(row.from), width, pass_.pool());
   }
 
   absl::Status WriteTensor(size_t i, SafetensorsWriter* writer) {
@@ -212,23 +220,25 @@ class CheckpointQuantizer {
         RowReader reader,
         RowReader::Create(pass_.source(), pass_.info(i), GgufLayout::kSame, {},
                           pass_.pool()));
-    if (row.to != type_) {
+    if (!IsConverted(i)) {
       return pass_.Write(i, reader, nullptr, [writer](auto bytes) {
         return writer->Append(bytes);
       });
     }
     std::vector<std::byte> rows;
-    NearestOnGrid nearest(type_, reader.row_elements(), pass_.pool());
-    INLAY_RETURN_IF_ERROR(pass_.Write(i, reader, &nearest, [&](auto bytes) {
-      rows.insert(rows.end(), bytes.begin(), bytes.end());
-      return absl::OkStatus();
-    }));
-    const GptqTensors tensors =
-        ToGptqTensors(rows, type_, reader.rows(), reader.row_elements());
-    INLAY_RETURN_IF_ERROR(writer->Append(BytesOf(tensors.codes)));
-    INLAY_RETURN_IF_ERROR(writer->Append(BytesOf(tensors.zeros)));
-    INLAY_RETURN_IF_ERROR(writer->Append(BytesOf(tensors.scales)));
-    return writer->Append(BytesOf(tensors.groups));
+    const std::unique_ptr<RowMethod> nearest =
+        Nearest(i, reader.row_elements());
+    INLAY_RETURN_IF_ERROR(
+        pass_.Write(i, reader, nearest.get(), [&](auto bytes) {
+          rows.insert(rows.end(), bytes.begin(), bytes.end());
+          return absl::OkStatus();
+        }));
+    LayerRows layer = {rows, row.to, reader.rows(), reader.row_elements()};
+    if (has_input_scale()) layer.largest_input = pass_.LargestInput();
+    for (const auto& part : layout_->Convert(layer, row.from)) {
+      INLAY_RETURN_IF_ERROR(writer->Append(part));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status WriteTexts() {
@@ -244,24 +254,23 @@ class CheckpointQuantizer {
       INLAY_RETURN_IF_ERROR(copy(name, &pass_.report().has_tokenizer));
     }
     Json config = files_.config;
-    config["quantization_config"] = {
-        {"quant_method", "gptq"},
-        {"checkpoint_format", "gptq"},
-        {"bits", GptqBits(type_)},
-        {"group_size", GetFormatInfo(type_).block_elements},
-        {"desc_act", false},
-        {"static_groups", options_.act_order},
-        {"sym", false},
-        {"true_sequential", false}};
+    std::vector<std::string> kept = kept_;
+    // A linear layer to other engines, tied or not.
+    kept.push_back("lm_head");
+    config["quantization_config"] = layout_->Config(kept, options_.act_order);
     return WriteText(folder_ + "/config.json", DumpJson(config) + "\n");
   }
 
   const ModelFiles& files_;
   const QuantizeOptions& options_;
-  DType type_;
+  const QuantizedType& type_;
+  std::unique_ptr<CheckpointLayout> layout_;
   const std::vector<TensorOverride>& overrides_;
   const std::string& folder_;
   TensorPass pass_;
+  // As the report's tensors; a grid where it is whole numbers in groups.
+  std::vector<GroupScheme> schemes_;
+  std::vector<std::string> kept_;  // linear layers that stay as they are
 };
 
 }  // namespace

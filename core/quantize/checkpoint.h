@@ -1,5 +1,6 @@
-// QuantizeCheckpoint: a Hugging Face folder with its linear layers in GPTQ's
-// layout, which other engines read. Owns what is in the folder.
+// QuantizeCheckpoint: a Hugging Face folder with its linear layers in a layout
+// that other engines read: GPTQ's, AWQ's, compressed-tensors'. Owns what is in
+// the folder.
 #ifndef INLAY_CORE_QUANTIZE_CHECKPOINT_H_
 #define INLAY_CORE_QUANTIZE_CHECKPOINT_H_
 
@@ -12,12 +13,13 @@
 
 namespace inlay {
 
-// Linear layers of the decoder's layers get `type`, where their inputs are
-// whole groups and their outputs whole words, and no override gives them a
-// plain type; other tensors stay as they are stored, in one model.safetensors.
-// With act_order groups are static, so inputs keep their order. Makes `folder`
-// where it is not there; config.json comes last. UNIMPLEMENTED for sources that
-// are no folder, or quantised already, and layers that lie transposed.
+// `type` is a checkpoint's. Linear layers of the decoder's layers get it, where
+// their inputs are whole groups (of rows: whole blocks of 32) and their outputs
+// whole words of the layout, and no override gives them a plain type; other
+// tensors stay as they are stored, in one model.safetensors. With act_order
+// groups are static, so inputs keep their order. Makes `folder` where it is not
+// there; config.json comes last. UNIMPLEMENTED for sources that are no folder,
+// or quantised already, and layers that lie transposed.
 absl::StatusOr<QuantizeReport> QuantizeCheckpoint(
     const ModelFiles& files, const QuantizeOptions& options,
     const QuantizedType& type, const std::vector<TensorOverride>& overrides,

@@ -31,10 +31,15 @@ GptqEncoder::Block GptqEncoder::ReadBlock(int64_t first, int64_t size) const {
 
 void GptqEncoder::FitRow(int64_t row) {
   const int64_t inputs = factor_.inputs();
+  const float* weights = weights_ + row * inputs;
+  GridScales* scales = scales_.data() + row * inputs / grid_.elements;
+  if (scheme_ != nullptr) {
+    FitGroups(*scheme_, weights, costs_by_input_.data(), inputs, scales);
+    return;
+  }
   for (int64_t first = 0; first < inputs; first += grid_.elements) {
-    grid_.fit(
-        weights_ + row * inputs + first, costs_by_input_.data() + first,
-        &scales_[static_cast<size_t>((row * inputs + first) / grid_.elements)]);
+    grid_.fit(weights + first, costs_by_input_.data() + first,
+              &scales[first / grid_.elements]);
   }
 }
 
@@ -58,7 +63,6 @@ void GptqEncoder::FitAhead(const Block& block, int64_t first,
 
 void GptqEncoder::EncodeBlock(const Block& block, int64_t row, float* targets) {
   const int64_t inputs = factor_.inputs();
-  const bool in_order = factor_.order().empty();
   const float* weights = weights_ + row * inputs;
   float* errors = errors_.data() + row * inputs + block.first;
   int8_t* levels = levels_.data() + row * inputs;
@@ -67,7 +71,7 @@ void GptqEncoder::EncodeBlock(const Block& block, int64_t row, float* targets) {
     const int64_t input = InputAt(block.first + c);
     const int64_t group = input / grid_.elements;
     const auto within = static_cast<int>(input % grid_.elements);
-    if (in_order && within == 0) {
+    if (!fits_first() && within == 0) {
       FitAhead(block, c, weights + input, targets + c, &scales[group]);
     }
     const int level = grid_.NearestLevel(scales[group], within, targets[c]);
@@ -102,7 +106,7 @@ absl::Status GptqEncoder::Encode(const float* weights, int64_t rows,
   levels_.resize(errors_.size());
   scales_.resize(errors_.size() / static_cast<size_t>(grid_.elements));
   std::vector<float> targets(static_cast<size_t>(rows * kBlockPlaces));
-  if (!factor_.order().empty()) {
+  if (fits_first()) {
     costs_by_input_.resize(static_cast<size_t>(inputs));
     for (int64_t p = 0; p < inputs; ++p) {
       costs_by_input_[static_cast<size_t>(InputAt(p))] =

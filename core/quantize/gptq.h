@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/quantize/group_scheme.h"
 #include "core/quantize/input_factor.h"
 #include "kernels/quant/grid.h"
 #include "memory/device/stream.h"
@@ -17,12 +18,17 @@ namespace inlay {
 
 // Blocks get the scales that fit the weights with what errors before the block
 // add to them, weighted by what errors cost. With an order, errors go across
-// blocks and back: then all scales come first, from the weights.
+// blocks and back: then all scales come first, from the weights; with groups
+// that are not the grid's blocks, too.
 class GptqEncoder {
  public:
-  // `factor`'s inputs are whole blocks of `grid`. Both must outlive this.
-  GptqEncoder(const InputFactor& factor, const BlockGrid& grid)
-      : factor_(factor), grid_(grid) {}
+  // `factor`'s inputs are whole blocks of `grid`. `scheme`: of that grid; null:
+  // the grid's. All must outlive this.
+  GptqEncoder(const InputFactor& factor, const BlockGrid& grid,
+              const GroupScheme* scheme = nullptr)
+      : factor_(factor),
+        grid_(grid),
+        scheme_(scheme != nullptr && scheme->is_grids() ? nullptr : scheme) {}
 
   // Rows [rows, inputs], in order whatever the factor's. `encoded`: rows of
   // blocks. Products in float32; rows do not depend on each other.
@@ -48,11 +54,16 @@ class GptqEncoder {
                 const float* targets, GridScales* scales) const;
   // Codes of a row's places of a block; targets [size] changes.
   void EncodeBlock(const Block& block, int64_t row, float* targets);
+  // Whether scales come from the weights, not from what errors ask for.
+  bool fits_first() const {
+    return scheme_ != nullptr || !factor_.order().empty();
+  }
   void FitRow(int64_t row);
   void PackRow(int64_t row, std::byte* encoded) const;
 
   const InputFactor& factor_;
   const BlockGrid& grid_;
+  const GroupScheme* scheme_;  // null: the grid's
   // Of a band: [rows, inputs] by place, [rows, blocks of the grid], and levels
   // by input.
   const float* weights_ = nullptr;

@@ -1,85 +1,96 @@
-#include "core/quantize/gptq_layout.h"
-
-#include <cmath>
-#include <cstring>
-
-#include "kernels/quant/bits.h"
-#include "kernels/quant/quant.h"
+// GPTQ's layout (core/formats/gptq.cc; zeros are stored less 1).
+#include "core/quantize/checkpoint_layout.h"
+#include "core/quantize/layer_groups.h"
 
 namespace inlay {
 namespace {
 
-constexpr int kHeaderBytes = 8;  // scale and min, float32
+class GptqLayout final : public CheckpointLayout {
+ public:
+  explicit GptqLayout(const CheckpointType& type)
+      : type_(type), bits_(type.codes == CheckpointCodes::kI8 ? 8 : 4) {}
 
-struct Group {
-  float scale = 0.0f;
-  uint32_t zero = 1;
-  uint8_t codes[kMaxBlockElements];  // from 0 up
+  DType ScaleType(DType) const override { return DType::kF16; }
+  bool Fits(int64_t n, int64_t k) const override {
+    return n % fields() == 0 && k % fields() == 0;
+  }
+  std::vector<LayerPart> Parts(int64_t n, int64_t k, DType) const override {
+    const int64_t groups = k / Group(k);
+    return {{".qweight", DType::kI32, {k / fields(), n}},
+            {".qzeros", DType::kI32, {groups, n / fields()}},
+            {".scales", DType::kF16, {groups, n}},
+            {".g_idx", DType::kI32, {k}}};
+  }
+  std::vector<std::vector<std::byte>> Convert(const LayerRows& layer,
+                                              DType) const override;
+  Json Config(const std::vector<std::string>&, bool act_order) const override {
+    return {{"quant_method", "gptq"},
+            {"checkpoint_format", "gptq"},
+            {"bits", bits_},
+            {"group_size", type_.group == kGroupIsChannel ? -1 : type_.group},
+            {"desc_act", false},
+            {"static_groups", act_order},
+            {"sym", type_.symmetric},
+            {"true_sequential", false}};
+  }
+
+ private:
+  int fields() const { return 32 / bits_; }
+  int64_t Group(int64_t k) const {
+    return type_.group == kGroupIsChannel ? k : type_.group;
+  }
+
+  CheckpointType type_;
+  int bits_;
 };
 
-Group ReadGroup(const std::byte* block, int bits, int elements) {
-  Group group;
-  float min = 0.0f;
-  std::memcpy(&group.scale, block, sizeof(float));
-  std::memcpy(&min, block + sizeof(float), sizeof(float));
-  const int middle = bits == 8 ? 128 : 0;
-  if (group.scale != 0.0f) {
-    group.zero =
-        static_cast<uint32_t>(std::lround(-min / group.scale) + middle);
+std::vector<std::vector<std::byte>> GptqLayout::Convert(const LayerRows& layer,
+                                                        DType) const {
+  const int64_t n = layer.n, k = layer.k;
+  const int64_t group = Group(k);
+  const int64_t elements = GetFormatInfo(layer.dtype).block_elements;
+  PackedFields codes(k / fields() * n, bits_);
+  PackedFields zeros(k / group * n / fields(), bits_);
+  PackedFields groups(k, 32);
+  std::vector<float> scales(static_cast<size_t>(k / group * n));
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t first = 0; first < k; first += elements) {
+      const LayerBlock block = ReadLayerBlock(layer, row, first / elements);
+      const int64_t cell = first / group * n + row;
+      scales[static_cast<size_t>(cell)] = block.scale;
+      if (first % group == 0) {
+        zeros.Set(cell / fields(), static_cast<int>(row % fields()),
+                  static_cast<uint32_t>(block.zero - 1));
+      }
+      for (int64_t i = first; i < first + elements; ++i) {
+        codes.Set(i / fields() * n + row, static_cast<int>(i % fields()),
+                  block.codes[i - first]);
+      }
+    }
   }
-  const auto* codes = reinterpret_cast<const uint8_t*>(block + kHeaderBytes);
-  if (bits == 4 && elements == 32) {
-    UnpackBits<4, 16, 32>(codes, group.codes);
-  } else if (bits == 4) {
-    UnpackBits<4, 16, 128>(codes, group.codes);
-  } else {
-    for (int i = 0; i < elements; ++i) group.codes[i] = codes[i] ^ 0x80;
+  for (int64_t i = 0; i < k; ++i) {
+    groups.Set(i, 0, static_cast<uint32_t>(i / group));
   }
-  return group;
+  return {codes.bytes(), zeros.bytes(), ScaleBytes(scales, DType::kF16),
+          groups.bytes()};
 }
 
 }  // namespace
 
-int GptqBits(DType dtype) {
-  return dtype == DType::kI8_G128 || dtype == DType::kI8_G32 ? 8 : 4;
+std::unique_ptr<CheckpointLayout> MakeGptqLayout(const CheckpointType& type) {
+  return std::make_unique<GptqLayout>(type);
 }
 
-bool FitsGptqLayout(DType dtype, int64_t n, int64_t k) {
-  return k % GetFormatInfo(dtype).block_elements == 0 &&
-         n % (32 / GptqBits(dtype)) == 0;
-}
-
-GptqTensors ToGptqTensors(absl::Span<const std::byte> rows, DType dtype,
-                          int64_t n, int64_t k) {
-  const FormatInfo& format = GetFormatInfo(dtype);
-  const int bits = GptqBits(dtype);
-  const int fields = 32 / bits;
-  const int64_t groups = k / format.block_elements;
-  GptqTensors out;
-  out.codes.resize(static_cast<size_t>(k / fields * n));
-  out.zeros.resize(static_cast<size_t>(groups * n / fields));
-  out.scales.resize(static_cast<size_t>(groups * n));
-  out.groups.resize(static_cast<size_t>(k));
-  for (int64_t i = 0; i < k; ++i) {
-    out.groups[static_cast<size_t>(i)] =
-        static_cast<int32_t>(i / format.block_elements);
+std::unique_ptr<CheckpointLayout> MakeCheckpointLayout(
+    const CheckpointType& type) {
+  switch (type.kind) {
+    case CheckpointKind::kGptq:
+      return MakeGptqLayout(type);
+    case CheckpointKind::kAwq:
+      return MakeAwqLayout(type);
+    default:
+      return MakeCompressedTensorsLayout(type);
   }
-  for (int64_t row = 0; row < n; ++row) {
-    for (int64_t g = 0; g < groups; ++g) {
-      const Group group =
-          ReadGroup(rows.data() + (row * groups + g) * format.block_bytes, bits,
-                    format.block_elements);
-      out.scales[static_cast<size_t>(g * n + row)] = F32ToF16(group.scale);
-      out.zeros[static_cast<size_t>((g * n + row) / fields)] |=
-          (group.zero - 1) << bits * (row % fields);
-      for (int i = 0; i < format.block_elements; ++i) {
-        const int64_t input = g * format.block_elements + i;
-        out.codes[static_cast<size_t>(input / fields * n + row)] |=
-            uint32_t{group.codes[i]} << bits * (input % fields);
-      }
-    }
-  }
-  return out;
 }
 
 }  // namespace inlay

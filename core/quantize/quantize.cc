@@ -190,7 +190,7 @@ absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
   for (const std::string& text : options.tensor_types) {
     INLAY_ASSIGN_OR_RETURN(overrides.emplace_back(), ParseTensorOverride(text));
   }
-  if (type.is_checkpoint) {
+  if (type.checkpoint.has_value()) {
     return QuantizeCheckpoint(files, options, type, overrides, path);
   }
   return GgufQuantizer(files, options, type, overrides).Run(path);

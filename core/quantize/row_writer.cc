@@ -69,6 +69,23 @@ absl::Status RowWriter::EncodeBand(int64_t first, int64_t rows,
   return method->Note(first, rows, values_.data(), decoded_.data());
 }
 
+absl::Status RowWriter::TellLargest(RowReader& reader, RowMethod* method) {
+  const int64_t width = reader.row_elements();
+  const int64_t band = std::max<int64_t>(1, kBandElements / width);
+  float largest = 0.0f;
+  for (int64_t first = 0; first < reader.rows(); first += band) {
+    const int64_t rows = std::min(band, reader.rows() - first);
+    values_.resize(static_cast<size_t>(rows * width));
+    INLAY_RETURN_IF_ERROR(reader.Read(first, rows, values_.data()));
+    method->Change(first, rows, values_.data());
+    for (const float value : values_) {
+      largest = std::max(largest, std::abs(value));
+    }
+  }
+  method->SetLargest(largest);
+  return absl::OkStatus();
+}
+
 absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
                               RowMethod* method, double* error) {
   const int64_t width = reader.row_elements();
@@ -77,6 +94,9 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
   const bool copies =
       from == to && reader.rows_are_stored() && method == nullptr;
   double difference = 0.0, norm = 0.0;
+  if (method != nullptr && method->wants_largest()) {
+    INLAY_RETURN_IF_ERROR(TellLargest(reader, method));
+  }
   for (int64_t first = 0; first < reader.rows(); first += band) {
     const int64_t rows = std::min(band, reader.rows() - first);
     encoded_.resize(static_cast<uint64_t>(rows) * row_bytes);

@@ -29,6 +29,10 @@ class RowMethod {
   virtual bool encodes() const = 0;
   virtual absl::Status Encode(int64_t rows, const float* values,
                               std::byte* encoded) = 0;
+  // Whether it is to be told the largest magnitude of all rows, as Change
+  // leaves them, before any is encoded.
+  virtual bool wants_largest() const { return false; }
+  virtual void SetLargest(float) {}
   // What the rows became, of a block format.
   virtual absl::Status Note(int64_t first, int64_t rows, const float* values,
                             const float* decoded) = 0;
@@ -54,6 +58,7 @@ class RowWriter {
                      double* error);
 
  private:
+  absl::Status TellLargest(RowReader& reader, RowMethod* method);
   // Unless it is `encoded` already.
   void Encode(int64_t rows, int64_t row_elements, DType to, bool encoded);
   absl::Status EncodeBand(int64_t first, int64_t rows, int64_t row_elements,

@@ -12,7 +12,7 @@
 namespace inlay {
 
 absl::Status TensorPass::CheckMethod() const {
-  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+  if (!calibrates()) return absl::OkStatus();
   if (options_.sequence_tokens < 2 || options_.calibration_tokens < 2) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "calibration has sequences of %d tokens and %d in all, allowed: at "
@@ -25,14 +25,15 @@ absl::Status TensorPass::CheckMethod() const {
   }
   if (options_.calibration.empty() && options_.calibration_sequences.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "the method %s was given nothing for calibration, allowed: texts such "
-        "as the model is for",
-        QuantizeMethodName(options_.method)));
+        "%s by the method %s was given nothing for calibration, allowed: texts "
+        "such as the model is for",
+        options_.type, QuantizeMethodName(options_.method)));
   }
   return absl::OkStatus();
 }
 
-absl::Status TensorPass::Open() {
+absl::Status TensorPass::Open(bool largest_inputs) {
+  largest_inputs_ = largest_inputs;
   INLAY_RETURN_IF_ERROR(CheckMethod());
   report_.type = options_.type;
   report_.method = options_.method;
@@ -55,6 +56,7 @@ absl::Status TensorPass::Open() {
     row.bytes_before = infos_.back()->bytes;
     report_.bytes_before += row.bytes_before;
   }
+  schemes_.resize(infos_.size());
   return absl::OkStatus();
 }
 
@@ -74,11 +76,11 @@ absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
 }
 
 absl::Status TensorPass::Calibrate() {
-  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+  if (!calibrates()) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   for (size_t i = 0; i < infos_.size(); ++i) {
     const QuantizedTensor& row = report_.tensors[i];
-    written_[row.name] = {infos_[i], row.to};
+    written_[row.name] = {infos_[i], row.to, schemes_[i]};
   }
   // It counts as much as writing.
   const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;

@@ -17,8 +17,8 @@
 
 namespace inlay {
 
-// Call in this order: Open, then set `to` of the report's tensors and count
-// their elements, Calibrate, Write each, in order.
+// Call in this order: Open, then set `to` of the report's tensors (and schemes)
+// and count their elements, Calibrate, Write each, in order.
 class TensorPass {
  public:
   // Both must outlive it.
@@ -27,7 +27,12 @@ class TensorPass {
 
   // Checks the options of methods, plans the model; the report gets its tensors
   // by name, as the model asks for them.
-  absl::Status Open();
+  // `largest_inputs`: LargestInput is asked for, so methods that need no
+  // calibration have one.
+  absl::Status Open(bool largest_inputs = false);
+  // How tensor i is grouped, where that is not as its type says; must outlive
+  // this.
+  void SetScheme(size_t i, const GroupScheme* scheme) { schemes_[i] = scheme; }
   void CountElements(int64_t elements) {
     total_ += static_cast<uint64_t>(elements);
   }
@@ -36,13 +41,20 @@ class TensorPass {
   absl::Status Write(size_t i, RowReader& reader, RowMethod* otherwise,
                      const RowWriter::Sink& sink);
 
+  // Of the tensor that was written last: CalibratedLayers::LargestInput.
+  float LargestInput() const { return method_->LargestInput(); }
+
   const WeightSource& source() const { return *source_; }
   const WeightInfo& info(size_t i) const { return *infos_[i]; }
   const DecoderSpec& spec() const { return spec_; }
   ThreadPool& pool() const { return *stream_->thread_pool(); }
   QuantizeReport& report() { return report_; }
+  const QuantizeReport& report() const { return report_; }
 
  private:
+  bool calibrates() const {
+    return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
+  }
   absl::Status CheckMethod() const;
   absl::StatusOr<TokenSequences> Sequences() const;
   bool Report() const;
@@ -53,6 +65,8 @@ class TensorPass {
   std::unique_ptr<Stream> stream_;
   std::shared_ptr<const WeightSource> source_;
   std::vector<const WeightInfo*> infos_;  // as the report's tensors
+  std::vector<const GroupScheme*> schemes_;
+  bool largest_inputs_ = false;
   QuantizeReport report_;
   // Of methods that calibrate; method_ points into the others.
   DecoderSpec spec_;

@@ -56,9 +56,6 @@ std::optional<DType> FindType(std::string_view name) {
   return std::nullopt;
 }
 
-constexpr DType kCheckpointTypes[] = {DType::kU4_G128, DType::kU4_G32,
-                                      DType::kI8_G128, DType::kI8_G32};
-
 std::string KnownTypes(bool mixtures) {
   std::string known = "f32, f16, bf16";
   for (const BlockCodec* codec : BlockCodecs()) {
@@ -68,10 +65,7 @@ std::string KnownTypes(bool mixtures) {
   }
   if (!mixtures) return known;
   for (const MixtureRow& row : kMixtures) known += ", " + std::string(row.name);
-  for (const DType dtype : kCheckpointTypes) {
-    known += absl::StrFormat(", %s", DTypeName(dtype));
-  }
-  return known;
+  return known + CheckpointTypeNames();
 }
 
 // Layers that gain most from more bits: the first and last eighth, and every
@@ -184,10 +178,11 @@ absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
   for (const MixtureRow& row : kMixtures) {
     if (row.name == name) return row.type;
   }
-  for (const DType dtype : kCheckpointTypes) {
-    if (DTypeName(dtype) == name) {
-      return QuantizedType{dtype, Mixture::kNone, std::nullopt, true};
-    }
+  const auto checkpoint = FindCheckpointType(name);
+  if (checkpoint.has_value()) {
+    constexpr int64_t kWhole = 128;  // rows of whole blocks, if they are
+    return QuantizedType{*checkpoint->BlockType(kWhole), Mixture::kNone,
+                         std::nullopt, checkpoint};
   }
   const std::optional<DType> dtype = FindType(name);
   if (!dtype.has_value()) {

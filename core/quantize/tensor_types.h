@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/quantize/checkpoint_types.h"
 #include "memory/dtype.h"
 
 namespace inlay {
@@ -24,12 +25,12 @@ struct QuantizedType {
   DType base = DType::kF32;
   Mixture mixture = Mixture::kNone;
   std::optional<uint32_t> file_type;  // general.file_type, where it has one
-  // One of our groups, which GGUF does not have: a folder of GPTQ's layout.
-  bool is_checkpoint = false;
+  // A folder in the layout of another engine's checkpoints.
+  std::optional<CheckpointType> checkpoint = std::nullopt;
 };
 
 // INVALID_ARGUMENT listing the names, for others and for formats that neither
-// GGUF has nor GPTQ's layout, or that nothing encodes.
+// GGUF has nor a checkpoint's layout, or that nothing encodes.
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name);
 
 // One "PATTERN=TYPE": `*` stands for any text, `?` for one character.

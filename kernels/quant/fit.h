@@ -127,54 +127,86 @@ inline Affine FitAffine(const float* x, const float* weights, int count,
   return best;
 }
 
-// Scale and zero point for value = scale * (code - zero), codes from 0 to
-// `most`, zero a whole number from 1 to `most`, the scale one of f16: what
-// checkpoints of GPTQ's and of AWQ's layout can say. Without `weights` the
-// range of the values and 0.
+// What scale and zero point of value = scale * (code - zero) may be: what
+// checkpoints of other engines can say.
+struct ZeroPointRule {
+  int most = 15;              // codes go from 0 to it
+  int zero = 0;               // 0: a whole number from 1 to `most`
+  DType scale = DType::kF16;  // or bf16, f32
+};
 struct ZeroPoint {
   float scale;
   int zero;
 };
-inline ZeroPoint FitZeroPoint(const float* x, const float* weights, int count,
-                              int most) {
-  const auto whole = static_cast<float>(most);
-  const Range range = RangeOf(x, count);
-  const float least = std::min(range.least, 0.0f);
-  const float width = std::max(range.most, 0.0f) - least;
-  const auto rounded = [](float scale) { return F16ToF32(F32ToF16(scale)); };
-  const float full = rounded(width / whole);
-  ZeroPoint best = {full, RoundCode(-least * InverseScale(full), 1, most)};
+
+inline float RoundScale(DType dtype, float scale) {
+  return dtype == DType::kF16    ? F16ToF32(F32ToF16(scale))
+         : dtype == DType::kBF16 ? BF16ToF32(F32ToBF16(scale))
+                                 : scale;
+}
+
+// The squared error of codes to nearest of a scale, and the sums that give
+// these codes' best scale.
+struct CodeSums {
+  float products = 0.0f, squares = 0.0f, error = 0.0f;
+};
+inline CodeSums SumCodes(const float* x, const float* weights, int64_t count,
+                         const ZeroPoint& point, float most) {
+  CodeSums sums;
+  const float inverse = InverseScale(point.scale);
+  const auto offset = static_cast<float>(point.zero);
+  for (int64_t first = 0; first < count; first += kMaxFitCount) {
+    const auto some =
+        static_cast<int>(std::min<int64_t>(kMaxFitCount, count - first));
+    float levels[kMaxFitCount];
+    for (int i = 0; i < some; ++i) {
+      levels[i] =
+          RoundLevel(x[first + i] * inverse + offset, 0.0f, most) - offset;
+    }
+    for (int i = 0; i < some; ++i) {
+      const float off = point.scale * levels[i] - x[first + i];
+      const float weighted = weights[first + i] * levels[i];
+      sums.error += weights[first + i] * off * off;
+      sums.products += weighted * x[first + i];
+      sums.squares += weighted * levels[i];
+    }
+  }
+  return sums;
+}
+
+// Without `weights` the range of the values and 0.
+inline ZeroPoint FitZeroPoint(const float* x, const float* weights,
+                              int64_t count, const ZeroPointRule& rule) {
+  const auto whole = static_cast<float>(rule.most);
+  const Range range = RangeOf(x, static_cast<int>(count));
+  float least = std::min(range.least, 0.0f);
+  float width = std::max(range.most, 0.0f) - least;
+  if (rule.zero != 0) {
+    least = -std::max(-range.least, range.most);
+    width = -2.0f * least;
+  }
+  const auto point = [&](float scale, float first) -> ZeroPoint {
+    if (rule.zero != 0) return {scale, rule.zero};
+    return {scale, RoundCode(-first * InverseScale(scale), 1, rule.most)};
+  };
+  const float full = RoundScale(rule.scale, width / whole);
+  ZeroPoint best = point(full, least);
   if (weights == nullptr || full == 0.0f) return best;
   float best_error = std::numeric_limits<float>::infinity();
   // Narrower ones cut the extremes off at both ends.
   for (int k = 0; k <= 20; ++k) {
     const float share = 1.04f - 0.025f * static_cast<float>(k);
-    float scale = share * full;
-    const float first = least + 0.5f * (1.0f - share) * width;
-    const int zero = RoundCode(-first * InverseScale(scale), 1, most);
-    // Twice: the codes of a scale, and the best scale of these codes.
-    for (int pass = 0; pass < 2; ++pass) {
-      const float inverse = InverseScale(scale);
-      const auto offset = static_cast<float>(zero);
-      float levels[kMaxFitCount];
-      for (int i = 0; i < count; ++i) {
-        levels[i] = RoundLevel(x[i] * inverse + offset, 0.0f, whole) - offset;
-      }
-      float products = 0.0f, squares = 0.0f, error = 0.0f;
-      for (int i = 0; i < count; ++i) {
-        const float off = scale * levels[i] - x[i];
-        const float weighted = weights[i] * levels[i];
-        error += weights[i] * off * off;
-        products += weighted * x[i];
-        squares += weighted * levels[i];
-      }
-      if (pass == 1 && error < best_error) {
-        best = {scale, zero};
-        best_error = error;
-      }
-      if (pass == 0 && squares > 0.0f && products > 0.0f) {
-        scale = rounded(products / squares);
-      }
+    ZeroPoint tried =
+        point(share * full, least + 0.5f * (1.0f - share) * width);
+    // The codes of a scale, and the best scale of these codes.
+    const CodeSums first = SumCodes(x, weights, count, tried, whole);
+    if (first.squares > 0.0f && first.products > 0.0f) {
+      tried.scale = RoundScale(rule.scale, first.products / first.squares);
+    }
+    const float error = SumCodes(x, weights, count, tried, whole).error;
+    if (error < best_error) {
+      best = tried;
+      best_error = error;
     }
   }
   return best;

@@ -15,7 +15,8 @@ namespace inlay {
 // begin at kLeast.
 template <int kCount, int kBits, int kLeast>
 void FitGroup(const float* x, const float* weights, GridScales* scales) {
-  const ZeroPoint fit = FitZeroPoint(x, weights, kCount, (1 << kBits) - 1);
+  const ZeroPoint fit =
+      FitZeroPoint(x, weights, kCount, {.most = (1 << kBits) - 1});
   scales->scale[0] = fit.scale;
   scales->min[0] = -fit.scale * static_cast<float>(fit.zero + kLeast);
 }

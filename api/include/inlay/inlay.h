@@ -416,7 +416,9 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
  * n elements of one layer (IMATRIX: 8 n), and for GPTQ a layer in float32. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
- * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one.
+ * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one. So do
+ * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym; awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
+ * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method.
  * `options` may be null for the defaults. `report` may be null; it is JSON:
  *   type, method, calibration_tokens, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to

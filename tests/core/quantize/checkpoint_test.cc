@@ -1,0 +1,335 @@
+// Folders in other engines' layouts: what is read back is what the type says,
+// and the layout is that of files that other tools wrote.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "core/formats/safetensors_source.h"
+#include "core/json/json.h"
+#include "core/quantize/checkpoint_layout.h"
+#include "core/quantize/group_scheme.h"
+#include "kernels/quant/quant.h"
+#include "tests/core/quantize/quantized_files.h"
+
+namespace inlay {
+namespace {
+
+class CheckpointTest : public QuantizedFiles {
+ protected:
+  std::string Folder() const { return folder_ + "/model"; }
+
+  static std::vector<std::byte> ReadAll(const WeightSource& source,
+                                        const WeightInfo& info) {
+    std::vector<std::byte> bytes(info.bytes);
+    EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+  // Of a stored matrix of bf16.
+  static std::vector<float> Stored(const WeightSource& source,
+                                   const std::string& name) {
+    const auto bytes = ReadAll(source, *source.Find(name));
+    std::vector<float> values(bytes.size() / 2);
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + 2 * i, sizeof(bits));
+      values[i] = BF16ToF32(bits);
+    }
+    return values;
+  }
+};
+
+// A layer as it was and as it is read back.
+struct Layer {
+  std::vector<float> stored;
+  std::vector<float> read;
+  std::vector<float> scales, mins;  // of blocks
+  int64_t k = 0;
+  int64_t block = 0;
+
+  Layer(const std::vector<std::byte>& bytes, const WeightInfo& info,
+        std::vector<float> values)
+      : stored(std::move(values)), read(stored.size()), k(info.shape[1]) {
+    const FormatInfo& format = GetFormatInfo(info.dtype);
+    block = format.block_elements;
+    const auto blocks = static_cast<int64_t>(stored.size()) / block;
+    FindBlockCodec(info.dtype)->decode(bytes.data(), blocks, read.data());
+    const bool has_min = format.block_bytes - format.block_elements != 4;
+    for (int64_t b = 0; b < blocks; ++b) {
+      float values_of[2] = {};
+      std::memcpy(values_of, bytes.data() + b * format.block_bytes,
+                  has_min ? 8 : 4);
+      scales.push_back(values_of[0]);
+      mins.push_back(values_of[1]);
+    }
+  }
+};
+
+// Blocks of a group have one scale; no value is further from its own than
+// rounding and the whole zero point allow: half a step and, at the range's
+// ends, half of one more; floats 2^-4 of themselves.
+void CheckLayer(const CheckpointType& type, const Layer& layer) {
+  const bool is_float = type.codes == CheckpointCodes::kF8;
+  const auto all = static_cast<int64_t>(layer.stored.size());
+  const int64_t group = type.group == kGroupIsTensor    ? all
+                        : type.group == kGroupIsChannel ? layer.k
+                                                        : type.group;
+  for (int64_t i = 0; i < all; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const auto b = static_cast<size_t>(i / layer.block);
+    const auto first = static_cast<size_t>(i / group * group / layer.block);
+    const float scale = layer.scales[b];
+    ASSERT_EQ(scale, layer.scales[first]) << i;
+    ASSERT_EQ(layer.mins[b], layer.mins[first]) << i;
+    const float most = is_float ? std::max(0x1p-4f * std::abs(layer.stored[at]),
+                                           0x1p-10f * scale)
+                                : 1.01f * scale;
+    ASSERT_LE(std::abs(layer.stored[at] - layer.read[at]), most) << i;
+    if (type.symmetric && type.codes == CheckpointCodes::kU4) {
+      ASSERT_EQ(layer.mins[b], -8.0f * scale);
+    } else if (type.symmetric) {
+      ASSERT_EQ(layer.mins[b], 0.0f);
+    }
+  }
+}
+
+constexpr const char* kTypes[] = {
+    "u4_g128",        "u4_g64",     "u4_g32",          "u4_channel",
+    "u4_g128_sym",    "u4_g64_sym", "u4_g32_sym",      "u4_channel_sym",
+    "i8_g128",        "i8_g64",     "i8_g32",          "i8_channel",
+    "i8_channel_sym", "awq_g128",   "awq_g64",         "awq_g32",
+    "w8a8_int8",      "w8a8_fp8",   "w8a8_fp8_tensor", "w8a8_fp8_static"};
+
+TEST_F(CheckpointTest, EveryTypeComesBack) {
+  const auto source = OpenModelFiles(Golden("llama_bf16"), {});
+  ASSERT_TRUE(source.ok());
+  const auto wanted = Logits(Golden("llama_bf16"));
+  for (const char* name : kTypes) {
+    SCOPED_TRACE(name);
+    const CheckpointType type = *FindCheckpointType(name);
+    const bool is_static = type.inputs == CheckpointInputs::kTensor;
+    QuantizeOptions options = Options(name, QuantizeMethod::kNearest);
+    options.tensor_types = {"*.layers.1.self_attn.o_proj.*=f16"};
+    if (!is_static) options.calibration_sequences.clear();
+    const auto report = QuantizePath(Golden("llama_bf16"), options, Folder());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const auto files = OpenModelFiles(Folder(), {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    const auto raw = OpenSafetensors(Folder(), WeightAccess::kMap);
+    ASSERT_TRUE(raw.ok()) << raw.status();
+    int layers = 0;
+    uint64_t bytes = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      const WeightInfo& info = *files->weights->Find(tensor.name);
+      EXPECT_EQ(info.dtype, tensor.to) << tensor.name;
+      bytes += tensor.bytes_after;
+      if (!IsBlockFormat(tensor.to)) continue;
+      ++layers;
+      SCOPED_TRACE(tensor.name);
+      EXPECT_EQ(info.int8_inputs, type.codes == CheckpointCodes::kI8 &&
+                                      type.inputs == CheckpointInputs::kToken);
+      CheckLayer(type, Layer(ReadAll(*files->weights, info), info,
+                             Stored(*source->weights, tensor.name)));
+    }
+    EXPECT_EQ(layers, 13);
+    uint64_t stored = 0;
+    for (const WeightInfo& info : (*raw)->weights()) stored += info.bytes;
+    EXPECT_EQ(stored, bytes);
+    const double error = RelativeError(Logits(Folder()), wanted);
+    EXPECT_LT(error, type.codes == CheckpointCodes::kI8   ? 0.05
+                     : type.codes == CheckpointCodes::kF8 ? 0.15
+                                                          : 0.6);
+    std::filesystem::remove_all(Folder());
+  }
+}
+
+TEST_F(CheckpointTest, MethodsServeGroupsOfAnySize) {
+  for (const char* type :
+       {"u4_g64", "u4_channel", "u4_g32_sym", "awq_g64", "w8a8_int8"}) {
+    for (const QuantizeMethod method :
+         {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+          QuantizeMethod::kAwq}) {
+      SCOPED_TRACE(std::string(type) + " " +
+                   std::string(QuantizeMethodName(method)));
+      const auto report =
+          QuantizePath(Golden("llama_bf16"), Options(type, method), Folder());
+      ASSERT_TRUE(report.ok()) << report.status();
+      double got = 0, nearest = 0;
+      for (const QuantizedTensor& tensor : report->tensors) {
+        got += tensor.method.output_error;
+        nearest += tensor.method.nearest_error;
+      }
+      EXPECT_GT(got, 0);
+      EXPECT_LT(got, nearest);
+      const auto files = OpenModelFiles(Folder(), {});
+      ASSERT_TRUE(files.ok()) << files.status();
+      for (const QuantizedTensor& tensor : report->tensors) {
+        if (!IsBlockFormat(tensor.to)) continue;
+        const WeightInfo& info = *files->weights->Find(tensor.name);
+        const Layer layer(ReadAll(*files->weights, info), info,
+                          std::vector<float>(static_cast<size_t>(
+                              info.shape[0] * info.shape[1])));
+        const int64_t group = FindCheckpointType(type)->group;
+        const int64_t blocks =
+            (group == kGroupIsChannel ? layer.k : group) / layer.block;
+        for (size_t b = 0; b < layer.scales.size(); ++b) {
+          const auto first =
+              b / static_cast<size_t>(blocks) * static_cast<size_t>(blocks);
+          ASSERT_EQ(layer.scales[b], layer.scales[first]) << tensor.name;
+        }
+      }
+      std::filesystem::remove_all(Folder());
+    }
+  }
+}
+
+// Scales that go into norms of bf16 must not cost what int8 does not.
+TEST_F(CheckpointTest, SmoothedModelsStayThemselves) {
+  const auto wanted = Logits(Golden("llama_bf16"));
+  for (const char* type : {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static"}) {
+    SCOPED_TRACE(type);
+    ASSERT_TRUE(QuantizePath(Golden("llama_bf16"),
+                             Options(type, QuantizeMethod::kNearest), Folder())
+                    .ok());
+    const double nearest = RelativeError(Logits(Folder()), wanted);
+    const auto report =
+        QuantizePath(Golden("llama_bf16"),
+                     Options(type, QuantizeMethod::kSmoothQuant), Folder());
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LT(RelativeError(Logits(Folder()), wanted), 1.5 * nearest + 0.002);
+  }
+}
+
+TEST_F(CheckpointTest, StaticInputsHaveScales) {
+  const QuantizeOptions options =
+      Options("w8a8_fp8_static", QuantizeMethod::kNearest);
+  QuantizeOptions nothing = options;
+  nothing.calibration_sequences.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      QuantizePath(Golden("llama_bf16"), nothing, Folder()).status()));
+  ASSERT_TRUE(QuantizePath(Golden("llama_bf16"), options, Folder()).ok());
+  const auto raw = OpenSafetensors(Folder(), WeightAccess::kMap);
+  ASSERT_TRUE(raw.ok());
+  std::map<std::string, float> scales;
+  for (const char* layer : {"q_proj", "k_proj", "o_proj"}) {
+    const WeightInfo* info = (*raw)->Find(
+        std::string("model.layers.1.self_attn.") + layer + ".input_scale");
+    ASSERT_NE(info, nullptr);
+    const auto bytes = ReadAll(**raw, *info);
+    ASSERT_EQ(bytes.size(), sizeof(float));
+    std::memcpy(&scales[layer], bytes.data(), sizeof(float));
+    EXPECT_GT(scales[layer], 0.0f);
+    EXPECT_LT(scales[layer], 1.0f);
+  }
+  EXPECT_EQ(scales["q_proj"], scales["k_proj"]);
+  EXPECT_NE(scales["q_proj"], scales["o_proj"]);
+}
+
+// Names, types and shapes of a layer's tensors, and the settings, are those of
+// files that other tools wrote.
+TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
+  const struct {
+    const char* golden;
+    const char* type;
+    std::vector<std::string> differ;  // settings
+  } cases[] = {
+      {"awq_int4", "awq_g128", {"modules_to_not_convert"}},
+      {"gptq_int4_actorder",
+       "u4_g128",
+       {"desc_act", "static_groups", "true_sequential"}},
+      {"ct_int8_w8a8", "w8a8_int8", {}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.golden);
+    const std::string folder =
+        std::string(INLAY_TEST_DATA "/quantized/") + c.golden;
+    const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
+    const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
+    ASSERT_TRUE(raw.ok()) << raw.status();
+    const struct {
+      const char* name;
+      int64_t n, k;
+    } layers[] = {{"self_attn.q_proj", 256, 256}, {"mlp.down_proj", 256, 512}};
+    for (const auto& layer : layers) {
+      const std::string name = std::string("model.layers.0.") + layer.name;
+      size_t parts = 0;
+      for (const WeightInfo& info : (*raw)->weights()) {
+        parts += info.name.starts_with(name + ".") ? 1 : 0;
+      }
+      const auto wanted = layout->Parts(layer.n, layer.k, DType::kBF16);
+      EXPECT_EQ(parts, wanted.size());
+      for (const LayerPart& part : wanted) {
+        const WeightInfo* info = (*raw)->Find(name + part.suffix);
+        ASSERT_NE(info, nullptr) << part.suffix;
+        EXPECT_EQ(info->dtype, part.dtype) << part.suffix;
+        EXPECT_EQ(info->shape, part.shape) << part.suffix;
+      }
+    }
+    const auto files = OpenModelFiles(folder, {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    const Json& golden = files->config["quantization_config"];
+    const Json ours = layout->Config({"lm_head"}, false);
+    for (const auto& [key, value] : ours.items()) {
+      EXPECT_TRUE(golden.contains(key)) << key;
+      if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
+        EXPECT_EQ(golden.value(key, Json("missing")), value) << key;
+      }
+    }
+  }
+}
+
+// Sums by hand: 16 steps of 1 from the largest magnitude, the middle code 0.
+TEST(GroupSchemeTest, SymmetricScalesAreTwiceTheLargest) {
+  const BlockGrid* grid = FindBlockCodec(DType::kU4_G32)->grid;
+  std::vector<float> x(64);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(static_cast<int>(i * 7 % 16) - 8) * 0.9375f;
+  }
+  GridScales scales[2];
+  FitGroups({grid, 64, true, DType::kF16}, x.data(), nullptr, 64, scales);
+  for (const GridScales& of_block : scales) {
+    EXPECT_EQ(of_block.scale[0], 1.0f);
+    EXPECT_EQ(of_block.min[0], -8.0f);
+  }
+  // Whatever the weights: never worse by them than without.
+  std::vector<float> weights(64, 0.01f);
+  weights[3] = 100.0f;
+  GridScales fitted[2];
+  FitGroups({grid, 0, true, DType::kF32}, x.data(), weights.data(), 64, fitted);
+  const auto error = [&](const GridScales* by) {
+    double sum = 0;
+    for (int i = 0; i < 64; ++i) {
+      const GridScales& of_block = by[i / 32];
+      const int level = grid->NearestLevel(of_block, i % 32, x[i]);
+      const double off = grid->Value(of_block, i % 32, level) - x[i];
+      sum += weights[static_cast<size_t>(i)] * off * off;
+    }
+    return sum;
+  };
+  EXPECT_LE(error(fitted), error(scales));
+}
+
+// Rows of more elements than a fit looks at in one go.
+TEST(GroupSchemeTest, OneScaleForALongRow) {
+  const BlockGrid* grid = FindBlockCodec(DType::kI8_G128)->grid;
+  std::vector<float> x(1024), weights(1024, 1.0f);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(0.37f * static_cast<float>(i));
+  }
+  x[1000] = 2.0f;
+  for (const float* w : {static_cast<const float*>(nullptr),
+                         static_cast<const float*>(weights.data())}) {
+    std::vector<std::byte> encoded(8 * sizeof(float) * 34);
+    EncodeInGroups({grid, 0, true, DType::kBF16}, x.data(), w, 1024,
+                   encoded.data());
+    std::vector<float> decoded(1024);
+    FindBlockCodec(DType::kI8_G128)->decode(encoded.data(), 8, decoded.data());
+    const float scale = BF16ToF32(F32ToBF16(4.0f / 255.0f));
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_NEAR(decoded[i], x[i], (i == 1000 ? 6.0f : 0.55f) * scale) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
