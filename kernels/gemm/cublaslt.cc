@@ -59,8 +59,13 @@ cudaDataType_t TypeOf(DType dtype) {
   return dtype == DType::kF32      ? CUDA_R_32F
          : dtype == DType::kF16    ? CUDA_R_16F
          : dtype == DType::kF8E4M3 ? CUDA_R_8F_E4M3
+         : dtype == DType::kI8     ? CUDA_R_8I
+         : dtype == DType::kI32    ? CUDA_R_32I
                                    : CUDA_R_16BF;
 }
+
+// Products of codes, exactly.
+bool IsWhole(const GemmDesc& desc) { return desc.output == DType::kI32; }
 
 struct ScaleModes {
   int32_t w;
@@ -211,8 +216,11 @@ absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
       layout(&plan.x, desc.activation, desc.k, rows, params.x));
   INLAY_RETURN_IF_ERROR(layout(&plan.c, desc.output, desc.n, rows, added));
   INLAY_RETURN_IF_ERROR(layout(&plan.y, desc.output, desc.n, rows, params.y));
+  const bool whole = IsWhole(desc);
   INLAY_RETURN_IF_ERROR(
-      Check(api.desc_create(&plan.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+      Check(api.desc_create(&plan.desc,
+                            whole ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                            whole ? CUDA_R_32I : CUDA_R_32F),
             "describing a product"));
   const auto set = [&](cublasLtMatmulDescAttributes_t what, auto value) {
     return Check(api.desc_set(plan.desc, what, &value, sizeof(value)),
@@ -390,12 +398,16 @@ absl::Status CublasLt::Run(const GemmDesc& desc, const GemmParams& params,
     INLAY_RETURN_IF_ERROR(impl_->SetScales(*plan, *scales));
   }
   INLAY_RETURN_IF_ERROR(impl_->SetRows(*plan, params.x.rows()));
-  const float alpha = 1.0f;
-  const float beta = starts || !params.residual.empty() ? 1.0f : 0.0f;
+  const bool adds = starts || !params.residual.empty();
+  const float alpha = 1.0f, beta = adds ? 1.0f : 0.0f;
+  const int32_t whole_alpha = 1, whole_beta = adds ? 1 : 0;
+  const bool whole = IsWhole(desc);
   const bool adds_y = starts || params.residual.empty();
   return Check(
-      impl_->api.matmul(impl_->handle, plan->desc, &alpha, params.w.data,
-                        plan->w, params.x.data, plan->x, &beta,
+      impl_->api.matmul(impl_->handle, plan->desc,
+                        whole ? static_cast<const void*>(&whole_alpha) : &alpha,
+                        params.w.data, plan->w, params.x.data, plan->x,
+                        whole ? static_cast<const void*>(&whole_beta) : &beta,
                         adds_y ? params.y.data : params.residual.data,
                         adds_y ? plan->y : plan->c, params.y.data, plan->y,
                         &plan->algorithm, params.workspace,

@@ -69,8 +69,14 @@ struct PackedRows {
   __device__ float Scale(int row, int unit, int group) const {
     const int r = row % kQuantRows;
     return reinterpret_cast<const float*>(Tile(row))[r] *
-           __half2float(*reinterpret_cast<const __half*>(
-               Unit(row, unit) + QuantScaleAt(form, r, group)));
+           __half2float(*ScaleAt(row, unit, group));
+  }
+  __device__ bool HasMin(int row, int unit, int group) const {
+    return form.has_min && __half2float(ScaleAt(row, unit, group)[2]) != 0.0f;
+  }
+  __device__ const __half* ScaleAt(int row, int unit, int group) const {
+    return reinterpret_cast<const __half*>(
+        Unit(row, unit) + QuantScaleAt(form, row % kQuantRows, group));
   }
 };
 
@@ -86,8 +92,8 @@ PackedRows RowsOf(const QuantMatrix& matrix, const std::byte* packed,
           matrix.form};
 }
 
-// fn(scale) for a lane's part of the scales of rows and units from (row, unit)
-// on.
+// fn(scale, whether there is a minimum) for a lane's part of the scales of rows
+// and units from (row, unit) on.
 template <int kLanes, typename Fn>
 __device__ void ForEachScale(const PackedRows& rows, const ScaleShape& shape,
                              int row, int unit, Fn fn) {
@@ -97,7 +103,9 @@ __device__ void ForEachScale(const PackedRows& rows, const ScaleShape& shape,
   const int lane = threadIdx.x % kLanes;
   for (int i = lane; i < in_rows * in_units * groups; i += kLanes) {
     const int column = i / in_rows;
-    fn(rows.Scale(row + i % in_rows, unit + column / groups, column % groups));
+    const int r = row + i % in_rows;
+    const int u = unit + column / groups;
+    fn(rows.Scale(r, u, column % groups), rows.HasMin(r, u, column % groups));
   }
 }
 
@@ -106,7 +114,7 @@ template <int kLanes>
 __device__ float LargestScale(const PackedRows& rows, const ScaleShape& shape,
                               int row, int unit) {
   float most = 0.0f;
-  ForEachScale<kLanes>(rows, shape, row, unit, [&](float scale) {
+  ForEachScale<kLanes>(rows, shape, row, unit, [&](float scale, bool) {
     if (fabsf(scale) <= FLT_MAX) most = fmaxf(most, fabsf(scale));
   });
 #pragma unroll
@@ -154,13 +162,20 @@ __global__ void __launch_bounds__(kThreads)
   const ScaleIndex index = ScaleIndex::Of<32>(rows, shape);
   if (index.row >= rows.count) return;
   const float most = LargestScale<32>(rows, shape, index.row, index.unit);
-  ForEachScale<32>(rows, shape, index.row, index.unit, [&](float scale) {
-    const float ratio = fabsf(scale) / most;
-    // Scales have 11 bits, so that no other quotient is rounded to a power.
-    const bool power = (__float_as_uint(ratio) & 0x007fffffu) == 0;
-    const bool used = fabsf(scale) <= FLT_MAX && scale != 0.0f;
-    if (used && !(power && ratio >= kLeastRatio)) *differ = 1;
-  });
+  const bool whole = rows.form.codes == QuantCodes::kInt8;
+  ForEachScale<32>(
+      rows, shape, index.row, index.unit, [&](float scale, bool has_min) {
+        // Codes that are whole numbers cannot be brought to another scale.
+        if (whole) {
+          if (scale != most || has_min) *differ = 1;
+          return;
+        }
+        const float ratio = fabsf(scale) / most;
+        // Scales have 11 bits, so that no other quotient is rounded to a power.
+        const bool power = (__float_as_uint(ratio) & 0x007fffffu) == 0;
+        const bool used = fabsf(scale) <= FLT_MAX && scale != 0.0f;
+        if (used && !(power && ratio >= kLeastRatio)) *differ = 1;
+      });
 }
 
 // Two codes times a power of two.
@@ -398,10 +413,11 @@ absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
   return ScaleReach::kGroup;
 }
 
-absl::Status RunUnpackFp8(const QuantMatrix& matrix, const std::byte* packed,
-                          int64_t first, int64_t count, ScaleReach reach,
-                          std::byte* codes, float* scales, CudaStream& stream) {
-  constexpr char kWhat[] = "unpacking e4m3 weights";
+absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
+                            int64_t first, int64_t count, ScaleReach reach,
+                            std::byte* codes, float* scales,
+                            CudaStream& stream) {
+  constexpr char kWhat[] = "unpacking weights of 8 bits";
   const PackedRows rows = RowsOf(matrix, packed, first, count);
   const ScaleShape shape = ShapeOf(reach, count, matrix.k);
   INLAY_RETURN_IF_ERROR(

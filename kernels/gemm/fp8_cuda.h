@@ -1,5 +1,6 @@
 // Operands of products in e4m3 (Fp8Scales, cublaslt.h) from packed f8_g*
-// weights (quantised/layout.h) and from 16-bit x. All pointers are device
+// weights (quantised/layout.h) and from 16-bit x; the weights' part is that of
+// products in int8 (int8_cuda.h) too. All pointers are device
 // pointers; codes and scales lie on multiples of 16 bytes.
 #ifndef INLAY_KERNELS_GEMM_FP8_CUDA_H_
 #define INLAY_KERNELS_GEMM_FP8_CUDA_H_
@@ -26,18 +27,20 @@ int64_t Fp8InputScales(ScaleReach reach, int64_t rows, int64_t k);
 // How far scales of a packed matrix [n, k] of f8_g128 or f8_g32 reach. Scales
 // of one reach differ by powers of two, at most 2^-6 of the largest, so that
 // codes can be brought to the largest: exactly but for codes below e4m3's
-// normal numbers, which lose at most 2^-10 of it. Waits for the stream and
-// allocates a few bytes: for load time.
+// normal numbers, which lose at most 2^-10 of it. Of i8_g128 they are finite
+// and equal, with minima of 0. Waits for the stream and allocates a few bytes:
+// for load time.
 absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
                                           const std::byte* packed,
                                           CudaStream& stream);
 
 // Rows [first, first + count) of a packed matrix as codes [count, k] and their
 // scales; first a multiple of kFp8BlockRows. A group whose scale is not finite
-// becomes NaNs. kGroup: f8_g128 only.
-absl::Status RunUnpackFp8(const QuantMatrix& matrix, const std::byte* packed,
-                          int64_t first, int64_t count, ScaleReach reach,
-                          std::byte* codes, float* scales, CudaStream& stream);
+// becomes NaNs. kGroup: f8_g128 only; i8_g128: kRow only.
+absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
+                            int64_t first, int64_t count, ScaleReach reach,
+                            std::byte* codes, float* scales,
+                            CudaStream& stream);
 
 // x [m, k] of f16 or bf16 as codes [m, k], rounded to nearest even, and scales:
 // the largest magnitude / 448 of each row (kRow) or each 128 columns of it.

@@ -38,10 +38,14 @@ size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
                                   const GemmParams& params, Stream& stream);
 // gemm_cuda_fp8.cc
-const WeightPacking<GemmDesc>* GemmCudaFp8Packing(const GemmDesc& desc);
+const WeightPacking<GemmDesc>* GemmCudaRoundsPacking(const GemmDesc& desc);
 size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
                             Stream& stream);
+// gemm_cuda_int8.cc
+size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
+                             Stream& stream);
 #endif
 
 namespace {
@@ -95,10 +99,8 @@ const char* CudaQuantisedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
-const char* CudaFp8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
-  if (desc.weight != DType::kF8_G32 && desc.weight != DType::kF8_G128) {
-    return "weights must be f8_g32 or f8_g128";
-  }
+// Rows that round x to 8 bits where there are many of it.
+const char* CudaRoundsRefuses(const GemmDesc& desc, const DeviceInfo& device) {
   if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
     return "x must be f16 or bf16";
   }
@@ -107,8 +109,23 @@ const char* CudaFp8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
   }
   if (desc.permuted) return kNoPermutation;
   if (desc.k % 128 != 0) return "k must be a multiple of 128";
-  if (device.sm != 90) return "the scales are for compute capability 9.0";
   return CudaQuantisedRefuses(desc, device);
+}
+
+const char* CudaFp8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
+  if (desc.weight != DType::kF8_G32 && desc.weight != DType::kF8_G128) {
+    return "weights must be f8_g32 or f8_g128";
+  }
+  if (device.sm != 90) return "the scales are for compute capability 9.0";
+  return CudaRoundsRefuses(desc, device);
+}
+
+const char* CudaInt8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
+  if (desc.weight != DType::kI8_G128) return "weights must be i8_g128";
+  if (desc.n % 4 != 0) return "n must be a multiple of 4";
+  // 128 * 127 times as much is below 2^31.
+  if (desc.k > 131072) return "k must be at most 131072";
+  return CudaRoundsRefuses(desc, device);
 }
 
 const char* CublasRefuses(const GemmDesc& desc, const DeviceInfo& device) {
@@ -128,9 +145,11 @@ constexpr GemmRow kRows[] = {
      GemmCudaWorkspaceBytes, RunGemmCudaCublasLt},
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      GemmCudaQuantisedWorkspaceBytes, RunGemmCudaQuantised, GemmCudaPacking},
-    // Rounds x where its rows are many: only for who asks for it by name.
+    // Round x where its rows are many: only for who asks for them by name.
     {"cuda_fp8", DeviceKind::kCuda, 90, CudaFp8Refuses,
-     GemmCudaFp8WorkspaceBytes, RunGemmCudaFp8, GemmCudaFp8Packing},
+     GemmCudaFp8WorkspaceBytes, RunGemmCudaFp8, GemmCudaRoundsPacking},
+    {"cuda_int8", DeviceKind::kCuda, 80, CudaInt8Refuses,
+     GemmCudaInt8WorkspaceBytes, RunGemmCudaInt8, GemmCudaRoundsPacking},
 #endif
 #if defined(__x86_64__)
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,

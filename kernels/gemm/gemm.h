@@ -10,8 +10,8 @@
 
 namespace inlay {
 
-// How far one scale of e4m3 weights reaches, powers of two between scales
-// aside: what they mean, not how they are stored.
+// How far one scale of e4m3 or int8 weights reaches, powers of two between
+// scales of e4m3 aside: what they mean, not how they are stored.
 enum class ScaleReach : uint8_t {
   kGroup,  // 128 columns of a row
   kBlock,  // 128 rows by 128 columns

@@ -8,6 +8,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_parts.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -56,24 +57,6 @@ struct Fp8Workspace {
   size_t w_codes, w_scales, x_codes, x_scales, bytes;
 };
 
-TensorView Columns(const TensorView& view, int64_t first, int64_t count) {
-  TensorView columns = view;
-  columns.data += RowBytes(view.dtype, static_cast<size_t>(first));
-  columns.rank = 2;
-  columns.dims = {view.rows(), count};
-  return columns;
-}
-
-GemmParams RowsOf(const GemmParams& params, int64_t first, int64_t count) {
-  GemmParams part = params;
-  part.x = params.x.RowSlice(first, count);
-  part.y = params.y.RowSlice(first, count);
-  if (!params.residual.empty()) {
-    part.residual = params.residual.RowSlice(first, count);
-  }
-  return part;
-}
-
 bool TakesFp8(const GemmDesc& desc, const GemmParams& params) {
   // One scale for 32 columns is for nobody's products.
   const bool scales =
@@ -95,22 +78,17 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   INLAY_RETURN_IF_ERROR(RunQuantiseFp8(
       params.x, desc.scale_reach, base + workspace.x_codes, x_scales, stream));
   const Fp8Scales scales = {desc.scale_reach, w_scales, x_scales};
-  GemmParams part = params;
-  part.x = MatrixView(base + workspace.x_codes, DType::kF8E4M3, m, desc.k);
   for (int64_t first = 0; first < desc.n; first += workspace.rows) {
     GemmDesc slice = desc;
     slice.n = std::min(workspace.rows, desc.n - first);
     slice.weight = slice.activation = DType::kF8E4M3;
     INLAY_RETURN_IF_ERROR(
-        RunUnpackFp8(matrix, params.w.data, first, slice.n, desc.scale_reach,
-                     base + workspace.w_codes, w_scales, stream));
+        RunUnpackCodes(matrix, params.w.data, first, slice.n, desc.scale_reach,
+                       base + workspace.w_codes, w_scales, stream));
+    GemmParams part = ColumnsOfCall(params, first, slice.n);
+    part.x = MatrixView(base + workspace.x_codes, DType::kF8E4M3, m, desc.k);
     part.w =
         MatrixView(base + workspace.w_codes, DType::kF8E4M3, slice.n, desc.k);
-    if (params.bias != nullptr) part.bias = params.bias + first;
-    if (!params.residual.empty()) {
-      part.residual = Columns(params.residual, first, slice.n);
-    }
-    part.y = Columns(params.y, first, slice.n);
     const absl::Status status = cublas.Run(slice, part, stream, &scales);
     if (first > 0 && absl::IsUnimplemented(status)) {
       return absl::InternalError(status.message());
@@ -129,7 +107,7 @@ absl::Status Inspect(GemmDesc& desc, const std::byte* packed, Stream& stream) {
 
 }  // namespace
 
-const WeightPacking<GemmDesc>* GemmCudaFp8Packing(const GemmDesc&) {
+const WeightPacking<GemmDesc>* GemmCudaRoundsPacking(const GemmDesc&) {
   static const WeightPacking<GemmDesc> packing = [] {
     WeightPacking<GemmDesc> inspected = *GemmCudaPacking({});
     inspected.inspect = Inspect;
@@ -156,13 +134,13 @@ absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
   const int64_t m = params.x.rows();
   const int64_t most = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
   const absl::Status status =
-      RunProducts(desc, RowsOf(params, 0, most), **cublas, cuda);
+      RunProducts(desc, RowsOfCall(params, 0, most), **cublas, cuda);
   if (absl::IsUnimplemented(status)) {
     return RunGemmCudaQuantised(desc, params, stream);
   }
   INLAY_RETURN_IF_ERROR(status);
   if (most == m) return absl::OkStatus();
-  return RunGemmCudaQuantised(desc, RowsOf(params, most, m - most), stream);
+  return RunGemmCudaQuantised(desc, RowsOfCall(params, most, m - most), stream);
 }
 
 }  // namespace inlay

@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_parts.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
 #include "memory/status.h"
@@ -47,26 +48,18 @@ size_t GatheredBytes(const GemmDesc& desc, int64_t rows) {
   return desc.permuted ? static_cast<size_t>(rows * desc.k * 2) : 0;
 }
 
-TensorView Columns(const TensorView& view, int64_t first, int64_t count) {
-  TensorView columns = view;
-  columns.data += RowBytes(view.dtype, static_cast<size_t>(first));
-  columns.rank = 2;
-  columns.dims = {view.rows(), count};
-  return columns;
-}
-
 absl::Status RunUnpacked(const GemmDesc& desc, const GemmParams& params,
                          CublasLt& cublas, CudaStream& stream) {
   const QuantMatrix matrix(desc.weight, desc.k);
   auto* unpacked =
       static_cast<std::byte*>(params.workspace) + CublasLt::kWorkspaceBytes;
-  GemmParams part = params;
-  part.permutation = nullptr;
+  GemmParams whole = params;
+  whole.permutation = nullptr;
   if (params.permutation != nullptr) {
-    part.x = MatrixView(unpacked + UnpackedBytes(desc), desc.activation,
-                        params.x.rows(), desc.k);
+    whole.x = MatrixView(unpacked + UnpackedBytes(desc), desc.activation,
+                         params.x.rows(), desc.k);
     INLAY_RETURN_IF_ERROR(
-        RunGatherColumns(params.x, params.permutation, part.x, stream));
+        RunGatherColumns(params.x, params.permutation, whole.x, stream));
   }
   const int64_t rows = UnpackedRows(desc);
   for (int64_t first = 0; first < desc.n; first += rows) {
@@ -76,12 +69,8 @@ absl::Status RunUnpacked(const GemmDesc& desc, const GemmParams& params,
     slice.permuted = false;
     INLAY_RETURN_IF_ERROR(RunUnpackQuantised(
         matrix, params.w.data, first, slice.n, slice.weight, unpacked, stream));
+    GemmParams part = ColumnsOfCall(whole, first, slice.n);
     part.w = MatrixView(unpacked, slice.weight, slice.n, desc.k);
-    if (params.bias != nullptr) part.bias = params.bias + first;
-    if (!params.residual.empty()) {
-      part.residual = Columns(params.residual, first, slice.n);
-    }
-    part.y = Columns(params.y, first, slice.n);
     INLAY_RETURN_IF_ERROR(cublas.Run(slice, part, stream));
   }
   return absl::OkStatus();
@@ -103,13 +92,8 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   const int64_t most = 8 * plan.tiles;
   for (int64_t first = 0; first < rows; first += most) {
     const int64_t m = std::min(most, rows - first);
-    GemmParams part = params;
-    part.x = params.x.RowSlice(first, m);
-    part.y = params.y.RowSlice(first, m);
-    if (!params.residual.empty()) {
-      part.residual = params.residual.RowSlice(first, m);
-    }
-    INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, part, form, plan, stream));
+    INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, RowsOfCall(params, first, m),
+                                           form, plan, stream));
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
 // linear_fp8: Llama-3-8B's layers with e4m3 weights and many rows of x beside
 // cuBLASLt in bf16 of the same run: TFLOP/s of the product alone and of all
 // that the row "cuda_fp8" does (x to e4m3, weights unpacked, product), by how
-// far scales reach.
+// far scales reach; and of all that "cuda_int8" does with int8 weights.
 #include <cstring>
 #include <random>
 #include <vector>
@@ -40,20 +40,22 @@ struct Memory {
         workspace(size_t{640} << 20) {
     x.Randomize(DType::kBF16, 2);
   }
-  // A tile of random codes over and over; its scales are all 1.
-  void Fill(const Layer& layer) {
-    const QuantMatrix matrix(DType::kF8_G128, layer.k);
+  // A tile of random codes of f8_g128 or i8_g128 over and over; its scales are
+  // all 1, minima 0.
+  void Fill(const Layer& layer, DType dtype) {
+    const QuantMatrix matrix(dtype, layer.k);
     std::mt19937 rng(1);
     std::normal_distribution<float> normal(0.0f, 100.0f);
-    const auto blocks = static_cast<size_t>(kQuantRows * layer.k / 128);
-    std::vector<std::byte> rows(blocks * 132);
+    const size_t block = static_cast<size_t>(matrix.block_bytes);
+    const size_t head = block - 128;
+    std::vector<std::byte> rows(
+        static_cast<size_t>(kQuantRows * layer.k / 128) * block);
     const float one = 1.0f;
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (i % 132 < 4) {
-        if (i % 132 == 0) std::memcpy(&rows[i], &one, sizeof(one));
-      } else {
-        rows[i] = std::byte{F32ToF8E4M3(normal(rng))};
-      }
+      if (i % block == 0) std::memcpy(&rows[i], &one, sizeof(one));
+      if (i % block < head) continue;
+      rows[i] = dtype == DType::kI8_G128 ? static_cast<std::byte>(rng())
+                                         : std::byte{F32ToF8E4M3(normal(rng))};
     }
     std::vector<std::byte> tile(
         static_cast<size_t>(QuantTileBytes(matrix.form, layer.k)));
@@ -110,8 +112,8 @@ Times TimesOf(Bench& bench, Memory& memory, CublasLt& cublas,
       reinterpret_cast<float*>(part(4 * Fp8InputScales(reach, m, layer.k)));
   times.unpack = bench.Seconds(
       [&](int) {
-        Require(RunUnpackFp8(matrix, memory.weights.data(), 0, layer.n, reach,
-                             w_codes, w_scales, bench.stream));
+        Require(RunUnpackCodes(matrix, memory.weights.data(), 0, layer.n, reach,
+                               w_codes, w_scales, bench.stream));
       },
       3);
   times.quantise = bench.Seconds(
@@ -128,6 +130,19 @@ Times TimesOf(Bench& bench, Memory& memory, CublasLt& cublas,
       [&](int) { Require(cublas.Run(desc, params, bench.stream, &scales)); },
       3);
   return times;
+}
+
+double WholeOfInt8(Bench& bench, Memory& memory, const Layer& layer,
+                   int64_t m) {
+  GemmDesc desc{layer.n, layer.k, DType::kI8_G128, DType::kBF16, layer.output};
+  desc.scale_reach = ScaleReach::kRow;
+  GemmParams params = Params(memory, layer, m);
+  params.w.dtype = desc.weight;
+  const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
+  const auto row = Select("gemm", GemmTable(), desc, device, "cuda_int8");
+  Require(row.status());
+  return bench.Seconds(
+      [&](int) { Require((*row)->run(desc, params, bench.stream)); }, 3);
 }
 
 double Plain(Bench& bench, Memory& memory, CublasLt& cublas, const Layer& layer,
@@ -150,9 +165,9 @@ void BenchLinearFp8(Bench& bench) {
   DeviceMemory plain_weights(size_t{256} << 20);
   plain_weights.Randomize(DType::kBF16, 1);
   constexpr const char* kNames[] = {"group", "block", "row"};
-  double sums[std::size(kRows)][4] = {};
+  double sums[std::size(kRows)][5] = {};
   for (const Layer& layer : kLayers) {
-    memory.Fill(layer);
+    memory.Fill(layer, DType::kF8_G128);
     for (size_t i = 0; i < std::size(kRows); ++i) {
       const int64_t m = kRows[i];
       const double flops = 2.0 * static_cast<double>(m * layer.n * layer.k);
@@ -171,13 +186,21 @@ void BenchLinearFp8(Bench& bench) {
       }
       std::printf("\n");
     }
+    memory.Fill(layer, DType::kI8_G128);
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      const double whole = WholeOfInt8(bench, memory, layer, kRows[i]);
+      sums[i][4] += whole;
+      std::printf("%-8s m %5d int8 all %.1f us\n", layer.name,
+                  static_cast<int>(kRows[i]), 1e6 * whole);
+    }
   }
   for (size_t i = 0; i < std::size(kRows); ++i) {
     std::printf(
         "all four, m %5d: bf16 %8.1f us, row %.2fx, block %.2fx, "
-        "group %.2fx\n",
+        "group %.2fx, int8 %.2fx\n",
         static_cast<int>(kRows[i]), 1e6 * sums[i][0], sums[i][0] / sums[i][1],
-        sums[i][0] / sums[i][2], sums[i][0] / sums[i][3]);
+        sums[i][0] / sums[i][2], sums[i][0] / sums[i][3],
+        sums[i][0] / sums[i][4]);
   }
 }
 

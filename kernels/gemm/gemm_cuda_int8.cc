@@ -1,0 +1,127 @@
+// gemm's CUDA row for int8 weights with one scale a row and x rounded to int8,
+// a scale a token, where its rows are many: cuBLASLt on codes, exactly, then
+// one kernel for scales, bias and residual (FP8.md). Few rows, and matrices of
+// other scales, go the way of other quantised weights.
+#if INLAY_HAS_CUDA
+
+#include <algorithm>
+
+#include "kernels/gemm/cublaslt.h"
+#include "kernels/gemm/fp8_cuda.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/int8_cuda.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+// gemm_cuda_quantised.cc
+size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream);
+
+namespace {
+
+// Fewer rows of x are as fast with x as it is: taken from cuda_fp8.
+constexpr int64_t kLeastInt8Rows = 96;
+// Of codes of w at a time: more than fill the chip.
+constexpr int64_t kInt8CodeBytes = int64_t{128} << 20;
+// Of products at a time, so that the kernel after finds them in the L2.
+constexpr int64_t kProductBytes = int64_t{32} << 20;
+constexpr size_t kPartAlignment = 256;
+
+// Parts of the workspace, one after another; for more rows of x none is
+// smaller.
+struct Int8Workspace {
+  Int8Workspace(const GemmDesc& desc, int64_t m) {
+    const int64_t most = std::min(desc.n, WholeBlocks(kInt8CodeBytes / desc.k));
+    rows = std::min(most, WholeBlocks(kProductBytes / (4 * m)));
+    w_codes = CublasLt::kWorkspaceBytes;
+    w_scales = After(w_codes, most * desc.k);
+    x_codes = After(w_scales, most * 4);
+    x_scales = After(x_codes, m * desc.k);
+    products = After(x_scales, m * 4);
+    bytes = After(products, 4 * m *
+                                std::min(most, std::max(kProductBytes / (4 * m),
+                                                        kFp8BlockRows)));
+  }
+  static int64_t WholeBlocks(int64_t rows) {
+    return std::max<int64_t>(rows / kFp8BlockRows, 1) * kFp8BlockRows;
+  }
+  static size_t After(size_t at, int64_t bytes) {
+    return (at + static_cast<size_t>(bytes) + kPartAlignment - 1) /
+           kPartAlignment * kPartAlignment;
+  }
+
+  int64_t rows;  // of w at a time
+  size_t w_codes, w_scales, x_codes, x_scales, products, bytes;
+};
+
+bool TakesInt8(const GemmDesc& desc, const GemmParams& params) {
+  return desc.scale_reach == ScaleReach::kRow &&
+         params.x.rows() >= kLeastInt8Rows &&
+         params.x.row_stride_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;
+}
+
+// UNIMPLEMENTED: cuBLASLt has no algorithm; y is as before.
+absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
+                             CublasLt& cublas, CudaStream& stream) {
+  const int64_t m = params.x.rows();
+  const QuantMatrix matrix(desc.weight, desc.k);
+  const Int8Workspace workspace(desc, m);
+  auto* base = static_cast<std::byte*>(params.workspace);
+  auto* w_scales = reinterpret_cast<float*>(base + workspace.w_scales);
+  auto* x_scales = reinterpret_cast<float*>(base + workspace.x_scales);
+  INLAY_RETURN_IF_ERROR(
+      RunQuantiseInt8(params.x, base + workspace.x_codes, x_scales, stream));
+  GemmDesc slice = desc;
+  slice.weight = slice.activation = DType::kI8;
+  slice.output = DType::kI32;
+  GemmParams product;
+  product.x = MatrixView(base + workspace.x_codes, DType::kI8, m, desc.k);
+  product.workspace = params.workspace;
+  for (int64_t first = 0; first < desc.n; first += workspace.rows) {
+    slice.n = std::min(workspace.rows, desc.n - first);
+    INLAY_RETURN_IF_ERROR(
+        RunUnpackCodes(matrix, params.w.data, first, slice.n, ScaleReach::kRow,
+                       base + workspace.w_codes, w_scales, stream));
+    product.w =
+        MatrixView(base + workspace.w_codes, DType::kI8, slice.n, desc.k);
+    product.y = MatrixView(base + workspace.products, DType::kI32, m, slice.n);
+    const absl::Status status = cublas.Run(slice, product, stream);
+    if (first > 0 && absl::IsUnimplemented(status)) {
+      return absl::InternalError(status.message());
+    }
+    INLAY_RETURN_IF_ERROR(status);
+    INLAY_RETURN_IF_ERROR(
+        RunScaleInt8(reinterpret_cast<const int32_t*>(product.y.data), x_scales,
+                     w_scales, ColumnsOfCall(params, first, slice.n), stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  const size_t others = GemmCudaQuantisedWorkspaceBytes(desc, max_rows);
+  if (max_rows < kLeastInt8Rows) return others;
+  return std::max(others, Int8Workspace(desc, max_rows).bytes);
+}
+
+absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
+                             Stream& stream) {
+  CudaStream& cuda = CudaStream::Of(stream);
+  if (TakesInt8(desc, params)) {
+    const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
+    if (cublas.ok()) {
+      const absl::Status status = RunInt8Products(desc, params, **cublas, cuda);
+      if (!absl::IsUnimplemented(status)) return status;
+    }
+  }
+  return RunGemmCudaQuantised(desc, params, stream);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA
