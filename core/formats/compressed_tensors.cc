@@ -42,6 +42,7 @@ struct Scheme {
   std::string strategy;
   int64_t group_size = 0;
   ScaleGrid block;
+  bool int8_inputs = false;  // WeightInfo::int8_inputs
 };
 
 absl::StatusOr<Storage> ReadStorage(const std::string& format,
@@ -119,6 +120,24 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
   return scheme;
 }
 
+// Of a config group, whose weights may be read with any inputs: whether they
+// are rounded to int8 by the token.
+absl::StatusOr<bool> RoundsToInt8(const Json& group) {
+  const Json* inputs = JsonFind(group, "input_activations");
+  if (inputs == nullptr || !inputs->is_object()) return false;
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(*inputs, "type", "int"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t bits,
+                         JsonInt(*inputs, "num_bits", 8, 0, 64));
+  INLAY_ASSIGN_OR_RETURN(const bool symmetric,
+                         JsonBool(*inputs, "symmetric", true));
+  INLAY_ASSIGN_OR_RETURN(const std::string strategy,
+                         JsonString(*inputs, "strategy", "tensor"));
+  const Json* dynamic = JsonFind(*inputs, "dynamic");
+  return type == "int" && bits == 8 && symmetric && strategy == "token" &&
+         dynamic != nullptr && dynamic->is_boolean() && dynamic->get<bool>();
+}
+
 // That nothing else was done to the weights.
 absl::Status CheckCtWhole(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(
@@ -164,7 +183,8 @@ absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
     if (!weights->is_object()) {
       return BadSetting("weights", *weights, "an object");
     }
-    INLAY_ASSIGN_OR_RETURN(const Scheme scheme, ReadScheme(*weights, own));
+    INLAY_ASSIGN_OR_RETURN(Scheme scheme, ReadScheme(*weights, own));
+    INLAY_ASSIGN_OR_RETURN(scheme.int8_inputs, RoundsToInt8(group));
     schemes.push_back(scheme);
   }
   if (schemes.empty()) {
@@ -273,6 +293,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
   INLAY_ASSIGN_OR_RETURN(const LayerSize size,
                          ReadCtSize(*stored, scheme, layer, *tensors.codes));
   tensors.grid = CtGrid(scheme, size.n, size.k);
+  tensors.int8_inputs = scheme.int8_inputs;
   INLAY_ASSIGN_OR_RETURN(
       tensors.scales,
       StoredTensor(*stored, layer + ".weight_scale", kScaleDTypes));

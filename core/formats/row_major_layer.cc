@@ -41,7 +41,9 @@ RowMajorLayer::RowMajorLayer(const std::string& layer, int64_t n,
                              std::shared_ptr<const WeightSource> stored)
     : QuantizedLayer(layer, tensors.kind, n, std::move(grouping)),
       tensors_(tensors),
-      stored_(std::move(stored)) {}
+      stored_(std::move(stored)) {
+  set_int8_inputs(tensors.int8_inputs);
+}
 
 absl::Status RowMajorLayer::LoadCodes(Band& band) const {
   const int64_t k = grouping().k;

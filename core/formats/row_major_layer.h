@@ -25,6 +25,7 @@ struct RowMajorTensors {
   // along k, i32 [n / fields, grid columns].
   const WeightInfo* zeros = nullptr;
   ScaleGrid grid;
+  bool int8_inputs = false;  // WeightInfo::int8_inputs
 };
 
 class RowMajorLayer final : public QuantizedLayer {

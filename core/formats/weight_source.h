@@ -26,6 +26,9 @@ struct WeightInfo {
   // A matrix that checkpoints of its architecture store as [inputs, outputs]
   // (GPT-2's Conv1D) lies here as [outputs, inputs], and `shape` says so.
   bool rows_are_outputs = false;
+  // A quantised matrix whose checkpoint has the layer's inputs rounded to int8
+  // while it runs, symmetrically, with a scale a token.
+  bool int8_inputs = false;
 };
 
 // Immutable after construction; every method may run from any number of

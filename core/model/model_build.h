@@ -53,13 +53,14 @@ class KernelChooser {
 
   bool IsForced(std::string_view op) const { return forced_.contains(op); }
 
+  // `preferred`: the row to take where none is forced; empty: the first.
   template <typename Desc, typename Params>
   absl::StatusOr<Op<Desc, Params>> Choose(
       std::string_view op, absl::Span<const KernelRow<Desc, Params>> table,
-      const Desc& desc) const {
+      const Desc& desc, std::string_view preferred = {}) const {
     const auto found = forced_.find(op);
     const std::string_view name =
-        found == forced_.end() ? std::string_view() : found->second;
+        found == forced_.end() ? preferred : found->second;
     auto row = Select(op, table, desc, device_, name);
     if (!row.ok()) return std::move(row).status();
     return Op<Desc, Params>{desc, *row};

@@ -179,6 +179,13 @@ bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
   return true;
 }
 
+bool WeightLoader::HaveInt8Inputs(absl::Span<const Rows> parts) const {
+  return std::all_of(parts.begin(), parts.end(), [this](const Rows& part) {
+    const WeightInfo* info = Lookup(part.name);
+    return info != nullptr && info->int8_inputs;
+  });
+}
+
 absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
     const std::string& name, int64_t n, int64_t k) {
   Pending pending;

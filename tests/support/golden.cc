@@ -33,6 +33,10 @@ std::vector<GoldenCase> ReadGolden(const std::string& directory) {
       golden.layer_outputs = entry["layer_outputs_last_position"]
                                  .get<std::vector<std::vector<float>>>();
     }
+    const char* rounded = "activation_quantised_logits_last_position";
+    if (entry.contains(rounded)) {
+      golden.rounded_logits = entry[rounded].get<std::vector<float>>();
+    }
     cases.push_back(std::move(golden));
   }
   return cases;

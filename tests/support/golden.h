@@ -22,6 +22,9 @@ struct GoldenCase {
   // The residual stream at the last position after each layer; stored for the
   // last case only.
   std::vector<std::vector<float>> layer_outputs;
+  // Of checkpoints with 8-bit activations: the last position's logits with
+  // inputs of layers rounded as the checkpoint says.
+  std::vector<float> rounded_logits;
 };
 
 // `directory`: of the model. Empty (and a test failure) when unreadable.

@@ -17,7 +17,8 @@ std::string PermutationName(const LinearSpec& spec) {
 }  // namespace
 
 absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
-                                      bool permuted, LinearOutput output,
+                                      bool permuted, bool int8_inputs,
+                                      LinearOutput output,
                                       const ModelBuild& build) {
   Linear linear;
   GemmDesc desc;
@@ -28,6 +29,15 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   desc.activation = build.activation;
   desc.batch_invariant = build.batch_invariant;
   desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
+  // Where the checkpoint asks for it and a row does it.
+  if (int8_inputs && !build.kernels.IsForced("gemm")) {
+    const auto op =
+        build.kernels.Choose("gemm", GemmTable(), desc, "cuda_int8");
+    if (op.ok()) {
+      linear.op_ = *op;
+      return linear;
+    }
+  }
   INLAY_ASSIGN_OR_RETURN(linear.op_,
                          build.kernels.Choose("gemm", GemmTable(), desc));
   return linear;
@@ -61,8 +71,8 @@ WeightLoader::Packing Linear::PackingForLoader() {
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
                                     LinearOutput output, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
-      Linear linear,
-      Choose(weight.rows(), weight.cols(), weight.dtype, false, output, build));
+      Linear linear, Choose(weight.rows(), weight.cols(), weight.dtype, false,
+                            false, output, build));
   linear.weight_ = weight;
   if (linear.is_packed()) {
     INLAY_ASSIGN_OR_RETURN(
@@ -86,7 +96,9 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
     const std::string permutation = PermutationName(spec);
     const bool permuted = build.weights.Has(permutation);
     INLAY_ASSIGN_OR_RETURN(
-        linear, Choose(spec.n, spec.k, dtype, permuted, output, build));
+        linear,
+        Choose(spec.n, spec.k, dtype, permuted,
+               build.weights.HaveInt8Inputs({{name, spec.n}}), output, build));
     if (permuted) {
       INLAY_ASSIGN_OR_RETURN(linear.permutation_,
                              build.weights.Indices(permutation, spec.k));
@@ -160,7 +172,8 @@ absl::StatusOr<std::optional<Linear>> Linear::Stack(
       build.weights.MatrixDType(weights[0].name, weights[0].n, k));
   INLAY_ASSIGN_OR_RETURN(
       Linear linear,
-      Choose(rows, k, dtype, false, LinearOutput::kActivation, build));
+      Choose(rows, k, dtype, false, build.weights.HaveInt8Inputs(weights),
+             LinearOutput::kActivation, build));
   if (linear.is_packed()) {
     const WeightLoader::Packing packing = linear.PackingForLoader();
     for (const LinearSpec& spec : specs.first(specs.size() - 1)) {

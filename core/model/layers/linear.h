@@ -48,7 +48,8 @@ class Linear {
  private:
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
-                                       bool permuted, LinearOutput output,
+                                       bool permuted, bool int8_inputs,
+                                       LinearOutput output,
                                        const ModelBuild& build);
   // Whether such layers may become one.
   static bool CanStack(absl::Span<const LinearSpec> specs,

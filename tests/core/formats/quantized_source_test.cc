@@ -283,6 +283,36 @@ TEST(QuantizedSourceTest, CompressedTensors) {
   }
 }
 
+TEST(QuantizedSourceTest, Int8InputsAreToldOf) {
+  const Json token = {{"num_bits", 8},
+                      {"type", "int"},
+                      {"strategy", "token"},
+                      {"dynamic", true},
+                      {"symmetric", true}};
+  const auto told = [](const Json& inputs) {
+    Checkpoint checkpoint = MakeCt(
+        {kInt, 8, "channel", 1, -1, kNone, false, DType::kBF16, 7, 256, ""}, 1);
+    Json& group = checkpoint.config["config_groups"].begin().value();
+    group["input_activations"] = inputs;
+    const auto source = OpenQuantized(checkpoint.config, checkpoint.weights);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return source.ok() && (*source)->Find("l.weight")->int8_inputs;
+  };
+  EXPECT_TRUE(told(token));
+  EXPECT_FALSE(told(nullptr));
+  const auto with = [&](const char* key, const Json& value) {
+    Json other = token;
+    other[key] = value;
+    return other;
+  };
+  EXPECT_FALSE(told(with("dynamic", false)));
+  EXPECT_FALSE(told(with("dynamic", "local")));
+  EXPECT_FALSE(told(with("strategy", "tensor")));
+  EXPECT_FALSE(told(with("symmetric", false)));
+  EXPECT_FALSE(told(with("num_bits", 4)));
+  EXPECT_FALSE(told(with("type", "float")));
+}
+
 // An fp8 checkpoint out of one of compressed-tensors.
 Checkpoint MakeFp8(const CtCase& c, bool inverse) {
   const Checkpoint ct = MakeCt(c, 5);
