@@ -1,5 +1,6 @@
-// inlay eval: exact-match accuracy on questions, many in flight at once, and
-// perplexity of a text (perplexity.cc).
+// inlay eval: exact-match accuracy on questions, many in flight at once,
+// perplexity of a text (perplexity.cc), and how far a model's distributions are
+// from another's (divergence.cc).
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "examples/inlay/commands.h"
+#include "examples/inlay/divergence.h"
 #include "examples/inlay/flights.h"
 #include "examples/inlay/input.h"
 #include "examples/inlay/perplexity.h"
@@ -23,7 +25,7 @@ struct Item {
 
 struct EvalOptions {
   std::string path;
-  std::optional<std::string> jsonl, text;
+  std::optional<std::string> jsonl, text, texts, reference;
   size_t limit = SIZE_MAX;
   size_t concurrency = 16;
   int32_t max_tokens = 512;
@@ -142,6 +144,25 @@ Outcome EvalItems(Host& host, const EvalOptions& options, Progress& progress,
   return Outcome();
 }
 
+Outcome EvalDivergence(Host& host, const CommonOptions& common,
+                       const EvalOptions& options, Progress& progress,
+                       Json* result) {
+  // Kernels are for the model that is judged.
+  CommonOptions plain = common;
+  plain.kernels.reset();
+  Host reference;
+  CLI_RETURN_IF_FAILED(OpenModel(plain, *options.reference, &reference));
+  Divergence divergence;
+  CLI_RETURN_IF_FAILED(MeasureDivergence(host, reference, *options.texts,
+                                         progress, &divergence));
+  *result = {{"divergence", divergence.value},
+             {"same_first", divergence.same_first},
+             {"perplexity", divergence.perplexity},
+             {"reference_perplexity", divergence.reference_perplexity},
+             {"tokens", divergence.tokens}};
+  return Outcome();
+}
+
 }  // namespace
 
 Outcome RunEval(Args& args, const CommonOptions& common) {
@@ -150,6 +171,12 @@ Outcome RunEval(Args& args, const CommonOptions& common) {
   args.Text("jsonl", "FILE", "items {task, prompt: [messages], answer} a line",
             &options.jsonl);
   args.Text("text", "FILE", "text to measure the perplexity of", &options.text);
+  args.Text("texts", "FILE",
+            "with --reference: texts, or a .jsonl of {\"text\"}",
+            &options.texts);
+  args.Text("reference", "MODEL",
+            "how far the model's distributions are from its, over --texts",
+            &options.reference);
   args.Integer("limit", "only the first N items", &options.limit, 1);
   args.Integer("concurrency", "requests at once (default 16)",
                &options.concurrency, 1, 4096);
@@ -158,8 +185,13 @@ Outcome RunEval(Args& args, const CommonOptions& common) {
   args.Note("Prints {\"tasks\":{..},\"items\":..,\"correct\":..,");
   args.Note("\"perplexity\":..}: greedy answers, exact match of the whole.");
   CLI_RETURN_IF_FAILED(args.Parse());
-  if (!options.jsonl.has_value() && !options.text.has_value()) {
-    return Outcome::Usage("nothing to do: give --jsonl FILE or --text FILE");
+  if (options.texts.has_value() != options.reference.has_value()) {
+    return Outcome::Usage("--texts FILE and --reference MODEL go together");
+  }
+  if (!options.jsonl.has_value() && !options.text.has_value() &&
+      !options.texts.has_value()) {
+    return Outcome::Usage(
+        "nothing to do: give --jsonl FILE, --text FILE, or --texts FILE");
   }
 
   Host host;
@@ -177,6 +209,10 @@ Outcome RunEval(Args& args, const CommonOptions& common) {
     result["perplexity"] = perplexity.value;
     result["text_tokens"] = perplexity.tokens;
     result["text_window"] = perplexity.window;
+  }
+  if (options.texts.has_value()) {
+    CLI_RETURN_IF_FAILED(EvalDivergence(host, common, options, progress,
+                                        &result["against_reference"]));
   }
   progress.Clear();
   return WriteJsonLine(result);

@@ -86,4 +86,20 @@ Outcome ForEachLine(const std::string& path,
   return Outcome::Failed("cannot read " + path + ": " + std::strerror(errno));
 }
 
+Outcome ReadTexts(const std::string& path, std::vector<std::string>* texts) {
+  if (!path.ends_with(".jsonl")) return ReadFile(path, &texts->emplace_back());
+  return ForEachLine(path, [&](const std::string& line) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) return Outcome();
+    Json json;
+    CLI_RETURN_IF_FAILED(ParseJson(line, &json));
+    if (!json.is_object() || !json.contains("text") ||
+        !json["text"].is_string()) {
+      return Outcome::Failed("a line is {\"text\":\"..\"}, got " +
+                             line.substr(0, 80));
+    }
+    texts->push_back(json["text"].get<std::string>());
+    return Outcome();
+  });
+}
+
 }  // namespace inlay::cli

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "examples/inlay/outcome.h"
 #include "examples/inlay/output.h"
@@ -23,6 +24,8 @@ Outcome ParseJson(const std::string& text, Json* value);
 // newline; stops at the first failure, whose message then names the line.
 Outcome ForEachLine(const std::string& path,
                     const std::function<Outcome(const std::string&)>& take);
+// Texts of a .jsonl, a line of which is {"text": ".."}; any other file is one.
+Outcome ReadTexts(const std::string& path, std::vector<std::string>* texts);
 
 }  // namespace inlay::cli
 

@@ -68,24 +68,6 @@ std::string Readable(const Json& report) {
          (report["has_tokenizer"].get<bool>() ? "" : ", no tokenizer") + "\n";
 }
 
-// A line of a .jsonl is {"text": ".."}; any other file is one text.
-Outcome ReadCalibration(const std::string& path,
-                        std::vector<std::string>* texts) {
-  if (!path.ends_with(".jsonl")) return ReadFile(path, &texts->emplace_back());
-  return ForEachLine(path, [&](const std::string& line) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) return Outcome();
-    Json json;
-    CLI_RETURN_IF_FAILED(ParseJson(line, &json));
-    if (!json.is_object() || !json.contains("text") ||
-        !json["text"].is_string()) {
-      return Outcome::Failed("a line is {\"text\":\"..\"}, got " +
-                             line.substr(0, 80));
-    }
-    texts->push_back(json["text"].get<std::string>());
-    return Outcome();
-  });
-}
-
 Outcome MeasureOne(const std::string& model, const CommonOptions& common,
                    const std::string& file, Progress& progress, Json* value) {
   Host host;
@@ -97,7 +79,8 @@ Outcome MeasureOne(const std::string& model, const CommonOptions& common,
   return Outcome();
 }
 
-constexpr const char* kMethods[] = {"rtn", "imatrix", "gptq", "awq"};
+constexpr const char* kMethods[] = {"rtn", "imatrix", "gptq", "awq",
+                                    "smoothquant"};
 
 struct QuantizeArgs {
   std::string model, out;
@@ -105,6 +88,7 @@ struct QuantizeArgs {
   std::vector<std::string> tensors;
   bool no_tokenizer = false;
   bool act_order = false;
+  float smoothing = 0.5f;
   uint32_t sequence_tokens = 512;
   uint32_t calibration_tokens = 65536;
 };
@@ -119,7 +103,7 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
   args.Texts("tensor", "PATTERN=T",
              "the type of tensors of that name (* and ?); may be repeated",
              &given->tensors);
-  args.Text("method", "rtn|imatrix|gptq|awq",
+  args.Text("method", "rtn|imatrix|gptq|awq|smoothquant",
             "how to round (default rtn, to nearest; gptq with --calibration)",
             &given->method);
   args.Text("calibration", "FILE",
@@ -129,30 +113,40 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
                &given->sequence_tokens, 2);
   args.Integer("calibration-tokens", "tokens of it in all (default 65536)",
                &given->calibration_tokens, 2);
+  args.Real("smoothing",
+            "smoothquant: 0 leaves the inputs' spread to them, 1 to the "
+            "weights (default 0.5)",
+            &given->smoothing, 0.0, 1.0);
   args.Flag("act-order", "gptq: inputs of largest squares first",
             &given->act_order);
   args.Text("eval", "FILE", "text to measure perplexity of, before and after",
             &given->eval);
   args.Flag("no-tokenizer", "leave tokenizer and chat template out",
             &given->no_tokenizer);
+  args.Note("Types u4_*, i8_* (GPTQ's layout), awq_* and w8a8_* (that of");
   args.Note(
-      "Types u4_g128, u4_g32, i8_g128 and i8_g32 give a folder of GPTQ's");
-  args.Note("layout. Of common options, --threads counts, and all for --eval.");
+      "compressed-tensors) give a folder; w8a8_fp8_static takes the scales");
+  args.Note(
+      "of inputs from --calibration. Of common options, --threads counts,");
+  args.Note("and all for --eval.");
   CLI_RETURN_IF_FAILED(args.Parse());
   if (!given->type.has_value()) return Outcome::Usage("--type is missing");
+  // Its inputs' scales want calibration, whatever the method.
+  const bool calibrates = given->type->ends_with("_static");
   if (!given->method.has_value()) {
-    given->method = given->calibration.has_value() ? "gptq" : "rtn";
+    given->method =
+        given->calibration.has_value() && !calibrates ? "gptq" : "rtn";
   }
   if (std::find(std::begin(kMethods), std::end(kMethods), *given->method) ==
       std::end(kMethods)) {
     return Outcome::Usage("--method is " + *given->method +
-                          ", allowed: rtn, imatrix, gptq, awq");
+                          ", allowed: rtn, imatrix, gptq, awq, smoothquant");
   }
-  if ((*given->method == "rtn") == given->calibration.has_value()) {
-    return Outcome::Usage("--method " + *given->method +
-                          (*given->method == "rtn"
-                               ? " takes no --calibration"
-                               : " needs --calibration FILE"));
+  const bool needs = calibrates || *given->method != "rtn";
+  if (needs != given->calibration.has_value()) {
+    return Outcome::Usage(
+        "--type " + *given->type + " --method " + *given->method +
+        (needs ? " needs --calibration FILE" : " takes no --calibration"));
   }
   return Outcome();
 }
@@ -171,7 +165,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
   std::vector<std::string> texts;
   if (given.calibration.has_value()) {
     CLI_RETURN_IF_FAILED(
-        ReadCalibration(*given.calibration, &texts).In(*given.calibration));
+        ReadTexts(*given.calibration, &texts).In(*given.calibration));
   }
   const std::vector<const char*> tensors = Pointers(given.tensors);
   const std::vector<const char*> calibration = Pointers(texts);
@@ -189,6 +183,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
       std::find(std::begin(kMethods), std::end(kMethods), *given.method) -
       std::begin(kMethods));
   options.act_order = given.act_order ? 1 : 0;
+  options.smoothing = given.smoothing;
   options.calibration = calibration.data();
   options.num_calibration = calibration.size();
   options.sequence_tokens = given.sequence_tokens;

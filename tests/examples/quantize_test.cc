@@ -76,6 +76,64 @@ TEST(QuantizeTest, CalibratesByText) {
   }
 }
 
+// Texts that begin alike share KV, which must not hide logits.
+TEST(QuantizeTest, EvalTellsHowFarItIs) {
+  const TempFile out("model.gguf");
+  const TempFile texts(
+      "texts.jsonl",
+      "{\"text\":\"<|user|>12 + 30<|end|><|assistant|>42<|end|>\"}\n"
+      "{\"text\":\"Once upon a time there was a fox who lived in a wood and "
+      "had a friend, a bear.\"}\n"
+      "{\"text\":\"Once upon a time there was a fox who lived in a wood and "
+      "sang.\"}\n");
+  const Ran written = Inlay({"quantize", Pocket1m(), out.path(), "--type",
+                             "q4_0", "--method", "smoothquant", "--smoothing",
+                             "0.4", "--calibration", texts.path(), "--json"});
+  ASSERT_EQ(written.status, 0) << written.err;
+  EXPECT_EQ(written.JsonLine()["method"], "smoothquant");
+  const auto against = [&](const std::string& model) {
+    const Ran ran = Inlay({"eval", model, "--texts", texts.path(),
+                           "--reference", Pocket1m(), "--json"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.JsonLine()["against_reference"];
+  };
+  const nlohmann::json self = against(Pocket1m());
+  EXPECT_GT(self["tokens"], 40);
+  EXPECT_EQ(self["divergence"], 0.0);
+  EXPECT_EQ(self["same_first"], 1.0);
+  EXPECT_EQ(self["perplexity"], self["reference_perplexity"]);
+  const nlohmann::json other = against(out.path());
+  EXPECT_EQ(other["tokens"], self["tokens"]);
+  EXPECT_EQ(other["reference_perplexity"], self["perplexity"]);
+  EXPECT_GT(other["divergence"], 1e-4);
+  EXPECT_LT(other["divergence"], 0.5);
+  EXPECT_GT(other["same_first"], 0.5);
+  EXPECT_EQ(Inlay({"eval", Pocket1m(), "--texts", texts.path()}).status, 2);
+}
+
+TEST(QuantizeTest, FoldersForOtherEngines) {
+  const TempFile text("text.txt", "Once upon a time there was a fox.");
+  const std::string folder = text.path() + "_folder";
+  const auto write = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"quantize", Pocket1m(), folder, "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Inlay(words);
+  };
+  EXPECT_EQ(write({"--type", "w8a8_fp8_static"}).status, 2);
+  for (const char* type : {"w8a8_fp8_static", "awq_g32"}) {
+    const bool is_static = std::string(type) == "w8a8_fp8_static";
+    const Ran ran =
+        write({"--type", type, "--method", is_static ? "rtn" : "awq",
+               "--calibration", text.path()});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.JsonLine()["type"], type);
+    const Ran answer =
+        Inlay({"generate", folder, "--prompt", "Once", "--max-tokens", "4"});
+    EXPECT_EQ(answer.status, 0) << answer.err;
+    std::filesystem::remove_all(folder);
+  }
+}
+
 TEST(QuantizeTest, FailsWithOne) {
   const TempFile out("model.gguf", "what was there");
   const Ran ran =
