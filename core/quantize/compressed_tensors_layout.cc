@@ -8,7 +8,7 @@
 namespace inlay {
 namespace {
 
-constexpr float kMostE4M3 = 448.0f;
+constexpr float kMostInputCode = 448.0f;
 
 class CompressedTensorsLayout final : public CheckpointLayout {
  public:
@@ -82,7 +82,8 @@ std::vector<std::vector<std::byte>> CompressedTensorsLayout::Convert(
   std::vector<std::vector<std::byte>> parts = {
       std::move(codes), ScaleBytes(scales, ScaleType(stored))};
   if (has_input_scale()) {
-    parts.push_back(ScaleBytes({layer.largest_input / kMostE4M3}, DType::kF32));
+    parts.push_back(
+        ScaleBytes({layer.largest_input / kMostInputCode}, DType::kF32));
   }
   return parts;
 }

@@ -62,7 +62,6 @@ __global__ void __launch_bounds__(kThreads)
   const auto first = static_cast<int64_t>(threadIdx.x * kCudaVector);
   float values[kCudaVector];
   float most = 0.0f;
-  // Not fmaxf alone: an infinity must stay.
   for (int64_t c = first; c < k; c += kThreads * kCudaVector) {
     LoadFloats(x.row(row) + c, values);
     most = fmaxf(most, LargestOf(values));

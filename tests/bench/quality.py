@@ -14,10 +14,12 @@ import shutil
 import subprocess
 import sys
 
-# What begins a text, and whether the reply to it belongs to it.
+# What texts begin with; the model writes the message and the reply to it.
 STARTS = ["<|user|>Tell a story about", "<|user|>", "<|system|>You are", "<|user|>Echo:", "Once upon a time,"]
 
-# Type, method, further options. Embeddings have the type too in GGUF; in folders they stay as they are.
+FOLDERS = ("u4_", "i8_", "awq_", "w8a8_")
+
+# Type and method. Embeddings have the type too in GGUF; in folders they stay as they are.
 ROWS = [
     ("q8_0", "rtn"), ("q6_k", "rtn"), ("q6_k", "gptq"), ("q5_k", "rtn"), ("q5_k", "gptq"), ("q5_1", "rtn"), ("q5_0", "rtn"),
     ("q4_k", "rtn"), ("q4_k", "imatrix"), ("q4_k", "gptq"), ("q4_1", "rtn"), ("q4_0", "rtn"), ("q4_0", "imatrix"), ("q4_0", "awq"),
@@ -71,7 +73,6 @@ class Bench:
         return path
 
     def evaluate(self, model):
-        # Few rows at a time would keep activations where many would not.
         words = ["eval", model, "--texts", self.evaluation, "--reference", self.args.model, "--backend", self.args.backend]
         if self.args.items:
             words += ["--jsonl", self.args.items]
@@ -84,8 +85,7 @@ class Bench:
         cache = self.work / f"{kind}.{method}.json"
         if cache.exists():
             return json.loads(cache.read_text())
-        folder = not kind[0] in "qi" and kind != "bf16" and not kind.endswith("fp4") or kind.startswith("i8_")
-        out = self.work / ("out" if folder else "out.gguf")
+        out = self.work / ("out" if kind.startswith(FOLDERS) else "out.gguf")
         words = ["quantize", self.args.model, out, "--type", kind, "--method", method, "--json"]
         if method != "rtn" or kind.endswith("_static"):
             words += ["--calibration", self.calibration, "--calibration-tokens", self.args.calibration_tokens]
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--work", required=True, help="a folder for texts and results, which are made once")
     parser.add_argument("--texts", type=int, default=30, help="texts to measure on")
     parser.add_argument("--calibration-texts", type=int, default=100)
-    parser.add_argument("--calibration-tokens", type=int, default=16384)
+    parser.add_argument("--calibration-tokens", type=int, default=8192)
     parser.add_argument("--only", help="types, with commas between")
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--kernels", help="as the command's, for quantised models: gemm=cuda_int8, say")
