@@ -41,6 +41,9 @@ absl::Status MultiplyF32(const TensorView& x, const TensorView& w,
   params.w = w;
   params.residual = residual;
   params.y = y;
+  std::vector<float> workspace(row->workspace_bytes(desc, x.rows()) /
+                               sizeof(float));
+  params.workspace = workspace.data();
   return row->run(desc, params, stream);
 }
 

@@ -9,8 +9,10 @@
 
 namespace inlay {
 
+// gemm_cpu_simd.cc
+size_t GemmCpuSimdWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuSimd(const GemmDesc& desc, const GemmParams& params,
-                            Stream& stream);  // gemm_cpu_simd.cc
+                            Stream& stream);
 absl::Status RunGemmCpuScalar(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);  // gemm_cpu.cc
 
@@ -155,7 +157,8 @@ constexpr GemmRow kRows[] = {
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPacked, GemmCpuPacking},
 #endif
-    {"cpu_simd", DeviceKind::kCpu, 0, SimdRefuses, nullptr, RunGemmCpuSimd},
+    {"cpu_simd", DeviceKind::kCpu, 0, SimdRefuses, GemmCpuSimdWorkspaceBytes,
+     RunGemmCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };
 

@@ -44,6 +44,18 @@ struct Problem {
     return params;
   }
 
+  // y of `row`; its workspace is NaN.
+  absl::Status Run(const GemmRow& row, GemmParams params, const TestCpu& cpu) {
+    const size_t bytes = row.workspace_bytes == nullptr
+                             ? 0
+                             : row.workspace_bytes(desc, params.x.rows());
+    TestMatrix workspace(DType::kF32, 1, static_cast<int64_t>(bytes / 4), 16);
+    params.workspace = workspace.view().data;
+    const absl::Status status = row.run(desc, params, *cpu.stream);
+    EXPECT_TRUE(workspace.PaddingIsPoisoned());
+    return status;
+  }
+
   GemmDesc desc;
   std::mt19937 rng;
   TestMatrix x, w, bias, residual;
@@ -80,7 +92,7 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
     TestMatrix y(DType::kF32, m, n, 3);
     const GemmParams params = problem.Params(y, extras);
     ASSERT_TRUE(ValidateGemm(problem.desc, params).ok());
-    ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+    ASSERT_TRUE(problem.Run(row, params, cpu).ok());
     const auto at = [&](const std::vector<double>& values) {
       return [&values, n](int64_t r, int64_t c) {
         return values[static_cast<size_t>(r * n + c)];
@@ -131,31 +143,31 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   for (const int64_t k : {61, 520, 1100}) {
     for (const DType weight : kWeights) {
       Problem problem(kRows, kN, k, weight, 7);
-      ForEachCpuRow(
-          GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
-            TestMatrix alone(DType::kF32, kRows, kN);
-            for (int64_t r = 0; r < kRows; ++r) {
-              GemmParams params = problem.Params(alone, true);
-              params.x = params.x.RowSlice(r, 1);
-              params.y = params.y.RowSlice(r, 1);
-              params.residual = params.residual.RowSlice(r, 1);
-              ASSERT_TRUE(row.run(problem.desc, params, *cpus[0].stream).ok());
-            }
-            for (int64_t m = 2; m <= kRows; m += m < 10 ? 1 : 19) {
-              TestCpu& cpu = cpus[m % 3];
-              TestMatrix together(DType::kF32, kRows, kN);
-              GemmParams params = problem.Params(together, true);
-              params.x = params.x.RowSlice(0, m);
-              params.y = params.y.RowSlice(0, m);
-              params.residual = params.residual.RowSlice(0, m);
-              ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
-              for (int64_t r = 0; r < m; ++r) {
-                ASSERT_EQ(alone.RowBits(r), together.RowBits(r))
-                    << "row " << r << " of " << m << ", k " << k << ", "
-                    << DTypeName(weight);
-              }
-            }
-          });
+      ForEachCpuRow(GemmTable(), problem.desc, cpus[0],
+                    [&](const GemmRow& row) {
+                      TestMatrix alone(DType::kF32, kRows, kN);
+                      for (int64_t r = 0; r < kRows; ++r) {
+                        GemmParams params = problem.Params(alone, true);
+                        params.x = params.x.RowSlice(r, 1);
+                        params.y = params.y.RowSlice(r, 1);
+                        params.residual = params.residual.RowSlice(r, 1);
+                        ASSERT_TRUE(problem.Run(row, params, cpus[0]).ok());
+                      }
+                      for (int64_t m = 2; m <= kRows; m += m < 10 ? 1 : 19) {
+                        TestCpu& cpu = cpus[m % 3];
+                        TestMatrix together(DType::kF32, kRows, kN);
+                        GemmParams params = problem.Params(together, true);
+                        params.x = params.x.RowSlice(0, m);
+                        params.y = params.y.RowSlice(0, m);
+                        params.residual = params.residual.RowSlice(0, m);
+                        ASSERT_TRUE(problem.Run(row, params, cpu).ok());
+                        for (int64_t r = 0; r < m; ++r) {
+                          ASSERT_EQ(alone.RowBits(r), together.RowBits(r))
+                              << "row " << r << " of " << m << ", k " << k
+                              << ", " << DTypeName(weight);
+                        }
+                      }
+                    });
     }
   }
 }
@@ -164,23 +176,24 @@ TEST(GemmTest, LargeBatchesMatchSmallOnes) {
   constexpr int64_t kRows = 300;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
   Problem problem(kRows, 100, 700, DType::kBF16, 11);
-  ForEachCpuRow(GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
+  const auto compare = [&](const GemmRow& row) {
     TestMatrix reference(DType::kF32, kRows, 100);
     for (int64_t r = 0; r < kRows; r += 3) {
       GemmParams params = problem.Params(reference, false);
       params.x = params.x.RowSlice(r, std::min<int64_t>(3, kRows - r));
       params.y = params.y.RowSlice(r, std::min<int64_t>(3, kRows - r));
-      ASSERT_TRUE(row.run(problem.desc, params, *cpus[1].stream).ok());
+      ASSERT_TRUE(problem.Run(row, params, cpus[1]).ok());
     }
     for (TestCpu& cpu : cpus) {
       TestMatrix y(DType::kF32, kRows, 100);
-      ASSERT_TRUE(
-          row.run(problem.desc, problem.Params(y, false), *cpu.stream).ok());
+      ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
       for (int64_t r = 0; r < kRows; ++r) {
         ASSERT_EQ(reference.RowBits(r), y.RowBits(r)) << "row " << r;
       }
     }
-  });
+  };
+  OnEverySimdTarget(
+      [&] { ForEachCpuRow(GemmTable(), problem.desc, cpus[0], compare); });
 }
 
 TEST(GemmTest, ResidualMayBeTheOutput) {
@@ -189,12 +202,11 @@ TEST(GemmTest, ResidualMayBeTheOutput) {
     Problem problem(m, 33, 40, DType::kBF16, 5);
     ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
       TestMatrix apart(DType::kF32, m, 33);
-      ASSERT_TRUE(
-          row.run(problem.desc, problem.Params(apart, true), *cpu.stream).ok());
+      ASSERT_TRUE(problem.Run(row, problem.Params(apart, true), cpu).ok());
       TestMatrix in_place = problem.residual;
       GemmParams params = problem.Params(in_place, true);
       params.residual = in_place.view();
-      ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+      ASSERT_TRUE(problem.Run(row, params, cpu).ok());
       for (int64_t r = 0; r < m; ++r) {
         EXPECT_EQ(apart.RowBits(r), in_place.RowBits(r));
       }
@@ -209,7 +221,7 @@ TEST(GemmTest, AnEmptyBatchIsNoWork) {
     TestMatrix y(DType::kF32, 1, 8);
     GemmParams params = problem.Params(y, false);
     params.x.dims[0] = params.y.dims[0] = 0;
-    ASSERT_TRUE(row.run(problem.desc, params, *cpu.stream).ok());
+    ASSERT_TRUE(problem.Run(row, params, cpu).ok());
     EXPECT_TRUE(std::isnan(y(0, 0)));
   });
 }
@@ -221,8 +233,7 @@ TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
   ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
     TestMatrix y(DType::kF32, 6, 12);
-    ASSERT_TRUE(
-        row.run(problem.desc, problem.Params(y, false), *cpu.stream).ok());
+    ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
     for (int64_t c = 0; c < 12; ++c) {
       EXPECT_TRUE(std::isnan(y(2, c)));
       EXPECT_TRUE(std::isinf(y(4, c)));

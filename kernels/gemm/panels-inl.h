@@ -1,0 +1,378 @@
+// Per target: products of many rows of x, for gemm_cpu_simd.cc; included there
+// inside its foreach_target loop. The order of every sum is gemm_cpu_simd.cc's.
+//
+// A panel is kPanel rows of w by a block of k, widened and transposed: vectors
+// hold one element of k of kLanes rows, so that an element of x, broadcast by
+// the load, serves all of them (the structure of Goto and van de Geijn,
+// doi:10.1145/1356052.1356053). What the order of sums calls lane j, the
+// elements j, j + kLanes, .. of the block, is a part of the panel of its own
+// and a pass of its own over it, and lanes are added vector by vector.
+//
+// Rows of x are put into that order too, into the workspace, tile by tile, so
+// that all there is to read comes in a stream (rows a power of two apart would
+// share sets of the caches).
+//
+// Per element of k a tile of 6 x 2 vectors (12 x 2 where there are 32
+// registers) takes 2 loads and 6 broadcasts for 12 multiply-adds. Transposing a
+// panel costs as much as 5 rows of x.
+#if defined(INLAY_KERNELS_GEMM_PANELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INLAY_KERNELS_GEMM_PANELS_INL_H_
+#undef INLAY_KERNELS_GEMM_PANELS_INL_H_
+#else
+#define INLAY_KERNELS_GEMM_PANELS_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/gemm/finish.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/quant/quant.h"
+#include "kernels/simd_float-inl.h"
+#include "memory/device/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace inlay {
+namespace HWY_NAMESPACE {
+namespace gemm {
+
+// Elements of k whose lanes are summed apart from the next ones'. A multiple
+// of every block of the formats.
+constexpr int64_t kBlockK = kLanes < 8 ? 256 : 512;
+constexpr int64_t kLaneCount = static_cast<int64_t>(kLanes);
+constexpr int64_t kSteps = kBlockK / kLaneCount;
+constexpr int64_t kPanel = 2 * kLaneCount;  // rows of w
+#if HWY_ARCH_ARM_A64 || HWY_TARGET <= HWY_AVX3
+constexpr int64_t kTileRows = 12;
+#else
+constexpr int64_t kTileRows = 6;
+#endif
+// A part and its neighbour's begin must not fall on the same set of L1.
+constexpr int64_t kPart = (kSteps + 1) * kPanel;
+// Rows of x that a panel is widened for: 512 and some, a multiple of a tile.
+constexpr int64_t kBlockM = 43 * 12;
+constexpr int64_t kTileSums = kTileRows * kPanel;
+constexpr int64_t kGrainFmas = 256 << 10;
+
+#if HWY_TARGET == HWY_SCALAR
+template <typename W>
+HWY_INLINE void Transpose4(const W* const* w, size_t k, size_t rest,
+                           float* to) {
+  for (size_t i = 0; i < 2; ++i) {
+    to[i] = rest == 0 ? 0.0f : hn::GetLane(LoadWide(w[i] + k));
+  }
+}
+constexpr int64_t kTransposed = 2;
+#else
+// The 128-bit blocks of v, blocks four parts apart.
+template <class D>
+HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, float* to) {
+  if constexpr (hn::MaxLanes(d) <= 4) {
+    hn::Store(v, d, to);
+  } else {
+    const hn::Half<D> half;
+    StoreBlocks(half, hn::LowerHalf(half, v), to);
+    StoreBlocks(half, hn::UpperHalf(half, v), to + kPart * hn::MaxLanes(d) / 2);
+  }
+}
+
+// Elements k to k + kLanes of four rows of w: element j goes to part j. Only
+// the first `rest` are read, the others are zeros.
+template <typename W>
+HWY_INLINE void Transpose4(const W* const* w, size_t k, size_t rest,
+                           float* to) {
+  const DF df;
+  const hn::Repartition<double, DF> dd;
+  VF v[4];
+  for (size_t i = 0; i < 4; ++i) {
+    v[i] = rest == kLanes ? LoadWide(w[i] + k) : LoadWideTail(w[i] + k, rest);
+  }
+  const auto low01 = hn::BitCast(dd, hn::InterleaveLower(df, v[0], v[1]));
+  const auto high01 = hn::BitCast(dd, hn::InterleaveUpper(df, v[0], v[1]));
+  const auto low23 = hn::BitCast(dd, hn::InterleaveLower(df, v[2], v[3]));
+  const auto high23 = hn::BitCast(dd, hn::InterleaveUpper(df, v[2], v[3]));
+  const auto put = [&](int64_t j, auto pairs) HWY_ATTR {
+    StoreBlocks(df, hn::BitCast(df, pairs), to + j * kPart);
+  };
+  put(0, hn::InterleaveLower(dd, low01, low23));
+  put(1, hn::InterleaveUpper(dd, low01, low23));
+  put(2, hn::InterleaveLower(dd, high01, high23));
+  put(3, hn::InterleaveUpper(dd, high01, high23));
+}
+constexpr int64_t kTransposed = 4;
+#endif
+
+// Elements [0, k) of the rows at `w` to columns [column, column + kTransposed)
+// of the panel.
+template <typename W>
+HWY_INLINE void PackColumns(const W* const* w, size_t k, int64_t column,
+                            float* panel) {
+  float* to = panel + column;
+  size_t i = 0;
+  for (; i + kLanes <= k; i += kLanes, to += kPanel) {
+    Transpose4(w, i, kLanes, to);
+  }
+  if (i < k) Transpose4(w, i, k - i, to);
+}
+
+// The weights of the next block of k, or of the next panel, are asked for while
+// a block is worked on: at row m of `rows`, that share of them. The processor's
+// own prefetchers give up at the short runs of a block.
+HWY_INLINE void PrefetchNext(const GemmDesc& desc, const GemmParams& params,
+                             int64_t n0, int64_t k0, int64_t m, int64_t rows) {
+  const bool last = k0 + kBlockK >= desc.k;
+  const int64_t next_n = last ? n0 + kPanel : n0;
+  const int64_t next_k = last ? 0 : k0 + kBlockK;
+  const int64_t columns = HWY_MIN(kPanel, desc.n - next_n);
+  if (columns <= 0) return;
+  const DType dtype = params.w.dtype;
+  const size_t begin = RowBytes(dtype, static_cast<size_t>(next_k));
+  const size_t end =
+      RowBytes(dtype, static_cast<size_t>(HWY_MIN(desc.k, next_k + kBlockK)));
+  const int64_t n_end = HWY_MIN(m + kTileRows, rows) * columns / rows;
+  for (int64_t n = m * columns / rows; n < n_end; ++n) {
+    const std::byte* w = params.w.row<std::byte>(next_n + n);
+    for (size_t i = begin; i < end; i += 64) hwy::Prefetch(w + i);
+  }
+}
+
+// Rows of y lie apart, often by a power of two: each is a miss, and found while
+// the tile is computed.
+HWY_INLINE void PrefetchOutput(const GemmParams& params, int64_t m,
+                               int64_t m_end, int64_t n0) {
+  for (; m < m_end; ++m) {
+    hwy::Prefetch(params.y.row<float>(m) + n0);
+    if (!params.residual.empty()) {
+      hwy::Prefetch(params.residual.row<float>(m) + n0);
+    }
+  }
+}
+
+HWY_INLINE void FinishRow(const GemmParams& params, int64_t m, int64_t n0,
+                          int64_t columns, const float* sums) {
+  if (columns < kPanel) return FinishGemmRow(params, m, n0, columns, sums);
+  const DF df;
+  for (int64_t i = 0; i < kPanel; i += kLaneCount) {
+    VF v = hn::Load(df, sums + i);
+    if (params.bias != nullptr)
+      v = hn::Add(v, hn::LoadU(df, params.bias + n0 + i));
+    if (!params.residual.empty()) {
+      v = hn::Add(v, hn::LoadU(df, params.residual.row<float>(m) + n0 + i));
+    }
+    hn::StoreU(v, df, params.y.row<float>(m) + n0 + i);
+  }
+}
+
+// Elements [k0, k0 + k) of rows n0 to n0 + columns; the last one fills up.
+template <typename W>
+struct Panel {
+  static HWY_INLINE void Pack(const GemmParams& params, int64_t n0,
+                              int64_t columns, int64_t k0, size_t k,
+                              float* panel) {
+    const W* rows[kTransposed];
+    for (int64_t c = 0; c < kPanel; c += kTransposed) {
+      for (int64_t i = 0; i < kTransposed; ++i) {
+        rows[i] = params.w.row<W>(n0 + HWY_MIN(c + i, columns - 1)) + k0;
+      }
+      PackColumns(rows, k, c, panel);
+    }
+  }
+};
+
+// BlockCodec stands for rows of blocks, which are widened first.
+template <>
+struct Panel<BlockCodec> {
+  static HWY_INLINE void Pack(const GemmParams& params, int64_t n0,
+                              int64_t columns, int64_t k0, size_t k,
+                              float* panel) {
+    const DType dtype = params.w.dtype;
+    const BlockCodec& codec = *FindBlockCodec(dtype);
+    HWY_ALIGN float wide[kTransposed * kBlockK];
+    const float* rows[kTransposed];
+    for (int64_t c = 0; c < kPanel; c += kTransposed) {
+      for (int64_t i = 0; i < kTransposed; ++i) {
+        rows[i] = wide + i * kBlockK;
+        codec.decode(
+            params.w.row<std::byte>(n0 + HWY_MIN(c + i, columns - 1)) +
+                RowBytes(dtype, static_cast<size_t>(k0)),
+            static_cast<int64_t>(k) / GetFormatInfo(dtype).block_elements,
+            wide + i * kBlockK);
+      }
+      PackColumns(rows, k, c, panel);
+    }
+  }
+};
+
+// sums[r][n] = one lane's chain of kRows rows of x with the panel. x: `steps`
+// times an element of each of kTileRows rows.
+template <int kRows>
+HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x,
+                            const float* HWY_RESTRICT part, size_t steps,
+                            float* HWY_RESTRICT sums) {
+  const DF df;
+  VF c0[kRows], c1[kRows];
+  HWY_UNROLL(12)
+  for (int r = 0; r < kRows; ++r) c0[r] = c1[r] = hn::Zero(df);
+  for (size_t i = 0; i < steps; ++i, x += kTileRows, part += kPanel) {
+    const VF w0 = hn::Load(df, part);
+    const VF w1 = hn::Load(df, part + kLanes);
+    HWY_UNROLL(12)
+    for (int r = 0; r < kRows; ++r) {
+      const VF v = hn::Set(df, x[r]);
+      c0[r] = hn::MulAdd(v, w0, c0[r]);
+      c1[r] = hn::MulAdd(v, w1, c1[r]);
+    }
+  }
+  HWY_UNROLL(12)
+  for (int r = 0; r < kRows; ++r) {
+    hn::Store(c0[r], df, sums + r * kPanel);
+    hn::Store(c1[r], df, sums + r * kPanel + kLanes);
+  }
+}
+
+using PanelTileFn = void (*)(const float*, const float*, size_t, float*);
+#if HWY_ARCH_ARM_A64 || HWY_TARGET <= HWY_AVX3
+constexpr PanelTileFn kTiles[kTileRows] = {
+    &PanelTile<1>, &PanelTile<2>,  &PanelTile<3>,  &PanelTile<4>,
+    &PanelTile<5>, &PanelTile<6>,  &PanelTile<7>,  &PanelTile<8>,
+    &PanelTile<9>, &PanelTile<10>, &PanelTile<11>, &PanelTile<12>};
+#else
+constexpr PanelTileFn kTiles[kTileRows] = {&PanelTile<1>, &PanelTile<2>,
+                                           &PanelTile<3>, &PanelTile<4>,
+                                           &PanelTile<5>, &PanelTile<6>};
+#endif
+
+// sums[i] += lanes[0][i], .. added by the tree of StoreSums4; lanes lie
+// kTileSums apart.
+HWY_INLINE void AddLanes(const float* HWY_RESTRICT lanes, int64_t count,
+                         float* HWY_RESTRICT sums) {
+  const DF df;
+  for (int64_t i = 0; i < count; i += kLaneCount) {
+    const auto lane = [&](int64_t j) HWY_ATTR {
+      return hn::Load(df, lanes + i + j * kTileSums);
+    };
+#if HWY_TARGET == HWY_SCALAR
+    VF blocks[1] = {lane(0)};
+#else
+    VF blocks[kLanes / 4];
+    for (int64_t b = 0; b < kLaneCount / 4; ++b) {
+      blocks[b] = hn::Add(hn::Add(lane(4 * b), lane(4 * b + 2)),
+                          hn::Add(lane(4 * b + 1), lane(4 * b + 3)));
+    }
+    for (int64_t half = kLaneCount / 8; half > 0; half /= 2) {
+      for (int64_t b = 0; b < half; ++b) {
+        blocks[b] = hn::Add(blocks[b], blocks[b + half]);
+      }
+    }
+#endif
+    hn::Store(hn::Add(hn::Load(df, sums + i), blocks[0]), df, sums + i);
+  }
+}
+
+// Adds a block of k to the sums of kTileRows rows of x or fewer.
+HWY_INLINE void AddTile(const float* x, int64_t rows, const float* panel,
+                        int64_t steps, float* sums) {
+  HWY_ALIGN float lanes[kLanes * kTileSums];
+  const PanelTileFn tile = kTiles[rows - 1];
+  for (int64_t j = 0; j < kLaneCount; ++j) {
+    tile(x + j * steps * kTileRows, panel + j * kPart,
+         static_cast<size_t>(steps), lanes + j * kTileSums);
+  }
+  AddLanes(lanes, rows * kPanel, sums);
+}
+
+// Where the tile of rows m .. m + kTileRows has its elements of the block of k
+// that begins at k0: those of lane 0, of lane 1 and so on, each step by step.
+HWY_INLINE float* PackedX(const GemmParams& params, int64_t m, int64_t k0,
+                          int64_t k) {
+  const int64_t rows =
+      (params.x.rows() + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t width = (k + kLaneCount - 1) / kLaneCount * kLaneCount;
+  return static_cast<float*>(params.workspace) + rows * k0 + m * width;
+}
+
+HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
+                          int64_t k) {
+  float* packed = PackedX(params, m, k0, k);
+  const int64_t steps = (k + kLaneCount - 1) / kLaneCount;
+  const int64_t rows = HWY_MIN(params.x.rows() - m, kTileRows);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* x = params.x.row<float>(m + r) + k0;
+    for (int64_t i = 0; i < steps; ++i) {
+      for (int64_t j = 0; j < kLaneCount; ++j) {
+        const int64_t at = i * kLaneCount + j;
+        packed[(j * steps + i) * kTileRows + r] = at < k ? x[at] : 0.0f;
+      }
+    }
+  }
+}
+
+// y[m0 .. m0 + rows, n0 .. n0 + columns), rows <= kBlockM, columns <= kPanel.
+template <typename W>
+void RunBlock(const GemmDesc& desc, const GemmParams& params, int64_t m0,
+              int64_t rows, int64_t n0, int64_t columns) {
+  HWY_ALIGN float panel[kLanes * kPart];
+  HWY_ALIGN float sums[kBlockM * kPanel];
+  std::fill(sums, sums + rows * kPanel, 0.0f);
+  for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
+    const int64_t k = HWY_MIN(desc.k - k0, kBlockK);
+    Panel<W>::Pack(params, n0, columns, k0, static_cast<size_t>(k), panel);
+    const bool last = k0 + kBlockK >= desc.k;
+    for (int64_t m = 0; m < rows; m += kTileRows) {
+      const int64_t m_end = HWY_MIN(m + kTileRows, rows);
+      PrefetchNext(desc, params, n0, k0, m, rows);
+      if (last) PrefetchOutput(params, m0 + m, m0 + m_end, n0);
+      AddTile(PackedX(params, m0 + m, k0, k), m_end - m, panel,
+              (k + kLaneCount - 1) / kLaneCount, sums + m * kPanel);
+      for (int64_t r = m; last && r < m_end; ++r) {
+        FinishRow(params, m0 + r, n0, columns, sums + r * kPanel);
+      }
+    }
+  }
+}
+
+template <typename W>
+void RunPanels(const GemmDesc& desc, const GemmParams& params,
+               ThreadPool& pool) {
+  const int64_t rows = params.x.rows();
+  const int64_t panels = (desc.n + kPanel - 1) / kPanel;
+  int64_t blocks = (rows + kBlockM - 1) / kBlockM;
+  // Work for every thread, while blocks are worth their panels.
+  constexpr int64_t kLeastRows = 96;
+  const int64_t wanted = 4 * pool.num_threads();
+  while (panels * blocks < wanted && rows >= (blocks + 1) * kLeastRows) {
+    ++blocks;
+  }
+  const int64_t block_rows =
+      (rows + blocks * kTileRows - 1) / (blocks * kTileRows) * kTileRows;
+  const int64_t block_fmas = kPanel * desc.k * block_rows;
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  pool.ParallelFor(tiles, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
+        PackTileX(params, i * kTileRows, k0, HWY_MIN(desc.k - k0, kBlockK));
+      }
+    }
+  });
+  pool.ParallelFor(panels * blocks, kGrainFmas / block_fmas + 1,
+                   [&](int64_t begin, int64_t end) HWY_ATTR {
+                     for (int64_t i = begin; i < end; ++i) {
+                       const int64_t n0 = i / blocks * kPanel;
+                       const int64_t m0 = i % blocks * block_rows;
+                       if (m0 >= rows) continue;
+                       RunBlock<W>(desc, params, m0,
+                                   HWY_MIN(rows - m0, block_rows), n0,
+                                   HWY_MIN(desc.n - n0, kPanel));
+                     }
+                   });
+}
+
+}  // namespace gemm
+}  // namespace HWY_NAMESPACE
+}  // namespace inlay
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
