@@ -23,6 +23,10 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc);
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuPacked(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);
+// gemm_cpu_packed_vnni.cc
+const char* GemmCpuPackedVnniRefuses(const GemmDesc& desc);
+absl::Status RunGemmCpuPackedVnni(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream);
 #endif
 
 #if INLAY_HAS_CUDA
@@ -74,6 +78,9 @@ const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
 #if defined(__x86_64__)
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
+}
+const char* PackedVnniRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedVnniRefuses(desc);
 }
 #endif
 
@@ -154,6 +161,8 @@ constexpr GemmRow kRows[] = {
      GemmCudaInt8WorkspaceBytes, RunGemmCudaInt8, GemmCudaRoundsPacking},
 #endif
 #if defined(__x86_64__)
+    {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
+     GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPacked, GemmCpuPacking},
 #endif

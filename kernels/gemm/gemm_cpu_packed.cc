@@ -21,137 +21,18 @@
 
 #if defined(__x86_64__)
 #include <hwy/targets.h>
-#include <immintrin.h>
 
-#include <algorithm>
-#include <cfloat>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
+#include <array>
 
-#include "kernels/gemm/packed/layout.h"
-#include "kernels/quant/bits.h"
-#include "kernels/quant/block.h"
-#include "kernels/quant/fp4.h"
-#include "kernels/quant/grouped.h"
-#include "kernels/quant/iq1_m/iq1_m.h"
-#include "kernels/quant/iq1_s/iq1_s.h"
-#include "kernels/quant/iq2_s/iq2_s.h"
-#include "kernels/quant/iq2_xs/iq2_xs.h"
-#include "kernels/quant/iq2_xxs/iq2_xxs.h"
-#include "kernels/quant/iq3_s/iq3_s.h"
-#include "kernels/quant/iq3_xxs/iq3_xxs.h"
-#include "kernels/quant/iq4.h"
-#include "kernels/quant/iq4_nl/iq4_nl.h"
-#include "kernels/quant/iq4_xs/iq4_xs.h"
-#include "kernels/quant/k_scales.h"
-#include "kernels/quant/mxfp4/mxfp4.h"
-#include "kernels/quant/nvfp4/nvfp4.h"
-#include "kernels/quant/q2_k/q2_k.h"
-#include "kernels/quant/q3_k/q3_k.h"
-#include "kernels/quant/q4_0/q4_0.h"
-#include "kernels/quant/q4_1/q4_1.h"
-#include "kernels/quant/q4_k/q4_k.h"
-#include "kernels/quant/q5_0/q5_0.h"
-#include "kernels/quant/q5_1/q5_1.h"
-#include "kernels/quant/q5_k/q5_k.h"
-#include "kernels/quant/q6_k/q6_k.h"
-#include "kernels/quant/q8_0/q8_0.h"
-#include "kernels/quant/super_block.h"
-#include "kernels/quant/tq1_0/tq1_0.h"
-#include "kernels/quant/tq2_0/tq2_0.h"
-#include "memory/device/thread_pool.h"
+#include "kernels/gemm/packed/includes.h"
 
-// Everything above is compiled for the baseline: what it defines inline may be
-// taken by other files.
+#define INLAY_PACKED_ISA avx2
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
-#include "kernels/gemm/packed/activations-inl.h"
 #include "kernels/gemm/packed/f8-inl.h"
-#include "kernels/gemm/packed/formats-inl.h"
-#include "kernels/gemm/packed/levels-inl.h"
-#include "kernels/gemm/packed/tile-inl.h"
+#include "kernels/gemm/packed/run-inl.h"
 
-namespace inlay::packed {
+namespace inlay::packed::INLAY_PACKED_ISA {
 namespace {
-
-// Of x: what one thread keeps in L2 while strips pass.
-constexpr int64_t kBlockBytes = 256 << 10;
-// Below this many bytes of weights a thread costs more than it brings.
-constexpr int64_t kGrainBytes = 32 << 10;
-
-// The rows of x that begin at m, a multiple of kMaxRows.
-struct Group {
-  int64_t m;
-  int rows;
-  uint8_t* rounded;
-
-  Group(const GemmDesc& desc, const GemmParams& params, int64_t first)
-      : m(first),
-        rows(static_cast<int>(
-            std::min<int64_t>(params.x.rows() - first, kMaxRows))),
-        rounded(static_cast<uint8_t*>(params.workspace) +
-                first * RoundedRowBytes(desc.k)) {}
-};
-
-// y[m .. m + rows, n0 .. ) from the sums of a tile.
-void Finish(const GemmDesc& desc, const GemmParams& params, int64_t m, int rows,
-            int64_t n0, const float* sums) {
-  const int64_t count = std::min<int64_t>(kStripRows, desc.n - n0);
-  for (int r = 0; r < rows; ++r, sums += kStripRows) {
-    float* y = params.y.row<float>(m + r) + n0;
-    const float* residual = params.residual.empty()
-                                ? nullptr
-                                : params.residual.row<float>(m + r) + n0;
-    for (int64_t i = 0; i < count; ++i) {
-      float value = sums[i];
-      if (params.bias != nullptr) value += params.bias[n0 + i];
-      if (residual != nullptr) value += residual[i];
-      y[i] = value;
-    }
-  }
-}
-
-void RoundRows(const GemmDesc& desc, const GemmParams& params,
-               ThreadPool& pool) {
-  pool.ParallelFor(params.x.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t m = begin; m < end; ++m) {
-      const int64_t first = m / kMaxRows * kMaxRows;
-      const Group group(desc, params, first);
-      RoundRow(params.x.row<float>(m), params.permutation, desc.k,
-               static_cast<int>(m - first), group.rows, group.rounded);
-    }
-  });
-}
-
-template <class F>
-void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  using TileFn = void (*)(const uint8_t*, const uint8_t*, int64_t, float*);
-  constexpr TileFn kTileOf[kMaxRows] = {Tile<F, 1>, Tile<F, 2>, Tile<F, 3>,
-                                        Tile<F, 4>};
-  RoundRows(desc, params, pool);
-  const int64_t rows = params.x.rows();
-  const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
-  const int64_t block_rows = std::max<int64_t>(
-      kMaxRows, kBlockBytes / RoundedRowBytes(desc.k) / kMaxRows * kMaxRows);
-  const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
-  for (int64_t m0 = 0; m0 < rows; m0 += block_rows) {
-    const int64_t m1 = std::min(rows, m0 + block_rows);
-    pool.ParallelFor(
-        strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
-        [&](int64_t begin, int64_t end) {
-          alignas(32) float sums[kMaxRows * kStripRows];
-          for (int64_t strip = begin; strip < end; ++strip) {
-            for (int64_t m = m0; m < m1; m += kMaxRows) {
-              const Group group(desc, params, m);
-              kTileOf[group.rows - 1](w + strip * StripBytes<F>(desc.k),
-                                      group.rounded, desc.k, sums);
-              Finish(desc, params, m, group.rows, strip * kStripRows, sums);
-            }
-          }
-        });
-  }
-}
 
 // Few rows of x as they are: what is wide in registers serves two.
 template <class F>
@@ -162,24 +43,25 @@ void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const auto x_stride =
       static_cast<int64_t>(params.x.row_stride_bytes / sizeof(float));
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
-  pool.ParallelFor(
-      strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
-      [&](int64_t begin, int64_t end) {
-        alignas(32) float sums[kF8Rows * kStripRows];
-        for (int64_t strip = begin; strip < end; ++strip) {
-          const uint8_t* of_strip = w + strip * StripBytes<F>(desc.k);
-          for (int64_t m = 0; m < rows; m += kF8Rows) {
-            const bool both = m + 1 < rows;
-            const float* x = params.x.row<float>(m);
-            if (both) {
-              F8Tile<F, 2>(of_strip, x, x_stride, desc.k, sums);
-            } else {
-              F8Tile<F, 1>(of_strip, x, x_stride, desc.k, sums);
-            }
-            Finish(desc, params, m, both ? 2 : 1, strip * kStripRows, sums);
-          }
-        }
-      });
+  pool.ParallelFor(strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
+                   [&](int64_t begin, int64_t end) {
+                     alignas(32) float sums[kF8Rows * kStripRows];
+                     for (int64_t strip = begin; strip < end; ++strip) {
+                       const uint8_t* of_strip =
+                           w + strip * StripBytes<F>(desc.k);
+                       for (int64_t m = 0; m < rows; m += kF8Rows) {
+                         const bool both = m + 1 < rows;
+                         const float* x = params.x.row<float>(m);
+                         if (both) {
+                           F8Tile<F, 2>(of_strip, x, x_stride, desc.k, sums);
+                         } else {
+                           F8Tile<F, 1>(of_strip, x, x_stride, desc.k, sums);
+                         }
+                         FinishTile(desc, params, m, both ? 2 : 1,
+                                    strip * kStripRows, kStripRows, sums);
+                       }
+                     }
+                   });
 }
 
 template <class F>
@@ -218,66 +100,43 @@ struct Format {
 };
 
 template <class F>
-constexpr Format kFormat = {
-    F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<F>, true};
+constexpr Format Integers() {
+  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<Ymm, F>, true};
+}
 template <class F>
-constexpr Format kF8Format = {
-    F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunF8<F>, false};
+constexpr Format Floats() {
+  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunF8<F>, false};
+}
 
-constexpr const Format* kFormats[] = {
-    &kFormat<Q4_0>,
-    &kFormat<Q4_1>,
-    &kFormat<Q5_0>,
-    &kFormat<Q5_1>,
-    &kFormat<Q8_0>,
-    &kFormat<Q2_K>,
-    &kFormat<Q3_K>,
-    &kFormat<Q4_K>,
-    &kFormat<Q5_K>,
-    &kFormat<Q6_K>,
-    &kFormat<IQ4_NL>,
-    &kFormat<IQ4_XS>,
-    &kFormat<IQ2_XXS>,
-    &kFormat<IQ2Of16<DType::kIQ2_XS, IQ2_XSBlock>>,
-    &kFormat<IQ2Of16<DType::kIQ2_S, IQ2_SBlock>>,
-    &kFormat<IQ3_XXS>,
-    &kFormat<IQ3_S>,
-    &kFormat<IQ1_S>,
-    &kFormat<IQ1_M>,
-    &kFormat<MXFP4>,
-    &kFormat<NVFP4>,
-    &kFormat<Ternary<DType::kTQ1_0, TQ1_0Block>>,
-    &kFormat<Ternary<DType::kTQ2_0, TQ2_0Block>>,
-    &kFormat<U4<DType::kU4_G32, 1>>,
-    &kFormat<U4<DType::kU4_G128, 4>>,
-    &kFormat<I8<DType::kI8_G32, 1>>,
-    &kFormat<I8<DType::kI8_G128, 4>>,
-    &kF8Format<F8<DType::kF8_G32, 32>>,
-    &kF8Format<F8<DType::kF8_G128, 128>>,
-};
+template <class... F>
+constexpr auto Formats(FormatList<F...>) {
+  return std::to_array<Format>({Integers<F>()...,
+                                Floats<F8<DType::kF8_G32, 32>>(),
+                                Floats<F8<DType::kF8_G128, 128>>()});
+}
+constexpr auto kFormats = Formats(IntegerFormats());
 
-}  // namespace
-}  // namespace inlay::packed
-HWY_POP_ATTRIBUTES
-
-namespace inlay {
-namespace {
-
-const packed::Format* FindFormat(DType dtype) {
-  for (const packed::Format* format : packed::kFormats) {
-    if (format->dtype == dtype) return format;
+const Format* FindFormat(DType dtype) {
+  for (const Format& format : kFormats) {
+    if (format.dtype == dtype) return &format;
   }
   return nullptr;
 }
 
 }  // namespace
+}  // namespace inlay::packed::INLAY_PACKED_ISA
+HWY_POP_ATTRIBUTES
+
+namespace inlay {
+
+using packed::avx2::FindFormat;
 
 const char* GemmCpuPackedRefuses(const GemmDesc& desc) {
   if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
     return "activations must be f32";
   }
   if ((hwy::SupportedTargets() & HWY_AVX2) == 0) return "needs AVX2";
-  const packed::Format* format = FindFormat(desc.weight);
+  const auto* format = FindFormat(desc.weight);
   if (format == nullptr) {
     return "weights must be of a format that has a packed layout";
   }
@@ -296,7 +155,8 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc) {
 
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
   return FindFormat(desc.weight)->rounds
-             ? static_cast<size_t>(max_rows * packed::RoundedRowBytes(desc.k))
+             ? static_cast<size_t>(max_rows *
+                                   packed::avx2::RoundedRowBytes(desc.k))
              : 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "kernels/gemm/packed/layout.h"
 
-namespace inlay::packed {
+namespace inlay::packed::INLAY_PACKED_ISA {
 
 // Rows of x that a tile takes.
 inline constexpr int kMaxRows = 4;
@@ -13,8 +13,10 @@ inline constexpr int kMaxRows = 4;
 // What a step of a row of x is besides its codes.
 struct StepFactors {
   float scale;
-  float sum;      // scale * sum of the codes, of all 32
-  float half[2];  // of either 16
+  // scale * sum of the codes: of all 32, or of either 16 for weights that have
+  // scales of 16.
+  float sums[2];
+  int16_t codes[2];  // the sums of either 16's codes themselves
 };
 inline constexpr int kFactorsBytes = sizeof(StepFactors);
 inline constexpr int64_t kStepRowBytes = kStep + kFactorsBytes;
@@ -26,8 +28,6 @@ constexpr int64_t RoundedRowBytes(int64_t k) {
   return k / kStep * kStepRowBytes;
 }
 
-// A block's largest magnitude becomes 127. What is not finite makes the scale
-// NaN, and so every output of the row.
 // Eight values of x from element i on.
 INLAY_INLINE __m256 LoadInputs(const float* x, const int32_t* permutation,
                                int64_t i) {
@@ -37,9 +37,11 @@ INLAY_INLINE __m256 LoadInputs(const float* x, const int32_t* permutation,
       sizeof(float));
 }
 
-// Row `row` of the group of `rows` at `group`; permutation: GemmParams'.
+// Row `row` of the group of `rows` at `group`; permutation: GemmParams';
+// halves: of a step, for weights' scales. A block's largest magnitude becomes
+// 127. What is not finite makes the scale NaN, and so every output of the row.
 inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
-                     int row, int rows, uint8_t* group) {
+                     int row, int rows, int halves, uint8_t* group) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int64_t i = 0; i < k; i += kStep, group += rows * kStepRowBytes) {
@@ -81,15 +83,16 @@ inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
     low = _mm_hadd_epi32(low, low);
     const int first = _mm_cvtsi128_si32(low);
     const int second = _mm_extract_epi32(low, 1);
-    const StepFactors factors = {scale,
-                                 scale * static_cast<float>(first + second),
-                                 {scale * static_cast<float>(first),
-                                  scale * static_cast<float>(second)}};
+    const StepFactors factors = {
+        scale,
+        {scale * static_cast<float>(halves == 2 ? first : first + second),
+         scale * static_cast<float>(second)},
+        {static_cast<int16_t>(first), static_cast<int16_t>(second)}};
     std::memcpy(group + rows * kStep + row * kFactorsBytes, &factors,
                 sizeof(factors));
   }
 }
 
-}  // namespace inlay::packed
+}  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_

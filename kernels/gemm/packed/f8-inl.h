@@ -14,7 +14,7 @@
 
 #include "kernels/gemm/packed/formats-inl.h"
 
-namespace inlay::packed {
+namespace inlay::packed::INLAY_PACKED_ISA {
 
 template <DType dtype, int count>
 struct F8 {
@@ -96,6 +96,6 @@ __attribute__((noinline)) void F8Tile(const uint8_t* w, const float* x,
   for (int r = 0; r < R; ++r) _mm256_storeu_ps(y + r * kStripRows, sums[r]);
 }
 
-}  // namespace inlay::packed
+}  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_F8_INL_H_

@@ -15,15 +15,14 @@
 //   Load(header)       Header: what steps share
 //   Scale(h, p, half)  of the eight rows, p: the step's scales
 //   Min(h, p, half, scale)            added to scale * code
-//   Tile<t>(p)         bytes: codes of a tile
+//   Tile<V, t>(p)      bytes: codes of a tile, V of vectors-inl.h
 #ifndef INLAY_KERNELS_GEMM_PACKED_FORMATS_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_FORMATS_INL_H_
 
-namespace inlay::packed {
+#include "kernels/gemm/packed/vectors-inl.h"
 
-INLAY_INLINE __m256i LoadBytes(const uint8_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
+namespace inlay::packed::INLAY_PACKED_ISA {
+
 // Eight f16.
 INLAY_INLINE __m256 LoadHalves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -42,26 +41,24 @@ INLAY_INLINE __m256 LoadI8(const uint8_t* p) {
 }
 
 // The bits of tile t in a plane, moved to bit kFrom.
-template <int kBits, int kFrom, int t>
-INLAY_INLINE __m256i PlaneTile(const uint8_t* plane) {
+template <class V, int kBits, int kFrom, int t>
+INLAY_INLINE typename V::Bytes PlaneTile(typename V::At plane) {
   constexpr int kShift = Plane<kBits>::ShiftOf(t);
   constexpr int kMask = ((1 << kBits) - 1) << kFrom;
-  __m256i v = LoadBytes(plane + Plane<kBits>::ByteOf(t));
-  if constexpr (kShift > kFrom) v = _mm256_srli_epi16(v, kShift - kFrom);
-  if constexpr (kShift < kFrom) v = _mm256_slli_epi16(v, kFrom - kShift);
+  auto v = V::Load(plane + Plane<kBits>::ByteOf(t));
+  if constexpr (kShift > kFrom) v = V::template Right<kShift - kFrom>(v);
+  if constexpr (kShift < kFrom) v = V::template Left<kFrom - kShift>(v);
   // One mask for all tiles; it also takes away what came from bytes beside.
-  if constexpr (kBits < 8) {
-    v = _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(kMask)));
-  }
+  if constexpr (kBits < 8) v = V::And(v, V::Set(static_cast<char>(kMask)));
   return v;
 }
 
-template <class Codes, int t>
-INLAY_INLINE __m256i CodesTile(const uint8_t* p) {
-  __m256i v = PlaneTile<Codes::kLowBits, 0, t>(p);
+template <class V, class Codes, int t>
+INLAY_INLINE typename V::Bytes CodesTile(typename V::At p) {
+  auto v = PlaneTile<V, Codes::kLowBits, 0, t>(p);
   if constexpr (Codes::kHighBits > 0) {
-    v = _mm256_or_si256(v, PlaneTile<Codes::kHighBits, Codes::kLowBits, t>(
-                               p + Codes::kLowBytes));
+    v = V::Or(v, PlaneTile<V, Codes::kHighBits, Codes::kLowBits, t>(
+                     p + Codes::kLowBytes));
   }
   return v;
 }
@@ -95,9 +92,9 @@ struct Scaled {
   INLAY_INLINE static __m256 Min(NoHeader, const uint8_t*, int, __m256 scale) {
     return _mm256_mul_ps(scale, _mm256_set1_ps(static_cast<float>(-offset)));
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return CodesTile<Codes, t>(p);
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return CodesTile<V, Codes, t>(p);
   }
 };
 
@@ -212,9 +209,9 @@ struct SuperAffine {
                                  __m256) {
     return _mm256_mul_ps(h.minus_min, LoadU8(p + 8 * (halves + half)));
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return CodesTile<Codes, t>(p);
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return CodesTile<V, Codes, t>(p);
   }
 };
 
@@ -252,9 +249,9 @@ struct SuperScaled {
   INLAY_INLINE static __m256 Min(__m256, const uint8_t*, int, __m256 scale) {
     return _mm256_mul_ps(scale, _mm256_set1_ps(static_cast<float>(-offset)));
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return CodesTile<Codes, t>(p);
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return CodesTile<V, Codes, t>(p);
   }
 };
 
@@ -321,13 +318,6 @@ struct Q6_K : SuperScaled<DType::kQ6_K, Planes<4, 2>, 63, 32, 2> {
   }
 };
 
-// Codes that stand for 16 levels: looked up in both halves of a vector.
-INLAY_INLINE __m256i LookUp(const int8_t* levels, __m256i codes) {
-  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(
-                                 reinterpret_cast<const __m128i*>(levels))),
-                             codes);
-}
-
 struct IQ4_NL : Scaled<DType::kIQ4_NL, Planes<4, 0>, 0, 0> {
   static void Pack(const std::byte* src, int row, uint8_t*, uint8_t* step) {
     const auto block = LoadBlock<IQ4_NLBlock>(src, 0);
@@ -335,9 +325,9 @@ struct IQ4_NL : Scaled<DType::kIQ4_NL, Planes<4, 0>, 0, 0> {
     UnpackBits<4, 16, kStep>(block.codes, codes);
     Put(block.scale, codes, row, step);
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return LookUp(kIq4Levels, CodesTile<Codes, t>(p));
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kIq4Levels, CodesTile<V, Codes, t>(p));
   }
 };
 
@@ -353,9 +343,9 @@ struct IQ4_XS : SuperScaled<DType::kIQ4_XS, Planes<4, 0>, 0, 0, 1> {
     UnpackBits<4, 16, 256>(block.codes, codes);
     Put(block.scale, scales, codes, row, header, steps);
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return LookUp(kIq4Levels, CodesTile<Codes, t>(p));
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kIq4Levels, CodesTile<V, Codes, t>(p));
   }
 };
 
@@ -391,9 +381,9 @@ struct MXFP4 : Scaled<DType::kMXFP4, Planes<4, 0>, 24, kE2M1Offset> {
                          _mm256_set1_epi32(0x7fc00000));
     return _mm256_castsi256_ps(_mm256_or_si256(value, nan));
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return LookUp(kE2M1Levels, CodesTile<Codes, t>(p));
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kE2M1Levels, CodesTile<V, Codes, t>(p));
   }
 };
 
@@ -421,9 +411,9 @@ struct NVFP4 : Scaled<DType::kNVFP4, Planes<4, 0>, 24, kE2M1Offset> {
   INLAY_INLINE static __m256 Scale(NoHeader, const uint8_t* p, int half) {
     return LoadHalves(p + 16 * half);
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return LookUp(kE2M1Levels, CodesTile<Codes, t>(p));
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kE2M1Levels, CodesTile<V, Codes, t>(p));
   }
 };
 
@@ -463,9 +453,9 @@ struct Grouped {
   INLAY_INLINE static __m256 Min(const Header& h, const uint8_t*, int, __m256) {
     return h.min;
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return CodesTile<Codes, t>(p);
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return CodesTile<V, Codes, t>(p);
   }
 };
 
@@ -491,6 +481,6 @@ struct I8 : Grouped<dtype, Planes<8, 0>, 0, steps> {
   }
 };
 
-}  // namespace inlay::packed
+}  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_FORMATS_INL_H_

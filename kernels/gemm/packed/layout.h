@@ -1,4 +1,4 @@
-// How quantised weights lie for gemm_cpu_packed.cc: interleaved so that a
+// How quantised weights lie for gemm_cpu_packed*.cc: interleaved so that a
 // vector of eight lanes holds eight rows of w, and no sum ever crosses lanes.
 //
 //   strip  8 rows of w (kStripRows), all of k; the last one is filled up with

@@ -11,7 +11,7 @@
 
 #include "kernels/gemm/packed/formats-inl.h"
 
-namespace inlay::packed {
+namespace inlay::packed::INLAY_PACKED_ISA {
 
 inline constexpr uint16_t kOne = 0x3c00;  // f16
 
@@ -45,9 +45,9 @@ struct Levels : SuperScaled<dtype, CodesT, most, middle, halves> {
   INLAY_INLINE static __m256 Load(const uint8_t* p) {
     return _mm256_mul_ps(LoadHalves(p), _mm256_set1_ps(1.0f / divisor));
   }
-  template <int t>
-  INLAY_INLINE static __m256i Tile(const uint8_t* p) {
-    return LookUp(kTable, CodesTile<CodesT, t>(p));
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kTable, CodesTile<V, CodesT, t>(p));
   }
 };
 
@@ -186,6 +186,6 @@ struct IQ1_M : Levels<DType::kIQ1_M, Planes<2, 1>, kIq1Levels, 18, 9, 2, 8> {
   }
 };
 
-}  // namespace inlay::packed
+}  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_LEVELS_INL_H_

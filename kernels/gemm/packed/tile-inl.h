@@ -1,24 +1,19 @@
-// The tile of gemm_cpu_packed.cc: R rows of rounded x with a strip of w.
-// Included there, inside the region compiled for AVX2.
+// The tile of gemm_cpu_packed.cc and gemm_cpu_packed_vnni.cc: R rows of rounded
+// x with the strips of w that a vector holds. Included there, inside the region
+// compiled for their instruction set.
 #ifndef INLAY_KERNELS_GEMM_PACKED_TILE_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_TILE_INL_H_
 
 #include "kernels/gemm/packed/activations-inl.h"
 #include "kernels/gemm/packed/formats-inl.h"
 
-namespace inlay::packed {
+namespace inlay::packed::INLAY_PACKED_ISA {
 
 // How many products of codes up to `most` and 127 sixteen bits hold, in tiles.
 constexpr int TilesOfSum(int most) {
   int tiles = 1;
   while (tiles < kTiles && 2 * tiles * 2 * most * 127 < (1 << 15)) tiles *= 2;
   return tiles;
-}
-
-INLAY_INLINE __m256i Broadcast(const uint8_t* x) {
-  int32_t four;
-  std::memcpy(&four, x, sizeof(four));
-  return _mm256_set1_epi32(four);
 }
 
 // Compilers take sums of many vectors apart, and then have more of them at once
@@ -29,29 +24,29 @@ INLAY_INLINE void KeepOrder(__m256i& sum) { asm("" : "+x"(sum)); }
 template <class F, int R, int t, int end>
 INLAY_INLINE void AddTiles(const uint8_t* codes, const uint8_t* x,
                            __m256i* sums) {
-  const __m256i w = F::template Tile<t>(codes);
+  const __m256i w = F::template Tile<Ymm, t>(codes);
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
     sums[r] = _mm256_add_epi16(
-        sums[r], _mm256_maddubs_epi16(w, Broadcast(x + kStep * r + 4 * t)));
+        sums[r], _mm256_maddubs_epi16(w, Ymm::SetFour(x + kStep * r + 4 * t)));
     KeepOrder(sums[r]);
   }
   if constexpr (t + 1 < end) AddTiles<F, R, t + 1, end>(codes, x, sums);
 }
 
-// sums[r] = the products of tiles [t, end) of the strip with row r of x.
+// sums[r] += the products of tiles [t, end) of the strip with row r of x.
 template <class F, int R, int t, int end>
 INLAY_INLINE void SumTiles(const uint8_t* codes, const uint8_t* x,
                            __m256i* sums) {
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (F::kMost == 0) {
     // Signed codes: the sign goes over to x.
-    const __m256i w = F::template Tile<t>(codes);
+    const __m256i w = F::template Tile<Ymm, t>(codes);
     const __m256i size = _mm256_abs_epi8(w);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const __m256i product = _mm256_maddubs_epi16(
-          size, _mm256_sign_epi8(Broadcast(x + kStep * r + 4 * t), w));
+          size, _mm256_sign_epi8(Ymm::SetFour(x + kStep * r + 4 * t), w));
       sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(product, ones));
       KeepOrder(sums[r]);
     }
@@ -71,33 +66,72 @@ INLAY_INLINE void SumTiles(const uint8_t* codes, const uint8_t* x,
   }
 }
 
-// y[r] += the products of half `half` of a step at `step` with those at `x`.
-template <class F, int R, int half, typename Header>
-INLAY_INLINE void AddHalf(const Header& header, const uint8_t* step,
-                          const uint8_t* x, __m256* y) {
-  constexpr int kTilesOfHalf = kTiles / F::kHalves;
-  __m256i sums[R];
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) sums[r] = _mm256_setzero_si256();
-  SumTiles<F, R, half * kTilesOfHalf, (half + 1) * kTilesOfHalf>(
-      step + F::kScales, x, sums);
-  const float* factors = reinterpret_cast<const float*>(x + kStep * R);
-  constexpr int kFactors = kFactorsBytes / sizeof(float);
-  constexpr int kSum = F::kHalves == 1 ? 1 : 2 + half;
-  const __m256 scale = F::Scale(header, step, half);
+#ifdef INLAY_PACKED_VNNI
+// The same where an instruction does it; sums start where StartOfSums has them.
+template <class V, class F, int R, int t, int end>
+INLAY_INLINE void DotTiles(typename V::At codes, const uint8_t* x,
+                           typename V::Bytes* sums) {
+  auto w = F::template Tile<V, t>(codes);
+  if constexpr (F::kMost == 0) w = V::Unsigned(w);
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
-    y[r] = _mm256_fmadd_ps(
-        _mm256_cvtepi32_ps(sums[r]),
-        _mm256_mul_ps(scale, _mm256_broadcast_ss(factors + r * kFactors)),
+    sums[r] = V::Dot(sums[r], w, V::SetFour(x + kStep * r + 4 * t));
+  }
+  if constexpr (t + 1 < end) DotTiles<V, F, R, t + 1, end>(codes, x, sums);
+}
+
+// Signed codes are multiplied with 128 added, which is taken away here.
+template <class F, int half>
+INLAY_INLINE int32_t StartOfSums(const StepFactors& factors) {
+  if constexpr (F::kMost != 0) return 0;
+  const int32_t codes = F::kHalves == 2 ? factors.codes[half]
+                                        : factors.codes[0] + factors.codes[1];
+  return -128 * codes;
+}
+#endif
+
+INLAY_INLINE const float* FactorAt(const uint8_t* factors, int row, size_t at) {
+  return reinterpret_cast<const float*>(factors + row * kFactorsBytes + at);
+}
+
+// y[r] += the products of half `half` of a step at `step` with those at `x`.
+template <class V, class F, int R, int half>
+INLAY_INLINE void AddHalf(const typename V::template Header<F>& header,
+                          typename V::At step, const uint8_t* x,
+                          typename V::Floats* y) {
+  constexpr int kTilesOfHalf = kTiles / F::kHalves;
+  constexpr int kFirst = half * kTilesOfHalf;
+  const uint8_t* factors = x + kStep * R;
+  typename V::Bytes sums[R];
+  if constexpr (V::kDots) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      StepFactors of_row;
+      std::memcpy(&of_row, factors + r * kFactorsBytes, sizeof(of_row));
+      sums[r] = V::SetInts(StartOfSums<F, half>(of_row));
+    }
+    DotTiles<V, F, R, kFirst, kFirst + kTilesOfHalf>(step + F::kScales, x,
+                                                     sums);
+  } else {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) sums[r] = V::NoInts();
+    SumTiles<F, R, kFirst, kFirst + kTilesOfHalf>(step + F::kScales, x, sums);
+  }
+  typename V::Floats scale, min;
+  V::template Factors<F>(header, step, half, &scale, &min);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    y[r] = V::MulAdd(
+        V::FromInts(sums[r]),
+        V::Mul(scale,
+               V::Set(FactorAt(factors, r, offsetof(StepFactors, scale)))),
         y[r]);
   }
   if constexpr (F::kHasMin) {
-    const __m256 min = F::Min(header, step, half, scale);
+    constexpr size_t kSum = offsetof(StepFactors, sums) + sizeof(float) * half;
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      y[r] = _mm256_fmadd_ps(
-          min, _mm256_broadcast_ss(factors + r * kFactors + kSum), y[r]);
+      y[r] = V::MulAdd(min, V::Set(FactorAt(factors, r, kSum)), y[r]);
     }
   }
 }
@@ -111,27 +145,31 @@ constexpr int64_t StripBytes(int64_t k) {
   return k / (kStep * F::kSteps) * (F::kHeader + F::kSteps * StepBytes<F>());
 }
 
-// y: R rows of kStripRows sums; w: a strip; x: a group of R rows.
-template <class F, int R>
+// y: R rows of kStripRows * V::kStrips sums; w: the first of the strips; x: a
+// group of R rows.
+template <class V, class F, int R>
 __attribute__((noinline)) void Tile(const uint8_t* w, const uint8_t* x,
                                     int64_t k, float* y) {
-  __m256 sums[R];
+  typename V::Floats sums[R];
 #pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) sums[r] = _mm256_setzero_ps();
+  for (int r = 0; r < R; ++r) sums[r] = V::NoFloats();
+  auto at = V::Strips(w, StripBytes<F>(k));
   for (int64_t block = 0; block < k / (kStep * F::kSteps); ++block) {
-    const auto header = F::Load(w);
-    w += F::kHeader;
+    const typename V::template Header<F> header(at);
+    at = at + F::kHeader;
     for (int s = 0; s < F::kSteps; ++s) {
-      AddHalf<F, R, 0>(header, w, x, sums);
-      if constexpr (F::kHalves == 2) AddHalf<F, R, 1>(header, w, x, sums);
-      w += StepBytes<F>();
+      AddHalf<V, F, R, 0>(header, at, x, sums);
+      if constexpr (F::kHalves == 2) AddHalf<V, F, R, 1>(header, at, x, sums);
+      at = at + StepBytes<F>();
       x += R * kStepRowBytes;
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) _mm256_storeu_ps(y + r * kStripRows, sums[r]);
+  for (int r = 0; r < R; ++r) {
+    V::Store(y + r * kStripRows * V::kStrips, sums[r]);
+  }
 }
 
-}  // namespace inlay::packed
+}  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_TILE_INL_H_

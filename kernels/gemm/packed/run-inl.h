@@ -1,0 +1,113 @@
+// A product of rounded rows with packed weights, for gemm_cpu_packed.cc and
+// gemm_cpu_packed_vnni.cc: strips shared out to threads. Included there, inside
+// the region compiled for their instruction set.
+#ifndef INLAY_KERNELS_GEMM_PACKED_RUN_INL_H_
+#define INLAY_KERNELS_GEMM_PACKED_RUN_INL_H_
+
+#include "kernels/gemm/packed/levels-inl.h"
+#include "kernels/gemm/packed/tile-inl.h"
+
+namespace inlay::packed::INLAY_PACKED_ISA {
+
+// Of x: what one thread keeps in L2 while strips pass.
+inline constexpr int64_t kBlockBytes = 256 << 10;
+// Below this many bytes of weights a thread costs more than it brings.
+inline constexpr int64_t kGrainBytes = 32 << 10;
+
+// The rows of x that begin at m, a multiple of kMaxRows.
+struct Group {
+  int64_t m;
+  int rows;
+  uint8_t* rounded;
+
+  Group(const GemmDesc& desc, const GemmParams& params, int64_t first)
+      : m(first),
+        rows(static_cast<int>(
+            std::min<int64_t>(params.x.rows() - first, kMaxRows))),
+        rounded(static_cast<uint8_t*>(params.workspace) +
+                first * RoundedRowBytes(desc.k)) {}
+};
+
+// y[m .. m + rows, n0 .. ) from the sums of a tile, `width` a row.
+inline void FinishTile(const GemmDesc& desc, const GemmParams& params,
+                       int64_t m, int rows, int64_t n0, int64_t width,
+                       const float* sums) {
+  const int64_t count = std::min(width, desc.n - n0);
+  for (int r = 0; r < rows; ++r) {
+    FinishGemmRow(params, m + r, n0, count, sums + r * width);
+  }
+}
+
+inline void RoundRows(const GemmDesc& desc, const GemmParams& params,
+                      int halves, ThreadPool& pool) {
+  pool.ParallelFor(params.x.rows(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      const int64_t first = m / kMaxRows * kMaxRows;
+      const Group group(desc, params, first);
+      RoundRow(params.x.row<float>(m), params.permutation, desc.k,
+               static_cast<int>(m - first), group.rows, halves, group.rounded);
+    }
+  });
+}
+
+using TileFn = void (*)(const uint8_t*, const uint8_t*, int64_t, float*);
+template <class V, class F>
+inline constexpr TileFn kTileOf[kMaxRows] = {Tile<V, F, 1>, Tile<V, F, 2>,
+                                             Tile<V, F, 3>, Tile<V, F, 4>};
+
+// Strips [begin, end), groups of V::kStrips, with rows [m0, m1) of rounded x.
+template <class V, class F>
+void RunStrips(const GemmDesc& desc, const GemmParams& params, int64_t begin,
+               int64_t end, int64_t m0, int64_t m1) {
+  constexpr int64_t kWidth = kStripRows * V::kStrips;
+  alignas(64) float sums[kMaxRows * kWidth];
+  const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
+  for (int64_t strip = begin; strip < end; strip += V::kStrips) {
+    for (int64_t m = m0; m < m1; m += kMaxRows) {
+      const Group group(desc, params, m);
+      kTileOf<V, F>[group.rows - 1](w + strip * StripBytes<F>(desc.k),
+                                    group.rounded, desc.k, sums);
+      FinishTile(desc, params, m, group.rows, strip * kStripRows, kWidth, sums);
+    }
+  }
+}
+
+template <class V, class F>
+void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  RoundRows(desc, params, F::kHalves, pool);
+  const int64_t rows = params.x.rows();
+  const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
+  const int64_t whole = strips / V::kStrips * V::kStrips;
+  const int64_t block_rows = std::max<int64_t>(
+      kMaxRows, kBlockBytes / RoundedRowBytes(desc.k) / kMaxRows * kMaxRows);
+  for (int64_t m0 = 0; m0 < rows; m0 += block_rows) {
+    const int64_t m1 = std::min(rows, m0 + block_rows);
+    pool.ParallelFor((strips + V::kStrips - 1) / V::kStrips,
+                     kGrainBytes / (V::kStrips * StripBytes<F>(desc.k)) + 1,
+                     [&](int64_t begin, int64_t end) {
+                       RunStrips<V, F>(desc, params, begin * V::kStrips,
+                                       std::min(end * V::kStrips, whole), m0,
+                                       m1);
+                       // A strip that is left.
+                       if (end * V::kStrips > whole) {
+                         RunStrips<Ymm, F>(desc, params, whole, strips, m0, m1);
+                       }
+                     });
+  }
+}
+
+// The formats that are multiplied as integers.
+template <class... F>
+struct FormatList {};
+using IntegerFormats =
+    FormatList<Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+               IQ4_NL, IQ4_XS, IQ2_XXS, IQ2Of16<DType::kIQ2_XS, IQ2_XSBlock>,
+               IQ2Of16<DType::kIQ2_S, IQ2_SBlock>, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M,
+               MXFP4, NVFP4, Ternary<DType::kTQ1_0, TQ1_0Block>,
+               Ternary<DType::kTQ2_0, TQ2_0Block>, U4<DType::kU4_G32, 1>,
+               U4<DType::kU4_G128, 4>, I8<DType::kI8_G32, 1>,
+               I8<DType::kI8_G128, 4>>;
+
+}  // namespace inlay::packed::INLAY_PACKED_ISA
+
+#endif  // INLAY_KERNELS_GEMM_PACKED_RUN_INL_H_

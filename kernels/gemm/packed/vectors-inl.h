@@ -1,0 +1,189 @@
+// How many strips a tile of gemm_cpu_packed.cc and gemm_cpu_packed_vnni.cc
+// takes at once, and the instructions on their codes. Included there, inside
+// the region compiled for their instruction set.
+//
+// A struct of vectors has
+//   kStrips       strips side by side in a vector
+//   kDots         products of bytes are added to 32 bits by one instruction
+//   At            where the strips' bytes are; At + bytes
+//   Header<F>     a block's headers, of all strips
+//   Factors<F>()  scale and, where F has one, minimum of all their rows
+#ifndef INLAY_KERNELS_GEMM_PACKED_VECTORS_INL_H_
+#define INLAY_KERNELS_GEMM_PACKED_VECTORS_INL_H_
+
+#include "kernels/gemm/packed/layout.h"
+
+namespace inlay::packed::INLAY_PACKED_ISA {
+
+INLAY_INLINE __m256i LoadBytes(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+INLAY_INLINE __m128i LoadTable(const int8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+INLAY_INLINE int32_t LoadFour(const uint8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  return four;
+}
+
+// One strip in 32 bytes: AVX2.
+struct Ymm {
+  static constexpr int kStrips = 1;
+  static constexpr bool kDots = false;
+  using At = const uint8_t*;
+  using Bytes = __m256i;
+  using Floats = __m256;
+  template <class F>
+  struct Header {
+    decltype(F::Load(nullptr)) of;
+    INLAY_INLINE explicit Header(At p) : of(F::Load(p)) {}
+  };
+
+  INLAY_INLINE static At Strips(const uint8_t* first, int64_t) { return first; }
+  template <class F>
+  INLAY_INLINE static void Factors(const Header<F>& header, At step, int half,
+                                   Floats* scale, Floats* min) {
+    *scale = F::Scale(header.of, step, half);
+    if constexpr (F::kHasMin) *min = F::Min(header.of, step, half, *scale);
+  }
+
+  INLAY_INLINE static Bytes Load(At p) { return LoadBytes(p); }
+  INLAY_INLINE static Bytes Set(char byte) { return _mm256_set1_epi8(byte); }
+  INLAY_INLINE static Bytes SetFour(const uint8_t* p) {
+    return _mm256_set1_epi32(LoadFour(p));
+  }
+  // Of 16 bits each.
+  template <int count>
+  INLAY_INLINE static Bytes Right(Bytes v) {
+    return _mm256_srli_epi16(v, count);
+  }
+  template <int count>
+  INLAY_INLINE static Bytes Left(Bytes v) {
+    return _mm256_slli_epi16(v, count);
+  }
+  INLAY_INLINE static Bytes And(Bytes a, Bytes b) {
+    return _mm256_and_si256(a, b);
+  }
+  INLAY_INLINE static Bytes Or(Bytes a, Bytes b) {
+    return _mm256_or_si256(a, b);
+  }
+  // levels[code], 16 of them.
+  INLAY_INLINE static Bytes LookUp(const int8_t* levels, Bytes codes) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(LoadTable(levels)),
+                               codes);
+  }
+
+  INLAY_INLINE static Bytes NoInts() { return _mm256_setzero_si256(); }
+  INLAY_INLINE static Floats FromInts(Bytes v) { return _mm256_cvtepi32_ps(v); }
+  INLAY_INLINE static Floats NoFloats() { return _mm256_setzero_ps(); }
+  INLAY_INLINE static Floats Set(const float* p) {
+    return _mm256_broadcast_ss(p);
+  }
+  INLAY_INLINE static Floats Mul(Floats a, Floats b) {
+    return _mm256_mul_ps(a, b);
+  }
+  INLAY_INLINE static Floats MulAdd(Floats a, Floats b, Floats c) {
+    return _mm256_fmadd_ps(a, b, c);
+  }
+  INLAY_INLINE static void Store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+};
+
+#ifdef INLAY_PACKED_VNNI
+// Two strips in 64 bytes: AVX-512 with VNNI.
+struct Zmm {
+  static constexpr int kStrips = 2;
+  static constexpr bool kDots = true;
+  struct At {
+    const uint8_t* p;
+    int64_t apart;  // from a strip to the next one
+    INLAY_INLINE At operator+(int64_t bytes) const {
+      return {p + bytes, apart};
+    }
+    INLAY_INLINE const uint8_t* second() const { return p + apart; }
+  };
+  using Bytes = __m512i;
+  using Floats = __m512;
+  template <class F>
+  struct Header {
+    decltype(F::Load(nullptr)) first, second;
+    INLAY_INLINE explicit Header(At p)
+        : first(F::Load(p.p)), second(F::Load(p.second())) {}
+  };
+
+  INLAY_INLINE static At Strips(const uint8_t* first, int64_t strip_bytes) {
+    return {first, strip_bytes};
+  }
+  INLAY_INLINE static Floats Join(__m256 first, __m256 second) {
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)),
+                           _mm256_castps_pd(second), 1));
+  }
+  template <class F>
+  INLAY_INLINE static void Factors(const Header<F>& header, At step, int half,
+                                   Floats* scale, Floats* min) {
+    const __m256 first = F::Scale(header.first, step.p, half);
+    const __m256 second = F::Scale(header.second, step.second(), half);
+    *scale = Join(first, second);
+    if constexpr (F::kHasMin) {
+      *min = Join(F::Min(header.first, step.p, half, first),
+                  F::Min(header.second, step.second(), half, second));
+    }
+  }
+
+  INLAY_INLINE static Bytes Load(At p) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(LoadBytes(p.p)),
+                              LoadBytes(p.second()), 1);
+  }
+  INLAY_INLINE static Bytes Set(char byte) { return _mm512_set1_epi8(byte); }
+  INLAY_INLINE static Bytes SetFour(const uint8_t* p) {
+    return _mm512_set1_epi32(LoadFour(p));
+  }
+  template <int count>
+  INLAY_INLINE static Bytes Right(Bytes v) {
+    return _mm512_srli_epi16(v, count);
+  }
+  template <int count>
+  INLAY_INLINE static Bytes Left(Bytes v) {
+    return _mm512_slli_epi16(v, count);
+  }
+  INLAY_INLINE static Bytes And(Bytes a, Bytes b) {
+    return _mm512_and_si512(a, b);
+  }
+  INLAY_INLINE static Bytes Or(Bytes a, Bytes b) {
+    return _mm512_or_si512(a, b);
+  }
+  INLAY_INLINE static Bytes LookUp(const int8_t* levels, Bytes codes) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(LoadTable(levels)),
+                               codes);
+  }
+
+  // Signed bytes plus 128, for an instruction whose one operand is unsigned.
+  INLAY_INLINE static Bytes Unsigned(Bytes v) {
+    return _mm512_xor_si512(v, Set(static_cast<char>(-128)));
+  }
+  // sums + the products of unsigned with signed bytes, four to a lane.
+  INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
+    return _mm512_dpbusd_epi32(sums, codes, x);
+  }
+  INLAY_INLINE static Bytes SetInts(int32_t value) {
+    return _mm512_set1_epi32(value);
+  }
+
+  INLAY_INLINE static Bytes NoInts() { return _mm512_setzero_si512(); }
+  INLAY_INLINE static Floats FromInts(Bytes v) { return _mm512_cvtepi32_ps(v); }
+  INLAY_INLINE static Floats NoFloats() { return _mm512_setzero_ps(); }
+  INLAY_INLINE static Floats Set(const float* p) { return _mm512_set1_ps(*p); }
+  INLAY_INLINE static Floats Mul(Floats a, Floats b) {
+    return _mm512_mul_ps(a, b);
+  }
+  INLAY_INLINE static Floats MulAdd(Floats a, Floats b, Floats c) {
+    return _mm512_fmadd_ps(a, b, c);
+  }
+  INLAY_INLINE static void Store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
+};
+#endif  // INLAY_PACKED_VNNI
+
+}  // namespace inlay::packed::INLAY_PACKED_ISA
+
+#endif  // INLAY_KERNELS_GEMM_PACKED_VECTORS_INL_H_
