@@ -37,7 +37,10 @@ namespace {
 // Few rows of x as they are: what is wide in registers serves two.
 template <class F>
 void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  constexpr int kF8Rows = 2;
+  constexpr int64_t kRows = 2;
+  using F8TileFn =
+      void (*)(const uint8_t*, const float*, int64_t, int64_t, float*);
+  constexpr F8TileFn kTile[kRows] = {F8Tile<F, 1>, F8Tile<F, 2>};
   const int64_t rows = params.x.rows();
   const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
   const auto x_stride =
@@ -45,19 +48,14 @@ void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
   pool.ParallelFor(strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
                    [&](int64_t begin, int64_t end) {
-                     alignas(32) float sums[kF8Rows * kStripRows];
+                     alignas(32) float sums[kRows * kStripRows];
                      for (int64_t strip = begin; strip < end; ++strip) {
-                       const uint8_t* of_strip =
-                           w + strip * StripBytes<F>(desc.k);
-                       for (int64_t m = 0; m < rows; m += kF8Rows) {
-                         const bool both = m + 1 < rows;
-                         const float* x = params.x.row<float>(m);
-                         if (both) {
-                           F8Tile<F, 2>(of_strip, x, x_stride, desc.k, sums);
-                         } else {
-                           F8Tile<F, 1>(of_strip, x, x_stride, desc.k, sums);
-                         }
-                         FinishTile(desc, params, m, both ? 2 : 1,
+                       for (int64_t m = 0; m < rows; m += kRows) {
+                         const int64_t count = std::min(kRows, rows - m);
+                         kTile[count - 1](w + strip * StripBytes<F>(desc.k),
+                                          params.x.row<float>(m), x_stride,
+                                          desc.k, sums);
+                         FinishTile(desc, params, m, static_cast<int>(count),
                                     strip * kStripRows, kStripRows, sums);
                        }
                      }
