@@ -21,12 +21,20 @@ absl::Status RunActivationCuda(const ActivationDesc& desc,
 
 namespace {
 
+const char* FunctionRefuses(const ActivationDesc& desc) {
+  if (desc.function != Activation::kClampedSilu) return nullptr;
+  if (!desc.gated) return "a clamped SiLU must be gated";
+  return desc.limit > 0.0f ? nullptr : "the limit must be positive";
+}
+
 const char* CpuRefuses(const ActivationDesc& desc, const DeviceInfo&) {
+  if (const char* why = FunctionRefuses(desc)) return why;
   return desc.activation == DType::kF32 ? nullptr : "activations must be f32";
 }
 
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const ActivationDesc& desc, const DeviceInfo&) {
+  if (const char* why = FunctionRefuses(desc)) return why;
   return IsPlainFloat(desc.activation) ? nullptr
                                        : "activations must be f32, f16 or bf16";
 }

@@ -1,5 +1,6 @@
 // activation: y = f(x), or y = f(gate) * up with gate and up side by side in x
-// (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202).
+// (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202; the clamped one: gpt-oss's
+// published code).
 #ifndef INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 #define INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 
@@ -17,8 +18,13 @@ enum class Activation : uint8_t {
   kGelu,
   kGeluTanh,
   kRelu,
-  kReluSquared
+  kReluSquared,
+  // Gated only: g * sigmoid(1.702 g) * (u + 1), where g is the gate cut off
+  // above ActivationDesc::limit and u is up cut off beyond +-limit.
+  kClampedSilu,
 };
+
+inline constexpr float kClampedSiluSlope = 1.702f;
 
 // By the names Hugging Face configurations use: silu, swish, gelu, gelu_new,
 // gelu_fast, gelu_pytorch_tanh, relu, relu2.
@@ -30,6 +36,7 @@ struct ActivationDesc {
   int64_t width =
       0;  // columns of y; x has twice as many when gated (gate first)
   DType activation = DType::kF32;
+  float limit = 0.0f;  // of kClampedSilu, > 0
 };
 
 struct ActivationParams {

@@ -24,8 +24,18 @@ float Apply(Activation function, float x) {
       return x < 0.0f ? 0.0f : x;  // NaN stays
     case Activation::kReluSquared:
       return x < 0.0f ? 0.0f : x * x;
+    case Activation::kClampedSilu:
+      break;  // of two arguments
   }
   return x;
+}
+
+// NaN stays.
+float ClampedSilu(float limit, float gate, float up) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up;
+  up = up < -limit ? -limit : up;
+  return gate / (1.0f + std::exp(-kClampedSiluSlope * gate)) * (up + 1.0f);
 }
 
 }  // namespace
@@ -37,6 +47,10 @@ absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
     const float* x = params.x.row<float>(row);
     float* y = params.y.row<float>(row);
     for (int64_t i = 0; i < desc.width; ++i) {
+      if (desc.function == Activation::kClampedSilu) {
+        y[i] = ClampedSilu(desc.limit, x[i], x[desc.width + i]);
+        continue;
+      }
       const float value = Apply(desc.function, x[i]);
       y[i] = desc.gated ? value * x[desc.width + i] : value;
     }

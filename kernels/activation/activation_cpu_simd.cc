@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/activation/activation.h"
 #include "kernels/simd_float-inl.h"
@@ -53,6 +54,39 @@ struct ReluSquared {
   }
 };
 
+// NaN stays.
+struct ClampedSilu {
+  static HWY_INLINE VF ApplyGated(VF gate, VF up, float limit) {
+    const DF d;
+    const VF most = hn::Set(d, limit);
+    const VF least = hn::Set(d, -limit);
+    gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
+    up = hn::IfThenElse(hn::Gt(up, most), most, up);
+    up = hn::IfThenElse(hn::Lt(up, least), least, up);
+    const VF slope = hn::Set(d, kClampedSiluSlope);
+    const VF value = hn::Mul(gate, Sigmoid(hn::Mul(gate, slope)));
+    return hn::Mul(value, hn::Add(up, hn::Set(d, 1.0f)));
+  }
+};
+
+template <typename Function>
+HWY_INLINE VF Gated(VF gate, VF up, float limit) {
+  if constexpr (std::is_same_v<Function, ClampedSilu>) {
+    return ClampedSilu::ApplyGated(gate, up, limit);
+  } else {
+    return hn::Mul(Function::Apply(gate), up);
+  }
+}
+
+template <typename Function>
+HWY_INLINE VF Alone(VF x) {
+  if constexpr (std::is_same_v<Function, ClampedSilu>) {
+    return x;  // there is none
+  } else {
+    return Function::Apply(x);
+  }
+}
+
 // Columns [begin, begin + count) of one row.
 template <typename Function>
 void RunSpan(const ActivationDesc& desc, const ActivationParams& params,
@@ -62,14 +96,17 @@ void RunSpan(const ActivationDesc& desc, const ActivationParams& params,
   float* y = params.y.row<float>(row) + begin;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    VF v = Function::Apply(LoadWide(x + i));
-    if (desc.gated) v = hn::Mul(v, LoadWide(up + i));
-    hn::StoreU(v, DF(), y + i);
+    const VF v = LoadWide(x + i);
+    hn::StoreU(desc.gated ? Gated<Function>(v, LoadWide(up + i), desc.limit)
+                          : Alone<Function>(v),
+               DF(), y + i);
   }
   if (const size_t rest = count - i; rest != 0) {
-    VF v = Function::Apply(LoadWideTail(x + i, rest));
-    if (desc.gated) v = hn::Mul(v, LoadWideTail(up + i, rest));
-    StoreTail(v, y + i, rest);
+    const VF v = LoadWideTail(x + i, rest);
+    StoreTail(desc.gated
+                  ? Gated<Function>(v, LoadWideTail(up + i, rest), desc.limit)
+                  : Alone<Function>(v),
+              y + i, rest);
   }
 }
 
@@ -106,6 +143,8 @@ void RunActivation(const ActivationDesc& desc, const ActivationParams& params,
       return activation::Run<activation::Relu>(desc, params, pool);
     case Activation::kReluSquared:
       return activation::Run<activation::ReluSquared>(desc, params, pool);
+    case Activation::kClampedSilu:
+      return activation::Run<activation::ClampedSilu>(desc, params, pool);
   }
 }
 

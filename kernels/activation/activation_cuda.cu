@@ -9,9 +9,17 @@ namespace inlay {
 namespace {
 
 // y may be the gate half of x: a thread reads both halves before it writes.
+// NaN stays.
+__device__ float ClampedSilu(float limit, float gate, float up) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up;
+  up = up < -limit ? -limit : up;
+  return gate / (1.0f + expf(-kClampedSiluSlope * gate)) * (up + 1.0f);
+}
+
 template <typename T, Activation kFunction, int kVector>
 __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
-                         int64_t width, int64_t chunks) {
+                         int64_t width, int64_t chunks, float limit) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t row = blockIdx.x / chunks;
@@ -21,13 +29,20 @@ __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
   const T* x = x_rows.row(row) + i;
   float v[kVector];
   LoadFloats<kVector>(x, v);
-#pragma unroll
-  for (int j = 0; j < kVector; ++j) v[j] = ApplyActivation<kFunction>(v[j]);
-  if (gated) {
+  if constexpr (kFunction == Activation::kClampedSilu) {
     float up[kVector];
     LoadFloats<kVector>(x + width, up);
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) v[j] *= up[j];
+    for (int j = 0; j < kVector; ++j) v[j] = ClampedSilu(limit, v[j], up[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) v[j] = ApplyActivation<kFunction>(v[j]);
+    if (gated) {
+      float up[kVector];
+      LoadFloats<kVector>(x + width, up);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) v[j] *= up[j];
+    }
   }
   StoreFloats<kVector>(y_rows.row(row) + i, v);
 }
@@ -42,7 +57,7 @@ absl::Status Launch(const ActivationDesc& desc, const ActivationParams& params,
   return LaunchCuda("activation", stream,
                     {params.y.rows() * chunks, kCudaMapThreads}, kernel,
                     CudaMatrix<T>(params.x), CudaMatrix<T>(params.y),
-                    desc.gated, desc.width, chunks);
+                    desc.gated, desc.width, chunks, desc.limit);
 }
 
 }  // namespace
@@ -61,6 +76,8 @@ absl::Status RunActivationCuda(const ActivationDesc& desc,
         return Launch<T, Activation::kRelu>(desc, params, cuda);
       case Activation::kReluSquared:
         return Launch<T, Activation::kReluSquared>(desc, params, cuda);
+      case Activation::kClampedSilu:
+        return Launch<T, Activation::kClampedSilu>(desc, params, cuda);
       default:
         return Launch<T, Activation::kSilu>(desc, params, cuda);
     }

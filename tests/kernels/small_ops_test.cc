@@ -202,6 +202,8 @@ double ActivationReference(Activation function, double x) {
       return std::max(x, 0.0);
     case Activation::kReluSquared:
       return std::max(x, 0.0) * std::max(x, 0.0);
+    case Activation::kClampedSilu:
+      break;  // of two arguments
   }
   return x;
 }
@@ -271,6 +273,53 @@ TEST(ActivationTest, NanStaysNan) {
         EXPECT_EQ(std::isnan(y(0, c)), c == 2 || c == 8) << c;
       }
     });
+  }
+}
+
+// gate * sigmoid(1.702 gate) * (up + 1), both cut off at the limit.
+TEST(ActivationTest, ClampedSiluMatchesFloat64) {
+  TestCpu cpu(2);
+  constexpr float kLimit = 7.0f;
+  for (const int64_t width : {1, 7, 8, 40, 101}) {
+    const ActivationDesc desc{Activation::kClampedSilu, true, width,
+                              DType::kF32, kLimit};
+    TestMatrix x = Random(4, 2 * width, 9, 3, 6.0f);
+    x.Set(0, 0, -200.0f);
+    x.Set(1, 0, 200.0f);
+    x.Set(1, width, -200.0f);
+    x.Set(2, width, 200.0f);
+    const auto want = [&](int64_t r, int64_t c) {
+      const double gate = std::min(double{x(r, c)}, 7.0);
+      const double up = std::clamp(double{x(r, width + c)}, -7.0, 7.0);
+      return gate / (1.0 + std::exp(-double{kClampedSiluSlope} * gate)) *
+             (up + 1.0);
+    };
+    // The product inside exp is rounded before: |slope * gate| units at most
+    // 12, of a value of which 1 + exp takes its share; up + 1 cancels near -1.
+    const auto tolerance = [&](int64_t r, int64_t c) {
+      const double gate = std::min(double{x(r, c)}, 7.0);
+      return kUnitF32 * ((8 + 2 * std::abs(gate)) * std::abs(want(r, c)) +
+                         2 * std::abs(gate)) +
+             1e-30;
+    };
+    ForEachCpuRow(ActivationTable(), desc, cpu, [&](const ActivationRow& row) {
+      TestMatrix y(DType::kF32, 4, width, 1);
+      ActivationParams params{x.view(), y.view()};
+      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      ExpectClose(y, want, tolerance);
+      TestMatrix nan = x;
+      nan.Set(0, 0, std::numeric_limits<float>::quiet_NaN());
+      nan.Set(1, width, std::numeric_limits<float>::quiet_NaN());
+      params.x = nan.view();
+      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      EXPECT_TRUE(std::isnan(y(0, 0)) && std::isnan(y(1, 0)));
+    });
+  }
+  const DeviceInfo& info = cpu.device->info();
+  for (const ActivationDesc& bad :
+       {ActivationDesc{Activation::kClampedSilu, false, 8, DType::kF32, 7.0f},
+        ActivationDesc{Activation::kClampedSilu, true, 8, DType::kF32}}) {
+    EXPECT_FALSE(Select("activation", ActivationTable(), bad, info).ok());
   }
 }
 
