@@ -1,0 +1,99 @@
+// Which expert's rows a block of expert_linear works on. Only the device knows
+// how many slots each expert has, so grids are as large as they may need to be
+// and blocks without work end at once.
+#ifndef INLAY_KERNELS_MOE_EXPERT_ITEMS_CUH_
+#define INLAY_KERNELS_MOE_EXPERT_ITEMS_CUH_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/moe/expert_linear.h"
+
+namespace inlay {
+
+// What all kernels get: by value.
+struct ExpertItems {
+  ExpertItems(const ExpertLinearDesc& desc, const ExpertLinearParams& params,
+              int rows_an_item)
+      : experts(params.experts),
+        offsets(params.offsets),
+        slots(params.slots),
+        num_experts(desc.num_experts),
+        num_slots(params.y.rows()),
+        top_k(desc.top_k),
+        row_a_slot(desc.row_a_slot),
+        single(num_slots == desc.top_k),
+        count(single ? num_slots
+                     : std::min(num_slots,
+                                num_slots / rows_an_item + desc.num_experts)) {}
+
+  const int32_t* experts;
+  const int32_t* offsets;
+  const int32_t* slots;
+  int num_experts;
+  int64_t num_slots;
+  int top_k;
+  bool row_a_slot;
+  // One token: each of its slots has another expert.
+  bool single;
+  // Of items at most: sum over experts of slots / rows_an_item, rounded up.
+  int64_t count;
+};
+
+struct ExpertItem {
+  int expert = 0;
+  int rows = 0;  // 0: no work
+  int first = 0;
+
+  // The slot of the item's row i.
+  __device__ int Slot(const ExpertItems& items, int i) const {
+    return items.single ? first : items.slots[first + i];
+  }
+  // The row of x of a slot.
+  __device__ static int64_t Source(const ExpertItems& items, int slot) {
+    return items.row_a_slot ? slot : slot / items.top_k;
+  }
+};
+
+// All lanes of a warp call it and get the same.
+template <int kRows>
+__device__ ExpertItem FindExpertItem(const ExpertItems& items, int index) {
+  ExpertItem item;
+  if (items.single) {
+    item.expert = items.experts[index];
+    item.rows = 1;
+    item.first = index;
+    return item;
+  }
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = threadIdx.x % 32;
+  int before = 0;
+  for (int base = 0; base < items.num_experts; base += 32) {
+    const int e = base + lane;
+    int own = 0;
+    if (e < items.num_experts) {
+      own = (items.offsets[e + 1] - items.offsets[e] + kRows - 1) / kRows;
+    }
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(kAll, sum, step);
+      if (lane >= step) sum += other;
+    }
+    const unsigned beyond = __ballot_sync(kAll, before + sum > index);
+    if (beyond != 0) {
+      const int which = __ffs(static_cast<int>(beyond)) - 1;
+      const int first_item = __shfl_sync(kAll, before + sum - own, which);
+      item.expert = base + which;
+      item.first = items.offsets[item.expert] + (index - first_item) * kRows;
+      item.rows = min(kRows, items.offsets[item.expert + 1] - item.first);
+      return item;
+    }
+    before += __shfl_sync(kAll, sum, 31);
+  }
+  return item;
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_MOE_EXPERT_ITEMS_CUH_

@@ -1,0 +1,108 @@
+#include "kernels/moe/expert_linear.h"
+
+#include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+// expert_linear_cpu.cc
+const GemmRow* GemmRowNamed(std::string_view name);
+size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
+                            int64_t max_tokens);
+absl::Status RunExpertLinearCpu(const GemmRow& row,
+                                const ExpertLinearDesc& desc,
+                                const ExpertLinearParams& params,
+                                Stream& stream);
+
+#if INLAY_HAS_CUDA
+// expert_linear_cuda.cc
+absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
+                                 const ExpertLinearParams& params,
+                                 Stream& stream);
+absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
+                                          const ExpertLinearParams& params,
+                                          Stream& stream);
+#endif
+
+namespace {
+
+constexpr char kPacked[] = "cpu_packed";
+constexpr char kSimd[] = "cpu_simd";
+constexpr char kScalar[] = "cpu_scalar";
+
+template <const char* kName>
+const char* Refuses(const ExpertLinearDesc& desc, const DeviceInfo& device) {
+  const GemmRow* row = GemmRowNamed(kName);
+  if (row == nullptr) return "this build's gemm has no such row";
+  if (desc.gemm.permuted) return "takes no permutation of x";
+  return row->refuses(desc.gemm, device);
+}
+
+template <const char* kName>
+size_t Bytes(const ExpertLinearDesc& desc, int64_t max_tokens) {
+  return ExpertLinearCpuBytes(*GemmRowNamed(kName), desc, max_tokens);
+}
+
+template <const char* kName>
+absl::Status Run(const ExpertLinearDesc& desc, const ExpertLinearParams& params,
+                 Stream& stream) {
+  return RunExpertLinearCpu(*GemmRowNamed(kName), desc, params, stream);
+}
+
+template <const char* kName>
+constexpr ExpertLinearRow kCpuRow = {
+    kName, DeviceKind::kCpu, 0, Refuses<kName>, Bytes<kName>, Run<kName>};
+
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const ExpertLinearDesc& desc, const DeviceInfo&) {
+  const GemmDesc& gemm = desc.gemm;
+  if (!IsPlainFloat(gemm.weight) || !IsPlainFloat(gemm.activation)) {
+    return "weights and x must be f32, f16 or bf16";
+  }
+  if (gemm.output != DType::kF32 && gemm.output != gemm.activation) {
+    return "y must be f32 or of the type of x";
+  }
+  return gemm.permuted ? "takes no permutation of x" : nullptr;
+}
+
+const char* CudaQuantisedRefuses(const ExpertLinearDesc& desc,
+                                 const DeviceInfo&) {
+  const GemmDesc& gemm = desc.gemm;
+  if (!IsBlockFormat(gemm.weight)) return "weights must be a block format";
+  if (gemm.activation != DType::kF16 && gemm.activation != DType::kBF16) {
+    return "x must be f16 or bf16";
+  }
+  if (gemm.output != DType::kF32 && gemm.output != gemm.activation) {
+    return "y must be f32 or of the type of x";
+  }
+  if (gemm.k % GetFormatInfo(gemm.weight).block_elements != 0) {
+    return "k must be a multiple of the format's block";
+  }
+  return gemm.permuted ? "takes no permutation of x" : nullptr;
+}
+#endif
+
+constexpr ExpertLinearRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunExpertLinearCuda},
+    {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses, nullptr,
+     RunExpertLinearCudaQuantised},
+#endif
+    kCpuRow<kPacked>,
+    kCpuRow<kSimd>,
+    kCpuRow<kScalar>,
+};
+
+}  // namespace
+
+absl::Span<const ExpertLinearRow> ExpertLinearTable() { return kRows; }
+
+const WeightPacking<GemmDesc>* ExpertPacking(const ExpertLinearRow& row,
+                                             const GemmDesc& desc) {
+  const GemmRow* gemm = GemmRowNamed(row.name);
+  return gemm == nullptr || gemm->packing == nullptr ? nullptr
+                                                     : gemm->packing(desc);
+}
+
+}  // namespace inlay

@@ -1,0 +1,60 @@
+// expert_linear: a linear layer with a weight matrix an expert. Row s of y is
+// made by the expert of slot s (routing.h): y[s] = w[e] x[s'] + bias[e].
+#ifndef INLAY_KERNELS_MOE_EXPERT_LINEAR_H_
+#define INLAY_KERNELS_MOE_EXPERT_LINEAR_H_
+
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+#include "kernels/gemm/gemm.h"
+#include "memory/tensor.h"
+
+namespace inlay {
+
+struct ExpertLinearDesc {
+  GemmDesc gemm;  // one expert's product; not permuted
+  int num_experts = 0;
+  int top_k = 0;
+  // x has a row a slot; otherwise a row a token, which its slots share.
+  bool row_a_slot = false;
+};
+
+// One matrix [n, k] an expert, all in one format, each packed as the row wants
+// it.
+struct ExpertMatrices {
+  // CPU: where each lies, [num_experts], with dense rows.
+  const std::byte* const* each = nullptr;
+  // Others: that of expert e lies at base + e * stride_bytes.
+  const std::byte* base = nullptr;
+  size_t stride_bytes = 0;
+};
+
+struct ExpertLinearParams {
+  TensorView x;  // [tokens or slots, k], rows may be strided
+  ExpertMatrices w;
+  const float* bias = nullptr;  // [num_experts, n] or null
+  // As routing gives them, of all tokens of the call.
+  const int32_t* experts = nullptr;
+  const int32_t* offsets = nullptr;
+  const int32_t* slots = nullptr;
+  TensorView y;  // [slots, n], rows may be strided; must not overlap x
+  void* workspace = nullptr;
+};
+
+using ExpertLinearRow = KernelRow<ExpertLinearDesc, ExpertLinearParams>;
+
+// A row of y depends on its row of x and its expert only; on CUDA within
+// rounding, and to the bit where gemm.batch_invariant says so. Matrices that no
+// slot asks for are not read. CPU rows are those of gemm, of the same names,
+// called for one expert's rows after another: their bits are gemm's. CUDA rows
+// read nothing on the host. `workspace_bytes` counts tokens.
+absl::Span<const ExpertLinearRow> ExpertLinearTable();
+
+// How `row` wants one expert's matrix packed; null: as it lies in the file.
+// `desc`: of one expert.
+const WeightPacking<GemmDesc>* ExpertPacking(const ExpertLinearRow& row,
+                                             const GemmDesc& desc);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_MOE_EXPERT_LINEAR_H_

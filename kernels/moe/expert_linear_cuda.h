@@ -1,0 +1,41 @@
+// The kernels of expert_linear on CUDA devices, for its rows and benchmarks.
+// All pointers are device pointers.
+#ifndef INLAY_KERNELS_MOE_EXPERT_LINEAR_CUDA_H_
+#define INLAY_KERNELS_MOE_EXPERT_LINEAR_CUDA_H_
+
+#include <cstdint>
+
+#include "kernels/moe/expert_linear.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// Where experts have more slots than this on average, the kernels for many rows
+// read weights less often; their sums have another order.
+inline constexpr int64_t kFewExpertRows = 12;
+
+inline bool ExpertRowsAreFew(const ExpertLinearDesc& desc, int64_t num_slots) {
+  return desc.gemm.batch_invariant ||
+         num_slots <= kFewExpertRows * desc.num_experts;
+}
+
+// Any plain float types, widths and strides.
+absl::Status RunExpertLinearPlain(const ExpertLinearDesc& desc,
+                                  const ExpertLinearParams& params,
+                                  CudaStream& stream);
+
+// Weights and x of one 16-bit type, k a multiple of 32, rows of both at
+// multiples of 16 bytes.
+absl::Status RunExpertLinearMma(const ExpertLinearDesc& desc,
+                                const ExpertLinearParams& params,
+                                CudaStream& stream);
+
+// Packed weights (kernels/gemm/quantised/layout.h), x of 16 bits, its rows at
+// multiples of 4 bytes.
+absl::Status RunExpertLinearQuantised(const ExpertLinearDesc& desc,
+                                      const ExpertLinearParams& params,
+                                      CudaStream& stream);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_MOE_EXPERT_LINEAR_CUDA_H_

@@ -1,0 +1,406 @@
+// Mixtures of experts on CUDA: routing and sums against the CPU's rows,
+// experts' products against float64, in all formats.
+#if INLAY_HAS_CUDA
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/gemm/quantised/pack.h"
+#include "kernels/moe/combine.h"
+#include "kernels/moe/expert_linear.h"
+#include "kernels/moe/routing.h"
+#include "tests/support/cuda_test_util.h"
+#include "tests/support/moe_test_util.h"
+#include "tests/support/random_blocks.h"
+
+namespace inlay {
+namespace {
+
+using namespace ::inlay::testing;  // NOLINT
+
+Routed RouteOnCpu(const RoutingDesc& desc, TestMatrix& logits,
+                  const float* correction) {
+  TestCpu cpu(1);
+  Routed routed(desc, logits.rows());
+  const RoutingRow& row = RoutingTable().back();
+  EXPECT_EQ(row.device, DeviceKind::kCpu);
+  EXPECT_TRUE(
+      row.run(desc, routed.Params(logits.view(), correction), *cpu.stream)
+          .ok());
+  return routed;
+}
+
+TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const RoutingDesc& desc : kRoutings) {
+    for (const int64_t tokens : {1, 2, 5, 300}) {
+      SCOPED_TRACE(::testing::Message()
+                   << desc.num_experts << " experts, " << desc.top_k
+                   << " chosen, tokens " << tokens);
+      std::mt19937 rng(static_cast<unsigned>(desc.num_experts + tokens));
+      TestMatrix logits(DType::kF32, tokens, desc.num_experts, 3);
+      logits.Randomize(rng, 2.0f);
+      // Ties, and a token that is broken.
+      if (desc.num_experts > 4) logits.Set(0, 3, logits(0, 1));
+      if (tokens > 1) {
+        logits.Set(1, 0, std::numeric_limits<float>::quiet_NaN());
+      }
+      TestMatrix bias(DType::kF32, 1, desc.num_experts);
+      bias.Randomize(rng, 0.1f);
+      const bool corrected = tokens % 2 == 1;
+      CudaTestMatrix device_logits(logits);
+      CudaTestMatrix device_bias(bias);
+      Routed want =
+          RouteOnCpu(desc, logits, corrected ? bias.floats() : nullptr);
+      ForEachCudaRow(RoutingTable(), desc, cuda, [&](const RoutingRow& row) {
+        Routed got(desc, tokens);
+        const CudaBytes experts(got.experts), weights(got.weights),
+            offsets(got.offsets), slots(got.slots);
+        const RoutingParams params = {
+            device_logits.view(),  corrected ? device_bias.floats() : nullptr,
+            experts.as<int32_t>(), weights.as<float>(),
+            offsets.as<int32_t>(), slots.as<int32_t>()};
+        ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+        experts.Download(got.experts.data());
+        weights.Download(got.weights.data());
+        offsets.Download(got.offsets.data());
+        slots.Download(got.slots.data());
+        EXPECT_EQ(got.experts, want.experts);
+        EXPECT_EQ(got.offsets, want.offsets);
+        EXPECT_EQ(got.slots, want.slots);
+        for (size_t i = 0; i < want.weights.size(); ++i) {
+          if (std::isnan(want.weights[i])) {
+            EXPECT_TRUE(std::isnan(got.weights[i])) << i;
+            continue;
+          }
+          // Rounded from float64 on both sides.
+          EXPECT_NEAR(got.weights[i], want.weights[i],
+                      2 * kUnitF32 * std::abs(want.weights[i]))
+              << i;
+        }
+      });
+    }
+  }
+}
+
+// Experts' matrices as values, and as a row wants them on the device.
+class Experts {
+ public:
+  Experts(const ExpertLinearDesc& desc, std::mt19937& rng) : desc_(desc) {
+    const GemmDesc& gemm = desc.gemm;
+    for (int e = 0; e < desc.num_experts; ++e) {
+      if (const BlockCodec* codec = FindBlockCodec(gemm.weight)) {
+        AddPacked(*codec, rng);
+        continue;
+      }
+      TestMatrix matrix(gemm.weight, gemm.n, gemm.k);
+      matrix.Randomize(rng);
+      for (int64_t r = 0; r < gemm.n; ++r) {
+        for (int64_t c = 0; c < gemm.k; ++c) values_.push_back(matrix(r, c));
+      }
+      const std::byte* data = matrix.view().data;
+      bytes_.insert(bytes_.end(), data, data + matrix.view().bytes());
+    }
+  }
+
+  float operator()(int64_t expert, int64_t row, int64_t column) const {
+    const GemmDesc& gemm = desc_.gemm;
+    return values_[static_cast<size_t>((expert * gemm.n + row) * gemm.k +
+                                       column)];
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  size_t stride() const {
+    return bytes_.size() / static_cast<size_t>(desc_.num_experts);
+  }
+
+ private:
+  void AddPacked(const BlockCodec& codec, std::mt19937& rng) {
+    const GemmDesc& gemm = desc_.gemm;
+    const QuantMatrix matrix(gemm.weight, gemm.k);
+    const std::vector<std::byte> rows =
+        RandomBlocks(codec, gemm.n * gemm.k / matrix.block_elements, rng);
+    std::vector<std::byte> packed(
+        static_cast<size_t>(QuantBytes(matrix.form, gemm.n, gemm.k)));
+    PackQuantised(matrix, rows.data(), 0, gemm.n, packed.data());
+    const size_t first = values_.size();
+    values_.resize(first + static_cast<size_t>(gemm.n * gemm.k));
+    for (int64_t r = 0; r < gemm.n; ++r) {
+      UnpackQuantisedRow(matrix, packed.data(), r,
+                         values_.data() + first + r * gemm.k);
+    }
+    bytes_.insert(bytes_.end(), packed.begin(), packed.end());
+  }
+
+  ExpertLinearDesc desc_;
+  std::vector<float> values_;
+  std::vector<std::byte> bytes_;
+};
+
+// A call over tokens that go to experts below `idle` only.
+class Problem {
+ public:
+  Problem(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
+          int idle, unsigned seed)
+      : desc_(desc),
+        tokens_(tokens),
+        cuda_(cuda),
+        rng_(seed),
+        experts_(desc, rng_) {
+    const RoutingDesc routing = {desc.num_experts, desc.top_k};
+    TestMatrix logits(DType::kF32, tokens, desc.num_experts);
+    logits.Randomize(rng_);
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int e = idle; e < desc.num_experts; ++e) logits.Set(t, e, -1e30f);
+    }
+    routed_ = std::make_unique<Routed>(RouteOnCpu(routing, logits, nullptr));
+    x_ =
+        TestMatrix(desc.gemm.activation,
+                   tokens * (desc.row_a_slot ? desc.top_k : 1), desc.gemm.k, 8);
+    x_.Randomize(rng_);
+    bias_ = TestMatrix(DType::kF32, desc.num_experts, desc.gemm.n);
+    bias_.Randomize(rng_);
+  }
+
+  TestMatrix Run(const ExpertLinearRow& row) { return Run(row, *routed_, x_); }
+
+  // Token t alone.
+  TestMatrix RunAlone(const ExpertLinearRow& row, int64_t t) {
+    const auto k = static_cast<size_t>(desc_.top_k);
+    const auto first = static_cast<size_t>(t) * k;
+    Routed one({desc_.num_experts, desc_.top_k}, 1);
+    std::copy_n(routed_->experts.begin() + static_cast<ptrdiff_t>(first), k,
+                one.experts.begin());
+    const int64_t rows = desc_.row_a_slot ? desc_.top_k : 1;
+    TestMatrix x(desc_.gemm.activation, rows, desc_.gemm.k, 8);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < desc_.gemm.k; ++c) {
+        x.Set(r, c, x_(t * rows + r, c));
+      }
+    }
+    return Run(row, one, x);
+  }
+
+  void Check(const TestMatrix& y) {
+    const GemmDesc& gemm = desc_.gemm;
+    const auto sum = [&](int64_t s, int64_t c, bool magnitude) {
+      const int64_t e = routed_->experts[static_cast<size_t>(s)];
+      const int64_t r = desc_.row_a_slot ? s : s / desc_.top_k;
+      double total = magnitude ? std::abs(bias_(e, c)) : double{bias_(e, c)};
+      for (int64_t i = 0; i < gemm.k; ++i) {
+        const double product = double{x_(r, i)} * experts_(e, c, i);
+        total += magnitude ? std::abs(product) : product;
+      }
+      return total;
+    };
+    float most = 0.0f;
+    double shifted = 0.0;
+    if (IsBlockFormat(gemm.weight)) {
+      // Levels and minima are added apart and may cancel.
+      for (int64_t i = 0; i < gemm.n * gemm.k; ++i) {
+        most = std::max(most, std::abs(experts_(0, 0, i)));
+      }
+      shifted = 2.0 * most * static_cast<double>(gemm.k);
+    }
+    ExpectClose(
+        y, [&](int64_t s, int64_t c) { return sum(s, c, false); },
+        [&](int64_t s, int64_t c) {
+          // k roundings of a partial sum, as noise, and one at the end.
+          return 16.0 * std::sqrt(static_cast<double>(gemm.k)) * kUnitF32 *
+                     (sum(s, c, true) + shifted) +
+                 Rounding(gemm.output, sum(s, c, false));
+        });
+  }
+
+  int64_t num_slots() const { return tokens_ * desc_.top_k; }
+
+ private:
+  TestMatrix Run(const ExpertLinearRow& row, Routed& routed, TestMatrix& x) {
+    const CudaBytes weights(experts_.bytes());
+    const CudaBytes experts(routed.experts), offsets(routed.offsets),
+        slots(routed.slots);
+    CudaTestMatrix device_x(x), device_bias(bias_);
+    CudaTestMatrix y(desc_.gemm.output,
+                     static_cast<int64_t>(routed.experts.size()), desc_.gemm.n,
+                     4);
+    ExpertLinearParams params;
+    params.x = device_x.view();
+    params.w.base = weights.as<std::byte>();
+    params.w.stride_bytes = experts_.stride();
+    params.bias = device_bias.floats();
+    params.experts = experts.as<int32_t>();
+    params.offsets = offsets.as<int32_t>();
+    params.slots = slots.as<int32_t>();
+    params.y = y.view();
+    const absl::Status status = row.run(desc_, params, *cuda_.stream);
+    EXPECT_TRUE(status.ok()) << status;
+    return y.Download();
+  }
+
+  ExpertLinearDesc desc_;
+  int64_t tokens_;
+  TestCuda& cuda_;
+  std::mt19937 rng_;
+  Experts experts_;
+  std::unique_ptr<Routed> routed_;
+  TestMatrix x_, bias_;
+};
+
+void CheckRows(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
+               int idle, unsigned seed) {
+  Problem problem(cuda, desc, tokens, idle, seed);
+  ForEachCudaRow(
+      ExpertLinearTable(), desc, cuda,
+      [&](const ExpertLinearRow& row) { problem.Check(problem.Run(row)); });
+}
+
+TEST(MoeCudaTest, PlainWeightsMatchFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  const DType kTypes[][2] = {{DType::kBF16, DType::kBF16},
+                             {DType::kF16, DType::kF16},
+                             {DType::kF32, DType::kF32},
+                             {DType::kBF16, DType::kF32}};
+  for (const auto& [weight, type] : kTypes) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{33, 47},
+                               {16, 32},
+                               {70, 288},
+                               {129, 1056}}) {
+      for (const int64_t tokens : {1, 2, 9, 40, 150}) {
+        for (const bool row_a_slot : {false, true}) {
+          SCOPED_TRACE(::testing::Message()
+                       << DTypeName(weight) << " x " << DTypeName(type) << " n "
+                       << n << " k " << k << " tokens " << tokens << " a slot "
+                       << row_a_slot << " seed " << seed);
+          const DType output = row_a_slot ? DType::kF32 : type;
+          CheckRows(cuda, {{n, k, weight, type, output}, 5, 2, row_a_slot},
+                    tokens, 4, seed++);
+        }
+      }
+    }
+  }
+}
+
+// More experts than a warp has lanes, most of them without a token.
+TEST(MoeCudaTest, ManyExperts) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const int64_t tokens : {1, 3, 70}) {
+    SCOPED_TRACE(tokens);
+    CheckRows(cuda, {{40, 64, DType::kBF16, DType::kBF16}, 130, 8}, tokens, 117,
+              7);
+    CheckRows(cuda, {{40, 64, DType::kF32, DType::kF32}, 130, 8}, tokens, 99,
+              8);
+  }
+}
+
+TEST(MoeCudaTest, EveryBlockFormatMatchesFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    const int64_t block = GetFormatInfo(codec->dtype).block_elements;
+    for (const int64_t columns : {1, 300}) {
+      const int64_t k = (columns + block - 1) / block * block;
+      for (const int64_t tokens : {1, 6, 60}) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(codec->dtype) << " x " << DTypeName(type)
+                     << " k " << k << " tokens " << tokens << " seed " << seed);
+        CheckRows(cuda,
+                  {{columns == 1 ? 16 : 53, k, codec->dtype, type,
+                    seed % 3 != 0 ? DType::kF32 : type},
+                   4,
+                   2,
+                   seed % 2 != 0},
+                  tokens, 3, seed);
+        ++seed;
+      }
+    }
+  }
+}
+
+TEST(MoeCudaTest, BatchInvariantRowsHaveTheSameBitsAlone) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const DType weight : {DType::kBF16, DType::kF32, DType::kQ4_K}) {
+    SCOPED_TRACE(DTypeName(weight));
+    const DType type = weight == DType::kF32 ? weight : DType::kBF16;
+    ExpertLinearDesc desc = {{48, 512, weight, type, DType::kF32}, 3, 2};
+    desc.gemm.batch_invariant = true;
+    Problem problem(cuda, desc, 120, 3, 5);
+    ForEachCudaRow(
+        ExpertLinearTable(), desc, cuda, [&](const ExpertLinearRow& row) {
+          const TestMatrix together = problem.Run(row);
+          for (const int64_t t : {0, 1, 57, 119}) {
+            const TestMatrix alone = problem.RunAlone(row, t);
+            for (int64_t r = 0; r < 2; ++r) {
+              EXPECT_EQ(alone.RowBits(r), together.RowBits(2 * t + r)) << t;
+            }
+          }
+        });
+  }
+}
+
+TEST(MoeCudaTest, CombineMatchesFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const int64_t width : {1, 8, 40, 101, 3000}) {
+    for (const MoeCombineDesc& desc :
+         {MoeCombineDesc{width, 1}, MoeCombineDesc{width, 3, true, false},
+          MoeCombineDesc{width, 8, true, true}}) {
+      SCOPED_TRACE(::testing::Message() << "width " << width);
+      constexpr int64_t kTokens = 5;
+      std::mt19937 rng(3);
+      const auto random = [&](int64_t rows, int64_t cols, int64_t pad) {
+        TestMatrix matrix(DType::kF32, rows, cols, pad);
+        matrix.Randomize(rng);
+        return matrix;
+      };
+      TestMatrix x = random(kTokens * desc.top_k, width, 4);
+      TestMatrix weights = random(kTokens, desc.top_k, 0);
+      TestMatrix shared = random(kTokens, width, 4);
+      TestMatrix gate = random(kTokens, 1, 0);
+      TestMatrix residual = random(kTokens, width, 4);
+      const auto sum = [&](int64_t t, int64_t c, bool magnitude) {
+        const auto term = [&](double v) { return magnitude ? std::abs(v) : v; };
+        double total = term(residual(t, c));
+        for (int r = 0; r < desc.top_k; ++r) {
+          total += term(double{weights(t, r)} * x(t * desc.top_k + r, c));
+        }
+        const double factor =
+            desc.gated ? 1 / (1 + std::exp(-double{gate(t, 0)})) : 1.0;
+        return total + (desc.shared ? term(factor * shared(t, c)) : 0.0);
+      };
+      CudaTestMatrix device_x(x), device_weights(weights),
+          device_shared(shared), device_gate(gate);
+      ForEachCudaRow(
+          MoeCombineTable(), desc, cuda, [&](const MoeCombineRow& row) {
+            CudaTestMatrix y(residual);  // in place
+            MoeCombineParams params;
+            params.x = device_x.view();
+            params.weights = device_weights.floats();
+            if (desc.shared) params.shared = device_shared.view();
+            if (desc.gated) params.gate = device_gate.view();
+            params.residual = params.y = y.view();
+            ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+            // A rounding a term, and six for the gate.
+            ExpectClose(
+                y.Download(),
+                [&](int64_t t, int64_t c) { return sum(t, c, false); },
+                [&](int64_t t, int64_t c) {
+                  return (desc.top_k + 8) * kUnitF32 * sum(t, c, true);
+                });
+          });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

@@ -1,0 +1,54 @@
+// What the tests of mixtures of experts share: descriptions of routings that
+// families use, and a place for what routing gives. Header only.
+#ifndef INLAY_TESTS_SUPPORT_MOE_TEST_UTIL_H_
+#define INLAY_TESTS_SUPPORT_MOE_TEST_UTIL_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/moe/routing.h"
+
+namespace inlay::testing {
+
+inline constexpr RoutingScore kSoftmaxScore = RoutingScore::kSoftmax;
+inline constexpr RoutingScore kSigmoidScore = RoutingScore::kSigmoid;
+inline constexpr GroupScore kBestOfGroup = GroupScore::kMax;
+inline constexpr GroupScore kTwoOfGroup = GroupScore::kTopTwo;
+
+inline constexpr RoutingDesc kRoutings[] = {
+    {1, 1, kSoftmaxScore, true},
+    {8, 2, kSoftmaxScore, true},
+    {60, 4, kSoftmaxScore, false},
+    {128, 8, kSoftmaxScore, true},
+    {32, 4, kSoftmaxScore, true, 1, 1, kBestOfGroup, 1.5f},
+    {128, 8, kSigmoidScore, true, 1, 1, kTwoOfGroup, 1.0f},
+    {160, 6, kSoftmaxScore, false, 8, 3, kBestOfGroup, 16.0f},
+    {256, 8, kSigmoidScore, true, 8, 4, kTwoOfGroup, 2.5f},
+    {7, 7, kSigmoidScore, false},
+    {12, 4, kSigmoidScore, true, 12, 5, kTwoOfGroup, 1.0f},
+    {kMaxExperts, kMaxExpertsPerToken, kSoftmaxScore, true},
+};
+
+// What routing gives, poisoned.
+struct Routed {
+  Routed(const RoutingDesc& desc, int64_t tokens)
+      : experts(static_cast<size_t>(tokens * desc.top_k), -1),
+        weights(experts.size(), std::numeric_limits<float>::quiet_NaN()),
+        offsets(static_cast<size_t>(desc.num_experts) + 1, -1),
+        slots(experts.size(), -1) {}
+
+  RoutingParams Params(TensorView logits, const float* correction) {
+    return {logits,         correction,     experts.data(),
+            weights.data(), offsets.data(), slots.data()};
+  }
+
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+  std::vector<int32_t> offsets;
+  std::vector<int32_t> slots;
+};
+
+}  // namespace inlay::testing
+
+#endif  // INLAY_TESTS_SUPPORT_MOE_TEST_UTIL_H_
