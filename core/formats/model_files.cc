@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "core/formats/chat_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/expert_source.h"
 #include "core/formats/generation_config.h"
 #include "core/formats/gguf_model.h"
 #include "core/formats/model_path.h"
@@ -49,8 +50,12 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   return absl::OkStatus();
 }
 
-// Presents a quantised checkpoint's layers in block formats.
-absl::Status PresentQuantized(ModelFiles* files) {
+// Presents one matrix an expert, and a quantised checkpoint's layers in block
+// formats.
+absl::Status PresentWeights(ModelFiles* files) {
+  auto experts = PresentExperts(files->config, std::move(files->weights));
+  if (!experts.ok()) return InFile(files->directory, experts.status());
+  files->weights = *std::move(experts);
   const Json* quantization = JsonFind(files->config, "quantization_config");
   if (quantization == nullptr) return absl::OkStatus();
   auto weights = OpenQuantized(*quantization, std::move(files->weights));
@@ -79,7 +84,7 @@ absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
   if (!options.vocab_only && !files.random.has_value()) {
     INLAY_ASSIGN_OR_RETURN(files.weights,
                            OpenSafetensors(files.directory, options.access));
-    INLAY_RETURN_IF_ERROR(PresentQuantized(&files));
+    INLAY_RETURN_IF_ERROR(PresentWeights(&files));
   }
   return files;
 }

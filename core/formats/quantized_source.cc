@@ -17,11 +17,19 @@ struct Method {
   FindQuantizedLayers* find;
 };
 
+// Experts alone are in that format, and PresentExperts() has presented them.
+absl::StatusOr<QuantizedLayers> FindMxfp4Layers(
+    const Json& config, const std::shared_ptr<const WeightSource>&) {
+  INLAY_RETURN_IF_ERROR(CheckNames(config, "modules_to_not_convert"));
+  return QuantizedLayers();
+}
+
 constexpr Method kMethods[] = {
     {"awq", FindAwqLayers},
     {"compressed-tensors", FindCompressedTensorsLayers},
     {"fp8", FindFp8Layers},
     {"gptq", FindGptqLayers},
+    {"mxfp4", FindMxfp4Layers},
 };
 
 // A presented tensor: stored as it is, or a layer's weight or permutation.
@@ -130,7 +138,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
     return source;
   }
   return UnsupportedSetting("quant_method", name,
-                            "awq, compressed-tensors, fp8, gptq");
+                            "awq, compressed-tensors, fp8, gptq, mxfp4");
 }
 
 }  // namespace inlay

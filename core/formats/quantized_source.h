@@ -12,7 +12,8 @@
 namespace inlay {
 
 // `quantization_config`: that object of config.json. `stored`: the tensors of
-// the files. Methods: gptq, awq, compressed-tensors, fp8.
+// the files. Methods: gptq, awq, compressed-tensors, fp8;
+// mxfp4, whose experts expert_source.h has presented before.
 //
 // Each quantised linear layer L becomes one tensor "L.weight", [n, k] row-major
 // in u4_g32, u4_g128, i8_g32, i8_g128, f8_g32 or f8_g128 (quantized_layer.h),

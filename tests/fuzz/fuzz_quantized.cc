@@ -1,4 +1,5 @@
-// Any bytes as a JSON document {"quantization_config": .., "tensors": {NAME:
+// Any bytes as a JSON document {"quantization_config": .., "model_type": ..,
+// "tensors": {NAME:
 // {"dtype": .., "shape": [..], "bytes": [..]}}} (a tensor's bytes repeat to its
 // size): no crash, and what opens keeps its promises and can be read.
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/expert_source.h"
 #include "core/formats/quantized_source.h"
 #include "core/json/json.h"
 #include "tests/support/memory_weights.h"
@@ -93,7 +95,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& [name, tensor] : tensors->items()) {
     if (tensor.is_object()) Add(name, tensor, *weights);
   }
-  const auto source = inlay::OpenQuantized(*config, weights);
+  const auto experts = inlay::PresentExperts(*document, weights);
+  if (!experts.ok()) return 0;
+  CheckSource(**experts);
+  const auto source = inlay::OpenQuantized(*config, *experts);
   if (source.ok()) CheckSource(**source);
   return 0;
 }

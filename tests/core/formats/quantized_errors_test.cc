@@ -90,11 +90,17 @@ void ExpectError(const absl::Status& status, absl::StatusCode code,
 }
 
 TEST(QuantizedErrors, Methods) {
-  for (const char* method : {"mxfp4", "bitsandbytes", "hqq", ""}) {
+  for (const char* method : {"bitsandbytes", "hqq", ""}) {
     const absl::Status status = OpenSpecs({{"quant_method", method}}, {});
     ExpectError(status, kUnsupported, method);
-    ExpectError(status, kUnsupported, "awq, compressed-tensors, fp8, gptq");
+    ExpectError(status, kUnsupported,
+                "awq, compressed-tensors, fp8, gptq, mxfp4");
   }
+  // Without experts there is nothing to present.
+  EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());
+  ExpectError(
+      OpenSpecs({{"quant_method", "mxfp4"}, {"modules_to_not_convert", 3}}, {}),
+      kInvalid, "modules_to_not_convert");
   ExpectError(OpenSpecs({{"quant_method", 4}}, {}), kInvalid, "quant_method");
   ExpectError(OpenSpecs("gptq", {}), kInvalid, "must be an object");
 }

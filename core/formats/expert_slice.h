@@ -1,0 +1,47 @@
+// ExpertSlice: one expert's matrix or bias within tensors that hold those of
+// all, and how to read it. Owns nothing; whoever makes one has checked shapes.
+#ifndef INLAY_CORE_FORMATS_EXPERT_SLICE_H_
+#define INLAY_CORE_FORMATS_EXPERT_SLICE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/formats/weight_source.h"
+
+namespace inlay {
+
+enum class ExpertLayout : uint8_t {
+  // Row i is row first + i * step of the stored tensor, all of whose leading
+  // dimensions count as rows. A bias has rows of one element.
+  kRows,
+  // Element (i, j) is stored at row expert * inputs + j, column first + i *
+  // step.
+  kColumns,
+  // Rows as in kRows, of e2m1 codes in blocks and their scales apart.
+  kMxfp4,
+};
+
+struct ExpertSlice {
+  ExpertLayout layout = ExpertLayout::kRows;
+  const WeightInfo* stored = nullptr;  // codes, where those are apart
+  const WeightInfo* scales = nullptr;  // of kMxfp4
+  int64_t expert = 0;                  // of kColumns
+  int64_t first = 0;
+  int64_t step = 1;
+};
+
+// Where the slice lies as it is presented; null: nowhere.
+const std::byte* MappedSlice(const WeightSource& source,
+                             const ExpertSlice& slice);
+
+// Bytes [offset, offset + destination.size()) of the slice, presented as
+// `info`. The range must lie in it.
+absl::Status ReadSlice(const WeightSource& source, const ExpertSlice& slice,
+                       const WeightInfo& info, uint64_t offset,
+                       absl::Span<std::byte> destination);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_EXPERT_SLICE_H_

@@ -1,0 +1,313 @@
+#include "core/formats/expert_source.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/formats/describe.h"
+#include "core/formats/expert_slice.h"
+#include "core/formats/stored_tensor.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr std::string_view kGateUp = ".experts.gate_up_proj";
+constexpr std::string_view kDown = ".experts.down_proj";
+constexpr std::string_view kBias = "_bias";
+constexpr std::string_view kMxBlocks = "_blocks";
+constexpr std::string_view kMxScales = "_scales";
+constexpr int64_t kMxBlock = 32;
+constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+// Safetensors' U8.
+constexpr DType kBytes[] = {DType::kU8};
+
+struct ExpertEntry {
+  WeightInfo info;
+  ExpertSlice slice;
+  bool is_slice = false;
+};
+
+// A tensor that holds something of all experts.
+struct Fused {
+  std::string prefix;  // "P.experts."
+  bool gate_up = false;
+  std::string_view suffix;  // kBias, kMxBlocks, kMxScales or none
+};
+
+std::optional<Fused> ParseFused(std::string_view name) {
+  for (const std::string_view kind : {kGateUp, kDown}) {
+    const size_t at = name.rfind(kind);
+    if (at == name.npos) continue;
+    const std::string_view rest = name.substr(at + kind.size());
+    for (const std::string_view suffix :
+         {std::string_view(), kBias, kMxBlocks, kMxScales}) {
+      if (rest != suffix) continue;
+      constexpr std::string_view kExperts = ".experts.";
+      return Fused{std::string(name.substr(0, at + kExperts.size())),
+                   kind == kGateUp, suffix};
+    }
+  }
+  return std::nullopt;
+}
+
+// "P.experts." and "NAME.weight" or "NAME.bias" of a stack.
+struct Stack {
+  std::string prefix;
+  std::string rest;
+  bool is_bias = false;
+};
+
+std::optional<Stack> ParseStack(std::string_view name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.rfind(kExperts);
+  if (at == name.npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + kExperts.size());
+  const size_t dot = rest.find('.');
+  const std::string_view kind = dot == rest.npos ? "" : rest.substr(dot);
+  if (kind != ".weight" && kind != ".bias") return std::nullopt;
+  return Stack{std::string(name.substr(0, at + kExperts.size())),
+               std::string(rest), kind == ".bias"};
+}
+
+class ExpertEntries {
+ public:
+  ExpertEntries(const WeightSource& stored, bool is_gpt_oss)
+      : stored_(stored), is_gpt_oss_(is_gpt_oss) {}
+
+  absl::Status Add(const WeightInfo& info) {
+    const auto fused = ParseFused(info.name);
+    const auto stack = ParseStack(info.name);
+    if (stack && info.shape.size() == (stack->is_bias ? 2u : 3u)) {
+      return AddStack(info, *stack);
+    }
+    const bool own_suffix = is_gpt_oss_ || (fused && fused->suffix.empty());
+    if (!fused || !own_suffix) {
+      entries_.push_back({info});
+      return absl::OkStatus();
+    }
+    if (fused->suffix == kMxScales) return CheckBlocksOf(info);
+    if (fused->suffix == kBias) return AddBiases(info, *fused);
+    if (fused->suffix == kMxBlocks) return AddBlocks(info, *fused);
+    return AddMatrices(info, *fused);
+  }
+
+  std::vector<ExpertEntry> Take() && { return std::move(entries_); }
+  bool any() const { return any_; }
+
+ private:
+  absl::Status Check(const WeightInfo& info, absl::Span<const DType> dtypes,
+                     size_t rank) const {
+    INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, dtypes).status());
+    if (info.shape.size() == rank && info.shape[0] <= kMaxStoredExperts) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %s has shape [%s]; allowed: %d dimensions, the first of at "
+        "most %d experts",
+        Quoted(info.name), absl::StrJoin(info.shape, ", "), rank,
+        kMaxStoredExperts));
+  }
+
+  absl::Status CheckEven(const WeightInfo& info, int64_t outputs) const {
+    if (outputs % 2 == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %s has %d outputs; gate and up must be of equal size",
+        Quoted(info.name), outputs));
+  }
+
+  // Gate and up, or down: each a slice of `outputs` rows or columns.
+  template <typename Make>
+  absl::Status AddParts(const WeightInfo& info, const Fused& fused,
+                        int64_t outputs, std::string_view suffix, Make make) {
+    any_ = true;
+    if (fused.gate_up) INLAY_RETURN_IF_ERROR(CheckEven(info, outputs));
+    const int64_t n = fused.gate_up ? outputs / 2 : outputs;
+    const int64_t step = fused.gate_up && is_gpt_oss_ ? 2 : 1;
+    for (int64_t e = 0; e < info.shape[0]; ++e) {
+      for (int64_t part = 0; part < (fused.gate_up ? 2 : 1); ++part) {
+        constexpr std::string_view kParts[] = {"gate_proj", "up_proj"};
+        ExpertEntry entry;
+        entry.is_slice = true;
+        entry.slice.stored = &info;
+        entry.slice.expert = e;
+        entry.slice.step = step;
+        entry.slice.first = part * (step == 2 ? 1 : n);
+        entry.info.name =
+            absl::StrFormat("%s%d.%s.%s", fused.prefix, e,
+                            fused.gate_up ? kParts[part] : "down_proj", suffix);
+        entry.info.dtype = info.dtype;
+        make(e, n, entry);
+        entries_.push_back(std::move(entry));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddMatrices(const WeightInfo& info, const Fused& fused) {
+    INLAY_RETURN_IF_ERROR(Check(info, kFloats, 3));
+    const int64_t outputs = info.shape[is_gpt_oss_ ? 2 : 1];
+    const int64_t k = info.shape[is_gpt_oss_ ? 1 : 2];
+    return AddParts(info, fused, outputs, "weight",
+                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
+                      if (is_gpt_oss_) {
+                        entry.slice.layout = ExpertLayout::kColumns;
+                      } else {
+                        entry.slice.first += e * outputs;
+                      }
+                      entry.info.shape = {n, k};
+                      entry.info.bytes =
+                          RowBytes(info.dtype, static_cast<size_t>(n * k));
+                    });
+  }
+
+  absl::Status AddStack(const WeightInfo& info, const Stack& stack) {
+    INLAY_RETURN_IF_ERROR(Check(info, absl::MakeConstSpan(&info.dtype, 1),
+                                stack.is_bias ? 2 : 3));
+    any_ = true;
+    for (int64_t e = 0; e < info.shape[0]; ++e) {
+      ExpertEntry entry;
+      entry.is_slice = true;
+      entry.slice.stored = &info;
+      entry.slice.first = e * info.shape[1];
+      entry.info.name = absl::StrFormat("%s%d.%s", stack.prefix, e, stack.rest);
+      entry.info.dtype = info.dtype;
+      entry.info.shape.assign(info.shape.begin() + 1, info.shape.end());
+      entry.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]);
+      entries_.push_back(std::move(entry));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddBiases(const WeightInfo& info, const Fused& fused) {
+    INLAY_RETURN_IF_ERROR(Check(info, kFloats, 2));
+    const int64_t outputs = info.shape[1];
+    return AddParts(info, fused, outputs, "bias",
+                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
+                      entry.slice.first += e * outputs;
+                      entry.info.shape = {n};
+                      entry.info.bytes =
+                          RowBytes(info.dtype, static_cast<size_t>(n));
+                    });
+  }
+
+  absl::Status AddBlocks(const WeightInfo& info, const Fused& fused) {
+    INLAY_RETURN_IF_ERROR(Check(info, kBytes, 4));
+    std::string name = info.name;
+    name.replace(name.size() - kMxBlocks.size(), kMxBlocks.size(), kMxScales);
+    INLAY_ASSIGN_OR_RETURN(const WeightInfo* scales,
+                           StoredTensor(stored_, name, kBytes));
+    const int64_t outputs = info.shape[1];
+    const int64_t blocks = info.shape[2];
+    INLAY_RETURN_IF_ERROR(
+        CheckShape(info, {info.shape[0], outputs, blocks, kMxBlock / 2}));
+    INLAY_RETURN_IF_ERROR(
+        CheckShape(*scales, {info.shape[0], outputs, blocks}));
+    return AddParts(info, fused, outputs, "weight",
+                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
+                      const int64_t k = blocks * kMxBlock;
+                      entry.slice.layout = ExpertLayout::kMxfp4;
+                      entry.slice.scales = scales;
+                      entry.slice.first += e * outputs;
+                      entry.info.dtype = DType::kMXFP4;
+                      entry.info.shape = {n, k};
+                      entry.info.bytes =
+                          RowBytes(DType::kMXFP4, static_cast<size_t>(n * k));
+                    });
+  }
+
+  // Scales go with their blocks.
+  absl::Status CheckBlocksOf(const WeightInfo& info) const {
+    std::string name = info.name;
+    name.replace(name.size() - kMxScales.size(), kMxScales.size(), kMxBlocks);
+    return StoredTensor(stored_, name, kBytes).status();
+  }
+
+  const WeightSource& stored_;
+  bool is_gpt_oss_;
+  bool any_ = false;
+  std::vector<ExpertEntry> entries_;
+};
+
+class ExpertSource final : public WeightSource {
+ public:
+  ExpertSource(std::shared_ptr<const WeightSource> stored,
+               std::vector<ExpertEntry> entries)
+      : stored_(std::move(stored)), entries_(std::move(entries)) {
+    std::sort(entries_.begin(), entries_.end(),
+              [](const ExpertEntry& a, const ExpertEntry& b) {
+                return a.info.name < b.info.name;
+              });
+    infos_.reserve(entries_.size());
+    for (const ExpertEntry& entry : entries_) infos_.push_back(entry.info);
+  }
+
+  absl::Status CheckNamesDiffer() const {
+    for (size_t i = 1; i < infos_.size(); ++i) {
+      if (infos_[i - 1].name != infos_[i].name) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor %s is there alone and with those of other experts",
+          Quoted(infos_[i].name)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    const ExpertEntry* entry = Locate(info);
+    if (entry == nullptr) return nullptr;
+    return entry->is_slice ? MappedSlice(*stored_, entry->slice)
+                           : stored_->Mapped(entry->info);
+  }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    const ExpertEntry* entry = Locate(info);
+    if (entry == nullptr) {
+      return absl::NotFoundError(absl::StrFormat(
+          "tensor %s does not come from these files", Quoted(info.name)));
+    }
+    const uint64_t bytes = entry->info.bytes;
+    if (offset > bytes || destination.size() > bytes - offset) {
+      return absl::OutOfRangeError(absl::StrFormat(
+          "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
+          Quoted(info.name), destination.size(), offset, bytes));
+    }
+    return entry->is_slice ? ReadSlice(*stored_, entry->slice, entry->info,
+                                       offset, destination)
+                           : stored_->Read(entry->info, offset, destination);
+  }
+
+ private:
+  const ExpertEntry* Locate(const WeightInfo& info) const {
+    const WeightInfo* own = Find(info.name);
+    return own == nullptr ? nullptr : &entries_[own - infos_.data()];
+  }
+
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<ExpertEntry> entries_;  // sorted by name
+  std::vector<WeightInfo> infos_;     // of entries_
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
+    const Json& config, std::shared_ptr<const WeightSource> stored) {
+  const Json* type = JsonFind(config, "model_type");
+  ExpertEntries entries(*stored, type != nullptr && *type == "gpt_oss");
+  for (const WeightInfo& info : stored->weights()) {
+    INLAY_RETURN_IF_ERROR(entries.Add(info));
+  }
+  if (!entries.any()) return stored;
+  auto source = std::make_shared<ExpertSource>(std::move(stored),
+                                               std::move(entries).Take());
+  INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
+  return source;
+}
+
+}  // namespace inlay

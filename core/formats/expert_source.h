@@ -1,0 +1,42 @@
+// Mixtures of experts whose checkpoints hold one tensor for all experts, as a
+// WeightSource with one matrix an expert. Knows nothing of architectures but
+// how their files lay experts out.
+// Sources: transformers' modules of the families named here; gpt-oss's
+// published files (mxfp4: OCP Microscaling Formats specification 1.0).
+#ifndef INLAY_CORE_FORMATS_EXPERT_SOURCE_H_
+#define INLAY_CORE_FORMATS_EXPERT_SOURCE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/formats/weight_source.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// More in one tensor are refused.
+inline constexpr int64_t kMaxStoredExperts = 4096;
+
+// `config`: config.json. `stored`: the tensors of the files. What becomes
+// "P.experts.N.gate_proj.weight" [w, h], ".up_proj.weight" [w, h] and
+// ".down_proj.weight" [h, w]:
+//   P.experts.gate_up_proj [experts, 2 w, h]    gate's rows, then up's
+//   P.experts.down_proj [experts, h, w]
+// and where model_type is "gpt_oss", whose gate and up take turns:
+//   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
+//     [experts, w, h]                           inputs by outputs
+//   the same names with _bias                   as ".bias"
+//   with _blocks [experts, outputs, inputs / 32, 16] and _scales
+//     [experts, outputs, inputs / 32]           mxfp4 (quant_method "mxfp4")
+// and from stacks, one for each matrix, as GGUF files have them:
+//   P.experts.NAME.weight [experts, n, k]         "P.experts.N.NAME.weight"
+//   P.experts.NAME.bias [experts, n]              "P.experts.N.NAME.bias"
+// All others pass through; where there is no such tensor, `stored` comes back.
+// Rows that lie side by side stay mapped. INVALID_ARGUMENT or NOT_FOUND for
+// what contradicts itself.
+absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
+    const Json& config, std::shared_ptr<const WeightSource> stored);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_EXPERT_SOURCE_H_

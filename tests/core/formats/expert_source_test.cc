@@ -1,0 +1,258 @@
+// Tensors that hold all experts of a layer, taken apart: values against what
+// the layouts say, in pieces of any size, and what contradicts itself.
+#include "core/formats/expert_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "tests/support/memory_weights.h"
+
+namespace inlay {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kExperts = 3;
+constexpr int64_t kHidden = 64;
+constexpr int64_t kWidth = 32;
+constexpr char kPrefix[] = "model.layers.0.mlp.experts.";
+
+Json Config(const std::string& type) { return {{"model_type", type}}; }
+
+std::vector<uint16_t> Numbers(int64_t count) {
+  std::vector<uint16_t> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<uint16_t>(i);
+  }
+  return values;
+}
+
+std::shared_ptr<MemoryWeights> WithBf16(
+    bool mapped,
+    const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors) {
+  auto weights = std::make_shared<MemoryWeights>(mapped);
+  for (const auto& [name, shape] : tensors) {
+    int64_t count = 1;
+    for (const int64_t side : shape) count *= side;
+    weights->Add(name, DType::kBF16, shape, Numbers(count).data());
+  }
+  return weights;
+}
+
+std::vector<std::byte> ReadIn(const WeightSource& source,
+                              const WeightInfo& info, size_t piece) {
+  std::vector<std::byte> bytes(info.bytes);
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    const size_t count = std::min(piece, bytes.size() - at);
+    EXPECT_TRUE(
+        source.Read(info, at, absl::MakeSpan(bytes).subspan(at, count)).ok());
+  }
+  return bytes;
+}
+
+// The 16-bit elements of a tensor, the same whatever the pieces.
+std::vector<uint16_t> Read16(const WeightSource& source,
+                             const std::string& name) {
+  const WeightInfo* info = source.Find(name);
+  EXPECT_NE(info, nullptr) << name;
+  if (info == nullptr) return {};
+  const std::vector<std::byte> whole = ReadIn(source, *info, info->bytes);
+  for (const size_t piece : {1, 7, 130}) {
+    EXPECT_TRUE(ReadIn(source, *info, piece) == whole) << name << piece;
+  }
+  if (const std::byte* mapped = source.Mapped(*info)) {
+    EXPECT_EQ(std::memcmp(mapped, whole.data(), whole.size()), 0) << name;
+  }
+  std::vector<uint16_t> values(whole.size() / 2);
+  std::memcpy(values.data(), whole.data(), whole.size());
+  return values;
+}
+
+std::string Expert(int64_t e, const std::string& part) {
+  return kPrefix + std::to_string(e) + "." + part;
+}
+
+TEST(ExpertSourceTest, FusedRowsStayMapped) {
+  for (const bool mapped : {false, true}) {
+    const auto stored = WithBf16(
+        mapped,
+        {{std::string(kPrefix) + "gate_up_proj",
+          {kExperts, 2 * kWidth, kHidden}},
+         {std::string(kPrefix) + "down_proj", {kExperts, kHidden, kWidth}},
+         {"model.norm.weight", {kHidden}}});
+    const auto source = PresentExperts(Config("qwen3_moe"), stored);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->weights().size(), 3 * kExperts + 1);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const auto first = [&](const std::string& part) {
+        const std::string name = Expert(e, part + ".weight");
+        const WeightInfo* info = (*source)->Find(name);
+        EXPECT_EQ((*source)->Mapped(*info) != nullptr, mapped);
+        const std::vector<uint16_t> values = Read16(**source, name);
+        for (size_t i = 1; i < values.size(); ++i) {
+          EXPECT_EQ(values[i], static_cast<uint16_t>(values[0] + i));
+        }
+        return int64_t{values[0]};
+      };
+      EXPECT_EQ(first("gate_proj"), 2 * e * kWidth * kHidden);
+      EXPECT_EQ(first("up_proj"), (2 * e + 1) * kWidth * kHidden);
+      EXPECT_EQ(first("down_proj"), e * kWidth * kHidden);
+    }
+    EXPECT_EQ((*source)->Find(Expert(0, "up_proj.weight"))->shape,
+              (std::vector<int64_t>{kWidth, kHidden}));
+    EXPECT_EQ((*source)->Find(Expert(2, "down_proj.weight"))->shape,
+              (std::vector<int64_t>{kHidden, kWidth}));
+    EXPECT_NE((*source)->Find("model.norm.weight"), nullptr);
+  }
+}
+
+TEST(ExpertSourceTest, GptOssTakesTurnsAndLiesInputsByOutputs) {
+  for (const bool mapped : {false, true}) {
+    const auto stored = WithBf16(
+        mapped,
+        {{std::string(kPrefix) + "gate_up_proj",
+          {kExperts, kHidden, 2 * kWidth}},
+         {std::string(kPrefix) + "gate_up_proj_bias", {kExperts, 2 * kWidth}},
+         {std::string(kPrefix) + "down_proj", {kExperts, kWidth, kHidden}},
+         {std::string(kPrefix) + "down_proj_bias", {kExperts, kHidden}}});
+    const auto source = PresentExperts(Config("gpt_oss"), stored);
+    ASSERT_TRUE(source.ok()) << source.status();
+    for (int64_t e = 0; e < kExperts; ++e) {
+      for (int64_t part = 0; part < 2; ++part) {
+        const std::string name = part == 0 ? "gate_proj" : "up_proj";
+        const auto w = Read16(**source, Expert(e, name + ".weight"));
+        const auto bias = Read16(**source, Expert(e, name + ".bias"));
+        ASSERT_EQ(w.size(), kWidth * kHidden);
+        ASSERT_EQ(bias.size(), kWidth);
+        for (int64_t i = 0; i < kWidth; ++i) {
+          EXPECT_EQ(bias[static_cast<size_t>(i)],
+                    e * 2 * kWidth + 2 * i + part);
+          for (int64_t j = 0; j < kHidden; ++j) {
+            EXPECT_EQ(w[static_cast<size_t>(i * kHidden + j)],
+                      (e * kHidden + j) * 2 * kWidth + 2 * i + part);
+          }
+        }
+      }
+      const auto down = Read16(**source, Expert(e, "down_proj.weight"));
+      ASSERT_EQ(down.size(), kWidth * kHidden);
+      for (int64_t i = 0; i < kHidden; ++i) {
+        for (int64_t j = 0; j < kWidth; ++j) {
+          EXPECT_EQ(down[static_cast<size_t>(i * kWidth + j)],
+                    (e * kWidth + j) * kHidden + i);
+        }
+      }
+      EXPECT_EQ(Read16(**source, Expert(e, "down_proj.bias"))[5],
+                e * kHidden + 5);
+    }
+  }
+}
+
+// e2m1, by the specification.
+double Level(int code) {
+  constexpr double kLevels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return kLevels[code & 7] * (code < 8 ? 1 : -1);
+}
+
+// Element i of blocks as kernels/quant/mxfp4/mxfp4.h has them: a scale of
+// 2^(bits - 127), then bytes with elements i and 16 + i.
+double Decoded(const std::vector<std::byte>& blocks, int64_t i) {
+  const std::byte* block = blocks.data() + i / 32 * 17;
+  const auto both = static_cast<int>(block[1 + i % 16]);
+  return Level(i % 32 < 16 ? both & 15 : both >> 4) *
+         std::ldexp(1.0, static_cast<int>(block[0]) - 127);
+}
+
+TEST(ExpertSourceTest, Mxfp4BlocksMeanTheSame) {
+  std::mt19937 rng(1);
+  std::vector<uint8_t> codes(kExperts * 2 * kWidth * kHidden / 2);
+  for (uint8_t& code : codes) code = static_cast<uint8_t>(rng());
+  std::vector<uint8_t> scales(codes.size() / 16);
+  for (uint8_t& scale : scales) scale = static_cast<uint8_t>(120 + rng() % 16);
+  for (const bool mapped : {false, true}) {
+    auto stored = std::make_shared<MemoryWeights>(mapped);
+    stored->Add(std::string(kPrefix) + "gate_up_proj_blocks", DType::kU8,
+                {kExperts, 2 * kWidth, kHidden / 32, 16}, codes.data());
+    stored->Add(std::string(kPrefix) + "gate_up_proj_scales", DType::kU8,
+                {kExperts, 2 * kWidth, kHidden / 32}, scales.data());
+    const auto source = PresentExperts(Config("gpt_oss"), stored);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->weights().size(), 2 * kExperts);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      for (int64_t part = 0; part < 2; ++part) {
+        const WeightInfo* info = (*source)->Find(
+            Expert(e, part == 0 ? "gate_proj.weight" : "up_proj.weight"));
+        ASSERT_NE(info, nullptr);
+        EXPECT_EQ(info->dtype, DType::kMXFP4);
+        const auto bytes = ReadIn(**source, *info, info->bytes);
+        EXPECT_TRUE(ReadIn(**source, *info, 11) == bytes);
+        for (int64_t i = 0; i < kWidth; ++i) {
+          for (int64_t j = 0; j < kHidden; ++j) {
+            const int64_t at = (e * 2 * kWidth + 2 * i + part) * kHidden + j;
+            const int both = codes[static_cast<size_t>(at / 2)];
+            const int code = j % 2 == 0 ? both & 15 : both >> 4;
+            const double want =
+                Level(code) *
+                std::ldexp(1.0, scales[static_cast<size_t>(at / 32)] - 127);
+            ASSERT_EQ(Decoded(bytes, i * kHidden + j), want);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertSourceTest, OthersPassThrough) {
+  const auto stored =
+      WithBf16(true, {{"model.layers.0.mlp.experts.0.gate_proj.weight", {4, 4}},
+                      {"model.layers.0.mlp.gate.weight", {4, 4}}});
+  const auto source = PresentExperts(Config("qwen3_moe"), stored);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(*source, stored);
+}
+
+TEST(ExpertSourceTest, WhatContradictsItself) {
+  const auto status = [](const std::string& type, auto... tensors) {
+    return PresentExperts(Config(type), WithBf16(true, {tensors...})).status();
+  };
+  using Tensor = std::pair<std::string, std::vector<int64_t>>;
+  const std::string gate_up = std::string(kPrefix) + "gate_up_proj";
+  const std::string down = std::string(kPrefix) + "down_proj";
+  for (const absl::Status& bad :
+       {status("qwen3_moe", Tensor{gate_up, {3, 5, 4}}),
+        status("qwen3_moe", Tensor{gate_up, {3, 4}}),
+        status("qwen3_moe", Tensor{gate_up, {3, 0, 4}}),
+        status("gpt_oss", Tensor{gate_up, {3, 4, 5}}),
+        status("gpt_oss", Tensor{gate_up + "_bias", {3, 4, 2}}),
+        status("gpt_oss", Tensor{down, {kMaxStoredExperts + 1, 1, 1}}),
+        status("gpt_oss", Tensor{down + "_blocks", {3, 4, 1, 16}}),
+        status("qwen3_moe", Tensor{down, {1, 4, 4}},
+               Tensor{Expert(0, "down_proj.weight"), {4, 4}})}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(bad)) << bad;
+    EXPECT_THAT(bad.message(), HasSubstr("experts")) << bad;
+  }
+  // Blocks without scales, scales without blocks, of other shapes.
+  std::vector<uint8_t> bytes(1024);
+  const auto mxfp4 = [&](std::vector<int64_t> blocks,
+                         std::vector<int64_t> scales) {
+    auto stored = std::make_shared<MemoryWeights>(true);
+    if (!blocks.empty()) {
+      stored->Add(down + "_blocks", DType::kU8, blocks, bytes.data());
+    }
+    if (!scales.empty()) {
+      stored->Add(down + "_scales", DType::kU8, scales, bytes.data());
+    }
+    return PresentExperts(Config("gpt_oss"), stored).status();
+  };
+  EXPECT_TRUE(mxfp4({2, 4, 1, 16}, {2, 4, 1}).ok());
+  EXPECT_TRUE(absl::IsNotFound(mxfp4({2, 4, 1, 16}, {})));
+  EXPECT_TRUE(absl::IsNotFound(mxfp4({}, {2, 4, 1})));
+  EXPECT_TRUE(absl::IsInvalidArgument(mxfp4({2, 4, 1, 16}, {2, 4, 2})));
+  EXPECT_TRUE(absl::IsInvalidArgument(mxfp4({2, 4, 2, 8}, {2, 4, 2})));
+}
+
+}  // namespace
+}  // namespace inlay
