@@ -6,6 +6,7 @@
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/mlp.h"
+#include "core/model/layers/moe.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -74,6 +75,9 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                 *part, block.pre_norm, kv_layout_.LayerView(kv_layer, nullptr),
                 kv_layout_.group_of(kv_layer), rotary_dim, build));
         ++kv_layer;
+      } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
+        INLAY_ASSIGN_OR_RETURN(block.part,
+                               Moe::Create(*moe, spec.hidden_size, build));
       } else {
         INLAY_ASSIGN_OR_RETURN(block.part,
                                Mlp::Create(std::get<MlpSpec>(block_spec.part),
@@ -135,7 +139,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
       build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
   info_.num_parameters = build.weights.num_parameters();
   info_.weight_bytes = build.weights.bytes();
-  info_.weight_bytes_per_token = info_.weight_bytes - sparse_bytes;
+  info_.weight_bytes_per_token =
+      info_.weight_bytes - sparse_bytes - build.idle_bytes;
   return absl::OkStatus();
 }
 

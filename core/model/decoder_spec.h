@@ -5,12 +5,14 @@
 #define INLAY_CORE_MODEL_DECODER_SPEC_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "core/model/rope_scaling.h"
 #include "kernels/activation/activation.h"
+#include "kernels/moe/routing.h"
 #include "kernels/rope/rope.h"
 
 namespace inlay {
@@ -52,23 +54,42 @@ struct AttentionSpec {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
   int window = 0;        // 0: none
+  // Tensor [num_heads] of logits that take part in the softmax and stand for no
+  // key (gpt-oss); "": none.
+  std::string sinks;
 };
 
 struct MlpSpec {
   int64_t width = 0;
   Activation activation = Activation::kSilu;
   bool gated = false;
+  float limit = 0.0f;  // ActivationDesc::limit
   // Gate and up, or one layer that gives both side by side (gate first), or the
   // only one of an MLP without gate.
   std::vector<LinearSpec> input;
   LinearSpec output;
 };
 
+// The sum over the experts that the router chooses for a token of weight *
+// expert(x), and of a shared expert's, which every token goes to.
+struct MoeSpec {
+  RoutingDesc routing;
+  LinearSpec router;       // a logit an expert
+  std::string correction;  // tensor [num_experts], RoutingParams; "": none
+  // One an expert, alike but for the names; gated, inputs gate and up.
+  std::vector<MlpSpec> experts;
+  std::optional<MlpSpec> shared;
+  // One output, whose sigmoid multiplies the shared part.
+  std::optional<LinearSpec> shared_gate;
+};
+
+using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;
+
 // h += post_norm(part(pre_norm(h))), norms of kind kNone left out.
 struct BlockSpec {
   NormSpec pre_norm;
   NormSpec post_norm;
-  std::variant<AttentionSpec, MlpSpec> part;
+  PartSpec part;
 };
 
 struct LayerSpec {

@@ -23,9 +23,9 @@ struct DecoderSpec;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
-    "activation",   "attention", "elementwise", "embedding",
-    "fused_linear", "gemm",      "kv_write",    "layer_norm",
-    "rms_norm",     "rope",      "rope_kv"};
+    "activation",   "attention", "elementwise", "embedding",  "expert_linear",
+    "fused_linear", "gemm",      "kv_write",    "layer_norm", "moe_combine",
+    "moe_routing",  "rms_norm",  "rope",        "rope_kv"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>
@@ -93,6 +93,9 @@ struct ModelBuild {
   std::string model_type;
   // Of the attention blocks built so far, each once.
   std::vector<AttentionCut> cuts;
+  // Bytes of weights that a decode step at batch 1 leaves alone, so far: of the
+  // experts that one token does not go to.
+  uint64_t idle_bytes = 0;
 
   // ModelLoadOptions.
   InputObserver* input_observer = nullptr;

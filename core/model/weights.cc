@@ -132,10 +132,7 @@ absl::Status WeightLoader::Count(uint64_t elements, uint64_t bytes) {
 
 void WeightLoader::Plan(PlannedWeight weight) {
   if (mode_ != Mode::kPlan) return;
-  const auto same = [&](const auto& other) {
-    return other.name == weight.name;
-  };
-  if (std::none_of(planned_.begin(), planned_.end(), same)) {
+  if (planned_names_.insert(weight.name).second) {
     planned_.push_back(std::move(weight));
   }
 }

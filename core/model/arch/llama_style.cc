@@ -73,7 +73,7 @@ MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
 
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
-                          AttentionSpec attention, MlpSpec mlp) {
+                          AttentionSpec attention, PartSpec mlp) {
   BlockSpec first;
   first.pre_norm = {norm, prefix + "input_layernorm", config.norm_epsilon};
   first.part = std::move(attention);
@@ -91,14 +91,15 @@ absl::StatusOr<std::vector<int>> QwenWindows(const Json& config,
                                              int num_layers) {
   INLAY_ASSIGN_OR_RETURN(const bool use,
                          JsonBool(config, "use_sliding_window", false));
-  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(config, 4096));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t first,
       JsonInt(config, "max_window_layers", 28, 0, kMaxLayers));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> sliding,
                          ReadSlidingLayers(config, num_layers));
   std::vector<int> windows(static_cast<size_t>(num_layers), 0);
+  // Newer files write a window of 0 where it is not used.
   if (!use) return windows;
+  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(config, 4096));
   for (size_t i = 0; i < windows.size(); ++i) {
     const bool slides =
         sliding.empty() ? i >= static_cast<size_t>(first) : sliding[i];

@@ -32,10 +32,11 @@ AttentionSpec LlamaStyleAttention(const DecoderConfig& config,
 MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
                       bool bias);
 
-// Pre-norms input_layernorm and post_attention_layernorm around the two.
+// Pre-norms input_layernorm and post_attention_layernorm around the two; `mlp`
+// may be a mixture of experts.
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
-                          AttentionSpec attention, MlpSpec mlp);
+                          AttentionSpec attention, PartSpec mlp);
 
 // One window for the layers Qwen 2 and 3 slide: use_sliding_window,
 // sliding_window, max_window_layers, layer_types. [num_layers], 0: none.

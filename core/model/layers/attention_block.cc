@@ -28,6 +28,11 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   INLAY_ASSIGN_OR_RETURN(
       block->k_norm_, Norm::Create(spec.k_norm, spec.head_dim, build.activation,
                                    build.activation, build));
+  if (!spec.sinks.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        block->sinks_,
+        build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
+  }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
   if (!build.on_cpu()) block->AddCut(build);
   return std::unique_ptr<Sublayer>(std::move(block));
@@ -245,6 +250,7 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
   params.out = scratch.context;
   params.kv = kv;
   params.sequences = step.batch.SequencesOf(kv_group_);
+  params.sinks = sinks_;
   if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));

@@ -76,6 +76,7 @@ class AttentionBlock : public Sublayer {
   bool on_cpu_ = true;
   InputLinear qkv_;
   Linear output_;
+  const float* sinks_ = nullptr;
   Norm q_norm_;
   Norm k_norm_;
   Op<RopeKvDesc, RopeKvParams> rope_kv_;  // no row: the ops after it instead

@@ -43,25 +43,25 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   return linear;
 }
 
-WeightLoader::Packing Linear::PackingForLoader() {
-  const WeightPacking<GemmDesc>& packing = *this->packing();
+WeightLoader::Packing LoaderPacking(const WeightPacking<GemmDesc>& packing,
+                                    GemmDesc* desc) {
   WeightLoader::Packing loader;
-  loader.bytes = packing.bytes(op_.desc);
+  loader.bytes = packing.bytes(*desc);
   loader.group = packing.group;
-  loader.pack = [pack = packing.pack, desc = op_.desc](
+  loader.pack = [pack = packing.pack, desc = *desc](
                     const std::byte* rows, int64_t first, int64_t count,
                     std::byte* packed) {
     pack(desc, rows, first, count, packed);
   };
-  loader.pack_on_device = [pack = packing.pack_on_device, desc = op_.desc](
+  loader.pack_on_device = [pack = packing.pack_on_device, desc = *desc](
                               const std::byte* rows, int64_t first,
                               int64_t count, std::byte* packed,
                               Stream& stream) {
     return pack(desc, rows, first, count, packed, stream);
   };
   if (packing.inspect != nullptr) {
-    loader.inspect = [inspect = packing.inspect, desc = &op_.desc](
-                         const std::byte* packed, Stream& stream) {
+    loader.inspect = [inspect = packing.inspect, desc](const std::byte* packed,
+                                                       Stream& stream) {
       return inspect(*desc, packed, stream);
     };
   }

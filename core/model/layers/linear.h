@@ -17,6 +17,11 @@ namespace inlay {
 // residual stream or logits, which are float32.
 enum class LinearOutput : uint8_t { kActivation, kFloat };
 
+// How the loader packs weights as a kernel's `packing` wants them. `desc`: of
+// the product, which the loader adds to: good while it is where it is.
+WeightLoader::Packing LoaderPacking(const WeightPacking<GemmDesc>& packing,
+                                    GemmDesc* desc);
+
 class Linear {
  public:
   Linear() = default;
@@ -61,8 +66,10 @@ class Linear {
   const WeightPacking<GemmDesc>* packing() const {
     return op_.row->packing == nullptr ? nullptr : op_.row->packing(op_.desc);
   }
-  // Good while this object is where it is: the loader adds to op_.desc.
-  WeightLoader::Packing PackingForLoader();
+  // Good while this object is where it is.
+  WeightLoader::Packing PackingForLoader() {
+    return LoaderPacking(*packing(), &op_.desc);
+  }
 
   // Has Forward tell of its input, where the model is built for that.
   void ObserveAs(const std::string& name, const ModelBuild& build);

@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
   desc.function = spec.activation;
   desc.gated = spec.gated;
   desc.width = spec.width;
+  desc.limit = spec.limit;
   desc.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(mlp->input_,
                          InputLinear::Create(spec.input, norm, &desc, build));

@@ -57,7 +57,8 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   };
   for (const std::string& model :
        {GoldenModel("llama2"), GoldenModel("gemma2"), GoldenModel("gpt2"),
-        random("llama3"), random("qwen3"), random("phi3_longrope")}) {
+        random("llama3"), random("qwen3"), random("phi3_longrope"),
+        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());

@@ -14,6 +14,8 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/layer_norm/layer_norm.h"
+#include "kernels/moe/combine.h"
+#include "kernels/moe/expert_linear.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "tests/core/model/golden_models.h"
@@ -36,9 +38,11 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("attention", AttentionTable(), name, options);
   ForceWhereThere("elementwise", ElementwiseTable(), name, options);
   ForceWhereThere("embedding", EmbeddingTable(), name, options);
+  ForceWhereThere("expert_linear", ExpertLinearTable(), name, options);
   ForceWhereThere("gemm", GemmTable(), name, options);
   ForceWhereThere("kv_write", KvWriteTable(), name, options);
   ForceWhereThere("layer_norm", LayerNormTable(), name, options);
+  ForceWhereThere("moe_combine", MoeCombineTable(), name, options);
   ForceWhereThere("rms_norm", RmsNormTable(), name, options);
   ForceWhereThere("rope", RopeTable(), name, options);
   return options;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/model/inspect.h"
+#include "kernels/moe/routing.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/model_harness.h"
 
@@ -85,6 +86,67 @@ TEST_F(LoadModelTest, CountsWhatItHolds) {
   EXPECT_EQ(info.weight_bytes, 2 * (2 * table + 2 * layer) + 4 * norms);
   EXPECT_EQ(info.weight_bytes_per_token, info.weight_bytes - 2 * table);
   EXPECT_GE(device_->memory_use().by_class[0], info.weight_bytes);
+}
+
+// Drawn as all weights are; a decode step reads the experts of one token.
+TEST_F(LoadModelTest, MixturesOfExperts) {
+  Json config = SmallLlama();
+  config["architectures"] = {"Qwen2MoeForCausalLM"};
+  config["num_experts"] = 6;
+  config["num_experts_per_tok"] = 2;
+  config["moe_intermediate_size"] = 16;
+  config["shared_expert_intermediate_size"] = 24;
+  config["mlp_only_layers"] = {1};
+  const auto model = Load(Random(config, DType::kBF16));
+  ASSERT_NE(model, nullptr);
+  const uint64_t table = 40 * 32;
+  const uint64_t attention = 32 * 32 * 2 + 32 * 16 * 2;
+  const uint64_t expert = 3 * 32 * 16;
+  const uint64_t shared = 3 * 32 * 24 + 32;
+  const uint64_t matrices =
+      2 * table + 2 * attention + 3 * 32 * 48 + 6 * expert + 6 * 32 + shared;
+  const uint64_t vectors = 5 * 32 + 2 * (32 + 16 + 16);
+  const ModelInfo& info = model->info();
+  EXPECT_EQ(info.num_parameters, matrices + vectors);
+  EXPECT_EQ(info.weight_bytes, 2 * matrices + 4 * vectors);
+  EXPECT_EQ(info.weight_bytes_per_token,
+            info.weight_bytes - 2 * table - 2 * 4 * expert);
+  const auto logits = Run(*model, 20, 20, 7);
+  for (const auto& row : logits) {
+    for (const float value : row) ASSERT_TRUE(std::isfinite(value));
+  }
+  EXPECT_EQ(logits, Run(*Load(Random(config, DType::kBF16)), 20, 20, 20));
+
+  const auto refused = [&](const char* key, const Json& value) {
+    Json bad = config;
+    bad[key] = value;
+    const auto status = PlanModel(Random(bad), *device_, {}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+  };
+  refused("num_experts", 0);
+  refused("num_experts", kMaxExperts + 1);
+  refused("num_experts_per_tok", 7);
+  refused("mlp_only_layers", {2});
+  refused("decoder_sparse_step", 0);
+  refused("moe_intermediate_size", 0);
+}
+
+// Experts are one matrix product after another: they need one format.
+TEST_F(LoadModelTest, ExpertsOfDifferentFormatsAreRefused) {
+  auto files = OpenModelFiles(INLAY_TEST_DATA "/models/qwen3_moe", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  auto changed = std::make_shared<MemoryWeights>(true);
+  const std::string odd = "model.layers.1.mlp.experts.3.up_proj.weight";
+  for (const WeightInfo& info : files->weights->weights()) {
+    const bool other = info.name == odd;
+    changed->Add(info.name, other ? DType::kF16 : info.dtype, info.shape,
+                 files->weights->Mapped(info));
+  }
+  files->weights = changed;
+  const auto status = LoadModel(*files, *device_, {}).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(odd));
 }
 
 TEST_F(LoadModelTest, ProgressCountsUpAndCancels) {

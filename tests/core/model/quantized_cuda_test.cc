@@ -28,6 +28,18 @@ std::string Config(bool tied) {
          (tied ? "true}" : "false}");
 }
 
+// Every token goes to all experts: their choice is the goldens' matter. A
+// shared one behind a gate, and a layer without experts.
+constexpr char kExpertsConfig[] = R"({
+      "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+      "vocab_size": 300, "hidden_size": 256, "intermediate_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "max_position_embeddings": 128,
+      "num_experts": 4, "num_experts_per_tok": 4, "norm_topk_prob": true,
+      "moe_intermediate_size": 256, "shared_expert_intermediate_size": 512,
+      "mlp_only_layers": [1], "rms_norm_eps": 1e-5,
+      "tie_word_embeddings": false})";
+
 class QuantizedCudaTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -43,7 +55,10 @@ class QuantizedCudaTest : public testing::Test {
       const char* gemm) {
     std::vector<ModelHarness::Logits> all(chunks.size());
     ModelLoadOptions options;
-    if (gemm != nullptr) options.forced_kernels["gemm"] = gemm;
+    if (gemm != nullptr) {
+      options.forced_kernels["gemm"] = gemm;
+      options.forced_kernels["expert_linear"] = gemm;
+    }
     auto model = LoadModel(files, device, options);
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return all;
@@ -110,6 +125,44 @@ TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
       std::printf("\n");
     }
   }
+}
+
+TEST_F(QuantizedCudaTest, ExpertsInEveryFormatAsOnTheCpu) {
+  constexpr int64_t kWhole = 1 << 20;
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 70; ++i) prompt.push_back(i * 37 % 300);
+  ModelFiles files;
+  files.config = *ParseJson(kExpertsConfig, "config.json");
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    files.random = RandomWeights{codec->dtype, 7};
+    const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
+    const auto got = Run(files, *gpu_, prompt, {1, 3, 12, kWhole}, nullptr);
+    std::printf("%-8s experts max error / logit_std",
+                std::string(DTypeName(codec->dtype)).c_str());
+    for (const ModelHarness::Logits& logits : got) {
+      const double worst = Worst(want[0], logits);
+      EXPECT_LT(worst, kRounded);
+      std::printf(" %.1e", worst);
+    }
+    std::printf("\n");
+  }
+}
+
+TEST_F(QuantizedCudaTest, GptOssGolden) {
+  const std::string directory = INLAY_TEST_DATA "/quantized/gpt_oss_mxfp4";
+  const auto files = OpenModelFiles(directory, {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  PositionsWithin positions;
+  for (const GoldenCase& golden : ReadGolden(directory)) {
+    for (const ModelHarness::Logits& logits :
+         Run(*files, *gpu_, golden.input_ids, {1, 5, 1 << 20}, nullptr)) {
+      positions.Add(golden, logits, kRounded);
+    }
+  }
+  EXPECT_GE(positions.share(), kMostPositions);
+  std::printf("gpt_oss_mxfp4      %.0f %% within %.2f\n",
+              100 * positions.share(), kRounded);
 }
 
 // Checkpoints, act order among them, against the reference's outputs.

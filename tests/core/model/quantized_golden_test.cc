@@ -9,7 +9,7 @@ namespace inlay {
 namespace {
 
 constexpr const char* kQuantized[] = {"awq_int4", "ct_int8_w8a8", "fp8_block",
-                                      "gptq_int4_actorder"};
+                                      "gpt_oss_mxfp4", "gptq_int4_actorder"};
 
 std::string QuantizedDirectory(const std::string& model) {
   return std::string(INLAY_TEST_DATA "/quantized/") + model;
@@ -25,7 +25,10 @@ class QuantizedGolden : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(files.ok()) << files.status();
     if (!files.ok()) return nullptr;
     ModelLoadOptions load;
-    if (!gemm.empty()) load.forced_kernels["gemm"] = gemm;
+    if (!gemm.empty()) {
+      load.forced_kernels["gemm"] = gemm;
+      load.forced_kernels["expert_linear"] = gemm;
+    }
     auto model = LoadModel(*files, *device_, load);
     EXPECT_TRUE(model.ok()) << model.status();
     return model.ok() ? *std::move(model) : nullptr;

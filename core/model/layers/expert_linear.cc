@@ -1,0 +1,153 @@
+#include "core/model/layers/expert_linear.h"
+
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// The format of all matrices.
+absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
+                                  ModelBuild& build) {
+  std::optional<DType> common;
+  for (const std::vector<LinearSpec>& layers : experts) {
+    for (const LinearSpec& layer : layers) {
+      const std::string name = layer.name + ".weight";
+      INLAY_ASSIGN_OR_RETURN(const DType dtype,
+                             build.weights.MatrixDType(name, layer.n, layer.k));
+      if (common.value_or(dtype) != dtype) {
+        return absl::UnimplementedError(absl::StrFormat(
+            "tensor \"%s\" is stored as %s and those of other experts as %s, "
+            "allowed: one format for all experts of a layer",
+            name, DTypeName(dtype), DTypeName(*common)));
+      }
+      common = dtype;
+    }
+  }
+  return *common;
+}
+
+}  // namespace
+
+absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
+                                                  int top_k, bool row_a_slot,
+                                                  LinearOutput output,
+                                                  ModelBuild& build) {
+  ExpertLinear linear;
+  ExpertLinearDesc desc;
+  desc.num_experts = static_cast<int>(experts.size());
+  desc.top_k = top_k;
+  desc.row_a_slot = row_a_slot;
+  for (const LinearSpec& layer : experts.front()) desc.gemm.n += layer.n;
+  desc.gemm.k = experts.front().front().k;
+  INLAY_ASSIGN_OR_RETURN(desc.gemm.weight, CommonDType(experts, build));
+  desc.gemm.activation = build.activation;
+  desc.gemm.output =
+      output == LinearOutput::kFloat ? DType::kF32 : build.activation;
+  desc.gemm.batch_invariant = build.batch_invariant;
+  INLAY_ASSIGN_OR_RETURN(
+      linear.op_,
+      build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  INLAY_RETURN_IF_ERROR(linear.Load(experts, build));
+  INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
+  return linear;
+}
+
+absl::Status ExpertLinear::Load(const Experts& experts, ModelBuild& build) {
+  size_t bytes = 0;  // of one expert
+  if (build.on_cpu()) {
+    INLAY_ASSIGN_OR_RETURN(bytes, LoadApart(experts, build));
+  } else {
+    INLAY_ASSIGN_OR_RETURN(bytes, LoadStacked(experts, build));
+  }
+  const int idle = op_.desc.num_experts - op_.desc.top_k;
+  build.idle_bytes += bytes * static_cast<uint64_t>(idle);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> ExpertLinear::LoadApart(const Experts& experts,
+                                               ModelBuild& build) {
+  GemmDesc& desc = op_.desc.gemm;
+  const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, desc);
+  for (const std::vector<LinearSpec>& layers : experts) {
+    INLAY_DCHECK(layers.size() == 1);
+    const std::string name = layers.front().name + ".weight";
+    INLAY_ASSIGN_OR_RETURN(
+        const TensorView matrix,
+        packing == nullptr
+            ? build.weights.Matrix(name, desc.n, desc.k)
+            : build.weights.Packed({{name, desc.n}}, desc.k,
+                                   LoaderPacking(*packing, &desc)));
+    each_.push_back(matrix.data);
+  }
+  return packing == nullptr
+             ? MatrixView(nullptr, desc.weight, desc.n, desc.k).bytes()
+             : packing->bytes(desc);
+}
+
+absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
+                                                 ModelBuild& build) {
+  const GemmDesc& one = op_.desc.gemm;
+  const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, one);
+  const int64_t group = packing == nullptr ? 1 : packing->group;
+  std::vector<WeightLoader::Rows> parts;
+  for (const std::vector<LinearSpec>& layers : experts) {
+    for (const LinearSpec& layer : layers) {
+      parts.push_back({layer.name + ".weight", layer.n});
+      if (layer.n % group == 0) continue;
+      return absl::UnimplementedError(absl::StrFormat(
+          "tensor \"%s\" has %d rows of %s, allowed for experts on %s: a "
+          "multiple of %d",
+          parts.back().name, layer.n, DTypeName(one.weight),
+          build.kernels.device().name, group));
+    }
+  }
+  // Packed rows lie one group after another, so one matrix is all experts'.
+  GemmDesc all = one;
+  all.n *= op_.desc.num_experts;
+  INLAY_ASSIGN_OR_RETURN(
+      const TensorView stack,
+      packing == nullptr
+          ? build.weights.Stacked(parts, one.k)
+          : build.weights.Packed(parts, one.k, LoaderPacking(*packing, &all)));
+  stacked_.base = stack.data;
+  stacked_.stride_bytes =
+      (packing == nullptr ? stack.bytes() : packing->bytes(all)) /
+      static_cast<size_t>(op_.desc.num_experts);
+  return stacked_.stride_bytes;
+}
+
+absl::Status ExpertLinear::LoadBiases(const Experts& experts,
+                                      ModelBuild& build) {
+  if (!experts.front().front().bias) return absl::OkStatus();
+  std::vector<WeightLoader::Rows> parts;
+  for (const std::vector<LinearSpec>& layers : experts) {
+    for (const LinearSpec& layer : layers) {
+      parts.push_back({layer.name + ".bias", layer.n});
+    }
+  }
+  INLAY_ASSIGN_OR_RETURN(bias_,
+                         build.weights.StackedVector(parts, VectorKind::kBias));
+  return absl::OkStatus();
+}
+
+absl::Status ExpertLinear::Forward(const TensorView& x,
+                                   const RoutingParams& routed,
+                                   const TensorView& y, void* workspace,
+                                   Stream& stream) const {
+  ExpertLinearParams params;
+  params.x = x;
+  params.w = stacked_;
+  params.w.each = each_.empty() ? nullptr : each_.data();
+  params.bias = bias_;
+  params.experts = routed.experts;
+  params.offsets = routed.offsets;
+  params.slots = routed.slots;
+  params.y = y;
+  params.workspace = workspace;
+  return op_.Run(params, stream);
+}
+
+}  // namespace inlay

@@ -1,0 +1,198 @@
+#include "core/model/layers/moe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/model/layers/mlp.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// For parts that read what is normalised already.
+const Norm& NoNorm() {
+  static const Norm none;
+  return none;
+}
+
+template <typename T>
+T* TakeArray(Arena& arena, int64_t count) {
+  return reinterpret_cast<T*>(
+      arena.Take(static_cast<size_t>(count) * sizeof(T)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
+                                                      int64_t hidden_size,
+                                                      ModelBuild& build) {
+  auto moe = std::make_unique<Moe>();
+  INLAY_RETURN_IF_ERROR(ValidateRouting(spec.routing));
+  INLAY_ASSIGN_OR_RETURN(
+      moe->router_, Linear::Create(spec.router, LinearOutput::kFloat, build));
+  if (!spec.correction.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        moe->correction_,
+        build.weights.Vector(spec.correction, spec.routing.num_experts,
+                             VectorKind::kBias));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      moe->routing_,
+      build.kernels.Choose("moe_routing", RoutingTable(), spec.routing));
+  INLAY_RETURN_IF_ERROR(moe->CreateExperts(spec, build));
+  INLAY_RETURN_IF_ERROR(moe->CreateShared(spec, build));
+  MoeCombineDesc combine;
+  combine.width = hidden_size;
+  combine.top_k = spec.routing.top_k;
+  combine.shared = spec.shared.has_value();
+  combine.gated = spec.shared_gate.has_value();
+  INLAY_ASSIGN_OR_RETURN(
+      moe->combine_,
+      build.kernels.Choose("moe_combine", MoeCombineTable(), combine));
+  return std::unique_ptr<Sublayer>(std::move(moe));
+}
+
+absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
+  const MlpSpec& first = spec.experts.front();
+  ActivationDesc desc;
+  desc.function = first.activation;
+  desc.gated = true;
+  desc.width = first.width;
+  desc.activation = build.activation;
+  desc.limit = first.limit;
+  INLAY_ASSIGN_OR_RETURN(
+      activation_, build.kernels.Choose("activation", ActivationTable(), desc));
+
+  const int top_k = spec.routing.top_k;
+  std::vector<ExpertLinear::Experts> inputs(build.on_cpu() ? 2 : 1);
+  ExpertLinear::Experts outputs;
+  for (const MlpSpec& expert : spec.experts) {
+    // On CPU the files' own pages are used as they are.
+    if (build.on_cpu()) {
+      for (size_t i = 0; i < 2; ++i) inputs[i].push_back({expert.input[i]});
+    } else {
+      inputs[0].push_back(expert.input);
+    }
+    outputs.push_back({expert.output});
+  }
+  for (const ExpertLinear::Experts& input : inputs) {
+    INLAY_ASSIGN_OR_RETURN(
+        input_.emplace_back(),
+        ExpertLinear::Create(input, top_k, false, LinearOutput::kActivation,
+                             build));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      output_,
+      ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat, build));
+  return absl::OkStatus();
+}
+
+absl::Status Moe::CreateShared(const MoeSpec& spec, ModelBuild& build) {
+  if (!spec.shared.has_value()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(shared_, Mlp::Create(*spec.shared, NoNorm(), build));
+  if (!spec.shared_gate.has_value()) return absl::OkStatus();
+  shared_gated_ = true;
+  INLAY_ASSIGN_OR_RETURN(
+      shared_gate_,
+      Linear::Create(*spec.shared_gate, LinearOutput::kFloat, build));
+  return absl::OkStatus();
+}
+
+Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
+  Scratch scratch;
+  const int64_t num_experts = routing_.desc.num_experts;
+  const int64_t slots = tokens * routing_.desc.top_k;
+  const int64_t hidden = combine_.desc.width;
+  scratch.logits = arena.TakeMatrix(tokens, num_experts, DType::kF32);
+  scratch.routed.logits = scratch.logits;
+  scratch.routed.correction = correction_;
+  scratch.routed.experts = TakeArray<int32_t>(arena, slots);
+  scratch.routed.weights = TakeArray<float>(arena, slots);
+  scratch.routed.offsets = TakeArray<int32_t>(arena, num_experts + 1);
+  scratch.routed.slots = TakeArray<int32_t>(arena, slots);
+  scratch.output = arena.TakeMatrix(slots, hidden, DType::kF32);
+  scratch.inner = arena.TakeMatrix(slots, 2 * activation_.desc.width,
+                                   activation_.desc.activation);
+  if (shared_ == nullptr) return scratch;
+  scratch.shared = arena.TakeMatrix(tokens, hidden, DType::kF32);
+  if (shared_gated_) {
+    scratch.gate = arena.TakeMatrix(tokens, 1, DType::kF32);
+  }
+  scratch.rest = arena.Take(shared_->ScratchBytes(tokens));
+  return scratch;
+}
+
+size_t Moe::ScratchBytes(int64_t tokens) const {
+  Arena arena(nullptr);
+  Place(arena, tokens);
+  return arena.used();
+}
+
+size_t Moe::KernelBytes(int64_t tokens, int64_t sequences) const {
+  size_t bytes =
+      std::max(router_.KernelBytes(tokens), output_.KernelBytes(tokens));
+  for (const ExpertLinear& input : input_) {
+    bytes = std::max(bytes, input.KernelBytes(tokens));
+  }
+  if (shared_ == nullptr) return bytes;
+  if (shared_gated_) bytes = std::max(bytes, shared_gate_.KernelBytes(tokens));
+  return std::max(bytes, shared_->KernelBytes(tokens, sequences));
+}
+
+absl::Status Moe::Route(const Step& step, const TensorView& x,
+                        const Scratch& scratch) const {
+  INLAY_RETURN_IF_ERROR(router_.Forward(x, {}, scratch.logits,
+                                        step.kernel_workspace, step.stream));
+  return routing_.Run(scratch.routed, step.stream);
+}
+
+absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
+                             const Scratch& scratch) const {
+  int64_t column = 0;
+  for (const ExpertLinear& input : input_) {
+    INLAY_RETURN_IF_ERROR(input.Forward(
+        x, scratch.routed, ColumnSlice(scratch.inner, column, input.outputs()),
+        step.kernel_workspace, step.stream));
+    column += input.outputs();
+  }
+  ActivationParams activate;
+  activate.x = scratch.inner;
+  activate.y = ColumnSlice(scratch.inner, 0, activation_.desc.width);
+  INLAY_RETURN_IF_ERROR(activation_.Run(activate, step.stream));
+  return output_.Forward(activate.y, scratch.routed, scratch.output,
+                         step.kernel_workspace, step.stream);
+}
+
+absl::Status Moe::RunShared(const Step& step, const TensorView& x,
+                            const Scratch& scratch) const {
+  if (shared_gated_) {
+    INLAY_RETURN_IF_ERROR(shared_gate_.Forward(
+        x, {}, scratch.gate, step.kernel_workspace, step.stream));
+  }
+  Step inner = step;
+  inner.scratch = scratch.rest;
+  return shared_->Forward(inner, {NoNorm(), x, x}, {}, scratch.shared);
+}
+
+absl::Status Moe::Forward(const Step& step, const BlockInput& x,
+                          const TensorView& residual,
+                          const TensorView& y) const {
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, x.hidden.rows());
+  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
+  INLAY_RETURN_IF_ERROR(Route(step, x.normalised, scratch));
+  if (shared_ != nullptr) {
+    INLAY_RETURN_IF_ERROR(RunShared(step, x.normalised, scratch));
+  }
+  INLAY_RETURN_IF_ERROR(RunExperts(step, x.normalised, scratch));
+  MoeCombineParams combine;
+  combine.x = scratch.output;
+  combine.weights = scratch.routed.weights;
+  combine.shared = scratch.shared;
+  combine.gate = scratch.gate;
+  combine.residual = residual;
+  combine.y = y;
+  return combine_.Run(combine, step.stream);
+}
+
+}  // namespace inlay

@@ -1,0 +1,67 @@
+// Moe: a mixture of experts: routing, each token's experts, their weighted sum,
+// and a shared expert.
+#ifndef INLAY_CORE_MODEL_LAYERS_MOE_H_
+#define INLAY_CORE_MODEL_LAYERS_MOE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/model/layers/expert_linear.h"
+#include "core/model/layers/linear.h"
+#include "core/model/layers/step.h"
+#include "kernels/activation/activation.h"
+#include "kernels/moe/combine.h"
+#include "kernels/moe/routing.h"
+
+namespace inlay {
+
+class Moe : public Sublayer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Sublayer>> Create(const MoeSpec& spec,
+                                                          int64_t hidden_size,
+                                                          ModelBuild& build);
+
+  size_t ScratchBytes(int64_t tokens) const override;
+  size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
+  absl::Status Forward(const Step& step, const BlockInput& x,
+                       const TensorView& residual,
+                       const TensorView& y) const override;
+
+ private:
+  // Views into the scratch. A slot is a token and one of its experts.
+  struct Scratch {
+    TensorView logits;  // [tokens, experts] f32
+    RoutingParams routed;
+    TensorView inner;           // [slots, 2 * width]: gate and up side by side
+    TensorView output;          // [slots, hidden] f32
+    TensorView shared;          // [tokens, hidden] f32
+    TensorView gate;            // [tokens, 1] f32
+    std::byte* rest = nullptr;  // for the shared expert
+  };
+
+  absl::Status CreateExperts(const MoeSpec& spec, ModelBuild& build);
+  absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
+  Scratch Place(Arena& arena, int64_t tokens) const;
+  absl::Status Route(const Step& step, const TensorView& x,
+                     const Scratch& scratch) const;
+  absl::Status RunExperts(const Step& step, const TensorView& x,
+                          const Scratch& scratch) const;
+  absl::Status RunShared(const Step& step, const TensorView& x,
+                         const Scratch& scratch) const;
+
+  Linear router_;
+  const float* correction_ = nullptr;
+  Op<RoutingDesc, RoutingParams> routing_;
+  // Gate and up, or both as one.
+  std::vector<ExpertLinear> input_;
+  Op<ActivationDesc, ActivationParams> activation_;
+  ExpertLinear output_;
+  std::unique_ptr<Sublayer> shared_;  // may be null
+  bool shared_gated_ = false;
+  Linear shared_gate_;
+  Op<MoeCombineDesc, MoeCombineParams> combine_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_MOE_H_
