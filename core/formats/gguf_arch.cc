@@ -22,6 +22,11 @@ constexpr GgufName kLlama[] = {
     {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
     {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    // With experts: Mixtral.
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
+    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"},
+    {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
 };
 
 constexpr GgufName kQwen[] = {
@@ -39,6 +44,49 @@ constexpr GgufName kQwen[] = {
     {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
     {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+constexpr GgufName kQwenMoe[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_inp_shexp", "model.layers.#.mlp.shared_expert_gate",
+     kVector},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_expert.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_expert.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj"},
+};
+
+constexpr GgufName kGptOss[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.attn_sinks", "model.layers.#.self_attn.sinks", kBareName},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.router"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
 };
 
 constexpr GgufName kGemma[] = {
@@ -103,11 +151,14 @@ constexpr GgufName kGpt2[] = {
     {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", kTransposed},
 };
 
-// Mistral files say "llama".
+// Mistral and Mixtral files say "llama".
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", kLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen},
+    {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", kQwenMoe},
+    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe", kQwenMoe},
+    {"gpt-oss", "GptOssForCausalLM", "gpt_oss", kGptOss},
     {"gemma", "GemmaForCausalLM", "gemma", kGemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", kGemma2And3},
     {"gemma3", "Gemma3ForCausalLM", "gemma3_text", kGemma2And3},
@@ -150,8 +201,8 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
     TensorName result = {std::string(row.*to), row.layout};
     const size_t hash = result.name.find('#');
     if (hash != std::string::npos) result.name.replace(hash, 1, *layer);
-    result.name += suffix;
     const bool is_bias = suffix == ".bias";
+    if (row.layout != kBareName || is_bias) result.name += suffix;
     if (is_bias && (row.layout == kTransposed || row.layout == kPlusOne)) {
       result.layout = kSame;
     }

@@ -25,6 +25,8 @@ enum class GgufLayout : uint8_t {
   kKeyRows,
   kPlusOne,     // a norm's weight, with the 1 added that the network adds
   kTransposed,  // stored as [outputs, inputs], published as [inputs, outputs]
+  kVector,      // stored without the 1 of its published shape [1, inputs]
+  kBareName,    // published without ".weight"
 };
 
 // Names without ".weight" or ".bias"; '#' stands for a layer's number.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_sizes.h"
@@ -13,16 +14,6 @@
 
 namespace inlay {
 namespace {
-
-absl::Status RefuseExperts(const GgufArchKeys& keys) {
-  constexpr char kExperts[] = "expert_count";
-  INLAY_ASSIGN_OR_RETURN(const auto experts,
-                         keys.Int(kExperts, 0, kMaxGgufSize));
-  if (experts.value_or(0) == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrFormat("%s is %d: mixtures of experts do not load yet",
-                      keys.Name(kExperts), *experts));
-}
 
 absl::Status ReadGpt2(const GgufArchKeys& keys, const GgufSizes& sizes,
                       Json* config) {
@@ -62,7 +53,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "gemma2" || keys.arch() == "gemma3") {
     return ReadGgufGemma(keys, sizes, window, config);
   }
-  if (keys.arch() == "phi3") {
+  if (keys.arch() == "phi3" || keys.arch() == "gpt-oss") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     return absl::OkStatus();
   }
@@ -85,7 +76,6 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
 absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
                                           const GgufArch& arch) {
   const GgufArchKeys keys(files.header(), arch.name);
-  INLAY_RETURN_IF_ERROR(RefuseExperts(keys));
   INLAY_ASSIGN_OR_RETURN(const GgufSizes sizes, ReadGgufSizes(files, keys));
   Json config = Json{{"architectures", {arch.architecture}},
                      {"model_type", arch.model_type},
@@ -98,6 +88,7 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     INLAY_RETURN_IF_ERROR(ReadGgufRotary(files, keys, sizes.head_dim, &config));
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
+  INLAY_RETURN_IF_ERROR(ReadGgufExperts(keys, sizes, &config));
   return GgufConfig{std::move(config), {sizes.heads, sizes.kv_heads}};
 }
 

@@ -18,8 +18,8 @@ struct GgufConfig {
 };
 
 // INVALID_ARGUMENT naming the key for what is missing, of another type or out
-// of range; UNIMPLEMENTED for experts, values that change from layer to layer
-// and unknown rope scalings.
+// of range; UNIMPLEMENTED for values that change from layer to layer, unknown
+// rope scalings and experts in some architectures.
 //
 // What the format does not hold is decided as llama.cpp decides it: the scale
 // of Gemma 2 and 3's attention from the number of layers, Gemma 3's pattern of

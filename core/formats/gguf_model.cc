@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/expert_source.h"
 #include "core/formats/gguf_arch.h"
 #include "core/formats/gguf_config.h"
 #include "core/formats/gguf_files.h"
@@ -62,8 +63,10 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
   INLAY_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(files, *arch));
   INLAY_RETURN_IF_ERROR(CheckVocabulary(header, config.json));
   model->config = std::move(config.json);
-  INLAY_ASSIGN_OR_RETURN(model->weights,
+  INLAY_ASSIGN_OR_RETURN(auto stored,
                          MakeGgufSource(std::move(files), *arch, config.heads));
+  INLAY_ASSIGN_OR_RETURN(model->weights,
+                         PresentExperts(model->config, std::move(stored)));
   return absl::OkStatus();
 }
 

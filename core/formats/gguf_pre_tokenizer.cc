@@ -108,7 +108,8 @@ bool AddPatterns(const Json& step, std::vector<std::string>* patterns) {
   if (*type == "ByteLevel") {
     const Json* prefix = JsonFind(step, "add_prefix_space");
     const Json* regex = JsonFind(step, "use_regex");
-    if (regex == nullptr || *regex == true) patterns->emplace_back(kGpt2Split[0]);
+    if (regex == nullptr || *regex == true)
+      patterns->emplace_back(kGpt2Split[0]);
     return prefix != nullptr && *prefix == false;
   }
   if (*type == "Digits") {

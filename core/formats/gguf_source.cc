@@ -79,8 +79,9 @@ class GgufSource final : public WeightSource {
   const std::byte* Mapped(const WeightInfo& info) const override {
     const GgufLocation* location = Locate(info);
     if (location == nullptr) return nullptr;
-    const bool as_it_lies = location->layout == GgufLayout::kSame ||
-                            location->layout == GgufLayout::kTransposed;
+    const bool as_it_lies = location->layout != GgufLayout::kQueryRows &&
+                            location->layout != GgufLayout::kKeyRows &&
+                            location->layout != GgufLayout::kPlusOne;
     const std::optional<MappedFile>& map = files_[location->file].map;
     if (!as_it_lies || !map.has_value()) return nullptr;
     return map->bytes().data() + location->offset;
@@ -107,6 +108,8 @@ class GgufSource final : public WeightSource {
         return ReadMinusOne(own, *location, offset, destination);
       case GgufLayout::kSame:
       case GgufLayout::kTransposed:
+      case GgufLayout::kVector:
+      case GgufLayout::kBareName:
         break;
     }
     return files_[location->file].Read(location->offset + offset, destination);
@@ -216,6 +219,10 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
       const absl::Status layout = SetLayout(tensor.info, heads, &location);
       if (!layout.ok()) return InFile(files.files[i].path, layout);
       tensor.info.name = name->name;
+      if (name->layout == GgufLayout::kVector &&
+          tensor.info.shape.size() == 1) {
+        tensor.info.shape.insert(tensor.info.shape.begin(), 1);
+      }
       tensor.info.rows_are_outputs = name->layout == GgufLayout::kTransposed;
       tensors.emplace_back(std::move(tensor.info), location);
     }

@@ -19,6 +19,7 @@ struct GgufTensorData {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::string bytes;
+  int64_t parts = 1;  // published tensors that it holds
 };
 
 // Rows of each of `heads` heads: first halves and second halves take turns.
@@ -49,7 +50,7 @@ inline float FloatFrom(const std::string& bytes, DType dtype, size_t i) {
 
 // Vectors are stored as f32.
 inline void Widen(float plus, GgufTensorData* tensor) {
-  const auto count = static_cast<size_t>(tensor->shape[0]);
+  const size_t count = tensor->bytes.size() / RowBytes(tensor->dtype, 1);
   std::string wide(count * sizeof(float), '\0');
   for (size_t i = 0; i < count; ++i) {
     const float value = FloatFrom(tensor->bytes, tensor->dtype, i) + plus;
@@ -73,6 +74,42 @@ inline void Turn(GgufTensorData* tensor) {
   std::swap(tensor->shape[0], tensor->shape[1]);
 }
 
+inline absl::StatusOr<std::string> BytesOf(const WeightSource& weights,
+                                           const WeightInfo& info) {
+  std::string bytes(info.bytes, '\0');
+  INLAY_RETURN_IF_ERROR(
+      weights.Read(info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                  bytes.size())));
+  return bytes;
+}
+
+// Those of all experts, one after another; without parts where there is none.
+// `published`: the name without an expert's number.
+inline absl::StatusOr<GgufTensorData> StackExperts(
+    const WeightSource& weights, const std::string& name,
+    const std::string& published) {
+  GgufTensorData stack{name};
+  stack.parts = 0;
+  const std::string experts = ".experts.";
+  const size_t at = published.find(experts);
+  if (at == published.npos) return stack;
+  while (true) {
+    std::string one = published;
+    one.insert(at + experts.size(), std::to_string(stack.parts) + ".");
+    const WeightInfo* info = weights.Find(one);
+    if (info == nullptr) break;
+    INLAY_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(weights, *info));
+    stack.dtype = info->dtype;
+    stack.shape = info->shape;
+    stack.bytes += bytes;
+    ++stack.parts;
+  }
+  stack.shape.insert(stack.shape.begin(), stack.parts);
+  if (stack.parts > 0 && stack.shape.size() == 2) Widen(0.0f, &stack);
+  return stack;
+}
+
 // All tensors of `weights`, as a file of the architecture `arch` has them.
 inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
     const WeightSource& weights, const GgufArch& arch, int layers,
@@ -87,13 +124,14 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
         name += suffix;
         const auto published = PublishedTensorName(arch, name);
         const WeightInfo* info = weights.Find(published->name);
-        if (info == nullptr) continue;
-        GgufTensorData tensor{name, info->dtype, info->shape,
-                              std::string(info->bytes, '\0')};
-        INLAY_RETURN_IF_ERROR(weights.Read(
-            *info, 0,
-            absl::MakeSpan(reinterpret_cast<std::byte*>(tensor.bytes.data()),
-                           tensor.bytes.size())));
+        if (info == nullptr) {
+          INLAY_ASSIGN_OR_RETURN(GgufTensorData stack,
+                                 StackExperts(weights, name, published->name));
+          if (stack.parts > 0) out.push_back(std::move(stack));
+          continue;
+        }
+        GgufTensorData tensor{name, info->dtype, info->shape};
+        INLAY_ASSIGN_OR_RETURN(tensor.bytes, BytesOf(weights, *info));
         const GgufLayout layout = published->layout;
         if (layout == GgufLayout::kQueryRows ||
             layout == GgufLayout::kKeyRows) {
@@ -102,6 +140,9 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
                         layout == GgufLayout::kQueryRows ? heads : kv_heads);
         }
         if (layout == GgufLayout::kTransposed) Turn(&tensor);
+        if (layout == GgufLayout::kVector) {
+          tensor.shape.erase(tensor.shape.begin());
+        }
         if (tensor.shape.size() == 1) {
           Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, &tensor);
         }

@@ -149,8 +149,8 @@ TEST(GgufSource, WrongKeysAreNamed) {
             "one for each of 1 layers");
   ExpectBad(with("block_count", U32Entry("llama.block_count", 1u << 30)),
             "allowed: 1 to 4096");
-  ExpectBad(with("none", U32Entry("llama.expert_count", 8)), "experts",
-            StatusCode::kUnimplemented);
+  ExpectBad(with("none", U32Entry("llama.expert_count", 8)),
+            "expert_used_count");
   ExpectBad(with("none", F32Entry("llama.rope.freq_base",
                                   std::numeric_limits<float>::infinity())),
             "finite");

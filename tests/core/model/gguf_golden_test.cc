@@ -147,7 +147,9 @@ class WrittenGguf : public GgufGoldenModel {
                         static_cast<int>(number("num_hidden_layers")),
                         number("num_attention_heads"),
                         number("num_key_value_heads")));
-    EXPECT_EQ(tensors.size(), published.weights->weights().size());
+    int64_t parts = 0;
+    for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
+    EXPECT_EQ(parts, published.weights->weights().size());
     return WriteGgufTensors(tensors, &writer);
   }
 
@@ -171,6 +173,12 @@ class WrittenGguf : public GgufGoldenModel {
     };
     set_int("sliding_window", "attention.sliding_window");
     set_int("sliding_window_pattern", "attention.sliding_window_pattern");
+    set_int("num_experts", "expert_count");
+    set_int("num_local_experts", "expert_count");
+    set_int("num_experts_per_tok", "expert_used_count");
+    set_int("moe_intermediate_size", "expert_feed_forward_length");
+    set_int("shared_expert_intermediate_size",
+            "expert_shared_feed_forward_length");
     if (!config["rope_scaling"].is_object()) return;
     const Json& scaling = config["rope_scaling"];
     const std::string type = scaling.contains("rope_type")
@@ -192,23 +200,30 @@ class WrittenGguf : public GgufGoldenModel {
 
 TEST_P(WrittenGguf, Goldens) {
   static const std::map<std::string, std::string> kArchs = {
-      {"llama2", "llama"},      {"llama_tied_bias", "llama"},
-      {"mistral", "llama"},     {"llama_rope_linear", "llama"},
-      {"qwen2", "qwen2"},       {"qwen2_yarn", "qwen2"},
-      {"qwen3", "qwen3"},       {"gemma2", "gemma2"},
-      {"gemma3_text", "gemma3"}};
+      {"llama2", "llama"},       {"llama_tied_bias", "llama"},
+      {"mistral", "llama"},      {"llama_rope_linear", "llama"},
+      {"qwen2", "qwen2"},        {"qwen2_yarn", "qwen2"},
+      {"qwen3", "qwen3"},        {"gemma2", "gemma2"},
+      {"gemma3_text", "gemma3"}, {"mixtral", "llama"},
+      {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"},
+      {"gpt_oss", "gpt-oss"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
-  const auto files = OpenModelFiles(path_, {});
+  auto files = OpenModelFiles(path_, {});
   ASSERT_TRUE(files.ok()) << files.status();
+  // The format has no key for the layers without experts.
+  if (GetParam() == std::string("qwen2_moe")) {
+    files->config["mlp_only_layers"] = {1};
+  }
   CheckGoldens(*files);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Models, WrittenGguf,
     testing::Values("llama2", "llama_tied_bias", "llama_rope_linear", "mistral",
-                    "qwen2", "qwen2_yarn", "qwen3", "gemma2", "gemma3_text"),
+                    "qwen2", "qwen2_yarn", "qwen3", "gemma2", "gemma3_text",
+                    "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

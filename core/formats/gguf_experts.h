@@ -1,0 +1,20 @@
+// What only mixtures of experts have keys for, as config.json has it.
+#ifndef INLAY_CORE_FORMATS_GGUF_EXPERTS_H_
+#define INLAY_CORE_FORMATS_GGUF_EXPERTS_H_
+
+#include "absl/status/status.h"
+#include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_sizes.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// How many experts there are, how many a token goes to, their width; whether
+// weights are normalised as llama.cpp has it. "llama" with experts is Mixtral.
+// UNIMPLEMENTED for experts in other architectures.
+absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
+                             Json* config);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_EXPERTS_H_
