@@ -30,7 +30,7 @@ struct GroupScheme {
 void FitGroups(const GroupScheme& scheme, const float* x, const float* weights,
                int64_t inputs, GridScales* scales);
 
-// One row, codes to nearest.
+// One row, codes to nearest. Takes no memory: threads of a pool call it.
 void EncodeInGroups(const GroupScheme& scheme, const float* x,
                     const float* weights, int64_t inputs, std::byte* encoded);
 
