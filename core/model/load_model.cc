@@ -76,6 +76,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.kv_block_size = options.kv_block_size;
   build.fused = options.fused;
   build.batch_invariant = options.batch_invariant;
+  build.round_inputs = options.round_inputs;
   build.architecture = row->architecture;
   build.model_type = row->model_type;
   build.input_observer = options.input_observer;

@@ -30,6 +30,9 @@ struct ModelLoadOptions {
   // On CUDA: a sequence's logits have the same bits in every batch, however its
   // prompt was cut. On CPU always so.
   bool batch_invariant = false;
+  // Inputs are rounded where the checkpoint says so (WeightInfo::int8_inputs)
+  // and a kernel does that.
+  bool round_inputs = true;
   LoadProgress progress;  // may be null
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.

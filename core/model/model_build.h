@@ -88,6 +88,7 @@ struct ModelBuild {
   int kv_block_size = 16;
   bool fused = true;             // ModelLoadOptions
   bool batch_invariant = false;  // as ModelLoadOptions
+  bool round_inputs = true;      // as ModelLoadOptions
   // For ModelInfo.
   std::string architecture;
   std::string model_type;

@@ -30,7 +30,7 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   desc.batch_invariant = build.batch_invariant;
   desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   // Where the checkpoint asks for it and a row does it.
-  if (int8_inputs && !build.kernels.IsForced("gemm")) {
+  if (int8_inputs && build.round_inputs && !build.kernels.IsForced("gemm")) {
     const auto op =
         build.kernels.Choose("gemm", GemmTable(), desc, "cuda_int8");
     if (op.ok()) {

@@ -52,9 +52,10 @@ class QuantizedCudaTest : public testing::Test {
   static std::vector<ModelHarness::Logits> Run(
       const ModelFiles& files, Device& device,
       const std::vector<int32_t>& prompt, const std::vector<int64_t>& chunks,
-      const char* gemm) {
+      const char* gemm, bool round_inputs = true) {
     std::vector<ModelHarness::Logits> all(chunks.size());
     ModelLoadOptions options;
+    options.round_inputs = round_inputs;
     if (gemm != nullptr) {
       options.forced_kernels["gemm"] = gemm;
       options.forced_kernels["expert_linear"] = gemm;
@@ -178,8 +179,7 @@ TEST_F(QuantizedCudaTest, Goldens) {
     // The goldens keep activations.
     for (const GoldenCase& golden : ReadGolden(directory)) {
       for (const ModelHarness::Logits& logits :
-           Run(*files, *gpu_, golden.input_ids, {5, 1 << 20},
-               "cuda_quantised")) {
+           Run(*files, *gpu_, golden.input_ids, {5, 1 << 20}, nullptr, false)) {
         worst = std::max(worst, GoldenError(golden, logits));
       }
     }
@@ -202,7 +202,7 @@ TEST_F(QuantizedCudaTest, Int8InputsAsTheCheckpointSays) {
   const std::vector<int64_t> chunks = {5, 1 << 20};
   const auto got = Run(*files, *gpu_, golden.input_ids, chunks, nullptr);
   const auto kept =
-      Run(*files, *gpu_, golden.input_ids, chunks, "cuda_quantised");
+      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, false);
   EXPECT_TRUE(got[0] == kept[0]);
   EXPECT_FALSE(got[1] == kept[1]);
   ASSERT_EQ(got[1].size(), golden.input_ids.size());
