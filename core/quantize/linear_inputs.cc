@@ -36,6 +36,21 @@ LinearInput ReadAfterActivation(const MlpSpec& mlp) {
   return input;
 }
 
+// The router is small and decides much: it is none of the readers.
+void AddExperts(const BlockSpec& block, const MoeSpec& moe,
+                std::vector<LinearInput>* inputs) {
+  const size_t first = inputs->size();
+  inputs->push_back(ReadAfterNorm(block, {}));
+  const auto add = [&](const MlpSpec& mlp) {
+    for (const LinearSpec& layer : mlp.input) {
+      (*inputs)[first].readers.push_back(&layer);
+    }
+    inputs->push_back(ReadAfterActivation(mlp));
+  };
+  for (const MlpSpec& expert : moe.experts) add(expert);
+  if (moe.shared.has_value()) add(*moe.shared);
+}
+
 }  // namespace
 
 std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
@@ -44,6 +59,8 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
       inputs.push_back(ReadAfterNorm(block, attention->qkv));
       inputs.push_back(ReadAfterAttention(*attention));
+    } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
+      AddExperts(block, *moe, &inputs);
     } else {
       const auto& mlp = std::get<MlpSpec>(block.part);
       inputs.push_back(ReadAfterNorm(block, mlp.input));

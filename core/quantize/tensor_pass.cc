@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_format.h"
 #include "core/model/drawn_weights.h"
@@ -32,6 +33,20 @@ absl::Status TensorPass::CheckMethod() const {
   return absl::OkStatus();
 }
 
+// What an expert reads is what the tokens that go to it have: not collected.
+absl::Status TensorPass::CheckParts() const {
+  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
+  for (const LayerSpec& layer : spec_.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (!std::holds_alternative<MoeSpec>(block.part)) continue;
+      return absl::UnimplementedError(absl::StrFormat(
+          "the method %s of a model with mixtures of experts, allowed: rtn",
+          QuantizeMethodName(options_.method)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TensorPass::Open(bool largest_inputs) {
   largest_inputs_ = largest_inputs;
   INLAY_RETURN_IF_ERROR(CheckMethod());
@@ -42,6 +57,7 @@ absl::Status TensorPass::Open(bool largest_inputs) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<PlannedWeight> planned,
                          PlanWeights(files_, *device_));
   INLAY_ASSIGN_OR_RETURN(spec_, DescribeDecoder(files_, *device_));
+  INLAY_RETURN_IF_ERROR(CheckParts());
   source_ = files_.weights;
   if (files_.random.has_value()) {
     INLAY_ASSIGN_OR_RETURN(source_,

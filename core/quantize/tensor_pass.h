@@ -56,6 +56,7 @@ class TensorPass {
     return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
   }
   absl::Status CheckMethod() const;
+  absl::Status CheckParts() const;
   absl::StatusOr<TokenSequences> Sequences() const;
   bool Report() const;
 

@@ -240,6 +240,50 @@ TEST_F(CalibratedTest, FoldersOfGptqsLayout) {
   }
 }
 
+// Every expert's matrices are rounded, the routers are not; what is rounded to
+// nearest comes back near, and methods that calibrate say what they miss.
+TEST_F(CalibratedTest, ExpertsAreMatrices) {
+  QuantizeOptions options;
+  options.type = "i8_g32";
+  options.num_threads = 2;
+  for (const char* model : {"mixtral", "qwen2_moe", "gpt_oss"}) {
+    SCOPED_TRACE(model);
+    const std::string out = folder_ + "/experts";
+    const auto report = QuantizePath(Golden(model), options, out);
+    ASSERT_TRUE(report.ok()) << report.status();
+    int experts = 0, routers = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      const bool is_expert =
+          tensor.name.find(".experts.") != std::string::npos &&
+          tensor.name.ends_with(".weight");
+      experts += is_expert && tensor.to == DType::kI8_G32;
+      if (is_expert) {
+        EXPECT_EQ(tensor.to, DType::kI8_G32) << tensor.name;
+      }
+      const bool is_router = tensor.name.ends_with(".gate.weight") ||
+                             tensor.name.ends_with(".router.weight");
+      routers += is_router;
+      if (is_router) {
+        EXPECT_EQ(tensor.to, tensor.from) << tensor.name;
+      }
+    }
+    EXPECT_GE(experts, 24);
+    EXPECT_GE(routers, 2);
+    // 8 bits a block of 32 err by some half per cent of a product's size, which
+    // layers and changed choices of experts multiply: 7 % at worst here. A
+    // wrong matrix moves all logits of its tokens.
+    EXPECT_LT(RelativeError(Logits(out), Logits(Golden(model))), 0.15);
+    std::filesystem::remove_all(out);
+  }
+  options.method = QuantizeMethod::kGptq;
+  options.calibration_sequences = {{1, 2, 3, 4}};
+  const auto refused =
+      QuantizePath(Golden("mixtral"), options, folder_ + "/experts");
+  EXPECT_TRUE(absl::IsUnimplemented(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().message().find("mixtures of experts"),
+            absl::string_view::npos);
+}
+
 TEST_F(CalibratedTest, WhatNoFolderIsWrittenOf) {
   const std::string out = folder_ + "/model";
   QuantizeOptions options;
