@@ -46,7 +46,7 @@ using ExpertLinearRow = KernelRow<ExpertLinearDesc, ExpertLinearParams>;
 // A row of y depends on its row of x and its expert only; on CUDA within
 // rounding, and to the bit where gemm.batch_invariant says so. Matrices that no
 // slot asks for are not read. CPU rows are those of gemm, of the same names,
-// called for one expert's rows after another: their bits are gemm's. CUDA rows
+// called for each expert's rows: their bits are gemm's. CUDA rows
 // read nothing on the host. `workspace_bytes` counts tokens.
 absl::Span<const ExpertLinearRow> ExpertLinearTable();
 

@@ -320,6 +320,19 @@ TEST(ExpertLinearTest, ASlotHasTheBitsOfGemm) {
   }
 }
 
+// Matrices that few slots are cut into pieces for, with remainders.
+TEST(ExpertLinearTest, LargeMatricesHaveTheBitsOfGemm) {
+  TestCpu cpu(3);
+  for (const DType weight : {DType::kBF16, DType::kQ4_0, DType::kF8_G32}) {
+    for (const int64_t tokens : {1, 3, 16, 17, 40}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(weight) << " tokens " << tokens);
+      CheckExpertLinear({{413, 1024, weight}, 9, 4, tokens % 2 == 0}, tokens, 7,
+                        true, cpu);
+    }
+  }
+}
+
 TEST(ExpertLinearTest, EveryBlockFormatHasTheBitsOfGemm) {
   TestCpu cpu(2);
   for (const BlockCodec* codec : BlockCodecs()) {
