@@ -236,12 +236,14 @@ const GemmRow* GemmRowNamed(std::string_view name) {
 size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
                             int64_t max_tokens) {
   const int64_t gathered = GatheredRows(desc, max_tokens);
-  // Scratch of gemm grows with its rows, so that of all few slots together is
-  // enough for those of each expert apart.
+  // Scratch of gemm grows with its rows, in steps of no more than that of one:
+  // so much beside that of all few slots together is enough for each expert's.
   const int64_t few = std::min(max_tokens * desc.top_k, kFewSlots);
-  const size_t pieces =
-      static_cast<size_t>(Pieces(desc.gemm)) *
-      (GemmBytes(row, desc.gemm, few) + static_cast<size_t>(few) * kAlignment);
+  const auto experts =
+      static_cast<size_t>(std::min<int64_t>(few, desc.num_experts));
+  const size_t pieces = static_cast<size_t>(Pieces(desc.gemm)) *
+                        (GemmBytes(row, desc.gemm, few) +
+                         experts * (GemmBytes(row, desc.gemm, 1) + kAlignment));
   return FloatBytes(gathered, desc.gemm.k) + FloatBytes(gathered, desc.gemm.n) +
          std::max(pieces, GemmBytes(row, desc.gemm, max_tokens));
 }
