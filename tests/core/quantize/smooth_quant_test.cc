@@ -37,7 +37,8 @@ TEST(SmoothQuantTest, WhatIsNeverThereStays) {
   EXPECT_EQ(scales[0], 1.0f);
   EXPECT_EQ(scales[1], 1.0f);
   EXPECT_FLOAT_EQ(scales[2], std::sqrt(2e-5f));
-  for (const float scale : SmoothScales({{0.0f}}, {{0.0f}}, 0.5f)) {
+  const std::vector<float> nothing = {0.0f};
+  for (const float scale : SmoothScales(nothing, nothing, 0.5f)) {
     EXPECT_EQ(scale, 1.0f);
   }
 }
