@@ -318,8 +318,8 @@ absl::StatusOr<const float*> WeightLoader::StackedVector(
   int64_t first = 0;
   for (const Rows& part : parts) {
     if (!part.name.empty()) {
-      INLAY_RETURN_IF_ERROR(
-          Widen(part.name, part.n, kind, values.data() + first));
+      float* to = values.empty() ? nullptr : values.data() + first;
+      INLAY_RETURN_IF_ERROR(Widen(part.name, part.n, kind, to));
     }
     first += part.n;
   }
