@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . tests/support/packages.sh
 
 # shellcheck disable=SC2086
-need_packages $inlay_build_packages $inlay_test_packages
+need_packages $inlay_build_packages $inlay_test_packages $inlay_binding_packages
 jobs=$(nproc)
 
 # build FOLDER TARGETS... -- CMAKE-OPTIONS...: configures (quietly) and builds.
@@ -41,12 +41,12 @@ ctest --test-dir build -j "$jobs" --output-on-failure --progress
 # One build serves the sanitizers' tests and the fuzzers: compiling is most of the time.
 say "AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers"
 build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DCMAKE_C_COMPILER=clang \
-  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=10 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined
+  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=10 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined
 ctest --test-dir build-asan -j "$jobs" --output-on-failure --progress
 
 say "ThreadSanitizer"
 build build-tsan memory_test core_engine_test api_test -- \
-  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread
 ctest --test-dir build-tsan -j "$jobs" --output-on-failure --progress -L threads
 
 say "All passed"
