@@ -134,11 +134,24 @@ int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
   return 0;
 }
 
+// The same of a request: no part of one that is computed whole. A step that has
+// to give something gives all of that.
+int32_t ChunkInTime(const SchedRequest& request, int64_t first_token,
+                    int32_t chunk, PlanContext* context) {
+  const int32_t tokens = ChunkInTime(first_token, chunk, context);
+  if (!request.whole || tokens == 0 || tokens == chunk) return tokens;
+  if (context->plan->shape.num_tokens == 0 && context->input.must_progress)
+    return chunk;
+  context->out_of_time = true;
+  return 0;
+}
+
 // A whole chunk if there is room for it, else what fits, and only for the sake
 // of the very first token does somebody below stop running.
 int64_t RoomForChunk(SchedEntry* entry, int64_t chunk, PlanContext* context) {
   if (context->ledger->Fits(entry->request, chunk)) return chunk;
-  if (!MakeRoom(entry, 1, context)) return 0;
+  const bool whole = entry->request.whole;
+  if (!MakeRoom(entry, whole ? chunk : 1, context)) return 0;
   return context->ledger->MaxFitting(entry->request, chunk);
 }
 
@@ -189,7 +202,7 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
   // Without regard to what is cached: an upper bound that is cheap to have.
   const int32_t most =
       ChunkTokens(head->request, context->budget, context->config);
-  if (ChunkInTime(0, most, context) == 0) return false;
+  if (ChunkInTime(head->request, 0, most, context) == 0) return false;
   const int64_t cached = MakeRoomToAdmit(head, most, context);
   if (cached < 0) {
     head->refused_step = context->plan->step;
@@ -210,11 +223,13 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
     return true;
   }
   const int32_t chunk = ChunkInTime(
-      request.num_computed,
+      request, request.num_computed,
       ChunkTokens(request, context->budget, context->config), context);
   context->prefill_waits |= chunk == 0;
   const int64_t tokens = context->ledger->MaxFitting(request, chunk);
-  if (tokens > 0) GivePrefill(head, tokens, context);
+  // One that is computed whole waits for all of its room.
+  if (tokens == chunk || (tokens > 0 && !request.whole))
+    GivePrefill(head, tokens, context);
   return true;
 }
 
@@ -238,7 +253,7 @@ void PlanPrefills(PlanContext* context) {
           running.begin());
     } else {
       const int32_t chunk = ChunkInTime(
-          request.num_computed,
+          request, request.num_computed,
           ChunkTokens(request, context->budget, context->config), context);
       if (chunk == 0) {
         context->prefill_waits = true;

@@ -7,6 +7,11 @@ namespace inlay {
 
 int32_t ChunkTokens(const SchedRequest& request, int64_t budget,
                     const SchedulerConfig& config) {
+  if (request.whole) {
+    return request.pending() <= budget
+               ? static_cast<int32_t>(request.pending())
+               : 0;
+  }
   const int64_t cap = config.max_prefill_chunk > 0 ? config.max_prefill_chunk
                                                    : config.max_batch_tokens;
   return static_cast<int32_t>(std::min({request.pending(), budget, cap}));

@@ -40,7 +40,7 @@ inline bool IsDecode(const SchedRequest& request) {
 }
 
 // Tokens of the request's next chunk when `budget` (>= 0) tokens of the step
-// are left.
+// are left; 0 where it takes no part of itself.
 int32_t ChunkTokens(const SchedRequest& request, int64_t budget,
                     const SchedulerConfig& config);
 

@@ -34,6 +34,9 @@ struct SchedRequest {
       0;  // tokens known so far: the prompt, and later what was generated
   int64_t max_new_tokens =
       0;  // tokens that may still be generated; 0: only compute the prompt
+  // Computed in one step, all of it or nothing (an encoder's): at most
+  // max_batch_tokens.
+  bool whole = false;
   // Blocks for all of it are set aside (KvOwner::Peek counts them): it begins
   // before others, which could not have those blocks anyway.
   bool reserved = false;

@@ -27,6 +27,9 @@ inlay_event_info ToEventInfo(const Event& event) {
   if (event.kind == EventKind::kLogits) {
     info.logits = event.values.data();
     info.num_logits = event.values.size();
+  } else if (event.kind == EventKind::kEmbedding) {
+    info.embedding = event.values.data();
+    info.num_embedding = event.values.size();
   } else {
     info.scores = event.values.data();
     info.num_scores = event.values.size();
@@ -69,11 +72,16 @@ absl::Status HandOut(Take&& take, inlay_event** handle) {
 
 using namespace inlay::api;  // NOLINT: the shim's own names
 
-void inlay_event_info_init(inlay_event_info* info) {
-  if (info == nullptr) return;
-  InitStruct(info);
-  info->stop_token = -1;
-  info->stop_string = -1;
+void(inlay_event_info_init)(inlay_event_info* info) {
+  inlay_event_info_init_sized(info, kFirstSize<inlay_event_info>);
+}
+
+void inlay_event_info_init_sized(inlay_event_info* info, size_t size) {
+  inlay_event_info defaults;
+  InitStruct(&defaults);
+  defaults.stop_token = -1;
+  defaults.stop_string = -1;
+  InitSized(defaults, info, size);
 }
 
 inlay_status inlay_event_next(inlay_engine* engine, uint64_t timeout_us,

@@ -55,6 +55,21 @@ absl::Status SetSampling(const inlay_request_options& options,
   return absl::OkStatus();
 }
 
+absl::Status SetEmbedding(const inlay_request_options& options,
+                          RequestOptions* result) {
+  INLAY_RETURN_IF_ERROR(
+      CheckEnum(options.embedding, INLAY_EMBEDDING_LAST, "embedding"));
+  INLAY_RETURN_IF_ERROR(
+      CheckEnum(static_cast<int32_t>(options.normalise), 1, "normalise"));
+  constexpr Pooling kPoolings[] = {Pooling::kNone, Pooling::kNone,
+                                   Pooling::kMean, Pooling::kCls,
+                                   Pooling::kLast};
+  result->pooling = kPoolings[options.embedding];
+  result->normalise = options.normalise != 0;
+  result->embedding_defaults = options.embedding == INLAY_EMBEDDING_DEFAULT;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RequestOptions> ToRequestOptions(
     const inlay_request_options& options) {
   INLAY_RETURN_IF_ERROR(CheckEnum(options.resume, 1, "resume"));
@@ -77,6 +92,7 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
                                                          : InputMode::kReplace;
   INLAY_RETURN_IF_ERROR(SetStops(options, &result));
   INLAY_RETURN_IF_ERROR(SetSampling(options, &result.sampling));
+  INLAY_RETURN_IF_ERROR(SetEmbedding(options, &result));
   result.max_tokens = options.max_tokens;
   result.ignore_eos = options.ignore_eos != 0;
   result.logits = static_cast<LogitsMode>(options.logits);

@@ -71,6 +71,10 @@ template <>
 inline constexpr size_t kFirstSize<inlay_request_options> =
     offsetof(inlay_request_options, resume);
 
+template <>
+inline constexpr size_t kFirstSize<inlay_event_info> = offsetof(
+    inlay_event_info, embedding);
+
 // Reads a caller's options of any version. `options` holds the defaults; the
 // fields the caller's header has are copied over them. A newer caller's extra
 // fields must be zero: this library does not know them.

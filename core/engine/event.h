@@ -11,7 +11,13 @@
 
 namespace inlay {
 
-enum class EventKind : uint8_t { kTokens, kLogits, kScores, kFinished };
+enum class EventKind : uint8_t {
+  kTokens,
+  kLogits,
+  kScores,
+  kFinished,
+  kEmbedding,
+};
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 
 struct EventLogprob {
@@ -46,7 +52,8 @@ struct Event {
   std::vector<EventLogprob> logprobs;  // [tokens][1 + top_logprobs], or empty
   size_t top_logprobs = 0;
 
-  // kLogits: of `position`; kScores: values[i] belongs to position + i.
+  // kLogits: of `position`; kScores: values[i] belongs to position + i;
+  // kEmbedding: the vector.
   int64_t position = 0;
   std::vector<float> values;
 

@@ -60,9 +60,13 @@ Executor::~Executor() {
 
 absl::Status Executor::Allocate() {
   const ModelInfo& info = model_->info();
-  INLAY_ASSIGN_OR_RETURN(
-      sampler_,
-      DeviceSampler::Create(device_, info.vocab_size, limits_.sequences));
+  if (info.is_encoder) {
+    logit_rows_ = 0;
+  } else {
+    INLAY_ASSIGN_OR_RETURN(
+        sampler_,
+        DeviceSampler::Create(device_, info.vocab_size, limits_.sequences));
+  }
   if (sampler_ != nullptr) {
     logit_rows_ =
         std::max(kLogitSlice, std::min(limits_.sequences, kMostSampledRows));
@@ -81,12 +85,16 @@ absl::Status Executor::Allocate() {
       hidden_memory_,
       device_->Allocate(hidden_.bytes(), MemoryClass::kWorkspace));
   hidden_.data = hidden_memory_.data();
-  INLAY_ASSIGN_OR_RETURN(logits_,
-                         device_->Allocate(LogitRows(logit_rows_).bytes(),
-                                           MemoryClass::kWorkspace));
+  if (!info.is_encoder) {
+    INLAY_ASSIGN_OR_RETURN(logits_,
+                           device_->Allocate(LogitRows(logit_rows_).bytes(),
+                                             MemoryClass::kWorkspace));
+  }
   if (device_->host_addressable()) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(
-      host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
+  if (!info.is_encoder) {
+    INLAY_ASSIGN_OR_RETURN(
+        host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
+  }
   BatchLimits most;
   most.tokens = limits_.tokens;
   most.sequences = limits_.sequences;
@@ -138,7 +146,8 @@ absl::Status Executor::Compute(const ForwardBatch& batch) {
 
 // One token of each sequence, and the logits of all.
 bool Executor::IsDecode(const ForwardBatch& batch) const {
-  return model_->CanBeFixed() && batch.tokens.size() <= kMostFixed &&
+  return model_->CanBeFixed() && !model_->info().is_encoder &&
+         batch.tokens.size() <= kMostFixed &&
          batch.logit_rows.size() == batch.tokens.size() &&
          batch.SequencesOf(0).size() == batch.tokens.size();
 }
@@ -265,6 +274,32 @@ absl::StatusOr<const int32_t*> Executor::Tokens() {
   INLAY_RETURN_IF_ERROR(
       turns_[static_cast<size_t>(turn_)].sampled->Synchronize());
   return sampler_->tokens(turn_);
+}
+
+absl::Status Executor::Hidden(int64_t begin, int64_t count,
+                              std::vector<float>* rows) {
+  const TensorView view = hidden_.RowSlice(begin, count);
+  const std::byte* states = view.data;
+  std::vector<std::byte> staging;
+  if (!device_->host_addressable()) {
+    staging.resize(view.bytes());
+    INLAY_RETURN_IF_ERROR(
+        device_->Copy(staging.data(), view.data, staging.size(), *stream_));
+    states = staging.data();
+  }
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  const auto elements = static_cast<size_t>(view.elements());
+  rows->reserve(rows->size() + elements);
+  for (size_t i = 0; i < elements; ++i) {
+    if (view.dtype == DType::kF32) {
+      rows->push_back(reinterpret_cast<const float*>(states)[i]);
+      continue;
+    }
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(states)[i];
+    rows->push_back(view.dtype == DType::kBF16 ? BF16ToF32(bits)
+                                               : F16ToF32(bits));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<float*> Executor::Logits(int64_t begin, int64_t count) {

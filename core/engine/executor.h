@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -79,6 +80,9 @@ class Executor {
   // caller's to change, valid until the next call. After a Forward that
   // samples they are computed anew. Not once a pass ahead was queued.
   absl::StatusOr<float*> Logits(int64_t begin, int64_t count);
+  // Appends the hidden states of the same rows to `rows`, as float32; as many
+  // as Forward was asked for. Waits for them.
+  absl::Status Hidden(int64_t begin, int64_t count, std::vector<float>* rows);
   // What the last Forward, which sampled, chose for each logit row (a code of
   // kernels/sample where there is no token): waits for it. Valid until the next
   // pass but one.

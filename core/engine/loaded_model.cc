@@ -53,6 +53,7 @@ absl::Status LoadText(const ModelFiles& files, const Log& log,
                       LoadedModel& loaded) {
   loaded.chat = files.chat;
   loaded.generation = files.generation;
+  loaded.embedding = files.embedding;
   if (!files.tokenizer.is_null()) {
     INLAY_ASSIGN_OR_RETURN(loaded.tokenizer,
                            MakeTokenizerFromDocument(files.tokenizer));

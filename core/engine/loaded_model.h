@@ -53,6 +53,7 @@ struct LoadedModel {
       absl::UnimplementedError("the model has no chat template");
   std::vector<std::pair<std::string, ChatTemplate>> named_templates;
   GenerationDefaults generation;
+  EmbeddingDefaults embedding;
   int64_t max_context = 0;
   uint64_t mapped_bytes = 0;
   // Whether saved KV and saved tokens still mean the same (fingerprint.h). Made

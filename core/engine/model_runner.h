@@ -190,6 +190,8 @@ class ModelRunner final : private KvOwner {
 
   // Submit's parts.
   absl::Status Tokenize(RequestOptions& options, bool session_is_empty) const;
+  absl::Status ChoosePooling(RequestOptions& options) const;
+  absl::Status CheckEmbedding(const RequestOptions& options) const;
   absl::Status Check(const RequestOptions& options) const;
   absl::Status Prepare(SessionId id, RequestOptions& options);
   // The log a request would make, and what follows from it.
@@ -272,6 +274,7 @@ class ModelRunner final : private KvOwner {
   absl::Status Sample(StepInfo& info);
   absl::Status TakeDeviceTokens();
   absl::Status SampleRows(int64_t begin, int64_t count);
+  absl::Status PoolRows(int64_t begin, int64_t count);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
   // The step ahead (step_ahead.cc). Whether one may be queued behind the batch,
   bool MayGoAhead(const StepLimits& limits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -184,16 +184,19 @@ template <typename C>
 void Code(C& c, RequestOptions& e) {
   auto& [input, mode, text, tokens, prompt_for_answer, add_special,
          parse_special, max_tokens, ignore_eos, stop_tokens, stop_strings,
-         sampling, logits, positions, score, resume, priority, deadline, share,
-         tag, user_data] = e;
+         sampling, logits, positions, score, pooling, normalise, defaults,
+         resume, priority, deadline, share, tag, user_data] = e;
   // What the input was made of is not in it, nor what only the host can follow.
   static_cast<void>(input), static_cast<void>(text);
   static_cast<void>(prompt_for_answer), static_cast<void>(add_special);
   static_cast<void>(parse_special), static_cast<void>(user_data);
+  // Resolved when it was submitted.
+  static_cast<void>(defaults);
   Small(c, mode, static_cast<uint8_t>(InputMode::kReplace));
   Small(c, logits, static_cast<uint8_t>(LogitsMode::kGenerated));
+  Small(c, pooling, static_cast<uint8_t>(Pooling::kLast));
   Fields(c, tokens, max_tokens, ignore_eos, stop_tokens, stop_strings, sampling,
-         positions, score, resume, priority, deadline, share, tag);
+         positions, score, normalise, resume, priority, deadline, share, tag);
 }
 template <typename C>
 void Code(C& c, CreateEntry& e) {

@@ -13,6 +13,7 @@
 #include "core/engine/kv_cache.h"
 #include "core/engine/named_prefix.h"
 #include "core/engine/output.h"
+#include "core/engine/pooler.h"
 #include "core/engine/request_options.h"
 #include "core/sampling/sampler.h"
 
@@ -64,6 +65,7 @@ struct Request {
   RequestOptions options;  // without its input, which is in the log
   Sampler sampler;
   OutputAssembler output;
+  Pooler pooler;
   FinishInfo finish;
 
   int64_t prompt_begin = 0;  // log positions of this request's own input

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/embedding_config.h"
 #include "core/sampling/sampling_params.h"
 
 namespace inlay {
@@ -38,6 +39,13 @@ struct RequestOptions {
   LogitsMode logits = LogitsMode::kNone;
   std::vector<int64_t> logits_positions;
   bool score_prompt = false;
+
+  // One vector instead of a generation: of all tokens that the session has
+  // then. kNone: none. With `embedding_defaults`, as the model's files say
+  // (where they do not: the mean of an encoder, the last token's of a decoder).
+  Pooling pooling = Pooling::kNone;
+  bool normalise = false;
+  bool embedding_defaults = false;
 
   // The session's last generation goes on: its draws and the tokens that
   // penalties count continue. Needs the seed of that one.

@@ -43,6 +43,8 @@ void ModelRunner::Drop(const SchedRequest& entry) {
 }
 
 void ModelRunner::PublishKv(Session& session) {
+  // Of an encoder's token all others have their part.
+  if (loaded_->info.is_encoder) return;
   try {
     kv_->Publish(session.salt(),
                  Prefix(session.log, session.kv.tables.num_tokens()),
@@ -53,6 +55,7 @@ void ModelRunner::PublishKv(Session& session) {
 }
 
 void ModelRunner::RetireKv(Session& session) {
+  if (loaded_->info.is_encoder) return KvCache::Clear(&session.kv);
   kv_->Retire(session.salt(),
               Prefix(session.log, session.kv.tables.num_tokens()), &session.kv);
 }

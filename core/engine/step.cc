@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "core/engine/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
@@ -249,9 +250,19 @@ absl::Status ModelRunner::Sample(StepInfo& info) {
   if (!batch_.sample_options.empty()) {
     INLAY_RETURN_IF_ERROR(TakeDeviceTokens());
   } else {
-    for (int64_t begin = 0; begin < num_rows; begin += Executor::kLogitSlice) {
-      INLAY_RETURN_IF_ERROR(
-          SampleRows(begin, std::min(Executor::kLogitSlice, num_rows - begin)));
+    // A row after another of one kind: those that only an embedding is made of
+    // need no logits.
+    for (int64_t begin = 0; begin < num_rows;) {
+      const bool logits =
+          batch_.rows[static_cast<size_t>(begin)].needs_logits();
+      int64_t end = begin + 1;
+      while (end < num_rows && end - begin < Executor::kLogitSlice &&
+             batch_.rows[static_cast<size_t>(end)].needs_logits() == logits) {
+        ++end;
+      }
+      if (logits) INLAY_RETURN_IF_ERROR(SampleRows(begin, end - begin));
+      INLAY_RETURN_IF_ERROR(PoolRows(begin, end - begin));
+      begin = end;
     }
   }
   for (const LogitRow& row : batch_.rows)
@@ -296,6 +307,23 @@ absl::Status ModelRunner::SampleRows(int64_t begin, int64_t count) {
       if (!status.ok()) row.status = status;
     }
   });
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::PoolRows(int64_t begin, int64_t count) {
+  const auto rows =
+      absl::MakeSpan(batch_.rows)
+          .subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  if (absl::c_none_of(rows, [](const LogitRow& row) { return row.pools; }))
+    return absl::OkStatus();
+  std::vector<float> hidden;
+  INLAY_RETURN_IF_ERROR(executor_->Hidden(begin, count, &hidden));
+  const auto width = static_cast<size_t>(loaded_->info.hidden_size);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].pools) continue;
+    Request& request = *batch_.items[static_cast<size_t>(rows[i].item)].request;
+    request.pooler.Add(absl::MakeConstSpan(hidden).subspan(i * width, width));
+  }
   return absl::OkStatus();
 }
 

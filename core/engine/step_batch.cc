@@ -46,6 +46,7 @@ LogitRow MakeLogitRow(const StepItem& item, const Request& request,
       position + 1 < request.prompt_end) {
     row.scored = request.session->log[static_cast<size_t>(position + 1)];
   }
+  row.pools = fresh && request.pooler.Wants(position, request.prompt_end);
   return row;
 }
 
@@ -68,7 +69,7 @@ void AddToBatch(const StepItem& item, Request& request,
   for (int32_t i = 0; i < item.num_tokens; ++i) {
     const int64_t position = item.first_token + i;
     LogitRow row = MakeLogitRow(item, request, position);
-    if (row.samples || row.emits || row.scored >= 0) {
+    if (row.needs_logits() || row.pools) {
       row.item = static_cast<int32_t>(batch.items.size());
       batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()));
       batch.rows.push_back(std::move(row));

@@ -21,6 +21,9 @@ struct LogitRow {
   bool samples = false;  // the next token is chosen from it
   bool emits = false;    // the host wants the logits
   int32_t scored = -1;   // the token whose log-probability is wanted; -1: none
+  bool pools = false;    // the hidden state is part of an embedding
+
+  bool needs_logits() const { return samples || emits || scored >= 0; }
 
   // Filled by the step.
   absl::Status status;

@@ -64,6 +64,13 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
   request.delivered_end = std::max(request.delivered_end, end);
   if (!item.plan.samples) return result;
   if (request.max_new_tokens == 0) {
+    if (request.pooler.active()) {
+      Event event = MakeEvent(request, EventKind::kEmbedding);
+      auto pooled = request.pooler.Finish();
+      if (!pooled.ok()) return Fail(request, pooled.status());
+      event.values = *std::move(pooled);
+      context_.events->Push(std::move(event));
+    }
     request.finish.reason = FinishReason::kLength;
     result.finished = true;
     return result;

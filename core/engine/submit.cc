@@ -130,8 +130,43 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
   return tokenizer->Encode(options.text, encode, &options.tokens);
 }
 
+// What the model's files say of embeddings, and what they leave open.
+absl::Status ModelRunner::ChoosePooling(RequestOptions& options) const {
+  if (!options.embedding_defaults) return absl::OkStatus();
+  const EmbeddingDefaults& defaults = loaded_->embedding;
+  if (!defaults.unsupported.empty()) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "the model's embeddings need %s, which is not supported; set "
+        "embedding to mean, cls or last for another",
+        defaults.unsupported));
+  }
+  options.pooling = defaults.pooling;
+  options.normalise = defaults.normalise;
+  if (options.pooling == Pooling::kNone) {
+    options.pooling =
+        loaded_->info.is_encoder ? Pooling::kMean : Pooling::kLast;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::CheckEmbedding(const RequestOptions& options) const {
+  if (options.pooling == Pooling::kNone) {
+    if (!loaded_->info.is_encoder) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "the model is an encoder and generates nothing: set embedding");
+  }
+  if (options.max_tokens > 0 || options.logits != LogitsMode::kNone ||
+      options.score_prompt || options.resume) {
+    return absl::InvalidArgumentError(
+        "embedding is set, and max_tokens, logits, score_prompt or resume too; "
+        "allowed is one of them");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ModelRunner::Check(const RequestOptions& options) const {
   const int64_t vocab = loaded_->info.vocab_size;
+  INLAY_RETURN_IF_ERROR(CheckEmbedding(options));
   INLAY_RETURN_IF_ERROR(Validate(options.sampling, vocab));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.tokens, vocab, "tokens"));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.stop_tokens, vocab, "stop_tokens"));
@@ -172,8 +207,17 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
         "the input is empty and so is the session: there is nothing to go on "
         "from");
   }
+  const SchedulerConfig& config = scheduler_->config();
+  if (loaded_->info.is_encoder && total > config.max_batch_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the input has %d tokens, and an encoder takes all of them in one "
+        "step: at most max_batch_tokens, which is %d",
+        total, config.max_batch_tokens));
+  }
+  const bool embeds = options.pooling != Pooling::kNone;
+  const int64_t asked = embeds ? 0 : options.max_tokens;
   const int64_t room = loaded_->max_context - total;
-  if (room < 0 || (room == 0 && options.max_tokens != 0)) {
+  if (room < 0 || (room == 0 && asked != 0)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the prompt has %d tokens with the session's log, the "
                         "context takes %d, "
@@ -182,9 +226,7 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
   }
   // Unlimited means what this cache can hold: its last token needs no KV.
   const int64_t limit =
-      options.max_tokens >= 0
-          ? options.max_tokens
-          : std::max<int64_t>(1, UnlimitedTokens() - total + 1);
+      asked >= 0 ? asked : std::max<int64_t>(1, UnlimitedTokens() - total + 1);
   INLAY_RETURN_IF_ERROR(
       CheckLogitsBytes(options, total, loaded_->info.vocab_size));
   draft.max_new_tokens = std::min(limit, room);
@@ -192,12 +234,16 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
       options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
   INLAY_ASSIGN_OR_RETURN(draft.first_wanted,
                          FirstWanted(options, draft.prompt_begin, total));
+  if (embeds) {
+    draft.first_wanted =
+        loaded_->info.is_encoder
+            ? 0
+            : Pooler(options.pooling, options.normalise).first(total);
+  }
   // By the context, not the cache: the same request must rotate the same
   // whatever the budget.
   const int64_t threshold = loaded_->info.rope_threshold;
-  const int64_t longest =
-      total +
-      (options.max_tokens < 0 ? room : std::min(options.max_tokens, room));
+  const int64_t longest = total + (asked < 0 ? room : std::min(asked, room));
   draft.is_long = threshold > 0 && longest > threshold;
   draft.log.reserve(static_cast<size_t>(total));
   draft.log.assign(session.log.begin(),
@@ -216,6 +262,7 @@ absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
     session_is_empty = session->log.empty();
   }
   INLAY_RETURN_IF_ERROR(Tokenize(options, session_is_empty));
+  INLAY_RETURN_IF_ERROR(ChoosePooling(options));
   INLAY_RETURN_IF_ERROR(Check(options));
   std::sort(options.logits_positions.begin(), options.logits_positions.end());
   return absl::OkStatus();
@@ -256,6 +303,7 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
   entry.priority = options.priority;
   entry.num_tokens_total = static_cast<int64_t>(draft.log.size());
   entry.max_new_tokens = draft.max_new_tokens;
+  entry.whole = loaded_->info.is_encoder;
   entry.tables = &session.kv.tables;
   entry.max_total_tokens = entry.num_tokens_total + entry.max_new_tokens;
   entry.reserved = HoldsAll(session.hold, entry);
@@ -310,6 +358,8 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   request->max_new_tokens = entry.max_new_tokens;
   request->finish.prompt_tokens = static_cast<uint64_t>(entry.num_tokens_total);
   request->first_wanted = draft.first_wanted;
+  request->pooler =
+      Pooler(request->options.pooling, request->options.normalise);
   request->submitted = now;
 
   // The scheduler last: until it knows the request, all can be taken back.

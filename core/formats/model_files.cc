@@ -47,6 +47,7 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   if (!defaults.ok()) return InFile(directory, defaults.status());
   files->generation = *std::move(defaults);
   INLAY_ASSIGN_OR_RETURN(files->chat, ReadChatFormat(directory));
+  INLAY_ASSIGN_OR_RETURN(files->embedding, ReadEmbeddingDefaults(directory));
   return absl::OkStatus();
 }
 

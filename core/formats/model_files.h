@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/formats/embedding_config.h"
 #include "core/formats/weight_source.h"
 #include "core/json/json.h"
 #include "memory/dtype.h"
@@ -72,6 +73,7 @@ struct ModelFiles {
   std::optional<RandomWeights> random;  // set for "random:" paths
   GenerationDefaults generation;
   ChatFormat chat;
+  EmbeddingDefaults embedding;
 };
 
 // `path`: a Hugging Face directory; a GGUF file, or the first of a split model

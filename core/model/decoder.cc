@@ -64,8 +64,9 @@ size_t Decoder::WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
   Arena arena(nullptr);
   Place(arena, max_tokens, std::min(max_tokens, max_sequences));
   // Room to align the caller's range.
-  return std::max(arena.used(), head_.KernelBytes(max_logit_rows)) +
-         kScratchAlignment;
+  const size_t head_bytes =
+      info_.is_encoder ? 0 : head_.KernelBytes(max_logit_rows);
+  return std::max(arena.used(), head_bytes) + kScratchAlignment;
 }
 
 absl::Status Decoder::Prepare(Stream& stream) const {
@@ -84,12 +85,15 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   params.scale = embedding_scale_;
   params.y = hidden;
   INLAY_RETURN_IF_ERROR(embed_.Run(params, stream));
-  if (position_embedding_.rank == 0) return absl::OkStatus();
-  params.table = position_embedding_;
   params.ids = batch.positions;
   params.scale = 1.0f;
   params.accumulate = true;
-  return embed_positions_.Run(params, stream);
+  for (const Added& added : added_) {
+    params.table = added.table;
+    INLAY_RETURN_IF_ERROR(added.op.Run(params, stream));
+  }
+  if (!embedding_norm_.present()) return absl::OkStatus();
+  return embedding_norm_.Forward(hidden, hidden, stream);
 }
 
 absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
@@ -97,7 +101,10 @@ absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
   const BlockInput x = {block.pre_norm, space.hidden,
                         block.pre_norm.present() ? space.branch : space.hidden};
   if (!block.post_norm.present()) {
-    return block.part->Forward(step, x, space.hidden, space.hidden);
+    INLAY_RETURN_IF_ERROR(
+        block.part->Forward(step, x, space.hidden, space.hidden));
+    if (!block.sum_norm.present()) return absl::OkStatus();
+    return block.sum_norm.Forward(space.hidden, space.hidden, step.stream);
   }
   INLAY_RETURN_IF_ERROR(block.part->Forward(step, x, {}, space.output));
   INLAY_RETURN_IF_ERROR(
@@ -130,6 +137,9 @@ absl::Status Decoder::SelectRows(const Step& step,
 absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
                              absl::Span<std::byte> workspace,
                              Stream& stream) const {
+  if (info_.is_encoder) {
+    return absl::FailedPreconditionError("an encoder has no logits");
+  }
   INLAY_ASSIGN_OR_RETURN(
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));

@@ -18,6 +18,7 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.hidden_size = spec.hidden_size;
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
+  info_.is_encoder = spec.is_encoder;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
@@ -64,6 +65,9 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
           block.post_norm, Norm::Create(block_spec.post_norm, spec.hidden_size,
                                         DType::kF32, DType::kF32, build));
       has_post_norms_ |= block.post_norm.present();
+      INLAY_ASSIGN_OR_RETURN(block.sum_norm,
+                             Norm::Create(block_spec.sum_norm, spec.hidden_size,
+                                          DType::kF32, DType::kF32, build));
       if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
         const int rotary_dim =
             part->rope < 0
@@ -88,32 +92,61 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
-  const auto choose = [&](const TensorView& table) {
-    EmbeddingDesc desc;
-    desc.width = spec.hidden_size;
-    desc.table = table.dtype;
-    return build.kernels.Choose("embedding", EmbeddingTable(), desc);
-  };
+namespace {
+
+absl::StatusOr<Op<EmbeddingDesc, EmbeddingParams>> ChooseEmbedding(
+    int64_t width, DType table, const ModelBuild& build) {
+  EmbeddingDesc desc;
+  desc.width = width;
+  desc.table = table;
+  return build.kernels.Choose("embedding", EmbeddingTable(), desc);
+}
+
+}  // namespace
+
+absl::Status Decoder::AddByPosition(TensorView table, ModelBuild& build) {
+  Added& added = added_.emplace_back();
+  added.table = table;
+  INLAY_ASSIGN_OR_RETURN(
+      added.op, ChooseEmbedding(info_.hidden_size, table.dtype, build));
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
+                                      ModelBuild& build) {
   embedding_scale_ = spec.embedding_scale;
   INLAY_ASSIGN_OR_RETURN(
       embedding_,
       build.weights.Matrix(spec.embedding, spec.vocab_size, spec.hidden_size));
-  INLAY_ASSIGN_OR_RETURN(embed_, choose(embedding_));
-  INLAY_ASSIGN_OR_RETURN(select_rows_, choose(TensorView()));
-  // Tables that a decode step reads a row of, not the whole.
-  size_t sparse_bytes = 0;
+  INLAY_ASSIGN_OR_RETURN(
+      embed_, ChooseEmbedding(spec.hidden_size, embedding_.dtype, build));
   if (!spec.position_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
-        position_embedding_,
-        build.weights.Matrix(spec.position_embedding, spec.max_positions,
+        const TensorView table,
+        build.weights.Matrix(spec.position_embedding,
+                             spec.position_offset + spec.max_positions,
                              spec.hidden_size));
-    INLAY_ASSIGN_OR_RETURN(embed_positions_, choose(position_embedding_));
-    sparse_bytes += position_embedding_.bytes();
+    sparse_bytes_ += table.bytes();
+    INLAY_RETURN_IF_ERROR(AddByPosition(
+        table.RowSlice(spec.position_offset, spec.max_positions), build));
   }
-  INLAY_ASSIGN_OR_RETURN(
-      final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
-                                build.activation, build));
+  if (!spec.segment_embedding.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        TensorView table,
+        build.weights.Matrix(spec.segment_embedding, spec.num_segments,
+                             spec.hidden_size));
+    // The first row at every position.
+    table.dims[0] = spec.max_positions;
+    table.row_stride_bytes = 0;
+    INLAY_RETURN_IF_ERROR(AddByPosition(table, build));
+  }
+  INLAY_ASSIGN_OR_RETURN(embedding_norm_,
+                         Norm::Create(spec.embedding_norm, spec.hidden_size,
+                                      DType::kF32, DType::kF32, build));
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   if (spec.head.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         head_, Linear::Over(embedding_, LinearOutput::kFloat, build));
@@ -123,24 +156,37 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
                               LinearOutput::kFloat, build));
   }
   if (!spec.head.empty() || head_.is_packed()) {
-    sparse_bytes += embedding_.bytes();
+    sparse_bytes_ += embedding_.bytes();
   }
-
-  ElementwiseDesc elementwise;
-  elementwise.width = spec.hidden_size;
-  INLAY_ASSIGN_OR_RETURN(
-      add_,
-      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
   final_softcap_ = spec.final_softcap;
-  elementwise.function = Elementwise::kSoftcap;
-  elementwise.width = spec.vocab_size;
+  ElementwiseDesc softcap;
+  softcap.function = Elementwise::kSoftcap;
+  softcap.width = spec.vocab_size;
   INLAY_ASSIGN_OR_RETURN(
       softcap_,
-      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+      build.kernels.Choose("elementwise", ElementwiseTable(), softcap));
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(select_rows_,
+                         ChooseEmbedding(spec.hidden_size, DType::kF32, build));
+  INLAY_ASSIGN_OR_RETURN(
+      final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
+                                build.activation, build));
+  if (spec.is_encoder) {
+    sparse_bytes_ += embedding_.bytes();
+  } else {
+    INLAY_RETURN_IF_ERROR(BuildHead(spec, build));
+  }
+  ElementwiseDesc add;
+  add.width = spec.hidden_size;
+  INLAY_ASSIGN_OR_RETURN(
+      add_, build.kernels.Choose("elementwise", ElementwiseTable(), add));
   info_.num_parameters = build.weights.num_parameters();
   info_.weight_bytes = build.weights.bytes();
   info_.weight_bytes_per_token =
-      info_.weight_bytes - sparse_bytes - build.idle_bytes;
+      info_.weight_bytes - sparse_bytes_ - build.idle_bytes;
   return absl::OkStatus();
 }
 
@@ -152,6 +198,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   INLAY_RETURN_IF_ERROR(CheckHasNorms(spec, build));
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
+  INLAY_RETURN_IF_ERROR(decoder->BuildEmbeddings(spec, build));
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
   decoder->cuts_ = build.cuts;
   if (!build.on_cpu()) {

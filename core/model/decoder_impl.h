@@ -23,6 +23,7 @@ namespace inlay {
 struct DecoderBlock {
   Norm pre_norm;
   Norm post_norm;
+  Norm sum_norm;
   std::unique_ptr<Sublayer> part;
 };
 
@@ -62,6 +63,9 @@ class Decoder : public Model {
   Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
   absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
+  absl::Status AddByPosition(TensorView table, ModelBuild& build);
+  absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);
+  absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
@@ -79,16 +83,23 @@ class Decoder : public Model {
   std::vector<AttentionCut> cuts_;  // none on CPU
   WeightStorage storage_;
   TensorView embedding_;
-  TensorView position_embedding_;  // may be empty
+  // Rows by position, added to the tokens' own.
+  struct Added {
+    TensorView table;
+    Op<EmbeddingDesc, EmbeddingParams> op;
+  };
+  std::vector<Added> added_;
+  Norm embedding_norm_;
   float embedding_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
   bool has_post_norms_ = false;
+  // Of tables that a decode step reads a row of, not the whole.
+  size_t sparse_bytes_ = 0;
   RopeTables ropes_;
   std::vector<std::vector<DecoderBlock>> layers_;
   Norm final_norm_;
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
-  Op<EmbeddingDesc, EmbeddingParams> embed_positions_;
   Op<EmbeddingDesc, EmbeddingParams> select_rows_;
   Op<ElementwiseDesc, ElementwiseParams> add_;
   Op<ElementwiseDesc, ElementwiseParams> softcap_;

@@ -54,6 +54,7 @@ struct AttentionSpec {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
   int window = 0;        // 0: none
+  bool causal = true;    // false: every token sees the whole sequence
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
@@ -85,10 +86,11 @@ struct MoeSpec {
 
 using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;
 
-// h += post_norm(part(pre_norm(h))), norms of kind kNone left out.
+// h = sum_norm(h + post_norm(part(pre_norm(h)))), norms of kind kNone left out.
 struct BlockSpec {
   NormSpec pre_norm;
   NormSpec post_norm;
+  NormSpec sum_norm;  // the first transformers', and BERT's
   PartSpec part;
 };
 
@@ -103,11 +105,21 @@ struct DecoderSpec {
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
   std::string embedding;           // tensor [vocab_size, hidden_size]
-  std::string position_embedding;  // tensor [max_positions, hidden_size], or ""
+  // Tensor [position_offset + max_positions, hidden_size], or "".
+  std::string position_embedding;
+  int64_t position_offset = 0;  // rows before the first position's
+  // Tensor [num_segments, hidden_size] whose first row is added to every
+  // token's, or "".
+  std::string segment_embedding;
+  int64_t num_segments = 0;
+  NormSpec embedding_norm;
   float embedding_scale = 1.0f;
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
+  // Sequences are computed whole, and for their hidden states: there is no
+  // head.
+  bool is_encoder = false;
   std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
   float final_softcap = 0.0f;  // 0: none
 };

@@ -38,6 +38,9 @@ struct ModelInfo {
   int64_t rope_threshold = 0;
   // Of ForwardBatch::hidden.
   DType hidden_dtype = DType::kF32;
+  // Tokens see those after them too: a sequence has to be computed in one
+  // Forward, no KV of one serves another, and there are no logits.
+  bool is_encoder = false;
 };
 
 // Called after each layer with the residual stream of the batch [tokens,

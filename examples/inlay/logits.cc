@@ -1,6 +1,4 @@
 // inlay logits: what the model says about token ids, number for number.
-#include <charconv>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,17 +6,6 @@
 
 namespace inlay::cli {
 namespace {
-
-// The shortest decimals that read back as the same float32.
-void AppendFloat(float value, std::string* out) {
-  if (!std::isfinite(value)) {
-    *out += "null";
-    return;
-  }
-  char text[32];
-  const auto result = std::to_chars(text, text + sizeof(text), value);
-  out->append(text, result.ptr);
-}
 
 template <typename T>
 std::string List(const std::vector<T>& values) {
@@ -40,13 +27,9 @@ struct Answer {
       greedy.insert(greedy.end(), info.tokens, info.tokens + info.num_tokens);
     }
     if (info.kind != INLAY_EVENT_LOGITS) return Outcome();
-    logits += positions.empty() ? "[" : ",[";
+    if (!positions.empty()) logits += ",";
     positions.push_back(info.position);
-    for (size_t i = 0; i < info.num_logits; ++i) {
-      if (i > 0) logits += ",";
-      AppendFloat(info.logits[i], &logits);
-    }
-    logits += "]";
+    logits += FloatsText(info.logits, info.num_logits);
     return Outcome();
   }
 };

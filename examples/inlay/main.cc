@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
      true},
     {"chat", "talk with a model", RunChat, true},
     {"logits", "logits of token ids", RunLogits},
+    {"embed", "texts to vectors", RunEmbed},
     {"tokenize", "text to token ids, and back with --decode", RunTokenize},
     {"template", "render a chat template", RunTemplate},
     {"inspect", "what a model is and what it needs", RunInspect},

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -44,6 +46,21 @@ std::string JsonText(const Json& value) {
 
 Outcome WriteJsonLine(const Json& value) {
   return WriteOut(JsonText(value) + "\n");
+}
+
+std::string FloatsText(const float* values, size_t count) {
+  std::string list = "[";
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) list += ',';
+    if (!std::isfinite(values[i])) {
+      list += "null";
+      continue;
+    }
+    char text[32];
+    const auto result = std::to_chars(text, text + sizeof(text), values[i]);
+    list.append(text, result.ptr);
+  }
+  return list + "]";
 }
 
 bool StdinIsTerminal() { return isatty(STDIN_FILENO) == 1; }

@@ -20,6 +20,9 @@ Outcome WriteOut(std::string_view text);
 // One line; bytes that are not UTF-8 become U+FFFD.
 Outcome WriteJsonLine(const Json& value);
 std::string JsonText(const Json& value);
+// A JSON array; the shortest decimals that read back as the same float32, null
+// for what is not finite.
+std::string FloatsText(const float* values, size_t count);
 
 bool StdinIsTerminal();
 bool StderrIsTerminal();

@@ -91,7 +91,7 @@ TEST_P(BothDrives, EventsOfManyRequestsCarryTheirOwnData) {
     ASSERT_EQ(inlay_event_next(host.engine, 20'000'000, &event, error.out()),
               INLAY_OK)
         << error.message();
-    auto info = Defaults(inlay_event_info_init);
+    auto info = Defaults(inlay_event_info_init_sized);
     ASSERT_EQ(inlay_event_get_info(event, &info, error.out()), INLAY_OK);
     const auto at = std::find(requests.begin(), requests.end(), info.request);
     ASSERT_NE(at, requests.end());
@@ -125,7 +125,7 @@ TEST(Events, NameRequestsThatCanBeCancelled) {
           INLAY_OK) {
         return;
       }
-      auto info = Defaults(inlay_event_info_init);
+      auto info = Defaults(inlay_event_info_init_sized);
       inlay_event_get_info(event, &info, nullptr);
       if (inlay_request_cancel(info.request, nullptr) != INLAY_OK) ++unknown;
       if (info.kind == INLAY_EVENT_FINISHED) ++finished;
@@ -221,7 +221,7 @@ TEST(Timeouts, WaitersWake) {
     inlay_event* event = nullptr;
     do {
       first = inlay_event_next(engine, UINT64_MAX, &event, nullptr);
-      auto info = Defaults(inlay_event_info_init);
+      auto info = Defaults(inlay_event_info_init_sized);
       if (first != INLAY_OK) return;
       inlay_event_get_info(event, &info, nullptr);
       inlay_event_release(event);

@@ -143,15 +143,16 @@ struct Outcome {
   std::vector<std::pair<int64_t, std::vector<float>>> logits;
   std::vector<std::pair<int64_t, float>> scores;
   std::vector<inlay_token_logprob> logprobs;
+  std::vector<float> embedding;
   std::set<void*> user_data;
   int finished = 0;
-  inlay_event_info finish = Defaults(inlay_event_info_init);
+  inlay_event_info finish = Defaults(inlay_event_info_init_sized);
   std::string message;
 
   // Takes over the event.
   void Take(inlay_event* event) {
     Error error;
-    auto info = Defaults(inlay_event_info_init);
+    auto info = Defaults(inlay_event_info_init_sized);
     ASSERT_EQ(inlay_event_get_info(event, &info, error.out()), INLAY_OK)
         << error.message();
     EXPECT_EQ(finished, 0) << "an event after FINISHED";
@@ -169,6 +170,10 @@ struct Outcome {
     for (size_t i = 0; i < info.num_scores; ++i) {
       scores.emplace_back(info.position + static_cast<int64_t>(i),
                           info.scores[i]);
+    }
+    if (info.kind == INLAY_EVENT_EMBEDDING) {
+      EXPECT_TRUE(embedding.empty()) << "a second embedding";
+      embedding.assign(info.embedding, info.embedding + info.num_embedding);
     }
     if (info.kind == INLAY_EVENT_FINISHED) {
       ++finished;

@@ -66,7 +66,7 @@ TEST(EngineRelease, WithEverythingAlive) {
     }
     EXPECT_EQ(e.status(), INLAY_CLOSED);
     // What was made before can still be read.
-    auto info = Defaults(inlay_event_info_init);
+    auto info = Defaults(inlay_event_info_init_sized);
     EXPECT_EQ(inlay_event_get_info(event, &info, e.out()), INLAY_OK);
     Outcome outcome;
     inlay_event* next = nullptr;
@@ -553,7 +553,7 @@ void CheckCallsWhileStepping(int32_t drive) {
         inlay_event* event = nullptr;
         while (inlay_request_next_event(request, 60'000'000, &event, nullptr) ==
                INLAY_OK) {
-          auto info = Defaults(inlay_event_info_init);
+          auto info = Defaults(inlay_event_info_init_sized);
           inlay_event_get_info(event, &info, nullptr);
           tokens.insert(tokens.end(), info.tokens,
                         info.tokens + info.num_tokens);

@@ -215,7 +215,7 @@ std::vector<Call> Calls() {
        }},
       {"inlay_event_get_info", kEvent,
        [](void* h, inlay_error** e) {
-         auto info = Defaults(inlay_event_info_init);
+         auto info = Defaults(inlay_event_info_init_sized);
          return inlay_event_get_info(As<inlay_event>(h), &info, e);
        }},
   };

@@ -198,7 +198,7 @@ TEST(StructSize, Results) {
         return inlay_session_get_info(session, out, error);
       });
   CheckResultSizes<inlay_event_info>(
-      inlay_event_info_init, [&](auto* out, inlay_error** error) {
+      inlay_event_info_init_sized, [&](auto* out, inlay_error** error) {
         return inlay_event_get_info(event, out, error);
       });
   CheckResultSizes<inlay_request_options>(
@@ -363,6 +363,7 @@ TEST(NullResults, AreRefusedByName) {
   inlay_session_info_init(nullptr);
   inlay_request_options_init(nullptr);
   inlay_event_info_init(nullptr);
+  (inlay_event_info_init)(nullptr);
   inlay_event_release(event);
   inlay_session_release(session);
   host.ExpectWorks();

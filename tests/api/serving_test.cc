@@ -110,7 +110,7 @@ std::vector<void*> EndOrder(const Host& host, size_t count) {
     host.Step();
     inlay_event* event = nullptr;
     while (inlay_event_next(host.engine, 0, &event, nullptr) == INLAY_OK) {
-      auto info = Defaults(inlay_event_info_init);
+      auto info = Defaults(inlay_event_info_init_sized);
       inlay_event_get_info(event, &info, nullptr);
       if (info.kind == INLAY_EVENT_FINISHED) order.push_back(info.user_data);
       inlay_event_release(event);

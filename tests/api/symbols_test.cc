@@ -167,6 +167,7 @@ Table ReadTables() {
 #include "abi_4.def"
 #include "abi_5.def"
 #include "abi_6.def"
+#include "abi_7.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT
@@ -191,6 +192,7 @@ TEST(Abi, ValuesArePinned) {
 #include "abi_4.def"
 #include "abi_5.def"
 #include "abi_6.def"
+#include "abi_7.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "tests/examples/subprocess.h"
 
@@ -46,6 +47,48 @@ TEST(LogitsTest, EqualTheReference) {
     }
   }
   EXPECT_GT(checked, 1000);
+}
+
+// Vectors in the order of the texts, whatever finishes first; tolerance as
+// above. A pocket model's chat is no part of it: its mean is what it is alone.
+TEST(EmbedTest, VectorsInOrder) {
+  const std::string model = DataPath("models/pocket-1m");
+  std::string lines;
+  std::vector<std::string> texts;
+  for (int i = 0; i < 9; ++i) {
+    std::string text = "A fox";
+    for (int word = 0; word < 7 * (i * 5 % 9); ++word) text += " and a fox";
+    texts.push_back(text);
+    lines += json(text).dump() + "\n";
+  }
+  const Ran all = Inlay({"embed", model, "--pooling", "mean", "--normalise",
+                         "--concurrency", "4"},
+                        lines);
+  ASSERT_EQ(all.status, 0) << all.err;
+  std::istringstream got(all.out);
+  std::string line;
+  for (const std::string& text : texts) {
+    ASSERT_TRUE(std::getline(got, line));
+    const Ran one = Inlay({"embed", model, "--pooling", "mean", "--normalise",
+                           "--text", text, "--json"});
+    ASSERT_EQ(one.status, 0) << one.err;
+    EXPECT_EQ(json::parse(line), one.JsonLine());
+    EXPECT_EQ(json::parse(line).size(), 128u);
+  }
+  EXPECT_FALSE(std::getline(got, line));
+}
+
+TEST(EmbedTest, FailuresAreSaid) {
+  const std::string model = DataPath("models/pocket-1m");
+  EXPECT_EQ(Inlay({"embed", model, "--pooling", "max", "--text", "x"}).status,
+            2);
+  const Ran wrong = Inlay({"embed", model}, "[1]\n");
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_NE(wrong.err.find("JSON string"), std::string::npos);
+  // An encoder has no text here: its folder has no tokenizer.
+  const Ran encoder = Inlay({"embed", DataPath("models/bert"), "--text", "x"});
+  EXPECT_EQ(encoder.status, 1);
+  EXPECT_NE(encoder.err.find("tokenizer"), std::string::npos) << encoder.err;
 }
 
 TEST(LogitsTest, LastAndAllAgreeAndRoundTripFloat32) {

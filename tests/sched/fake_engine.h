@@ -34,6 +34,7 @@ struct FakeOptions {
   int priority = 0;
   int64_t deadline_us = kNoDeadline;
   uint64_t share_key = 0;
+  bool whole = false;
 };
 
 // What a run met, so that a test can tell whether it proved anything.

@@ -59,6 +59,7 @@ inline absl::Status FakeEngine::TrySubmit(SessionId id,
   request.priority = options.priority;
   request.deadline_us = options.deadline_us;
   request.share_key = options.share_key;
+  request.whole = options.whole;
   request.submitted_us = now_us;
   request.num_tokens_total = static_cast<int64_t>(session.tokens.size());
   request.max_new_tokens = max_new;

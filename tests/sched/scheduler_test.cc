@@ -344,5 +344,47 @@ TEST(InvariantsTest, SeeATableWithTwoOwners) {
   EXPECT_THAT(Violation(engine), HasSubstr("two owners"));
 }
 
+// One that is computed whole never has a part of itself in a step; others fill
+// what it leaves.
+TEST(WholeTest, AllOrNothing) {
+  FakeEngine engine(Config(16, 8), 64);
+  FakeOptions whole;
+  whole.whole = true;
+  const RequestId a = engine.Submit(10, 0, whole);
+  const RequestId b = engine.Submit(10, 0, whole);
+  const RequestId c = engine.Submit(3, 2);
+  StepPlan plan = engine.Step();
+  EXPECT_THAT(Ids(plan), ElementsAre(a));
+  EXPECT_THAT(Tokens(plan), ElementsAre(10));
+  plan = engine.Step();
+  EXPECT_THAT(Ids(plan), ElementsAre(b, c));
+  EXPECT_THAT(Tokens(plan), ElementsAre(10, 3));
+  engine.StepUntilIdle();
+  EXPECT_EQ(engine.counts.finished, 3);
+}
+
+TEST(WholeTest, ALimitOfChunksIsNotForIt) {
+  SchedulerConfig config = Config(16, 8);
+  config.max_prefill_chunk = 4;
+  FakeEngine engine(config, 64);
+  FakeOptions whole;
+  whole.whole = true;
+  engine.Submit(16, 0, whole);
+  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(16));
+}
+
+// Blocks for 24 tokens: the second waits for the first, and neither is
+// preempted half done.
+TEST(WholeTest, WaitsForAllOfItsRoom) {
+  FakeEngine engine(Config(64, 8), 6);
+  FakeOptions whole;
+  whole.whole = true;
+  for (int i = 0; i < 5; ++i) engine.Submit(15, 0, whole);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_THAT(Tokens(engine.Step()), ElementsAre(15)) << i;
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_EQ(engine.counts.preempted, 0);
+}
+
 }  // namespace
 }  // namespace inlay

@@ -59,7 +59,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 6
+#define INLAY_ABI_VERSION 7
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -563,6 +563,15 @@ enum {
   INLAY_LOGITS_GENERATED = 4  /* of every choice: LAST, and one for each further token */
 };
 
+/* One vector of the whole log instead of a generation: the last hidden states of its tokens, pooled. Since 7. */
+enum {
+  INLAY_EMBEDDING_NONE = 0,
+  INLAY_EMBEDDING_DEFAULT = 1, /* as the model's files say (modules.json); where they do not, MEAN of an encoder and LAST of others */
+  INLAY_EMBEDDING_MEAN = 2,
+  INLAY_EMBEDDING_CLS = 3, /* the first token's */
+  INLAY_EMBEDDING_LAST = 4 /* the last token's */
+};
+
 typedef struct inlay_logit_bias {
   int32_t token;
   float bias; /* added to the logit; -INFINITY forbids the token */
@@ -617,6 +626,11 @@ typedef struct inlay_request_options {
                            passes ends with INLAY_FINISH_ERROR and INLAY_TIMEOUT; 0 (default): none */
   uint64_t share_key;   /* requests of one key count against one share of the engine, such as a user's; 0 (default): the
                            session's own. Whose key has been served least runs first among equals */
+  /* Since 7. */
+  int32_t embedding;    /* INLAY_EMBEDDING_*; default NONE. Otherwise an EMBEDDING event comes and nothing is generated; max_tokens must
+                           be 0 or -1, and logits, score_prompt and resume are not for it. Models that only embed (encoders) need it,
+                           and at least as many max_batch_tokens as the input has: they compute it in one step */
+  uint32_t normalise;   /* 1: scaled to length 1; default 0. DEFAULT does what the model's files say */
 } inlay_request_options;
 
 INLAY_API void inlay_request_options_init(inlay_request_options* options);
@@ -665,7 +679,8 @@ enum {
   INLAY_EVENT_TOKENS = 0,  /* tokens and their text */
   INLAY_EVENT_LOGITS = 1,  /* logits of one position */
   INLAY_EVENT_SCORES = 2,  /* log-probabilities of prompt tokens */
-  INLAY_EVENT_FINISHED = 3 /* the last event of every request */
+  INLAY_EVENT_FINISHED = 3, /* the last event of every request */
+  INLAY_EVENT_EMBEDDING = 4 /* the vector that `embedding` asked for. Since 7 */
 };
 enum {
   INLAY_FINISH_STOP = 0,   /* an end-of-sequence token, stop token or stop string */
@@ -717,9 +732,15 @@ typedef struct inlay_event_info {
   uint64_t queue_us;         /* from submit to the first step */
   uint64_t first_token_us;   /* from submit to the first token; 0: there was none */
   uint64_t total_us;         /* from submit to the end */
+
+  /* EMBEDDING; since 7. */
+  const float* embedding;
+  size_t num_embedding; /* inlay_model_info.hidden_size */
 } inlay_event_info;
 
 INLAY_API void inlay_event_info_init(inlay_event_info* info);
+INLAY_API void inlay_event_info_init_sized(inlay_event_info* info, size_t size); /* since 7 */
+#define inlay_event_info_init(info) inlay_event_info_init_sized((info), sizeof(inlay_event_info))
 
 /* The oldest event of any request, or INLAY_TIMEOUT when none came within `timeout_us` (0: look, do not wait; UINT64_MAX: no
  * limit). Each event is handed out once. It does not step: host-driven engines call inlay_engine_step() in between. */

@@ -39,6 +39,8 @@ class Error {
     message_ = inlay_error_message(error);
     inlay_error_release(error);
   }
+  Error(inlay_status status, std::string message)
+      : status_(status), message_(std::move(message)) {}
   bool ok() const { return status_ == INLAY_OK; }
   inlay_status status() const { return status_; }
   const char* name() const { return inlay_status_name(status_); }
@@ -593,6 +595,42 @@ class Engine {
       Result<inlay_step_info> step = Step();
       if (!step.ok()) return step.error();
     }
+  }
+  // Host-driven engines: a vector for each of `texts`, all computed side by
+  // side. `embedding`: INLAY_EMBEDDING_*. The first error ends it.
+  Result<std::vector<std::vector<float>>> Embed(
+      Model& model, const std::vector<std::string>& texts,
+      int32_t embedding = INLAY_EMBEDDING_DEFAULT, bool normalise = false) {
+    std::vector<Session> sessions;
+    std::vector<Request> requests;
+    for (const std::string& text : texts) {
+      inlay_request_options options;
+      inlay_request_options_init(&options);
+      options.text = text.data();
+      options.text_bytes = text.size();
+      options.embedding = embedding;
+      options.normalise = normalise ? 1 : 0;
+      Result<Session> session = model.NewSession();
+      if (!session.ok()) return session.error();
+      Result<Request> request = session->Submit(options);
+      if (!request.ok()) return request.error();
+      sessions.push_back(std::move(*session));
+      requests.push_back(std::move(*request));
+    }
+    std::vector<std::vector<float>> vectors(texts.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Result<Event> event = NextStepping(requests[i]);
+      for (; event.ok() && !event->finished();
+           event = NextStepping(requests[i])) {
+        const inlay_event_info& info = event->info();
+        vectors[i].assign(info.embedding, info.embedding + info.num_embedding);
+      }
+      if (!event.ok()) return event.error();
+      const inlay_event_info& end = event->info();
+      if (end.status != INLAY_OK)
+        return Error(end.status, std::string(end.message));
+    }
+    return vectors;
   }
 
  private:

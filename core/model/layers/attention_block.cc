@@ -117,6 +117,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   attention.scale = spec.scale;
   attention.softcap = spec.softcap;
   attention.window = spec.window;
+  attention.causal = spec.causal;
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
