@@ -45,7 +45,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "qwen2_moe",
                                           "qwen3_moe",
                                           "gpt_oss",
-                                          "glm4_moe"};
+                                          "glm4_moe",
+                                          "olmo2"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
