@@ -46,7 +46,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "qwen3_moe",
                                           "gpt_oss",
                                           "glm4_moe",
-                                          "olmo2"};
+                                          "olmo2",
+                                          "olmo3"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
