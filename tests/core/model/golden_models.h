@@ -47,7 +47,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "gpt_oss",
                                           "glm4_moe",
                                           "olmo2",
-                                          "olmo3"};
+                                          "olmo3",
+                                          "granite"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
