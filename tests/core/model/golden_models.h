@@ -48,7 +48,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "glm4_moe",
                                           "olmo2",
                                           "olmo3",
-                                          "granite"};
+                                          "granite",
+                                          "starcoder2"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
