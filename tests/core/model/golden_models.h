@@ -50,7 +50,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "olmo3",
                                           "granite",
                                           "starcoder2",
-                                          "glm4"};
+                                          "glm4",
+                                          "smollm3"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
