@@ -51,7 +51,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "granite",
                                           "starcoder2",
                                           "glm4",
-                                          "smollm3"};
+                                          "smollm3",
+                                          "exaone4"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
