@@ -53,7 +53,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "glm4",
                                           "smollm3",
                                           "exaone4",
-                                          "cohere2"};
+                                          "cohere2",
+                                          "opt"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
