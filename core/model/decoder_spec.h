@@ -22,9 +22,11 @@ enum class NormKind : uint8_t {
   kRms,
   kRmsZeroCentred,  // the weight is stored without its 1 (Gemma)
   kLayer,           // has a bias too
+  kLayerNoBias,
 };
 
-// Tensors NAME.weight and, for kLayer, NAME.bias.
+// Tensors NAME.weight and, for kLayer, NAME.bias; without a name, of kRms:
+// none, every weight is 1.
 struct NormSpec {
   NormKind kind = NormKind::kNone;
   std::string name;
@@ -49,7 +51,8 @@ struct AttentionSpec {
   LinearSpec output;
   NormSpec q_norm;  // of each head, before rope; need separate q, k and v
   NormSpec k_norm;
-  int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
+  bool joint_norms = false;  // of all heads of a token as one row instead
+  int rope = -1;             // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kHalf;
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
@@ -86,16 +89,23 @@ struct MoeSpec {
 
 using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;
 
-// h = sum_norm(h + post_norm(part(pre_norm(h)))), norms of kind kNone left out.
+// h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
+// left out.
 struct BlockSpec {
   NormSpec pre_norm;
   NormSpec post_norm;
-  NormSpec sum_norm;  // the first transformers', and BERT's
+  NormSpec sum_norm;  // BERT's
+  float scale = 1.0f;
   PartSpec part;
 };
 
 struct LayerSpec {
+  // One after another; or in parallel, where all read the layer's input and
+  // their outputs are added to it. Those have no other norms and no scales.
   std::vector<BlockSpec> blocks;
+  bool parallel = false;
+  // Of parallel blocks that share one norm and have none of their own.
+  NormSpec pre_norm;
 };
 
 struct DecoderSpec {
@@ -104,10 +114,10 @@ struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
-  std::string embedding;           // tensor [vocab_size, hidden_size]
+  std::string embedding;  // tensor [vocab_size, hidden_size]
   // Tensor [position_offset + max_positions, hidden_size], or "".
   std::string position_embedding;
-  int64_t position_offset = 0;  // rows before the first position's
+  int64_t position_offset = 0;  // rows before that of position 0
   // Tensor [num_segments, hidden_size] whose first row is added to every
   // token's, or "".
   std::string segment_embedding;
@@ -120,7 +130,8 @@ struct DecoderSpec {
   // Sequences are computed whole, and for their hidden states: there is no
   // head.
   bool is_encoder = false;
-  std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
+  std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
+  float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };
 

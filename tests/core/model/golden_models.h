@@ -45,7 +45,16 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "qwen2_moe",
                                           "qwen3_moe",
                                           "gpt_oss",
-                                          "glm4_moe"};
+                                          "glm4_moe",
+                                          "olmo2",
+                                          "olmo3",
+                                          "granite",
+                                          "starcoder2",
+                                          "glm4",
+                                          "smollm3",
+                                          "exaone4",
+                                          "cohere2",
+                                          "opt"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.

@@ -1,0 +1,69 @@
+// Granite 3 (IBM, 2024): Llama with four multipliers, of embeddings, attention
+// scores, what each part adds to the residual stream, and logits.
+#include "core/model/arch.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr double kMaxMultiplier = 1e6;
+
+struct Multipliers {
+  double embedding = 1.0;
+  double attention = 1.0;
+  double residual = 1.0;
+  double logits = 1.0;  // divides
+};
+
+absl::StatusOr<Multipliers> ReadMultipliers(const Json& json) {
+  const auto read = [&](const char* key) {
+    return JsonNumber(json, key, 1.0, 1e-6, kMaxMultiplier);
+  };
+  Multipliers out;
+  INLAY_ASSIGN_OR_RETURN(out.embedding, read("embedding_multiplier"));
+  INLAY_ASSIGN_OR_RETURN(out.attention, read("attention_multiplier"));
+  INLAY_ASSIGN_OR_RETURN(out.residual, read("residual_multiplier"));
+  INLAY_ASSIGN_OR_RETURN(out.logits, read("logits_scaling"));
+  return out;
+}
+
+absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, {}));
+  INLAY_ASSIGN_OR_RETURN(const Multipliers multipliers, ReadMultipliers(json));
+  INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
+                         JsonBool(json, "attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
+                         JsonBool(json, "mlp_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  spec.embedding_scale = static_cast<float>(multipliers.embedding);
+  spec.logit_scale = static_cast<float>(1.0 / multipliers.logits);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    AttentionSpec attention =
+        LlamaStyleAttention(config, prefix, attention_bias, attention_bias);
+    attention.scale = static_cast<float>(multipliers.attention);
+    LayerSpec layer = LlamaStyleLayer(config, prefix, NormKind::kRms, attention,
+                                      LlamaStyleMlp(config, prefix, mlp_bias));
+    for (BlockSpec& block : layer.blocks) {
+      block.scale = static_cast<float>(multipliers.residual);
+    }
+    spec.layers.push_back(std::move(layer));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGranite(const Json& config,
+                                                   ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, GraniteSpec(config));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay
