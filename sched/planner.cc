@@ -228,7 +228,7 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
   context->prefill_waits |= chunk == 0;
   const int64_t tokens = context->ledger->MaxFitting(request, chunk);
   // One that is computed whole waits for all of its room.
-  if (tokens == chunk || (tokens > 0 && !request.whole))
+  if (tokens > 0 && (tokens == chunk || !request.whole))
     GivePrefill(head, tokens, context);
   return true;
 }
@@ -264,6 +264,11 @@ void PlanPrefills(PlanContext* context) {
         GivePrefill(entry, tokens, context);
       } else {
         ++context->plan->num_blocked;
+        // Those behind it would take what it waits for.
+        if (request.whole) {
+          context->prefill_waits = true;
+          return;
+        }
       }
       ++i;
     }

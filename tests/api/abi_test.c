@@ -261,11 +261,14 @@ static void test_sized_init(void) {
   inlay_request_options request_options;
   inlay_step_info step;
   inlay_stats stats;
+  inlay_event_info event;
   inlay_engine_options_init_sized(&engine_options, sizeof(engine_options));
   inlay_model_options_init_sized(&model_options, sizeof(model_options));
   inlay_request_options_init_sized(&request_options, sizeof(request_options));
   inlay_step_info_init_sized(&step, sizeof(step));
   inlay_stats_init_sized(&stats, sizeof(stats));
+  inlay_event_info_init_sized(&event, sizeof(event));
+  CHECK(event.struct_size == sizeof(event));
   CHECK(engine_options.struct_size == sizeof(engine_options));
   CHECK(model_options.struct_size == sizeof(model_options));
   CHECK(request_options.struct_size == sizeof(request_options));

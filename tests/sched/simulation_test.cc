@@ -266,8 +266,13 @@ class Simulation {
     options.priority = Draw(0, 2);
     options.share_key = static_cast<uint64_t>(Draw(0, 3));
     if (Chance(20)) options.deadline_us = engine_.now_us + Draw(0, 60000);
-    const absl::Status status = engine_.TrySubmit(
-        id, RandomTokens(has_tokens ? 0 : 1), Draw(0, 12), options);
+    const auto tokens = RandomTokens(has_tokens ? 0 : 1);
+    const int32_t batch = engine_.scheduler->config().max_batch_tokens;
+    options.whole =
+        Chance(15) && engine_.sessions.at(id).tokens.size() + tokens.size() <=
+                          static_cast<size_t>(batch);
+    const absl::Status status =
+        engine_.TrySubmit(id, tokens, options.whole ? 0 : Draw(0, 12), options);
     num_submitted_ += status.ok() ? 1 : 0;
     EXPECT_TRUE(status.ok() ||
                 status.code() == absl::StatusCode::kResourceExhausted)
