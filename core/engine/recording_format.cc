@@ -180,6 +180,26 @@ void Code(C& c, SamplingParams& e) {
   Fields(c, temperature, top_k, top_p, min_p, repetition, frequency, presence,
          last_n, bias, banned, seed, logprobs);
 }
+// Logits or an embedding, which exclude each other, in one byte: the numbers
+// after LogitsMode's are poolings, each without and with normalisation.
+template <typename C>
+void Wanted(C& c, LogitsMode& logits, Pooling& pooling, bool& normalise) {
+  constexpr auto kLogits = static_cast<uint8_t>(LogitsMode::kGenerated);
+  constexpr auto kPoolings = static_cast<uint8_t>(Pooling::kLast);
+  auto wanted = static_cast<uint8_t>(logits);
+  if (pooling != Pooling::kNone) {
+    wanted = static_cast<uint8_t>(kLogits + 2 * static_cast<uint8_t>(pooling) -
+                                  (normalise ? 0 : 1));
+  }
+  Small(c, wanted, kLogits + 2 * kPoolings);
+  if constexpr (!C::kWrites) {
+    const bool embeds = wanted > kLogits;
+    const int rest = wanted - kLogits;
+    logits = embeds ? LogitsMode::kNone : static_cast<LogitsMode>(wanted);
+    pooling = embeds ? static_cast<Pooling>((rest + 1) / 2) : Pooling::kNone;
+    normalise = embeds && rest % 2 == 0;
+  }
+}
 template <typename C>
 void Code(C& c, RequestOptions& e) {
   auto& [input, mode, text, tokens, prompt_for_answer, add_special,
@@ -193,10 +213,9 @@ void Code(C& c, RequestOptions& e) {
   // Resolved when it was submitted.
   static_cast<void>(defaults);
   Small(c, mode, static_cast<uint8_t>(InputMode::kReplace));
-  Small(c, logits, static_cast<uint8_t>(LogitsMode::kGenerated));
-  Small(c, pooling, static_cast<uint8_t>(Pooling::kLast));
+  Wanted(c, logits, pooling, normalise);
   Fields(c, tokens, max_tokens, ignore_eos, stop_tokens, stop_strings, sampling,
-         positions, score, normalise, resume, priority, deadline, share, tag);
+         positions, score, resume, priority, deadline, share, tag);
 }
 template <typename C>
 void Code(C& c, CreateEntry& e) {

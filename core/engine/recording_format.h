@@ -2,11 +2,11 @@
 // what it planned and sampled, as plain data and as bytes. Knows nothing of
 // files (recording.h) or of how entries are made and replayed.
 //
-// The bytes, version 2. The format is our own; integers of fixed size are
+// The bytes, version 1. The format is our own; integers of fixed size are
 // little endian.
 //
 //     0   8  magic: 89 "INREC" 0D 0A
-//     8   4  version: 2
+//     8   4  version: 1
 //    12      entries, one after another:
 //     0   4  N, at most kMostEntryBytes
 //     4   4  CRC32C (memory/checksum.h) of N and the payload, going on from
@@ -40,7 +40,7 @@
 namespace inlay {
 
 inline constexpr std::string_view kRecordingMagic = "\x89INREC\r\n";
-inline constexpr uint32_t kRecordingVersion = 2;
+inline constexpr uint32_t kRecordingVersion = 1;
 // A restored session's bytes are in one entry.
 inline constexpr uint64_t kMostEntryBytes = uint64_t{1} << 30;
 

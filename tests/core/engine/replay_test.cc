@@ -184,6 +184,13 @@ class Host {
       options.sampling.frequency_penalty = 0.3f;
       options.sampling.logit_bias = {{5, 0.5f}, {7, -1.0f}};
     }
+    if (Chance(6)) {
+      options.pooling = static_cast<Pooling>(1 + random_() % 3);
+      options.normalise = Chance(2);
+      options.max_tokens = 0;
+      options.logits = LogitsMode::kNone;
+      options.score_prompt = false;
+    }
     return options;
   }
 
@@ -660,6 +667,24 @@ TEST_F(ReplayTest, EntriesAsBytes) {
     }
   }
   EXPECT_TRUE(absl::IsUnimplemented(DecodeEntry("\x63").status()));
+}
+
+TEST_F(ReplayTest, EmbeddingsAsBytes) {
+  for (int pooling = 0; pooling <= 3; ++pooling) {
+    for (const bool normalise : {false, true}) {
+      SubmitEntry entry{1, 2, 3, TokenRequest({5}, 0)};
+      entry.options.pooling = static_cast<Pooling>(pooling);
+      entry.options.normalise = normalise && pooling > 0;
+      std::string bytes;
+      EncodeEntry(entry, &bytes);
+      const auto again = DecodeEntry(bytes);
+      ASSERT_TRUE(again.ok());
+      const RequestOptions& got = std::get<SubmitEntry>(*again).options;
+      EXPECT_EQ(got.pooling, entry.options.pooling);
+      EXPECT_EQ(got.normalise, entry.options.normalise);
+      EXPECT_EQ(got.logits, LogitsMode::kNone);
+    }
+  }
 }
 
 TEST_F(ReplayTest, TheFormatIsPinned) {
