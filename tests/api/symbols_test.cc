@@ -50,30 +50,53 @@ const T* At(const std::string& file, size_t offset) {
   return reinterpret_cast<const T*>(file.data() + offset);
 }
 
-// The defined symbols of the ELF file's .dynsym.
-std::set<std::string> ExportedSymbols(const std::string& path) {
+// What the ELF file defines in its .dynsym: symbol -> version. Nodes of
+// versions are symbols too, which have their own name for version.
+std::map<std::string, std::string> ExportedSymbols(const std::string& path) {
   const std::string file = ReadFile(path);
-  std::set<std::string> names;
   const auto* elf = At<Elf64_Ehdr>(file, 0);
   EXPECT_EQ(std::memcmp(elf->e_ident, ELFMAG, SELFMAG), 0) << path;
+  const auto section = [&](size_t s) {
+    return At<Elf64_Shdr>(file, elf->e_shoff + s * sizeof(Elf64_Shdr));
+  };
+  const auto text = [&](const Elf64_Shdr* of, size_t at) {
+    return file.c_str() + section(of->sh_link)->sh_offset + at;
+  };
+  const Elf64_Shdr* symbols = nullptr;
+  const Elf64_Shdr* indices = nullptr;
+  std::map<uint16_t, std::string> versions;
   for (size_t s = 0; s < elf->e_shnum; ++s) {
-    const auto* section =
-        At<Elf64_Shdr>(file, elf->e_shoff + s * sizeof(Elf64_Shdr));
-    if (section->sh_type != SHT_DYNSYM) continue;
-    const auto* strings = At<Elf64_Shdr>(
-        file, elf->e_shoff + section->sh_link * sizeof(Elf64_Shdr));
-    for (size_t at = 0; at < section->sh_size; at += sizeof(Elf64_Sym)) {
-      const auto* symbol = At<Elf64_Sym>(file, section->sh_offset + at);
-      if (symbol->st_shndx == SHN_UNDEF) continue;
-      names.insert(file.c_str() + strings->sh_offset + symbol->st_name);
+    const Elf64_Shdr* header = section(s);
+    if (header->sh_type == SHT_DYNSYM) symbols = header;
+    if (header->sh_type == SHT_GNU_versym) indices = header;
+    if (header->sh_type != SHT_GNU_verdef) continue;
+    size_t at = header->sh_offset;
+    for (size_t n = 0; n < header->sh_info; ++n) {
+      const auto* version = At<Elf64_Verdef>(file, at);
+      const auto* name = At<Elf64_Verdaux>(file, at + version->vd_aux);
+      versions[version->vd_ndx] = text(header, name->vda_name);
+      at += version->vd_next;
     }
+  }
+  std::map<std::string, std::string> names;
+  EXPECT_TRUE(symbols != nullptr && indices != nullptr) << path;
+  if (symbols == nullptr || indices == nullptr) return names;
+  for (size_t i = 0; i < symbols->sh_size / sizeof(Elf64_Sym); ++i) {
+    const auto* symbol =
+        At<Elf64_Sym>(file, symbols->sh_offset + i * sizeof(Elf64_Sym));
+    if (symbol->st_shndx == SHN_UNDEF) continue;
+    const auto* index =
+        At<Elf64_Versym>(file, indices->sh_offset + i * sizeof(Elf64_Versym));
+    names[text(symbols, symbol->st_name)] = versions[*index & 0x7fff];
   }
   return names;
 }
 
 TEST(Symbols, LibraryExportsTheHeaderAndNothingElse) {
-  std::set<std::string> exported = ExportedSymbols(INLAY_LIBRARY);
-  EXPECT_EQ(exported.erase("INLAY_0"), 1u) << "the version node";
+  std::set<std::string> exported;
+  for (const auto& [name, version] : ExportedSymbols(INLAY_LIBRARY)) {
+    if (name != version) exported.insert(name);
+  }
   EXPECT_THAT(exported, ::testing::ContainerEq(DeclaredFunctions()));
   EXPECT_GT(exported.size(), 40u);
 }
@@ -130,7 +153,7 @@ struct Table {
     std::vector<Field> fields;
   };
   std::map<std::string, int> enums;
-  std::set<std::string> functions;
+  std::map<std::string, std::string> functions;  // name -> version's node
   std::map<std::string, Struct> structs;
 
   void AddStruct(const std::string& name, size_t bytes) {
@@ -153,19 +176,25 @@ struct Table {
 
 Table ReadTables() {
   Table table;
+  std::string node = "INLAY_1";
 #define INLAY_ABI_ENUM(name, value) \
   EXPECT_TRUE(table.enums.emplace(#name, value).second) << #name;
 #define INLAY_ABI_FUNCTION(name) \
-  EXPECT_TRUE(table.functions.insert(#name).second) << #name;
+  EXPECT_TRUE(table.functions.emplace(#name, node).second) << #name;
 #define INLAY_ABI_STRUCT(name, bytes) table.AddStruct(#name, bytes);
 #define INLAY_ABI_GROWN(name, bytes) table.Grow(#name, bytes);
 #define INLAY_ABI_FIELD(type, field, offset, bytes) \
   table.AddField(#type, {#field, offset, bytes});
 #include "abi_1.def"
+  node = "INLAY_2";
 #include "abi_2.def"
+  node = "INLAY_3";
 #include "abi_3.def"
+  node = "INLAY_4";
 #include "abi_4.def"
+  node = "INLAY_5";
 #include "abi_5.def"
+  node = "INLAY_6";
 #include "abi_6.def"
 #include "abi_7.def"
 #undef INLAY_ABI_ENUM
@@ -211,8 +240,20 @@ TEST(Abi, TablesAreComplete) {
       structs[name].push_back(field.name);
   }
   EXPECT_THAT(DeclaredEnums(), ::testing::ContainerEq(table.enums));
-  EXPECT_THAT(DeclaredFunctions(), ::testing::ContainerEq(table.functions));
+  std::set<std::string> functions;
+  for (const auto& [name, node] : table.functions) functions.insert(name);
+  EXPECT_THAT(DeclaredFunctions(), ::testing::ContainerEq(functions));
   EXPECT_THAT(DeclaredStructs(), ::testing::ContainerEq(structs));
+}
+
+// A program that calls what ABI n brought says so by a symbol's version, and an
+// older library is refused when it is loaded.
+TEST(Abi, SymbolsCarryTheVersionThatBroughtThem) {
+  std::map<std::string, std::string> exported;
+  for (const auto& [name, version] : ExportedSymbols(INLAY_LIBRARY)) {
+    if (name != version) exported[name] = version;
+  }
+  EXPECT_THAT(exported, ::testing::ContainerEq(ReadTables().functions));
 }
 
 TEST(Abi, StatusListAgreesWithTheHeader) {
