@@ -24,7 +24,7 @@ import java.util.concurrent.locks.ReentrantLock;
  */
 public final class Engine extends NativeObject {
   /** A step must not meet the library's end. */
-  private static final Set<Handle> OPEN = ConcurrentHashMap.newKeySet();
+  static final Set<Handle> OPEN = ConcurrentHashMap.newKeySet();
 
   static {
     NativeLoader.load();
