@@ -167,7 +167,7 @@ class CleanupTest {
     assertThrows(UnsatisfiedLinkError.class, () -> NativeLoader.checkAbi(5, 6, "here"));
 
     // Where nothing can be written, it says what to do.
-    Support.Result full = Support.java(List.of("-Djava.io.tmpdir=/nonexistent"), Loads.class);
+    Support.Result full = Support.java(List.of("-Djava.io.tmpdir=" + folder.resolve("none")), Loads.class);
     assertTrue(full.output().contains("java.io.tmpdir"), full.output());
   }
 }
