@@ -1,0 +1,9 @@
+package dev.inlay;
+
+/** What loading is at. */
+public enum LoadStage {
+  CONFIG,
+  TOKENIZER,
+  WEIGHTS,
+  READY
+}

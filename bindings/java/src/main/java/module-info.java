@@ -1,0 +1,4 @@
+/** LLM inference inside a Java program. */
+module dev.inlay {
+  exports dev.inlay;
+}
