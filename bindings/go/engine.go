@@ -152,22 +152,21 @@ func (e *Engine) Step(budget time.Duration) (StepInfo, error) {
 	if n.err != nil {
 		return StepInfo{}, n.err
 	}
-	info := capi.NewInlay_step_info()
-	defer capi.DeleteInlay_step_info(info)
-	capi.Inlay_step_info_init_sized(info, capi.SizeofStepInfo)
-	if err := call(func(object *uintptr) int32 { return capi.Inlay_engine_step(number, micros, info, object) }); err != nil {
+	var object uintptr
+	info, status := capi.Step(number, micros, &object)
+	if err := check(status, &object); err != nil {
 		return StepInfo{}, err
 	}
 	e.core.drain()
 	return StepInfo{
-		Requests:      int(info.GetNum_requests()),
-		PrefillTokens: int(info.GetPrefill_tokens()),
-		DecodeTokens:  int(info.GetDecode_tokens()),
-		SampledTokens: int(info.GetSampled_tokens()),
-		MoreWork:      info.GetMore_work() != 0,
-		Duration:      duration(info.GetDuration_us()),
-		Predicted:     duration(info.GetPredicted_us()),
-		Overshoot:     duration(info.GetOvershoot_us()),
+		Requests:      int(info.Requests),
+		PrefillTokens: int(info.PrefillTokens),
+		DecodeTokens:  int(info.DecodeTokens),
+		SampledTokens: int(info.SampledTokens),
+		MoreWork:      info.MoreWork != 0,
+		Duration:      duration(info.Micros),
+		Predicted:     duration(info.PredictedMicros),
+		Overshoot:     duration(info.OvershootMicros),
 	}, nil
 }
 

@@ -97,6 +97,7 @@ type queue struct {
 	mu      sync.Mutex
 	request uintptr // 0 before the library has told it, and once released
 	events  []Event
+	read    int // of events
 	ended   bool
 	closed  bool
 	finish  *Finish
@@ -190,7 +191,7 @@ func (q *queue) close() {
 	q.core.forget(q.id)
 	q.end(nil, closed("stream"))
 	q.mu.Lock()
-	q.events, q.closed = nil, true
+	q.events, q.read, q.closed = nil, 0, true
 	q.mu.Unlock()
 }
 
@@ -210,19 +211,28 @@ func (q *queue) cancel() error {
 
 // pop gives the next event, or io.EOF or an error at the end; false: neither yet.
 func (q *queue) pop() (Event, error, bool) {
-	if q.core.host {
+	event, err, ok := q.popDelivered()
+	if !ok && q.core.host {
 		q.core.drain()
+		event, err, ok = q.popDelivered()
 	}
+	return event, err, ok
+}
+
+func (q *queue) popDelivered() (Event, error, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		q.signal()
 		return Event{}, closed("stream"), true
 	}
-	if len(q.events) > 0 {
-		event := q.events[0]
-		q.events[0] = Event{}
-		q.events = q.events[1:]
+	if q.read < len(q.events) {
+		event := q.events[q.read]
+		q.events[q.read] = Event{}
+		q.read++
+		if q.read == len(q.events) {
+			q.events, q.read = q.events[:0], 0
+		}
 		if len(q.events) > 0 || q.ended {
 			q.signal() // for another goroutine that waits too
 		}

@@ -69,8 +69,14 @@ INLAY_GO_NUMBER(inlay_deallocate_callback)
 /* Bytes, which may hold NUL; capi.TakeBuffer copies them. */
 INLAY_GO_NUMBER(const char* inlay_buffer_data)
 
-/* One is taken for each token: events.go reads its fields in place, without a call for each. */
-%rename("$ignore", regextarget=1, fullname=1) "^inlay_event_info::.*$";
+/* These come for each token: events.go reads their fields in place, without a call for each. */
+%ignore inlay_event_info;
+%ignore inlay_event_info_init;
+%ignore inlay_event_get_info;
+%ignore inlay_event_next;
+%ignore inlay_step_info;
+%ignore inlay_step_info_init_sized;
+%ignore inlay_engine_step;
 %ignore inlay_logit_bias;
 %ignore inlay_token_logprob;
 /* The macros of these names, and the functions behind them that serve old callers; _init_sized is called instead. */

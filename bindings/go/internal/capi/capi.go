@@ -106,16 +106,16 @@ typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef long long swig_type_78;
 typedef long long swig_type_79;
-typedef long long swig_type_80;
-typedef long long swig_type_81;
-typedef long long swig_type_82;
+typedef _gostring_ swig_type_80;
+typedef _gostring_ swig_type_81;
+typedef _gostring_ swig_type_82;
 typedef long long swig_type_83;
 typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
-typedef _gostring_ swig_type_87;
-typedef _gostring_ swig_type_88;
-typedef _gostring_ swig_type_89;
+typedef long long swig_type_87;
+typedef long long swig_type_88;
+typedef long long swig_type_89;
 typedef long long swig_type_90;
 typedef long long swig_type_91;
 typedef long long swig_type_92;
@@ -125,38 +125,38 @@ typedef long long swig_type_95;
 typedef long long swig_type_96;
 typedef long long swig_type_97;
 typedef long long swig_type_98;
-typedef long long swig_type_99;
-typedef long long swig_type_100;
-typedef long long swig_type_101;
-typedef long long swig_type_102;
-typedef long long swig_type_103;
-typedef long long swig_type_104;
-typedef long long swig_type_105;
-typedef _gostring_ swig_type_106;
-typedef _gostring_ swig_type_107;
-typedef _gostring_ swig_type_108;
-typedef _gostring_ swig_type_109;
+typedef _gostring_ swig_type_99;
+typedef _gostring_ swig_type_100;
+typedef _gostring_ swig_type_101;
+typedef _gostring_ swig_type_102;
+typedef _goslice_ swig_type_103;
+typedef _goslice_ swig_type_104;
+typedef _gostring_ swig_type_105;
+typedef long long swig_type_106;
+typedef long long swig_type_107;
+typedef long long swig_type_108;
+typedef long long swig_type_109;
 typedef _goslice_ swig_type_110;
-typedef _goslice_ swig_type_111;
-typedef _gostring_ swig_type_112;
+typedef _gostring_ swig_type_111;
+typedef long long swig_type_112;
 typedef long long swig_type_113;
 typedef long long swig_type_114;
 typedef long long swig_type_115;
-typedef long long swig_type_116;
-typedef _goslice_ swig_type_117;
+typedef _gostring_ swig_type_116;
+typedef _gostring_ swig_type_117;
 typedef _gostring_ swig_type_118;
-typedef long long swig_type_119;
+typedef _goslice_ swig_type_119;
 typedef long long swig_type_120;
 typedef long long swig_type_121;
-typedef long long swig_type_122;
+typedef _gostring_ swig_type_122;
 typedef _gostring_ swig_type_123;
-typedef _gostring_ swig_type_124;
-typedef _gostring_ swig_type_125;
-typedef _goslice_ swig_type_126;
+typedef long long swig_type_124;
+typedef long long swig_type_125;
+typedef long long swig_type_126;
 typedef long long swig_type_127;
 typedef long long swig_type_128;
-typedef _gostring_ swig_type_129;
-typedef _gostring_ swig_type_130;
+typedef long long swig_type_129;
+typedef long long swig_type_130;
 typedef long long swig_type_131;
 typedef long long swig_type_132;
 typedef long long swig_type_133;
@@ -173,16 +173,8 @@ typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
-typedef long long swig_type_147;
-typedef long long swig_type_148;
-typedef long long swig_type_149;
-typedef long long swig_type_150;
-typedef long long swig_type_151;
-typedef long long swig_type_152;
-typedef long long swig_type_153;
-typedef long long swig_type_154;
-typedef _gostring_ swig_type_155;
-typedef _gostring_ swig_type_156;
+typedef _gostring_ swig_type_147;
+typedef _gostring_ swig_type_148;
 extern void _wrap_Swig_free_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_capi_914779e82115c91f(swig_intgo arg1);
 extern swig_type_1 _wrap_inlay_version_capi_914779e82115c91f(void);
@@ -281,41 +273,19 @@ extern void _wrap_delete_inlay_device_info_capi_914779e82115c91f(uintptr_t arg1)
 extern void _wrap_inlay_device_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_device_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern int _wrap_inlay_engine_measure_copy_capi_914779e82115c91f(uintptr_t arg1, swig_type_14 arg2, swig_voidp arg3, swig_voidp arg4);
-extern void _wrap_inlay_step_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_num_requests_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_num_requests_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_prefill_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_prefill_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_decode_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_decode_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_sampled_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_sampled_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_more_work_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
-extern int _wrap_inlay_step_info_more_work_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_duration_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_15 arg2);
-extern swig_type_16 _wrap_inlay_step_info_duration_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_predicted_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_17 arg2);
-extern swig_type_18 _wrap_inlay_step_info_predicted_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_step_info_overshoot_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_19 arg2);
-extern swig_type_20 _wrap_inlay_step_info_overshoot_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern uintptr_t _wrap_new_inlay_step_info_capi_914779e82115c91f(void);
-extern void _wrap_delete_inlay_step_info_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_engine_step_capi_914779e82115c91f(uintptr_t arg1, swig_type_21 arg2, uintptr_t arg3, swig_voidp arg4);
-extern void _wrap_inlay_step_info_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_engine_set_memory_budget_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_type_22 arg3, swig_voidp arg4);
-extern void _wrap_inlay_distribution_count_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_23 arg2);
-extern swig_type_24 _wrap_inlay_distribution_count_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_distribution_sum_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_25 arg2);
-extern swig_type_26 _wrap_inlay_distribution_sum_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_distribution_p50_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_27 arg2);
-extern swig_type_28 _wrap_inlay_distribution_p50_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_distribution_p90_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_29 arg2);
-extern swig_type_30 _wrap_inlay_distribution_p90_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_distribution_p99_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_31 arg2);
-extern swig_type_32 _wrap_inlay_distribution_p99_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_distribution_max_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_33 arg2);
-extern swig_type_34 _wrap_inlay_distribution_max_get_capi_914779e82115c91f(uintptr_t arg1);
+extern int _wrap_inlay_engine_set_memory_budget_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_type_15 arg3, swig_voidp arg4);
+extern void _wrap_inlay_distribution_count_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_16 arg2);
+extern swig_type_17 _wrap_inlay_distribution_count_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_distribution_sum_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_18 arg2);
+extern swig_type_19 _wrap_inlay_distribution_sum_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_distribution_p50_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_20 arg2);
+extern swig_type_21 _wrap_inlay_distribution_p50_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_distribution_p90_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_22 arg2);
+extern swig_type_23 _wrap_inlay_distribution_p90_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_distribution_p99_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_24 arg2);
+extern swig_type_25 _wrap_inlay_distribution_p99_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_distribution_max_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_26 arg2);
+extern swig_type_27 _wrap_inlay_distribution_max_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_distribution_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_distribution_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -330,52 +300,52 @@ extern void _wrap_inlay_stats_waiting_requests_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_stats_waiting_requests_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_stats_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_submitted_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_35 arg2);
-extern swig_type_36 _wrap_inlay_stats_submitted_requests_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_finished_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_37 arg2);
-extern swig_type_38 _wrap_inlay_stats_finished_requests_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_cancelled_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_39 arg2);
-extern swig_type_40 _wrap_inlay_stats_cancelled_requests_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_failed_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_41 arg2);
-extern swig_type_42 _wrap_inlay_stats_failed_requests_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_preemptions_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_43 arg2);
-extern swig_type_44 _wrap_inlay_stats_preemptions_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_evictions_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_45 arg2);
-extern swig_type_46 _wrap_inlay_stats_evictions_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_steps_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_47 arg2);
-extern swig_type_48 _wrap_inlay_stats_steps_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_step_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_49 arg2);
-extern swig_type_50 _wrap_inlay_stats_step_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_schedule_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_51 arg2);
-extern swig_type_52 _wrap_inlay_stats_schedule_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_prefill_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_53 arg2);
-extern swig_type_54 _wrap_inlay_stats_prefill_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_decode_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_55 arg2);
-extern swig_type_56 _wrap_inlay_stats_decode_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_kv_blocks_total_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_57 arg2);
-extern swig_type_58 _wrap_inlay_stats_kv_blocks_total_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_kv_blocks_used_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_59 arg2);
-extern swig_type_60 _wrap_inlay_stats_kv_blocks_used_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_memory_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_61 arg2);
-extern swig_type_62 _wrap_inlay_stats_memory_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_memory_peak_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_63 arg2);
-extern swig_type_64 _wrap_inlay_stats_memory_peak_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_memory_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_65 arg2);
-extern swig_type_66 _wrap_inlay_stats_memory_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_67 arg2);
-extern swig_type_68 _wrap_inlay_stats_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_69 arg2);
-extern swig_type_70 _wrap_inlay_stats_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_workspace_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_71 arg2);
-extern swig_type_72 _wrap_inlay_stats_workspace_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_mapped_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_73 arg2);
-extern swig_type_74 _wrap_inlay_stats_mapped_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_kv_blocks_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_75 arg2);
-extern swig_type_76 _wrap_inlay_stats_kv_blocks_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_lookup_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_77 arg2);
-extern swig_type_78 _wrap_inlay_stats_lookup_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_stats_hit_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_79 arg2);
-extern swig_type_80 _wrap_inlay_stats_hit_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_submitted_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_28 arg2);
+extern swig_type_29 _wrap_inlay_stats_submitted_requests_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_finished_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_30 arg2);
+extern swig_type_31 _wrap_inlay_stats_finished_requests_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_cancelled_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_32 arg2);
+extern swig_type_33 _wrap_inlay_stats_cancelled_requests_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_failed_requests_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_34 arg2);
+extern swig_type_35 _wrap_inlay_stats_failed_requests_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_preemptions_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_36 arg2);
+extern swig_type_37 _wrap_inlay_stats_preemptions_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_evictions_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_38 arg2);
+extern swig_type_39 _wrap_inlay_stats_evictions_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_steps_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_40 arg2);
+extern swig_type_41 _wrap_inlay_stats_steps_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_step_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_42 arg2);
+extern swig_type_43 _wrap_inlay_stats_step_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_schedule_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_44 arg2);
+extern swig_type_45 _wrap_inlay_stats_schedule_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_prefill_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_46 arg2);
+extern swig_type_47 _wrap_inlay_stats_prefill_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_decode_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_48 arg2);
+extern swig_type_49 _wrap_inlay_stats_decode_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_kv_blocks_total_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_inlay_stats_kv_blocks_total_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_kv_blocks_used_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_inlay_stats_kv_blocks_used_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_memory_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_54 arg2);
+extern swig_type_55 _wrap_inlay_stats_memory_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_memory_peak_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_56 arg2);
+extern swig_type_57 _wrap_inlay_stats_memory_peak_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_memory_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_58 arg2);
+extern swig_type_59 _wrap_inlay_stats_memory_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_60 arg2);
+extern swig_type_61 _wrap_inlay_stats_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_62 arg2);
+extern swig_type_63 _wrap_inlay_stats_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_workspace_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_64 arg2);
+extern swig_type_65 _wrap_inlay_stats_workspace_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_mapped_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_inlay_stats_mapped_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_kv_blocks_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_inlay_stats_kv_blocks_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_lookup_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_inlay_stats_lookup_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_hit_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_inlay_stats_hit_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_queue_time_us_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_stats_queue_time_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_time_to_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
@@ -426,47 +396,47 @@ extern void _wrap_inlay_model_options_kv_block_size_set_capi_914779e82115c91f(ui
 extern int _wrap_inlay_model_options_kv_block_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_max_context_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_options_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_81 arg2);
-extern swig_type_82 _wrap_inlay_model_options_kv_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_inlay_model_options_kv_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_kernels_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_kernels_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_progress_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_progress_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_progress_user_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_progress_user_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_83 arg2);
-extern swig_type_84 _wrap_inlay_model_options_host_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_inlay_model_options_host_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_disk_cache_folder_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_disk_cache_folder_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_85 arg2);
-extern swig_type_86 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_87 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern void _wrap_inlay_model_release_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_num_layers_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_num_layers_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_88 arg2);
-extern swig_type_89 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_90 arg2);
-extern swig_type_91 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_92 arg2);
-extern swig_type_93 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_94 arg2);
-extern swig_type_95 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_96 arg2);
-extern swig_type_97 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_98 arg2);
-extern swig_type_99 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_100 arg2);
-extern swig_type_101 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_102 arg2);
-extern swig_type_103 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2);
-extern swig_type_105 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_81 arg2);
+extern swig_type_82 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_83 arg2);
+extern swig_type_84 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_85 arg2);
+extern swig_type_86 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_87 arg2);
+extern swig_type_88 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_89 arg2);
+extern swig_type_90 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_91 arg2);
+extern swig_type_92 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_93 arg2);
+extern swig_type_94 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_95 arg2);
+extern swig_type_96 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_97 arg2);
+extern swig_type_98 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_bos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_bos_token_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_eos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -479,7 +449,7 @@ extern uintptr_t _wrap_new_inlay_model_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_model_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_106 arg1, swig_voidp arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_99 arg1, swig_voidp arg2, swig_voidp arg3);
 extern swig_intgo _wrap_INLAY_QUANTIZE_NEAREST_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_IMATRIX_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_GPTQ_capi_914779e82115c91f(void);
@@ -522,13 +492,13 @@ extern int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(uint
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_107 arg1, swig_type_108 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_100 arg1, swig_type_101 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_intgo _wrap_INLAY_TEXT_ADD_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_PARSE_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_SKIP_SPECIAL_capi_914779e82115c91f(void);
-extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_109 arg2, int arg3, swig_type_110 arg4, swig_voidp arg5, swig_voidp arg6);
-extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_102 arg2, int arg3, swig_type_103 arg4, swig_voidp arg5, swig_voidp arg6);
+extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_105 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_session_create_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_session_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_fork_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
@@ -537,32 +507,32 @@ extern void _wrap_inlay_session_info_struct_size_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_session_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_busy_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_session_info_busy_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_113 arg2);
-extern swig_type_114 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_115 arg2);
-extern swig_type_116 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_106 arg2);
+extern swig_type_107 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2);
+extern swig_type_109 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_session_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_session_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_117 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2, swig_voidp arg3);
+extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2, swig_voidp arg3);
 extern int _wrap_inlay_session_save_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_restore_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_119 arg2);
-extern swig_type_120 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2);
-extern swig_type_124 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2);
+extern swig_type_113 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
+extern swig_type_117 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_restore_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_restore_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
-extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_119 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
 extern void _wrap_inlay_prefix_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_pin_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -583,25 +553,25 @@ extern void _wrap_inlay_prefix_options_text_flags_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_prefix_options_text_flags_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_127 arg2);
-extern swig_type_128 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2);
+extern swig_type_121 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_129 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_prefix_pin_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_voidp arg3);
 extern int _wrap_inlay_prefix_open_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_prefix_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_pinned_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_pinned_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_131 arg2);
-extern swig_type_132 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_133 arg2);
-extern swig_type_134 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_135 arg2);
-extern swig_type_136 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2);
+extern swig_type_129 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -660,8 +630,8 @@ extern void _wrap_inlay_request_options_presence_penalty_set_capi_914779e82115c9
 extern float _wrap_inlay_request_options_presence_penalty_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_137 arg2);
-extern swig_type_138 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_request_options_logit_bias_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_num_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -684,10 +654,10 @@ extern void _wrap_inlay_request_options_resume_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_request_options_resume_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_139 arg2);
-extern swig_type_140 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_141 arg2);
-extern swig_type_142 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_request_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_request_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -701,16 +671,16 @@ extern void _wrap_inlay_quote_fits_now_set_capi_914779e82115c91f(uintptr_t arg1,
 extern int _wrap_inlay_quote_fits_now_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quote_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_145 arg2);
-extern swig_type_146 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_147 arg2);
-extern swig_type_148 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_149 arg2);
-extern swig_type_150 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_151 arg2);
-extern swig_type_152 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
+extern swig_type_137 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
+extern swig_type_139 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
+extern swig_type_141 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quote_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quote_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -725,15 +695,12 @@ extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_ERROR_capi_914779e82115c91f(void);
-extern void _wrap_inlay_event_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_event_next_capi_914779e82115c91f(uintptr_t arg1, swig_type_153 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_event_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2, swig_voidp arg3, swig_voidp arg4);
 extern void _wrap_inlay_event_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_event_fd_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_155 arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_147 arg2, swig_voidp arg3);
 extern int _wrap_inlay_model_record_stop_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2);
-extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_156 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2, swig_voidp arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -1521,189 +1488,13 @@ func Inlay_engine_measure_copy(arg1 uintptr, arg2 uint64, arg3 *float64, arg4 *u
 	return swig_r
 }
 
-type SwigcptrInlay_step_info uintptr
-
-func (p SwigcptrInlay_step_info) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrInlay_step_info) SwigIsInlay_step_info() {
-}
-
-func (arg1 SwigcptrInlay_step_info) SetStruct_size(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_struct_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetStruct_size() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_struct_size_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetNum_requests(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_num_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetNum_requests() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_num_requests_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetPrefill_tokens(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_prefill_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetPrefill_tokens() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_prefill_tokens_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetDecode_tokens(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_decode_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetDecode_tokens() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_decode_tokens_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetSampled_tokens(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_sampled_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetSampled_tokens() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_sampled_tokens_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetMore_work(arg2 uint32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_more_work_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetMore_work() (_swig_ret uint32) {
-	var swig_r uint32
-	_swig_i_0 := arg1
-	swig_r = (uint32)(C._wrap_inlay_step_info_more_work_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetDuration_us(arg2 uint64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_duration_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetDuration_us() (_swig_ret uint64) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	swig_r = (uint64)(C._wrap_inlay_step_info_duration_us_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetPredicted_us(arg2 uint64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_predicted_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetPredicted_us() (_swig_ret uint64) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	swig_r = (uint64)(C._wrap_inlay_step_info_predicted_us_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrInlay_step_info) SetOvershoot_us(arg2 uint64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_overshoot_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_19(_swig_i_1))
-}
-
-func (arg1 SwigcptrInlay_step_info) GetOvershoot_us() (_swig_ret uint64) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	swig_r = (uint64)(C._wrap_inlay_step_info_overshoot_us_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewInlay_step_info() (_swig_ret Inlay_step_info) {
-	var swig_r Inlay_step_info
-	swig_r = (Inlay_step_info)(SwigcptrInlay_step_info(C._wrap_new_inlay_step_info_capi_914779e82115c91f()))
-	return swig_r
-}
-
-func DeleteInlay_step_info(arg1 Inlay_step_info) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_inlay_step_info_capi_914779e82115c91f(C.uintptr_t(_swig_i_0))
-}
-
-type Inlay_step_info interface {
-	Swigcptr() uintptr
-	SwigIsInlay_step_info()
-	SetStruct_size(arg2 uint32)
-	GetStruct_size() (_swig_ret uint32)
-	SetNum_requests(arg2 uint32)
-	GetNum_requests() (_swig_ret uint32)
-	SetPrefill_tokens(arg2 uint32)
-	GetPrefill_tokens() (_swig_ret uint32)
-	SetDecode_tokens(arg2 uint32)
-	GetDecode_tokens() (_swig_ret uint32)
-	SetSampled_tokens(arg2 uint32)
-	GetSampled_tokens() (_swig_ret uint32)
-	SetMore_work(arg2 uint32)
-	GetMore_work() (_swig_ret uint32)
-	SetDuration_us(arg2 uint64)
-	GetDuration_us() (_swig_ret uint64)
-	SetPredicted_us(arg2 uint64)
-	GetPredicted_us() (_swig_ret uint64)
-	SetOvershoot_us(arg2 uint64)
-	GetOvershoot_us() (_swig_ret uint64)
-}
-
-func Inlay_engine_step(arg1 uintptr, arg2 uint64, arg3 Inlay_step_info, arg4 *uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_engine_step_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_21(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3)))
-	return swig_r
-}
-
-func Inlay_step_info_init_sized(arg1 Inlay_step_info, arg2 int) {
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	C._wrap_inlay_step_info_init_sized_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
-}
-
 func Inlay_engine_set_memory_budget(arg1 uintptr, arg2 int32, arg3 uint64, arg4 *uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_engine_set_memory_budget_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_22(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_engine_set_memory_budget_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_15(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -1719,7 +1510,7 @@ func (p SwigcptrInlay_distribution) SwigIsInlay_distribution() {
 func (arg1 SwigcptrInlay_distribution) SetCount(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_count_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_23(_swig_i_1))
+	C._wrap_inlay_distribution_count_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_16(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetCount() (_swig_ret uint64) {
@@ -1732,7 +1523,7 @@ func (arg1 SwigcptrInlay_distribution) GetCount() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_distribution) SetSum(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_sum_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_25(_swig_i_1))
+	C._wrap_inlay_distribution_sum_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_18(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetSum() (_swig_ret uint64) {
@@ -1745,7 +1536,7 @@ func (arg1 SwigcptrInlay_distribution) GetSum() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_distribution) SetP50(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_p50_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_27(_swig_i_1))
+	C._wrap_inlay_distribution_p50_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_20(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetP50() (_swig_ret uint64) {
@@ -1758,7 +1549,7 @@ func (arg1 SwigcptrInlay_distribution) GetP50() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_distribution) SetP90(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_p90_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_29(_swig_i_1))
+	C._wrap_inlay_distribution_p90_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_22(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetP90() (_swig_ret uint64) {
@@ -1771,7 +1562,7 @@ func (arg1 SwigcptrInlay_distribution) GetP90() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_distribution) SetP99(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_p99_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_31(_swig_i_1))
+	C._wrap_inlay_distribution_p99_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_24(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetP99() (_swig_ret uint64) {
@@ -1784,7 +1575,7 @@ func (arg1 SwigcptrInlay_distribution) GetP99() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_distribution) SetMax(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_distribution_max_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_33(_swig_i_1))
+	C._wrap_inlay_distribution_max_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_26(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_distribution) GetMax() (_swig_ret uint64) {
@@ -1912,7 +1703,7 @@ func (arg1 SwigcptrInlay_stats) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_stats) SetSubmitted_requests(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_submitted_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_35(_swig_i_1))
+	C._wrap_inlay_stats_submitted_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_28(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetSubmitted_requests() (_swig_ret uint64) {
@@ -1925,7 +1716,7 @@ func (arg1 SwigcptrInlay_stats) GetSubmitted_requests() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetFinished_requests(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_finished_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_37(_swig_i_1))
+	C._wrap_inlay_stats_finished_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_30(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetFinished_requests() (_swig_ret uint64) {
@@ -1938,7 +1729,7 @@ func (arg1 SwigcptrInlay_stats) GetFinished_requests() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetCancelled_requests(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_cancelled_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
+	C._wrap_inlay_stats_cancelled_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_32(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetCancelled_requests() (_swig_ret uint64) {
@@ -1951,7 +1742,7 @@ func (arg1 SwigcptrInlay_stats) GetCancelled_requests() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetFailed_requests(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_failed_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
+	C._wrap_inlay_stats_failed_requests_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_34(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetFailed_requests() (_swig_ret uint64) {
@@ -1964,7 +1755,7 @@ func (arg1 SwigcptrInlay_stats) GetFailed_requests() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetPreemptions(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_preemptions_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_43(_swig_i_1))
+	C._wrap_inlay_stats_preemptions_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetPreemptions() (_swig_ret uint64) {
@@ -1977,7 +1768,7 @@ func (arg1 SwigcptrInlay_stats) GetPreemptions() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetEvictions(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_evictions_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_45(_swig_i_1))
+	C._wrap_inlay_stats_evictions_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetEvictions() (_swig_ret uint64) {
@@ -1990,7 +1781,7 @@ func (arg1 SwigcptrInlay_stats) GetEvictions() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetSteps(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_steps_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_47(_swig_i_1))
+	C._wrap_inlay_stats_steps_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_40(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetSteps() (_swig_ret uint64) {
@@ -2003,7 +1794,7 @@ func (arg1 SwigcptrInlay_stats) GetSteps() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetStep_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_step_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_49(_swig_i_1))
+	C._wrap_inlay_stats_step_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetStep_us() (_swig_ret uint64) {
@@ -2016,7 +1807,7 @@ func (arg1 SwigcptrInlay_stats) GetStep_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetSchedule_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_schedule_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_51(_swig_i_1))
+	C._wrap_inlay_stats_schedule_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetSchedule_us() (_swig_ret uint64) {
@@ -2029,7 +1820,7 @@ func (arg1 SwigcptrInlay_stats) GetSchedule_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetPrefill_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_prefill_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1))
+	C._wrap_inlay_stats_prefill_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetPrefill_tokens() (_swig_ret uint64) {
@@ -2042,7 +1833,7 @@ func (arg1 SwigcptrInlay_stats) GetPrefill_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetDecode_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_decode_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1))
+	C._wrap_inlay_stats_decode_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetDecode_tokens() (_swig_ret uint64) {
@@ -2055,7 +1846,7 @@ func (arg1 SwigcptrInlay_stats) GetDecode_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetKv_blocks_total(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_kv_blocks_total_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1))
+	C._wrap_inlay_stats_kv_blocks_total_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetKv_blocks_total() (_swig_ret uint64) {
@@ -2068,7 +1859,7 @@ func (arg1 SwigcptrInlay_stats) GetKv_blocks_total() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetKv_blocks_used(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_kv_blocks_used_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1))
+	C._wrap_inlay_stats_kv_blocks_used_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetKv_blocks_used() (_swig_ret uint64) {
@@ -2081,7 +1872,7 @@ func (arg1 SwigcptrInlay_stats) GetKv_blocks_used() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetMemory_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_memory_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1))
+	C._wrap_inlay_stats_memory_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetMemory_bytes() (_swig_ret uint64) {
@@ -2094,7 +1885,7 @@ func (arg1 SwigcptrInlay_stats) GetMemory_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetMemory_peak_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_memory_peak_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1))
+	C._wrap_inlay_stats_memory_peak_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetMemory_peak_bytes() (_swig_ret uint64) {
@@ -2107,7 +1898,7 @@ func (arg1 SwigcptrInlay_stats) GetMemory_peak_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetMemory_budget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_memory_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1))
+	C._wrap_inlay_stats_memory_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetMemory_budget_bytes() (_swig_ret uint64) {
@@ -2120,7 +1911,7 @@ func (arg1 SwigcptrInlay_stats) GetMemory_budget_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetWeight_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_67(_swig_i_1))
+	C._wrap_inlay_stats_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetWeight_bytes() (_swig_ret uint64) {
@@ -2133,7 +1924,7 @@ func (arg1 SwigcptrInlay_stats) GetWeight_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_69(_swig_i_1))
+	C._wrap_inlay_stats_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetKv_bytes() (_swig_ret uint64) {
@@ -2146,7 +1937,7 @@ func (arg1 SwigcptrInlay_stats) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetWorkspace_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_workspace_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1))
+	C._wrap_inlay_stats_workspace_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetWorkspace_bytes() (_swig_ret uint64) {
@@ -2159,7 +1950,7 @@ func (arg1 SwigcptrInlay_stats) GetWorkspace_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetMapped_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_mapped_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
+	C._wrap_inlay_stats_mapped_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetMapped_bytes() (_swig_ret uint64) {
@@ -2172,7 +1963,7 @@ func (arg1 SwigcptrInlay_stats) GetMapped_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetKv_blocks_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_kv_blocks_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1))
+	C._wrap_inlay_stats_kv_blocks_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetKv_blocks_cached() (_swig_ret uint64) {
@@ -2185,7 +1976,7 @@ func (arg1 SwigcptrInlay_stats) GetKv_blocks_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetLookup_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_lookup_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
+	C._wrap_inlay_stats_lookup_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetLookup_tokens() (_swig_ret uint64) {
@@ -2198,7 +1989,7 @@ func (arg1 SwigcptrInlay_stats) GetLookup_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_stats) SetHit_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_stats_hit_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_79(_swig_i_1))
+	C._wrap_inlay_stats_hit_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_stats) GetHit_tokens() (_swig_ret uint64) {
@@ -2641,7 +2432,7 @@ func (arg1 SwigcptrInlay_model_options) GetMax_context() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_model_options) SetKv_budget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_81(_swig_i_1))
+	C._wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetKv_budget_bytes() (_swig_ret uint64) {
@@ -2693,7 +2484,7 @@ func (arg1 SwigcptrInlay_model_options) GetProgress_user() (_swig_ret uintptr) {
 func (arg1 SwigcptrInlay_model_options) SetHost_cache_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_83(_swig_i_1))
+	C._wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetHost_cache_bytes() (_swig_ret uint64) {
@@ -2719,7 +2510,7 @@ func (arg1 SwigcptrInlay_model_options) GetDisk_cache_folder() (_swig_ret uintpt
 func (arg1 SwigcptrInlay_model_options) SetDisk_cache_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_85(_swig_i_1))
+	C._wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetDisk_cache_bytes() (_swig_ret uint64) {
@@ -2784,7 +2575,7 @@ func Inlay_model_load(arg1 uintptr, arg2 string, arg3 Inlay_model_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_87)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2834,7 +2625,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_layers() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_model_info) SetArchitecture(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2853,7 +2644,7 @@ func (arg1 SwigcptrInlay_model_info) GetArchitecture() (_swig_ret string) {
 func (arg1 SwigcptrInlay_model_info) SetVocab_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1))
+	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_83(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
@@ -2866,7 +2657,7 @@ func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetHidden_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_92(_swig_i_1))
+	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_85(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
@@ -2879,7 +2670,7 @@ func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetMax_context(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_94(_swig_i_1))
+	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
@@ -2892,7 +2683,7 @@ func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetNum_parameters(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_96(_swig_i_1))
+	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
@@ -2905,7 +2696,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetWeight_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_98(_swig_i_1))
+	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
@@ -2918,7 +2709,7 @@ func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetBytes_per_decode(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
+	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
@@ -2931,7 +2722,7 @@ func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetKv_bytes_per_token(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
+	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_95(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) {
@@ -2944,7 +2735,7 @@ func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) 
 func (arg1 SwigcptrInlay_model_info) SetKv_capacity_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
+	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_capacity_tokens() (_swig_ret uint64) {
@@ -3071,7 +2862,7 @@ func Inlay_model_inspect(arg1 string, arg2 *uintptr, arg3 *uintptr) (_swig_ret i
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_106)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_99)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3406,7 +3197,7 @@ func Inlay_quantize(arg1 string, arg2 string, arg3 Inlay_quantize_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_107)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_100)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3445,7 +3236,7 @@ func Inlay_model_tokenize(arg1 uintptr, arg2 string, arg3 uint32, arg4 []int32, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_109)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_102)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3462,7 +3253,7 @@ func Inlay_model_detokenize(arg1 uintptr, arg2 []int32, arg3 uint32, arg4 *uintp
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_104)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3475,7 +3266,7 @@ func Inlay_chat_render(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3552,7 +3343,7 @@ func (arg1 SwigcptrInlay_session_info) GetBusy() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_session_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
+	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3565,7 +3356,7 @@ func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_session_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_115(_swig_i_1))
+	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_cached() (_swig_ret uint64) {
@@ -3619,7 +3410,7 @@ func Inlay_session_tokens(arg1 uintptr, arg2 []int32, arg3 *int, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3631,7 +3422,7 @@ func Inlay_session_save(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret int
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3685,7 +3476,7 @@ func (arg1 SwigcptrInlay_restore_info) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1))
+	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3698,7 +3489,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_restored(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
@@ -3711,7 +3502,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNote(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3765,7 +3556,7 @@ func Inlay_session_restore(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 Inlay_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3779,7 +3570,7 @@ func Inlay_session_restore_buffer(arg1 uintptr, arg2 []byte, arg3 *uintptr, arg4
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3928,7 +3719,7 @@ func (arg1 SwigcptrInlay_prefix_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_options) SetBudget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1))
+	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_options) GetBudget_bytes() (_swig_ret uint64) {
@@ -3988,7 +3779,7 @@ func Inlay_prefix_create(arg1 uintptr, arg2 string, arg3 Inlay_prefix_options, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4001,7 +3792,7 @@ func Inlay_prefix_find(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_130)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4064,7 +3855,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetPinned() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_131(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
@@ -4077,7 +3868,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
@@ -4090,7 +3881,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
+	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetKv_bytes() (_swig_ret uint64) {
@@ -4505,7 +4296,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
+	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetSeed() (_swig_ret uint64) {
@@ -4661,7 +4452,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetDeadline_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_139(_swig_i_1))
+	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
@@ -4674,7 +4465,7 @@ func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_request_options) SetShare_key(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_141(_swig_i_1))
+	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
@@ -4863,7 +4654,7 @@ func (arg1 SwigcptrInlay_quote) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quote) SetPrompt_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
+	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
@@ -4876,7 +4667,7 @@ func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetCached_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_145(_swig_i_1))
+	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
@@ -4889,7 +4680,7 @@ func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_147(_swig_i_1))
+	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
@@ -4902,7 +4693,7 @@ func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetNew_kv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_149(_swig_i_1))
+	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
@@ -4915,7 +4706,7 @@ func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetFirst_token_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_151(_swig_i_1))
+	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetFirst_token_us() (_swig_ret uint64) {
@@ -5044,51 +4835,13 @@ func _swig_getINLAY_FINISH_ERROR() (_swig_ret int) {
 }
 
 var INLAY_FINISH_ERROR int = _swig_getINLAY_FINISH_ERROR()
-type SwigcptrInlay_event_info uintptr
-
-func (p SwigcptrInlay_event_info) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrInlay_event_info) SwigIsInlay_event_info() {
-}
-
-type Inlay_event_info interface {
-	Swigcptr() uintptr
-	SwigIsInlay_event_info()
-}
-
-func Inlay_event_info_init(arg1 Inlay_event_info) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_inlay_event_info_init_capi_914779e82115c91f(C.uintptr_t(_swig_i_0))
-}
-
-func Inlay_event_next(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_event_next_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
-	return swig_r
-}
-
 func Inlay_request_next_event(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
-	return swig_r
-}
-
-func Inlay_event_get_info(arg1 uintptr, arg2 Inlay_event_info, arg3 *uintptr) (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_event_get_info_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -5111,7 +4864,7 @@ func Inlay_model_record_start(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_155)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_147)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5132,7 +4885,7 @@ func Inlay_model_replay(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_148)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}

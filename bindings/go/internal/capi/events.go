@@ -65,10 +65,28 @@ func (b *Batch) Take(engine uintptr, visit func(*Event)) int32 {
 			visit(&event)
 		}
 		if status := int32(b.memory.status); status != 0 {
-			C.inlay_go_release(b.memory)
+			if b.memory.count > 0 {
+				C.inlay_go_release(b.memory)
+			}
 			return status
 		}
 	}
+}
+
+// StepInfo is inlay_step_info.
+type StepInfo struct {
+	Requests, PrefillTokens, DecodeTokens, SampledTokens, MoreWork uint32
+	Micros, PredictedMicros, OvershootMicros                       uint64
+}
+
+// Step is Inlay_engine_step, with the result in one call: a game steps for each frame.
+func Step(engine uintptr, budgetMicros uint64, object *uintptr) (StepInfo, int32) {
+	var info C.inlay_step_info
+	var failure C.uintptr_t
+	status := C.inlay_go_step(C.uintptr_t(engine), C.uint64_t(budgetMicros), &info, &failure)
+	*object = uintptr(failure)
+	return StepInfo{uint32(info.num_requests), uint32(info.prefill_tokens), uint32(info.decode_tokens), uint32(info.sampled_tokens),
+		uint32(info.more_work), uint64(info.duration_us), uint64(info.predicted_us), uint64(info.overshoot_us)}, int32(status)
 }
 
 func copyEvent(info *C.inlay_event_info) Event {

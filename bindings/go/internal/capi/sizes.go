@@ -6,7 +6,6 @@ import "C"
 // What the _init_sized functions want to know: the structs as this package was compiled.
 const (
 	SizeofEngineOptions   = C.sizeof_inlay_engine_options
-	SizeofStepInfo        = C.sizeof_inlay_step_info
 	SizeofStats           = C.sizeof_inlay_stats
 	SizeofModelOptions    = C.sizeof_inlay_model_options
 	SizeofQuantizeOptions = C.sizeof_inlay_quantize_options
