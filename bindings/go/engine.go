@@ -50,8 +50,7 @@ type EngineOptions struct {
 	Log func(level LogLevel, message string)
 }
 
-// Engine has the device, its memory and the scheduler that batches every request. All its methods, and those of everything that
-// comes from it, may be called from several goroutines at once.
+// Engine has the device, its memory and the scheduler that batches every request.
 type Engine struct {
 	core *core
 }

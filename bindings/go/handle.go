@@ -53,8 +53,11 @@ func (n *narrow) micros(name string, value time.Duration) uint64 {
 		n.fail(name, value)
 		return 0
 	}
-	// Less than a microsecond is not none.
-	return uint64((value + time.Microsecond - 1) / time.Microsecond)
+	micros := uint64(value / time.Microsecond)
+	if value%time.Microsecond != 0 {
+		micros++ // less than a microsecond is not none
+	}
+	return micros
 }
 
 func (n *narrow) text(name, value string) string {

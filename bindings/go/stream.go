@@ -354,7 +354,8 @@ func (s *Stream) Err() error {
 	return s.err
 }
 
-// Events is the stream as a channel, closed at its end or when ctx is done. Ask Wait for the error afterwards.
+// Events is the stream as a channel, closed at its end or when ctx is done: read it to its end, or end ctx. Ask Wait for the error
+// afterwards.
 func (s *Stream) Events(ctx context.Context) <-chan Event {
 	events := make(chan Event)
 	go func() {
