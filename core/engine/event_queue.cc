@@ -98,7 +98,9 @@ absl::StatusOr<Event> EventQueue::Next(uint64_t timeout_us) {
   MutexLock lock(&mu_);
   while (events_.empty()) {
     if (closed_) return absl::UnavailableError("the engine was released");
-    if (arrived_.WaitUntil(&mu_, deadline) && events_.empty()) {
+    // A wait whose time has passed would still put the thread to sleep.
+    if (timeout_us == 0 ||
+        (arrived_.WaitUntil(&mu_, deadline) && events_.empty())) {
       return absl::DeadlineExceededError("no event within the time asked");
     }
   }
@@ -109,7 +111,7 @@ absl::StatusOr<Event> EventQueue::NextOf(RequestId request,
                                          uint64_t timeout_us) {
   const auto deadline = Deadline(timeout_us);
   MutexLock lock(&mu_);
-  bool timed_out = false;
+  bool timed_out = timeout_us == 0;
   while (true) {
     const auto it = streams_.find(request);
     if (it == streams_.end()) {

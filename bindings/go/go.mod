@@ -1,0 +1,3 @@
+module inlay.dev/go/inlay
+
+go 1.19

@@ -1,0 +1,26 @@
+#ifndef INLAY_GO_CREF_H_
+#define INLAY_GO_CREF_H_
+
+#include <inlay/inlay.h>
+
+/* The number of tokens, written to `tokens` (of max_tokens); `text` takes their
+ * text, `length` bytes of it. -1: a failure. */
+int32_t cref_generate(const char* model, const char* input, int chat,
+                      int32_t max_tokens, int32_t* tokens, char* text,
+                      size_t capacity, size_t* length);
+
+/* Nanoseconds that the process has computed, on all cores. */
+int64_t cref_cpu_time(void);
+int64_t cref_time(void);
+
+/* Generates that many tokens on an engine with a thread, and reads them as they
+ * come: nanoseconds of CPU time, -1: a failure. */
+int64_t cref_stream(const char* model, int32_t prompt, int32_t max_tokens);
+
+/* The same on an engine that is stepped here: for each step, the nanoseconds of
+ * stepping and taking the event, less what the library says the step took. The
+ * number of steps; -1: a failure. */
+int32_t cref_steps(const char* model, int32_t prompt, int32_t max_tokens,
+                   int64_t* nanoseconds);
+
+#endif

@@ -1,0 +1,5 @@
+//go:build !race
+
+package inlay_test
+
+const raceDetector = false
