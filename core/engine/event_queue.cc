@@ -98,7 +98,9 @@ absl::StatusOr<Event> EventQueue::Next(uint64_t timeout_us) {
   MutexLock lock(&mu_);
   while (events_.empty()) {
     if (closed_) return absl::UnavailableError("the engine was released");
-    if (arrived_.WaitUntil(&mu_, deadline) && events_.empty()) {
+    // Waiting until a moment that has passed would give the processor away.
+    if (timeout_us == 0 ||
+        (arrived_.WaitUntil(&mu_, deadline) && events_.empty())) {
       return absl::DeadlineExceededError("no event within the time asked");
     }
   }
@@ -120,7 +122,7 @@ absl::StatusOr<Event> EventQueue::NextOf(RequestId request,
       return absl::OutOfRangeError("the request's last event was taken");
     }
     if (closed_) return absl::UnavailableError("the engine was released");
-    if (timed_out) {
+    if (timed_out || timeout_us == 0) {
       return absl::DeadlineExceededError("no event within the time asked");
     }
     // A copy: Drop() may take the stream away while we wait.
