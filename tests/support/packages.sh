@@ -3,7 +3,7 @@
 
 inlay_build_packages="g++ cmake ninja-build pkg-config ccache libabsl-dev libprotobuf-dev protobuf-compiler libhwy-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev"
 inlay_test_packages="libgtest-dev libgmock-dev clang libclang-rt-dev"
-inlay_binding_packages="swig"
+inlay_binding_packages="swig mono-mcs mono-runtime"
 
 need_packages() {
   local missing=() package
