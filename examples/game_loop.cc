@@ -1,12 +1,13 @@
 // A game that lets its characters talk: every frame it does its own work, then
 // gives the engine what time it can spare, and takes what was said. Runs twice,
 // with that budget and without (one whole step a frame, however long a prompt
-// makes it), and prints how long the frames were.
+// makes it), and prints how long the frames were; --svg FILE draws them.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <inlay/inlay.hpp>
 #include <map>
 #include <optional>
@@ -15,12 +16,14 @@
 #include <thread>
 #include <vector>
 
+#include "examples/inlay/svg_plot.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 struct Settings {
-  std::string model = "examples/models/pocket-7m";
+  std::string model = "examples/models/pocket-7m", svg;
   int fps = 60, seconds = 5, budget_us = 4000, npcs = 6, work_us = 3000;
 };
 
@@ -147,6 +150,36 @@ void Print(const char* title, const Settings& settings, int budget_us,
   std::printf("\n");
 }
 
+// Every frame, and when the next one is due.
+bool Draw(const Settings& settings, const Played& with, const Played& without) {
+  const auto series = [](const std::string& name,
+                         const std::vector<double>& frame_ms) {
+    inlay::cli::PlotSeries drawn = {name, {}, false};
+    for (size_t i = 0; i < frame_ms.size(); ++i)
+      drawn.points.push_back({static_cast<double>(i), frame_ms[i], ""});
+    return drawn;
+  };
+  const auto num_frames = static_cast<double>(with.frame_ms.size());
+  const double due = 1000.0 / settings.fps;
+  char budget[64];
+  std::snprintf(budget, sizeof(budget), "steps within %.1f ms",
+                settings.budget_us / 1000.0);
+  const inlay::cli::PlotPanel panel = {
+      std::to_string(settings.npcs) + " characters talk all the time",
+      "frame",
+      "ms",
+      {series(budget, with.frame_ms),
+       series("one whole step a frame", without.frame_ms),
+       {"the next frame is due",
+        {{0, due, ""}, {num_frames, due, ""}},
+        false}}};
+  std::ofstream file(settings.svg);
+  file << inlay::cli::SvgPlot("What a frame takes", {panel});
+  file.close();
+  if (!file) std::fprintf(stderr, "cannot write %s\n", settings.svg.c_str());
+  return static_cast<bool>(file);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -164,16 +197,20 @@ int main(int argc, char** argv) {
     if (value > 0 && value <= 1000000) {
       *option->second = value;
       ++i;
+    } else if (argv[i] == std::string("--svg") && i + 1 < argc) {
+      settings.svg = argv[++i];
     } else if (i == 1 && argv[i][0] != '-') {
       settings.model = argv[i];
     } else {
       std::fprintf(stderr,
                    "usage: game_loop [MODEL] [--fps N] [--seconds N] "
-                   "[--budget-us N] [--npcs N] [--work-us N]\n");
+                   "[--budget-us N] [--npcs N] [--work-us N] [--svg FILE]\n");
       return 2;
     }
   }
-  Print("With a step budget", settings, settings.budget_us,
-        Play(settings, settings.budget_us));
-  Print("Without (one step a frame)", settings, 0, Play(settings, 0));
+  const Played with = Play(settings, settings.budget_us);
+  Print("With a step budget", settings, settings.budget_us, with);
+  const Played without = Play(settings, 0);
+  Print("Without (one step a frame)", settings, 0, without);
+  return settings.svg.empty() || Draw(settings, with, without) ? 0 : 1;
 }

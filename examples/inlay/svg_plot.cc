@@ -127,8 +127,10 @@ class Panel {
       if (!Drawn(point)) continue;
       const double x = X(point.x), y = Y(point.y);
       line += (line.empty() ? "" : " ") + Number(x) + "," + Number(y);
-      marks += "<circle cx=\"" + Number(x) + "\" cy=\"" + Number(y) +
-               "\" r=\"3\" fill=\"" + colour + "\"/>\n";
+      if (series.marks) {
+        marks += "<circle cx=\"" + Number(x) + "\" cy=\"" + Number(y) +
+                 "\" r=\"3\" fill=\"" + colour + "\"/>\n";
+      }
       if (!point.label.empty()) {
         marks += Words(x + 5, y - 5, point.label, "start",
                        " font-size=\"10\" fill=\"" + colour + "\"");

@@ -17,6 +17,7 @@ struct PlotPoint {
 struct PlotSeries {
   std::string name;
   std::vector<PlotPoint> points;  // joined in this order
+  bool marks = true;              // a dot at each point
 };
 
 struct PlotPanel {

@@ -2,6 +2,7 @@
 // print adds up, on a tiny model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -143,6 +144,36 @@ TEST(GameLoopTest, CountsEveryFrame) {
   EXPECT_GE(rows, 2);
   EXPECT_EQ(frames, 2 * 30) << ran.out;
   EXPECT_NE(ran.out.find("over the budget of 4.0 ms: p99"), std::string::npos);
+}
+
+// Half of all steps at least, in one of three plays: others use this machine.
+TEST(GameLoopTest, StaysWithinItsBudgetAndDrawsIt) {
+  const TempFile svg("game_loop.svg");
+  double median_ms = 1e9;
+  for (int play = 0; play < 3 && median_ms > 5; ++play) {
+    const Ran ran = RunProgram(
+        "game_loop", {Pocket7m(), "--seconds", "1", "--budget-us", "4000",
+                      "--work-us", "100", "--svg", svg.path()});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    // The first of the two: with a budget.
+    const size_t found = ran.out.find("step ms: p50 ");
+    ASSERT_NE(found, std::string::npos) << ran.out;
+    median_ms = std::min(median_ms, std::stod(ran.out.substr(found + 13)));
+  }
+  EXPECT_LE(median_ms, 5);
+  const auto drawn = ParseXml(ReadText(svg.path()));
+  ASSERT_TRUE(drawn.has_value());
+  std::vector<size_t> num_points;
+  for (const XmlElement& element : *drawn) {
+    if (element.name != "polyline") continue;
+    const std::string& points = element.attributes.at("points");
+    num_points.push_back(std::count(points.begin(), points.end(), ','));
+  }
+  EXPECT_EQ(num_points, (std::vector<size_t>{60, 60, 2}));
+  EXPECT_EQ(RunProgram("game_loop", {Pocket7m(), "--seconds", "1", "--fps", "2",
+                                     "--svg", "/no/such/folder/x.svg"})
+                .status,
+            1);
 }
 
 TEST(GameLoopTest, SaysWhatItTakes) {
