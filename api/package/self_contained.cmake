@@ -18,7 +18,7 @@ endif()
 
 if(INLAY_CAN_SELF_CONTAIN)
   set(INLAY_DEPENDENCIES_DIR ${CMAKE_BINARY_DIR}/dependencies)
-  set(dependencies_archive ${INLAY_DEPENDENCIES_DIR}/build/libinlay_dependencies.a)
+  set(INLAY_DEPENDENCIES_ARCHIVE ${INLAY_DEPENDENCIES_DIR}/build/libinlay_dependencies.a CACHE INTERNAL "")
   set(dependencies_sources ${INLAY_DEPENDENCY_SOURCES})
   set(dependencies_fetch "")
   if(NOT dependencies_sources)
@@ -34,16 +34,16 @@ if(INLAY_CAN_SELF_CONTAIN)
     CMAKE_ARGS -DSOURCES=${dependencies_sources} -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
       -DCMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
     INSTALL_COMMAND ""
-    BUILD_BYPRODUCTS ${dependencies_archive})
+    BUILD_BYPRODUCTS ${INLAY_DEPENDENCIES_ARCHIVE})
 endif()
 
-# inlay_inside(OUT FILES DEPENDS): the layers' archives, and in a self-contained build those of all they need.
+# inlay_inside(SELF_CONTAINED FILES DEPENDS): the layers' archives, and if SELF_CONTAINED those of all they need; and what builds them.
 function(inlay_inside self_contained out_files out_depends)
   inlay_archives(layers inlay_api_reports inlay_core)
   list(TRANSFORM layers REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE files)
   if(self_contained)
     list(APPEND layers inlay_dependencies)
-    list(APPEND files ${dependencies_archive} ${INLAY_PCRE2_ARCHIVE} ${INLAY_UTF8PROC_ARCHIVE})
+    list(APPEND files ${INLAY_DEPENDENCIES_ARCHIVE} ${INLAY_PCRE2_ARCHIVE} ${INLAY_UTF8PROC_ARCHIVE})
   endif()
   if(INLAY_HAS_CUDA)
     list(APPEND files ${CUDA_cudart_static_LIBRARY})
@@ -57,6 +57,6 @@ function(inlay_link_self_contained target)
   inlay_inside(ON files depends)
   target_link_libraries(${target} PRIVATE -Wl,--start-group ${files} -Wl,--end-group -static-libstdc++ -static-libgcc
     -Wl,-u,__cxa_pure_virtual)  # a weak reference, which takes nothing from an archive
-  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${dependencies_archive})
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${INLAY_DEPENDENCIES_ARCHIVE})
   add_dependencies(${target} ${depends})
 endfunction()

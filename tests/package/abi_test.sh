@@ -2,6 +2,7 @@
 # What a host compiled against an earlier inlay.h relies on, as libabigail sees it: functions keep their types, structs grow at
 # their end only. The tables of tests/api pin offsets and sizes; this sees parameters and results too.
 #   abi_test.sh write    writes the baseline of the present ABI version, once it is released
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need gcc perl abidw abidiff
 here=$SOURCE/tests/package

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Makes the .deb packages; checks what they hold and depend on; installs them with apt in a new, minimal Debian, runs the command
 # there, and removes them.
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need cpack dpkg-deb dpkg-shlibdeps file
 
-(cd "$BUILD" && cpack --config CPackConfig.cmake -B "$work/packages") >"$work/log" 2>&1 || { cat "$work/log"; fail "cpack"; }
+(cd "$BUILD" && cpack --config CPackConfig.cmake -B "$work/packages") >"$work/log" 2>&1 || { tail -40 "$work/log"; fail "cpack"; }
 cd "$work/packages"
 version=$(dpkg-deb -f libinlay0_*.deb Version)
-for package in libinlay0 libinlay-dev inlay; do [ -f ${package}_"$version"_*.deb ] || fail "no package $package"; done
+for package in libinlay0 libinlay-dev inlay; do
+  [ "$(dpkg-deb -f "$package"_*.deb Package Version | xargs)" = "Package: $package Version: $version" ] || fail "no package $package $version"
+done
 
 # depends PACKAGE DEPENDENCY...
 depends() {
@@ -60,8 +63,8 @@ if ! mmdebstrap --variant=apt --quiet \
   --customize-hook="mkdir \"\$1/packages\"" --customize-hook="copy-in $(printf '%s ' "$PWD"/in/*) /packages" \
   --customize-hook="chroot \"\$1\" sh /packages/inside.sh" \
   --customize-hook="copy-out /packages/said /packages/left $PWD/out" "$suite" /dev/null >"$work/log" 2>&1; then
-  grep -E 'Could not resolve|Failed to fetch|Temporary failure|Operation not permitted' "$work/log" && skip "no new Debian can be made here"
-  cat "$work/log"
+  grep -E 'Could not resolve|Failed to fetch|Temporary failure|Operation not permitted|[Pp]ermission denied' "$work/log" && skip "no new Debian can be made here"
+  tail -40 "$work/log"
   fail "the packages in a new Debian"
 fi
 [ -s out/said ] || fail "inlay generate says nothing in a new Debian"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs, moves the prefix, and builds programs on it: by find_package, by pkg-config, by one line of gcc.
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need cmake gcc g++ pkg-config readelf nm
 
@@ -29,8 +30,8 @@ if readelf -d "$lib/libinlay.so" | grep -E 'RPATH|RUNPATH'; then fail "the libra
 echo "== find_package"
 for static in OFF ON; do
   cmake -S "$SOURCE/tests/package/consumer" -B "$work/cmake$static" -DSTATIC=$static "-DEXAMPLES=$examples" "-DCMAKE_PREFIX_PATH=$prefix" >"$work/log" 2>&1 ||
-    { cat "$work/log"; fail "configuring a consumer"; }
-  cmake --build "$work/cmake$static" >"$work/log" 2>&1 || { cat "$work/log"; fail "building a consumer"; }
+    { tail -40 "$work/log"; fail "configuring a consumer"; }
+  cmake --build "$work/cmake$static" >"$work/log" 2>&1 || { tail -40 "$work/log"; fail "building a consumer"; }
   answers "$work/cmake$static/consumer_c"
   answers "$work/cmake$static/consumer_cc"
 done

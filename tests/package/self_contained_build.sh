@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the self-contained library, which an ordinary build leaves out; abseil, protobuf and Highway are fetched the first time.
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need cmake dpkg-source
 log=$work/log

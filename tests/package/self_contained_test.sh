@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The self-contained library needs glibc only, lets nothing out but the ABI, takes nothing from the process it is loaded into,
 # and lives beside other copies of what it has inside.
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 folder=$BUILD/self_contained
 [ -e "$folder/libinlay.so.0" ] || skip "it was not built"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What the stripped CPU library weighs.
+# shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need strip
 limit=10000000

@@ -2,7 +2,7 @@
 # Usage: need_packages PACKAGE...
 
 inlay_build_packages="g++ cmake ninja-build pkg-config ccache libabsl-dev libprotobuf-dev protobuf-compiler libhwy-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev"
-inlay_test_packages="libgtest-dev libgmock-dev clang libclang-rt-dev"
+inlay_test_packages="libgtest-dev libgmock-dev clang libclang-rt-dev dpkg-dev file mmdebstrap abigail-tools"
 inlay_binding_packages="swig golang-go default-jdk-headless default-jre junit5 xvfb xauth fonts-dejavu-core mono-mcs mono-runtime"
 
 need_packages() {

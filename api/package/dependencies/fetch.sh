@@ -14,15 +14,17 @@ command -v dpkg-source >/dev/null || { echo "fetch.sh needs dpkg-source (package
 # shellcheck disable=SC1091
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
-rm -rf ./*
-mkdir -p lists/partial
+names=(abseil protobuf highway)
+rm -rf fetching "${names[@]}"
+mkdir -p fetching/lists/partial
+cd fetching
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 cat >sources.list <<EOF
 deb-src [signed-by=$key] http://deb.debian.org/debian $suite main
 deb-src [signed-by=$key] http://deb.debian.org/debian $suite-updates main
 deb-src [signed-by=$key] http://deb.debian.org/debian-security $suite-security main
 EOF
-apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$folder/lists"
+apt=(apt-get -qq -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$PWD/lists"
   -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=)
 "${apt[@]}" update
 # shellcheck disable=SC2086
@@ -31,6 +33,7 @@ apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::Sou
   echo "Sources of the installed versions are not to be had; apt-get upgrade may help." >&2
   exit 1
 }
-for name in abseil protobuf highway; do mv "$name"-*/ "$name"; done
-rm -rf lists sources.list apt.log ./*.tar.* ./*.dsc
+for name in "${names[@]}"; do mv "$name"-*/ "../$name"; done
+cd ..
+rm -rf fetching
 echo "$wanted" >fetched
