@@ -47,6 +47,7 @@ public abstract class NativeObject implements AutoCloseable {
   /** Releases it; no effect the second time. Never blocks, but for an engine. */
   @Override
   public void close() {
+    Callbacks.refuseInside();
     cleanable.clean();
   }
 

@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -136,6 +137,40 @@ class CleanupTest {
       assertEquals("unpacked " + folder + ": 0", result.output().strip());
       assertFalse(Files.exists(folder.resolve("crash")));
     }
+  }
+
+  /** Runs until the engine's own thread has something to say, and its listener throws. */
+  static final class LogsOnTheEnginesThread {
+    public static void main(String[] arguments) {
+      AtomicInteger messages = new AtomicInteger();
+      LogListener listener = (level, message) -> {
+        System.out.println(Thread.currentThread().getName() + ", " + level + ": " + message);
+        messages.incrementAndGet();
+        throw new IllegalStateException("from the log");
+      };
+      try (Engine engine = Engine.create(Support.cpu().log(LogLevel.WARNING, listener));
+           Model model = engine.load(Support.tiny()); Session session = model.newSession()) {
+        model.startRecording(Path.of(arguments[0]));
+        for (int i = 0; messages.get() == 0 && i < 2000; ++i) {
+          session.generate(Input.tokens(1, 2, 3), Support.greedy(100).ignoreEos(true).replace(true));
+        }
+        System.out.println(session.generate(Input.tokens(1, 2, 3), Support.greedy(5).ignoreEos(true)).tokens().length);
+      }
+    }
+  }
+
+  @Test
+  void aThreadThatIsNotJavasCallsTheListener(@TempDir Path folder) throws Exception {
+    // Files may not grow beyond 64 KiB there: the recording ends with a warning, in a step.
+    String java = Path.of(System.getProperty("java.home"), "bin/java").toString();
+    Support.Result result = Support.run(List.of("bash", "-c", "ulimit -f 64; exec \"$@\"", "bash", java, "-Xcheck:jni", "-XX:-UsePerfData",
+        "-Xshare:auto", "-Dinlay.test.source=" + Support.property("inlay.test.source"),
+        "-Ddev.inlay.library=" + Support.property("inlay.test.wrapper"), "-cp", System.getProperty("java.class.path"),
+        LogsOnTheEnginesThread.class.getName(), folder.resolve("recording").toString()));
+    assertEquals(0, result.exit(), result.output());
+    assertTrue(result.output().startsWith("inlay-callback, WARNING: the recording ended"), result.output());
+    assertTrue(result.output().contains("\n5\n"), result.output());
+    assertFalse(result.output().contains("in native method"), result.output());
   }
 
   /** Prints the version, or why the library cannot be loaded. */

@@ -144,6 +144,11 @@ class ErrorsTest {
       ModelOptions options = new ModelOptions().progress((stage, fraction) -> engine.stats() != null);
       String message = assertThrows(IllegalStateException.class, () -> engine.load(Support.pocket(), options)).getMessage();
       assertTrue(message.contains("listener"), message);
+      assertThrows(IllegalStateException.class, () -> engine.load(Support.pocket(), new ModelOptions().progress((stage, fraction) -> {
+        engine.close();
+        return true;
+      })));
+      assertFalse(engine.isClosed());
       assertEquals(0, engine.stats().numModels());
     }
   }

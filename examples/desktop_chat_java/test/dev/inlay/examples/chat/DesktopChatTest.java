@@ -194,6 +194,24 @@ class DesktopChatTest {
   }
 
   @Test
+  void mainOpensTheWindow() throws Exception {
+    DesktopChat.main(new String[] {System.getProperty("model"), folder.toString()});
+    window = null;
+    while (window == null) {
+      window = onSwing(() -> {
+        for (Window any : Window.getWindows()) {
+          if (any instanceof ChatWindow ours && ours.isVisible()) return ours;
+        }
+        return null;
+      });
+    }
+    ask("What does the bread cost?");
+    assertTrue(transcript().contains("3 coins"), transcript());
+    SwingUtilities.invokeAndWait(() -> window.dispatchEvent(new WindowEvent(window, WindowEvent.WINDOW_CLOSING)));
+    assertFalse(onSwing(() -> window.isDisplayable()));
+  }
+
+  @Test
   void damagedFilesDoNotKeepItFromOpening() throws Exception {
     open();
     ask("Hello, I am Bjorn.");
