@@ -151,30 +151,31 @@ void Print(const char* title, const Settings& settings, int budget_us,
 }
 
 // Every frame, and when the next one is due.
+inlay::cli::PlotPanel Panel(const std::string& title, double due_ms,
+                            const Played& played) {
+  inlay::cli::PlotSeries frames = {"a frame's work", {}, false};
+  for (size_t i = 0; i < played.frame_ms.size(); ++i)
+    frames.points.push_back({static_cast<double>(i), played.frame_ms[i], ""});
+  const auto num_frames = static_cast<double>(played.frame_ms.size());
+  return {title,
+          "frame",
+          "ms",
+          {frames,
+           {"the next one is due",
+            {{0, due_ms, ""}, {num_frames, due_ms, ""}},
+            false}}};
+}
+
 bool Draw(const Settings& settings, const Played& with, const Played& without) {
-  const auto series = [](const std::string& name,
-                         const std::vector<double>& frame_ms) {
-    inlay::cli::PlotSeries drawn = {name, {}, false};
-    for (size_t i = 0; i < frame_ms.size(); ++i)
-      drawn.points.push_back({static_cast<double>(i), frame_ms[i], ""});
-    return drawn;
-  };
-  const auto num_frames = static_cast<double>(with.frame_ms.size());
-  const double due = 1000.0 / settings.fps;
+  const double due_ms = 1000.0 / settings.fps;
   char budget[64];
   std::snprintf(budget, sizeof(budget), "steps within %.1f ms",
                 settings.budget_us / 1000.0);
-  const inlay::cli::PlotPanel panel = {
-      std::to_string(settings.npcs) + " characters talk all the time",
-      "frame",
-      "ms",
-      {series(budget, with.frame_ms),
-       series("one whole step a frame", without.frame_ms),
-       {"the next frame is due",
-        {{0, due, ""}, {num_frames, due, ""}},
-        false}}};
   std::ofstream file(settings.svg);
-  file << inlay::cli::SvgPlot("What a frame takes", {panel});
+  file << inlay::cli::SvgPlot(
+      std::to_string(settings.npcs) + " characters that talk all the time",
+      {Panel(budget, due_ms, with),
+       Panel("one whole step a frame", due_ms, without)});
   file.close();
   if (!file) std::fprintf(stderr, "cannot write %s\n", settings.svg.c_str());
   return static_cast<bool>(file);

@@ -65,7 +65,8 @@ internal static class Game
             Console.WriteLine(Help);
             var frames = new Frames(1000.0 / settings.Fps);
             var lines = ReadLines();
-            TimeSpan budget = TimeSpan.FromMilliseconds(settings.BudgetUs / 1000.0);
+            // Not FromMilliseconds(), which rounds to whole ones in mono.
+            TimeSpan budget = TimeSpan.FromTicks(settings.BudgetUs * 10L);
             for (bool playing = true; playing; frames.Wait())
             {
                 frames.Begin();

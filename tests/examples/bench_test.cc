@@ -169,7 +169,7 @@ TEST(GameLoopTest, StaysWithinItsBudgetAndDrawsIt) {
     const std::string& points = element.attributes.at("points");
     num_points.push_back(std::count(points.begin(), points.end(), ','));
   }
-  EXPECT_EQ(num_points, (std::vector<size_t>{60, 60, 2}));
+  EXPECT_EQ(num_points, (std::vector<size_t>{60, 2, 60, 2}));
   EXPECT_EQ(RunProgram("game_loop", {Pocket7m(), "--seconds", "1", "--fps", "2",
                                      "--svg", "/no/such/folder/x.svg"})
                 .status,

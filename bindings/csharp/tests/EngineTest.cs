@@ -80,6 +80,8 @@ namespace Inlay.Tests
                 using (Session session = model.CreateSession())
                 {
                     session.Generate("A dog", twenty);
+                    // The step that made the last event may still be counting.
+                    Check.Soon(() => engine.GetStatistics().StepTimes.Count >= 20, "all steps are counted");
                     EngineStatistics statistics = engine.GetStatistics();
                     Check.Equal(1, statistics.Models);
                     Check.Equal(1, statistics.Sessions);
