@@ -52,8 +52,7 @@ func parse(arguments []string) (*options, error) {
 		return nil, err
 	}
 	if flags.NArg() != 1 {
-		flags.Usage()
-		return nil, fmt.Errorf("one MODEL is wanted, %d given", flags.NArg())
+		return nil, fmt.Errorf("one MODEL is wanted, %d given; -h tells more", flags.NArg())
 	}
 	o.model = flags.Arg(0)
 	if o.name == "" {
