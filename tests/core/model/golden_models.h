@@ -55,7 +55,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "exaone4",
                                           "cohere2",
                                           "opt",
-                                          "gpt_neox"};
+                                          "gpt_neox",
+                                          "minimax_m2"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
