@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
-#include "core/formats/expert_slice.h"
+#include "core/formats/sliced_source.h"
 #include "core/formats/stored_tensor.h"
 #include "memory/status.h"
 
@@ -25,12 +25,6 @@ constexpr int64_t kMxBlock = 32;
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 // Safetensors' U8.
 constexpr DType kBytes[] = {DType::kU8};
-
-struct ExpertEntry {
-  WeightInfo info;
-  ExpertSlice slice;
-  bool is_slice = false;
-};
 
 // A tensor that holds something of all experts.
 struct Fused {
@@ -76,8 +70,10 @@ std::optional<Stack> ParseStack(std::string_view name) {
 
 class ExpertEntries {
  public:
-  ExpertEntries(const WeightSource& stored, bool is_gpt_oss)
-      : stored_(stored), is_gpt_oss_(is_gpt_oss) {}
+  ExpertEntries(const WeightSource& stored, std::string_view model_type)
+      : stored_(stored),
+        is_gpt_oss_(model_type == "gpt_oss"),
+        by_inputs_(is_gpt_oss_ || model_type == "llama4_text") {}
 
   absl::Status Add(const WeightInfo& info) {
     const auto fused = ParseFused(info.name);
@@ -96,7 +92,7 @@ class ExpertEntries {
     return AddMatrices(info, *fused);
   }
 
-  std::vector<ExpertEntry> Take() && { return std::move(entries_); }
+  std::vector<SlicedTensor> Take() && { return std::move(entries_); }
   bool any() const { return any_; }
 
  private:
@@ -131,7 +127,7 @@ class ExpertEntries {
     for (int64_t e = 0; e < info.shape[0]; ++e) {
       for (int64_t part = 0; part < (fused.gate_up ? 2 : 1); ++part) {
         constexpr std::string_view kParts[] = {"gate_proj", "up_proj"};
-        ExpertEntry entry;
+        SlicedTensor entry;
         entry.is_slice = true;
         entry.slice.stored = &info;
         entry.slice.expert = e;
@@ -150,12 +146,12 @@ class ExpertEntries {
 
   absl::Status AddMatrices(const WeightInfo& info, const Fused& fused) {
     INLAY_RETURN_IF_ERROR(Check(info, kFloats, 3));
-    const int64_t outputs = info.shape[is_gpt_oss_ ? 2 : 1];
-    const int64_t k = info.shape[is_gpt_oss_ ? 1 : 2];
+    const int64_t outputs = info.shape[by_inputs_ ? 2 : 1];
+    const int64_t k = info.shape[by_inputs_ ? 1 : 2];
     return AddParts(info, fused, outputs, "weight",
-                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
-                      if (is_gpt_oss_) {
-                        entry.slice.layout = ExpertLayout::kColumns;
+                    [&](int64_t e, int64_t n, SlicedTensor& entry) {
+                      if (by_inputs_) {
+                        entry.slice.layout = SliceLayout::kColumns;
                       } else {
                         entry.slice.first += e * outputs;
                       }
@@ -170,7 +166,7 @@ class ExpertEntries {
                                 stack.is_bias ? 2 : 3));
     any_ = true;
     for (int64_t e = 0; e < info.shape[0]; ++e) {
-      ExpertEntry entry;
+      SlicedTensor entry;
       entry.is_slice = true;
       entry.slice.stored = &info;
       entry.slice.first = e * info.shape[1];
@@ -187,7 +183,7 @@ class ExpertEntries {
     INLAY_RETURN_IF_ERROR(Check(info, kFloats, 2));
     const int64_t outputs = info.shape[1];
     return AddParts(info, fused, outputs, "bias",
-                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
+                    [&](int64_t e, int64_t n, SlicedTensor& entry) {
                       entry.slice.first += e * outputs;
                       entry.info.shape = {n};
                       entry.info.bytes =
@@ -208,9 +204,9 @@ class ExpertEntries {
     INLAY_RETURN_IF_ERROR(
         CheckShape(*scales, {info.shape[0], outputs, blocks}));
     return AddParts(info, fused, outputs, "weight",
-                    [&](int64_t e, int64_t n, ExpertEntry& entry) {
+                    [&](int64_t e, int64_t n, SlicedTensor& entry) {
                       const int64_t k = blocks * kMxBlock;
-                      entry.slice.layout = ExpertLayout::kMxfp4;
+                      entry.slice.layout = SliceLayout::kMxfp4;
                       entry.slice.scales = scales;
                       entry.slice.first += e * outputs;
                       entry.info.dtype = DType::kMXFP4;
@@ -229,85 +225,23 @@ class ExpertEntries {
 
   const WeightSource& stored_;
   bool is_gpt_oss_;
+  bool by_inputs_;  // matrices lie as inputs by outputs
   bool any_ = false;
-  std::vector<ExpertEntry> entries_;
-};
-
-class ExpertSource final : public WeightSource {
- public:
-  ExpertSource(std::shared_ptr<const WeightSource> stored,
-               std::vector<ExpertEntry> entries)
-      : stored_(std::move(stored)), entries_(std::move(entries)) {
-    std::sort(entries_.begin(), entries_.end(),
-              [](const ExpertEntry& a, const ExpertEntry& b) {
-                return a.info.name < b.info.name;
-              });
-    infos_.reserve(entries_.size());
-    for (const ExpertEntry& entry : entries_) infos_.push_back(entry.info);
-  }
-
-  absl::Status CheckNamesDiffer() const {
-    for (size_t i = 1; i < infos_.size(); ++i) {
-      if (infos_[i - 1].name != infos_[i].name) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "tensor %s is there alone and with those of other experts",
-          Quoted(infos_[i].name)));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Span<const WeightInfo> weights() const override { return infos_; }
-
-  const std::byte* Mapped(const WeightInfo& info) const override {
-    const ExpertEntry* entry = Locate(info);
-    if (entry == nullptr) return nullptr;
-    return entry->is_slice ? MappedSlice(*stored_, entry->slice)
-                           : stored_->Mapped(entry->info);
-  }
-
-  absl::Status Read(const WeightInfo& info, uint64_t offset,
-                    absl::Span<std::byte> destination) const override {
-    const ExpertEntry* entry = Locate(info);
-    if (entry == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
-          "tensor %s does not come from these files", Quoted(info.name)));
-    }
-    const uint64_t bytes = entry->info.bytes;
-    if (offset > bytes || destination.size() > bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
-          "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
-          Quoted(info.name), destination.size(), offset, bytes));
-    }
-    return entry->is_slice ? ReadSlice(*stored_, entry->slice, entry->info,
-                                       offset, destination)
-                           : stored_->Read(entry->info, offset, destination);
-  }
-
- private:
-  const ExpertEntry* Locate(const WeightInfo& info) const {
-    const WeightInfo* own = Find(info.name);
-    return own == nullptr ? nullptr : &entries_[own - infos_.data()];
-  }
-
-  std::shared_ptr<const WeightSource> stored_;
-  std::vector<ExpertEntry> entries_;  // sorted by name
-  std::vector<WeightInfo> infos_;     // of entries_
+  std::vector<SlicedTensor> entries_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
     const Json& config, std::shared_ptr<const WeightSource> stored) {
-  const Json* type = JsonFind(config, "model_type");
-  ExpertEntries entries(*stored, type != nullptr && *type == "gpt_oss");
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(config, "model_type", ""));
+  ExpertEntries entries(*stored, type);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }
   if (!entries.any()) return stored;
-  auto source = std::make_shared<ExpertSource>(std::move(stored),
-                                               std::move(entries).Take());
-  INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
-  return source;
+  return MakeSlicedSource(std::move(stored), std::move(entries).Take());
 }
 
 }  // namespace inlay

@@ -28,6 +28,9 @@ inline constexpr int64_t kMaxStoredExperts = 4096;
 //   the same names with _bias                   as ".bias"
 //   with _blocks [experts, outputs, inputs / 32, 16] and _scales
 //     [experts, outputs, inputs / 32]           mxfp4 (quant_method "mxfp4")
+// and where it is "llama4_text", gate's columns, then up's:
+//   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
+//     [experts, w, h]                           inputs by outputs
 // and from stacks, one for each matrix, as GGUF files have them:
 //   P.experts.NAME.weight [experts, n, k]         "P.experts.N.NAME.weight"
 //   P.experts.NAME.bias [experts, n]              "P.experts.N.NAME.bias"

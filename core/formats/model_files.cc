@@ -6,6 +6,7 @@
 #include "core/formats/expert_source.h"
 #include "core/formats/generation_config.h"
 #include "core/formats/gguf_model.h"
+#include "core/formats/head_source.h"
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
 #include "core/formats/quantized_source.h"
@@ -51,17 +52,21 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   return absl::OkStatus();
 }
 
-// Presents one matrix an expert, and a quantised checkpoint's layers in block
-// formats.
+// Presents one matrix an expert, a quantised checkpoint's layers in block
+// formats, and q, k and v apart.
 absl::Status PresentWeights(ModelFiles* files) {
   auto experts = PresentExperts(files->config, std::move(files->weights));
   if (!experts.ok()) return InFile(files->directory, experts.status());
   files->weights = *std::move(experts);
   const Json* quantization = JsonFind(files->config, "quantization_config");
-  if (quantization == nullptr) return absl::OkStatus();
-  auto weights = OpenQuantized(*quantization, std::move(files->weights));
-  if (!weights.ok()) return InFile(files->directory, weights.status());
-  files->weights = *std::move(weights);
+  if (quantization != nullptr) {
+    auto weights = OpenQuantized(*quantization, std::move(files->weights));
+    if (!weights.ok()) return InFile(files->directory, weights.status());
+    files->weights = *std::move(weights);
+  }
+  auto heads = PresentHeads(files->config, std::move(files->weights));
+  if (!heads.ok()) return InFile(files->directory, heads.status());
+  files->weights = *std::move(heads);
   return absl::OkStatus();
 }
 

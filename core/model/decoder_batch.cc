@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/model/decoder_impl.h"
+#include "core/model/layers/attention_chunks.h"
 #include "kernels/attention/attention_plan.h"
 #include "memory/status.h"
 
@@ -24,9 +25,13 @@ struct Layout {
   size_t bytes = 0;
 };
 
-AttentionPlanLimits PlanLimits(const BatchLimits& limits) {
+AttentionPlanLimits PlanLimits(const BatchLimits& limits,
+                               const AttentionCut& cut) {
   AttentionPlanLimits plan;
-  plan.sequences = limits.sequences;
+  plan.sequences =
+      cut.chunk == 0
+          ? limits.sequences
+          : MaxChunkSequences(limits.tokens, limits.sequences, cut.chunk);
   plan.tokens = limits.tokens;
   plan.blocks = limits.blocks;
   plan.graph = limits.fixed;
@@ -48,7 +53,7 @@ Layout LayOut(const BatchLimits& limits, size_t num_groups,
   for (const AttentionCut& cut : cuts) {
     layout.plans.push_back(layout.bytes);
     layout.bytes +=
-        round(LayOutAttentionPlan(cut.shape, PlanLimits(limits)).bytes);
+        round(LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut)).bytes);
   }
   return layout;
 }
@@ -97,10 +102,21 @@ DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
   packed.logit_rows =
       reinterpret_cast<const int32_t*>(device + layout.logit_rows);
   packed.used_bytes = layout.bytes;
+  std::vector<AttentionSequence> chunks;
   for (size_t i = 0; i < cuts_.size(); ++i) {
+    const AttentionCut& cut = cuts_[i];
+    const AttentionPlanLimits plan_limits = PlanLimits(limits, cut);
+    absl::Span<const AttentionSequence> sequences =
+        batch.SequencesOf(cut.kv_group);
+    if (cut.chunk > 0) {
+      chunks.resize(static_cast<size_t>(plan_limits.sequences));
+      const int64_t count = SplitIntoChunks(
+          sequences, cut.chunk, kv_layout_.groups()[cut.kv_group].block_size,
+          chunks.data());
+      sequences = absl::MakeConstSpan(chunks).first(static_cast<size_t>(count));
+    }
     AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
-        cuts_[i].shape, PlanLimits(limits),
-        batch.SequencesOf(cuts_[i].kv_group), image + layout.plans[i]));
+        cut.shape, plan_limits, sequences, image + layout.plans[i]));
     plan.device = device + layout.plans[i];
     packed.used_bytes = layout.plans[i] + plan.used_bytes;
   }
@@ -108,7 +124,8 @@ DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
 }
 
 bool Decoder::CanBeFixed() const {
-  return !cuts_.empty() && info_.rope_threshold == 0;
+  return !cuts_.empty() && info_.rope_threshold == 0 &&
+         !ropes_.has_temperature();
 }
 
 }  // namespace inlay

@@ -22,8 +22,9 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
     for (const BlockSpec& block : layer.blocks) {
       if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
         // A window that no sequence outgrows is none.
-        const int64_t window =
-            attention->window < spec.max_positions ? attention->window : 0;
+        const int64_t reach =
+            attention->chunk > 0 ? attention->chunk : attention->window;
+        const int64_t window = reach < spec.max_positions ? reach : 0;
         info_.kv_layers.push_back(
             {attention->num_kv_heads, attention->head_dim, window});
       }

@@ -58,6 +58,11 @@ struct AttentionSpec {
   float softcap = 0.0f;  // 0: none
   int window = 0;        // 0: none
   bool causal = true;    // false: every token sees the whole sequence
+  // > 0: a query sees the keys of its own chunk of so many positions only.
+  int chunk = 0;
+  // Index into DecoderSpec::ropes of a RopeScaling::kFactor that multiplies q;
+  // -1: none.
+  int query_factor = -1;
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
@@ -85,6 +90,10 @@ struct MoeSpec {
   std::optional<MlpSpec> shared;
   // One output, whose sigmoid multiplies the shared part.
   std::optional<LinearSpec> shared_gate;
+  // Index into DecoderSpec::ropes of a RopeScaling::kFactor of 1: weights
+  // multiply what the expert reads, not what it gives; one expert a token, no
+  // biases. -1: they multiply what it gives.
+  int input_weights = -1;
 };
 
 using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;

@@ -1,5 +1,7 @@
 #include "core/model/hf_config.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "memory/status.h"
 
@@ -110,7 +112,8 @@ absl::StatusOr<int> ReadWindow(const Json& config,
 }
 
 absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
-                                                    int num_layers) {
+                                                    int num_layers,
+                                                    std::string_view local) {
   std::vector<bool> sliding;
   const Json* types = JsonFind(config, "layer_types");
   if (types == nullptr) return sliding;
@@ -120,15 +123,15 @@ absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
         types->type_name(), types->size(), num_layers));
   }
   for (const Json& type : *types) {
-    if (type == "sliding_attention") {
+    if (type == local) {
       sliding.push_back(true);
     } else if (type == "full_attention") {
       sliding.push_back(false);
     } else {
       return absl::UnimplementedError(
           absl::StrFormat("config.json: layer_types has %s; supported here are "
-                          "full_attention and sliding_attention",
-                          DumpJson(type)));
+                          "full_attention and %s",
+                          DumpJson(type), local));
     }
   }
   return sliding;
@@ -148,6 +151,32 @@ absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
       JsonInt(config, "sliding_window_pattern", newer, 1, kMaxLayers));
   for (int i = 0; i < num_layers; ++i) sliding.push_back((i + 1) % every != 0);
   return sliding;
+}
+
+absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
+                                                 int num_layers) {
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t interval,
+      JsonInt(config, "no_rope_layer_interval", 4, 1, kMaxLayers));
+  std::vector<bool> rope;
+  const Json* list = JsonFind(config, "no_rope_layers");
+  if (list == nullptr || (list->is_array() && list->empty())) {
+    for (int i = 0; i < num_layers; ++i)
+      rope.push_back((i + 1) % interval != 0);
+    return rope;
+  }
+  const auto is_flag = [](const Json& flag) { return flag == 0 || flag == 1; };
+  if (!list->is_array() || list->size() < static_cast<size_t>(num_layers) ||
+      !std::all_of(list->begin(), list->end(), is_flag)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: no_rope_layers is %s; it must be an array of at least %d "
+        "numbers, each 0 or 1",
+        DumpJson(*list), num_layers));
+  }
+  for (int i = 0; i < num_layers; ++i) {
+    rope.push_back((*list)[static_cast<size_t>(i)] == 1);
+  }
+  return rope;
 }
 
 }  // namespace inlay

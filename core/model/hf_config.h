@@ -84,17 +84,24 @@ absl::StatusOr<std::optional<double>> ReadOptionalNumber(
 absl::StatusOr<int> ReadWindow(const Json& config,
                                std::optional<int64_t> fallback);
 
-// layer_types as a flag a layer: true for "sliding_attention", false for
-// "full_attention". Empty when the key is absent. UNIMPLEMENTED for another
-// type, INVALID_ARGUMENT for another length.
-absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
-                                                    int num_layers);
+// layer_types as a flag a layer: true for `local`, false for "full_attention".
+// Empty when the key is absent. UNIMPLEMENTED for another type,
+// INVALID_ARGUMENT for another length.
+absl::StatusOr<std::vector<bool>> ReadSlidingLayers(
+    const Json& config, int num_layers,
+    std::string_view local = "sliding_attention");
 
 // The same where the key may be absent: then every `pattern`-th layer is full,
 // the others slide; the config's own sliding_window_pattern comes first.
 absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
                                                      int num_layers,
                                                      int64_t pattern);
+
+// no_rope_layers as a flag a layer: 1 for one with rope, 0 for one without; by
+// no_rope_layer_interval, 4 if absent, every so many have none where the list
+// is absent or empty.
+absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
+                                                 int num_layers);
 
 // What a family assumes about its rotary embedding.
 struct RopeDefaults {

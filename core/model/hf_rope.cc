@@ -171,6 +171,7 @@ absl::Status ReadScaling(const Json& config, const Json& object,
           "dimensions");
     case RopeScaling::kNone:
     case RopeScaling::kLinear:
+    case RopeScaling::kFactor:
       break;
   }
   return absl::OkStatus();

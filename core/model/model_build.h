@@ -75,6 +75,7 @@ class KernelChooser {
 struct AttentionCut {
   AttentionPlanShape shape;
   size_t kv_group = 0;
+  int chunk = 0;  // AttentionSpec::chunk
 
   bool operator==(const AttentionCut&) const = default;
 };

@@ -157,8 +157,27 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
       result.threshold = spec.original_max;
       result.attention_factor = LongRopeAttentionFactor(spec);
       break;
+    case RopeScaling::kFactor:
+      result.inv_freq = {0.0f};
+      result.temperature = spec.temperature;
+      result.temperature_span = spec.temperature_span;
+      break;
   }
   return result;
+}
+
+float RopeFrequencies::FactorAt(int32_t position) const {
+  if (temperature == 0.0f) return attention_factor;
+  const float spans = std::floor((static_cast<float>(position) + 1.0f) /
+                                 static_cast<float>(temperature_span));
+  return std::log1p(spans) * temperature + 1.0f;
+}
+
+RopeSpec UnitFactor() {
+  RopeSpec spec;
+  spec.scaling = RopeScaling::kFactor;
+  spec.rotary_dim = 2;
+  return spec;
 }
 
 }  // namespace inlay

@@ -31,7 +31,11 @@ enum class RopeScaling : uint8_t {
   kDynamic,
   kYarn,
   kLlama3,
-  kLongRope
+  kLongRope,
+  // No rotation: a factor a position, 1 + temperature * log1p(floor((p + 1) /
+  // temperature_span)), as the cosine of one pair (Llama 4's attention
+  // temperature; arXiv:2501.19399). In no configuration by this name.
+  kFactor
 };
 
 // By the names configurations use: default, linear, dynamic, yarn, llama3,
@@ -59,6 +63,9 @@ struct RopeSpec {
   // longrope, [rotary_dim / 2] each
   std::vector<double> short_factor;
   std::vector<double> long_factor;
+  // factor
+  float temperature = 0.0f;
+  int64_t temperature_span = 1;  // >= 1
 
   bool operator==(const RopeSpec&) const = default;
 };
@@ -70,7 +77,15 @@ struct RopeFrequencies {
   std::vector<float> long_inv_freq;
   int64_t threshold = 0;
   float attention_factor = 1.0f;  // multiplies cosines and sines
+  // Of RopeSpec; 0: attention_factor for all.
+  float temperature = 0.0f;
+  int64_t temperature_span = 1;
+
+  float FactorAt(int32_t position) const;
 };
+
+// A factor of 1 at every position.
+RopeSpec UnitFactor();
 
 RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec);
 

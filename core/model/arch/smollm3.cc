@@ -1,8 +1,5 @@
 // SmolLM3 (Hugging Face, 2025): Llama with layers without rope, every fourth
 // one where the file does not list them.
-#include <algorithm>
-
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -11,36 +8,9 @@
 namespace inlay {
 namespace {
 
-// no_rope_layers: 1 for a layer with rope, 0 for one without.
-absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& json,
-                                                 int num_layers) {
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t interval,
-      JsonInt(json, "no_rope_layer_interval", 4, 1, kMaxLayers));
-  std::vector<bool> rope;
-  const Json* list = JsonFind(json, "no_rope_layers");
-  if (list == nullptr) {
-    for (int i = 0; i < num_layers; ++i)
-      rope.push_back((i + 1) % interval != 0);
-    return rope;
-  }
-  const auto is_flag = [](const Json& flag) { return flag == 0 || flag == 1; };
-  if (!list->is_array() || list->size() < static_cast<size_t>(num_layers) ||
-      !std::all_of(list->begin(), list->end(), is_flag)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: no_rope_layers is %s; it must be an array of at least %d "
-        "numbers, each 0 or 1",
-        DumpJson(*list), num_layers));
-  }
-  for (int i = 0; i < num_layers; ++i) {
-    rope.push_back((*list)[static_cast<size_t>(i)] == 1);
-  }
-  return rope;
-}
-
 // [num_layers], 0: none.
-absl::StatusOr<std::vector<int>> ReadWindows(const Json& json,
-                                             const std::vector<bool>& rope) {
+absl::StatusOr<std::vector<int>> ReadSmolLmWindows(
+    const Json& json, const std::vector<bool>& rope) {
   const int num_layers = static_cast<int>(rope.size());
   std::vector<int> windows(rope.size(), 0);
   INLAY_ASSIGN_OR_RETURN(const bool use,
@@ -69,7 +39,7 @@ absl::StatusOr<DecoderSpec> SmolLm3Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> with_rope,
                          ReadRopeLayers(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const std::vector<int> windows,
-                         ReadWindows(json, with_rope));
+                         ReadSmolLmWindows(json, with_rope));
   INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "core/model/layers/attention_chunks.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,6 +25,14 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   if (!build.on_cpu()) block->ChooseRopeKv(spec, rotary_dim, build);
   INLAY_RETURN_IF_ERROR(block->LoadProjections(spec, norm, build));
   block->joint_norms_ = spec.joint_norms;
+  block->chunk_ = spec.chunk;
+  block->query_factor_ = spec.query_factor;
+  if (spec.chunk % kv.block_size != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention is cut into chunks of %d positions with KV blocks of %d "
+        "tokens; chunks must be whole blocks",
+        spec.chunk, kv.block_size));
+  }
   const auto norm_of = [&](const NormSpec& norm_spec, int64_t all_heads) {
     return Norm::Create(norm_spec, spec.joint_norms ? all_heads : spec.head_dim,
                         build.activation, build.activation, build);
@@ -108,6 +118,9 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
     INLAY_ASSIGN_OR_RETURN(k_rope_,
                            build.kernels.Choose("rope", RopeTable(), desc));
   }
+  if (spec.query_factor >= 0) {
+    INLAY_ASSIGN_OR_RETURN(scale_queries_, RowScale::Create(q_width_, build));
+  }
   KvWriteDesc write;
   write.num_kv_heads = spec.num_kv_heads;
   write.head_dim = spec.head_dim;
@@ -140,7 +153,7 @@ void AttentionBlock::AddCut(ModelBuild& build) {
     cut_shape_.whole_rows = true;
     cut_shape_.prefix_units = 0;
   }
-  const AttentionCut cut{cut_shape_, kv_group_};
+  const AttentionCut cut{cut_shape_, kv_group_, chunk_};
   const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);
   cut_ = static_cast<size_t>(found - build.cuts.begin());
   if (found == build.cuts.end()) build.cuts.push_back(cut);
@@ -149,6 +162,10 @@ void AttentionBlock::AddCut(ModelBuild& build) {
 AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
                                               int64_t tokens) const {
   Scratch scratch;
+  if (on_cpu_ && chunk_ > 0) {
+    scratch.chunks = reinterpret_cast<AttentionSequence*>(
+        arena.Take(static_cast<size_t>(tokens) * sizeof(AttentionSequence)));
+  }
   if (qkv_.is_one()) {
     scratch.fused =
         arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_, activation_);
@@ -173,9 +190,10 @@ size_t AttentionBlock::ScratchBytes(int64_t tokens) const {
 size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
   const size_t bytes =
       std::max(output_.KernelBytes(tokens), qkv_.KernelBytes(tokens));
-  return std::max(
-      bytes, on_cpu_ ? attention_.WorkspaceBytes(tokens)
-                     : AttentionWorkspaceBytes(cut_shape_, sequences, tokens));
+  if (on_cpu_) return std::max(bytes, attention_.WorkspaceBytes(tokens));
+  const int64_t parts =
+      chunk_ == 0 ? sequences : MaxChunkSequences(tokens, sequences, chunk_);
+  return std::max(bytes, AttentionWorkspaceBytes(cut_shape_, parts, tokens));
 }
 
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
@@ -244,6 +262,16 @@ absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
   return kv_write_.Run(write, step.stream);
 }
 
+absl::Span<const AttentionSequence> AttentionBlock::Sequences(
+    const Step& step, const Scratch& scratch) const {
+  const absl::Span<const AttentionSequence> all =
+      step.batch.SequencesOf(kv_group_);
+  if (scratch.chunks == nullptr) return all;
+  const int64_t count =
+      SplitIntoChunks(all, chunk_, kv_.block_size, scratch.chunks);
+  return {scratch.chunks, static_cast<size_t>(count)};
+}
+
 absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
                                      const TensorView& residual,
                                      const TensorView& y) const {
@@ -253,12 +281,17 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
   kv.base = step.batch.kv_base;
   INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
   INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
+  if (query_factor_ >= 0) {
+    const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
+    INLAY_RETURN_IF_ERROR(scale_queries_.Forward(scratch.q, factors.cos,
+                                                 factors.sin, step.stream));
+  }
 
   AttentionParams params;
   params.q = scratch.q;
   params.out = scratch.context;
   params.kv = kv;
-  params.sequences = step.batch.SequencesOf(kv_group_);
+  params.sequences = Sequences(step, scratch);
   params.sinks = sinks_;
   if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;

@@ -9,6 +9,7 @@
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
+#include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
 #include "kernels/kv_write/kv_write.h"
@@ -36,6 +37,7 @@ class AttentionBlock : public Sublayer {
   // Views into the scratch. q, k and v are columns of one matrix when one layer
   // makes all three, otherwise dense.
   struct Scratch {
+    AttentionSequence* chunks = nullptr;
     TensorView fused;
     TensorView q;
     TensorView k;
@@ -63,6 +65,9 @@ class AttentionBlock : public Sublayer {
                            const Scratch& scratch) const;
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  // Of the step, as attention sees them on CPU.
+  absl::Span<const AttentionSequence> Sequences(const Step& step,
+                                                const Scratch& scratch) const;
 
   int64_t q_width_ = 0;
   int64_t kv_width_ = 0;
@@ -84,6 +89,9 @@ class AttentionBlock : public Sublayer {
   Op<RopeDesc, RopeParams> q_rope_;
   Op<RopeDesc, RopeParams> k_rope_;
   Op<KvWriteDesc, KvWriteParams> kv_write_;
+  int chunk_ = 0;
+  int query_factor_ = -1;
+  RowScale scale_queries_;
   Op<AttentionDesc, AttentionParams> attention_;
 };
 

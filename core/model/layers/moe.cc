@@ -58,6 +58,12 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
       activation_, build.kernels.Choose("activation", ActivationTable(), desc));
 
   const int top_k = spec.routing.top_k;
+  input_weights_ = spec.input_weights;
+  if (input_weights_ >= 0) {
+    INLAY_DCHECK(top_k == 1 && !first.input.front().bias);
+    INLAY_ASSIGN_OR_RETURN(weigh_inputs_,
+                           RowScale::Create(2 * first.width, build));
+  }
   std::vector<ExpertLinear::Experts> inputs(build.on_cpu() ? 2 : 1);
   ExpertLinear::Experts outputs;
   for (const MlpSpec& expert : spec.experts) {
@@ -150,12 +156,24 @@ absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
         step.kernel_workspace, step.stream));
     column += input.outputs();
   }
+  // Gate and up are linear: their outputs instead of their input.
+  if (input_weights_ >= 0) {
+    const RopeAngles& unit = step.angles[static_cast<size_t>(input_weights_)];
+    INLAY_RETURN_IF_ERROR(weigh_inputs_.Forward(
+        scratch.inner, scratch.routed.weights, unit.sin, step.stream));
+  }
   ActivationParams activate;
   activate.x = scratch.inner;
   activate.y = ColumnSlice(scratch.inner, 0, activation_.desc.width);
   INLAY_RETURN_IF_ERROR(activation_.Run(activate, step.stream));
   return output_.Forward(activate.y, scratch.routed, scratch.output,
                          step.kernel_workspace, step.stream);
+}
+
+const float* Moe::OutputWeights(const Step& step,
+                                const Scratch& scratch) const {
+  if (input_weights_ < 0) return scratch.routed.weights;
+  return step.angles[static_cast<size_t>(input_weights_)].cos;
 }
 
 absl::Status Moe::RunShared(const Step& step, const TensorView& x,
@@ -182,7 +200,7 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
   INLAY_RETURN_IF_ERROR(RunExperts(step, x.normalised, scratch));
   MoeCombineParams combine;
   combine.x = scratch.output;
-  combine.weights = scratch.routed.weights;
+  combine.weights = OutputWeights(step, scratch);
   combine.shared = scratch.shared;
   combine.gate = scratch.gate;
   combine.residual = residual;

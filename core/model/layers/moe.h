@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/layers/expert_linear.h"
 #include "core/model/layers/linear.h"
+#include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
 #include "kernels/moe/combine.h"
@@ -46,6 +47,8 @@ class Moe : public Sublayer {
                      const Scratch& scratch) const;
   absl::Status RunExperts(const Step& step, const TensorView& x,
                           const Scratch& scratch) const;
+  // What the combination multiplies outputs by.
+  const float* OutputWeights(const Step& step, const Scratch& scratch) const;
   absl::Status RunShared(const Step& step, const TensorView& x,
                          const Scratch& scratch) const;
 
@@ -54,6 +57,8 @@ class Moe : public Sublayer {
   Op<RoutingDesc, RoutingParams> routing_;
   // Gate and up, or both as one.
   std::vector<ExpertLinear> input_;
+  int input_weights_ = -1;  // MoeSpec
+  RowScale weigh_inputs_;
   Op<ActivationDesc, ActivationParams> activation_;
   ExpertLinear output_;
   std::unique_ptr<Sublayer> shared_;  // may be null

@@ -40,6 +40,12 @@ int64_t RopeTables::threshold() const {
   return threshold;
 }
 
+bool RopeTables::has_temperature() const {
+  return std::any_of(
+      frequencies_.begin(), frequencies_.end(),
+      [](const RopeFrequencies& rope) { return rope.temperature != 0.0f; });
+}
+
 absl::Status RopeTables::MoveTo(WeightLoader& weights) {
   for (const RopeFrequencies& rope : frequencies_) {
     OnDevice& arrays = on_device_.emplace_back();
@@ -69,18 +75,49 @@ absl::Status RopeTables::Fill(const ForwardBatch& batch,
   for (size_t i = 0; i < frequencies_.size(); ++i) {
     const RopeFrequencies& rope = frequencies_[i];
     if (!on_device_.empty()) {
-      INLAY_RETURN_IF_ERROR(FillOnDevice(i, batch, device, angles[i], stream));
+      INLAY_RETURN_IF_ERROR(
+          rope.temperature == 0.0f
+              ? FillOnDevice(i, batch, device, angles[i], stream)
+              : FillFactorsOnDevice(i, batch, device, angles[i], stream));
       continue;
     }
     // The tables are the workspace's, which this step owns.
     auto* cos = const_cast<float*>(angles[i].cos);
     auto* sin = const_cast<float*>(angles[i].sin);
-    if (rope.long_inv_freq.empty()) {
+    if (rope.temperature != 0.0f) {
+      for (size_t t = 0; t < batch.positions.size(); ++t) {
+        cos[t] = rope.FactorAt(batch.positions[t]);
+        sin[t] = 0.0f;
+      }
+    } else if (rope.long_inv_freq.empty()) {
       FillRopeAngles(batch.positions, rope.inv_freq, rope.attention_factor, cos,
                      sin);
     } else {
       FillSequences(batch, rope, cos, sin);
     }
+  }
+  return absl::OkStatus();
+}
+
+// One launch for each run of tokens of one factor, which changes once in
+// temperature_span positions.
+absl::Status RopeTables::FillFactorsOnDevice(size_t index,
+                                             const ForwardBatch& batch,
+                                             const DeviceBatch& device,
+                                             const RopeAngles& angles,
+                                             Stream& stream) const {
+  const RopeFrequencies& rope = frequencies_[index];
+  const auto tokens = static_cast<int64_t>(batch.positions.size());
+  for (int64_t begin = 0, end = 0; begin < tokens; begin = end) {
+    const auto factor_at = [&](int64_t token) {
+      return rope.FactorAt(batch.positions[static_cast<size_t>(token)]);
+    };
+    const float factor = factor_at(begin);
+    while (end < tokens && factor_at(end) == factor) ++end;
+    INLAY_RETURN_IF_ERROR(FillRopeAnglesCuda(
+        device.positions + begin, end - begin, on_device_[index].inv_freq, 1,
+        factor, const_cast<float*>(angles.cos) + begin,
+        const_cast<float*>(angles.sin) + begin, stream));
   }
   return absl::OkStatus();
 }

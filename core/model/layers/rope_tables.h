@@ -23,6 +23,8 @@ class RopeTables {
 
   // ModelInfo::rope_threshold.
   int64_t threshold() const;
+  // Whether what is launched depends on positions.
+  bool has_temperature() const;
   // Has the device make the tables: its kernels read frequencies there.
   absl::Status MoveTo(WeightLoader& weights);
   // Takes room for the tables of `tokens` tokens; one entry an embedding.
@@ -37,6 +39,10 @@ class RopeTables {
     const float* long_inv_freq = nullptr;
   };
 
+  absl::Status FillFactorsOnDevice(size_t index, const ForwardBatch& batch,
+                                   const DeviceBatch& device,
+                                   const RopeAngles& angles,
+                                   Stream& stream) const;
   absl::Status FillOnDevice(size_t index, const ForwardBatch& batch,
                             const DeviceBatch& device, const RopeAngles& angles,
                             Stream& stream) const;

@@ -54,7 +54,10 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "smollm3",
                                           "exaone4",
                                           "cohere2",
-                                          "opt"};
+                                          "opt",
+                                          "gpt_neox",
+                                          "minimax_m2",
+                                          "llama4_text"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.

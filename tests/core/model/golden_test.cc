@@ -157,6 +157,7 @@ TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
   ASSERT_NE(exact, nullptr);
   const auto whole = RunWhole(*exact);
   const double head_dim = exact->info().kv_layers.front().head_dim;
+  const bool has_experts = HasExperts(Files("config.json"));
   const std::pair<DType, double> formats[] = {
       {DType::kF16, 0x1p-11},
       {DType::kBF16, 0x1p-8},
@@ -168,14 +169,21 @@ TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
     const auto model = Load(options);
     ASSERT_NE(model, nullptr);
     const auto logits = RunWhole(*model);
+    // In 8 bits a token may go to another expert (PositionsWithin).
+    const bool may_route = has_experts && roundoff > 0x1p-8;
+    PositionsWithin positions;
     double worst = 0;
     for (size_t i = 0; i < cases_.size(); ++i) {
       const double bound =
           cases_[i].sensitivity * roundoff / std::sqrt(3.0) / 3e-7;
       const double error = GoldenError(cases_[i], logits[i]);
-      EXPECT_LT(error, bound) << cases_[i].name;
+      positions.Add(cases_[i], logits[i], bound);
+      if (!may_route) {
+        EXPECT_LT(error, bound) << cases_[i].name;
+      }
       worst = std::max(worst, error);
     }
+    EXPECT_GE(positions.share(), kMostPositions);
     EXPECT_FALSE(logits.back() == whole.back()) << "nothing was rounded";
     std::printf("%-18s KV %-4s max error / logit_std %.2e\n", GetParam(),
                 std::string(DTypeName(dtype)).c_str(), worst);

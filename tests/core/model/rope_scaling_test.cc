@@ -137,6 +137,19 @@ TEST(RopeScaling, LongRope) {
   EXPECT_EQ(ComputeRopeFrequencies(spec).attention_factor, 1.0f);
 }
 
+TEST(RopeScaling, Factors) {
+  RopeSpec spec = UnitFactor();
+  EXPECT_EQ(ComputeRopeFrequencies(spec).FactorAt(12345), 1.0f);
+  spec.temperature = 0.1f;
+  spec.temperature_span = 8192;
+  const auto rope = ComputeRopeFrequencies(spec);
+  EXPECT_EQ(rope.inv_freq, std::vector<float>{0.0f});
+  EXPECT_EQ(rope.FactorAt(0), 1.0f);
+  EXPECT_EQ(rope.FactorAt(8190), 1.0f);
+  EXPECT_FLOAT_EQ(rope.FactorAt(8191), 1.0693147f);       // 0.1 ln 2
+  EXPECT_FLOAT_EQ(rope.FactorAt(3 * 8192), 1.13862944f);  // 0.1 ln 4
+}
+
 TEST(RopeScaling, Names) {
   EXPECT_EQ(RopeScalingFromName("default"), RopeScaling::kNone);
   EXPECT_EQ(RopeScalingFromName("su"), RopeScaling::kLongRope);

@@ -1,7 +1,8 @@
-// ExpertSlice: one expert's matrix or bias within tensors that hold those of
-// all, and how to read it. Owns nothing; whoever makes one has checked shapes.
-#ifndef INLAY_CORE_FORMATS_EXPERT_SLICE_H_
-#define INLAY_CORE_FORMATS_EXPERT_SLICE_H_
+// TensorSlice: a matrix or bias within a tensor that holds several (of experts,
+// or of q, k and v), and how to read it. Owns nothing; whoever makes one has
+// checked shapes.
+#ifndef INLAY_CORE_FORMATS_TENSOR_SLICE_H_
+#define INLAY_CORE_FORMATS_TENSOR_SLICE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +13,10 @@
 
 namespace inlay {
 
-enum class ExpertLayout : uint8_t {
-  // Row i is row first + i * step of the stored tensor, all of whose leading
-  // dimensions count as rows. A bias has rows of one element.
+enum class SliceLayout : uint8_t {
+  // Rows lie in runs of `run` rows, which begin `step` rows apart from row
+  // `first` of the stored tensor, all of whose leading dimensions count as
+  // rows. A bias has rows of one element.
   kRows,
   // Element (i, j) is stored at row expert * inputs + j, column first + i *
   // step.
@@ -23,25 +25,26 @@ enum class ExpertLayout : uint8_t {
   kMxfp4,
 };
 
-struct ExpertSlice {
-  ExpertLayout layout = ExpertLayout::kRows;
+struct TensorSlice {
+  SliceLayout layout = SliceLayout::kRows;
   const WeightInfo* stored = nullptr;  // codes, where those are apart
   const WeightInfo* scales = nullptr;  // of kMxfp4
   int64_t expert = 0;                  // of kColumns
   int64_t first = 0;
   int64_t step = 1;
+  int64_t run = 1;  // of kRows and kMxfp4
 };
 
 // Where the slice lies as it is presented; null: nowhere.
 const std::byte* MappedSlice(const WeightSource& source,
-                             const ExpertSlice& slice);
+                             const TensorSlice& slice);
 
 // Bytes [offset, offset + destination.size()) of the slice, presented as
 // `info`. The range must lie in it.
-absl::Status ReadSlice(const WeightSource& source, const ExpertSlice& slice,
+absl::Status ReadSlice(const WeightSource& source, const TensorSlice& slice,
                        const WeightInfo& info, uint64_t offset,
                        absl::Span<std::byte> destination);
 
 }  // namespace inlay
 
-#endif  // INLAY_CORE_FORMATS_EXPERT_SLICE_H_
+#endif  // INLAY_CORE_FORMATS_TENSOR_SLICE_H_

@@ -1,4 +1,4 @@
-#include "core/formats/expert_slice.h"
+#include "core/formats/tensor_slice.h"
 
 #include <algorithm>
 #include <cstring>
@@ -58,13 +58,25 @@ absl::Status ReadBands(int64_t row_bytes, uint64_t offset,
   return absl::OkStatus();
 }
 
-absl::Status ReadRows(const WeightSource& source, const ExpertSlice& slice,
+absl::Status ReadRows(const WeightSource& source, const TensorSlice& slice,
                       int64_t row_bytes, int64_t first, int64_t count,
                       std::byte* dst) {
   const WeightInfo rows = AsRows(*slice.stored, row_bytes);
-  if (slice.step == 1) {
+  if (slice.step == slice.run) {
     return ReadStrip(source, rows, slice.first + first, count, 0, row_bytes,
                      dst);
+  }
+  if (slice.run > 1) {
+    for (int64_t taken = 0; taken < count;) {
+      const int64_t run = (first + taken) / slice.run;
+      const int64_t at = (first + taken) % slice.run;
+      const int64_t here = std::min(count - taken, slice.run - at);
+      INLAY_RETURN_IF_ERROR(ReadStrip(source, rows,
+                                      slice.first + run * slice.step + at, here,
+                                      0, row_bytes, dst + taken * row_bytes));
+      taken += here;
+    }
+    return absl::OkStatus();
   }
   // What lies between comes too: rows of a bias are too short to be read alone.
   std::vector<std::byte> strip(
@@ -80,7 +92,7 @@ absl::Status ReadRows(const WeightSource& source, const ExpertSlice& slice,
 }
 
 // A few rows at a time share the lines of the file that they lie in.
-absl::Status ReadColumns(const WeightSource& source, const ExpertSlice& slice,
+absl::Status ReadColumns(const WeightSource& source, const TensorSlice& slice,
                          const WeightInfo& info, int64_t first, int64_t count,
                          std::byte* dst) {
   const auto size = static_cast<int64_t>(RowBytes(info.dtype, 1));
@@ -120,11 +132,11 @@ void TakeTurns(const std::byte* src, std::byte* dst) {
   }
 }
 
-absl::Status ReadMxfp4(const WeightSource& source, const ExpertSlice& slice,
+absl::Status ReadMxfp4(const WeightSource& source, const TensorSlice& slice,
                        const WeightInfo& info, int64_t first, int64_t count,
                        std::byte* dst) {
   const int64_t blocks = info.shape.back() / (2 * kStoredBlock);
-  ExpertSlice scales = slice;
+  TensorSlice scales = slice;
   scales.stored = slice.scales;
   std::vector<std::byte> codes(
       static_cast<size_t>(count * blocks * kStoredBlock));
@@ -143,8 +155,10 @@ absl::Status ReadMxfp4(const WeightSource& source, const ExpertSlice& slice,
 }  // namespace
 
 const std::byte* MappedSlice(const WeightSource& source,
-                             const ExpertSlice& slice) {
-  if (slice.layout != ExpertLayout::kRows || slice.step != 1) return nullptr;
+                             const TensorSlice& slice) {
+  if (slice.layout != SliceLayout::kRows || slice.step != slice.run) {
+    return nullptr;
+  }
   const std::byte* mapped = source.Mapped(*slice.stored);
   if (mapped == nullptr) return nullptr;
   const bool is_bias = slice.stored->shape.size() == 2;
@@ -154,7 +168,7 @@ const std::byte* MappedSlice(const WeightSource& source,
   return mapped + static_cast<size_t>(slice.first) * row_bytes;
 }
 
-absl::Status ReadSlice(const WeightSource& source, const ExpertSlice& slice,
+absl::Status ReadSlice(const WeightSource& source, const TensorSlice& slice,
                        const WeightInfo& info, uint64_t offset,
                        absl::Span<std::byte> destination) {
   const int64_t row_bytes = RowBytesOf(info);
@@ -162,11 +176,11 @@ absl::Status ReadSlice(const WeightSource& source, const ExpertSlice& slice,
       row_bytes, offset, destination,
       [&](int64_t first, int64_t count, std::byte* dst) {
         switch (slice.layout) {
-          case ExpertLayout::kColumns:
+          case SliceLayout::kColumns:
             return ReadColumns(source, slice, info, first, count, dst);
-          case ExpertLayout::kMxfp4:
+          case SliceLayout::kMxfp4:
             return ReadMxfp4(source, slice, info, first, count, dst);
-          case ExpertLayout::kRows:
+          case SliceLayout::kRows:
             break;
         }
         return ReadRows(source, slice, row_bytes, first, count, dst);
