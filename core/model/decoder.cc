@@ -41,14 +41,14 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   space.selected = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   space.branch =
       MatrixView(space.selected.data, activation_, tokens, info_.hidden_size);
-  if (has_post_norms_) {
+  if (needs_output_) {
     space.output = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
   space.angles = ropes_.Place(arena, tokens);
   size_t scratch_bytes = 0;
   size_t kernel_bytes = 0;
-  for (const std::vector<DecoderBlock>& layer : layers_) {
-    for (const DecoderBlock& block : layer) {
+  for (const DecoderLayer& layer : layers_) {
+    for (const DecoderBlock& block : layer.blocks) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
       kernel_bytes =
           std::max(kernel_bytes, block.part->KernelBytes(tokens, sequences));
@@ -92,20 +92,51 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   return embed_positions_.Run(params, stream);
 }
 
+BlockInput Decoder::InputOf(const Norm& norm, const Workspace& space) {
+  return {norm, space.hidden, norm.present() ? space.branch : space.hidden};
+}
+
 absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
                                    const Workspace& space) const {
-  const BlockInput x = {block.pre_norm, space.hidden,
-                        block.pre_norm.present() ? space.branch : space.hidden};
-  if (!block.post_norm.present()) {
+  const BlockInput x = InputOf(block.pre_norm, space);
+  if (!block.finishes()) {
     return block.part->Forward(step, x, space.hidden, space.hidden);
   }
   INLAY_RETURN_IF_ERROR(block.part->Forward(step, x, {}, space.output));
-  INLAY_RETURN_IF_ERROR(
-      block.post_norm.Forward(space.output, space.output, step.stream));
-  ElementwiseParams add;
-  add.y = space.hidden;
-  add.x = space.output;
-  return add_.Run(add, step.stream);
+  ElementwiseParams finish;
+  finish.y = space.output;
+  if (block.post_norm.present()) {
+    INLAY_RETURN_IF_ERROR(
+        block.post_norm.Forward(space.output, space.output, step.stream));
+  }
+  if (block.scale != 1.0f) {
+    finish.value = block.scale;
+    INLAY_RETURN_IF_ERROR(scale_.Run(finish, step.stream));
+  }
+  finish.y = space.hidden;
+  finish.x = space.output;
+  return add_.Run(finish, step.stream);
+}
+
+// The residual stream is the last block's to write: until then all read it.
+absl::Status Decoder::ForwardParallel(const DecoderLayer& layer,
+                                      const Step& step,
+                                      const Workspace& space) const {
+  BlockInput shared = {Norm::None(), space.branch, space.branch};
+  if (layer.pre_norm.present()) {
+    INLAY_RETURN_IF_ERROR(
+        InputOf(layer.pre_norm, space).Normalise(step.stream));
+  }
+  for (size_t i = 0; i < layer.blocks.size(); ++i) {
+    const DecoderBlock& block = layer.blocks[i];
+    const bool is_last = i + 1 == layer.blocks.size();
+    INLAY_RETURN_IF_ERROR(block.part->Forward(
+        step,
+        layer.pre_norm.present() ? shared : InputOf(block.pre_norm, space),
+        i == 0 ? space.hidden : space.output,
+        is_last ? space.hidden : space.output));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Decoder::SelectRows(const Step& step,
@@ -135,11 +166,15 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
   const DeviceScope scope(*device_);
   INLAY_RETURN_IF_ERROR(head_.Forward(hidden, {}, logits, scratch, stream));
+  ElementwiseParams finish;
+  finish.y = logits;
+  if (logit_scale_ != 1.0f) {
+    finish.value = logit_scale_;
+    INLAY_RETURN_IF_ERROR(scale_logits_.Run(finish, stream));
+  }
   if (final_softcap_ == 0.0f) return absl::OkStatus();
-  ElementwiseParams softcap;
-  softcap.y = logits;
-  softcap.value = final_softcap_;
-  return softcap_.Run(softcap, stream);
+  finish.value = final_softcap_;
+  return softcap_.Run(finish, stream);
 }
 
 absl::Status Decoder::Observe(int layer, const Step& step,
@@ -167,8 +202,12 @@ absl::Status Decoder::ForwardLayers(const Step& step,
     end = first + static_cast<size_t>(range->count);
   }
   for (size_t i = first; i < end; ++i) {
-    for (const DecoderBlock& block : layers_[i]) {
-      INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
+    if (layers_[i].parallel) {
+      INLAY_RETURN_IF_ERROR(ForwardParallel(layers_[i], step, space));
+    } else {
+      for (const DecoderBlock& block : layers_[i].blocks) {
+        INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
+      }
     }
     if (step.batch.observer != nullptr) {
       INLAY_RETURN_IF_ERROR(Observe(static_cast<int>(i), step, space.hidden));

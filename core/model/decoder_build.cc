@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
@@ -37,52 +36,61 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.rope_threshold = ropes_.threshold();
 }
 
-// Rounded to activations by its norm only.
-absl::Status CheckHasNorms(const DecoderSpec& spec, const ModelBuild& build) {
-  bool all = spec.final_norm.kind != NormKind::kNone;
-  for (const LayerSpec& layer : spec.layers) {
-    for (const BlockSpec& block : layer.blocks)
-      all &= block.pre_norm.kind != NormKind::kNone;
+absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
+                                                 const BlockSpec& block_spec,
+                                                 const Norm* shared,
+                                                 ModelBuild& build) {
+  DecoderBlock block;
+  if (shared == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(block.pre_norm,
+                           Norm::Create(block_spec.pre_norm, spec.hidden_size,
+                                        DType::kF32, build.activation, build));
   }
-  if (all || build.activation == DType::kF32) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrFormat(
-      "the model has blocks without a norm before them, supported on %s with "
-      "f32 weights only; the weights are %s",
-      build.kernels.device().name, DTypeName(build.activation)));
+  INLAY_ASSIGN_OR_RETURN(block.post_norm,
+                         Norm::Create(block_spec.post_norm, spec.hidden_size,
+                                      DType::kF32, DType::kF32, build));
+  block.scale = block_spec.scale;
+  // What the part's projections can take the norm from.
+  const Norm& norm = shared == nullptr ? block.pre_norm : Norm::None();
+  if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
+    const int rotary_dim =
+        part->rope < 0 ? 0
+                       : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
+    const int kv_layer = next_kv_layer_++;
+    INLAY_ASSIGN_OR_RETURN(
+        block.part, AttentionBlock::Create(
+                        *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
+                        kv_layout_.group_of(kv_layer), rotary_dim, build));
+  } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           Moe::Create(*moe, spec.hidden_size, build));
+  } else {
+    INLAY_ASSIGN_OR_RETURN(
+        block.part,
+        Mlp::Create(std::get<MlpSpec>(block_spec.part), norm, build));
+  }
+  return block;
 }
 
 absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
-  int kv_layer = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    std::vector<DecoderBlock>& blocks = layers_.emplace_back();
-    for (const BlockSpec& block_spec : layer.blocks) {
-      DecoderBlock& block = blocks.emplace_back();
+  for (const LayerSpec& layer_spec : spec.layers) {
+    DecoderLayer& layer = layers_.emplace_back();
+    layer.parallel = layer_spec.parallel;
+    const bool shares = layer_spec.pre_norm.kind != NormKind::kNone;
+    INLAY_DCHECK(!shares || layer.parallel);
+    if (shares) {
       INLAY_ASSIGN_OR_RETURN(
-          block.pre_norm, Norm::Create(block_spec.pre_norm, spec.hidden_size,
+          layer.pre_norm, Norm::Create(layer_spec.pre_norm, spec.hidden_size,
                                        DType::kF32, build.activation, build));
+    }
+    for (const BlockSpec& block_spec : layer_spec.blocks) {
       INLAY_ASSIGN_OR_RETURN(
-          block.post_norm, Norm::Create(block_spec.post_norm, spec.hidden_size,
-                                        DType::kF32, DType::kF32, build));
-      has_post_norms_ |= block.post_norm.present();
-      if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
-        const int rotary_dim =
-            part->rope < 0
-                ? 0
-                : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
-        INLAY_ASSIGN_OR_RETURN(
-            block.part,
-            AttentionBlock::Create(
-                *part, block.pre_norm, kv_layout_.LayerView(kv_layer, nullptr),
-                kv_layout_.group_of(kv_layer), rotary_dim, build));
-        ++kv_layer;
-      } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
-        INLAY_ASSIGN_OR_RETURN(block.part,
-                               Moe::Create(*moe, spec.hidden_size, build));
-      } else {
-        INLAY_ASSIGN_OR_RETURN(block.part,
-                               Mlp::Create(std::get<MlpSpec>(block_spec.part),
-                                           block.pre_norm, build));
-      }
+          DecoderBlock block,
+          BuildBlock(spec, block_spec, shares ? &layer.pre_norm : nullptr,
+                     build));
+      INLAY_DCHECK(!layer.parallel || !block.finishes());
+      needs_output_ |= layer.parallel || block.finishes();
+      layer.blocks.push_back(std::move(block));
     }
   }
   return absl::OkStatus();
@@ -106,10 +114,15 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   if (!spec.position_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         position_embedding_,
-        build.weights.Matrix(spec.position_embedding, spec.max_positions,
+        build.weights.Matrix(spec.position_embedding,
+                             spec.position_offset + spec.max_positions,
                              spec.hidden_size));
     INLAY_ASSIGN_OR_RETURN(embed_positions_, choose(position_embedding_));
     sparse_bytes += position_embedding_.bytes();
+    if (position_embedding_.data != nullptr) {  // null: planning
+      position_embedding_ = position_embedding_.RowSlice(spec.position_offset,
+                                                         spec.max_positions);
+    }
   }
   INLAY_ASSIGN_OR_RETURN(
       final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
@@ -131,9 +144,17 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       add_,
       build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+  elementwise.function = Elementwise::kScale;
+  INLAY_ASSIGN_OR_RETURN(
+      scale_,
+      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+  elementwise.width = spec.vocab_size;
+  INLAY_ASSIGN_OR_RETURN(
+      scale_logits_,
+      build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
+  logit_scale_ = spec.logit_scale;
   final_softcap_ = spec.final_softcap;
   elementwise.function = Elementwise::kSoftcap;
-  elementwise.width = spec.vocab_size;
   INLAY_ASSIGN_OR_RETURN(
       softcap_,
       build.kernels.Choose("elementwise", ElementwiseTable(), elementwise));
@@ -149,7 +170,6 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   if (build.described != nullptr) *build.described = spec;
   auto decoder = std::make_unique<Decoder>();
   build.weights.set_optional_prefix(spec.optional_prefix);
-  INLAY_RETURN_IF_ERROR(CheckHasNorms(spec, build));
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));

@@ -23,7 +23,17 @@ namespace inlay {
 struct DecoderBlock {
   Norm pre_norm;
   Norm post_norm;
+  float scale = 1.0f;
   std::unique_ptr<Sublayer> part;
+
+  // Whether something is done to the output before it is added.
+  bool finishes() const { return post_norm.present() || scale != 1.0f; }
+};
+
+struct DecoderLayer {
+  std::vector<DecoderBlock> blocks;
+  bool parallel = false;
+  Norm pre_norm;  // of all blocks, where parallel ones share it
 };
 
 class Decoder : public Model {
@@ -53,7 +63,9 @@ class Decoder : public Model {
     TensorView hidden;    // the residual stream
     TensorView branch;    // a block's input after its norm
     TensorView selected;  // rows of hidden; in branch's place
-    TensorView output;    // a block's output before its post-norm
+    // A block's output before it is finished; or what parallel blocks before
+    // the last add up to.
+    TensorView output;
     RopeTables::Angles angles;
     std::byte* scratch = nullptr;
     std::byte* kernel = nullptr;
@@ -62,14 +74,21 @@ class Decoder : public Model {
   Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
   absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
+  absl::StatusOr<DecoderBlock> BuildBlock(const DecoderSpec& spec,
+                                          const BlockSpec& block_spec,
+                                          const Norm* shared,
+                                          ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
   absl::Status Observe(int layer, const Step& step,
                        const TensorView& hidden) const;
+  static BlockInput InputOf(const Norm& norm, const Workspace& space);
   absl::Status ForwardBlock(const DecoderBlock& block, const Step& step,
                             const Workspace& space) const;
+  absl::Status ForwardParallel(const DecoderLayer& layer, const Step& step,
+                               const Workspace& space) const;
   absl::Status SelectRows(const Step& step, const Workspace& space) const;
 
   ModelInfo info_;
@@ -81,16 +100,20 @@ class Decoder : public Model {
   TensorView embedding_;
   TensorView position_embedding_;  // may be empty
   float embedding_scale_ = 1.0f;
+  float logit_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
-  bool has_post_norms_ = false;
+  bool needs_output_ = false;  // Workspace::output
+  int next_kv_layer_ = 0;      // while building
   RopeTables ropes_;
-  std::vector<std::vector<DecoderBlock>> layers_;
+  std::vector<DecoderLayer> layers_;
   Norm final_norm_;
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
   Op<EmbeddingDesc, EmbeddingParams> embed_positions_;
   Op<EmbeddingDesc, EmbeddingParams> select_rows_;
   Op<ElementwiseDesc, ElementwiseParams> add_;
+  Op<ElementwiseDesc, ElementwiseParams> scale_;
+  Op<ElementwiseDesc, ElementwiseParams> scale_logits_;
   Op<ElementwiseDesc, ElementwiseParams> softcap_;
 };
 

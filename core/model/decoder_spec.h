@@ -22,9 +22,11 @@ enum class NormKind : uint8_t {
   kRms,
   kRmsZeroCentred,  // the weight is stored without its 1 (Gemma)
   kLayer,           // has a bias too
+  kLayerNoBias,
 };
 
-// Tensors NAME.weight and, for kLayer, NAME.bias.
+// Tensors NAME.weight and, for kLayer, NAME.bias; without a name, of kRms:
+// none, every weight is 1.
 struct NormSpec {
   NormKind kind = NormKind::kNone;
   std::string name;
@@ -49,7 +51,8 @@ struct AttentionSpec {
   LinearSpec output;
   NormSpec q_norm;  // of each head, before rope; need separate q, k and v
   NormSpec k_norm;
-  int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
+  bool joint_norms = false;  // of all heads of a token as one row instead
+  int rope = -1;             // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kHalf;
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
@@ -85,15 +88,21 @@ struct MoeSpec {
 
 using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;
 
-// h += post_norm(part(pre_norm(h))), norms of kind kNone left out.
+// h += scale * post_norm(part(pre_norm(h))), norms of kind kNone left out.
 struct BlockSpec {
   NormSpec pre_norm;
   NormSpec post_norm;
+  float scale = 1.0f;
   PartSpec part;
 };
 
 struct LayerSpec {
+  // One after another; or in parallel, where all read the layer's input and
+  // their outputs are added to it. Those have no post-norms and no scales.
   std::vector<BlockSpec> blocks;
+  bool parallel = false;
+  // Of parallel blocks that share one norm and have none of their own.
+  NormSpec pre_norm;
 };
 
 struct DecoderSpec {
@@ -102,13 +111,16 @@ struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
-  std::string embedding;           // tensor [vocab_size, hidden_size]
-  std::string position_embedding;  // tensor [max_positions, hidden_size], or ""
+  std::string embedding;  // tensor [vocab_size, hidden_size]
+  // Tensor [position_offset + max_positions, hidden_size], or "".
+  std::string position_embedding;
+  int64_t position_offset = 0;  // rows before that of position 0
   float embedding_scale = 1.0f;
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
-  std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
+  std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
+  float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };
 

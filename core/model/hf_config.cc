@@ -35,7 +35,7 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
       out.hidden_size,
       JsonInt(config, "hidden_size", defaults.hidden_size, 1, kMaxHidden));
   INLAY_ASSIGN_OR_RETURN(out.intermediate_size,
-                         JsonInt(config, "intermediate_size",
+                         JsonInt(config, defaults.intermediate_key,
                                  defaults.intermediate_size, 1, kMaxHidden));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t layers,
@@ -71,11 +71,12 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   INLAY_ASSIGN_OR_RETURN(out.max_positions,
                          JsonInt(config, "max_position_embeddings",
                                  defaults.max_positions, 1, kMaxPositions));
+  INLAY_ASSIGN_OR_RETURN(const double epsilon,
+                         JsonNumber(config, defaults.epsilon_key,
+                                    defaults.norm_epsilon, 0.0, 1.0));
   INLAY_ASSIGN_OR_RETURN(
-      const double epsilon,
-      JsonNumber(config, "rms_norm_eps", defaults.norm_epsilon, 0.0, 1.0));
-  INLAY_ASSIGN_OR_RETURN(out.activation, ReadActivation(config, "hidden_act",
-                                                        defaults.activation));
+      out.activation,
+      ReadActivation(config, defaults.activation_key, defaults.activation));
   INLAY_ASSIGN_OR_RETURN(
       out.tie_embeddings,
       JsonBool(config, "tie_word_embeddings", defaults.tie_embeddings));
@@ -133,11 +134,20 @@ absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
   return sliding;
 }
 
-RopeSpec PlainRope(int rotary_dim, double theta) {
-  RopeSpec spec;
-  spec.rotary_dim = rotary_dim;
-  spec.theta = theta;
-  return spec;
+absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
+                                                     int num_layers,
+                                                     int64_t pattern) {
+  INLAY_ASSIGN_OR_RETURN(std::vector<bool> sliding,
+                         ReadSlidingLayers(config, num_layers));
+  if (!sliding.empty()) return sliding;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t newer,
+      JsonInt(config, "_sliding_window_pattern", pattern, 1, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t every,
+      JsonInt(config, "sliding_window_pattern", newer, 1, kMaxLayers));
+  for (int i = 0; i < num_layers; ++i) sliding.push_back((i + 1) % every != 0);
+  return sliding;
 }
 
 }  // namespace inlay

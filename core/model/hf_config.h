@@ -40,6 +40,10 @@ struct DecoderDefaults {
   double norm_epsilon = 1e-6;
   std::string_view activation = "silu";
   bool tie_embeddings = false;
+  // What the family calls these.
+  std::string_view intermediate_key = "intermediate_size";
+  std::string_view epsilon_key = "rms_norm_eps";
+  std::string_view activation_key = "hidden_act";
 };
 
 // The numbers every decoder has. All are in range, heads is a multiple of
@@ -86,6 +90,12 @@ absl::StatusOr<int> ReadWindow(const Json& config,
 absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
                                                     int num_layers);
 
+// The same where the key may be absent: then every `pattern`-th layer is full,
+// the others slide; the config's own sliding_window_pattern comes first.
+absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
+                                                     int num_layers,
+                                                     int64_t pattern);
+
 // What a family assumes about its rotary embedding.
 struct RopeDefaults {
   double theta = 10000.0;
@@ -101,9 +111,13 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
                                   const RopeDefaults& defaults,
                                   std::string_view layer_type = {});
 
-// Only the bases and types, for layers that ignore rope_scaling (Gemma 3's
-// local layers as published files spell them).
-RopeSpec PlainRope(int rotary_dim, double theta);
+// The rotary embedding of sliding layers where the scaling is for full layers
+// only: rope_parameters.sliding_attention, or a plain one whose base is
+// `theta_key`, `theta` where that is absent.
+absl::StatusOr<RopeSpec> ReadSlidingRope(const Json& config,
+                                         const DecoderConfig& decoder,
+                                         std::string_view theta_key,
+                                         double theta);
 
 }  // namespace inlay
 

@@ -215,4 +215,20 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
   return spec;
 }
 
+absl::StatusOr<RopeSpec> ReadSlidingRope(const Json& config,
+                                         const DecoderConfig& decoder,
+                                         std::string_view theta_key,
+                                         double theta) {
+  const Json* parameters = JsonFind(config, "rope_parameters");
+  if (parameters != nullptr &&
+      JsonFind(*parameters, "sliding_attention") != nullptr) {
+    return ReadRope(config, decoder, {}, "sliding_attention");
+  }
+  RopeSpec spec;
+  spec.rotary_dim = decoder.head_dim;
+  INLAY_ASSIGN_OR_RETURN(
+      spec.theta, JsonNumber(config, theta_key, theta, 1.0001, kMaxTheta));
+  return spec;
+}
+
 }  // namespace inlay

@@ -5,12 +5,8 @@
 namespace inlay {
 namespace {
 
-LinearInput ReadAfterNorm(const BlockSpec& block,
-                          const std::vector<LinearSpec>& layers) {
-  LinearInput input;
-  for (const LinearSpec& layer : layers) input.readers.push_back(&layer);
-  if (block.pre_norm.kind != NormKind::kNone) input.norm = &block.pre_norm;
-  return input;
+void AddReaders(const std::vector<LinearSpec>& layers, LinearInput* input) {
+  for (const LinearSpec& layer : layers) input->readers.push_back(&layer);
 }
 
 LinearInput ReadAfterAttention(const AttentionSpec& attention) {
@@ -37,14 +33,10 @@ LinearInput ReadAfterActivation(const MlpSpec& mlp) {
 }
 
 // The router is small and decides much: it is none of the readers.
-void AddExperts(const BlockSpec& block, const MoeSpec& moe,
+void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
-  const size_t first = inputs->size();
-  inputs->push_back(ReadAfterNorm(block, {}));
   const auto add = [&](const MlpSpec& mlp) {
-    for (const LinearSpec& layer : mlp.input) {
-      (*inputs)[first].readers.push_back(&layer);
-    }
+    AddReaders(mlp.input, &(*inputs)[first]);
     inputs->push_back(ReadAfterActivation(mlp));
   };
   for (const MlpSpec& expert : moe.experts) add(expert);
@@ -55,15 +47,21 @@ void AddExperts(const BlockSpec& block, const MoeSpec& moe,
 
 std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
   std::vector<LinearInput> inputs;
+  const bool shares = layer.pre_norm.kind != NormKind::kNone;
   for (const BlockSpec& block : layer.blocks) {
+    // Blocks that share the layer's norm read one input.
+    const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
+    const size_t first = shares ? 0 : inputs.size();
+    if (first == inputs.size()) inputs.emplace_back();
+    if (norm.kind != NormKind::kNone) inputs[first].norm = &norm;
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
-      inputs.push_back(ReadAfterNorm(block, attention->qkv));
+      AddReaders(attention->qkv, &inputs[first]);
       inputs.push_back(ReadAfterAttention(*attention));
     } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
-      AddExperts(block, *moe, &inputs);
+      AddExperts(*moe, first, &inputs);
     } else {
       const auto& mlp = std::get<MlpSpec>(block.part);
-      inputs.push_back(ReadAfterNorm(block, mlp.input));
+      AddReaders(mlp.input, &inputs[first]);
       inputs.push_back(ReadAfterActivation(mlp));
     }
   }

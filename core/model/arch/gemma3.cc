@@ -11,20 +11,6 @@ namespace {
 constexpr int kFullRope = 0;
 constexpr int kSlidingRope = 1;
 
-// rope_scaling, where it is not split by layer type, is for full layers only.
-absl::StatusOr<RopeSpec> SlidingRope(const Json& json,
-                                     const DecoderConfig& config) {
-  const Json* parameters = JsonFind(json, "rope_parameters");
-  if (parameters != nullptr &&
-      JsonFind(*parameters, "sliding_attention") != nullptr) {
-    return ReadRope(json, config, {}, "sliding_attention");
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      const double theta,
-      JsonNumber(json, "rope_local_base_freq", 10000.0, 1.0001, 1e15));
-  return PlainRope(config.head_dim, theta);
-}
-
 absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
   DecoderDefaults defaults;
   defaults.vocab_size = 262208;
@@ -45,7 +31,9 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       const RopeSpec full,
       ReadRope(json, config, {.theta = 1e6}, "full_attention"));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec sliding, SlidingRope(json, config));
+  INLAY_ASSIGN_OR_RETURN(
+      const RopeSpec sliding,
+      ReadSlidingRope(json, config, "rope_local_base_freq", 10000.0));
   DecoderSpec spec = GemmaStyleDecoder(config);
   spec.max_positions = UsablePositions(config.max_positions, full);
   spec.final_softcap = gemma.final_softcap;
@@ -59,10 +47,7 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
     attention.softcap = gemma.attention_softcap;
     attention.window = slides ? gemma.window : 0;
     attention.rope = slides ? kSlidingRope : kFullRope;
-    attention.q_norm = {NormKind::kRmsZeroCentred, prefix + "self_attn.q_norm",
-                        config.norm_epsilon};
-    attention.k_norm = {NormKind::kRmsZeroCentred, prefix + "self_attn.k_norm",
-                        config.norm_epsilon};
+    AddHeadNorms(config, prefix, NormKind::kRmsZeroCentred, &attention);
     spec.layers.push_back(SandwichLayer(config, prefix, attention,
                                         LlamaStyleMlp(config, prefix, false)));
   }

@@ -70,16 +70,8 @@ absl::StatusOr<GemmaAttention> ReadGemmaAttention(
   INLAY_ASSIGN_OR_RETURN(out.window, ReadWindow(json, 4096));
   INLAY_ASSIGN_OR_RETURN(out.bias, JsonBool(json, "attention_bias", false));
 
-  INLAY_ASSIGN_OR_RETURN(out.sliding, ReadSlidingLayers(json, num_layers));
-  INLAY_ASSIGN_OR_RETURN(const int64_t newer,
-                         JsonInt(json, "_sliding_window_pattern",
-                                 defaults.pattern, 1, kMaxLayers));
   INLAY_ASSIGN_OR_RETURN(
-      const int64_t pattern,
-      JsonInt(json, "sliding_window_pattern", newer, 1, kMaxLayers));
-  for (int i = 0; out.sliding.size() < static_cast<size_t>(num_layers); ++i) {
-    out.sliding.push_back((i + 1) % pattern != 0);
-  }
+      out.sliding, ReadSlidingPattern(json, num_layers, defaults.pattern));
   return out;
 }
 

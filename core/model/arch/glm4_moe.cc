@@ -82,12 +82,7 @@ absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json) {
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, false);
-    if (head_norms) {
-      attention.q_norm = {NormKind::kRms, prefix + "self_attn.q_norm",
-                          config.norm_epsilon};
-      attention.k_norm = {NormKind::kRms, prefix + "self_attn.k_norm",
-                          config.norm_epsilon};
-    }
+    if (head_norms) AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     PartSpec mlp = LlamaStyleMlp(config, prefix, false);
     if (i >= experts.num_dense) {
       mlp = Glm4Part(config, experts, prefix + "mlp.");

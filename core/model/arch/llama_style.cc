@@ -56,6 +56,12 @@ AttentionSpec LlamaStyleAttention(const DecoderConfig& config,
   return spec;
 }
 
+void AddHeadNorms(const DecoderConfig& config, const std::string& prefix,
+                  NormKind norm, AttentionSpec* attention) {
+  attention->q_norm = {norm, prefix + "self_attn.q_norm", config.norm_epsilon};
+  attention->k_norm = {norm, prefix + "self_attn.k_norm", config.norm_epsilon};
+}
+
 MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
                       bool bias) {
   const int64_t hidden = config.hidden_size;
@@ -84,6 +90,19 @@ LayerSpec LlamaStyleLayer(const DecoderConfig& config,
   LayerSpec layer;
   layer.blocks.push_back(std::move(first));
   layer.blocks.push_back(std::move(second));
+  return layer;
+}
+
+LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
+                        NormKind norm, AttentionSpec attention, PartSpec mlp) {
+  LayerSpec layer;
+  layer.blocks.resize(2);
+  layer.blocks[0].post_norm = {norm, prefix + "post_attention_layernorm",
+                               config.norm_epsilon};
+  layer.blocks[0].part = std::move(attention);
+  layer.blocks[1].post_norm = {norm, prefix + "post_feedforward_layernorm",
+                               config.norm_epsilon};
+  layer.blocks[1].part = std::move(mlp);
   return layer;
 }
 

@@ -28,6 +28,10 @@ AttentionSpec LlamaStyleAttention(const DecoderConfig& config,
                                   const std::string& prefix, bool qkv_bias,
                                   bool output_bias);
 
+// Norms q_norm and k_norm of the part's heads.
+void AddHeadNorms(const DecoderConfig& config, const std::string& prefix,
+                  NormKind norm, AttentionSpec* attention);
+
 // gate_proj, up_proj and down_proj.
 MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
                       bool bias);
@@ -37,6 +41,11 @@ MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
                           AttentionSpec attention, PartSpec mlp);
+
+// Norms after the two instead: post_attention_layernorm and
+// post_feedforward_layernorm.
+LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
+                        NormKind norm, AttentionSpec attention, PartSpec mlp);
 
 // One window for the layers Qwen 2 and 3 slide: use_sliding_window,
 // sliding_window, max_window_layers, layer_types. [num_layers], 0: none.

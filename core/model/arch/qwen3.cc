@@ -28,10 +28,7 @@ absl::StatusOr<DecoderSpec> Qwen3Spec(const Json& json) {
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
     attention.window = windows[static_cast<size_t>(i)];
-    attention.q_norm = {NormKind::kRms, prefix + "self_attn.q_norm",
-                        config.norm_epsilon};
-    attention.k_norm = {NormKind::kRms, prefix + "self_attn.k_norm",
-                        config.norm_epsilon};
+    AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     spec.layers.push_back(
         LlamaStyleLayer(config, prefix, NormKind::kRms, attention,
                         LlamaStyleMlp(config, prefix, false)));

@@ -37,10 +37,7 @@ absl::StatusOr<DecoderSpec> Qwen3MoeSpec(const Json& json) {
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
     attention.window = windows[layer];
-    attention.q_norm = {NormKind::kRms, prefix + "self_attn.q_norm",
-                        config.norm_epsilon};
-    attention.k_norm = {NormKind::kRms, prefix + "self_attn.k_norm",
-                        config.norm_epsilon};
+    AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     PartSpec mlp = LlamaStyleMlp(config, prefix, false);
     if (sparse[layer]) {
       mlp = LlamaStyleMoe(config, moe, prefix + "mlp.", "gate", false);

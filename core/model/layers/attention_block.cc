@@ -22,12 +22,14 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->kv_group_ = kv_group;
   if (!build.on_cpu()) block->ChooseRopeKv(spec, rotary_dim, build);
   INLAY_RETURN_IF_ERROR(block->LoadProjections(spec, norm, build));
-  INLAY_ASSIGN_OR_RETURN(
-      block->q_norm_, Norm::Create(spec.q_norm, spec.head_dim, build.activation,
-                                   build.activation, build));
-  INLAY_ASSIGN_OR_RETURN(
-      block->k_norm_, Norm::Create(spec.k_norm, spec.head_dim, build.activation,
-                                   build.activation, build));
+  block->joint_norms_ = spec.joint_norms;
+  const auto norm_of = [&](const NormSpec& norm_spec, int64_t all_heads) {
+    return Norm::Create(norm_spec, spec.joint_norms ? all_heads : spec.head_dim,
+                        build.activation, build.activation, build);
+  };
+  INLAY_ASSIGN_OR_RETURN(block->q_norm_, norm_of(spec.q_norm, block->q_width_));
+  INLAY_ASSIGN_OR_RETURN(block->k_norm_,
+                         norm_of(spec.k_norm, block->kv_width_));
   if (!spec.sinks.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         block->sinks_,
@@ -43,9 +45,13 @@ void AttentionBlock::ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
   for (const char* op : {"rms_norm", "rope", "kv_write"}) {
     if (!build.fused || build.kernels.IsForced(op)) return;
   }
-  if (spec.q_norm.kind == NormKind::kLayer ||
-      spec.k_norm.kind == NormKind::kLayer) {
-    return;
+  // RMS norms, of heads.
+  for (const NormSpec* norm : {&spec.q_norm, &spec.k_norm}) {
+    if (norm->kind != NormKind::kNone &&
+        (spec.joint_norms || (norm->kind != NormKind::kRms &&
+                              norm->kind != NormKind::kRmsZeroCentred))) {
+      return;
+    }
   }
   RopeKvDesc desc;
   desc.num_heads = spec.num_heads;
@@ -64,8 +70,9 @@ void AttentionBlock::ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
 absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
                                              const Norm& norm,
                                              ModelBuild& build) {
-  const bool head_norms = spec.q_norm.kind != NormKind::kNone ||
-                          spec.k_norm.kind != NormKind::kNone;
+  const bool head_norms =
+      !spec.joint_norms && (spec.q_norm.kind != NormKind::kNone ||
+                            spec.k_norm.kind != NormKind::kNone);
   // Norms of heads want heads side by side, but where they are of the pass.
   if (!head_norms || rope_kv_.row != nullptr) {
     INLAY_ASSIGN_OR_RETURN(qkv_,
@@ -180,6 +187,7 @@ absl::Status AttentionBlock::NormaliseHeads(const Step& step,
                                             const Scratch& scratch) const {
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
     if (!norm.present()) return absl::OkStatus();
+    if (joint_norms_) return norm.Forward(heads, heads, step.stream);
     const TensorView rows = MatrixView(heads.data, heads.dtype,
                                        heads.elements() / head_dim_, head_dim_);
     return norm.Forward(rows, rows, step.stream);

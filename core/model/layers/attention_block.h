@@ -77,6 +77,7 @@ class AttentionBlock : public Sublayer {
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
+  bool joint_norms_ = false;
   Norm q_norm_;
   Norm k_norm_;
   Op<RopeKvDesc, RopeKvParams> rope_kv_;  // no row: the ops after it instead

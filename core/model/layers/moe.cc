@@ -9,12 +9,6 @@
 namespace inlay {
 namespace {
 
-// For parts that read what is normalised already.
-const Norm& NoNorm() {
-  static const Norm none;
-  return none;
-}
-
 template <typename T>
 T* TakeArray(Arena& arena, int64_t count) {
   return reinterpret_cast<T*>(
@@ -89,7 +83,8 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
 
 absl::Status Moe::CreateShared(const MoeSpec& spec, ModelBuild& build) {
   if (!spec.shared.has_value()) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(shared_, Mlp::Create(*spec.shared, NoNorm(), build));
+  INLAY_ASSIGN_OR_RETURN(shared_,
+                         Mlp::Create(*spec.shared, Norm::None(), build));
   if (!spec.shared_gate.has_value()) return absl::OkStatus();
   shared_gated_ = true;
   INLAY_ASSIGN_OR_RETURN(
@@ -171,7 +166,7 @@ absl::Status Moe::RunShared(const Step& step, const TensorView& x,
   }
   Step inner = step;
   inner.scratch = scratch.rest;
-  return shared_->Forward(inner, {NoNorm(), x, x}, {}, scratch.shared);
+  return shared_->Forward(inner, {Norm::None(), x, x}, {}, scratch.shared);
 }
 
 absl::Status Moe::Forward(const Step& step, const BlockInput& x,

@@ -1,25 +1,52 @@
 #include "core/model/layers/norm.h"
 
+#include <vector>
+
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+bool IsLayerNorm(NormKind kind) {
+  return kind == NormKind::kLayer || kind == NormKind::kLayerNoBias;
+}
+
+}  // namespace
+
+const Norm& Norm::None() {
+  static const Norm none;
+  return none;
+}
+
+absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
+                                              int64_t width,
+                                              ModelBuild& build) {
+  if (spec.kind == NormKind::kNone) {
+    return build.weights.Constants(
+        std::vector<float>(static_cast<size_t>(width), kConvertWeight));
+  }
+  if (spec.name.empty()) return nullptr;
+  return build.weights.Vector(spec.name + ".weight", width,
+                              spec.kind == NormKind::kRmsZeroCentred
+                                  ? VectorKind::kZeroCentredScale
+                                  : VectorKind::kScale);
+}
 
 absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
                                   DType input, DType output,
                                   ModelBuild& build) {
   Norm norm;
-  norm.kind_ = spec.kind;
-  norm.epsilon_ = spec.epsilon;
-  if (spec.kind == NormKind::kNone) return norm;
-  INLAY_ASSIGN_OR_RETURN(
-      norm.weight_, build.weights.Vector(spec.name + ".weight", width,
-                                         spec.kind == NormKind::kRmsZeroCentred
-                                             ? VectorKind::kZeroCentredScale
-                                             : VectorKind::kScale));
+  if (spec.kind == NormKind::kNone && input == output) return norm;
+  const bool converts = spec.kind == NormKind::kNone;
+  norm.kind_ = converts ? NormKind::kRms : spec.kind;
+  norm.epsilon_ = converts ? kConvertEpsilon : spec.epsilon;
+  INLAY_ASSIGN_OR_RETURN(norm.weight_, LoadWeight(spec, width, build));
   if (spec.kind == NormKind::kLayer) {
     INLAY_ASSIGN_OR_RETURN(
         norm.bias_,
         build.weights.Vector(spec.name + ".bias", width, VectorKind::kBias));
+  }
+  if (IsLayerNorm(spec.kind)) {
     LayerNormDesc desc;
     desc.width = width;
     desc.activation = input;
@@ -40,7 +67,7 @@ absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
 
 absl::Status Norm::Forward(const TensorView& x, const TensorView& y,
                            Stream& stream) const {
-  if (kind_ == NormKind::kLayer) {
+  if (IsLayerNorm(kind_)) {
     LayerNormParams params;
     params.x = x;
     params.weight = weight_;

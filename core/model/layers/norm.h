@@ -1,4 +1,8 @@
 // Norm: RMSNorm or LayerNorm with its weights and kernel, or nothing.
+//
+// Where there is no norm but x and y are of different types, an RMSNorm that
+// changes nothing else converts: its epsilon is so large that no mean square
+// counts beside it, and its weights undo the division, both by powers of two.
 #ifndef INLAY_CORE_MODEL_LAYERS_NORM_H_
 #define INLAY_CORE_MODEL_LAYERS_NORM_H_
 
@@ -10,9 +14,16 @@
 
 namespace inlay {
 
+// Of the norm that only converts: exact for rows whose root mean square is
+// below 2^37.
+inline constexpr float kConvertEpsilon = 0x1p100f;
+inline constexpr float kConvertWeight = 0x1p50f;
+
 class Norm {
  public:
   Norm() = default;
+  // For parts whose input is normalised already.
+  static const Norm& None();
   // `input`, `output`: dtypes of x and y.
   static absl::StatusOr<Norm> Create(const NormSpec& spec, int64_t width,
                                      DType input, DType output,
@@ -20,7 +31,7 @@ class Norm {
 
   bool present() const { return kind_ != NormKind::kNone; }
   bool is_rms() const { return rms_.row != nullptr; }
-  const float* weight() const { return weight_; }
+  const float* weight() const { return weight_; }  // may be null
   float epsilon() const { return epsilon_; }
   // x and y [rows, width]; y may be x where their dtypes agree. Must be
   // present.
@@ -28,6 +39,10 @@ class Norm {
                        Stream& stream) const;
 
  private:
+  static absl::StatusOr<const float*> LoadWeight(const NormSpec& spec,
+                                                 int64_t width,
+                                                 ModelBuild& build);
+
   NormKind kind_ = NormKind::kNone;
   float epsilon_ = 0.0f;
   const float* weight_ = nullptr;

@@ -248,7 +248,7 @@ TEST(Config, NestedRopeParametersAreReadByLayerType) {
   EXPECT_EQ(full->theta, 5000.0);
   const auto sliding = ReadRope(json, decoder, {}, "sliding_attention");
   ASSERT_TRUE(sliding.ok()) << sliding.status();
-  EXPECT_EQ(*sliding, PlainRope(8, 77.0));
+  EXPECT_EQ(*sliding, (RopeSpec{.rotary_dim = 8, .theta = 77.0}));
 }
 
 TEST(Config, TheModelsOwnOriginalLengthWins) {
