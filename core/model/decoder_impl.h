@@ -104,6 +104,7 @@ class Decoder : public Model {
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output
   int next_kv_layer_ = 0;      // while building
+  int next_state_layer_ = 0;   // likewise
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;
