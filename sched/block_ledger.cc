@@ -37,7 +37,7 @@ int64_t BlockLedger::Need(const SchedRequest& request,
     int64_t beyond = num_tokens;  // the last block
     if (in_last > 0) {
       beyond -= size - in_last;
-      if (IsShared(request, g, full)) ++need;
+      if (groups_[g].is_state || IsShared(request, g, full)) ++need;
     }
     if (beyond > 0) need += KvBlocksFor(beyond, size);
   }

@@ -27,7 +27,9 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
   for (const KvGroup& group : config.groups) {
     INLAY_RETURN_IF_ERROR(
         InRange("block_size", group.block_size, 1, INT32_MAX));
-    INLAY_RETURN_IF_ERROR(InRange("window", group.window, 0, kMaxWindow));
+    INLAY_RETURN_IF_ERROR(InRange("window", group.window,
+                                  group.is_state ? 1 : 0,
+                                  group.is_state ? 1 : kMaxWindow));
   }
   INLAY_RETURN_IF_ERROR(
       InRange("max_batch_tokens", config.max_batch_tokens, 1, INT32_MAX));

@@ -117,8 +117,10 @@ int32_t ChunkInTime(int64_t first_token, int32_t chunk, PlanContext* context) {
   }
   if (limit == 0) return chunk;
   int32_t tokens = tokens_within(chunk, limit, CostLevel::kBound);
-  const int32_t least =
-      std::min(chunk, context->config.groups.back().block_size);
+  const KvGroups& groups = context->config.groups;
+  const KvGroup& group =
+      groups.back().is_state ? groups.front() : groups.back();
+  const int32_t least = std::min(chunk, group.block_size);
   if (tokens == 0 && shape.num_tokens == 0 && context->input.must_progress) {
     // Nothing is sure to be done in time: what is expected to be, or a token.
     tokens = std::max(1, tokens_within(least, limit, CostLevel::kExpected));

@@ -20,10 +20,12 @@ int32_t ChunkTokens(const SchedRequest& request, int64_t budget,
 namespace {
 
 // What a sequence with a window holds at most: the window, a step's chunk, and
-// the parts of blocks at both ends.
+// the parts of blocks at both ends. A step that begins in a state's block has
+// that one besides.
 int64_t Windowed(int64_t tokens, int64_t chunk, const KvGroup& group) {
   if (group.window == 0) return tokens;
-  return std::min(tokens, group.window + chunk + 2 * group.block_size);
+  return std::min(tokens, group.window + chunk + 2 * group.block_size) +
+         (group.is_state ? group.block_size : 0);
 }
 
 }  // namespace

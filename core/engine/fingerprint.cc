@@ -136,6 +136,11 @@ uint64_t HashKvLayout(const KvLayout& layout) {
     chain.Add(static_cast<uint64_t>(view.num_kv_heads));
     chain.Add(static_cast<uint64_t>(view.head_dim));
   }
+  for (int layer = 0; layer < layout.num_states(); ++layer) {
+    chain.Add(
+        static_cast<uint64_t>(layout.StateView(layer, nullptr).offset_bytes));
+    chain.Add(static_cast<uint64_t>(layout.state_bytes(layer)));
+  }
   // Only where there is more to say than in times when there was but one.
   if (layout.num_groups() == 1) return chain.print().high;
   for (const KvGroup& group : layout.groups()) {

@@ -32,18 +32,26 @@ constexpr int64_t kMostBlockEntries = int64_t{1} << 21;
 // serve other sessions.
 int64_t BlocksPerContext(int64_t max_context, const KvLayout& layout,
                          int64_t max_batch_tokens) {
-  int64_t blocks = KvBlocksFor(max_context, layout.block_size());
-  for (const KvGroup& group : layout.groups().subspan(1)) {
-    const int64_t most = group.window + max_batch_tokens + 2 * group.block_size;
-    blocks += KvBlocksFor(std::min(max_context, most), group.block_size);
+  // States kept of what a sequence has passed: a rewind seldom goes further.
+  constexpr int64_t kStates = 16;
+  int64_t blocks = 0;
+  for (const KvGroup& group : layout.groups()) {
+    const int64_t most = group.window + max_batch_tokens +
+                         (group.is_state ? kStates : 2) * group.block_size;
+    const bool all = &group == layout.groups().data() && !group.is_state;
+    blocks += KvBlocksFor(all ? max_context : std::min(max_context, most),
+                          group.block_size);
   }
   return blocks;
 }
 
 // Tokens that one sequence can have in `num_blocks` blocks.
-int64_t CapacityTokens(int64_t num_blocks, const SchedulerConfig& config) {
-  return MostKvTokens(num_blocks, num_blocks * config.groups.front().block_size,
-                      config);
+int64_t CapacityTokens(int64_t num_blocks, int64_t max_context,
+                       const SchedulerConfig& config) {
+  const KvGroup& first = config.groups.front();
+  return MostKvTokens(
+      num_blocks, first.is_state ? max_context : num_blocks * first.block_size,
+      config);
 }
 
 // What the budget leaves of `bytes` at the moment.
@@ -123,8 +131,8 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
   kv_budget_bytes_ = kv_->bytes();
   kv_target_bytes_ = std::max(kv_budget_bytes, kv_->bytes());
   INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
-  capacity_tokens_ =
-      CapacityTokens(kv_->pool().num_total(), scheduler_->config());
+  capacity_tokens_ = CapacityTokens(kv_->pool().num_total(),
+                                    loaded_->max_context, scheduler_->config());
   const SchedulerConfig& config = scheduler_->config();
   // So that a step's bookkeeping cannot run out of memory.
   results_.reserve(static_cast<size_t>(config.max_running));

@@ -255,6 +255,11 @@ void ClearUnused(const KvLayout& layout, size_t group, int num_used,
     for (int head = 0; head < view.num_kv_heads; ++head)
       clear_to(view.ValueRow(0, head, 0), bytes);
   }
+  for (int layer = 0; layer < layout.num_states(); ++layer) {
+    if (layout.state_group() != group) continue;
+    clear_to(layout.StateView(layer, block.data()).State(0),
+             layout.state_bytes(layer));
+  }
   clear_to(block.data() + block.size(), 0);
 }
 

@@ -79,8 +79,10 @@ void AddToBatch(const StepItem& item, Request& request,
   }
   entry.last_row = static_cast<int32_t>(batch.rows.size());
   for (size_t g = 0; g < reservation.num_groups(); ++g) {
-    const std::optional<KvBlockCopy>& copy = reservation.group(g).copy();
+    const KvReservation& group = reservation.group(g);
+    const std::optional<KvBlockCopy> copy = group.copy();
     if (copy.has_value()) batch.copies.push_back(*copy);
+    if (group.is_state()) batch.state_sources.push_back(group.source());
   }
   batch.items.push_back(std::move(entry));
   batch.reservations.push_back(std::move(reservation));
@@ -150,6 +152,7 @@ ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base) {
   forward.sequences = batch.sequences;
   forward.num_groups = batch.num_groups;
   forward.final_lengths = batch.final_lengths;
+  forward.state_sources = batch.state_sources;
   forward.logit_rows = batch.logit_rows;
   forward.kv_base = kv_base;
   return forward;

@@ -57,6 +57,7 @@ struct StepBatch {
   size_t num_groups = 1;
   // Block tables of all sequences, one after another, group by group.
   std::vector<int32_t> blocks;
+  std::vector<int32_t> state_sources;  // see ForwardBatch
   std::vector<int32_t> logit_rows;
   std::vector<LogitRow> rows;  // of logit_rows
   // How the device samples the rows; empty where the host does.
@@ -74,6 +75,7 @@ struct StepBatch {
     sequences.clear();
     final_lengths.clear();
     blocks.clear();
+    state_sources.clear();
     logit_rows.clear();
     rows.clear();
     sample_options.clear();

@@ -33,7 +33,20 @@ struct Fused {
   std::string_view suffix;  // kBias, kMxBlocks, kMxScales or none
 };
 
+// Granite's.
+std::optional<Fused> ParseLinears(std::string_view name) {
+  constexpr std::string_view kMoe = ".block_sparse_moe.";
+  const size_t at = name.rfind(kMoe);
+  if (at == name.npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + kMoe.size());
+  const bool gate_up = rest == "input_linear.weight";
+  if (!gate_up && rest != "output_linear.weight") return std::nullopt;
+  return Fused{std::string(name.substr(0, at + kMoe.size())) + "experts.",
+               gate_up, std::string_view()};
+}
+
 std::optional<Fused> ParseFused(std::string_view name) {
+  if (auto linears = ParseLinears(name)) return linears;
   for (const std::string_view kind : {kGateUp, kDown}) {
     const size_t at = name.rfind(kind);
     if (at == name.npos) continue;

@@ -22,6 +22,8 @@ inline constexpr int64_t kMaxStoredExperts = 4096;
 // ".down_proj.weight" [h, w]:
 //   P.experts.gate_up_proj [experts, 2 w, h]    gate's rows, then up's
 //   P.experts.down_proj [experts, h, w]
+//   P.block_sparse_moe.input_linear.weight and .output_linear.weight
+//     (Granite): the same shapes; "P.block_sparse_moe.experts.N..."
 // and where model_type is "gpt_oss", whose gate and up take turns:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs

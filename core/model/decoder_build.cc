@@ -6,6 +6,7 @@
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/mlp.h"
 #include "core/model/layers/moe.h"
+#include "core/model/layers/recurrent.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -18,9 +19,12 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
   info_.is_encoder = spec.is_encoder;
+  std::vector<size_t> states;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
-      if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
+      const size_t state = StateBytes(block.part);
+      if (state > 0) states.push_back(state);
+      if (const AttentionSpec* attention = AttentionOf(block.part)) {
         // A window that no sequence outgrows is none.
         const int64_t reach =
             attention->chunk > 0 ? attention->chunk : attention->window;
@@ -33,7 +37,8 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   device_ = &build.weights.device();
   activation_ = build.activation;
   info_.hidden_dtype = build.activation;
-  kv_layout_ = KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size);
+  kv_layout_ =
+      KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size, states);
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();
 }
@@ -66,6 +71,12 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
                         kv_layout_.group_of(kv_layer), rotary_dim, build));
+  } else if (StateBytes(block_spec.part) > 0) {
+    const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
+                                  next_state_layer_++};
+    INLAY_ASSIGN_OR_RETURN(
+        block.part, CreateRecurrent(block_spec.part, norm, place, build));
+    if (AttentionOf(block_spec.part) != nullptr) ++next_kv_layer_;
   } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part,
                            Moe::Create(*moe, spec.hidden_size, build));

@@ -118,6 +118,7 @@ class Decoder : public Model {
   int next_kv_layer_ = 0;      // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
+  int next_state_layer_ = 0;   // likewise
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

@@ -4,7 +4,9 @@
 #ifndef INLAY_CORE_MODEL_DECODER_SPEC_H_
 #define INLAY_CORE_MODEL_DECODER_SPEC_H_
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -12,6 +14,8 @@
 
 #include "core/model/rope_scaling.h"
 #include "kernels/activation/activation.h"
+#include "kernels/columns/columns.h"
+#include "kernels/gated_norm/gated_norm.h"
 #include "kernels/moe/routing.h"
 #include "kernels/rope/rope.h"
 
@@ -63,6 +67,10 @@ struct AttentionSpec {
   // Index into DecoderSpec::ropes of a RopeScaling::kFactor that multiplies q;
   // -1: none.
   int query_factor = -1;
+  // The first of qkv gives each head's query and a gate beside it, whose
+  // sigmoid multiplies what the head gives; needs separate q, k and v.
+  bool gated = false;
+  float context_scale = 1.0f;  // of what attention gives
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
@@ -72,7 +80,9 @@ struct MlpSpec {
   int64_t width = 0;
   Activation activation = Activation::kSilu;
   bool gated = false;
-  float limit = 0.0f;  // ActivationDesc::limit
+  float limit = 0.0f;        // ActivationDesc::limit
+  float gate_scale = 1.0f;   // of the gate before the activation
+  float inner_scale = 1.0f;  // of what comes after it
   // Gate and up, or one layer that gives both side by side (gate first), or the
   // only one of an MLP without gate.
   std::vector<LinearSpec> input;
@@ -85,7 +95,7 @@ struct MoeSpec {
   RoutingDesc routing;
   LinearSpec router;       // a logit an expert
   std::string correction;  // tensor [num_experts], RoutingParams; "": none
-  // One an expert, alike but for the names; gated, inputs gate and up.
+  // One an expert, alike but for the names; inputs gate and up, or up alone.
   std::vector<MlpSpec> experts;
   std::optional<MlpSpec> shared;
   // One output, whose sigmoid multiplies the shared part.
@@ -96,7 +106,86 @@ struct MoeSpec {
   int input_weights = -1;
 };
 
-using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec>;
+// y = output(c * conv(b * x)), where `input` gives b, c and x side by side
+// (LFM2).
+struct ShortConvSpec {
+  LinearSpec input;
+  LinearSpec output;
+  std::string conv;  // tensors CONV.weight [width, 1, num_taps], CONV.bias
+  bool conv_bias = false;
+  int num_taps = 0;
+  int64_t width = 0;
+};
+
+// Mamba 2: `input` gives z, x, B, C and dt side by side; x, B and C go through
+// the convolution.
+struct MambaSpec {
+  int num_heads = 0;
+  int head_dim = 0;
+  int num_groups = 1;  // heads that share B and C are a group
+  int state_size = 0;
+  int num_taps = 0;
+  bool conv_bias = true;
+  float least_step = 0.0f;
+  float most_step = std::numeric_limits<float>::infinity();
+  LinearSpec input;
+  LinearSpec output;
+  // Tensors PREFIX.conv1d.weight, .A_log, .D and .dt_bias.
+  std::string prefix;
+  NormSpec norm;  // of kind kNone: the gate alone
+  int norm_groups = 1;
+  bool gate_first = true;
+  // What z, x, B, C and dt are multiplied by before all else, and the output.
+  std::array<float, 5> input_scales = {1, 1, 1, 1, 1};
+  float output_scale = 1.0f;
+
+  int64_t inner() const { return int64_t{num_heads} * head_dim; }
+  int64_t bc_width() const { return int64_t{num_groups} * state_size; }
+  int64_t conv_width() const { return inner() + 2 * bc_width(); }
+};
+
+// Gated DeltaNet and Kimi delta attention. q, k and v go through convolutions,
+// q and k to length 1.
+struct DeltaSpec {
+  int num_heads = 0;
+  int num_key_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int num_taps = 0;
+  // Whose outputs side by side, their columns in the order given (empty: as
+  // they are), are q, k and v, and z where it is no layer of its own; and b and
+  // a.
+  std::vector<LinearSpec> qkvz;
+  std::vector<ColumnRun> qkvz_order;
+  std::vector<LinearSpec> ba;
+  std::vector<ColumnRun> ba_order;
+  // Of low rank: layer 1 reads what layer 0 gives.
+  std::vector<LinearSpec> low_rank_z;
+  std::vector<LinearSpec> low_rank_a;
+  std::vector<std::string> convs;  // one of q, k and v together, or each
+  std::string a_log;               // tensor [num_heads]
+  std::string dt_bias;             // tensor [num_heads * decay channels]
+  bool decays_channels = false;    // a channel of the keys each
+  NormSpec norm;                   // of each head's values
+  GateFunction gate = GateFunction::kSilu;
+  LinearSpec output;
+
+  int64_t key_width() const { return int64_t{num_key_heads} * key_dim; }
+  int64_t value_width() const { return int64_t{num_heads} * value_dim; }
+  int64_t conv_width() const { return 2 * key_width() + value_width(); }
+  int64_t decay_width() const {
+    return int64_t{num_heads} * (decays_channels ? key_dim : 1);
+  }
+};
+
+// Both read the same input, their outputs are added (Falcon H1).
+struct AttentionMambaSpec {
+  AttentionSpec attention;
+  MambaSpec mamba;
+};
+
+using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec,
+                              MambaSpec, DeltaSpec, AttentionMambaSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.

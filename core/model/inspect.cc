@@ -60,6 +60,9 @@ void AddModel(const Model& model, OrderedJson& out) {
                {"groups", std::move(groups)},
                {"bytes_per_token", token_bytes},
                {"bytes_per_block", layout.block_bytes()}};
+  if (layout.has_states()) {
+    out["kv"]["state_bytes"] = layout.used_bytes(layout.state_group());
+  }
   out["memory"] = {{"weights_bytes", info.weight_bytes},
                    {"weights_bytes_per_token", info.weight_bytes_per_token},
                    {"kv_bytes_per_1k_tokens", 1024 * token_bytes},

@@ -85,6 +85,11 @@ struct ForwardBatch {
   // between groups.
   absl::Span<const AttentionSequence> sequences;
   size_t num_groups = 1;  // the layout's
+  // [sequences]: of the states' group, the block with the state before the
+  // first token here, -1 before any token; empty where no layer has states. It
+  // is not written to, nor are blocks but those of these tokens. May be one of
+  // those.
+  absl::Span<const int32_t> state_sources;
   // [sequences]: the length each sequence is to reach in all (prompt and
   // longest generation); it only matters on which side of
   // ModelInfo::rope_threshold it lies, and that must not change as long as KV

@@ -273,18 +273,21 @@ absl::StatusOr<TensorView> WeightLoader::Transposed(const std::string& name,
   return view;
 }
 
-absl::Status WeightLoader::Widen(const std::string& name, int64_t size,
+absl::Status WeightLoader::Widen(const std::string& name,
+                                 absl::Span<const int64_t> shape,
                                  VectorKind kind, float* values) {
   const WeightInfo* info = nullptr;
+  int64_t size = 1;
+  for (const int64_t dim : shape) size *= dim;
   if (!files_.random) {
-    INLAY_ASSIGN_OR_RETURN(info, Find(name, {size}));
+    INLAY_ASSIGN_OR_RETURN(info, Find(name, shape));
     if (!IsPlainFloat(info->dtype)) {
       return absl::UnimplementedError(absl::StrFormat(
           "vector \"%s\" is stored as %s; supported are f32, f16 and bf16",
           info->name, DTypeName(info->dtype)));
     }
   }
-  Plan({name, {size}, kind, info});
+  Plan({name, {shape.begin(), shape.end()}, kind, info});
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),
                               info == nullptr ? wide_bytes : info->bytes));
@@ -319,11 +322,35 @@ absl::StatusOr<const float*> WeightLoader::StackedVector(
   for (const Rows& part : parts) {
     if (!part.name.empty()) {
       float* to = values.empty() ? nullptr : values.data() + first;
-      INLAY_RETURN_IF_ERROR(Widen(part.name, part.n, kind, to));
+      INLAY_RETURN_IF_ERROR(Widen(part.name, {part.n}, kind, to));
     }
     first += part.n;
   }
   return Constants(values);
+}
+
+absl::StatusOr<const float*> WeightLoader::Taps(
+    absl::Span<const Rows> parts, int64_t num_taps,
+    absl::Span<const float> scales) {
+  int64_t channels = 0;
+  for (const Rows& part : parts) channels += part.n;
+  const bool loads = mode_ == Mode::kLoad;
+  std::vector<float> taps(loads ? static_cast<size_t>(num_taps * channels) : 0);
+  int64_t first = 0;
+  for (const Rows& part : parts) {
+    std::vector<float> own(loads ? static_cast<size_t>(num_taps * part.n) : 0);
+    INLAY_RETURN_IF_ERROR(Widen(part.name, {part.n, 1, num_taps},
+                                VectorKind::kScale, own.data()));
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto channel = first + static_cast<int64_t>(i) / num_taps;
+      const auto tap = static_cast<int64_t>(i) % num_taps;
+      taps[static_cast<size_t>(tap * channels + channel)] =
+          own[i] *
+          (scales.empty() ? 1.0f : scales[static_cast<size_t>(channel)]);
+    }
+    first += part.n;
+  }
+  return Constants(taps);
 }
 
 absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,

@@ -116,6 +116,12 @@ class WeightLoader {
   // Vectors one after another; of an empty name: zeros.
   absl::StatusOr<const float*> StackedVector(absl::Span<const Rows> parts,
                                              VectorKind kind);
+  // Convolutions of one channel each, one after another: tensors [n, 1,
+  // num_taps] as [num_taps][sum of n]. `scales`: of each of the parts' channels
+  // or of none (empty).
+  absl::StatusOr<const float*> Taps(absl::Span<const Rows> parts,
+                                    int64_t num_taps,
+                                    absl::Span<const float> scales = {});
   bool Has(const std::string& name) const { return Lookup(name) != nullptr; }
   // A vector [size] of indices of inputs: i32, each in [0, size). Null when
   // planning.
@@ -177,8 +183,8 @@ class WeightLoader {
   // The tensor's bytes in host memory: mapped, or read into `staging`.
   absl::StatusOr<const std::byte*> Bytes(const WeightInfo& info,
                                          Buffer& staging);
-  absl::Status Widen(const std::string& name, int64_t size, VectorKind kind,
-                     float* values);
+  absl::Status Widen(const std::string& name, absl::Span<const int64_t> shape,
+                     VectorKind kind, float* values);
   absl::Status Count(uint64_t elements, uint64_t bytes);
   void Plan(PlannedWeight weight);
   absl::Status Report(uint64_t done);

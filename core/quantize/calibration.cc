@@ -138,6 +138,10 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   batch.slots = slots;
   batch.sequences = entries;
   batch.num_groups = blocks_.size();
+  const int32_t no_state = -1;
+  if (model.kv_layout().has_states()) {
+    batch.state_sources = absl::MakeConstSpan(&no_state, 1);
+  }
   batch.final_lengths = absl::MakeConstSpan(&length, 1);
   batch.kv_base = kv_.data();
   batch.layers = &range;

@@ -32,6 +32,42 @@ LinearInput ReadAfterActivation(const MlpSpec& mlp) {
   return input;
 }
 
+LinearInput ReadOnly(const LinearSpec& layer) {
+  LinearInput input;
+  input.readers = {&layer};
+  return input;
+}
+
+void AddMamba(const MambaSpec& mamba, size_t first,
+              std::vector<LinearInput>* inputs) {
+  (*inputs)[first].readers.push_back(&mamba.input);
+  inputs->push_back(ReadOnly(mamba.output));
+}
+
+// Between input and output nothing is linear that could be divided.
+void AddRecurrent(const PartSpec& part, size_t first,
+                  std::vector<LinearInput>* inputs) {
+  if (const auto* conv = std::get_if<ShortConvSpec>(&part)) {
+    (*inputs)[first].readers.push_back(&conv->input);
+    inputs->push_back(ReadOnly(conv->output));
+  } else if (const auto* mamba = std::get_if<MambaSpec>(&part)) {
+    AddMamba(*mamba, first, inputs);
+  } else if (const auto* both = std::get_if<AttentionMambaSpec>(&part)) {
+    AddReaders(both->attention.qkv, &(*inputs)[first]);
+    AddMamba(both->mamba, first, inputs);
+    inputs->push_back(ReadAfterAttention(both->attention));
+  } else if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
+    AddReaders(delta->qkvz, &(*inputs)[first]);
+    AddReaders(delta->ba, &(*inputs)[first]);
+    for (const auto* pair : {&delta->low_rank_z, &delta->low_rank_a}) {
+      if (pair->empty()) continue;
+      (*inputs)[first].readers.push_back(&pair->front());
+      inputs->push_back(ReadOnly(pair->back()));
+    }
+    inputs->push_back(ReadOnly(delta->output));
+  }
+}
+
 // The router is small and decides much: it is none of the readers.
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
@@ -59,10 +95,11 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
       inputs.push_back(ReadAfterAttention(*attention));
     } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
       AddExperts(*moe, first, &inputs);
+    } else if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
+      AddReaders(mlp->input, &inputs[first]);
+      inputs.push_back(ReadAfterActivation(*mlp));
     } else {
-      const auto& mlp = std::get<MlpSpec>(block.part);
-      AddReaders(mlp.input, &inputs[first]);
-      inputs.push_back(ReadAfterActivation(mlp));
+      AddRecurrent(block.part, first, &inputs);
     }
   }
   return inputs;

@@ -6,14 +6,15 @@
 
 namespace inlay {
 
-KvBlockTable::KvBlockTable(KvBlockPool* pool, int32_t block_size)
-    : pool_(pool), block_size_(block_size) {
+KvBlockTable::KvBlockTable(KvBlockPool* pool, int32_t block_size, bool is_state)
+    : pool_(pool), block_size_(block_size), is_state_(is_state) {
   INLAY_DCHECK(pool != nullptr && block_size >= 1);
 }
 
 KvBlockTable::KvBlockTable(KvBlockTable&& other) noexcept
     : pool_(other.pool_),
       block_size_(other.block_size_),
+      is_state_(other.is_state_),
       num_tokens_(std::exchange(other.num_tokens_, 0)),
       num_dropped_(std::exchange(other.num_dropped_, 0)),
       blocks_(std::exchange(other.blocks_, {})) {}
@@ -23,6 +24,7 @@ KvBlockTable& KvBlockTable::operator=(KvBlockTable&& other) noexcept {
   Clear();
   pool_ = other.pool_;
   block_size_ = other.block_size_;
+  is_state_ = other.is_state_;
   num_tokens_ = std::exchange(other.num_tokens_, 0);
   num_dropped_ = std::exchange(other.num_dropped_, 0);
   blocks_ = std::exchange(other.blocks_, {});
@@ -30,7 +32,7 @@ KvBlockTable& KvBlockTable::operator=(KvBlockTable&& other) noexcept {
 }
 
 KvBlockTable KvBlockTable::Fork() const {
-  KvBlockTable fork(pool_, block_size_);
+  KvBlockTable fork(pool_, block_size_, is_state_);
   fork.blocks_ = blocks_;  // may throw: before any reference is taken
   fork.num_tokens_ = num_tokens_;
   fork.num_dropped_ = num_dropped_;
@@ -84,7 +86,7 @@ void KvBlockTable::Truncate(int64_t num_tokens) {
 bool KvBlockTable::AppendCopies() const {
   if (num_tokens_ % block_size_ == 0) return false;
   INLAY_DCHECK(blocks_.back() != kNoBlock);
-  return pool_->RefCount(blocks_.back()) > 1;
+  return is_state_ || pool_->RefCount(blocks_.back()) > 1;
 }
 
 int64_t KvBlockTable::BlocksNeeded(int64_t extra_tokens) const {

@@ -30,8 +30,8 @@ class KvBlockTable {
   static constexpr int32_t kNoBlock = -1;
 
   // `pool` is not owned and must outlive the table. block_size: tokens a block,
-  // >= 1.
-  KvBlockTable(KvBlockPool* pool, int32_t block_size);
+  // >= 1. is_state: as KvGroup.
+  KvBlockTable(KvBlockPool* pool, int32_t block_size, bool is_state = false);
   ~KvBlockTable() { Clear(); }
   KvBlockTable(KvBlockTable&& other) noexcept;
   KvBlockTable& operator=(KvBlockTable&& other) noexcept;
@@ -59,12 +59,13 @@ class KvBlockTable {
   // Blocks that a reservation of `extra_tokens` (>= 0) more would take from the
   // pool, a copy-on-write one included.
   int64_t BlocksNeeded(int64_t extra_tokens) const;
-  // The last block has room but is shared: the next token must go to a copy of
-  // it.
+  // The last block has room but is shared (or holds a state): the next token
+  // must go to a copy of it (or another).
   bool AppendCopies() const;
 
   int64_t num_tokens() const { return num_tokens_; }
   int32_t block_size() const { return block_size_; }
+  bool is_state() const { return is_state_; }
   absl::Span<const int32_t> blocks() const { return blocks_; }
   const KvBlockPool& pool() const { return *pool_; }
 
@@ -73,6 +74,7 @@ class KvBlockTable {
 
   KvBlockPool* pool_;
   int32_t block_size_;
+  bool is_state_;
   int64_t num_tokens_ = 0;  // tokens whose KV is valid
   size_t num_dropped_ = 0;  // leading blocks that are kNoBlock
   // KvBlocksFor(num_tokens_, block_size_) ids, one reference each.

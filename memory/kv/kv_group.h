@@ -20,6 +20,10 @@ struct KvGroup {
   // > 0: a token at position p reads positions (p - window, p] only, in every
   // layer of the group; blocks before that need not be there. 0: it reads all.
   int64_t window = 0;
+  // A block holds no rows of tokens but what recurrent layers have made of all
+  // tokens up to its last (README.md). It is never written again: the token
+  // after goes to another block, full or not. window is 1 then.
+  bool is_state = false;
 
   bool operator==(const KvGroup&) const = default;
 };

@@ -2,6 +2,7 @@
 #include "memory/kv/kv_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -25,9 +26,12 @@ size_t PlaneBytes(const KvLayerShape& shape, DType dtype, int block_size) {
          static_cast<size_t>(block_size) * KvRowBytes(dtype, shape.head_dim);
 }
 
+size_t Align(size_t bytes) {
+  return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
+}
+
 size_t LayerBytes(const KvLayerShape& shape, DType dtype, int block_size) {
-  return (2 * PlaneBytes(shape, dtype, block_size) + kLayerAlignment - 1) /
-         kLayerAlignment * kLayerAlignment;
+  return Align(2 * PlaneBytes(shape, dtype, block_size));
 }
 
 int64_t Reach(int64_t window) {
@@ -37,21 +41,62 @@ int64_t Reach(int64_t window) {
 }  // namespace
 
 KvLayout::KvLayout(std::vector<KvLayerShape> layers, DType dtype,
-                   int block_size)
+                   int block_size, absl::Span<const size_t> states)
     : layers_(std::move(layers)), dtype_(dtype) {
-  FormGroups(block_size);
-  SizeBlocks(block_size);
+  size_t bytes = 0;
+  for (const size_t state : states) bytes += Align(state);
+  FormGroups(block_size, states.empty() ? kMaxKvGroups : kMaxKvGroups - 1);
+  // Blocks of equal bytes: where a state is large, more tokens share one.
+  int tokens = block_size;
+  while (tokens < kMaxBlockSize && !layers_.empty() &&
+         BytesFor(0, tokens) < bytes) {
+    tokens += block_size;
+  }
+  for (KvGroup& group : groups_) group.block_size = tokens;
+  SizeBlocks(tokens);
+  PlaceLayers();
+  if (!states.empty()) AddStates(states, block_size);
+}
+
+// A state is kept where a block's tokens end: rarely enough that states take no
+// more than a quarter of what the KV beside them does, or than so many bytes a
+// token, but that not much is computed again where only part of a prompt is
+// shared.
+void KvLayout::AddStates(absl::Span<const size_t> states, int block_size) {
+  constexpr size_t kBytesAToken = 64 << 10;
+  constexpr size_t kFewestTokens = 64, kMostTokens = 1024;
+  size_t used = 0;
+  for (const size_t state : states) {
+    state_bytes_.push_back(state);
+    state_offsets_.push_back(static_cast<int64_t>(used));
+    used += Align(state);
+  }
+  size_t tokens = used / kBytesAToken;
+  if (layers_.empty()) {
+    groups_.clear();
+    used_bytes_.clear();
+  } else {
+    block_size = groups_.front().block_size;
+    tokens = std::max(tokens, 4 * static_cast<size_t>(block_size));
+  }
+  tokens = std::bit_ceil(std::clamp(tokens, kFewestTokens, kMostTokens));
+  groups_.push_back({static_cast<int32_t>(tokens), 1, true});
+  used_bytes_.push_back(used);
+  block_bytes_ = std::max(block_bytes_, used);
+}
+
+void KvLayout::PlaceLayers() {
   used_bytes_.assign(groups_.size(), 0);
   layer_offsets_.reserve(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     size_t& used = used_bytes_[group_of_[i]];
     layer_offsets_.push_back(static_cast<int64_t>(used));
-    used += LayerBytes(layers_[i], dtype, groups_[group_of_[i]].block_size);
+    used += LayerBytes(layers_[i], dtype_, groups_[group_of_[i]].block_size);
   }
   block_bytes_ = *std::max_element(used_bytes_.begin(), used_bytes_.end());
 }
 
-void KvLayout::FormGroups(int block_size) {
+void KvLayout::FormGroups(int block_size, size_t most) {
   std::vector<int64_t> windows;
   for (const KvLayerShape& layer : layers_) {
     if (std::find(windows.begin(), windows.end(), layer.window) ==
@@ -62,7 +107,7 @@ void KvLayout::FormGroups(int block_size) {
   std::sort(windows.begin(), windows.end(),
             [](int64_t a, int64_t b) { return Reach(a) > Reach(b); });
   groups_.clear();
-  for (size_t i = 0; i < std::min(windows.size(), kMaxKvGroups); ++i)
+  for (size_t i = 0; i < std::min(windows.size(), most); ++i)
     groups_.push_back({block_size, windows[i]});
   for (const KvLayerShape& layer : layers_) {
     const auto found = std::find(windows.begin(), windows.end(), layer.window);
@@ -117,8 +162,10 @@ int KvLayout::max_block_size() const {
 
 size_t KvLayout::bytes_per_token() const {
   size_t bytes = 0;
-  for (const KvGroup& group : groups_)
+  for (const KvGroup& group : groups_) {
+    if (group.is_state) continue;
     bytes += block_bytes_ / static_cast<size_t>(std::max(group.block_size, 1));
+  }
   return bytes;
 }
 
@@ -135,6 +182,15 @@ KvLayerView KvLayout::LayerView(int layer, KvBase base) const {
   view.block_size = block_size;
   view.num_kv_heads = shape.num_kv_heads;
   view.head_dim = shape.head_dim;
+  return view;
+}
+
+KvStateView KvLayout::StateView(int layer, KvBase base) const {
+  KvStateView view;
+  view.base = base;
+  view.block_stride_bytes = static_cast<int64_t>(block_bytes_);
+  view.offset_bytes = state_offsets_[static_cast<size_t>(layer)];
+  view.block_size = groups_.back().block_size;
   return view;
 }
 

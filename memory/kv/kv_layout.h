@@ -75,15 +75,30 @@ struct KvLayerView {
   }
 };
 
+// The state of one recurrent layer inside a block of the states' group.
+struct KvStateView {
+  KvBase base;
+  int64_t block_stride_bytes = 0;
+  int64_t offset_bytes = 0;
+  int block_size = 0;
+
+  std::byte* State(int64_t block) const {
+    return base.Block(block, block_stride_bytes) + offset_bytes;
+  }
+};
+
 // Layers of equal windows are a group; where there are more than kMaxKvGroups,
-// those of the shortest windows are one that keeps the longest of them.
+// those of the shortest windows are one that keeps the longest of them. All
+// states are a group, the last.
 class KvLayout {
  public:
   KvLayout() = default;
   // block_size: of the group that needs the most bytes a token, or up to four
   // times that where it saves padding. Other groups have the multiple of
-  // block_size that fits beside it.
-  KvLayout(std::vector<KvLayerShape> layers, DType dtype, int block_size);
+  // block_size that fits beside it. `states`: bytes of each recurrent layer's
+  // state; blocks are large enough for all of them.
+  KvLayout(std::vector<KvLayerShape> layers, DType dtype, int block_size,
+           absl::Span<const size_t> states = {});
 
   // The group that reaches furthest back first; one where there are no layers.
   absl::Span<const KvGroup> groups() const { return groups_; }
@@ -95,24 +110,37 @@ class KvLayout {
   int block_size() const { return groups_.front().block_size; }
   int max_block_size() const;
   int num_layers() const { return static_cast<int>(layers_.size()); }
+  int num_states() const { return static_cast<int>(state_bytes_.size()); }
+  bool has_states() const { return !state_bytes_.empty(); }
+  // The states' group.
+  size_t state_group() const { return groups_.size() - 1; }
+  size_t state_bytes(int layer) const {
+    return state_bytes_[static_cast<size_t>(layer)];
+  }
   DType dtype() const { return dtype_; }
   // Of a block of any group; of these, what `group` uses; the rest is padding.
   size_t block_bytes() const { return block_bytes_; }
   size_t used_bytes(size_t group) const { return used_bytes_[group]; }
-  // What one more token takes while no window has passed any.
+  // What one more token takes while no window has passed any, without states.
   size_t bytes_per_token() const;
 
   // The view of `layer` over the cache at `base`.
   KvLayerView LayerView(int layer, KvBase base) const;
+  // The same of recurrent layer `layer`.
+  KvStateView StateView(int layer, KvBase base) const;
 
  private:
-  void FormGroups(int block_size);
+  void FormGroups(int block_size, size_t most);
+  void PlaceLayers();
+  void AddStates(absl::Span<const size_t> states, int block_size);
   size_t BytesFor(size_t group, int block_size) const;
   void SizeBlocks(int block_size);
 
   std::vector<KvLayerShape> layers_;
   std::vector<size_t> group_of_;        // by layer
   std::vector<int64_t> layer_offsets_;  // of K; V follows it
+  std::vector<size_t> state_bytes_;
+  std::vector<int64_t> state_offsets_;
   DType dtype_ = DType::kF32;
   KvGroups groups_ = {KvGroup{0, 0}};
   absl::InlinedVector<size_t, 2> used_bytes_ = {0};  // by group

@@ -31,10 +31,15 @@ PrefixCache::PrefixCache(KvBlockPool* pool, absl::Span<const KvGroup> groups,
                          const PrefixIndex::Options& options)
     : pool_(pool), groups_(groups.begin(), groups.end()) {
   INLAY_DCHECK(pool != nullptr && !groups.empty());
+  const bool has_state =
+      std::any_of(groups.begin(), groups.end(),
+                  [](const KvGroup& g) { return g.is_state; });
   for (const KvGroup& group : groups) {
     PrefixIndex::Options one = options;
     one.group = group;
     one.order = &order_;
+    // Without the last token's row its state could not be used either.
+    if (has_state) one.min_partial_tokens = 1;
     indexes_.push_back(std::make_unique<PrefixIndex>(pool, std::move(one)));
   }
   pool_->SetReclaimer(this);

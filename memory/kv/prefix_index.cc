@@ -53,8 +53,8 @@ PrefixMatch PrefixIndex::Find(uint64_t salt, absl::Span<const int32_t> tokens,
       if (run <= FirstNeeded(begin + count)) match.num_tokens = begin + count;
     } else {
       if (run <= FirstNeeded(begin + count)) {
-        const PrefixTree::Child child = tree_.BestChild(key, next);
-        if (child.common >= kMinPartialTokens &&
+        const PrefixTree::Child child = Tail(key, next);
+        if (child.common >= options_.min_partial_tokens &&
             run <= FirstNeeded(begin + child.common)) {
           match.num_tokens = begin + child.common;
           tail = child;
@@ -74,6 +74,12 @@ PrefixMatch PrefixIndex::Find(uint64_t salt, absl::Span<const int32_t> tokens,
   }
   Finish(&match);
   return match;
+}
+
+PrefixTree::Child PrefixIndex::Tail(const KvBlockKey& parent,
+                                    absl::Span<const int32_t> tokens) const {
+  return options_.group.is_state ? tree_.LongestWhole(parent, tokens)
+                                 : tree_.BestChild(parent, tokens);
 }
 
 void PrefixIndex::Finish(PrefixMatch* match) const {
@@ -137,14 +143,17 @@ void PrefixIndex::InsertAll(uint64_t salt, absl::Span<const int32_t> tokens,
   const int64_t begin = cursor->num_blocks * options_.group.block_size;
   const int64_t count = table->num_tokens() - begin;
   // A collision may have stopped Insert().
-  if (count < kMinPartialTokens || count >= options_.group.block_size) return;
+  if (count < options_.min_partial_tokens ||
+      count >= options_.group.block_size) {
+    return;
+  }
   const absl::Span<const int32_t> tail =
       tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const KvBlockKey parent =
       cursor->num_blocks == 0 ? RootKey(salt) : cursor->key;
   const auto index = static_cast<size_t>(cursor->num_blocks);
   // Held once more and let go with the table, so that it counts as used now.
-  const PrefixTree::Child child = tree_.BestChild(parent, tail);
+  const PrefixTree::Child child = Tail(parent, tail);
   if (child.common == count)
     table->Replace(index, child.id);
   else
@@ -178,6 +187,7 @@ bool PrefixIndex::Enter(const KvBlockKey& key, const KvBlockKey& parent,
 
 // Forgets evictable blocks whose tokens `id`, just entered, begins with too.
 void PrefixIndex::DropSubsumed(int32_t id) {
+  if (options_.group.is_state) return;  // no state stands for another
   const absl::Span<const int32_t> tokens = tree_.tokens(id);
   int32_t other = tree_.older(id);
   for (int seen = 1; other != kNone && seen < PrefixTree::kMaxChildrenSeen;

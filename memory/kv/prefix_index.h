@@ -25,11 +25,15 @@ namespace inlay {
 // Thread-compatible, together with the pool.
 class PrefixIndex final : public KvBlockReclaimer {
  public:
+  static constexpr int kMinPartialTokens = 2;
+
   struct Options {
     KvGroup group;
     // One of several over the pool, whose reclaimer is whoever made this. Null:
     // the only one, which installs itself as the reclaimer for its lifetime.
     EvictionOrder* order = nullptr;
+    // Of a partly filled last block, so many tokens are worth keeping.
+    int min_partial_tokens = kMinPartialTokens;
     // What losing the block that ends at this position costs, in any unit;
     // null: all the same. Larger is kept longer.
     std::function<double(int64_t end_position)> cost;
@@ -47,7 +51,8 @@ class PrefixIndex final : public KvBlockReclaimer {
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // The longest cached beginning of `tokens` under `salt`, full blocks and then
-  // part of one. A part is worth a copy only from kMinPartialTokens on. Tokens
+  // part of one. A part is worth a copy only from min_partial_tokens on; of a
+  // state's block all tokens it was entered with are wanted. Tokens
   // are compared, not only their hashes; with a window, only the key vouches
   // for the tokens of blocks that are gone. O(blocks matched + 1), with a
   // window O(blocks of `tokens`). `below` (may be null) is asked for full
@@ -107,7 +112,6 @@ class PrefixIndex final : public KvBlockReclaimer {
   int64_t num_blocks() const { return num_blocks_; }
   // Since creation.
   uint64_t num_reclaimed() const { return num_reclaimed_; }
-  static constexpr int kMinPartialTokens = 2;
 
   // Tests only: keys that collide, in the place of ChainKey().
   using Chain = KvBlockKey (*)(const KvBlockKey&, absl::Span<const int32_t>);
@@ -121,6 +125,8 @@ class PrefixIndex final : public KvBlockReclaimer {
   }
   // Fits the lists of blocks to num_tokens.
   void Finish(PrefixMatch* match) const;
+  PrefixTree::Child Tail(const KvBlockKey& parent,
+                         absl::Span<const int32_t> tokens) const;
   bool Enter(const KvBlockKey& key, const KvBlockKey& parent,
              absl::Span<const int32_t> tokens, size_t index,
              KvBlockTable* table);

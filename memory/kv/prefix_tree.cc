@@ -51,6 +51,23 @@ PrefixTree::Child PrefixTree::BestChild(
   return best;
 }
 
+PrefixTree::Child PrefixTree::LongestWhole(
+    const KvBlockKey& parent, absl::Span<const int32_t> tokens) const {
+  Child best;
+  const KeyTable::Entry* entry = keys_.Find(parent);
+  int32_t id = entry == nullptr ? kNone : entry->first_child;
+  for (int seen = 0; id != kNone && seen < kMaxChildrenSeen; ++seen) {
+    const absl::Span<const int32_t> held = this->tokens(id);
+    const auto size = static_cast<int64_t>(held.size());
+    if (size > best.common &&
+        tokens.first(std::min(held.size(), tokens.size())) == held) {
+      best = {id, size};
+    }
+    id = At(id).older;
+  }
+  return best;
+}
+
 void PrefixTree::Link(int32_t id, const KvBlockKey& key,
                       const KvBlockKey& parent,
                       absl::Span<const int32_t> tokens, int64_t end_position) {

@@ -55,6 +55,10 @@ class PrefixTree {
   Child BestChild(const KvBlockKey& parent,
                   absl::Span<const int32_t> tokens) const;
 
+  // The longest child of `parent` whose tokens `tokens` begins with.
+  Child LongestWhole(const KvBlockKey& parent,
+                     absl::Span<const int32_t> tokens) const;
+
   // `id`, for which there is room, holds `tokens` (1 .. block_size) that end at
   // end_position and follow `parent`; Lookup() gave kNone. `parent` need not be
   // contained: a root never is.

@@ -34,7 +34,16 @@ class KvReservation {
   KvReservation& operator=(KvReservation&& other) noexcept;
 
   // What must be copied before the first write; nothing in most steps.
-  const std::optional<KvBlockCopy>& copy() const { return copy_; }
+  std::optional<KvBlockCopy> copy() const {
+    return is_state() ? std::nullopt : copy_;
+  }
+  // Of a table of states: the step reads source(), and writes the state after
+  // block i's last new token into block(i). kNoBlock: there is no token yet.
+  bool is_state() const { return table_->is_state_; }
+  int32_t source() const {
+    return table_->blocks_.empty() ? KvBlockTable::kNoBlock
+                                   : table_->blocks_.back();
+  }
 
   // The block list that the step reads and writes: the table's blocks (its last
   // one replaced when copied), then the new.
@@ -65,8 +74,9 @@ class KvReservation {
 
   KvBlockTable* table_;
   int64_t num_tokens_;
-  std::optional<KvBlockCopy>
-      copy_;  // copy_->dst is owned, copy_->src stays the table's
+  // copy_->dst is owned and takes the place of copy_->src, which stays the
+  // table's until then.
+  std::optional<KvBlockCopy> copy_;
   std::vector<int32_t> new_blocks_;  // owned, one reference each
 };
 

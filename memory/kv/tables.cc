@@ -10,7 +10,7 @@ KvTables::KvTables(KvBlockPool* pool, absl::Span<const KvGroup> groups) {
   tables_.reserve(groups.size());
   windows_.reserve(groups.size());
   for (const KvGroup& group : groups) {
-    tables_.emplace_back(pool, group.block_size);
+    tables_.emplace_back(pool, group.block_size, group.is_state);
     windows_.push_back(group.window);
   }
 }
@@ -61,7 +61,8 @@ int64_t KvTables::num_blocks_held() const {
 bool KvTables::HasGroups(absl::Span<const KvGroup> groups) const {
   if (groups.size() != tables_.size()) return false;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i] != KvGroup{tables_[i].block_size(), windows_[i]})
+    if (groups[i] !=
+        KvGroup{tables_[i].block_size(), windows_[i], tables_[i].is_state()})
       return false;
   }
   return true;

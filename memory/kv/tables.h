@@ -49,7 +49,7 @@ class KvTables {
   KvTables() = default;
 
   absl::InlinedVector<KvBlockTable, 2> tables_;
-  absl::InlinedVector<int64_t, 2> windows_;
+  absl::InlinedVector<int64_t, 2> windows_;  // of KvGroup
 };
 
 // Room for a sequence's next tokens in all its groups, given back unless

@@ -53,23 +53,44 @@ absl::StatusOr<Buffer> ModelHarness::Poisoned(size_t bytes) {
   return buffer;
 }
 
+absl::StatusOr<int32_t> ModelHarness::TakeBlock() {
+  if (free_blocks_.empty()) {
+    return absl::ResourceExhaustedError("the harness is out of blocks");
+  }
+  const int32_t block = free_blocks_.back();
+  free_blocks_.pop_back();
+  return block;
+}
+
+absl::Status ModelHarness::LeaveState(Sequence& sequence, Arrays& arrays) {
+  const KvLayout& layout = model_.kv_layout();
+  if (!layout.has_states()) return absl::OkStatus();
+  std::vector<int32_t>& blocks = sequence.blocks[layout.state_group()];
+  arrays.state_sources.push_back(blocks.empty() ? -1 : blocks.back());
+  if (sequence.length % layout.groups().back().block_size == 0) {
+    return absl::OkStatus();
+  }
+  const int32_t left = blocks.back();
+  INLAY_ASSIGN_OR_RETURN(blocks.back(), TakeBlock());
+  // Not soon again: others of this step must not write it.
+  free_blocks_.insert(free_blocks_.begin(), left);
+  return absl::OkStatus();
+}
+
 absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
   const absl::Span<const KvGroup> groups = model_.kv_layout().groups();
   Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
   AttentionSequence entry;
   entry.q_begin = static_cast<int32_t>(arrays.tokens.size());
   entry.q_len = static_cast<int32_t>(chunk.tokens.size());
+  INLAY_RETURN_IF_ERROR(LeaveState(sequence, arrays));
   for (const int32_t token : chunk.tokens) {
     const int64_t position = sequence.length++;
     for (size_t g = 0; g < groups.size(); ++g) {
       const int64_t block_size = groups[g].block_size;
       std::vector<int32_t>& blocks = sequence.blocks[g];
       if (position % block_size == 0) {
-        if (free_blocks_.empty()) {
-          return absl::ResourceExhaustedError("the harness is out of blocks");
-        }
-        blocks.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
+        INLAY_ASSIGN_OR_RETURN(blocks.emplace_back(), TakeBlock());
       }
       arrays.slots[g].push_back(blocks.back() * block_size +
                                 position % block_size);
@@ -128,6 +149,7 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Forward(
   batch.slots = slots;
   batch.sequences = attention;
   batch.num_groups = num_groups;
+  batch.state_sources = arrays.state_sources;
   batch.final_lengths = arrays.final_lengths;
   batch.logit_rows = arrays.rows;
   batch.kv_base = kv_.data();

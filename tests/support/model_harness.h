@@ -59,10 +59,14 @@ class ModelHarness {
     std::vector<int32_t> tokens, positions, rows, final_lengths;
     std::vector<std::vector<int64_t>> slots;  // by group
     std::vector<std::vector<AttentionSequence>> attention;
+    std::vector<int32_t> state_sources;
     int64_t num_blocks = 0;
   };
 
   absl::Status Start();
+  absl::StatusOr<int32_t> TakeBlock();
+  // The state to read; what is written goes elsewhere.
+  absl::Status LeaveState(Sequence& sequence, Arrays& arrays);
   absl::Status AddChunk(const Chunk& chunk, Arrays& arrays);
   // An allocation on the device, all ones.
   absl::StatusOr<Buffer> Poisoned(size_t bytes);

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
         build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
   }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
+  INLAY_ASSIGN_OR_RETURN(block->gate_, OutputGate::Create(spec, build));
   if (!build.on_cpu()) block->AddCut(build);
   return std::unique_ptr<Sublayer>(std::move(block));
 }
@@ -84,7 +85,7 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
       !spec.joint_norms && (spec.q_norm.kind != NormKind::kNone ||
                             spec.k_norm.kind != NormKind::kNone);
   // Norms of heads want heads side by side, but where they are of the pass.
-  if (!head_norms || rope_kv_.row != nullptr) {
+  if (!spec.gated && (!head_norms || rope_kv_.row != nullptr)) {
     INLAY_ASSIGN_OR_RETURN(qkv_,
                            InputLinear::Create(spec.qkv, norm, nullptr, build));
   } else {
@@ -177,6 +178,10 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
     scratch.k = arena.TakeMatrix(tokens, kv_width_, activation_);
     scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
   }
+  if (gate_.splits()) {
+    scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
+    scratch.gate = arena.TakeMatrix(tokens, q_width_, activation_);
+  }
   scratch.context = arena.TakeMatrix(tokens, q_width_, activation_);
   return scratch;
 }
@@ -199,7 +204,12 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
   if (qkv_.is_one()) return qkv_.Forward(step, x, {scratch.fused});
-  return qkv_.Forward(step, x, {scratch.q, scratch.k, scratch.v});
+  if (!gate_.splits()) {
+    return qkv_.Forward(step, x, {scratch.q, scratch.k, scratch.v});
+  }
+  INLAY_RETURN_IF_ERROR(
+      qkv_.Forward(step, x, {scratch.q_and_gate, scratch.k, scratch.v}));
+  return gate_.Split(scratch.q_and_gate, scratch.q, scratch.gate, step.stream);
 }
 
 absl::Status AttentionBlock::NormaliseHeads(const Step& step,
@@ -296,6 +306,8 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
   if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      gate_.Apply(scratch.context, scratch.gate, step.stream));
   return output_.Forward(scratch.context, residual, y, step.kernel_workspace,
                          step.stream);
 }

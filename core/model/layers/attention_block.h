@@ -9,6 +9,7 @@
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
+#include "core/model/layers/output_gate.h"
 #include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
@@ -39,6 +40,8 @@ class AttentionBlock : public Sublayer {
   struct Scratch {
     AttentionSequence* chunks = nullptr;
     TensorView fused;
+    TensorView q_and_gate;  // empty without gates
+    TensorView gate;
     TensorView q;
     TensorView k;
     TensorView v;
@@ -82,6 +85,7 @@ class AttentionBlock : public Sublayer {
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
+  OutputGate gate_;
   bool joint_norms_ = false;
   Norm q_norm_;
   Norm k_norm_;

@@ -18,14 +18,36 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
   desc.width = spec.width;
   desc.limit = spec.limit;
   desc.activation = build.activation;
-  INLAY_ASSIGN_OR_RETURN(mlp->input_,
-                         InputLinear::Create(spec.input, norm, &desc, build));
+  INLAY_ASSIGN_OR_RETURN(
+      mlp->input_,
+      InputLinear::Create(spec.input, norm,
+                          spec.gate_scale == 1.0f ? &desc : nullptr, build));
   INLAY_ASSIGN_OR_RETURN(
       mlp->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   INLAY_ASSIGN_OR_RETURN(
       mlp->activation_,
       build.kernels.Choose("activation", ActivationTable(), desc));
+  mlp->gate_scale_ = spec.gate_scale;
+  mlp->inner_scale_ = spec.inner_scale;
+  if (spec.gate_scale != 1.0f || spec.inner_scale != 1.0f) {
+    ElementwiseDesc scale;
+    scale.function = Elementwise::kScale;
+    scale.width = spec.width;
+    scale.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(
+        mlp->scale_,
+        build.kernels.Choose("elementwise", ElementwiseTable(), scale));
+  }
   return std::unique_ptr<Sublayer>(std::move(mlp));
+}
+
+absl::Status Mlp::Scale(const TensorView& y, float factor,
+                        Stream& stream) const {
+  if (factor == 1.0f) return absl::OkStatus();
+  ElementwiseParams params;
+  params.y = y;
+  params.value = factor;
+  return scale_.Run(params, stream);
 }
 
 size_t Mlp::ScratchBytes(int64_t tokens) const {
@@ -56,8 +78,10 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
     const bool apart = !input_.is_one();
     INLAY_RETURN_IF_ERROR(
         input_.Forward(step, x, {apart ? params.y : inner, up}));
+    INLAY_RETURN_IF_ERROR(Scale(params.y, gate_scale_, step.stream));
     INLAY_RETURN_IF_ERROR(activation_.Run(params, step.stream));
   }
+  INLAY_RETURN_IF_ERROR(Scale(params.y, inner_scale_, step.stream));
   return output_.Forward(params.y, residual, y, step.kernel_workspace,
                          step.stream);
 }

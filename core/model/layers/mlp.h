@@ -10,6 +10,7 @@
 #include "core/model/layers/linear.h"
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace inlay {
 
@@ -27,9 +28,14 @@ class Mlp : public Sublayer {
                        const TensorView& y) const override;
 
  private:
+  absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;
+
   int64_t inner_columns_ = 0;  // twice the width when gated
   InputLinear input_;
   Op<ActivationDesc, ActivationParams> activation_;
+  Op<ElementwiseDesc, ElementwiseParams> scale_;
+  float gate_scale_ = 1.0f;
+  float inner_scale_ = 1.0f;
   Linear output_;
 };
 

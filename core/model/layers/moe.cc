@@ -50,7 +50,7 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
   const MlpSpec& first = spec.experts.front();
   ActivationDesc desc;
   desc.function = first.activation;
-  desc.gated = true;
+  desc.gated = first.gated;
   desc.width = first.width;
   desc.activation = build.activation;
   desc.limit = first.limit;
@@ -64,12 +64,15 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     INLAY_ASSIGN_OR_RETURN(weigh_inputs_,
                            RowScale::Create(2 * first.width, build));
   }
-  std::vector<ExpertLinear::Experts> inputs(build.on_cpu() ? 2 : 1);
+  std::vector<ExpertLinear::Experts> inputs(build.on_cpu() ? first.input.size()
+                                                           : 1);
   ExpertLinear::Experts outputs;
   for (const MlpSpec& expert : spec.experts) {
     // On CPU the files' own pages are used as they are.
     if (build.on_cpu()) {
-      for (size_t i = 0; i < 2; ++i) inputs[i].push_back({expert.input[i]});
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        inputs[i].push_back({expert.input[i]});
+      }
     } else {
       inputs[0].push_back(expert.input);
     }
@@ -112,8 +115,9 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   scratch.routed.offsets = TakeArray<int32_t>(arena, num_experts + 1);
   scratch.routed.slots = TakeArray<int32_t>(arena, slots);
   scratch.output = arena.TakeMatrix(slots, hidden, DType::kF32);
-  scratch.inner = arena.TakeMatrix(slots, 2 * activation_.desc.width,
-                                   activation_.desc.activation);
+  scratch.inner = arena.TakeMatrix(
+      slots, (activation_.desc.gated ? 2 : 1) * activation_.desc.width,
+      activation_.desc.activation);
   if (shared_ == nullptr) return scratch;
   scratch.shared = arena.TakeMatrix(tokens, hidden, DType::kF32);
   if (shared_gated_) {

@@ -33,7 +33,8 @@ class Moe : public Sublayer {
   struct Scratch {
     TensorView logits;  // [tokens, experts] f32
     RoutingParams routed;
-    TensorView inner;           // [slots, 2 * width]: gate and up side by side
+    TensorView inner;           // [slots, 2 * width]: gate and up side by side,
+                                // or up alone
     TensorView output;          // [slots, hidden] f32
     TensorView shared;          // [tokens, hidden] f32
     TensorView gate;            // [tokens, 1] f32

@@ -123,7 +123,7 @@ TEST_P(BatchingTest, EqualsIsolated) {
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchingTest,
                          ::testing::Values("llama3", "gemma3_text", "mistral",
-                                           "gpt2"),
+                                           "gpt2", "lfm2", "qwen3_next"),
                          [](const auto& info) { return info.param; });
 
 // Turns of many sessions over a cache that holds few of them: what was evicted

@@ -510,7 +510,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"mistral", "mistral"}, Case{"gemma2", "gemma2"},
                       Case{"gemma3_text_f16", "gemma3_text", DType::kF16},
                       Case{"gpt2", "gpt2"},
-                      Case{"phi3_longrope", "phi3_longrope"}),
+                      Case{"phi3_longrope", "phi3_longrope"},
+                      Case{"lfm2", "lfm2"}, Case{"mamba2", "mamba2"},
+                      Case{"qwen3_next_i8", "qwen3_next", DType::kI8}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

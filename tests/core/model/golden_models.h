@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/formats/model_files.h"
+#include "core/formats/python_json.h"
 #include "core/model/load_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/memory_weights.h"
@@ -57,7 +58,13 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "opt",
                                           "gpt_neox",
                                           "minimax_m2",
-                                          "llama4_text"};
+                                          "llama4_text",
+                                          "lfm2",
+                                          "mamba2",
+                                          "qwen3_next",
+                                          "falcon_h1",
+                                          "granitemoehybrid",
+                                          "nemotron_h"};
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
@@ -86,7 +93,7 @@ inline ModelFiles Open(const std::string& model,
   std::ifstream file(Directory(model) + "/" + config_name);
   std::stringstream text;
   text << file.rdbuf();
-  auto config = ParseJson(text.str(), config_name);
+  auto config = ParsePythonJson(text.str(), config_name);
   EXPECT_TRUE(config.ok()) << config.status();
   files->config = *config;
   if (model == "gpt2_bare") files->weights = BareGpt2(*files->weights);

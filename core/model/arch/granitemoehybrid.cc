@@ -1,0 +1,174 @@
+// Granite 4 (IBM): Mamba 2 mixers, attention in few layers, mixtures of experts
+// with a shared one or the shared MLP alone; multipliers. Source of names and
+// defaults: transformers' GraniteMoeHybridConfig.
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "core/model/arch.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/arch/mamba_style.h"
+#include "core/model/arch/moe_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Which layers have attention; the names of kinds changed once.
+absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(const Json& json,
+                                                         int num_layers) {
+  std::vector<bool> layers(static_cast<size_t>(num_layers), false);
+  const Json* types = JsonFind(json, "layer_types");
+  if (types == nullptr) return layers;
+  const auto attends = [](const Json& type) {
+    return type == "attention" || type == "full_attention";
+  };
+  const auto is_known = [&](const Json& type) {
+    return attends(type) || type == "mamba" || type == "linear_attention";
+  };
+  if (!types->is_array() || types->size() != layers.size() ||
+      !std::all_of(types->begin(), types->end(), is_known)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: layer_types is %s; it must be an array of %d times "
+        "\"mamba\" or \"attention\"",
+        DumpJson(*types), num_layers));
+  }
+  for (size_t i = 0; i < layers.size(); ++i) layers[i] = attends((*types)[i]);
+  return layers;
+}
+
+struct GraniteFactors {
+  float embedding = 1, logits = 1, residual = 1, attention = 1;
+};
+
+absl::StatusOr<GraniteFactors> ReadGraniteFactors(const Json& json) {
+  GraniteFactors factors;
+  const std::pair<const char*, float*> members[] = {
+      {"embedding_multiplier", &factors.embedding},
+      {"residual_multiplier", &factors.residual},
+      {"attention_multiplier", &factors.attention}};
+  for (const auto& [key, member] : members) {
+    INLAY_ASSIGN_OR_RETURN(const double value,
+                           JsonNumber(json, key, 1.0, -1e6, 1e6));
+    *member = static_cast<float>(value);
+  }
+  INLAY_ASSIGN_OR_RETURN(const double divisor,
+                         JsonNumber(json, "logits_scaling", 1.0, 1e-6, 1e6));
+  factors.logits = static_cast<float>(1.0 / divisor);
+  return factors;
+}
+
+// One layer gives gate and up.
+MlpSpec GraniteSharedMlp(const DecoderConfig& config, int64_t width,
+                         const std::string& prefix) {
+  MlpSpec mlp;
+  mlp.width = width;
+  mlp.activation = config.activation;
+  mlp.gated = true;
+  mlp.input = {
+      {prefix + "shared_mlp.input_linear", 2 * width, config.hidden_size}};
+  mlp.output = {prefix + "shared_mlp.output_linear", config.hidden_size, width};
+  return mlp;
+}
+
+struct GraniteExperts {
+  int64_t count = 0;  // 0: the shared MLP alone
+  int64_t shared_width = 0;
+  MoeConfig moe;
+};
+
+absl::StatusOr<GraniteExperts> ReadGraniteExperts(const Json& json) {
+  GraniteExperts experts;
+  INLAY_ASSIGN_OR_RETURN(experts.count,
+                         JsonInt(json, "num_local_experts", 8, 0, kMaxExperts));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.shared_width,
+      JsonInt(json, "shared_intermediate_size", 1024, 1, kMaxHidden));
+  if (experts.count == 0) return experts;
+  INLAY_ASSIGN_OR_RETURN(
+      experts.moe, ReadMoeConfig(json, "intermediate_size", {8, 2, 32, true}));
+  experts.moe.routing.normalised = true;
+  return experts;
+}
+
+PartSpec GraniteMlp(const DecoderConfig& config, const GraniteExperts& experts,
+                    const std::string& prefix) {
+  MlpSpec shared = GraniteSharedMlp(config, experts.shared_width, prefix);
+  if (experts.count == 0) return shared;
+  MoeSpec moe = LlamaStyleMoe(config, experts.moe, prefix + "block_sparse_moe.",
+                              "router.layer", false);
+  moe.shared = std::move(shared);
+  return moe;
+}
+
+absl::StatusOr<MambaSpec> GraniteMamba(const Json& json,
+                                       const DecoderConfig& config,
+                                       const std::string& prefix) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t expand,
+                         JsonInt(json, "mamba_expand", 2, 1, 64));
+  INLAY_ASSIGN_OR_RETURN(
+      MambaSpec mamba,
+      ReadMamba(json, MambaKeys(), config.hidden_size,
+                expand * config.hidden_size, prefix + "mamba"));
+  mamba.norm = {NormKind::kRms, prefix + "mamba.norm", config.norm_epsilon};
+  return mamba;
+}
+
+absl::StatusOr<DecoderSpec> GraniteHybridSpec(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.max_positions = 2048;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
+                         GraniteAttentionLayers(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(const GraniteFactors factors,
+                         ReadGraniteFactors(json));
+  INLAY_ASSIGN_OR_RETURN(const GraniteExperts experts,
+                         ReadGraniteExperts(json));
+  INLAY_ASSIGN_OR_RETURN(const bool bias,
+                         JsonBool(json, "attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const std::string positions,
+                         JsonString(json, "position_embedding_type", "nope"));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  const bool rotates = positions == "rope";
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.embedding_scale = factors.embedding;
+  spec.logit_scale = factors.logits;
+  if (rotates) {
+    spec.max_positions = UsablePositions(config.max_positions, rope);
+    spec.ropes.push_back(rope);
+  }
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    const auto block = [&](const char* norm, PartSpec part) {
+      return BlockSpec{
+          .pre_norm = {NormKind::kRms, prefix + norm, config.norm_epsilon},
+          .scale = factors.residual,
+          .part = std::move(part)};
+    };
+    PartSpec mixer;
+    if (attends[static_cast<size_t>(i)]) {
+      AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
+      attention.rope = rotates ? 0 : -1;
+      attention.scale = factors.attention;
+      mixer = std::move(attention);
+    } else {
+      INLAY_ASSIGN_OR_RETURN(mixer, GraniteMamba(json, config, prefix));
+    }
+    LayerSpec& layer = spec.layers.emplace_back();
+    layer.blocks.push_back(block("input_layernorm", std::move(mixer)));
+    layer.blocks.push_back(
+        block("post_attention_layernorm", GraniteMlp(config, experts, prefix)));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGraniteMoeHybrid(const Json& config,
+                                                            ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, GraniteHybridSpec(config));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

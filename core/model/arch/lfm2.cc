@@ -1,0 +1,170 @@
+// LFM2 (Liquid AI): short gated convolutions, every few layers attention with
+// norms of q and k. Source of names and defaults: transformers' Lfm2Config.
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/model/arch.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What the MLP is wide, which older files say in a roundabout way.
+absl::StatusOr<int64_t> Lfm2MlpWidth(const Json& json, int64_t intermediate) {
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t width,
+      JsonInt(json, "block_ff_dim", intermediate, 1, kMaxHidden));
+  INLAY_ASSIGN_OR_RETURN(const bool adjusts,
+                         JsonBool(json, "block_auto_adjust_ff_dim", true));
+  if (!adjusts) return width;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t multiple,
+      JsonInt(json, "block_multiple_of", 256, 1, kMaxHidden));
+  INLAY_ASSIGN_OR_RETURN(
+      const double factor,
+      JsonNumber(json, "block_ffn_dim_multiplier", 1.0, 0.0, 64.0));
+  const auto scaled =
+      static_cast<int64_t>(factor * static_cast<double>(2 * width / 3));
+  return std::max<int64_t>(1, (scaled + multiple - 1) / multiple) * multiple;
+}
+
+// Which layers have attention.
+absl::StatusOr<std::vector<bool>> Lfm2AttentionLayers(const Json& json,
+                                                      int num_layers) {
+  const auto count = static_cast<size_t>(num_layers);
+  std::vector<bool> layers(count, true);
+  if (const Json* types = JsonFind(json, "layer_types"); types != nullptr) {
+    const auto is_known = [](const Json& type) {
+      return type == "conv" || type == "full_attention";
+    };
+    if (!types->is_array() || types->size() != count ||
+        !std::all_of(types->begin(), types->end(), is_known)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "config.json: layer_types is %s; it must be an array of %d times "
+          "\"conv\" or \"full_attention\"",
+          DumpJson(*types), num_layers));
+    }
+    for (size_t i = 0; i < count; ++i) layers[i] = (*types)[i] != "conv";
+    return layers;
+  }
+  const Json* full = JsonFind(json, "full_attn_idxs");
+  if (full == nullptr) return layers;
+  layers.assign(count, false);
+  const auto is_layer = [&](const Json& layer) {
+    return layer.is_number_integer() && layer.get<int64_t>() >= 0 &&
+           layer.get<int64_t>() < num_layers;
+  };
+  if (!full->is_array() || !std::all_of(full->begin(), full->end(), is_layer)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: full_attn_idxs is %s; it must be an array of layers from "
+        "0 to %d",
+        DumpJson(*full), num_layers - 1));
+  }
+  for (const Json& layer : *full) layers[layer.get<size_t>()] = true;
+  return layers;
+}
+
+AttentionSpec Lfm2Attention(const DecoderConfig& config,
+                            const std::string& prefix) {
+  AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
+  const std::string name = prefix + "self_attn.";
+  attention.output.name = name + "out_proj";
+  attention.q_norm = {NormKind::kRms, name + "q_layernorm",
+                      config.norm_epsilon};
+  attention.k_norm = {NormKind::kRms, name + "k_layernorm",
+                      config.norm_epsilon};
+  return attention;
+}
+
+MlpSpec Lfm2Mlp(const DecoderConfig& config, const std::string& prefix) {
+  MlpSpec mlp = LlamaStyleMlp(config, prefix, false);
+  mlp.input[0].name = prefix + "feed_forward.w1";
+  mlp.input[1].name = prefix + "feed_forward.w3";
+  mlp.output.name = prefix + "feed_forward.w2";
+  return mlp;
+}
+
+struct Lfm2ConvConfig {
+  int num_taps = 3;
+  bool bias = false;
+};
+
+absl::StatusOr<Lfm2ConvConfig> ReadLfm2Conv(const Json& json) {
+  Lfm2ConvConfig conv;
+  INLAY_ASSIGN_OR_RETURN(const int64_t taps,
+                         JsonInt(json, "conv_L_cache", 3, 2, 64));
+  INLAY_ASSIGN_OR_RETURN(conv.bias, JsonBool(json, "conv_bias", false));
+  conv.num_taps = static_cast<int>(taps);
+  return conv;
+}
+
+ShortConvSpec Lfm2Conv(const Lfm2ConvConfig& config, int64_t hidden,
+                       const std::string& prefix) {
+  ShortConvSpec conv;
+  conv.width = hidden;
+  conv.num_taps = config.num_taps;
+  conv.conv_bias = config.bias;
+  conv.conv = prefix + "conv.conv";
+  conv.input = {prefix + "conv.in_proj", 3 * hidden, hidden, config.bias};
+  conv.output = {prefix + "conv.out_proj", hidden, hidden, config.bias};
+  return conv;
+}
+
+absl::StatusOr<DecoderConfig> ReadLfm2Config(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 65536;
+  defaults.hidden_size = 2560;
+  defaults.intermediate_size = 12288;
+  defaults.num_kv_heads = 8;
+  defaults.max_positions = 128000;
+  INLAY_ASSIGN_OR_RETURN(defaults.tie_embeddings,
+                         JsonBool(json, "tie_embedding", /*fallback=*/true));
+  INLAY_ASSIGN_OR_RETURN(DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(const double epsilon,
+                         JsonNumber(json, "norm_eps", 1e-5, 0.0, 1.0));
+  config.norm_epsilon = static_cast<float>(epsilon);
+  INLAY_ASSIGN_OR_RETURN(config.intermediate_size,
+                         Lfm2MlpWidth(json, config.intermediate_size));
+  return config;
+}
+
+absl::StatusOr<DecoderSpec> Lfm2Spec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadLfm2Config(json));
+  INLAY_ASSIGN_OR_RETURN(const Lfm2ConvConfig conv, ReadLfm2Conv(json));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
+                         Lfm2AttentionLayers(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadRope(json, config, {.theta = 1000000.0}));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.final_norm.name = "model.embedding_norm";
+  spec.ropes.push_back(rope);
+  const auto norm = [&](const std::string& name) {
+    return NormSpec{NormKind::kRms, name, config.norm_epsilon};
+  };
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    PartSpec part = Lfm2Conv(conv, config.hidden_size, prefix);
+    if (attends[static_cast<size_t>(i)]) part = Lfm2Attention(config, prefix);
+    LayerSpec& layer = spec.layers.emplace_back();
+    layer.blocks.push_back(
+        {.pre_norm = norm(prefix + "operator_norm"), .part = part});
+    layer.blocks.push_back({.pre_norm = norm(prefix + "ffn_norm"),
+                            .part = Lfm2Mlp(config, prefix)});
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeLfm2(const Json& config,
+                                                ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Lfm2Spec(config));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

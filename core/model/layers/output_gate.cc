@@ -1,0 +1,68 @@
+#include "core/model/layers/output_gate.h"
+
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
+                                              ModelBuild& build) {
+  OutputGate gate;
+  const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
+  if (spec.gated) {
+    for (int32_t head = 0; head < spec.num_heads; ++head) {
+      gate.q_runs_.push_back({2 * head * spec.head_dim, spec.head_dim});
+      gate.gate_runs_.push_back(
+          {(2 * head + 1) * spec.head_dim, spec.head_dim});
+    }
+    INLAY_ASSIGN_OR_RETURN(gate.columns_,
+                           build.kernels.Choose("columns", ColumnsTable(),
+                                                ColumnsDesc{build.activation}));
+    GatedNormDesc desc;
+    desc.width = width;
+    desc.normalise = false;
+    desc.gate = GateFunction::kSigmoid;
+    desc.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(
+        gate.gate_, build.kernels.Choose("gated_norm", GatedNormTable(), desc));
+  }
+  gate.scale_ = spec.context_scale;
+  if (gate.scale_ != 1.0f) {
+    ElementwiseDesc desc;
+    desc.function = Elementwise::kScale;
+    desc.width = width;
+    desc.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(
+        gate.multiply_,
+        build.kernels.Choose("elementwise", ElementwiseTable(), desc));
+  }
+  return gate;
+}
+
+absl::Status OutputGate::Split(const TensorView& both, const TensorView& q,
+                               const TensorView& gate, Stream& stream) const {
+  ColumnsParams params;
+  params.x = both;
+  params.runs = q_runs_;
+  params.y = q;
+  INLAY_RETURN_IF_ERROR(columns_.Run(params, stream));
+  params.runs = gate_runs_;
+  params.y = gate;
+  return columns_.Run(params, stream);
+}
+
+absl::Status OutputGate::Apply(const TensorView& context,
+                               const TensorView& gate, Stream& stream) const {
+  if (splits()) {
+    GatedNormParams params;
+    params.x = params.y = context;
+    params.z = gate;
+    INLAY_RETURN_IF_ERROR(gate_.Run(params, stream));
+  }
+  if (scale_ == 1.0f) return absl::OkStatus();
+  ElementwiseParams params;
+  params.y = context;
+  params.value = scale_;
+  return multiply_.Run(params, stream);
+}
+
+}  // namespace inlay

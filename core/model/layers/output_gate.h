@@ -1,0 +1,41 @@
+// OutputGate: what some attention has between its heads' outputs and the
+// output projection: a gate a channel that the query projection gives besides
+// (arXiv:2505.06708), a factor.
+#ifndef INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
+#define INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/decoder_spec.h"
+#include "core/model/model_build.h"
+#include "kernels/elementwise/elementwise.h"
+
+namespace inlay {
+
+class OutputGate {
+ public:
+  OutputGate() = default;
+  static absl::StatusOr<OutputGate> Create(const AttentionSpec& spec,
+                                           ModelBuild& build);
+
+  // Whether the query projection gives gates too.
+  bool splits() const { return gate_.row != nullptr; }
+  // Takes queries and gates, side by side in each head, apart.
+  absl::Status Split(const TensorView& both, const TensorView& q,
+                     const TensorView& gate, Stream& stream) const;
+  absl::Status Apply(const TensorView& context, const TensorView& gate,
+                     Stream& stream) const;
+
+ private:
+  std::vector<ColumnRun> q_runs_;
+  std::vector<ColumnRun> gate_runs_;
+  float scale_ = 1.0f;
+  Op<ColumnsDesc, ColumnsParams> columns_;
+  Op<GatedNormDesc, GatedNormParams> gate_;
+  Op<ElementwiseDesc, ElementwiseParams> multiply_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
