@@ -222,3 +222,21 @@ func ExampleSession_Snapshot() {
 	fmt.Printf("%d tokens; %q\n", info.Tokens, answer.Text)
 	// Output: 12 tokens; " Copper. Copper was"
 }
+
+func ExampleModel_Embed() {
+	engine, model := exampleModel()
+	defer engine.Close()
+	options := &inlay.EmbedOptions{Embedding: inlay.EmbeddingMean, Normalise: true}
+	vectors, err := model.Embed(context.Background(), []string{"A fox.", "A lantern.", "A fox."}, options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	similarity := func(a, b []float32) (sum float32) {
+		for i := range a {
+			sum += a[i] * b[i]
+		}
+		return sum
+	}
+	fmt.Printf("%.3f %v\n", similarity(vectors[0], vectors[2]), similarity(vectors[0], vectors[1]) < 0.99)
+	// Output: 1.000 true
+}

@@ -35,6 +35,9 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		{int(LogitsNone), capi.INLAY_LOGITS_NONE}, {int(LogitsLast), capi.INLAY_LOGITS_LAST}, {int(LogitsAll), capi.INLAY_LOGITS_ALL},
 		{int(LogitsPositions), capi.INLAY_LOGITS_POSITIONS}, {int(LogitsGenerated), capi.INLAY_LOGITS_GENERATED},
 		{int(EventTokens), capi.INLAY_EVENT_TOKENS}, {int(EventLogits), capi.INLAY_EVENT_LOGITS}, {int(EventScores), capi.INLAY_EVENT_SCORES},
+		{int(EventEmbedding), capi.INLAY_EVENT_EMBEDDING}, {int(EmbeddingNone), capi.INLAY_EMBEDDING_NONE},
+		{int(EmbeddingDefault), capi.INLAY_EMBEDDING_DEFAULT}, {int(EmbeddingMean), capi.INLAY_EMBEDDING_MEAN},
+		{int(EmbeddingCLS), capi.INLAY_EMBEDDING_CLS}, {int(EmbeddingLast), capi.INLAY_EMBEDDING_LAST},
 		{int(FinishStop), capi.INLAY_FINISH_STOP}, {int(FinishLength), capi.INLAY_FINISH_LENGTH},
 		{int(FinishCancelled), capi.INLAY_FINISH_CANCELLED}, {int(FinishError), capi.INLAY_FINISH_ERROR},
 	} {

@@ -19,6 +19,18 @@ const (
 	LogitsGenerated Logits = 4 // of every choice
 )
 
+// Embedding says how the last hidden states of a log's tokens become its vector.
+type Embedding int32
+
+// EmbeddingNone is a Request's default: it generates.
+const (
+	EmbeddingNone    Embedding = 0
+	EmbeddingDefault Embedding = 1 // as the model's files say; where they do not, EmbeddingMean of an encoder and EmbeddingLast of others
+	EmbeddingMean    Embedding = 2
+	EmbeddingCLS     Embedding = 3 // the first token's
+	EmbeddingLast    Embedding = 4 // the last token's
+)
+
 // Request is the input of a generation and how to generate. The zero value of every option is its default.
 type Request struct {
 	// The input: at most one of them. Without any the session goes on from its log.
@@ -51,6 +63,11 @@ type Request struct {
 	Logits          Logits
 	LogitsPositions []int64
 	ScorePrompt     bool // EventScores with the log-probability of each prompt token
+
+	// Embedding asks for one vector of the whole log, as EventEmbedding, instead of a generation: MaxTokens, Logits, ScorePrompt and
+	// Resume are not for it. Encoders can do nothing else.
+	Embedding Embedding
+	Normalise bool // scaled to length 1; EmbeddingDefault does what the model's files say
 
 	Priority int    // higher runs first
 	Resume   bool   // the last generation goes on: random draws and penalties continue. The seed must be the same
@@ -154,6 +171,8 @@ func (c *cRequest) fill(ctx context.Context, r *Request) error {
 	o.SetPriority(n.int32("Priority", r.Priority))
 	o.SetResume(uint32(flag(r.Resume)))
 	o.SetShare_key(r.ShareKey)
+	o.SetEmbedding(int32(r.Embedding))
+	o.SetNormalise(uint32(flag(r.Normalise)))
 	// The scheduler takes earlier deadlines first.
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

@@ -16,9 +16,10 @@ type EventKind int32
 
 // The kinds. What ends a request is no event here: Next then gives io.EOF or an error, and Finish has the rest.
 const (
-	EventTokens EventKind = 0
-	EventLogits EventKind = 1
-	EventScores EventKind = 2
+	EventTokens    EventKind = 0
+	EventLogits    EventKind = 1
+	EventScores    EventKind = 2
+	EventEmbedding EventKind = 4
 )
 
 // Event is something that a request produced.
@@ -36,6 +37,9 @@ type Event struct {
 	Position int64
 	Logits   []float32
 	Scores   []float32
+
+	// EventEmbedding: as long as ModelInfo.HiddenSize.
+	Embedding []float32
 }
 
 // TokenLogprob is a token and the natural logarithm of its probability by the model's own distribution.
@@ -144,14 +148,15 @@ func (q *queue) push(event *capi.Event) {
 		return
 	}
 	next := Event{
-		Kind:     EventKind(event.Kind),
-		Tokens:   event.Tokens,
-		Text:     event.Text,
-		Bytes:    event.Bytes,
-		Logprobs: logprobsOf(event.Logprobs, event.TopLogprobs),
-		Position: event.Position,
-		Logits:   event.Logits,
-		Scores:   event.Scores,
+		Kind:      EventKind(event.Kind),
+		Tokens:    event.Tokens,
+		Text:      event.Text,
+		Bytes:     event.Bytes,
+		Logprobs:  logprobsOf(event.Logprobs, event.TopLogprobs),
+		Position:  event.Position,
+		Logits:    event.Logits,
+		Scores:    event.Scores,
+		Embedding: event.Embedding,
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -391,11 +396,12 @@ func (s *Stream) Wait(ctx context.Context) error {
 
 // Completion is a whole generation.
 type Completion struct {
-	Text     string
-	Tokens   []int32
-	Logprobs []TokenLogprobs
-	Scores   []float32 // log-probabilities of the prompt's tokens, where asked for
-	Finish   Finish
+	Text      string
+	Tokens    []int32
+	Logprobs  []TokenLogprobs
+	Scores    []float32 // log-probabilities of the prompt's tokens, where asked for
+	Embedding []float32 // where asked for
+	Finish    Finish
 }
 
 // Collect reads the rest of the stream. With an error it gives what came before that.
@@ -418,6 +424,9 @@ func (s *Stream) Collect(ctx context.Context) (*Completion, error) {
 		c.Tokens = append(c.Tokens, event.Tokens...)
 		c.Logprobs = append(c.Logprobs, event.Logprobs...)
 		c.Scores = append(c.Scores, event.Scores...)
+		if event.Kind == EventEmbedding {
+			c.Embedding = event.Embedding
+		}
 	}
 }
 

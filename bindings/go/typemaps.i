@@ -72,6 +72,7 @@ INLAY_GO_NUMBER(const char* inlay_buffer_data)
 /* These come for each token: events.go reads their fields in place, without a call for each. */
 %ignore inlay_event_info;
 %ignore inlay_event_info_init;
+%ignore inlay_event_info_init_sized;
 %ignore inlay_event_get_info;
 %ignore inlay_event_next;
 %ignore inlay_step_info;

@@ -43,7 +43,7 @@ func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	requests, err := prompts(request.Prompt, base)
+	requests, err := inputs("prompt", request.Prompt, base)
 	if err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
 	return s.generate(w, r, &job{common: &request.common, requests: requests, n: n, form: completionForm{s}})
 }
 
-// prompts are a text, tokens, or a list of either.
-func prompts(value json.RawMessage, base inlay.Request) ([]inlay.Request, error) {
+// inputs are a text, tokens, or a list of either.
+func inputs(name string, value json.RawMessage, base inlay.Request) ([]inlay.Request, error) {
 	var text string
 	var texts []string
 	var tokens []int32
@@ -71,7 +71,7 @@ func prompts(value json.RawMessage, base inlay.Request) ([]inlay.Request, error)
 	}
 	switch {
 	case len(value) == 0 || string(value) == "null":
-		return nil, badParameter("prompt", "missing", "prompt is missing")
+		return nil, badParameter(name, "missing", "%s is missing", name)
 	case json.Unmarshal(value, &text) == nil:
 		ofText(text)
 	case json.Unmarshal(value, &tokens) == nil && len(tokens) > 0:
@@ -85,7 +85,7 @@ func prompts(value json.RawMessage, base inlay.Request) ([]inlay.Request, error)
 			ofTokens(tokens)
 		}
 	default:
-		return nil, badParameter("prompt", "invalid_type", "prompt is neither a string, nor tokens, nor a list of either")
+		return nil, badParameter(name, "invalid_type", "%s is neither a string, nor tokens, nor a list of either", name)
 	}
 	return requests, nil
 }

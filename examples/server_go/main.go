@@ -1,6 +1,6 @@
 // The command server answers OpenAI's HTTP API from a model on this machine. It is an example over Inlay's Go binding, and small
 // enough to be read: main.go starts and stops, server.go routes and refuses, chat.go and completions.go are the two forms of a
-// generation, generate.go runs it, wire.go is what goes over the wire.
+// generation, generate.go runs it, embeddings.go makes vectors, wire.go is what goes over the wire.
 package main
 
 import (
@@ -84,7 +84,7 @@ func run(ctx context.Context, o *options, ready func(address string)) error {
 	engine, err := inlay.NewEngine(&inlay.EngineOptions{
 		Threads:      o.threads,
 		MemoryBudget: o.memoryBudget,
-		MaxQueue:     o.limits.concurrent * o.limits.choices,
+		MaxQueue:     o.limits.concurrent * (o.limits.choices + inlay.EmbedAtOnce),
 		Log:          func(_ inlay.LogLevel, message string) { log.Print(message) },
 	})
 	if err != nil {

@@ -65,7 +65,7 @@ func newServer(engine *inlay.Engine, model *inlay.Model, o *options, address net
 	s.routes = map[string]route{
 		"/v1/chat/completions": {method: http.MethodPost, serve: s.chat, costly: true},
 		"/v1/completions":      {method: http.MethodPost, serve: s.completions, costly: true},
-		"/v1/embeddings":       {method: http.MethodPost, serve: s.embeddings},
+		"/v1/embeddings":       {method: http.MethodPost, serve: s.embeddings, costly: true},
 		"/v1/models":           {method: http.MethodGet, serve: s.models},
 		"/metrics":             {method: http.MethodGet, serve: s.metrics},
 		"/health":              {method: http.MethodGet, serve: s.health, open: true},
@@ -200,10 +200,6 @@ func (s *server) models(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, map[string]any{"object": "list", "data": []any{model}})
 }
 
-func (s *server) embeddings(http.ResponseWriter, *http.Request) error {
-	return refuse(501, "not_implemented_error", "embeddings_not_implemented", "embeddings are not implemented: Inlay's C API has none yet")
-}
-
 func (s *server) health(w http.ResponseWriter, _ *http.Request) error {
 	if s.stopping.Load() {
 		return refuse(503, "server_error", "stopping", "the server stops")
@@ -221,7 +217,7 @@ func (s *server) metrics(w http.ResponseWriter, _ *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	var own strings.Builder
-	fmt.Fprintf(&own, "# HELP inlay_server_requests_running HTTP requests that generate.\n# TYPE inlay_server_requests_running gauge\n")
+	fmt.Fprintf(&own, "# HELP inlay_server_requests_running HTTP requests that generate or embed.\n# TYPE inlay_server_requests_running gauge\n")
 	fmt.Fprintf(&own, "inlay_server_requests_running %d\n", len(s.slots))
 	fmt.Fprintf(&own, "# HELP inlay_server_answers_total HTTP requests, by path and status.\n# TYPE inlay_server_answers_total counter\n")
 	s.mu.Lock()

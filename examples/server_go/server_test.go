@@ -32,7 +32,12 @@ func TestMain(m *testing.M) {
 // start runs a server until the test ends, and gives its address.
 func start(t *testing.T, arguments ...string) string {
 	t.Helper()
-	o, err := parse(append(arguments, "-listen", "127.0.0.1:0", "-grace", "1s", pocket))
+	return startModel(t, pocket, arguments...)
+}
+
+func startModel(t *testing.T, model string, arguments ...string) string {
+	t.Helper()
+	o, err := parse(append(arguments, "-listen", "127.0.0.1:0", "-grace", "1s", model))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +334,18 @@ func TestErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":{"a":1}}`, 400, "invalid_request_error", "invalid_type"},
 		{"/v1/completions", `{"prompt":"x","echo":true}`, 400, "invalid_request_error", "unsupported"},
 		{"/v1/completions", `{"prompt":[99999999]}`, 400, "invalid_request_error", "invalid_argument"},
-		{"/v1/embeddings", `{"input":"x"}`, 501, "not_implemented_error", "embeddings_not_implemented"},
+		{"/v1/embeddings", `{}`, 400, "invalid_request_error", "missing"},
+		{"/v1/embeddings", `{"input":""}`, 400, "invalid_request_error", "invalid_value"},
+		{"/v1/embeddings", `{"input":["x",""]}`, 400, "invalid_request_error", "invalid_value"},
+		{"/v1/embeddings", `{"input":[[1],[]]}`, 400, "invalid_request_error", "invalid_value"},
+		{"/v1/embeddings", `{"input":{"a":1}}`, 400, "invalid_request_error", "invalid_type"},
+		{"/v1/embeddings", `{"input":["x",1]}`, 400, "invalid_request_error", "invalid_type"},
+		{"/v1/embeddings", `{"input":[99999999]}`, 400, "invalid_request_error", "invalid_argument"},
+		{"/v1/embeddings", `{"input":"` + strings.Repeat("a fox ", 5000) + `"}`, 400, "invalid_request_error", "context_length_exceeded"},
+		{"/v1/embeddings", `{"input":["x"` + strings.Repeat(`,"x"`, 2048) + `]}`, 400, "invalid_request_error", "invalid_value"},
+		{"/v1/embeddings", `{"input":"x","encoding_format":"hex"}`, 400, "invalid_request_error", "invalid_value"},
+		{"/v1/embeddings", `{"input":"x","dimensions":3}`, 400, "invalid_request_error", "unsupported"},
+		{"/v1/embeddings", `{"input":"x","model":"gpt"}`, 404, "invalid_request_error", "model_not_found"},
 		{"/v1/nothing", `{}`, 404, "invalid_request_error", "unknown_url"},
 		{"/v1/models", `{}`, 405, "invalid_request_error", "method_not_allowed"},
 	} {
@@ -519,8 +535,8 @@ func TestProcess(t *testing.T) {
 		if err != nil || !bytes.HasSuffix(got, []byte("data: [DONE]\n\n")) || !bytes.Contains(got, []byte(`"delta":{"content":`)) {
 			t.Errorf("%v: %s", err, got)
 		}
-		got, err = exec.Command(curl, "-sS", "-w", "%{http_code}", base+"/embeddings", "-d", `{}`).Output()
-		if err != nil || !bytes.HasSuffix(got, []byte("501")) {
+		got, err = exec.Command(curl, "-sS", "-w", "%{http_code}", base+"/embeddings", "-d", `{"input":"A fox."}`).Output()
+		if err != nil || !bytes.HasSuffix(got, []byte("200")) {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

@@ -71,6 +71,32 @@ type completionRequest struct {
 	BestOf   *int            `json:"best_of"`
 }
 
+type embeddingRequest struct {
+	Model          string          `json:"model"`
+	Input          json.RawMessage `json:"input"`
+	EncodingFormat string          `json:"encoding_format"`
+	Dimensions     *int            `json:"dimensions"`
+	User           string          `json:"user"`
+}
+
+type embeddingList struct {
+	Object string         `json:"object"`
+	Data   []embedding    `json:"data"`
+	Model  string         `json:"model"`
+	Usage  embeddingUsage `json:"usage"`
+}
+
+type embedding struct {
+	Object string `json:"object"`
+	Index  int    `json:"index"`
+	Vector any    `json:"embedding"` // numbers, or their bytes
+}
+
+type embeddingUsage struct {
+	PromptTokens int `json:"prompt_tokens"`
+	TotalTokens  int `json:"total_tokens"`
+}
+
 // body is a completion, or a piece of one.
 type body struct {
 	ID      string `json:"id"`

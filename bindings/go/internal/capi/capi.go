@@ -584,6 +584,11 @@ extern swig_intgo _wrap_INLAY_LOGITS_LAST_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOGITS_ALL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOGITS_POSITIONS_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOGITS_GENERATED_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EMBEDDING_NONE_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EMBEDDING_DEFAULT_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EMBEDDING_MEAN_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EMBEDDING_CLS_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EMBEDDING_LAST_capi_914779e82115c91f(void);
 extern void _wrap_inlay_request_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_input_mode_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -658,6 +663,10 @@ extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(ui
 extern swig_type_133 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
 extern swig_type_135 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_request_options_normalise_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_request_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_request_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -691,6 +700,7 @@ extern swig_intgo _wrap_INLAY_EVENT_TOKENS_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_LOGITS_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_SCORES_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_FINISHED_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EVENT_EMBEDDING_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
@@ -756,7 +766,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 6
+const INLAY_ABI_VERSION int = 7
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -3985,6 +3995,41 @@ func _swig_getINLAY_LOGITS_GENERATED() (_swig_ret int) {
 }
 
 var INLAY_LOGITS_GENERATED int = _swig_getINLAY_LOGITS_GENERATED()
+func _swig_getINLAY_EMBEDDING_NONE() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EMBEDDING_NONE_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EMBEDDING_NONE int = _swig_getINLAY_EMBEDDING_NONE()
+func _swig_getINLAY_EMBEDDING_DEFAULT() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EMBEDDING_DEFAULT_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EMBEDDING_DEFAULT int = _swig_getINLAY_EMBEDDING_DEFAULT()
+func _swig_getINLAY_EMBEDDING_MEAN() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EMBEDDING_MEAN_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EMBEDDING_MEAN int = _swig_getINLAY_EMBEDDING_MEAN()
+func _swig_getINLAY_EMBEDDING_CLS() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EMBEDDING_CLS_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EMBEDDING_CLS int = _swig_getINLAY_EMBEDDING_CLS()
+func _swig_getINLAY_EMBEDDING_LAST() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EMBEDDING_LAST_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EMBEDDING_LAST int = _swig_getINLAY_EMBEDDING_LAST()
 type SwigcptrInlay_request_options uintptr
 
 func (p SwigcptrInlay_request_options) Swigcptr() uintptr {
@@ -4475,6 +4520,32 @@ func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_request_options) SetEmbedding(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetEmbedding() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_request_options) SetNormalise(arg2 uint32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetNormalise() (_swig_ret uint32) {
+	var swig_r uint32
+	_swig_i_0 := arg1
+	swig_r = (uint32)(C._wrap_inlay_request_options_normalise_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_request_options() (_swig_ret Inlay_request_options) {
 	var swig_r Inlay_request_options
 	swig_r = (Inlay_request_options)(SwigcptrInlay_request_options(C._wrap_new_inlay_request_options_capi_914779e82115c91f()))
@@ -4563,6 +4634,10 @@ type Inlay_request_options interface {
 	GetDeadline_us() (_swig_ret uint64)
 	SetShare_key(arg2 uint64)
 	GetShare_key() (_swig_ret uint64)
+	SetEmbedding(arg2 int32)
+	GetEmbedding() (_swig_ret int32)
+	SetNormalise(arg2 uint32)
+	GetNormalise() (_swig_ret uint32)
 }
 
 func Inlay_request_options_init_sized(arg1 Inlay_request_options, arg2 int) {
@@ -4807,6 +4882,13 @@ func _swig_getINLAY_EVENT_FINISHED() (_swig_ret int) {
 }
 
 var INLAY_EVENT_FINISHED int = _swig_getINLAY_EVENT_FINISHED()
+func _swig_getINLAY_EVENT_EMBEDDING() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EVENT_EMBEDDING_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EVENT_EMBEDDING int = _swig_getINLAY_EVENT_EMBEDDING()
 func _swig_getINLAY_FINISH_STOP() (_swig_ret int) {
 	var swig_r int
 	swig_r = (int)(C._wrap_INLAY_FINISH_STOP_capi_914779e82115c91f())

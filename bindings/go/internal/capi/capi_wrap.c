@@ -5515,6 +5515,66 @@ intgo _wrap_INLAY_LOGITS_GENERATED_capi_914779e82115c91f() {
 }
 
 
+intgo _wrap_INLAY_EMBEDDING_NONE_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EMBEDDING_NONE;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EMBEDDING_DEFAULT_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EMBEDDING_DEFAULT;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EMBEDDING_MEAN_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EMBEDDING_MEAN;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EMBEDDING_CLS_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EMBEDDING_CLS;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EMBEDDING_LAST_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EMBEDDING_LAST;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_inlay_request_options_struct_size_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
   struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
   uint32_t arg2 ;
@@ -6448,6 +6508,56 @@ long long _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(struct
 }
 
 
+void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->embedding = arg2;
+  
+}
+
+
+int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (int32_t) ((arg1)->embedding);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->normalise = arg2;
+  
+}
+
+
+int _wrap_inlay_request_options_normalise_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  uint32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->normalise);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_request_options *_wrap_new_inlay_request_options_capi_914779e82115c91f() {
   struct inlay_request_options *result = 0 ;
   struct inlay_request_options *_swig_go_result;
@@ -6866,6 +6976,18 @@ intgo _wrap_INLAY_EVENT_FINISHED_capi_914779e82115c91f() {
   
   
   result = INLAY_EVENT_FINISHED;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EVENT_EMBEDDING_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EVENT_EMBEDDING;
   
   _swig_go_result = (intgo)result; 
   return _swig_go_result;

@@ -26,6 +26,7 @@ type Event struct {
 	Position    int64
 	Logits      []float32
 	Scores      []float32
+	Embedding   []float32
 	Finish      *Finish // of the last event
 }
 
@@ -109,6 +110,9 @@ func copyEvent(info *C.inlay_event_info) Event {
 	}
 	if n := int(info.num_scores); n > 0 {
 		event.Scores = append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(info.scores)), n)...)
+	}
+	if n := int(info.num_embedding); n > 0 {
+		event.Embedding = append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(info.embedding)), n)...)
 	}
 	if info.kind == C.INLAY_EVENT_FINISHED {
 		event.Finish = &Finish{

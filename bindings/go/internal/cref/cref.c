@@ -77,6 +77,37 @@ int32_t cref_generate(const char* path, const char* input, int chat,
   return count;
 }
 
+int32_t cref_embed(const char* path, const char* input, int32_t embedding,
+                   uint32_t normalise, float* vector, size_t capacity) {
+  inlay_request_options options;
+  inlay_event_info info;
+  inlay_event* event;
+  host h;
+  int32_t count = -1;
+  inlay_request_options_init(&options);
+  options.text = input;
+  options.text_bytes = strlen(input);
+  options.embedding = embedding;
+  options.normalise = normalise;
+  inlay_event_info_init(&info);
+  if (Start(&h, path, INLAY_DRIVE_HOST, &options)) {
+    while (info.kind != INLAY_EVENT_FINISHED &&
+           inlay_engine_step(h.engine, 0, NULL, NULL) == INLAY_OK) {
+      while (inlay_event_next(h.engine, 0, &event, NULL) == INLAY_OK) {
+        inlay_event_get_info(event, &info, NULL);
+        if (info.kind == INLAY_EVENT_EMBEDDING &&
+            info.num_embedding <= capacity) {
+          memcpy(vector, info.embedding, info.num_embedding * sizeof(*vector));
+          count = (int32_t)info.num_embedding;
+        }
+        inlay_event_release(event);
+      }
+    }
+  }
+  Stop(&h);
+  return count;
+}
+
 static int64_t Clock(clockid_t clock) {
   struct timespec t;
   clock_gettime(clock, &t);

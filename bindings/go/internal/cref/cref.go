@@ -40,6 +40,23 @@ func Generate(model, input string, chat bool, maxTokens int) (*Generated, error)
 	return &Generated{tokens[:n], string(out[:length])}, nil
 }
 
+// Embed gives one text's vector, from a host-driven engine of its own.
+func Embed(model, input string, embedding int32, normalise bool) ([]float32, error) {
+	path, text := C.CString(model), C.CString(input)
+	defer C.free(unsafe.Pointer(path))
+	defer C.free(unsafe.Pointer(text))
+	vector := make([]float32, 8192)
+	scale := C.uint32_t(0)
+	if normalise {
+		scale = 1
+	}
+	n := C.cref_embed(path, text, C.int32_t(embedding), scale, (*C.float)(unsafe.Pointer(&vector[0])), C.size_t(len(vector)))
+	if n < 0 {
+		return nil, errors.New("cref_embed failed")
+	}
+	return vector[:n], nil
+}
+
 // CPUTime is what the process has computed, on all cores: unlike the time, it hardly tells what else the machine does.
 func CPUTime() time.Duration { return time.Duration(C.cref_cpu_time()) }
 

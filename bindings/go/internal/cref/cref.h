@@ -9,6 +9,11 @@ int32_t cref_generate(const char* model, const char* input, int chat,
                       int32_t max_tokens, int32_t* tokens, char* text,
                       size_t capacity, size_t* length);
 
+/* The vector's length, written to `vector` as far as `capacity` goes; -1: a
+ * failure. */
+int32_t cref_embed(const char* model, const char* input, int32_t embedding,
+                   uint32_t normalise, float* vector, size_t capacity);
+
 /* Nanoseconds that the process has computed, on all cores. */
 int64_t cref_cpu_time(void);
 int64_t cref_time(void);
