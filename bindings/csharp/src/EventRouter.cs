@@ -156,6 +156,7 @@ namespace Inlay.Native
             TaskCompletionSource<bool> ready = null;
             lock (events)
             {
+                if (failure != null) return;
                 events.Enqueue(made);
                 ended |= made is FinishedEvent;
                 if (ended || !untilEnd) ready = TakeWaiter();

@@ -109,8 +109,9 @@ namespace Inlay
         /// <summary>Cancels it if it is unfinished, and drops its events that were not taken.</summary>
         public void Dispose()
         {
-            handle.Dispose();
+            // First: the release cancels, and whoever awaits must not take that for the generation's end.
             inbox.Fail(new ObjectDisposedException(typeof(Request).FullName));
+            handle.Dispose();
         }
 
         private const long SliceUs = EventRouter.SliceMs * 1000;

@@ -98,8 +98,10 @@ namespace Inlay.Tests
             using (Model model = engine.LoadModel(Env.Model))
             using (Session session = model.CreateSession())
             {
+                // So that there is something to go on from, however soon the others are cancelled.
+                session.Generate("A dog", new GenerateOptions { MaxTokens = 1 });
                 var source = new CancellationTokenSource(50);
-                var thrown = await Check.ThrowsAsync<OperationCanceledException>(session.GenerateAsync("A dog", forever, source.Token));
+                var thrown = await Check.ThrowsAsync<OperationCanceledException>(session.GenerateAsync(Prompt.Empty, forever, source.Token));
                 Check.True(thrown.CancellationToken == source.Token);
                 source = new CancellationTokenSource(50);
                 Check.Throws<OperationCanceledException>(() => session.Generate(Prompt.Empty, forever, source.Token));
