@@ -1,5 +1,6 @@
 #include "cref.h"
 
+#include <malloc.h>
 #include <string.h>
 #include <time.h>
 
@@ -172,4 +173,9 @@ int32_t cref_steps(const char* path, int32_t prompt, int32_t max_tokens,
   }
   Stop(&h);
   return steps;
+}
+
+size_t cref_allocated(void) {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }

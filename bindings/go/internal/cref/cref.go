@@ -86,3 +86,6 @@ func Steps(model string, prompt int32, maxTokens int) ([]time.Duration, error) {
 	}
 	return steps[:n], nil
 }
+
+// Allocated is what C has allocated in this process and not freed.
+func Allocated() int64 { return int64(C.cref_allocated()) }

@@ -28,4 +28,7 @@ int64_t cref_stream(const char* model, int32_t prompt, int32_t max_tokens);
 int32_t cref_steps(const char* model, int32_t prompt, int32_t max_tokens,
                    int64_t* nanoseconds);
 
+/* Bytes that are allocated and not freed in the process. */
+size_t cref_allocated(void);
+
 #endif
