@@ -151,6 +151,69 @@ constexpr GgufName kGpt2[] = {
     {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", kTransposed},
 };
 
+// OLMo 2 and EXAONE 4: norms after the parts.
+constexpr GgufName kPostNorms[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"},
+};
+
+constexpr GgufName kStarcoder2[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.c_fc"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.c_proj"},
+};
+
+constexpr GgufName kGlm4[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.post_attention_norm", "model.layers.#.post_self_attn_layernorm"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_mlp_layernorm"},
+};
+
+// One norm a layer.
+constexpr GgufName kCohere2[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
 // Mistral and Mixtral files say "llama".
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", kLlama},
@@ -164,6 +227,13 @@ constexpr GgufArch kArchs[] = {
     {"gemma3", "Gemma3ForCausalLM", "gemma3_text", kGemma2And3},
     {"phi3", "Phi3ForCausalLM", "phi3", kPhi3},
     {"gpt2", "GPT2LMHeadModel", "gpt2", kGpt2},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2", kPostNorms},
+    {"granite", "GraniteForCausalLM", "granite", kLlama},
+    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", kStarcoder2},
+    {"glm4", "Glm4ForCausalLM", "glm4", kGlm4},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3", kLlama},
+    {"exaone4", "Exaone4ForCausalLM", "exaone4", kPostNorms},
+    {"cohere2", "Cohere2ForCausalLM", "cohere2", kCohere2},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a

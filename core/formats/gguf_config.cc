@@ -46,6 +46,35 @@ absl::StatusOr<std::optional<int64_t>> Window(const GgufArchKeys& keys) {
   return window;
 }
 
+absl::Status ReadGranite(const GgufArchKeys& keys, Json* config) {
+  for (const auto& [key, name] :
+       {std::pair{"attention.scale", "attention_multiplier"},
+        std::pair{"embedding_scale", "embedding_multiplier"},
+        std::pair{"residual_scale", "residual_multiplier"},
+        std::pair{"logit_scale", "logits_scaling"}}) {
+    INLAY_RETURN_IF_ERROR(keys.CopyNumber(key, name, config));
+  }
+  return absl::OkStatus();
+}
+
+// Those whose norms are LayerNorms.
+absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
+  const bool is_cohere = keys.arch() == "cohere2";
+  INLAY_RETURN_IF_ERROR(
+      keys.CopyNumber("attention.layer_norm_epsilon",
+                      is_cohere ? "layer_norm_eps" : "norm_epsilon", config));
+  return is_cohere ? keys.CopyNumber("logit_scale", "logit_scale", config)
+                   : absl::OkStatus();
+}
+
+// Files of OLMo 3 say "olmo2" too, and have windows.
+absl::Status CheckOlmo2(const GgufArchKeys& keys, bool has_window) {
+  if (keys.arch() != "olmo2" || !has_window) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrFormat("%s is there: files of OLMo 3 are not supported",
+                      keys.Name("attention.sliding_window")));
+}
+
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                         const GgufSizes& sizes, Json* config) {
   INLAY_ASSIGN_OR_RETURN(const auto window, Window(keys));
@@ -57,6 +86,18 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     return absl::OkStatus();
   }
+  INLAY_RETURN_IF_ERROR(CheckOlmo2(keys, window.has_value()));
+  if (keys.arch() == "granite") {
+    INLAY_RETURN_IF_ERROR(ReadGranite(keys, config));
+  }
+  const bool is_starcoder = keys.arch() == "starcoder2";
+  if (is_starcoder || keys.arch() == "cohere2") {
+    INLAY_RETURN_IF_ERROR(ReadLayerNorms(keys, config));
+  }
+  if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "exaone4") {
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
+  }
   if (keys.arch() == "llama" && window.has_value()) {
     (*config)["architectures"] = {"MistralForCausalLM"};
     (*config)["model_type"] = "mistral";
@@ -66,7 +107,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  (*config)["attention_bias"] = has("blk.0.attn_output.bias");
+  (*config)["attention_bias"] = has(
+      keys.arch() == "glm4" ? "blk.0.attn_q.bias" : "blk.0.attn_output.bias");
+  if (is_starcoder) (*config)["use_bias"] = has("blk.0.attn_q.bias");
   (*config)["mlp_bias"] = has("blk.0.ffn_gate.bias");
   return absl::OkStatus();
 }

@@ -113,7 +113,7 @@ class ConfigWriter {
   // What families assume; 0: config.json must say it.
   int64_t DefaultHeadDim(int64_t hidden) const {
     if (arch_.name.starts_with("gemma")) return 256;
-    if (arch_.name == "qwen3") return 128;
+    if (arch_.name == "qwen3" || arch_.name == "glm4") return 128;
     return hidden / tensors_.heads.query;
   }
   int64_t DefaultKvHeads() const {
@@ -139,17 +139,33 @@ class ConfigWriter {
         tensors_.heads.key,
         CopySize("num_key_value_heads", "attention.head_count_kv",
                  DefaultKvHeads()));
-    INLAY_RETURN_IF_ERROR(CopyNumber("rms_norm_eps",
-                                     "attention.layer_norm_rms_epsilon",
-                                     arch_.name == "phi3" ? 1e-5 : 1e-6));
+    INLAY_RETURN_IF_ERROR(WriteEpsilon());
     INLAY_ASSIGN_OR_RETURN(
         const int64_t head_dim,
         CopySize("head_dim", "attention.key_length", DefaultHeadDim(hidden)));
     INLAY_RETURN_IF_ERROR(writer_.SetU32(Key("attention.value_length"),
                                          static_cast<uint32_t>(head_dim)));
-    const double theta = arch_.name == "gemma3" ? 1e6 : 10000.0;
+    const double theta = arch_.name == "gemma3"    ? 1e6
+                         : arch_.name == "smollm3" ? 2e6
+                                                   : 10000.0;
+    const double partial = arch_.name == "glm4" ? 0.5 : 1.0;
     return SetGgufRope(config_, std::string(arch_.name),
-                       {head_dim, positions, theta}, &writer_, &tensors_);
+                       {head_dim, positions, theta, partial}, &writer_,
+                       &tensors_);
+  }
+
+  absl::Status WriteEpsilon() {
+    if (arch_.name == "starcoder2" || arch_.name == "cohere2") {
+      return CopyNumber(
+          arch_.name == "cohere2" ? "layer_norm_eps" : "norm_epsilon",
+          "attention.layer_norm_epsilon", 1e-5);
+    }
+    const bool is_larger = arch_.name == "phi3" || arch_.name == "olmo2" ||
+                           arch_.name == "exaone4";
+    return CopyNumber("rms_norm_eps", "attention.layer_norm_rms_epsilon",
+                      arch_.name == "glm4" ? 1.5625e-7
+                      : is_larger          ? 1e-5
+                                           : 1e-6);
   }
 
   absl::Status WriteFamily() {
@@ -158,13 +174,55 @@ class ConfigWriter {
           CheckActivation("hidden_activation", {"gelu_pytorch_tanh"}));
       return arch_.name == "gemma" ? absl::OkStatus() : WriteGemma();
     }
+    if (arch_.name == "starcoder2") {
+      INLAY_RETURN_IF_ERROR(
+          CheckActivation("hidden_act", {"gelu_pytorch_tanh", "gelu_new"}));
+      return WriteWindow(0);
+    }
     INLAY_RETURN_IF_ERROR(CheckActivation("hidden_act", {"silu", "swish"}));
+    if (arch_.name == "granite") return WriteGranite();
+    if (arch_.name == "smollm3") return CheckSmolLm3();
+    if (arch_.name == "cohere2" || arch_.name == "exaone4") {
+      if (arch_.name == "cohere2") {
+        INLAY_RETURN_IF_ERROR(CopyNumber("logit_scale", "logit_scale", 0.0625));
+      }
+      INLAY_RETURN_IF_ERROR(WriteWindow(4096));
+      return IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
+    }
     if (arch_.name.starts_with("qwen")) {
       return Refuse("use_sliding_window", true);
     }
     const bool is_mistral = IsMistral();
     if (arch_.name != "phi3" && !is_mistral) return absl::OkStatus();
     return WriteWindow(is_mistral ? 4096 : 0);
+  }
+
+  absl::Status WriteGranite() {
+    for (const auto& [from, to] :
+         {std::pair{"attention_multiplier", "attention.scale"},
+          std::pair{"embedding_multiplier", "embedding_scale"},
+          std::pair{"residual_multiplier", "residual_scale"},
+          std::pair{"logits_scaling", "logit_scale"}}) {
+      INLAY_RETURN_IF_ERROR(CopyNumber(from, to, 1.0));
+    }
+    return absl::OkStatus();
+  }
+
+  // Every fourth layer has no rope, and none a window.
+  absl::Status CheckSmolLm3() {
+    INLAY_RETURN_IF_ERROR(Refuse("use_sliding_window", true));
+    INLAY_ASSIGN_OR_RETURN(
+        const int64_t interval,
+        JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxSize));
+    const Json* list = JsonFind(config_, "no_rope_layers");
+    bool is_usual = list != nullptr || interval == 4;
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      is_usual &= list->is_array() && (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
+    }
+    if (is_usual) return absl::OkStatus();
+    return absl::UnimplementedError(
+        "config.json: no_rope_layers are not every fourth, which a GGUF file "
+        "of \"smollm3\" cannot say");
   }
 
   // `fallback`: where config.json is silent; 0: none.

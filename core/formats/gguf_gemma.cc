@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kGemma2WideLayers = 46;
 constexpr int64_t kGemma3WideLayers = 62;
 
-// `all_full`: a file without a window has no layers with one.
-absl::Status ReadPattern(const GgufArchKeys& keys, int64_t layers,
-                         bool all_full, Json* config) {
+}  // namespace
+
+absl::Status ReadGgufPattern(const GgufArchKeys& keys, int64_t layers,
+                             bool all_full, Json* config) {
   constexpr char kPattern[] = "attention.sliding_window_pattern";
   const GgufValue* pattern = keys.Find(kPattern);
   if (pattern == nullptr) {
@@ -45,8 +46,6 @@ absl::Status ReadPattern(const GgufArchKeys& keys, int64_t layers,
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status ReadGgufGemma(const GgufArchKeys& keys, const GgufSizes& sizes,
                            std::optional<int64_t> window, Json* config) {
   const int64_t wide_layers =
@@ -68,8 +67,9 @@ absl::Status ReadGgufGemma(const GgufArchKeys& keys, const GgufSizes& sizes,
   for (const auto& [key, name] : numbers) {
     INLAY_RETURN_IF_ERROR(keys.CopyNumber(key, name, config));
   }
-  return ReadPattern(keys, sizes.layers,
-                     keys.arch() == "gemma3" && !window.has_value(), config);
+  return ReadGgufPattern(keys, sizes.layers,
+                         keys.arch() == "gemma3" && !window.has_value(),
+                         config);
 }
 
 }  // namespace inlay

@@ -17,6 +17,11 @@ namespace inlay {
 absl::Status ReadGgufGemma(const GgufArchKeys& keys, const GgufSizes& sizes,
                            std::optional<int64_t> window, Json* config);
 
+// Which layers slide: attention.sliding_window_pattern, for other families too.
+// `all_full`: what a file without it means.
+absl::Status ReadGgufPattern(const GgufArchKeys& keys, int64_t layers,
+                             bool all_full, Json* config);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_GGUF_GEMMA_H_

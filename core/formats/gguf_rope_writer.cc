@@ -79,7 +79,7 @@ class RopeWriter {
     if (local > 0.0) INLAY_RETURN_IF_ERROR(Set("freq_base_swa", local));
     INLAY_ASSIGN_OR_RETURN(
         const double whole,
-        Number(config_, "partial_rotary_factor", 1.0, 0.0, 1.0));
+        Number(config_, "partial_rotary_factor", shape_.partial, 0.0, 1.0));
     INLAY_ASSIGN_OR_RETURN(
         const double partial,
         Number(scaling_, "partial_rotary_factor", whole, 0.0, 1.0));

@@ -14,6 +14,7 @@ struct GgufRopeShape {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
   double theta = 10000.0;  // where config.json has none
+  double partial = 1.0;    // the same, partial_rotary_factor
 };
 
 // Sets `prefix`.rope.*; adds factors of frequencies to `tensors`. Errors as

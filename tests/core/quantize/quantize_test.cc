@@ -101,10 +101,28 @@ double RelativeError(const std::vector<float>& got,
 
 // Keys, names, orders of rows: nothing is lost where nothing is rounded.
 TEST_F(QuantizeTest, EveryArchitectureComesBackTheSame) {
-  for (const char* model :
-       {"llama2", "llama3", "llama_tied_bias", "llama_rope_linear",
-        "llama_bf16", "mistral", "qwen2", "qwen2_yarn", "qwen3", "gemma",
-        "gemma2", "gemma3_text", "phi3", "phi3_longrope", "gpt2"}) {
+  for (const char* model : {"llama2",
+                            "llama3",
+                            "llama_tied_bias",
+                            "llama_rope_linear",
+                            "llama_bf16",
+                            "mistral",
+                            "qwen2",
+                            "qwen2_yarn",
+                            "qwen3",
+                            "gemma",
+                            "gemma2",
+                            "gemma3_text",
+                            "phi3",
+                            "phi3_longrope",
+                            "gpt2",
+                            "olmo2",
+                            "granite",
+                            "starcoder2",
+                            "glm4",
+                            "smollm3",
+                            "exaone4",
+                            "cohere2"}) {
     SCOPED_TRACE(model);
     Quantize(Golden(model), "f32");
     // Vectors of 1 + w and scales in float32 round once.

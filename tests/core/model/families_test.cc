@@ -1,0 +1,257 @@
+// The README's table of families: made of the table of architectures and of the
+// specs of their golden models.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/formats/gguf_arch.h"
+#include "core/formats/model_files.h"
+#include "core/model/arch.h"
+#include "core/model/load_model.h"
+
+namespace inlay {
+namespace {
+
+constexpr char kBegin[] = "<!-- families: what families_test prints -->\n";
+constexpr char kEnd[] = "<!-- families end -->";
+
+// In the order in which they are first added.
+class Features {
+ public:
+  void Add(const std::string& feature, bool has = true) {
+    if (!has || std::find(all_.begin(), all_.end(), feature) != all_.end()) {
+      return;
+    }
+    all_.push_back(feature);
+  }
+  std::string Text() const {
+    return all_.empty() ? "-" : absl::StrJoin(all_, ", ");
+  }
+
+ private:
+  std::vector<std::string> all_;
+};
+
+struct Family {
+  Features attention;
+  Features positions;
+  Features norms;
+  Features feed_forward;
+  Features scales;
+};
+
+// "on all layers" or "on some", of a number of layers.
+std::string Which(int count, int all) { return count == all ? "" : " on some"; }
+
+bool IsLayerNorm(const NormSpec& norm) {
+  return norm.kind == NormKind::kLayer || norm.kind == NormKind::kLayerNoBias;
+}
+
+void AddAttention(const std::vector<const AttentionSpec*>& layers,
+                  Features* features) {
+  const auto all = static_cast<int>(layers.size());
+  const auto add = [&](const char* name, auto has) {
+    const auto count =
+        static_cast<int>(std::count_if(layers.begin(), layers.end(), has));
+    if (count > 0) features->Add(name + Which(count, all));
+  };
+  using Spec = const AttentionSpec*;
+  add("window", [](Spec a) { return a->window > 0; });
+  add("chunks", [](Spec a) { return a->chunk > 0; });
+  add("sinks", [](Spec a) { return !a->sinks.empty(); });
+  add("softcap", [](Spec a) { return a->softcap != 0.0f; });
+  add("temperature", [](Spec a) { return a->query_factor >= 0; });
+  const auto normed = [](Spec a) { return a->q_norm.kind != NormKind::kNone; };
+  add("q and k norms of heads",
+      [&](Spec a) { return normed(a) && !a->joint_norms; });
+  add("q and k norms of all heads at once",
+      [&](Spec a) { return normed(a) && a->joint_norms; });
+  add("biases", [](Spec a) { return a->qkv.front().bias; });
+}
+
+const char* ScalingName(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kDynamic:
+      return "dynamic";
+    case RopeScaling::kYarn:
+      return "yarn";
+    case RopeScaling::kLlama3:
+      return "llama3";
+    case RopeScaling::kLongRope:
+      return "longrope";
+    case RopeScaling::kNone:
+    case RopeScaling::kFactor:
+      break;
+  }
+  return nullptr;
+}
+
+void AddPositions(const DecoderSpec& spec,
+                  const std::vector<const AttentionSpec*>& layers,
+                  Features* features) {
+  features->Add("learned", !spec.position_embedding.empty());
+  std::set<int> ropes;
+  bool some_without = false, neighbours = false, partial = false;
+  for (const AttentionSpec* layer : layers) {
+    some_without |= layer->rope < 0;
+    if (layer->rope < 0) continue;
+    ropes.insert(layer->rope);
+    neighbours |= layer->rope_style == RopeStyle::kInterleaved;
+    partial |= spec.ropes[static_cast<size_t>(layer->rope)].rotary_dim <
+               layer->head_dim;
+  }
+  if (ropes.empty()) return;
+  features->Add(some_without ? "rope on some" : "rope");
+  features->Add("of neighbours", neighbours);
+  features->Add("of a part of heads", partial);
+  features->Add("another for windows", ropes.size() > 1);
+}
+
+void AddNorms(const DecoderSpec& spec, Features* features) {
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      const bool after = block.post_norm.kind != NormKind::kNone;
+      const bool before = block.pre_norm.kind != NormKind::kNone ||
+                          layer.pre_norm.kind != NormKind::kNone;
+      const bool is_layer = IsLayerNorm(block.pre_norm) ||
+                            IsLayerNorm(block.post_norm) ||
+                            IsLayerNorm(layer.pre_norm);
+      features->Add(absl::StrFormat("%s %s", is_layer ? "LayerNorm" : "RMS",
+                                    before && after ? "on both sides"
+                                    : before        ? "before"
+                                                    : "after"));
+    }
+    features->Add("parts in parallel", layer.parallel);
+  }
+}
+
+void AddFeedForward(const DecoderSpec& spec, Features* features) {
+  bool dense = false, sparse = false;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
+        dense = true;
+        features->Add(mlp->gated ? "gated" : "plain");
+      }
+      const auto* moe = std::get_if<MoeSpec>(&block.part);
+      if (moe == nullptr) continue;
+      sparse = true;
+      features->Add(moe->routing.score == RoutingScore::kSigmoid
+                        ? "experts by sigmoid"
+                        : "experts by softmax");
+      features->Add("corrected choice", !moe->correction.empty());
+      features->Add("shared expert", moe->shared.has_value());
+      features->Add("weighted inputs", moe->input_weights >= 0);
+    }
+  }
+  features->Add("some layers dense", dense && sparse);
+}
+
+void AddScales(const DecoderSpec& spec, Features* features) {
+  features->Add("embeddings", spec.embedding_scale != 1.0f);
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      features->Add("parts", block.scale != 1.0f);
+    }
+  }
+  features->Add("logits", spec.logit_scale != 1.0f);
+  features->Add("softcap of logits", spec.final_softcap != 0.0f);
+}
+
+void AddSpec(const DecoderSpec& spec, Family* family) {
+  std::vector<const AttentionSpec*> attention;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (const auto* part = std::get_if<AttentionSpec>(&block.part)) {
+        attention.push_back(part);
+      }
+    }
+  }
+  AddAttention(attention, &family->attention);
+  AddPositions(spec, attention, &family->positions);
+  for (const RopeSpec& rope : spec.ropes) {
+    const char* scaling = ScalingName(rope.scaling);
+    if (scaling != nullptr) family->positions.Add(scaling);
+  }
+  AddNorms(spec, &family->norms);
+  AddFeedForward(spec, &family->feed_forward);
+  AddScales(spec, &family->scales);
+}
+
+std::string FirstArchitecture(const Json& config) {
+  const Json* list = JsonFind(config, "architectures");
+  return list != nullptr && list->is_array() && !list->empty()
+             ? list->front().get<std::string>()
+             : "";
+}
+
+std::string GgufName(const ArchRow& row) {
+  const Json config = {{"architectures", {row.architecture}},
+                       {"model_type", row.model_type}};
+  const auto arch = FindGgufArchOf(config);
+  return arch.ok() ? std::string((*arch)->name) : "-";
+}
+
+// Every architecture of the table has a golden model to be described by.
+std::string Table() {
+  std::string table =
+      "| model_type | attention | positions | norms | feed-forward | scales | "
+      "GGUF |\n|---|---|---|---|---|---|---|\n";
+  const auto device = *CreateCpuDevice(1, 0);
+  std::set<std::filesystem::path> folders;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(INLAY_TEST_DATA "/models")) {
+    folders.insert(entry.path());
+  }
+  std::map<std::string, Family> families;
+  for (const auto& folder : folders) {
+    const auto files = OpenModelFiles(folder.string(), {});
+    EXPECT_TRUE(files.ok()) << files.status();
+    if (!files.ok()) continue;
+    Family& family = families[FirstArchitecture(files->config)];
+    const auto spec = DescribeDecoder(*files, *device);
+    if (spec.ok()) AddSpec(*spec, &family);
+  }
+  for (const ArchRow& row : Architectures()) {
+    const auto found = families.find(std::string(row.architecture));
+    EXPECT_TRUE(found != families.end())
+        << row.architecture << " has no model in tests/data/models";
+    if (found == families.end()) continue;
+    const Family& family = found->second;
+    absl::StrAppendFormat(
+        &table, "| %s | %s | %s | %s | %s | %s | %s |\n", row.model_type,
+        family.attention.Text(), family.positions.Text(), family.norms.Text(),
+        family.feed_forward.Text(), family.scales.Text(), GgufName(row));
+  }
+  return table;
+}
+
+TEST(FamiliesTest, TheReadmeHasTheTable) {
+  std::ifstream file(INLAY_SOURCE_DIR "/README.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string readme = text.str();
+  const size_t begin = readme.find(kBegin);
+  const size_t end = readme.find(kEnd);
+  ASSERT_TRUE(begin != readme.npos && end != readme.npos && begin < end);
+  const size_t first = begin + sizeof(kBegin) - 1;
+  const std::string table = Table();
+  EXPECT_TRUE(readme.substr(first, end - first) == table)
+      << "README.md has another table; put this one there:\n"
+      << table;
+}
+
+}  // namespace
+}  // namespace inlay
