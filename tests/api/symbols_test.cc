@@ -196,6 +196,7 @@ Table ReadTables() {
 #include "abi_5.def"
   node = "INLAY_6";
 #include "abi_6.def"
+  node = "INLAY_7";
 #include "abi_7.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION

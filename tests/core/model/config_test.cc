@@ -25,6 +25,14 @@ Json SmallConfig(const std::string& architecture) {
                  {"num_key_value_heads", 2},
                  {"head_dim", 8},
                  {"max_position_embeddings", 64}};
+  // Mamba's heads, as each of its families spells them: 64 wide together.
+  for (const char* key : {"num_heads", "mamba_n_heads", "mamba_num_heads",
+                          "mamba_d_head", "mamba_head_dim"}) {
+    config[key] = 8;
+  }
+  config["mamba_d_ssm"] = 64;
+  config["mamba_n_groups"] = config["n_groups"] = 1;
+  config["hybrid_override_pattern"] = "M*";
   if (architecture == "GPT2LMHeadModel") {
     config = {{"architectures", {architecture}},
               {"vocab_size", 40},
