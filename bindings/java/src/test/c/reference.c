@@ -1,6 +1,6 @@
 /* What the C API gives, for the Java tests to compare with.
  *   reference MODEL tokens MAX PROMPT   greedy tokens, one a line
- *   reference MODEL cost STEPS          nanoseconds to take one token's event, as CostTest.java measures it */
+ *   reference MODEL cost STEPS          as CostTest.java measures, in ns */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include <inlay/inlay.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@ static void Check(inlay_status status, inlay_error* error) {
   exit(1);
 }
 
-static inlay_request* Submit(const char* prompt, int max_tokens, int ignore_eos) {
+static inlay_request* Submit(const char* prompt, int max_tokens,
+                             int ignore_eos) {
   inlay_session* session;
   inlay_request* request;
   inlay_request_options options;
@@ -74,7 +75,8 @@ static void Cost(int steps) {
   int done = 0;
   int steps_left = 2 * steps;
   int i;
-  for (i = 0; i < REQUESTS; ++i) requests[i] = Submit("Once upon a time,", steps, 1);
+  for (i = 0; i < REQUESTS; ++i)
+    requests[i] = Submit("Once upon a time,", steps, 1);
   while (done < steps && steps_left-- > 0) {
     int taken = 0;
     double start;
@@ -83,7 +85,8 @@ static void Cost(int steps) {
     for (i = 0; i < REQUESTS; ++i) {
       inlay_event* event;
       inlay_event_info info;
-      if (inlay_request_next_event(requests[i], 0, &event, NULL) != INLAY_OK) continue;
+      if (inlay_request_next_event(requests[i], 0, &event, NULL) != INLAY_OK)
+        continue;
       inlay_event_info_init(&info);
       inlay_event_get_info(event, &info, NULL);
       characters += strlen(info.text);
@@ -92,8 +95,10 @@ static void Cost(int steps) {
     }
     if (taken == REQUESTS) costs[done++] = (Now() - start) / taken;
   }
-  qsort(costs + steps / 2, (size_t)(steps - steps / 2), sizeof(double), Compare);
-  if (characters != 0 && done == steps) printf("%.0f\n", costs[steps / 2 + (steps - steps / 2) / 2]);
+  qsort(costs + steps / 2, (size_t)(steps - steps / 2), sizeof(double),
+        Compare);
+  if (characters != 0 && done == steps)
+    printf("%.0f\n", costs[steps / 2 + (steps - steps / 2) / 2]);
   free(costs);
 }
 

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Futures and publishers. */
-@Timeout(120)
+@Timeout(600)
 class AsyncTest {
   private static Engine engine;
   private static Model model;

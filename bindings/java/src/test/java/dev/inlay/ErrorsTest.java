@@ -16,7 +16,7 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 /** What goes wrong arrives typed, and never in the virtual machine. */
-@Timeout(120)
+@Timeout(600)
 class ErrorsTest {
   @Test
   void everyCodeHasItsException() {
