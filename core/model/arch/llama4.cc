@@ -2,6 +2,8 @@
 // rope and norms of q and k; the fourth sees everything, without rope, its
 // queries scaled by their position (arXiv:2501.19399). Experts read their input
 // weighted by the router, beside a shared one.
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
@@ -59,17 +61,18 @@ absl::StatusOr<std::vector<bool>> ReadMoeLayers(const Json& json,
     }
     return sparse;
   }
-  for (size_t i = 0; list->is_array() && i < list->size(); ++i) {
-    const Json& layer = (*list)[i];
-    const int64_t index = layer.is_number_integer() ? layer.get<int64_t>() : -1;
-    if (index >= 0 && index < num_layers) {
-      sparse[static_cast<size_t>(index)] = true;
-      continue;
-    }
+  const auto is_layer = [&](const Json& layer) {
+    return layer.is_number_integer() && layer.get<int64_t>() >= 0 &&
+           layer.get<int64_t>() < num_layers;
+  };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_layer)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: moe_layers holds %s; its members must be layers from 0 "
+        "config.json: moe_layers is %s; it must be an array of layers from 0 "
         "to %d",
-        DumpJson(layer), num_layers - 1));
+        DumpJson(*list), num_layers - 1));
+  }
+  for (const Json& layer : *list) {
+    sparse[static_cast<size_t>(layer.get<int64_t>())] = true;
   }
   return sparse;
 }
@@ -104,6 +107,8 @@ absl::Status ReadLlama4Attention(const Json& json, Llama4Config* config) {
   config->temperature.temperature_span = span;
   INLAY_ASSIGN_OR_RETURN(config->rope,
                          ReadRope(json, config->decoder, {.theta = 500000.0}));
+  // Whatever multiplies the rotation, the norms take out again.
+  if (config->head_norms) config->rope.attention_factor = 1.0;
   return absl::OkStatus();
 }
 

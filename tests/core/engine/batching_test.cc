@@ -123,7 +123,9 @@ TEST_P(BatchingTest, EqualsIsolated) {
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchingTest,
                          ::testing::Values("llama3", "gemma3_text", "mistral",
-                                           "gpt2", "lfm2", "qwen3_next"),
+                                           "gpt2", "cohere2", "olmo3",
+                                           "llama4_text", "minimax_m2", "lfm2",
+                                           "qwen3_next"),
                          [](const auto& info) { return info.param; });
 
 // Turns of many sessions over a cache that holds few of them: what was evicted

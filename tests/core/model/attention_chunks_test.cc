@@ -2,12 +2,16 @@
 // its chunk, over the chunk's blocks.
 #include "core/model/layers/attention_chunks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
+
+#include "core/model/load_model.h"
 
 namespace inlay {
 namespace {
@@ -67,6 +71,19 @@ TEST(AttentionChunksTest, FarPositionsDoNotOverflow) {
   ASSERT_EQ(SplitIntoChunks({&sequence, 1}, 1 << 30, 1 << 30, parts), 1);
   EXPECT_EQ(parts[0].q_len, 5);
   EXPECT_EQ(parts[0].kv_len, kMost - (1 << 30));
+}
+
+// Not where a chunk would begin within a block.
+TEST(AttentionChunksTest, ChunksAreWholeKvBlocks) {
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto files = OpenModelFiles(INLAY_TEST_DATA "/models/llama4_text", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  ModelLoadOptions options;
+  options.kv_block_size = 5;
+  const auto status = PlanModel(*files, *device, options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("chunks of 32 positions"));
 }
 
 }  // namespace
