@@ -18,6 +18,8 @@ namespace Inlay
         public IReadOnlyList<LogitsEvent> Logits { get; private set; }
         /// <summary>Scores of the prompt, when asked for.</summary>
         public IReadOnlyList<ScoresEvent> Scores { get; private set; }
+        /// <summary>The vector, when asked for; null otherwise.</summary>
+        public float[] Embedding { get; private set; }
         /// <summary>Why it ended (stop or length), counts and times.</summary>
         public FinishedEvent Finished { get; private set; }
 
@@ -32,6 +34,7 @@ namespace Inlay
             private readonly List<ChoiceLogprobs> logprobs = new List<ChoiceLogprobs>();
             private readonly List<LogitsEvent> logits = new List<LogitsEvent>();
             private readonly List<ScoresEvent> scores = new List<ScoresEvent>();
+            private float[] embedding;
             private FinishedEvent finished;
 
             internal void Add(RequestEvent next)
@@ -50,6 +53,10 @@ namespace Inlay
                 {
                     scores.Add(several);
                 }
+                else if (next is EmbeddingEvent vector)
+                {
+                    embedding = vector.Vector;
+                }
                 else
                 {
                     finished = (FinishedEvent)next;
@@ -65,6 +72,7 @@ namespace Inlay
                     Logprobs = logprobs,
                     Logits = logits,
                     Scores = scores,
+                    Embedding = embedding,
                     Finished = finished
                 };
             }

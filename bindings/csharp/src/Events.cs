@@ -6,8 +6,8 @@ using static Inlay.Native.InlayNative;
 
 namespace Inlay
 {
-    /// <summary>What a request produced: a <see cref="TokenEvent"/>, <see cref="LogitsEvent"/>, <see cref="ScoresEvent"/> or, last of all,
-    /// a <see cref="FinishedEvent"/>. Events are copies, and immutable by convention.</summary>
+    /// <summary>What a request produced: a <see cref="TokenEvent"/>, <see cref="LogitsEvent"/>, <see cref="ScoresEvent"/>,
+    /// <see cref="EmbeddingEvent"/> or, last of all, a <see cref="FinishedEvent"/>. Events are copies, and immutable by convention.</summary>
     public abstract class RequestEvent
     {
         internal RequestEvent() { }
@@ -97,6 +97,15 @@ namespace Inlay
         public long Position { get; private set; }
         /// <summary>Element i is of position + i.</summary>
         public float[] Scores { get; private set; }
+    }
+
+    /// <summary>The vector of the whole log that <see cref="GenerateOptions.Embedding"/> asked for.</summary>
+    public sealed class EmbeddingEvent : RequestEvent
+    {
+        internal EmbeddingEvent(float[] vector) { Vector = vector; }
+
+        /// <summary>As long as <see cref="ModelInfo.HiddenSize"/>.</summary>
+        public float[] Vector { get; private set; }
     }
 
     /// <summary>Why a generation ended.</summary>
@@ -209,6 +218,7 @@ namespace Inlay.Native
                 case INLAY_EVENT_TOKENS: return Tokens(ref view[0]);
                 case INLAY_EVENT_LOGITS: return new LogitsEvent(info.position, Values.Floats(info.logits, info.num_logits));
                 case INLAY_EVENT_SCORES: return new ScoresEvent(info.position, Values.Floats(info.scores, info.num_scores));
+                case INLAY_EVENT_EMBEDDING: return new EmbeddingEvent(Values.Floats(info.embedding, info.num_embedding));
                 case INLAY_EVENT_FINISHED: return new FinishedEvent(info);
                 default: return null;
             }

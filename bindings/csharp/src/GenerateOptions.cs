@@ -31,6 +31,21 @@ namespace Inlay
         Generated = INLAY_LOGITS_GENERATED
     }
 
+    /// <summary>How the last hidden states of a log's tokens become its vector.</summary>
+    public enum EmbeddingMode
+    {
+        /// <summary>Not at all: the request generates.</summary>
+        None = INLAY_EMBEDDING_NONE,
+        /// <summary>As the model's files say; where they do not, <see cref="Mean"/> of an encoder and <see cref="Last"/> of others.</summary>
+        Default = INLAY_EMBEDDING_DEFAULT,
+        /// <summary>Their mean.</summary>
+        Mean = INLAY_EMBEDDING_MEAN,
+        /// <summary>The first token's.</summary>
+        Cls = INLAY_EMBEDDING_CLS,
+        /// <summary>The last token's.</summary>
+        Last = INLAY_EMBEDDING_LAST
+    }
+
     /// <summary>How to generate. Sampling happens in this order: bias, penalties, temperature, top-k, top-p, min-p. Read during the call that
     /// it is given to. Not thread-safe while it is changed.</summary>
     public sealed class GenerateOptions
@@ -69,6 +84,11 @@ namespace Inlay
         public List<long> LogitsPositions { get; } = new List<long>();
         /// <summary>Hand out the log-probability of each prompt token given those before it; default false.</summary>
         public bool ScorePrompt { get; set; }
+        /// <summary>One vector of the whole log, as <see cref="EmbeddingEvent"/>, instead of a generation; <see cref="MaxTokens"/>, logits,
+        /// scores and <see cref="Resume"/> are not for it. Encoders can do nothing else. Default none.</summary>
+        public EmbeddingMode Embedding { get; set; }
+        /// <summary>The embedding is scaled to length 1; <see cref="EmbeddingMode.Default"/> does what the model's files say.</summary>
+        public bool Normalise { get; set; }
         /// <summary>Higher runs first; default 0.</summary>
         public int Priority { get; set; }
         /// <summary>From submit: earlier deadlines run first among equal priorities, and a request still there then ends with
@@ -113,6 +133,8 @@ namespace Inlay
             native.logits_positions = pins.Array(LogitsPositions.ToArray());
             native.num_logits_positions = (ulong)LogitsPositions.Count;
             native.score_prompt = ScorePrompt ? 1 : 0;
+            native.embedding = (int)Embedding;
+            native.normalise = Normalise ? 1u : 0;
             native.priority = Priority;
             native.deadline_us = Deadline is TimeSpan deadline ? Numbers.Microseconds(deadline, nameof(Deadline)) : 0;
             native.share_key = ShareKey;

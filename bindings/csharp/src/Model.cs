@@ -57,7 +57,7 @@ namespace Inlay
 
     /// <summary>Weights, tokenizer and chat template of one model. Thread-safe. Its memory is freed when it and all of its sessions are
     /// disposed.</summary>
-    public sealed class Model : IDisposable
+    public sealed partial class Model : IDisposable
     {
         private readonly ModelHandle handle;
 

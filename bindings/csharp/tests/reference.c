@@ -1,5 +1,6 @@
 /* What the C API gives, for the tests to compare with.
  *   reference tokens MODEL PROMPT N    greedy: the tokens, then the text's bytes in hexadecimal
+ *   reference embed MODEL TEXT MODE NORMALISE   the values, and an empty line
  *   reference pull MODEL N             microseconds to take one token's event (next, get_info, copies, release): the median of N
  */
 #include <inlay/inlay.h>
@@ -21,7 +22,8 @@ static int Compare(const void* a, const void* b) {
 
 int main(int argc, char** argv) {
   const int pull = argc == 4 && strcmp(argv[1], "pull") == 0;
-  if (!pull && (argc != 5 || strcmp(argv[1], "tokens") != 0)) return 2;
+  const int embed = argc == 6 && strcmp(argv[1], "embed") == 0;
+  if (!pull && !embed && (argc != 5 || strcmp(argv[1], "tokens") != 0)) return 2;
   inlay_engine* engine = NULL;
   inlay_model* model = NULL;
   inlay_session* session = NULL;
@@ -37,7 +39,12 @@ int main(int argc, char** argv) {
     options.text = argv[3];
     options.text_bytes = strlen(options.text);
   }
-  options.max_tokens = atoi(argv[argc - 1]);
+  if (embed) {
+    options.embedding = atoi(argv[4]);
+    options.normalise = (uint32_t)atoi(argv[5]);
+  } else {
+    options.max_tokens = atoi(argv[argc - 1]);
+  }
   options.ignore_eos = pull;
   if (inlay_engine_create(NULL, &engine, &error) == INLAY_OK && inlay_model_load(engine, argv[2], NULL, &model, &error) == INLAY_OK &&
       inlay_session_create(model, &session, &error) == INLAY_OK)
@@ -61,6 +68,7 @@ int main(int argc, char** argv) {
         for (size_t i = 0; !pull && i < info.text_bytes && used + 3 < sizeof(hex); ++i)
           used += (size_t)sprintf(hex + used, "%02x", (unsigned char)info.text[i]);
       }
+      for (size_t i = 0; i < info.num_embedding; ++i) printf("%.9g ", info.embedding[i]);
       inlay_event_release(event);
     }
     if (num_taken < sizeof(taken_us) / sizeof(taken_us[0])) taken_us[num_taken++] = Microseconds() - begin_us;
