@@ -59,9 +59,8 @@ KvLayout::KvLayout(std::vector<KvLayerShape> layers, DType dtype,
 }
 
 // A state is kept where a block's tokens end: rarely enough that states take no
-// more than a quarter of what the KV beside them does, or than so many bytes a
-// token, but that not much is computed again where only part of a prompt is
-// shared.
+// more than the KV beside them does, or than so many bytes a token, but often
+// enough that not much is computed again where only part of a prompt is shared.
 void KvLayout::AddStates(absl::Span<const size_t> states, int block_size) {
   constexpr size_t kBytesAToken = 64 << 10;
   constexpr size_t kFewestTokens = 64, kMostTokens = 1024;
@@ -77,7 +76,7 @@ void KvLayout::AddStates(absl::Span<const size_t> states, int block_size) {
     used_bytes_.clear();
   } else {
     block_size = groups_.front().block_size;
-    tokens = std::max(tokens, 4 * static_cast<size_t>(block_size));
+    tokens = std::max(tokens, static_cast<size_t>(block_size));
   }
   tokens = std::bit_ceil(std::clamp(tokens, kFewestTokens, kMostTokens));
   groups_.push_back({static_cast<int32_t>(tokens), 1, true});

@@ -98,8 +98,14 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
       for (const RequestOptions& request : requests_) {
         EngineHarness harness(path_, options, Model());
         reference.outcomes.push_back(harness.RunAlone(request));
-        reference.block_bytes =
-            16 * harness.runner().loaded().kv_layout.bytes_per_token();
+        const KvLayout& layout = harness.runner().loaded().kv_layout;
+        reference.block_bytes = 16 * layout.bytes_per_token();
+        // Ten are what the longest request needs, and little more.
+        if (layout.has_states()) {
+          reference.block_bytes =
+              static_cast<uint64_t>(KvBlocksFor(140, layout.groups()) + 3) *
+              layout.block_bytes() / 10;
+        }
       }
     }
     want_ = &reference.outcomes;
