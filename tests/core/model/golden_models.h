@@ -66,6 +66,12 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "granitemoehybrid",
                                           "nemotron_h"};
 
+inline bool IsRecurrent(const std::string& model) {
+  return model == "lfm2" || model == "mamba2" || model == "qwen3_next" ||
+         model == "falcon_h1" || model == "granitemoehybrid" ||
+         model == "nemotron_h";
+}
+
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
 inline std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {
