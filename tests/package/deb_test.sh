@@ -57,9 +57,13 @@ inlay generate /usr/share/inlay/models/pocket-7m --prompt "Once upon a time," --
 apt-get purge -qq inlay libinlay-dev libinlay0 >/packages/log 2>&1 || { cat /packages/log; exit 1; }
 find / -xdev -name '*inlay*' -not -path '/packages/*' -not -path '/proc/*' -not -path '/var/log/*' >/packages/left
 EOF
+chmod 755 "$work"
 mkdir in out
 cp ./*.deb "$work/inside.sh" in
-if ! mmdebstrap --variant=apt --quiet \
+# In namespaces of its own, so that no mount outlives this test however it ends.
+isolate=()
+[ "$(id -u)" -eq 0 ] && unshare --mount-proc --mount --pid --fork true 2>/dev/null && isolate=(unshare --mount-proc --mount --pid --fork --kill-child)
+if ! TMPDIR=$work timeout -k 30 900 "${isolate[@]}" mmdebstrap --variant=apt --quiet \
   --customize-hook="mkdir \"\$1/packages\"" --customize-hook="copy-in $(printf '%s ' "$PWD"/in/*) /packages" \
   --customize-hook="chroot \"\$1\" sh /packages/inside.sh" \
   --customize-hook="copy-out /packages/said /packages/left $PWD/out" "$suite" /dev/null >"$work/log" 2>&1; then
