@@ -524,7 +524,7 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := exec.Command(self, "-listen", "127.0.0.1:0", "-grace", "10s", pocket)
+	process := exec.Command(self, "-listen", "127.0.0.1:0", "-grace", "2m", pocket)
 	process.Env = append(os.Environ(), "INLAY_TEST_SERVER=1")
 	output, err := process.StderrPipe()
 	if err != nil {
