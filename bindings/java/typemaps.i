@@ -551,11 +551,14 @@ INLAY_JAVA_INPUT(inlay_request_options)
 %ignore inlay_event_info::num_logits;
 %ignore inlay_event_info::scores;
 %ignore inlay_event_info::num_scores;
+%ignore inlay_event_info::embedding;
+%ignore inlay_event_info::num_embedding;
 %extend inlay_event_info {
   jintArray getTokens(JNIEnv* jenv) { return ToIntArray(jenv, $self->tokens, $self->num_tokens); }
   jbyteArray getText(JNIEnv* jenv) { return ToByteArray(jenv, $self->text, $self->text_bytes); }
   jbyteArray getBytes(JNIEnv* jenv) { return ToByteArray(jenv, $self->bytes, $self->num_bytes); }
   jfloatArray getLogits(JNIEnv* jenv) { return ToFloatArray(jenv, $self->logits, $self->num_logits); }
+  jfloatArray getEmbedding(JNIEnv* jenv) { return ToFloatArray(jenv, $self->embedding, $self->num_embedding); }
   jfloatArray getScores(JNIEnv* jenv) { return ToFloatArray(jenv, $self->scores, $self->num_scores); }
   /* Pairs of a token and the bits of its log-probability: the layout of the struct. */
   jintArray getLogprobs(JNIEnv* jenv) {

@@ -1,5 +1,6 @@
 /* What the C API gives, for the Java tests to compare with.
  *   reference MODEL tokens MAX PROMPT   greedy tokens, one a line
+ *   reference MODEL embed MODE NORMALISE TEXT   the values, one a line
  *   reference MODEL cost STEPS          as CostTest.java measures, in ns */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include <inlay/inlay.h>
@@ -51,6 +52,32 @@ static void Tokens(const char* prompt, int max_tokens) {
     while (inlay_request_next_event(request, 0, &event, NULL) == INLAY_OK) {
       inlay_event_get_info(event, &info, NULL);
       for (i = 0; i < info.num_tokens; ++i) printf("%d\n", info.tokens[i]);
+      inlay_event_release(event);
+    }
+  }
+}
+
+static void Embed(int mode, int normalise, const char* text) {
+  inlay_session* session;
+  inlay_request* request;
+  inlay_request_options options;
+  inlay_error* error;
+  inlay_event* event;
+  inlay_event_info info;
+  inlay_request_options_init(&options);
+  options.text = text;
+  options.text_bytes = strlen(text);
+  options.embedding = mode;
+  options.normalise = (uint32_t)normalise;
+  Check(inlay_session_create(model, &session, &error), error);
+  Check(inlay_session_submit(session, &options, &request, &error), error);
+  inlay_event_info_init(&info);
+  while (info.kind != INLAY_EVENT_FINISHED) {
+    size_t i;
+    Step();
+    while (inlay_request_next_event(request, 0, &event, NULL) == INLAY_OK) {
+      inlay_event_get_info(event, &info, NULL);
+      for (i = 0; i < info.num_embedding; ++i) printf("%.9g\n", info.embedding[i]);
       inlay_event_release(event);
     }
   }
@@ -113,6 +140,8 @@ int main(int argc, char** argv) {
   Check(inlay_model_load(engine, argv[1], NULL, &model, &error), error);
   if (strcmp(argv[2], "cost") == 0) {
     Cost(atoi(argv[3]));
+  } else if (strcmp(argv[2], "embed") == 0 && argc == 6) {
+    Embed(atoi(argv[3]), atoi(argv[4]), argv[5]);
   } else {
     Tokens(argv[4], atoi(argv[3]));
   }

@@ -21,6 +21,9 @@ public sealed interface Event {
   /** The log-probability of the prompt token at {@code position + i} is {@code scores[i]}. */
   record Scores(long position, float[] scores) implements Event {}
 
+  /** The vector of the whole log that {@link RequestOptions#embedding} asked for. */
+  record Embedding(float[] vector) implements Event {}
+
   /**
    * The end. Times are microseconds from submit.
    *

@@ -13,7 +13,7 @@ import java.util.Optional;
 final class Events {
   private Events() {}
 
-  /** Reads the library's event and releases it. */
+  /** Reads the library's event and releases it. Null: of a kind that came after this jar. */
   static Event take(long event) {
     InlayEventInfo info = new InlayEventInfo();
     try {
@@ -22,7 +22,9 @@ final class Events {
         case 0 -> new Event.Tokens(info.getTokens(), Text.string(info.getText()), info.getBytes(), logprobs(info));
         case 1 -> new Logits(info.getPosition(), info.getLogits());
         case 2 -> new Scores(info.getPosition(), info.getScores());
-        default -> finished(info);
+        case 3 -> finished(info);
+        case 4 -> new Event.Embedding(info.getEmbedding());
+        default -> null;
       };
     } finally {
       info.delete();

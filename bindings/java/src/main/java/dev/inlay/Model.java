@@ -2,6 +2,8 @@ package dev.inlay;
 
 import java.nio.file.Path;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 
 /** Weights, tokenizer and chat template of one model. Sessions run on it, and keep it after {@link #close}. */
 public final class Model extends NativeObject {
@@ -117,6 +119,39 @@ public final class Model extends NativeObject {
         info.delete();
       }
     });
+  }
+
+  // ---- Embeddings
+
+  /**
+   * A vector for each text, in their order, each what it would be alone; they are computed side by side, in sessions of their own. The
+   * first failure ends all of it. On a host-driven engine it steps meanwhile, unless another thread does.
+   *
+   * @throws InvalidArgumentException naming the option, or what is wrong with a text
+   * @throws CancelledException the waiting thread was interrupted
+   */
+  public List<float[]> embed(List<String> texts, EmbeddingOptions options) {
+    return embedInputs(texts.stream().map(Input::text).toList(), options);
+  }
+
+  /** The same of texts and tokens; models without a tokenizer need those. */
+  public List<float[]> embedInputs(List<Input> inputs, EmbeddingOptions options) {
+    return new Embedder(this, inputs, options).run();
+  }
+
+  /** {@link #embedAsync(List, EmbeddingOptions, Executor)} on a thread of Inlay's own. */
+  public CompletableFuture<List<float[]>> embedAsync(List<String> texts, EmbeddingOptions options) {
+    return embedAsync(texts, options, Threads.executor());
+  }
+
+  /** {@link #embed} by {@code executor}, one of whose threads it takes until the end. Cancelling the future cancels what runs. */
+  public CompletableFuture<List<float[]>> embedAsync(List<String> texts, EmbeddingOptions options, Executor executor) {
+    Embedder embedder = new Embedder(this, texts.stream().map(Input::text).toList(), options);
+    CompletableFuture<List<float[]>> future = CompletableFuture.supplyAsync(embedder::run, executor);
+    future.whenComplete((vectors, error) -> {
+      if (error != null) embedder.cancel();
+    });
+    return future;
   }
 
   // ---- Named prefixes

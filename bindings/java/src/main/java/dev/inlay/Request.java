@@ -128,6 +128,26 @@ public final class Request extends NativeObject implements Iterable<Event> {
     throw new NoSuchElementException("the request's last event was taken");
   }
 
+  /**
+   * Waits for the end, and gives the vector that {@link RequestOptions#embedding} asked for.
+   *
+   * @throws InlayException the request failed; {@link CancelledException}: it was cancelled, or the waiting thread interrupted
+   * @throws NoSuchElementException none was asked for, or it was taken before
+   */
+  public float[] embedding() {
+    float[] vector = null;
+    for (Event event : this) {
+      if (event instanceof Event.Embedding embedding) vector = embedding.vector();
+      if (event instanceof Event.Finished end) {
+        throwErrorOf(end);
+        if (end.reason() == FinishReason.CANCELLED)
+          throw new CancelledException(Status.CANCELLED.ordinal(), "the request was cancelled");
+      }
+    }
+    if (vector == null) throw new NoSuchElementException("the request has no embedding, or it was taken before");
+    return vector;
+  }
+
   // ---- On other threads
 
   /** {@link #resultAsync(Executor)} on a thread of Inlay's own. */

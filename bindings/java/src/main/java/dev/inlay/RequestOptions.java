@@ -151,6 +151,21 @@ public final class RequestOptions {
     return this;
   }
 
+  /**
+   * One vector of the whole log, as {@link Event.Embedding}, instead of a generation; logits, {@link #scorePrompt} and
+   * {@link #resume} are not for it, nor more than 0 tokens. Encoders can do nothing else. Default none.
+   */
+  public RequestOptions embedding(EmbeddingMode mode) {
+    settings.add(o -> o.setEmbedding(mode.ordinal()));
+    return this;
+  }
+
+  /** The embedding is scaled to length 1; {@link EmbeddingMode#DEFAULT} does what the model's files say. */
+  public RequestOptions normalise(boolean on) {
+    settings.add(o -> o.setNormalise(on ? 1 : 0));
+    return this;
+  }
+
   /** Higher runs first; default 0. */
   public RequestOptions priority(int priority) {
     settings.add(o -> o.setPriority(priority));
