@@ -88,6 +88,8 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
   struct Reference {
     std::vector<Outcome> outcomes;
     uint64_t block_bytes = 0;  // of 16 tokens
+    bool has_states = false;
+    int most_block = 0;  // tokens of a block
   };
 
   DeterminismTest() {
@@ -101,6 +103,8 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
         reference.outcomes.push_back(harness.RunAlone(request));
         const KvLayout& layout = harness.runner().loaded().kv_layout;
         reference.block_bytes = 16 * layout.bytes_per_token();
+        reference.has_states = layout.has_states();
+        reference.most_block = layout.max_block_size();
         // Ten are what the longest request needs, and little more.
         if (layout.has_states()) {
           reference.block_bytes =
@@ -111,6 +115,18 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     }
     want_ = &reference.outcomes;
     block_bytes_ = reference.block_bytes;
+    has_states_ = reference.has_states;
+    most_block_ = reference.most_block;
+  }
+
+  // States are there where blocks and sequences end, so that less may be
+  // cached than of KV: recurrent_test.cc says how much.
+  void ExpectCached(const Outcome& outcome, uint64_t tokens) const {
+    if (has_states_) {
+      EXPECT_LE(outcome.finish.cached_tokens, tokens);
+    } else {
+      EXPECT_EQ(outcome.finish.cached_tokens, tokens);
+    }
   }
 
   // `blocks` of KV cache; 0: plenty.
@@ -154,6 +170,8 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
   const std::vector<RequestOptions> requests_ = Requests();
   const std::vector<Outcome>* want_ = nullptr;
   uint64_t block_bytes_ = 0;
+  bool has_states_ = false;
+  int most_block_ = 0;
 };
 
 TEST_P(DeterminismTest, AmongOthersOnAnyThreads) {
@@ -204,7 +222,10 @@ TEST_P(DeterminismTest, PreemptedAndEvicted) {
   ExpectAllSame({outcomes.begin(), outcomes.begin() + 4});
   ExpectAllSame({outcomes.begin() + 4, outcomes.end()});
   const EngineMetrics metrics = harness.Metrics();
-  EXPECT_GT(metrics.preemptions_recompute, 0u);
+  // Few blocks, each for many tokens: the next waits instead.
+  if (!has_states_) {
+    EXPECT_GT(metrics.preemptions_recompute, 0u);
+  }
   EXPECT_GT(metrics.evicted_blocks, 0u);
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
@@ -225,7 +246,7 @@ TEST_P(DeterminismTest, WhateverIsCached) {
     ExpectSame(harness.RunAlone(request), want(i));
     const Outcome again = harness.RunAlone(request);
     ExpectSame(again, want(i));
-    EXPECT_EQ(again.finish.cached_tokens, Reusable(request));
+    ExpectCached(again, Reusable(request));
   }
   // A part: others computed a prompt that is the same up to a token in the
   // middle of a block, at its end or its beginning.
@@ -237,7 +258,7 @@ TEST_P(DeterminismTest, WhateverIsCached) {
     fresh.RunAlone(other);
     const Outcome got = fresh.RunAlone(requests_[3]);
     ExpectSame(got, want(3));
-    EXPECT_EQ(got.finish.cached_tokens, common);
+    ExpectCached(got, common);
   }
   // Nothing any more.
   for (uint32_t seed = 500; harness.Metrics().evicted_blocks < 70; ++seed) {
@@ -443,7 +464,10 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
   for (const bool disk : {false, true}) {
     SCOPED_TRACE(disk ? "disk" : "host");
     ModelOptions model = Model(11);
+    // Tiers hold full blocks, and of states there are few.
+    const bool must_hit = !has_states_ || (!disk && most_block_ <= 128);
     model.host_cache_bytes = (disk ? 8 : 64) * (block_bytes_ + 1024);
+    if (has_states_) model.host_cache_bytes *= 2;
     if (disk) {
       model.disk_cache_folder = folder.path();
       model.disk_cache_bytes = 64 << 20;
@@ -468,14 +492,16 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
       };
       hits = count();
       // A disk that is busy with others' work may not keep up at first.
-      for (int round = 0; hits == 0 && round < 200; ++round) {
+      for (int round = 0; must_hit && hits == 0 && round < 200; ++round) {
         for (size_t i = 0; i < requests_.size(); ++i)
           ExpectSame(harness.RunAlone(requests_[i]), want(i));
         hits = count();
       }
       EXPECT_EQ(harness.BlocksUsed(), 0u);
     }
-    EXPECT_GT(hits, 0u);
+    if (must_hit) {
+      EXPECT_GT(hits, 0u);
+    }
   }
 }
 
