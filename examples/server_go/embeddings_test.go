@@ -188,11 +188,7 @@ func TestManyEmbeddings(t *testing.T) {
 		t.Errorf("%d within half a second", response.StatusCode)
 		response.Body.Close()
 	}
-	for deadline := time.Now().Add(30 * time.Second); metric(t, base, "inlay_sessions") != "0"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s sessions are left", metric(t, base, "inlay_sessions"))
-		}
-	}
+	waitForMetric(t, base, "inlay_sessions", "0")
 }
 
 func TestEncoder(t *testing.T) {
