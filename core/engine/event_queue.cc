@@ -122,7 +122,7 @@ absl::StatusOr<Event> EventQueue::NextOf(RequestId request,
       return absl::OutOfRangeError("the request's last event was taken");
     }
     if (closed_) return absl::UnavailableError("the engine was released");
-    if (timed_out || timeout_us == 0) {
+    if (timed_out) {
       return absl::DeadlineExceededError("no event within the time asked");
     }
     // A copy: Drop() may take the stream away while we wait.
