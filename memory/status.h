@@ -35,6 +35,11 @@ inline absl::Status DeviceLostError(const std::string& message) {
   return absl::AbortedError(message);
 }
 
+// What a handle names is gone, or never was: kUnauthenticated, likewise.
+inline absl::Status InvalidHandleError(const std::string& message) {
+  return absl::UnauthenticatedError(message);
+}
+
 }  // namespace inlay
 
 // Evaluates an absl::Status expression once and returns it from the enclosing

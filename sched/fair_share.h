@@ -28,6 +28,10 @@ class FairShare {
     const auto found = served_.find(key);
     if (found != served_.end()) found->second += static_cast<double>(tokens);
   }
+  // Nobody counts against `key` any more.
+  void Forget(uint64_t key) { served_.erase(key); }
+  // Nothing waits or runs: all begin anew, whatever they were served.
+  void Idle() { served_.clear(); }
   // A request with this tag is served now.
   void Advance(double tag) { now_ = std::max(now_, tag); }
 

@@ -56,6 +56,7 @@ absl::Status Scheduler::Submit(const SchedRequest& request) {
   entry->request.num_prompt_tokens = request.num_tokens_total;
   most_blocks_ = std::max(most_blocks_, pool_->num_total());
   INLAY_RETURN_IF_ERROR(CheckFitsAlone(entry->request, config_, most_blocks_));
+  if (requests_.empty()) shares_.Idle();
   entry->request.arrival = next_arrival_++;
   entry->request.share_tag =
       shares_.Tag(request.share_key, request.num_tokens_total);

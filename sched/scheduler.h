@@ -72,6 +72,8 @@ class Scheduler {
   // since: all that is left waits for blocks that others hold.
   bool HasWork() const { return !requests_.empty() && !stalled_; }
   bool empty() const { return requests_.empty(); }
+  // No request will count against `key` any more.
+  void ForgetShare(uint64_t key) { shares_.Forget(key); }
   // Blocks may have become available otherwise than by requests.
   void Retry() { stalled_ = false; }
   size_t num_waiting() const { return queues_.waiting().size(); }

@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086
 need_packages $inlay_build_packages $inlay_test_packages $inlay_binding_packages
 jobs=$(nproc)
+# Clones share what ccache keeps.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
 # build FOLDER TARGETS... -- CMAKE-OPTIONS...: configures (quietly) and builds.
 build() {

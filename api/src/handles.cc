@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "memory/mutex.h"
+#include "memory/status.h"
 
 namespace inlay::api {
 namespace {
@@ -70,10 +71,9 @@ std::shared_ptr<void> EraseHandle(uint64_t handle) {
 
 absl::Status BadHandle(const char* wanted, uint64_t handle) {
   if (handle == 0) {
-    return absl::UnauthenticatedError(
-        absl::StrFormat("the %s handle is null", wanted));
+    return InvalidHandleError(absl::StrFormat("the %s handle is null", wanted));
   }
-  return absl::UnauthenticatedError(absl::StrFormat(
+  return InvalidHandleError(absl::StrFormat(
       "%#x is not a live %s handle: released, of another type, or never made "
       "by this library",
       handle, wanted));

@@ -47,9 +47,7 @@ func TestTenThousandRequestsLeakNothing(t *testing.T) {
 		}
 		stream, err := session.Submit(ctx, inlay.Request{
 			Text: "Once upon a time, ", MaxTokens: 3, StopStrings: []string{"never", "ever"}, StopTokens: []int32{3},
-			LogitBias: map[int32]float32{5: 1, 6: 2}, TopLogprobs: 2,
-			// The scheduler remembers who was served, 32 bytes for each session that has no key; that is not the binding's.
-			ShareKey: 1})
+			LogitBias: map[int32]float32{5: 1, 6: 2}, TopLogprobs: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "memory/status.h"
 
 namespace inlay {
 namespace {
@@ -115,7 +116,7 @@ absl::StatusOr<Event> EventQueue::NextOf(RequestId request,
   while (true) {
     const auto it = streams_.find(request);
     if (it == streams_.end()) {
-      return absl::NotFoundError("the request was released");
+      return InvalidHandleError("the request was released");
     }
     if (!it->second.pending.empty()) return Take(it->second.pending.front());
     if (it->second.finished_taken) {

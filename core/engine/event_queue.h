@@ -35,7 +35,7 @@ class EventQueue {
   // UNAVAILABLE once closed and empty.
   absl::StatusOr<Event> Next(uint64_t timeout_us);
   // The oldest of one request; OUT_OF_RANGE after its kFinished was taken,
-  // NOT_FOUND when it is not open.
+  // INVALID_HANDLE when it is not open.
   absl::StatusOr<Event> NextOf(RequestId request, uint64_t timeout_us);
 
   // Wakes all waiters; what is queued can still be taken.

@@ -177,7 +177,7 @@ absl::StatusOr<Session*> ModelRunner::FindSession(SessionId id) {
   if (closed_) return ClosedError();
   const auto it = sessions_.find(id);
   if (it == sessions_.end() || it->second->released) {
-    return absl::NotFoundError("the session was released");
+    return InvalidHandleError("the session was released");
   }
   return it->second.get();
 }
@@ -211,7 +211,7 @@ void ModelRunner::ReleaseSession(SessionId id) {
   Session& session = *it->second;
   session.released = true;
   if (session.active == 0) {
-    sessions_.erase(it);
+    EraseSession(id);
     scheduler_->Retry();  // it may have had blocks set aside
     return;
   }
@@ -219,6 +219,11 @@ void ModelRunner::ReleaseSession(SessionId id) {
   request.cancelled = true;
   static_cast<void>(scheduler_->Cancel(request.id));
   if (!request.in_flight) End(request);
+}
+
+void ModelRunner::EraseSession(SessionId id) {
+  sessions_.erase(id);
+  scheduler_->ForgetShare(id);
 }
 
 absl::StatusOr<SessionId> ModelRunner::Fork(SessionId id) {

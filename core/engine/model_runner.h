@@ -314,6 +314,8 @@ class ModelRunner final : private KvOwner {
   // Ends every request with `why` and starts over with a new scheduler: what is
   // left when planning itself failed.
   void StartOver(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With its share of the engine, where that is its own.
+  void EraseSession(SessionId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindSession(SessionId id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindIdleSession(SessionId id)

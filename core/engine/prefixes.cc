@@ -96,7 +96,7 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix, SteadyTime now) {
   session->released = true;  // it goes with its request
   Session& added = *session;
   sessions_.emplace(id, std::move(session));
-  auto undo = absl::MakeCleanup([&] { sessions_.erase(id); });
+  auto undo = absl::MakeCleanup([&] { EraseSession(id); });
   RequestOptions options;
   options.tokens = prefix.tokens;
   options.max_tokens = 0;
@@ -142,7 +142,7 @@ absl::StatusOr<NamedPrefix*> ModelRunner::FindPrefix(PrefixId id) {
   if (closed_) return absl::UnavailableError("the engine was released");
   const auto found = prefixes_.find(id);
   if (found == prefixes_.end())
-    return absl::NotFoundError("the prefix was released");
+    return InvalidHandleError("the prefix was released");
   return found->second.get();
 }
 

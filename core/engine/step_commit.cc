@@ -180,7 +180,7 @@ void ModelRunner::End(Request& request) {
       return absl::OkStatus();
     }));
   }
-  if (session.released) sessions_.erase(session.id);
+  if (session.released) EraseSession(session.id);
   const absl::Status emitted = Caught([&] {
     EmitEnd(request);
     return absl::OkStatus();

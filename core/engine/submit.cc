@@ -37,7 +37,7 @@ absl::Status CheckTokens(const std::vector<int32_t>& tokens, int64_t vocab,
   return absl::OkStatus();
 }
 
-// Keys of hosts and of sessions are told apart by their highest bit.
+// Keys of hosts are told from sessions' ids by their highest bit.
 constexpr uint64_t kNamedShare = uint64_t{1} << 63;
 constexpr uint64_t kMostDeadlineUs = uint64_t{1} << 60;
 
@@ -313,8 +313,8 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
         entry.submitted_us +
         static_cast<int64_t>(std::min(options.deadline_us, kMostDeadlineUs));
   }
-  entry.share_key = options.share_key != 0 ? kNamedShare | options.share_key
-                                           : session.id & ~kNamedShare;
+  entry.share_key =
+      options.share_key != 0 ? kNamedShare | options.share_key : session.id;
   return entry;
 }
 

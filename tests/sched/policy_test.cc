@@ -316,5 +316,19 @@ TEST(FairShareTest, ForgettingKeysChangesNoTag) {
   EXPECT_EQ(shares.Tag(7777777, 1), 1050001) << "still ahead: remembered";
 }
 
+TEST(FairShareTest, WhoIsForgottenOrFindsNobodyThereBeginsAnew) {
+  FairShare shares;
+  shares.Tag(1, 10);
+  shares.Tag(2, 10);
+  shares.Forget(1);
+  shares.Charge(1, 5);
+  EXPECT_EQ(shares.Tag(1, 10), 0);
+  EXPECT_EQ(shares.Tag(2, 10), 10);
+  shares.Advance(10);
+  shares.Idle();
+  EXPECT_EQ(shares.Tag(1, 1), 10);
+  EXPECT_EQ(shares.Tag(2, 1), 10);
+}
+
 }  // namespace
 }  // namespace inlay

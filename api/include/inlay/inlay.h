@@ -470,7 +470,7 @@ typedef struct inlay_session_info {
   uint32_t struct_size;
   uint32_t busy;        /* 1 while a request runs */
   uint64_t num_tokens;  /* in the log */
-  uint64_t num_cached;  /* of these, tokens whose KV is in memory */
+  uint64_t num_cached;  /* of these, tokens whose KV is in memory; one alone in the last block is not kept */
 } inlay_session_info;
 
 INLAY_API void inlay_session_info_init(inlay_session_info* info);
@@ -540,7 +540,7 @@ typedef struct inlay_prefix_info {
   uint32_t struct_size;
   uint32_t pinned;
   uint64_t num_tokens;
-  uint64_t num_cached; /* of these, tokens whose KV is in memory */
+  uint64_t num_cached; /* of these, tokens whose KV is in memory; one alone in the last block is not kept */
   uint64_t kv_bytes;   /* of its tokens: what pinning it holds */
 } inlay_prefix_info;
 

@@ -53,7 +53,7 @@ TEST(EventQueueTest, EachEventIsHandedOutOnce) {
   EXPECT_EQ(queue.NextOf(1, 0).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(queue.NextOf(2, 0).status().code(),
             absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(queue.NextOf(3, 0).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(queue.NextOf(3, 0).status().code(), absl::StatusCode::kUnauthenticated);
 }
 
 TEST(EventQueueTest, DropForgetsTheRest) {
@@ -89,7 +89,7 @@ TEST(EventQueueTest, WaitersWakeForEventDropAndClose) {
     waiters.emplace_back([&, i] {
       const auto event = queue.NextOf(static_cast<RequestId>(i), UINT64_MAX);
       if (event.ok()) ++got;
-      if (event.status().code() == absl::StatusCode::kNotFound) ++dropped;
+      if (event.status().code() == absl::StatusCode::kUnauthenticated) ++dropped;
       if (event.status().code() == absl::StatusCode::kUnavailable) ++closed;
     });
   }

@@ -70,7 +70,7 @@ TEST(NamedPrefixTest, APinnedOneIsComputedOnceAndStays) {
   runner.ReleasePrefix(*id);
   EXPECT_EQ(harness.BlocksUsed(), 0u);
   EXPECT_EQ(runner.GetPrefixInfo(*id).status().code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kUnauthenticated);
   // The session goes on without it.
   EXPECT_EQ(harness.Run(session, TokenRequest({}, 2)).tokens.size(), 2u);
 }
@@ -306,7 +306,7 @@ TEST(QuoteTest, SaysWhatARequestNeeds) {
   runner.ReleaseSession(session);
   EXPECT_EQ(
       runner.Quote(session, TokenRequest(prompt, 1), false).status().code(),
-      absl::StatusCode::kNotFound);
+      absl::StatusCode::kUnauthenticated);
 }
 
 TEST(QuoteTest, AReservationIsKeptFromOthers) {

@@ -180,7 +180,7 @@ TEST_F(RestoreTest, SavingIsRefusedWhereItMustBe) {
                 .message(),
             "the disk is full");
   runner().ReleaseSession(session);
-  EXPECT_EQ(runner().Save(session, sink).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(runner().Save(session, sink).code(), absl::StatusCode::kUnauthenticated);
   harness_.engine().events().Drop(request);
   // An empty session is one too.
   const SessionId empty = *runner().CreateSession();

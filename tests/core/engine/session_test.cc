@@ -142,7 +142,7 @@ TEST(SessionTest, RefusesWithTheReason) {
   EXPECT_TRUE(runner.Rewind(session, 0).ok());
   runner.ReleaseSession(session);
   EXPECT_EQ(runner.GetSessionInfo(session).status().code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
 
