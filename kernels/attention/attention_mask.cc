@@ -14,7 +14,9 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
-absl::Status CheckBlocks(const AttentionMaskSpec& spec, int64_t kv_len) {
+absl::Status CheckBlocks(const AttentionMaskSpec& spec,
+                         const AttentionSequence& sequence) {
+  const int64_t kv_len = sequence.kv_len;
   if (spec.blocks.empty()) return absl::OkStatus();
   INLAY_RETURN_IF_ERROR(
       CheckRange("attention mask", "query_block", spec.query_block, 1, kMost));
@@ -30,9 +32,12 @@ absl::Status CheckBlocks(const AttentionMaskSpec& spec, int64_t kv_len) {
   const int64_t rows = (kv_len + spec.query_block - 1) / spec.query_block;
   INLAY_RETURN_IF_ERROR(CheckRange("attention mask", "row_words",
                                    spec.row_words, (bits + 31) / 32, kMost));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("attention mask", "first_row", spec.first_row, 0,
+                 (kv_len - sequence.q_len) / spec.query_block));
   return CheckRange("attention mask", "words of blocks",
                     static_cast<int64_t>(spec.blocks.size()),
-                    rows * spec.row_words, kMost);
+                    (rows - spec.first_row) * spec.row_words, kMost);
 }
 
 absl::Status CheckSpec(const AttentionMaskSpec& spec,
@@ -53,7 +58,7 @@ absl::Status CheckSpec(const AttentionMaskSpec& spec,
         "attention mask", "the begin of a document", begin, before, kMost));
     before = begin;
   }
-  return CheckBlocks(spec, sequence.kv_len);
+  return CheckBlocks(spec, sequence);
 }
 
 class Compiler {
@@ -77,7 +82,8 @@ class Compiler {
     first_bits_ = static_cast<int64_t>(mask_.bits.size());
     first_row_ = start / spec_.query_block;
     const int64_t last = (sequence_.kv_len - 1) / spec_.query_block;
-    const auto from = spec_.blocks.begin() + first_row_ * spec_.row_words;
+    const auto from =
+        spec_.blocks.begin() + (first_row_ - spec_.first_row) * spec_.row_words;
     mask_.bits.insert(mask_.bits.end(), from,
                       from + (last + 1 - first_row_) * spec_.row_words);
   }

@@ -31,6 +31,7 @@ struct AttentionMaskSpec {
   absl::Span<const int32_t> documents;  // where they begin, ascending
   // Rows of row_words words, bit 0 the lowest of the first word. Empty: none.
   absl::Span<const uint32_t> blocks;
+  int32_t first_row = 0;  // which `blocks` begin with; no query is before it
   int32_t row_words = 0;
   int32_t query_block = 0;  // positions a row
   int32_t key_block = 0;    // positions a bit; a power of two

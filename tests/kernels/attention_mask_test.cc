@@ -270,6 +270,18 @@ TEST(AttentionMaskTest, RefusesWhatCannotBe) {
   spec.key_block = 2;
   spec.query_block = 7;
   EXPECT_FALSE(compile(spec).ok());
+  // Rows from the step's first query on are enough, later ones are not.
+  spec.query_block = 8;
+  spec.first_row = 11;
+  spec.blocks = absl::MakeConstSpan(words).first(4);
+  EXPECT_TRUE(compile(spec).ok());
+  spec.first_row = 12;
+  EXPECT_EQ(compile(spec).message(),
+            "attention mask: first_row is 12; expected 0 to 11");
+  spec.first_row = 10;
+  EXPECT_FALSE(compile(spec).ok()) << "three rows";
+  spec.first_row = -1;
+  EXPECT_FALSE(compile(spec).ok());
   EXPECT_FALSE(CompileAttentionMask(desc, {&sequence, 1}, {}).ok());
 }
 

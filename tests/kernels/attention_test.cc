@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_pattern.h"
 #include "kernels/cpu_float.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
@@ -399,6 +400,30 @@ TEST(AttentionTest, MasksOnEverySimdTarget) {
     problem.set_alibi();
     problem.Check(cpu);
   });
+}
+
+// Against the dense product under the same pattern as a boolean matrix.
+TEST(AttentionTest, PatternsAgainstMaskedDense) {
+  TestCpu cpu(2);
+  for (const char* text :
+       {"block=16,window=32,global=16", "block=64,window=64,random=64",
+        "block=32,segment=96,dilated=128,dilation=64", "block=128,stride=256",
+        "block=16,random=32,window=48,seed=4"}) {
+    const auto pattern = ParseAttentionPattern(text);
+    ASSERT_TRUE(pattern.ok()) << pattern.status();
+    for (const bool causal : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << text << " causal " << causal);
+      AttentionDesc desc = Desc(4, 2, 24);
+      desc.causal = causal;
+      const std::vector<SequenceShape> shapes = {
+          {1, 333}, {200, 200}, {70, 410}};
+      std::vector<TestMask> masks;
+      for (const SequenceShape& shape : shapes) {
+        masks.emplace_back().Pattern(*pattern, causal, shape.kv_len);
+      }
+      Problem(desc, shapes, 16, 3, masks).Check(cpu);
+    }
+  }
 }
 
 TEST(AttentionTest, LargeScoresDoNotOverflow) {

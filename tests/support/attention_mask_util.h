@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/attention_pattern.h"
 
 namespace inlay::testing {
 
@@ -73,6 +74,17 @@ struct TestMask {
         word |= (rng() % 100 < percent ? 1u : 0u) << bit;
       }
     }
+    return *this;
+  }
+  // What it shows of a whole sequence.
+  TestMask& Pattern(const AttentionPattern& pattern, bool causal, int kv_len) {
+    const AttentionPatternRows rows(pattern, causal,
+                                    {0, kv_len, kv_len, nullptr});
+    const AttentionMaskSpec spec = rows.Spec();
+    blocks.assign(spec.blocks.begin(), spec.blocks.end());
+    row_words = spec.row_words;
+    query_block = spec.query_block;
+    key_block = spec.key_block;
     return *this;
   }
 
