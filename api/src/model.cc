@@ -48,6 +48,9 @@ absl::StatusOr<ModelOptions> ToModelOptions(
     result.disk_cache_bytes = options.disk_cache_bytes;
   }
   if (options.kernels != nullptr) result.kernels = options.kernels;
+  if (options.attention_pattern != nullptr) {
+    result.attention_pattern = options.attention_pattern;
+  }
   if (options.progress != nullptr) {
     result.progress = [progress = options.progress,
                        user = options.progress_user](LoadStage stage,

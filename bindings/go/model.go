@@ -45,6 +45,8 @@ type ModelOptions struct {
 	HostCache       uint64 // bytes of host memory for what the KV cache gives up
 	DiskCacheFolder string // below host memory: a folder for this model alone
 	DiskCache       uint64 // bytes that its files may take
+	// Sparse attention by position, on CPU: "window=1024,global=64"; inlay.h lists what there is. "": dense.
+	AttentionPattern string
 	// Progress is called while loading; false cancels, and a panic in it does too. It must not call methods of the engine.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -89,6 +91,9 @@ func (e *Engine) LoadModel(ctx context.Context, path string, options *ModelOptio
 		o.SetDisk_cache_folder(memory.String(n.text("DiskCacheFolder", options.DiskCacheFolder)))
 	}
 	o.SetDisk_cache_bytes(options.DiskCache)
+	if options.AttentionPattern != "" {
+		o.SetAttention_pattern(memory.String(n.text("AttentionPattern", options.AttentionPattern)))
+	}
 	n.text("path", path)
 	if n.err != nil {
 		return nil, n.err

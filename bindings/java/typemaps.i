@@ -391,6 +391,7 @@ INLAY_JAVA_STRUCT(inlay_request_options, , FreeRequestOptions($self))
 static void FreeModelOptions(inlay_model_options* options) {
   free((void*)options->kernels);
   free((void*)options->disk_cache_folder);
+  free((void*)options->attention_pattern);
 }
 static void FreeQuantizeOptions(inlay_quantize_options* options) {
   free((void*)options->type);
@@ -488,6 +489,7 @@ INLAY_JAVA_INPUT(inlay_request_options)
 
 %ignore inlay_model_options::kernels;
 %ignore inlay_model_options::disk_cache_folder;
+%ignore inlay_model_options::attention_pattern;
 %ignore inlay_model_options::progress;
 %ignore inlay_model_options::progress_user;
 %extend inlay_model_options {
@@ -498,6 +500,10 @@ INLAY_JAVA_INPUT(inlay_request_options)
   void keepDiskCacheFolder(char* kept_string) {
     free((void*)$self->disk_cache_folder);
     $self->disk_cache_folder = kept_string;
+  }
+  void keepAttentionPattern(char* kept_string) {
+    free((void*)$self->attention_pattern);
+    $self->attention_pattern = kept_string;
   }
   void progressTo(int64_t listener) {
     $self->progress = OnProgress;

@@ -115,6 +115,16 @@ absl::StatusOr<ModelFingerprint> FingerprintModelAt(const std::string& path) {
   return FingerprintModel(files);
 }
 
+ModelFingerprint WithAttentionPattern(const ModelFingerprint& model,
+                                      std::string_view pattern) {
+  if (pattern.empty()) return model;
+  Chain chain;
+  chain.Add(model.high);
+  chain.Add(model.low);
+  chain.Add(pattern);
+  return chain.print();
+}
+
 ModelFingerprint FingerprintKv(const ModelFingerprint& model,
                                const KvLayout& layout) {
   Chain chain;

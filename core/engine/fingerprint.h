@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
@@ -32,6 +33,11 @@ absl::StatusOr<ModelFingerprint> FingerprintModel(const ModelFiles& files);
 // The same of a model path, whose files it opens to read them (not mapped: each
 // fault of a mapped file that is not in memory reads megabytes around it).
 absl::StatusOr<ModelFingerprint> FingerprintModelAt(const std::string& path);
+
+// Of the model where attention goes by a pattern, which KV depends on; "":
+// none.
+ModelFingerprint WithAttentionPattern(const ModelFingerprint& model,
+                                      std::string_view pattern);
 
 // Of blocks of `layout` filled by that model: what a lower tier keeps its
 // records apart by.

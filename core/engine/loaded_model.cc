@@ -116,6 +116,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   load.kv_dtype = options.kv_dtype;
   load.kv_block_size = options.kv_block_size;
   load.batch_invariant = options.batch_invariant;
+  INLAY_ASSIGN_OR_RETURN(load.attention_pattern,
+                         ParseAttentionPattern(options.attention_pattern));
   INLAY_ASSIGN_OR_RETURN(load.forced_kernels,
                          ParseForcedKernels(options.kernels));
   load.progress = [&options](uint64_t done, uint64_t total) {
@@ -126,7 +128,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
         .ok();
   };
   INLAY_ASSIGN_OR_RETURN(loaded->model, LoadModel(files, device, load));
-  INLAY_ASSIGN_OR_RETURN(loaded->fingerprint, FingerprintModelAt(path));
+  INLAY_ASSIGN_OR_RETURN(const ModelFingerprint model,
+                         FingerprintModelAt(path));
+  loaded->fingerprint = WithAttentionPattern(
+      model, FormatAttentionPattern(load.attention_pattern));
   loaded->vocabulary = FingerprintVocabulary(loaded->tokenizer.get());
   loaded->info = loaded->model->info();
   loaded->kv_layout = loaded->model->kv_layout();

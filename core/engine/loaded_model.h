@@ -35,7 +35,8 @@ struct ModelOptions {
   uint64_t host_cache_bytes = 0;
   std::string disk_cache_folder;
   uint64_t disk_cache_bytes = 0;
-  std::string kernels;  // "op=row,op=row": forced kernel rows
+  std::string kernels;            // "op=row,op=row": forced kernel rows
+  std::string attention_pattern;  // as ParseAttentionPattern() takes it
   // Returns false to cancel. May be empty.
   std::function<bool(LoadStage stage, float fraction)> progress;
 };

@@ -210,6 +210,23 @@ absl::Status Decoder::Observe(int layer, const Step& step,
   return absl::OkStatus();
 }
 
+absl::StatusOr<AttentionMask> Decoder::CompilePattern(
+    const ForwardBatch& batch) const {
+  // Groups differ in blocks only, of which a mask knows nothing.
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  AttentionDesc desc;
+  desc.causal = !info_.is_encoder;
+  std::vector<AttentionPatternRows> rows;
+  std::vector<AttentionMaskSpec> specs;
+  rows.reserve(sequences.size());
+  specs.reserve(sequences.size());
+  for (const AttentionSequence& sequence : sequences) {
+    rows.emplace_back(pattern_, desc.causal, sequence);
+    specs.push_back(rows.back().Spec());
+  }
+  return CompileAttentionMask(desc, sequences, specs);
+}
+
 absl::Status Decoder::ForwardLayers(const Step& step,
                                     const Workspace& space) const {
   size_t first = 0, end = layers_.size();
@@ -260,9 +277,13 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   if (batch.layers == nullptr || batch.layers->first == 0) {
     INLAY_RETURN_IF_ERROR(Embed(*device, space.hidden, stream));
   }
-  return ForwardLayers(
-      {batch, *device, stream, space.angles, space.scratch, space.kernel},
-      space);
+  AttentionMask pattern;
+  if (pattern_.any()) {
+    INLAY_ASSIGN_OR_RETURN(pattern, CompilePattern(batch));
+  }
+  return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
+                        space.kernel, pattern_.any() ? &pattern : nullptr},
+                       space);
 }
 
 }  // namespace inlay

@@ -230,6 +230,11 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
+  if (build.attention_pattern.any() && !build.has_pattern) {
+    return absl::InvalidArgumentError(
+        "attention_pattern: no layer of this model sees all tokens before it");
+  }
+  decoder->pattern_ = build.attention_pattern;
   decoder->cuts_ = build.cuts;
   if (!build.on_cpu()) {
     INLAY_RETURN_IF_ERROR(decoder->ropes_.MoveTo(build.weights));

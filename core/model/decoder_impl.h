@@ -73,6 +73,8 @@ class Decoder : public Model {
   };
 
   Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
+  // What pattern_ shows to the batch's tokens.
+  absl::StatusOr<AttentionMask> CompilePattern(const ForwardBatch& batch) const;
   absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::StatusOr<DecoderBlock> BuildBlock(const DecoderSpec& spec,
@@ -102,6 +104,7 @@ class Decoder : public Model {
   Device* device_ = nullptr;
   DType activation_ = DType::kF32;
   std::vector<AttentionCut> cuts_;  // none on CPU
+  AttentionPattern pattern_;
   WeightStorage storage_;
   TensorView embedding_;
   // Rows by position, added to the tokens' own.
@@ -118,7 +121,7 @@ class Decoder : public Model {
   int next_kv_layer_ = 0;      // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
-  int next_state_layer_ = 0;   // likewise
+  int next_state_layer_ = 0;  // likewise
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

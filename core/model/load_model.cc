@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.fused = options.fused;
   build.batch_invariant = options.batch_invariant;
   build.round_inputs = options.round_inputs;
+  build.attention_pattern = options.attention_pattern;
   build.architecture = row->architecture;
   build.model_type = row->model_type;
   build.input_observer = options.input_observer;

@@ -13,6 +13,7 @@
 #include "core/model/decoder_spec.h"
 #include "core/model/model.h"
 #include "core/model/weights.h"
+#include "kernels/attention/attention_pattern.h"
 #include "memory/device/device.h"
 #include "memory/dtype.h"
 
@@ -33,6 +34,9 @@ struct ModelLoadOptions {
   // Inputs are rounded where the checkpoint says so (WeightInfo::int8_inputs)
   // and a kernel does that.
   bool round_inputs = true;
+  // What layers see that otherwise see all before a token (of an encoder: all);
+  // those with windows or chunks of their own keep them. CPU only.
+  AttentionPattern attention_pattern;
   LoadProgress progress;  // may be null
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.
@@ -44,9 +48,9 @@ struct ModelLoadOptions {
 // Everything is checked (configuration, names, shapes, dtypes, room) before the
 // first weight is read. `device` must outlive the model; the model keeps
 // files.weights alive. Errors: INVALID_ARGUMENT for bad values in config.json
-// or shapes that disagree with it, NOT_FOUND for a missing tensor or when no
-// kernel serves, UNIMPLEMENTED for an architecture or feature that is not
-// supported, RESOURCE_EXHAUSTED, CANCELLED.
+// or shapes that disagree with it and for a pattern that no layer takes,
+// NOT_FOUND for a missing tensor or when no kernel serves, UNIMPLEMENTED for an
+// architecture or feature that is not supported, RESOURCE_EXHAUSTED, CANCELLED.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options);
 

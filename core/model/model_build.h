@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/weights.h"
+#include "kernels/attention/attention_pattern.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/dispatch.h"
 #include "memory/device/device.h"
@@ -89,9 +90,11 @@ struct ModelBuild {
   DType activation = DType::kF32;
   DType kv_dtype = DType::kF32;
   int kv_block_size = 16;
-  bool fused = true;             // ModelLoadOptions
-  bool batch_invariant = false;  // as ModelLoadOptions
-  bool round_inputs = true;      // as ModelLoadOptions
+  bool fused = true;                   // ModelLoadOptions
+  bool batch_invariant = false;        // as ModelLoadOptions
+  bool round_inputs = true;            // as ModelLoadOptions
+  AttentionPattern attention_pattern;  // as ModelLoadOptions
+  bool has_pattern = false;            // an attention block built so far does
   // For ModelInfo.
   std::string architecture;
   std::string model_type;

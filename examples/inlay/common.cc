@@ -55,6 +55,9 @@ Outcome Open(const CommonOptions& options, const std::string& path,
     model.disk_cache_bytes = options.disk_cache_bytes;
   }
   if (options.kernels.has_value()) model.kernels = options.kernels->c_str();
+  if (options.attention_pattern.has_value()) {
+    model.attention_pattern = options.attention_pattern->c_str();
+  }
   model.progress = ShowLoading;
   model.progress_user = &progress;
   Result<Model> loaded = host->engine->Load(path, &model);
@@ -103,6 +106,9 @@ void DeclareCommon(Args& args, CommonOptions* options) {
              &options->disk_cache_bytes);
   args.Text("kernels", "SPEC", "forces kernels: gemm=cpu_scalar,...",
             &options->kernels);
+  args.Text("attention-pattern", "SPEC",
+            "sparse attention: window=1024,global=64,...; see inlay.h",
+            &options->attention_pattern);
   args.Flag("json", "JSON on stdout, one value a line, nothing else",
             &options->json);
   args.Flag("quiet", "no warnings, progress or summary on stderr",

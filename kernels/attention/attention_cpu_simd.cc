@@ -291,7 +291,16 @@ class Runner {
     float* weights = weights_ + r * kMaxKeys;
     const int64_t first = HWY_MAX(keys_[r].begin - tile_, int64_t{0});
     const int64_t last = HWY_MIN(keys_[r].end - tile_, int64_t{shape_.keys});
-    const bool bits = keys_[r].bits >= 0;
+    bool bits = keys_[r].bits >= 0;
+    // Blocks of bits are powers of two, as tiles are: none that is as large
+    // begins or ends inside a tile.
+    if (bits && (int64_t{1} << keys_[r].key_shift) >= shape_.keys) {
+      if (!params_.mask->BitOf(keys_[r], tile_)) {
+        std::memset(weights, 0, sizeof(float) * static_cast<size_t>(kMaxKeys));
+        return;
+      }
+      bits = false;
+    }
     const bool all_seen = first == 0 && last == shape_.keys && !bits;
     if (bits) FindHidden(r, first, last);
     const bool alibi = params_.alibi_slopes != nullptr;

@@ -83,6 +83,7 @@ static inlay_model* load_model(inlay_engine* engine, const char* path) {
   CHECK(options.vocab_only == 0 && options.weights == INLAY_WEIGHTS_MAP);
   CHECK(options.kv_type == INLAY_KV_AUTO && options.kernels == NULL);
   CHECK(options.host_cache_bytes == 0 && options.disk_cache_folder == NULL);
+  CHECK(options.attention_pattern == NULL);
   options.progress = on_progress;
   options.progress_user = &calls;
   CHECK_OK(inlay_model_load(engine, path, &options, &model, &error));

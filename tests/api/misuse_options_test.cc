@@ -529,6 +529,10 @@ TEST_F(OptionsTest, OfModels) {
              {"gemm"});
   ExpectLoad([](auto& o) { o.kernels = "no_such_op=cpu_scalar"; }, bad,
              {"no_such_op"});
+  ExpectLoad([](auto& o) { o.attention_pattern = "window"; }, bad,
+             {"attention pattern", "window"});
+  ExpectLoad([](auto& o) { o.attention_pattern = "window=100"; }, bad,
+             {"window is 100", "multiple of block"});
   ExpectLoad([](auto& o) { o.disk_cache_folder = "/tmp"; }, bad,
              {"disk_cache_folder", "host_cache_bytes", "disk_cache_bytes"});
   ExpectLoad(

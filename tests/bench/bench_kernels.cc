@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_pattern.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/quant/quant.h"
 #include "memory/device/device.h"
@@ -190,11 +191,13 @@ void BenchGemm(Bench& bench, std::string_view model, int64_t n, int64_t k,
 }
 
 void BenchAttention(Bench& bench, std::string_view name, AttentionDesc desc,
-                    int batch, int q_len, int kv_len) {
+                    int batch, int q_len, int kv_len,
+                    const std::string& pattern_text = "") {
   const std::string label =
       std::string("attention ") + std::string(name) + " " +
       std::string(DTypeName(desc.kv)) + " batch " + std::to_string(batch) +
-      " q " + std::to_string(q_len) + " kv " + std::to_string(kv_len);
+      " q " + std::to_string(q_len) + " kv " + std::to_string(kv_len) +
+      (pattern_text.empty() ? "" : " " + pattern_text);
   if (label.find(bench.filter) == std::string::npos) return;
   constexpr int kBlock = 16;
   const int blocks = (kv_len + kBlock - 1) / kBlock;
@@ -220,9 +223,19 @@ void BenchAttention(Bench& bench, std::string_view name, AttentionDesc desc,
   std::vector<float> out(q.size());
   const AttentionRow& row =
       **Select("attention", AttentionTable(), desc, bench.device->info());
+  const AttentionPattern pattern = *ParseAttentionPattern(pattern_text);
+  std::vector<AttentionPatternRows> rows;
+  std::vector<AttentionMaskSpec> specs;
+  rows.reserve(sequences.size());
+  for (const AttentionSequence& sequence : sequences) {
+    rows.emplace_back(pattern, true, sequence);
+    specs.push_back(rows.back().Spec());
+  }
+  const AttentionMask mask = *CompileAttentionMask(desc, sequences, specs);
   int layer = 0;
   const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
     AttentionParams params;
+    if (pattern.any()) params.mask = &mask;
     params.q = MatrixView(q.data(), DType::kF32, batch * q_len, width);
     params.out = MatrixView(out.data(), DType::kF32, batch * q_len, width);
     params.kv = layout.LayerView(layer++ % kLayers,
@@ -230,9 +243,20 @@ void BenchAttention(Bench& bench, std::string_view name, AttentionDesc desc,
     params.sequences = sequences;
     row.run(desc, params, *bench.stream).IgnoreError();
   });
-  const double seen = q_len * (kv_len - (q_len - 1) / 2.0) * batch;
+  double seen = q_len * (kv_len - (q_len - 1) / 2.0) * batch;
+  double share = 1.0;
+  if (pattern.any()) {
+    double shown = 0.0;
+    for (const AttentionRowKeys& row : mask.rows) {
+      for (int64_t k = row.begin; k < row.end; ++k) shown += mask.BitOf(row, k);
+    }
+    share = shown / seen;
+    seen = shown;
+    std::printf("keeps %4.1f %%: ", 100.0 * share);
+  }
   Report(bench, label, s,
-         static_cast<double>(layout.block_bytes()) / kLayers * blocks * batch,
+         share * static_cast<double>(layout.block_bytes()) / kLayers * blocks *
+             batch,
          4.0 * seen * static_cast<double>(width));
 }
 
@@ -297,6 +321,17 @@ int Main(int argc, char** argv) {
     BenchAttention(bench, "8B", large, 1, 1, 8192);
     BenchAttention(bench, "8B", large, 16, 1, 1024);
     BenchAttention(bench, "8B", large, 1, 512, 2048);
+  }
+  // What attention costs as less is kept.
+  const AttentionDesc sparse = Heads(32, 8, 128, DType::kBF16);
+  for (const int q_len : {1, 256}) {
+    BenchAttention(bench, "sparse", sparse, 1, q_len, 16384);
+    for (const char* pattern :
+         {"window=16384", "window=8192", "window=4096", "window=2048",
+          "window=1024", "window=512", "window=1024,global=64,random=960",
+          "global=64,stride=512,window=512", "segment=4096,random=1024"}) {
+      BenchAttention(bench, "sparse", sparse, 1, q_len, 16384, pattern);
+    }
   }
   return 0;
 }

@@ -332,6 +332,17 @@ typedef struct inlay_model_options {
   uint64_t host_cache_bytes;     /* host memory for it, beside the engine's memory budget; 0 (default): none */
   const char* disk_cache_folder; /* below that: a folder for this model alone, made if missing; null (default): none */
   uint64_t disk_cache_bytes;     /* that its files may take */
+  /* Since 7. */
+  const char* attention_pattern; /* sparse attention by position, CPU only: which earlier tokens are seen where a layer would see
+                                    all; the model is another one with it. "window=4096,global=64,random=192,..": block (64: a power
+                                    of two from 16 to 1024) and, in tokens and multiples of it, any of
+                                    window    its own block and those before it, so many tokens in all
+                                    global    the first tokens: seen by all
+                                    segment   tokens of the same part of so many
+                                    dilated, dilation   every so many tokens back, as far as dilated
+                                    stride    the last block of each so many tokens
+                                    random    blocks drawn for each block by seed (0)
+                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);

@@ -86,6 +86,8 @@ namespace Inlay
         public string DiskCacheFolder { get; set; }
         /// <summary>Bytes that its files may take.</summary>
         public long? DiskCacheBytes { get; set; }
+        /// <summary>Sparse attention by position, on CPU: "window=1024,global=64"; inlay.h lists what there is. Default: dense.</summary>
+        public string AttentionPattern { get; set; }
 
         internal void Write(inlay_model_options native, Pins pins)
         {
@@ -99,6 +101,7 @@ namespace Inlay
             if (HostCacheBytes is long host) native.host_cache_bytes = Numbers.ULong(host, nameof(HostCacheBytes));
             native.disk_cache_folder = pins.CString(DiskCacheFolder, nameof(DiskCacheFolder));
             if (DiskCacheBytes is long disk) native.disk_cache_bytes = Numbers.ULong(disk, nameof(DiskCacheBytes));
+            native.attention_pattern = pins.CString(AttentionPattern, nameof(AttentionPattern));
         }
     }
 }

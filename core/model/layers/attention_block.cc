@@ -27,6 +27,13 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->joint_norms_ = spec.joint_norms;
   block->chunk_ = spec.chunk;
   block->query_factor_ = spec.query_factor;
+  block->has_pattern_ =
+      build.attention_pattern.any() && spec.window == 0 && spec.chunk == 0;
+  build.has_pattern = build.has_pattern || block->has_pattern_;
+  if (block->has_pattern_ && !build.on_cpu()) {
+    return absl::UnimplementedError(
+        "attention_pattern: sparse attention runs on CPU only");
+  }
   if (spec.chunk % kv.block_size != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention is cut into chunks of %d positions with KV blocks of %d "
@@ -303,6 +310,7 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
   params.kv = kv;
   params.sequences = Sequences(step, scratch);
   params.sinks = sinks_;
+  if (has_pattern_) params.mask = step.pattern;
   if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));

@@ -94,6 +94,7 @@ class AttentionBlock : public Sublayer {
   Op<RopeDesc, RopeParams> k_rope_;
   Op<KvWriteDesc, KvWriteParams> kv_write_;
   int chunk_ = 0;
+  bool has_pattern_ = false;
   int query_factor_ = -1;
   RowScale scale_queries_;
   Op<AttentionDesc, AttentionParams> attention_;

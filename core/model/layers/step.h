@@ -14,6 +14,8 @@
 
 namespace inlay {
 
+struct AttentionMask;
+
 // Cosines and sines of the step's tokens, [tokens, rotary_dim / 2] each.
 struct RopeAngles {
   const float* cos = nullptr;
@@ -27,6 +29,8 @@ struct Step {
   absl::Span<const RopeAngles> angles;  // one a rotary embedding of the model
   std::byte* scratch = nullptr;         // Sublayer::ScratchBytes, aligned
   void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, aligned
+  // ModelLoadOptions::attention_pattern of the batch; null: none.
+  const AttentionMask* pattern = nullptr;
 };
 
 // What a part reads: the residual stream [tokens, hidden_size], float32,

@@ -410,6 +410,8 @@ extern void _wrap_inlay_model_options_disk_cache_folder_set_capi_914779e82115c91
 extern uintptr_t _wrap_inlay_model_options_disk_cache_folder_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_78 arg2);
 extern swig_type_79 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_attention_pattern_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -2530,6 +2532,19 @@ func (arg1 SwigcptrInlay_model_options) GetDisk_cache_bytes() (_swig_ret uint64)
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_model_options) SetAttention_pattern(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_options_attention_pattern_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_model_options) GetAttention_pattern() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_model_options() (_swig_ret Inlay_model_options) {
 	var swig_r Inlay_model_options
 	swig_r = (Inlay_model_options)(SwigcptrInlay_model_options(C._wrap_new_inlay_model_options_capi_914779e82115c91f()))
@@ -2570,6 +2585,8 @@ type Inlay_model_options interface {
 	GetDisk_cache_folder() (_swig_ret uintptr)
 	SetDisk_cache_bytes(arg2 uint64)
 	GetDisk_cache_bytes() (_swig_ret uint64)
+	SetAttention_pattern(arg2 uintptr)
+	GetAttention_pattern() (_swig_ret uintptr)
 }
 
 func Inlay_model_options_init_sized(arg1 Inlay_model_options, arg2 int) {

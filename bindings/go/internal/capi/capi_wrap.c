@@ -3160,6 +3160,32 @@ long long _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(s
 }
 
 
+void _wrap_inlay_model_options_attention_pattern_set_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0, char *_swig_go_1) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  char *arg2 = (char *) 0 ;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  arg2 = (char *)_swig_go_1; 
+  
+  arg1->attention_pattern = (void*)arg2; 
+  
+  
+}
+
+
+char *_wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  char *result = 0 ;
+  char *_swig_go_result;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  
+  result = (char *) ((arg1)->attention_pattern);
+  _swig_go_result = (char *)result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_model_options *_wrap_new_inlay_model_options_capi_914779e82115c91f() {
   struct inlay_model_options *result = 0 ;
   struct inlay_model_options *_swig_go_result;

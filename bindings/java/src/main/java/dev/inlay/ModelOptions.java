@@ -55,6 +55,13 @@ public final class ModelOptions {
     return this;
   }
 
+  /** Sparse attention by position, on CPU: {@code "window=1024,global=64"}; inlay.h lists what there is. Default: dense. */
+  public ModelOptions attentionPattern(String pattern) {
+    byte[] bytes = Text.terminated(pattern, "attentionPattern");
+    settings.add(o -> o.keepAttentionPattern(bytes));
+    return this;
+  }
+
   public ModelOptions progress(ProgressListener listener) {
     this.listener = listener;
     return this;
