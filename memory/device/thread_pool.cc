@@ -139,11 +139,13 @@ void ThreadPool::WorkerMain() {
     if (!SpinUntil([&] { return generation_.load() != seen; })) {
       generation_.wait(seen);
     }
-    if (stop_.load()) return;
     inside_.fetch_add(1);
     seen = generation_.load();
     if (seen % 2 == 1) RunChunks(*loop_.load());
     if (inside_.fetch_sub(1) == 1) inside_.notify_one();
+    // After `seen`: who has seen the destructor's generation waits for no
+    // other, and sees this, which was set before it.
+    if (stop_.load()) return;
   }
 }
 

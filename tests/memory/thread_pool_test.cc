@@ -100,6 +100,14 @@ TEST(ThreadPoolTest, NestedAndConcurrentLoopsRunAlone) {
   EXPECT_EQ(total.load(), 2 * 100 * 8);
 }
 
+// The end may come while a worker is still looking at what it was woken for.
+TEST(ThreadPoolTest, DestroysPoolsThatHaveJustRun) {
+  for (int i = 0; i < 3000; ++i) {
+    auto pool = *ThreadPool::Create(2 + i % 3);
+    pool->ParallelFor(10, 1, [](int64_t, int64_t) {});
+  }
+}
+
 TEST(ThreadPoolTest, CreatesAndDestroysIdlePools) {
   for (int i = 0; i < 20; ++i) {
     auto pool = *ThreadPool::Create(1 + i % 4);
