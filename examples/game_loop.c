@@ -273,9 +273,9 @@ static int draw(const settings* s, const played* with, const played* without) {
     draw_panel(file, PANEL, "one whole step a frame", without, due_ms, top_ms,
                tick_ms);
     fputs(
-        "<text x=\"460\" y=\"390\" text-anchor=\"middle\"><tspan "
-        "fill=\"#0072b2\">a frame's work</tspan>, and when "
-        "<tspan fill=\"#d55e00\">the next one is due</tspan></text>\n</svg>\n",
+        "<text x=\"440\" y=\"390\" text-anchor=\"end\" fill=\"#0072b2\">a "
+        "frame's work</text>\n<text x=\"480\" y=\"390\" fill=\"#d55e00\">the "
+        "next one is due</text>\n</svg>\n",
         file);
     failed = ferror(file);
     failed |= fclose(file);
