@@ -197,8 +197,7 @@ static void print(const char* title, const settings* s, int budget_us,
   putchar('\n');
 }
 
-/* ---- The plot: two panels on one scale, so that they can be compared.
- * -------------------------------------------------- */
+/* ---- The plot: two panels on one scale, so that they can be compared. ---- */
 
 enum { PANEL = 460, LEFT = 60, RIGHT = 440, TOP = 70, BOTTOM = 340 };
 

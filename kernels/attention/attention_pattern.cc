@@ -131,7 +131,9 @@ void FillRow(const AttentionPattern& pattern, bool causal, int64_t n,
   }
   if (pattern.dilation > 0) {
     const int64_t step = pattern.dilation / pattern.block;
-    for (int64_t i = 1; i <= pattern.dilated / pattern.dilation; ++i) {
+    const int64_t most =
+        std::min<int64_t>(pattern.dilated / pattern.dilation, blocks / step);
+    for (int64_t i = 1; i <= most; ++i) {
       row.Add(n - i * step);
       row.Add(n + i * step);
     }
@@ -217,21 +219,6 @@ AttentionMaskSpec AttentionPatternRows::Spec() const {
   spec.query_block = pattern_.block;
   spec.key_block = pattern_.block;
   return spec;
-}
-
-double AttentionPatternShare(const AttentionPattern& pattern, bool causal,
-                             int64_t kv_len) {
-  const int64_t blocks = NumBlocks(pattern, kv_len);
-  std::vector<uint32_t> words(static_cast<size_t>((blocks + 31) / 32));
-  double seen = 0.0;
-  for (int64_t n = 0; n < blocks; ++n) {
-    std::fill(words.begin(), words.end(), 0);
-    FillRow(pattern, causal, n, blocks, words.data());
-    for (const uint32_t word : words) seen += std::popcount(word);
-    if (causal) seen -= 0.5;  // half of the own block
-  }
-  const double all = static_cast<double>(blocks) * static_cast<double>(blocks);
-  return seen / (causal ? all / 2 : all);
 }
 
 }  // namespace inlay

@@ -16,7 +16,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "kernels/attention/attention_mask.h"
 
 namespace inlay {
@@ -48,7 +47,6 @@ struct AttentionPattern {
   bool any() const {
     return (window | global | segment | dilated | stride | random) != 0;
   }
-  bool operator==(const AttentionPattern&) const = default;
 };
 
 // "window=1024,global=64,random=192": the members above by their names, in any
@@ -75,11 +73,6 @@ class AttentionPatternRows {
   int32_t row_words_ = 0;
   std::vector<uint32_t> words_;
 };
-
-// Of all pairs of a query and a key in a sequence of kv_len positions that
-// order allows, the share that the pattern keeps, counted by blocks.
-double AttentionPatternShare(const AttentionPattern& pattern, bool causal,
-                             int64_t kv_len);
 
 }  // namespace inlay
 

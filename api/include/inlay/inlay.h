@@ -342,7 +342,8 @@ typedef struct inlay_model_options {
                                     dilated, dilation   every so many tokens back, as far as dilated
                                     stride    the last block of each so many tokens
                                     random    blocks drawn for each block by seed (0)
-                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all */
+                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all;
+                                    INLAY_UNSUPPORTED on CUDA */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);
