@@ -14,6 +14,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -33,6 +34,15 @@ class AsyncTest {
   @AfterAll
   static void close() {
     engine.close();
+  }
+
+  /** What one test cancelled the engine may count only in its next step: no test begins before that. */
+  @AfterEach
+  void settle() throws InterruptedException {
+    Support.await("nothing runs", () -> {
+      Stats stats = engine.stats();
+      return stats.runningRequests() == 0 && stats.waitingRequests() == 0;
+    });
   }
 
   /** Asks for {@code batch} events at a time. */
