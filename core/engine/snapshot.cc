@@ -252,6 +252,7 @@ void ClearUnused(const KvLayout& layout, size_t group, int num_used,
         static_cast<size_t>(num_used) * KvRowBytes(view.dtype, view.head_dim);
     for (int head = 0; head < view.num_kv_heads; ++head)
       clear_to(view.KeyRow(0, head, 0), bytes);
+    if (view.value_dim > 0) continue;  // values lie in the keys' rows
     for (int head = 0; head < view.num_kv_heads; ++head)
       clear_to(view.ValueRow(0, head, 0), bytes);
   }

@@ -44,8 +44,9 @@ void AddModel(const Model& model, OrderedJson& out) {
   uint64_t token_bytes = 0;
   for (const KvLayerShape& layer : info.kv_layers) {
     ++shapes[{layer.num_kv_heads, layer.head_dim}];
-    token_bytes += 2 * static_cast<uint64_t>(layer.num_kv_heads) *
-                   KvRowBytes(layout.dtype(), layer.head_dim);
+    token_bytes +=
+        static_cast<uint64_t>(layer.num_planes() * layer.num_kv_heads) *
+        KvRowBytes(layout.dtype(), layer.head_dim);
   }
   OrderedJson groups = OrderedJson::array();
   for (const KvGroup& group : layout.groups())

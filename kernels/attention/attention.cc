@@ -35,7 +35,10 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
     return "the cache must be f32, f16, bf16, i8, f8_e4m3 or kv_q4";
   }
   if (desc.head_dim < 1 || desc.head_dim > kMaxAttentionHeadDim) {
-    return "head_dim must be 1 to 512";
+    return "head_dim must be 1 to 576";
+  }
+  if (desc.value_dim < 0 || desc.value_dim > desc.head_dim) {
+    return "value_dim must be 0 to head_dim";
   }
   if (desc.num_kv_heads < 1 || desc.num_heads < 1 ||
       desc.num_heads % desc.num_kv_heads != 0) {
@@ -50,6 +53,7 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
+  if (desc.value_dim > 0) return "values must have rows of their own";
   if (desc.head_dim % 8 != 0 || desc.head_dim > 256) {
     return "head_dim must be a multiple of 8 up to 256";
   }
@@ -104,6 +108,8 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
   INLAY_RETURN_IF_ERROR(CheckRange("attention", "head_dim", desc.head_dim, 1,
                                    kMaxAttentionHeadDim));
   INLAY_RETURN_IF_ERROR(
+      CheckRange("attention", "value_dim", desc.value_dim, 0, desc.head_dim));
+  INLAY_RETURN_IF_ERROR(
       CheckRange("attention", "window", desc.window, 0, kMost));
   if (desc.num_heads % desc.num_kv_heads != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -131,6 +137,9 @@ absl::Status CheckCache(const AttentionDesc& desc, const KvLayerView& kv) {
         DTypeName(kv.dtype), kv.num_kv_heads, kv.head_dim, DTypeName(desc.kv),
         desc.num_kv_heads, desc.head_dim));
   }
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "the cache's value_dim",
+                                   kv.value_dim, desc.value_dim,
+                                   desc.value_dim));
   return CheckRange("attention", "block_size", kv.block_size, 1, 1 << 16);
 }
 
@@ -159,10 +168,11 @@ absl::Status ValidateAttention(const AttentionDesc& desc,
   INLAY_RETURN_IF_ERROR(CheckCache(desc, params.kv));
   const int64_t tokens = params.q.rows();
   const int64_t width = int64_t{desc.num_heads} * desc.head_dim;
+  const int64_t out_width = int64_t{desc.num_heads} * desc.out_dim();
   INLAY_RETURN_IF_ERROR(
       CheckMatrix("attention", "q", params.q, tokens, width, desc.activation));
   INLAY_RETURN_IF_ERROR(CheckMatrix("attention", "out", params.out, tokens,
-                                    width, desc.activation));
+                                    out_width, desc.activation));
   if (Overlap(params.q, params.out)) {
     return absl::InvalidArgumentError("attention: out overlaps q");
   }

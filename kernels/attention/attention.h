@@ -13,7 +13,7 @@
 
 namespace inlay {
 
-inline constexpr int kMaxAttentionHeadDim = 512;
+inline constexpr int kMaxAttentionHeadDim = 576;  // latent rows of DeepSeek
 
 // h query heads share h / num_kv_heads-fold the KV heads (GQA); query head i
 // reads KV head i / (num_heads / num_kv_heads).
@@ -30,6 +30,11 @@ struct AttentionDesc {
                    // (Mistral); 0: all keys up to p
   bool causal = true;  // false: every query of a sequence sees all its keys
                        // (window must be 0)
+  // > 0, <= head_dim: values are the first so many elements of the keys' rows,
+  // and each head gives so many (latent attention); 0: both are head_dim.
+  int value_dim = 0;
+
+  int out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 // One sequence of the batch. Its queries are rows [q_begin, q_begin + q_len) of
@@ -48,7 +53,7 @@ struct AttentionMask;  // attention_mask.h
 
 struct AttentionParams {
   TensorView q;    // [tokens, num_heads * head_dim], rows may be strided
-  TensorView out;  // the same shape; must not overlap q
+  TensorView out;  // [tokens, num_heads * out_dim()]; must not overlap q
   KvLayerView kv;
   absl::Span<const AttentionSequence> sequences;
   const float* sinks = nullptr;  // [num_heads] extra logits in the denominator

@@ -40,15 +40,15 @@ class Query {
       if (!Sees(t)) continue;
       const double weight = std::exp(Score(t) - max);
       sum += weight;
-      const Row value =
-          Decode(params_.kv.ValueRow(Block(t), kv_head_, Slot(t)));
-      for (size_t d = 0; d < static_cast<size_t>(desc_.head_dim); ++d) {
+      const Row value = Decode(params_.kv.ValueRow(Block(t), kv_head_, Slot(t)),
+                               desc_.out_dim());
+      for (size_t d = 0; d < static_cast<size_t>(desc_.out_dim()); ++d) {
         values[d] += weight * value[d];
       }
     }
     if (sum == 0.0) sum = 1.0;  // of nothing: zeros
-    float* out = params_.out.row<float>(row_) + head_ * desc_.head_dim;
-    for (int d = 0; d < desc_.head_dim; ++d) {
+    float* out = params_.out.row<float>(row_) + head_ * desc_.out_dim();
+    for (int d = 0; d < desc_.out_dim(); ++d) {
       out[d] = static_cast<float>(values[static_cast<size_t>(d)] / sum);
     }
   }
@@ -56,9 +56,10 @@ class Query {
  private:
   using Row = std::array<float, kMaxAttentionHeadDim>;
 
-  Row Decode(const std::byte* bytes) const {
+  // The first `count` elements of a row.
+  Row Decode(const std::byte* bytes, int count) const {
     Row row;
-    DecodeKvRow(desc_.kv, bytes, desc_.head_dim, row.data());
+    DecodeKvRow(desc_.kv, bytes, count, row.data());
     return row;
   }
   bool Sees(int64_t t) const {
@@ -73,7 +74,8 @@ class Query {
 
   double Score(int64_t t) const {
     const float* q = params_.q.row<float>(row_) + head_ * desc_.head_dim;
-    const Row key = Decode(params_.kv.KeyRow(Block(t), kv_head_, Slot(t)));
+    const Row key =
+        Decode(params_.kv.KeyRow(Block(t), kv_head_, Slot(t)), desc_.head_dim);
     double dot = 0.0;
     for (int d = 0; d < desc_.head_dim; ++d) {
       dot += static_cast<double>(q[d]) * key[static_cast<size_t>(d)];

@@ -35,18 +35,22 @@ namespace inlay {
 namespace HWY_NAMESPACE {
 namespace attention {
 
-// Each of a task's four arrays holds at most this many floats: 32 KB, and all
-// of them lie on the stack, for a workspace would need the number of threads.
-constexpr int kTaskFloats = 8192;
+// Each of a task's four arrays holds at most this many floats: 36 KB, 16 rows
+// of latent attention's 576 elements. All of them lie on the stack, for a
+// workspace would need the number of threads.
+constexpr int kTaskFloats = 9216;
 constexpr int kMaxRows = 60;  // a multiple of the score tile's 3 rows
 constexpr int kMaxKeys = 64;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What the head dimension decides.
+// What the dimensions of heads decide.
 struct Shape {
   explicit Shape(const AttentionDesc& desc)
       : dim(desc.head_dim),
         padded((dim + kPair - 1) / kPair * kPair),
+        value_dim(desc.out_dim()),
+        value_padded((value_dim + kPair - 1) / kPair * kPair),
+        values_in_keys(desc.value_dim > 0),
         group(desc.num_heads / desc.num_kv_heads) {
     while (keys * padded > kTaskFloats) keys /= 2;
     max_rows = HWY_MIN(kMaxRows, kTaskFloats / padded);
@@ -56,6 +60,9 @@ struct Shape {
   static constexpr int kPair = 2 * static_cast<int>(kLanes);
   int dim;
   int padded;
+  int value_dim;
+  int value_padded;
+  bool values_in_keys;  // a tile's keys are its values too
   int group;
   int keys = kMaxKeys;  // positions a tile
   int max_rows;
@@ -109,7 +116,7 @@ class Runner {
       LoadKeys(end);
       Scores();
       for (int r = 0; r < task_.num_rows; ++r) Softmax(r);
-      LoadValues(end);
+      if (!shape_.values_in_keys) LoadValues(end);
       AddValues();
     }
     for (int r = 0; r < task_.num_rows; ++r) StoreOutput(r);
@@ -146,9 +153,9 @@ class Runner {
   void LoadQueries() {
     std::memset(weights_, 0, sizeof(weights_));
     std::memset(hidden_, 0, sizeof(hidden_));
-    std::memset(
-        values_, 0,
-        sizeof(float) * static_cast<size_t>(task_.num_rows * shape_.padded));
+    std::memset(values_, 0,
+                sizeof(float) *
+                    static_cast<size_t>(task_.num_rows * shape_.value_padded));
     for (int r = 0; r < task_.num_rows; ++r) {
       const float* q =
           params_.q.row<float>(task_.sequence->q_begin + Query(r)) +
@@ -173,13 +180,14 @@ class Runner {
     // Many rows read a tile often enough to pay for gathering it.
     const bool direct = kKv == DType::kF32 && shape_.dim == shape_.padded &&
                         task_.num_rows <= 8;
-    const int64_t distance = kValues ? shape_.keys - first_ : 0;
+    const bool keys_next = kValues || shape_.values_in_keys;
+    const int64_t distance = keys_next ? shape_.keys - first_ : 0;
     BlockCursor here(task_, kv, tile_ + first_);
     BlockCursor ahead(task_, kv, tile_ + first_ + distance);
     for (int t = first_; t < last_; ++t, here.Next(), ahead.Next()) {
       if (tile_ + t + distance < end) {
-        PrefetchRow(kValues ? kv.KeyRow(ahead.block(), head, ahead.slot())
-                            : kv.ValueRow(ahead.block(), head, ahead.slot()),
+        PrefetchRow(keys_next ? kv.KeyRow(ahead.block(), head, ahead.slot())
+                              : kv.ValueRow(ahead.block(), head, ahead.slot()),
                     row_bytes);
       }
       const std::byte* row = kValues
@@ -364,8 +372,8 @@ class Runner {
     const float scalar = hn::GetLane(factor);
     if (scalar == 1.0f) return;
     sum_[r] *= scalar;
-    float* values = values_ + r * shape_.padded;
-    for (int i = 0; i < shape_.padded; i += static_cast<int>(kLanes)) {
+    float* values = values_ + r * shape_.value_padded;
+    for (int i = 0; i < shape_.value_padded; i += static_cast<int>(kLanes)) {
       hn::Store(hn::Mul(hn::Load(d, values + i), factor), d, values + i);
     }
   }
@@ -376,10 +384,11 @@ class Runner {
   HWY_INLINE void ValueTile(int r, int i, int begin, int end) {
     const DF d;
     const int second = i + static_cast<int>(kLanes);
-    float* to0 = values_ + r * shape_.padded;
-    float* to1 = to0 + (kRows > 1 ? shape_.padded : 0);
-    float* to2 = to0 + (kRows > 2 ? 2 * shape_.padded : 0);
-    float* to3 = to0 + (kRows > 3 ? 3 * shape_.padded : 0);
+    const int row = shape_.value_padded;
+    float* to0 = values_ + r * row;
+    float* to1 = to0 + (kRows > 1 ? row : 0);
+    float* to2 = to0 + (kRows > 2 ? 2 * row : 0);
+    float* to3 = to0 + (kRows > 3 ? 3 * row : 0);
     VF a0 = hn::Load(d, to0 + i), a1 = hn::Load(d, to0 + second);
     VF b0 = hn::Load(d, to1 + i), b1 = hn::Load(d, to1 + second);
     VF c0 = hn::Load(d, to2 + i), c1 = hn::Load(d, to2 + second);
@@ -424,7 +433,8 @@ class Runner {
         static_cast<int>(HWY_MAX(SeenBegin(r, kRows) - tile_, int64_t{first_}));
     const auto end =
         static_cast<int>(HWY_MIN(SeenEnd(r, kRows) - tile_, int64_t{last_}));
-    for (int i = 0; i < shape_.padded; i += 2 * static_cast<int>(kLanes)) {
+    for (int i = 0; i < shape_.value_padded;
+         i += 2 * static_cast<int>(kLanes)) {
       ValueTile<kRows>(r, i, begin, end);
     }
   }
@@ -452,13 +462,13 @@ class Runner {
       sum_[r] += hn::GetLane(ExpNonPositive(hn::Set(d, sink - reference)));
     }
     float* out = params_.out.row<float>(task_.sequence->q_begin + Query(r)) +
-                 int64_t{Head(r)} * shape_.dim;
+                 int64_t{Head(r)} * shape_.value_dim;
     // Of nothing: zeros.
     const VF sum = hn::Set(d, sum_[r] == 0.0f ? 1.0f : sum_[r]);
-    for (int i = 0; i < shape_.dim; i += static_cast<int>(kLanes)) {
+    for (int i = 0; i < shape_.value_dim; i += static_cast<int>(kLanes)) {
       const VF value =
-          hn::Div(hn::Load(d, values_ + r * shape_.padded + i), sum);
-      const int rest = shape_.dim - i;
+          hn::Div(hn::Load(d, values_ + r * shape_.value_padded + i), sum);
+      const int rest = shape_.value_dim - i;
       if (rest >= static_cast<int>(kLanes)) {
         hn::StoreU(value, d, out + i);
       } else {

@@ -17,11 +17,12 @@ struct KvWriteDesc {
   int head_dim = 0;
   DType kv = DType::kF32;
   DType activation = DType::kF32;
+  bool keys_only = false;  // the layer's values lie in its keys' rows
 };
 
 struct KvWriteParams {
   TensorView k;  // [tokens, num_kv_heads * head_dim], rows may be strided
-  TensorView v;  // the same
+  TensorView v;  // the same; empty where keys_only
   KvLayerView kv;
   const int64_t* slots =
       nullptr;  // [tokens]: block * block_size + offset in block. CUDA rows

@@ -13,9 +13,10 @@ absl::Status RunKvWriteCpuScalar(const KvWriteDesc& desc,
         static_cast<int>(params.slots[token] % params.kv.block_size);
     for (int head = 0; head < desc.num_kv_heads; ++head) {
       const float* k = params.k.row<float>(token) + head * desc.head_dim;
-      const float* v = params.v.row<float>(token) + head * desc.head_dim;
       EncodeKvRow(desc.kv, k, desc.head_dim,
                   params.kv.KeyRow(block, head, slot));
+      if (desc.keys_only) continue;
+      const float* v = params.v.row<float>(token) + head * desc.head_dim;
       EncodeKvRow(desc.kv, v, desc.head_dim,
                   params.kv.ValueRow(block, head, slot));
     }

@@ -207,9 +207,12 @@ HWY_NOINLINE void WriteTokens(const KvWriteDesc& desc,
     const auto slot =
         static_cast<int>(params.slots[token] % params.kv.block_size);
     const float* k = params.k.row<float>(token);
-    const float* v = params.v.row<float>(token);
-    for (int head = 0; head < desc.num_kv_heads; ++head, k += dim, v += dim) {
+    for (int head = 0; head < desc.num_kv_heads; ++head, k += dim) {
       EncodeRow<kKv>(k, dim, params.kv.KeyRow(block, head, slot));
+    }
+    if (desc.keys_only) continue;
+    const float* v = params.v.row<float>(token);
+    for (int head = 0; head < desc.num_kv_heads; ++head, v += dim) {
       EncodeRow<kKv>(v, dim, params.kv.ValueRow(block, head, slot));
     }
   }

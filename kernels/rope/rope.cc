@@ -17,9 +17,9 @@ absl::Status RunRopeCuda(const RopeDesc& desc, const RopeParams& params,
 namespace {
 
 const char* RotaryMisfit(const RopeDesc& desc) {
-  if (desc.rotary_dim < 0 || desc.rotary_dim % 2 != 0 ||
-      desc.rotary_dim > desc.head_dim) {
-    return "rotary_dim must be even and at most head_dim";
+  if (desc.rotary_dim < 0 || desc.rotary_dim % 2 != 0 || desc.first < 0 ||
+      desc.rotary_dim > desc.head_dim - desc.first) {
+    return "rotary_dim must be even and at most head_dim - first";
   }
   return nullptr;
 }
@@ -34,6 +34,7 @@ const char* CudaRefuses(const RopeDesc& desc, const DeviceInfo&) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
+  if (desc.first != 0) return "first must be 0";
   return RotaryMisfit(desc);
 }
 #endif

@@ -13,15 +13,16 @@ namespace inlay {
 
 // Which dimensions turn together: kHalf pairs i with i + rotary_dim / 2 (Llama
 // as Hugging Face stores it), kInterleaved pairs 2i with 2i + 1 (GLM, Cohere).
-// Dimensions from rotary_dim on are left alone.
+// Dimensions outside [first, first + rotary_dim) are left alone.
 enum class RopeStyle : uint8_t { kHalf, kInterleaved };
 
 struct RopeDesc {
   int num_heads = 0;
   int head_dim = 0;
-  int rotary_dim = 0;  // even, <= head_dim
+  int rotary_dim = 0;  // even, first + rotary_dim <= head_dim
   RopeStyle style = RopeStyle::kHalf;
   DType activation = DType::kF32;
+  int first = 0;  // of a head's dimensions, where those that turn begin
 };
 
 struct RopeParams {

@@ -31,7 +31,8 @@ size_t Align(size_t bytes) {
 }
 
 size_t LayerBytes(const KvLayerShape& shape, DType dtype, int block_size) {
-  return Align(2 * PlaneBytes(shape, dtype, block_size));
+  return Align(static_cast<size_t>(shape.num_planes()) *
+               PlaneBytes(shape, dtype, block_size));
 }
 
 int64_t Reach(int64_t window) {
@@ -175,12 +176,16 @@ KvLayerView KvLayout::LayerView(int layer, KvBase base) const {
   view.base = base;
   view.block_stride_bytes = static_cast<int64_t>(block_bytes_);
   view.k_offset_bytes = layer_offsets_[static_cast<size_t>(layer)];
-  view.v_offset_bytes = view.k_offset_bytes + static_cast<int64_t>(PlaneBytes(
-                                                  shape, dtype_, block_size));
+  view.v_offset_bytes = view.k_offset_bytes;
+  if (shape.value_dim == 0) {
+    view.v_offset_bytes +=
+        static_cast<int64_t>(PlaneBytes(shape, dtype_, block_size));
+  }
   view.dtype = dtype_;
   view.block_size = block_size;
   view.num_kv_heads = shape.num_kv_heads;
   view.head_dim = shape.head_dim;
+  view.value_dim = shape.value_dim;
   return view;
 }
 

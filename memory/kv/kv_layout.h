@@ -6,7 +6,8 @@
 //   block | first layer: K [kv_heads][block_size] rows  V the same |
 //         | second layer: ... | padding, where other groups need more |
 //
-// A row is the head_dim elements of one token and head (kv_format.h).
+// A row is the head_dim elements of one token and head (kv_format.h). Layers
+// whose values are a part of their keys' rows have no V.
 #ifndef INLAY_MEMORY_KV_KV_LAYOUT_H_
 #define INLAY_MEMORY_KV_KV_LAYOUT_H_
 
@@ -26,6 +27,12 @@ struct KvLayerShape {
   int num_kv_heads = 0;
   int head_dim = 0;
   int64_t window = 0;  // as KvGroup has it
+  // > 0: values are the first so many elements of the keys' rows (latent
+  // attention, arXiv:2405.04434); 0: they have rows of their own, of head_dim.
+  int value_dim = 0;
+
+  // Rows of each token and head.
+  int num_planes() const { return value_dim > 0 ? 1 : 2; }
 };
 
 // Where a cache's blocks lie: in one range, or in extents of 2^extent_shift
@@ -59,6 +66,7 @@ struct KvLayerView {
   int block_size = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;  // as KvLayerShape has it; > 0: V lies where K does
 
   std::byte* KeyRow(int64_t block, int head, int slot) const {
     return Row(k_offset_bytes, block, head, slot);

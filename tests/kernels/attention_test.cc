@@ -37,8 +37,9 @@ class Problem {
         shapes_(std::move(shapes)),
         masks_(std::move(masks)),
         rng_(seed),
-        layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
-                block_size) {
+        layout_(
+            {{3, 16}, {desc.num_kv_heads, desc.head_dim, 0, desc.value_dim}},
+            desc.kv, block_size) {
     int32_t tokens = 0;
     int32_t blocks = 1;  // block 0 belongs to nobody
     for (const SequenceShape& shape : shapes_) {
@@ -96,7 +97,8 @@ class Problem {
     FillAlibiSlopes(desc_.num_heads, slopes_.data());
   }
   TestMatrix NewOutput() const {
-    return TestMatrix(DType::kF32, q_.rows(), q_.cols(), 2);
+    return TestMatrix(DType::kF32, q_.rows(), desc_.num_heads * desc_.out_dim(),
+                      2);
   }
 
  private:
@@ -199,7 +201,7 @@ void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
   double sum =
       with_sinks_ ? std::exp(sinks_[static_cast<size_t>(head)] - max) : 0.0;
   for (const double score : scores) sum += std::exp(score - max);
-  std::vector<double> values(static_cast<size_t>(desc_.head_dim));
+  std::vector<double> values(static_cast<size_t>(desc_.out_dim()));
   std::vector<double> magnitudes(values.size());
   for (int t = 0; t < shapes_[s].kv_len; ++t) {
     const double p = std::exp(scores[static_cast<size_t>(t)] - max) / sum;
@@ -284,6 +286,24 @@ TEST(AttentionTest, MatchesFloat64OverHeadDimsAndTypes) {
   }
 }
 
+// Values that are a part of the keys' rows: DeepSeek's sizes, and others.
+TEST(AttentionTest, MatchesFloat64WhereValuesLieInKeys) {
+  TestCpu cpu(2);
+  constexpr int kDims[][2] = {{576, 512}, {48, 32}, {40, 40}, {23, 7}, {80, 1}};
+  unsigned seed = 1;
+  for (const auto& [head_dim, value_dim] : kDims) {
+    for (const DType kv : kKvTypes) {
+      SCOPED_TRACE(::testing::Message()
+                   << "head_dim " << head_dim << " value_dim " << value_dim
+                   << " " << DTypeName(kv) << " seed " << seed);
+      AttentionDesc desc = Desc(head_dim > 500 ? 19 : 6, 1, head_dim, kv);
+      desc.value_dim = value_dim;
+      Problem(desc, kRagged, seed % 2 == 0 ? 16 : 32, seed).Check(cpu);
+      ++seed;
+    }
+  }
+}
+
 TEST(AttentionTest, MatchesFloat64OverGroupsAndBlockSizes) {
   TestCpu cpu(3);
   for (int group = 1; group <= 8; ++group) {
@@ -318,6 +338,11 @@ TEST(AttentionTest, EverySimdTarget) {
     Problem(desc, kRagged, 16, 8).Check(cpu);
     Problem(Desc(3, 3, 20, DType::kF16), kRagged, 16, 9).Check(cpu);
     Problem(Desc(5, 1, 64), kRagged, 32, 10).Check(cpu);
+    for (const DType kv : {DType::kF32, DType::kI8, DType::kKvQ4}) {
+      AttentionDesc latent = Desc(5, 1, 88, kv);
+      latent.value_dim = 52;
+      Problem(latent, kRagged, 16, 13).Check(cpu);
+    }
     for (const DType kv : {DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
       Problem(Desc(2, 1, 64, kv), kRagged, 16, 11).Check(cpu);
       Problem(Desc(2, 1, 80, kv), kRagged, 16, 12).Check(cpu);
@@ -479,9 +504,11 @@ TEST(AttentionTest, AQueryDependsOnNothingBesideItsSequence) {
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
   for (const DType kv :
        {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
-    for (const int window : {0, 70}) {
-      AttentionDesc desc = Desc(6, 2, 40, kv);
-      desc.window = window;
+    for (const int window : {0, 70, -1}) {
+      // -1: none, and values in keys' rows.
+      AttentionDesc desc = Desc(6, window < 0 ? 1 : 2, 40, kv);
+      desc.window = std::max(window, 0);
+      desc.value_dim = window < 0 ? 24 : 0;
       desc.softcap = window > 0 ? 30.0f : 0.0f;
       Problem problem(desc, {{kLength, kLength}, {9, 80}}, 16, 5);
       ForEachCpuRow(
@@ -566,7 +593,17 @@ TEST(AttentionTest, RefusesAndValidates) {
     return !Select("attention", AttentionTable(), bad, cpu).ok();
   };
   EXPECT_TRUE(refused(Desc(4, 3, 64)));
-  EXPECT_TRUE(refused(Desc(4, 2, 513)));
+  EXPECT_TRUE(refused(Desc(4, 2, 577)));
+  AttentionDesc latent = Desc(4, 1, 64);
+  latent.value_dim = 65;
+  EXPECT_TRUE(refused(latent));
+  latent.value_dim = 64;
+  EXPECT_FALSE(refused(latent));
+  for (const AttentionRow& row : AttentionTable()) {
+    if (row.device != DeviceKind::kCuda) continue;
+    latent.activation = latent.kv = DType::kBF16;
+    EXPECT_NE(row.refuses(latent, {DeviceKind::kCuda, "gpu"}), nullptr);
+  }
   EXPECT_TRUE(refused(Desc(4, 2, 64, DType::kI32)));
   desc.causal = false;
   desc.window = 4;
@@ -587,6 +624,9 @@ TEST(AttentionTest, RefusesAndValidates) {
   EXPECT_FALSE(ValidateAttention(problem.desc(), bad).ok());
   bad = good;
   bad.kv.head_dim = 31;
+  EXPECT_FALSE(ValidateAttention(problem.desc(), bad).ok());
+  bad = good;
+  bad.kv.value_dim = 16;
   EXPECT_FALSE(ValidateAttention(problem.desc(), bad).ok());
   bad = good;
   bad.out = bad.q;

@@ -293,6 +293,33 @@ TEST(KvWriteTest, EveryRowAndTargetWritesTheSameBytes) {
   });
 }
 
+// What lies behind the keys is left alone.
+TEST(KvWriteTest, KeysOnly) {
+  TestCpu cpu(2);
+  const std::vector<int64_t> slots = {5, 0, 31, 16, 7};
+  OnEverySimdTarget([&] {
+    std::mt19937 rng(5);
+    for (const DType kv : kKvTypes) {
+      KvWriteDesc desc{1, 48, kv, DType::kF32};
+      desc.keys_only = true;
+      const KvLayout layout({{1, 48, 0, 32}, {1, 48, 0, 32}}, kv, 8);
+      TestMatrix k(DType::kF32, 5, 48, 3);
+      FillHard(k, 48, rng);
+      // Values lie where keys do.
+      const auto want = Wanted(desc, layout, k, k, slots);
+      ForEachCpuRow(KvWriteTable(), desc, cpu, [&](const KvWriteRow& row) {
+        std::vector<std::byte> got(layout.block_bytes() * 4, std::byte{0xee});
+        KvWriteParams params;
+        params.k = k.view();
+        params.kv = layout.LayerView(1, got.data());
+        params.slots = slots.data();
+        ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+        EXPECT_TRUE(got == want) << DTypeName(kv);
+      });
+    }
+  });
+}
+
 // Against the conversions themselves, not against the codec.
 TEST(KvWriteTest, PlainFormatsRoundEachElement) {
   TestCpu cpu(1);

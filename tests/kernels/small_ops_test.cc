@@ -188,6 +188,46 @@ TEST(RopeTest, MatchesFloat64) {
   }
 }
 
+// The part that turns may lie anywhere in a head.
+TEST(RopeTest, TurnsAPartBehindOthers) {
+  TestCpu cpu(2);
+  for (const RopeStyle style : {RopeStyle::kHalf, RopeStyle::kInterleaved}) {
+    const RopeDesc alone{3, 16, 16, style, DType::kF32};
+    RopeDesc behind{3, 48, 16, style, DType::kF32};
+    behind.first = 32;
+    TestMatrix x = Random(4, 3 * 48, 7, 1);
+    TestMatrix part(DType::kF32, 4, 3 * 16, 2);
+    const auto in_part = [](int64_t c) { return c / 16 * 48 + 32 + c % 16; };
+    for (int64_t t = 0; t < 4; ++t) {
+      for (int64_t c = 0; c < 48; ++c) part.Set(t, c, x(t, in_part(c)));
+    }
+    std::vector<float> cos(4 * 8), sin(4 * 8);
+    FillRopeAngles({0, 3, 70, 4095}, {1, .5, .2, .1, .05, .02, .01, .001}, 1.0f,
+                   cos.data(), sin.data());
+    ForEachCpuRow(RopeTable(), behind, cpu, [&](const RopeRow& row) {
+      TestMatrix y = x;
+      TestMatrix want = part;
+      ASSERT_TRUE(
+          row.run(behind, {y.view(), cos.data(), sin.data()}, *cpu.stream)
+              .ok());
+      ASSERT_TRUE(
+          row.run(alone, {want.view(), cos.data(), sin.data()}, *cpu.stream)
+              .ok());
+      for (int64_t t = 0; t < 4; ++t) {
+        for (int64_t c = 0; c < 48; ++c) {
+          EXPECT_EQ(y(t, in_part(c)), want(t, c));
+        }
+        for (int64_t c = 0; c < 3 * 48; ++c) {
+          if (c % 48 < 32) EXPECT_EQ(y(t, c), x(t, c));
+        }
+      }
+    });
+    behind.first = 33;
+    EXPECT_FALSE(
+        Select("rope", RopeTable(), behind, {DeviceKind::kCpu, "cpu"}).ok());
+  }
+}
+
 double ActivationReference(Activation function, double x) {
   switch (function) {
     case Activation::kSilu:

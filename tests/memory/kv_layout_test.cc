@@ -10,12 +10,14 @@ namespace {
 // Every row of every layer, head and slot lies inside its block and overlaps no
 // other: marks each byte once.
 TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
-  const std::vector<KvLayerShape> shapes = {{2, 64}, {1, 80}, {3, 7}, {2, 64}};
+  // The last keeps values in its keys' rows.
+  const std::vector<KvLayerShape> shapes = {
+      {2, 64}, {1, 80}, {3, 7}, {2, 64}, {1, 48, 0, 32}};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
                             DType::kF8E4M3, DType::kKvQ4}) {
     for (const int block_size : {1, 16, 32}) {
       const KvLayout layout(shapes, dtype, block_size);
-      EXPECT_EQ(layout.num_layers(), 4);
+      EXPECT_EQ(layout.num_layers(), 5);
       EXPECT_EQ(layout.block_bytes() % 64, 0u);
       constexpr int kBlocks = 3;
       std::vector<int> marks(kBlocks * layout.block_bytes());
@@ -34,12 +36,18 @@ TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
         const KvLayerShape& shape = shapes[static_cast<size_t>(layer)];
         EXPECT_EQ(view.num_kv_heads, shape.num_kv_heads);
         EXPECT_EQ(view.head_dim, shape.head_dim);
+        EXPECT_EQ(view.value_dim, shape.value_dim);
         EXPECT_EQ(view.k_offset_bytes % 64, 0);
         const size_t bytes = KvRowBytes(dtype, shape.head_dim);
         for (int block = 0; block < kBlocks; ++block) {
           for (int head = 0; head < shape.num_kv_heads; ++head) {
             for (int slot = 0; slot < block_size; ++slot) {
               mark(view.KeyRow(block, head, slot), block, bytes);
+              if (shape.value_dim > 0) {
+                EXPECT_EQ(view.ValueRow(block, head, slot),
+                          view.KeyRow(block, head, slot));
+                continue;
+              }
               mark(view.ValueRow(block, head, slot), block, bytes);
             }
           }
@@ -53,6 +61,15 @@ TEST(KvLayoutTest, RowsTileTheBlockWithoutOverlap) {
       EXPECT_EQ(marked, rows_bytes);
       EXPECT_LT(marks.size() - marked, kBlocks * 64u * shapes.size());
     }
+  }
+}
+
+// Latent attention's row is all that a token takes.
+TEST(KvLayoutTest, LatentRowsHaveNoValuesBesideThem) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const KvLayout layout({{1, 576, 0, 512}, {1, 576, 0, 512}}, dtype, 16);
+    EXPECT_EQ(layout.block_bytes(), 2 * 16 * KvRowBytes(dtype, 576));
+    EXPECT_EQ(layout.bytes_per_token(), 2 * KvRowBytes(dtype, 576));
   }
 }
 

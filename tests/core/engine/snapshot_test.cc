@@ -508,7 +508,8 @@ TEST(SnapshotTest, GroupsThatDoNotFitGiveTheLogAlone) {
 TEST(SnapshotTest, ClearsAllButTheRowsUsed) {
   for (const DType dtype : {DType::kF16, DType::kI8, DType::kKvQ4}) {
     for (const int64_t window : {0, 9}) {
-      const KvLayout layout({{2, 8}, {1, 17, window}, {3, 8}}, dtype, 4);
+      const KvLayout layout({{2, 8}, {1, 17, window}, {1, 24, 0, 16}, {3, 8}},
+                            dtype, 4);
       for (size_t group = 0; group < layout.num_groups(); ++group) {
         const int size = layout.groups()[group].block_size;
         for (int used = 0; used <= size; ++used) {
