@@ -71,8 +71,11 @@ CostPrior Prior(const ModelInfo& info) {
       20.0 + static_cast<double>(info.weight_bytes_per_token) / kBytesPerUs;
   prior.token_us = 2.0 * static_cast<double>(info.num_parameters) / kFlopsPerUs;
   double pair_flops = 0;
-  for (const KvLayerShape& layer : info.kv_layers)
-    pair_flops += 16.0 * layer.num_kv_heads * layer.head_dim;
+  for (const KvLayerShape& layer : info.kv_layers) {
+    // Latent attention's heads all read one row.
+    const double heads = layer.value_dim > 0 ? 64.0 : 4.0 * layer.num_kv_heads;
+    pair_flops += 4.0 * heads * layer.head_dim;
+  }
   prior.pair_us = pair_flops / kFlopsPerUs;
   return prior;
 }

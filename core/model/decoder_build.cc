@@ -4,6 +4,7 @@
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
 #include "core/model/layers/moe.h"
 #include "core/model/layers/recurrent.h"
@@ -31,6 +32,9 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
         const int64_t window = reach < spec.max_positions ? reach : 0;
         info_.kv_layers.push_back(
             {attention->num_kv_heads, attention->head_dim, window});
+      }
+      if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
+        info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
       }
     }
   }
@@ -71,6 +75,13 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
                         kv_layout_.group_of(kv_layer), rotary_dim, build));
+  } else if (const auto* latent =
+                 std::get_if<LatentAttentionSpec>(&block_spec.part)) {
+    const int kv_layer = next_kv_layer_++;
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           LatentAttention::Create(
+                               *latent, kv_layout_.LayerView(kv_layer, nullptr),
+                               kv_layout_.group_of(kv_layer), build));
   } else if (StateBytes(block_spec.part) > 0) {
     const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                                   next_state_layer_++};

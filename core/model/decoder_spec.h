@@ -76,6 +76,31 @@ struct AttentionSpec {
   std::string sinks;
 };
 
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values
+// of all heads are made of one latent a token, and that is what the cache
+// keeps, with the part of the keys that is rotated and that all heads share.
+struct LatentAttentionSpec {
+  int num_heads = 0;
+  int rank = 0;      // of the latent
+  int key_dim = 0;   // of a head's queries and keys, without the rotated part
+  int rope_dim = 0;  // of the rotated part, which comes after it
+  int value_dim = 0;
+  // Each head's queries; or of low rank: layer 1 reads what layer 0 gives,
+  // normalised.
+  std::vector<LinearSpec> query;
+  NormSpec query_norm;
+  LinearSpec down;  // the latent and the keys' rotated part
+  NormSpec norm;    // of the latent
+  LinearSpec up;    // of the latent; head by head its keys and its values
+  LinearSpec output;
+  int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
+  RopeStyle rope_style = RopeStyle::kInterleaved;
+  float scale = 1.0f;
+
+  int query_dim() const { return key_dim + rope_dim; }  // of a head
+  int row_dim() const { return rank + rope_dim; }       // in the cache
+};
+
 struct MlpSpec {
   int64_t width = 0;
   Activation activation = Activation::kSilu;
@@ -184,8 +209,9 @@ struct AttentionMambaSpec {
   MambaSpec mamba;
 };
 
-using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec,
-                              MambaSpec, DeltaSpec, AttentionMambaSpec>;
+using PartSpec =
+    std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
+                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.

@@ -31,10 +31,6 @@ std::vector<float> DynamicNtk(const RopeSpec& spec) {
   return Inverse(Wavelengths(theta, spec.rotary_dim));
 }
 
-double YarnMagnitude(double factor, double mscale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
 float YarnAttentionFactor(const RopeSpec& spec) {
   if (spec.attention_factor) return static_cast<float>(*spec.attention_factor);
   if (spec.mscale != 0.0 && spec.mscale_all_dim != 0.0) {
@@ -116,6 +112,10 @@ float LongRopeAttentionFactor(const RopeSpec& spec) {
 }
 
 }  // namespace
+
+double YarnMagnitude(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 std::optional<RopeScaling> RopeScalingFromName(std::string_view name) {
   if (name == "default") return RopeScaling::kNone;

@@ -89,6 +89,9 @@ RopeSpec UnitFactor();
 
 RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec);
 
+// YaRN's factor of queries and keys: 0.1 mscale ln(factor) + 1.
+double YarnMagnitude(double factor, double mscale);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_MODEL_ROPE_SCALING_H_

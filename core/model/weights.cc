@@ -41,6 +41,16 @@ absl::Status CheckMatrixDType(const std::string& name, DType dtype, int64_t k) {
   return absl::OkStatus();
 }
 
+// Whether a vector [wanted] lies there, with dimensions of 1 around it (Kimi's
+// A_log).
+bool IsVector(absl::Span<const int64_t> stored,
+              absl::Span<const int64_t> wanted) {
+  return wanted.size() == 1 &&
+         std::count(stored.begin(), stored.end(), int64_t{1}) + 1 ==
+             static_cast<int64_t>(stored.size()) &&
+         std::find(stored.begin(), stored.end(), wanted[0]) != stored.end();
+}
+
 // Bytes, not elements: a mapped tensor may be unaligned.
 float FloatAt(const std::byte* data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) {
@@ -280,13 +290,17 @@ absl::Status WeightLoader::Widen(const std::string& name,
   int64_t size = 1;
   for (const int64_t dim : shape) size *= dim;
   if (!files_.random) {
-    INLAY_ASSIGN_OR_RETURN(info, Find(name, shape));
+    info = Lookup(name);
+    if (info == nullptr || !IsVector(info->shape, shape)) {
+      INLAY_ASSIGN_OR_RETURN(info, Find(name, shape));
+    }
     if (!IsPlainFloat(info->dtype)) {
       return absl::UnimplementedError(absl::StrFormat(
           "vector \"%s\" is stored as %s; supported are f32, f16 and bf16",
           info->name, DTypeName(info->dtype)));
     }
   }
+  if (info != nullptr) shape = info->shape;
   Plan({name, {shape.begin(), shape.end()}, kind, info});
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),

@@ -110,7 +110,8 @@ class WeightLoader {
   bool SameDType(absl::Span<const Rows> parts) const;
   // Whether all of them say so of their inputs (WeightInfo::int8_inputs).
   bool HaveInt8Inputs(absl::Span<const Rows> parts) const;
-  // A vector [size], widened to float32. Null when planning.
+  // A vector [size], widened to float32; the file may have dimensions of 1
+  // besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
                                       VectorKind kind);
   // Vectors one after another; of an empty name: zeros.

@@ -68,6 +68,23 @@ void AddRecurrent(const PartSpec& part, size_t first,
   }
 }
 
+// Values, which `output` reads, lie among keys in `up`: no run of rows.
+void AddLatent(const LatentAttentionSpec& latent, size_t first,
+               std::vector<LinearInput>* inputs) {
+  const auto read_norm = [&](const NormSpec& norm, const LinearSpec& reader) {
+    inputs->push_back(ReadOnly(reader));
+    inputs->back().norm = &norm;
+  };
+  LinearInput& input = (*inputs)[first];
+  input.readers.push_back(&latent.query.front());
+  input.readers.push_back(&latent.down);
+  if (latent.query.size() > 1) {
+    read_norm(latent.query_norm, latent.query.back());
+  }
+  read_norm(latent.norm, latent.up);
+  inputs->push_back(ReadOnly(latent.output));
+}
+
 // The router is small and decides much: it is none of the readers.
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
@@ -93,6 +110,9 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
       AddReaders(attention->qkv, &inputs[first]);
       inputs.push_back(ReadAfterAttention(*attention));
+    } else if (const auto* latent =
+                   std::get_if<LatentAttentionSpec>(&block.part)) {
+      AddLatent(*latent, first, &inputs);
     } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
       AddExperts(*moe, first, &inputs);
     } else if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {

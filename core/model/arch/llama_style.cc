@@ -79,7 +79,7 @@ MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
 
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
-                          AttentionSpec attention, PartSpec mlp) {
+                          PartSpec attention, PartSpec mlp) {
   BlockSpec first;
   first.pre_norm = {norm, prefix + "input_layernorm", config.norm_epsilon};
   first.part = std::move(attention);

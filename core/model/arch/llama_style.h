@@ -36,11 +36,11 @@ void AddHeadNorms(const DecoderConfig& config, const std::string& prefix,
 MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
                       bool bias);
 
-// Pre-norms input_layernorm and post_attention_layernorm around the two; `mlp`
-// may be a mixture of experts.
+// Pre-norms input_layernorm and post_attention_layernorm around the two, of any
+// kind.
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
-                          AttentionSpec attention, PartSpec mlp);
+                          PartSpec attention, PartSpec mlp);
 
 // Norms after the two instead: post_attention_layernorm and
 // post_feedforward_layernorm.

@@ -33,6 +33,7 @@ Json SmallConfig(const std::string& architecture) {
   config["mamba_d_ssm"] = 64;
   config["mamba_n_groups"] = config["n_groups"] = 1;
   config["hybrid_override_pattern"] = "M*";
+  config["linear_attn_config"] = {{"full_attn_layers", {2}}};
   if (architecture == "GPT2LMHeadModel") {
     config = {{"architectures", {architecture}},
               {"vocab_size", 40},
@@ -210,6 +211,29 @@ TEST(Config, BadValues) {
        "sliding_window_pattern"},
       {"GraniteForCausalLM", "logits_scaling", 0, kInvalid, "logits_scaling"},
       {"GPTNeoXForCausalLM", "rotary_pct", 2, kInvalid, "rotary_pct"},
+      {"DeepseekV2ForCausalLM", "topk_method", "noaux_tc", kUnimplemented,
+       "topk_method"},
+      {"DeepseekV2ForCausalLM", "scoring_func", "sigmoid", kUnimplemented,
+       "scoring_func"},
+      {"DeepseekV3ForCausalLM", "topk_method", "greedy", kUnimplemented,
+       "topk_method"},
+      {"KimiLinearForCausalLM", "mla_use_nope", false, kUnimplemented,
+       "mla_use_nope"},
+      {"KimiLinearForCausalLM",
+       "linear_attn_config",
+       {{"full_attn_layers", {0}}},
+       kInvalid,
+       "full_attn_layers"},
+      {"KimiLinearForCausalLM", "moe_router_activation_func", "softmax",
+       kUnimplemented, "scoring_func"},
+      {"DeepseekV3ForCausalLM", "n_group", 0, kInvalid, "n_group"},
+      {"DeepseekV3ForCausalLM", "q_lora_rank", 0, kInvalid, "q_lora_rank"},
+      {"DeepseekV3ForCausalLM", "kv_lora_rank", 0, kInvalid, "kv_lora_rank"},
+      {"DeepseekV3ForCausalLM", "kv_lora_rank", 513,
+       absl::StatusCode::kNotFound, "head_dim must be 1 to 576"},
+      {"DeepseekV3ForCausalLM", "qk_rope_head_dim", 7, kInvalid, "even"},
+      {"DeepseekV3ForCausalLM", "num_attention_heads", 4096, kInvalid,
+       "qk_nope_head_dim"},
       {"OPTForCausalLM", "do_layer_norm_before", false, kUnimplemented,
        "do_layer_norm_before"},
       {"OPTForCausalLM", "word_embed_proj_dim", 16, kUnimplemented,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <map>
 #include <set>
 #include <sstream>
@@ -174,28 +175,47 @@ void AddScales(const DecoderSpec& spec, Features* features) {
   features->Add("softcap of logits", spec.final_softcap != 0.0f);
 }
 
+// What AddPositions looks at.
+AttentionSpec PositionsOf(const LatentAttentionSpec& latent) {
+  AttentionSpec positions;
+  positions.rope = latent.rope;
+  positions.rope_style = latent.rope_style;
+  positions.head_dim = latent.query_dim();
+  return positions;
+}
+
 // Parts in attention's place.
 void AddRecurrent(const PartSpec& part, Features* features) {
   features->Add("short convolutions",
                 std::holds_alternative<ShortConvSpec>(part));
   features->Add("mamba 2", std::holds_alternative<MambaSpec>(part));
-  features->Add("gated DeltaNet", std::holds_alternative<DeltaSpec>(part));
+  if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
+    features->Add(delta->decays_channels ? "Kimi delta attention"
+                                         : "gated DeltaNet");
+  }
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
 }
 
 void AddSpec(const DecoderSpec& spec, Family* family) {
   std::vector<const AttentionSpec*> attention;
+  std::vector<const AttentionSpec*> positions;
+  std::list<AttentionSpec> latents;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       AddRecurrent(block.part, &family->attention);
       if (const AttentionSpec* part = AttentionOf(block.part)) {
         attention.push_back(part);
+        positions.push_back(part);
       }
+      const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
+      if (latent == nullptr) continue;
+      family->attention.Add("latent");
+      positions.push_back(&latents.emplace_back(PositionsOf(*latent)));
     }
   }
   AddAttention(attention, &family->attention);
-  AddPositions(spec, attention, &family->positions);
+  AddPositions(spec, positions, &family->positions);
   for (const RopeSpec& rope : spec.ropes) {
     const char* scaling = ScalingName(rope.scaling);
     if (scaling != nullptr) family->positions.Add(scaling);

@@ -59,17 +59,25 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "gpt_neox",
                                           "minimax_m2",
                                           "llama4_text",
+                                          "deepseek_v2",
+                                          "deepseek_v2_lite",
+                                          "deepseek_v3",
                                           "lfm2",
                                           "mamba2",
                                           "qwen3_next",
                                           "falcon_h1",
                                           "granitemoehybrid",
-                                          "nemotron_h"};
+                                          "nemotron_h",
+                                          "kimi_linear"};
 
 inline bool IsRecurrent(const std::string& model) {
   return model == "lfm2" || model == "mamba2" || model == "qwen3_next" ||
          model == "falcon_h1" || model == "granitemoehybrid" ||
-         model == "nemotron_h";
+         model == "nemotron_h" || model == "kimi_linear";
+}
+
+inline bool IsLatent(const std::string& model) {
+  return model.starts_with("deepseek");
 }
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and

@@ -180,8 +180,10 @@ TEST_P(GoldenModel, NarrowKvRoundsAsPredicted) {
     const auto model = Load(options);
     ASSERT_NE(model, nullptr);
     const auto logits = RunWhole(*model);
-    // In 8 bits a token may go to another expert (PositionsWithin).
-    const bool may_route = has_experts && roundoff > 0x1p-8;
+    // In 8 bits a token may go to another expert (PositionsWithin); in 16 too
+    // where one rounded row is what all heads' keys and values are made of.
+    const bool may_route =
+        has_experts && (roundoff > 0x1p-8 || IsLatent(GetParam()));
     PositionsWithin positions;
     double worst = 0;
     for (size_t i = 0; i < cases_.size(); ++i) {

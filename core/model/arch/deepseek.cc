@@ -1,0 +1,118 @@
+// DeepSeek-V2, V2-Lite and V3 (arXiv:2405.04434, arXiv:2412.19437): latent
+// attention and mixtures of experts. V2 scores experts by softmax and takes the
+// best, of the best groups in the larger model; V3 by sigmoid, with a
+// correction of the choice. Source of names and defaults: transformers'
+// configuration classes.
+#include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+DecoderDefaults DeepseekDecoderDefaults() {
+  DecoderDefaults defaults;
+  defaults.head_dim = 64;  // not used: latent attention has its own
+  return defaults;
+}
+
+absl::StatusOr<DeepseekExperts> ReadDeepseekV2Experts(const Json& json) {
+  DeepseekDefaults defaults;
+  defaults.moe = {64, 6, 1407, false};
+  defaults.num_dense = 0;
+  defaults.num_shared = 2;
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
+                         ReadDeepseekExperts(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "softmax"));
+  RoutingDesc& routing = experts.moe.routing;
+  routing.score = RoutingScore::kSoftmax;
+  routing.group_score = GroupScore::kMax;
+  INLAY_ASSIGN_OR_RETURN(const std::string method,
+                         JsonString(json, "topk_method", "greedy"));
+  if (method == "greedy") {
+    routing.num_groups = routing.top_groups = 1;
+  } else {
+    INLAY_RETURN_IF_ERROR(
+        ExpectName(json, "topk_method", "group_limited_greedy"));
+  }
+  // The published code scales what it does not normalise.
+  if (routing.normalised) routing.scale = 1.0f;
+  return experts;
+}
+
+absl::StatusOr<DeepseekExperts> ReadDeepseekV3Experts(const Json& json) {
+  DeepseekDefaults defaults;
+  defaults.moe = {256, 8, 2048, true};
+  defaults.num_groups = 8;
+  defaults.top_groups = 4;
+  defaults.scale = 2.5;
+  defaults.num_dense = 3;
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "topk_method", "noaux_tc"));
+  return ReadDeepseekExperts(json, defaults);
+}
+
+absl::StatusOr<DecoderSpec> DeepseekSpec(const Json& json,
+                                         const DecoderConfig& config,
+                                         const DeepseekExperts& experts,
+                                         bool corrected) {
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadLatentRope(json, config, latent));
+  INLAY_ASSIGN_OR_RETURN(const bool interleaved,
+                         JsonBool(json, "rope_interleave", true));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    LatentAttentionSpec attention =
+        RotatedLatentAttention(config, latent, rope, prefix);
+    if (!interleaved) attention.rope_style = RopeStyle::kHalf;
+    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
+    if (experts.HasExperts(i)) {
+      mlp = DeepseekMoe(config, experts, prefix + "mlp.", corrected);
+    }
+    spec.layers.push_back(LlamaStyleLayer(
+        config, prefix, NormKind::kRms, std::move(attention), std::move(mlp)));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV2(const Json& json,
+                                                      ModelBuild& build) {
+  DecoderDefaults defaults = DeepseekDecoderDefaults();
+  defaults.vocab_size = 102400;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekV2Experts(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DeepseekSpec(json, config, experts, false));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV3(const Json& json,
+                                                      ModelBuild& build) {
+  DecoderDefaults defaults = DeepseekDecoderDefaults();
+  defaults.vocab_size = 129280;
+  defaults.hidden_size = 7168;
+  defaults.intermediate_size = 18432;
+  defaults.num_layers = 61;
+  defaults.num_heads = 128;
+  defaults.max_positions = 4096;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekV3Experts(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DeepseekSpec(json, config, experts, true));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

@@ -1,0 +1,155 @@
+#include "core/model/arch/deepseek_style.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// The published code gives these norms their class's default, whatever
+// rms_norm_eps says (modeling_deepseek.py beside the weights; transformers).
+constexpr float kLatentEpsilon = 1e-6f;
+
+}  // namespace
+
+absl::Status ExpectName(const Json& json, std::string_view key,
+                        std::string_view known) {
+  INLAY_ASSIGN_OR_RETURN(const std::string name, JsonString(json, key, known));
+  if (name == known) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "config.json: %s is \"%s\"; supported here is \"%s\"", key, name, known));
+}
+
+absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(
+    const Json& json, const DeepseekDefaults& defaults) {
+  DeepseekExperts experts;
+  INLAY_ASSIGN_OR_RETURN(
+      experts.moe, ReadMoeConfig(json, "moe_intermediate_size", defaults.moe));
+  RoutingDesc& routing = experts.moe.routing;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t groups,
+      JsonInt(json, "n_group",
+              std::min<int64_t>(defaults.num_groups, routing.num_experts), 1,
+              routing.num_experts));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t top_groups,
+      JsonInt(json, "topk_group", std::min(defaults.top_groups, groups), 1,
+              groups));
+  INLAY_ASSIGN_OR_RETURN(
+      const double scale,
+      JsonNumber(json, "routed_scaling_factor", defaults.scale, 0.0, 1e6));
+  INLAY_ASSIGN_OR_RETURN(experts.num_dense,
+                         JsonInt(json, "first_k_dense_replace",
+                                 defaults.num_dense, 0, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(experts.every,
+                         JsonInt(json, "moe_layer_freq", 1, 1, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.num_shared,
+      JsonInt(json, "n_shared_experts", defaults.num_shared, 0, 64));
+  routing.score = RoutingScore::kSigmoid;
+  routing.num_groups = static_cast<int>(groups);
+  routing.top_groups = static_cast<int>(top_groups);
+  routing.group_score = GroupScore::kTopTwo;
+  routing.scale = static_cast<float>(scale);
+  return experts;
+}
+
+MoeSpec DeepseekMoe(const DecoderConfig& config, const DeepseekExperts& experts,
+                    const std::string& prefix, bool corrected,
+                    const ExpertNames& names) {
+  MoeSpec spec =
+      LlamaStyleMoe(config, experts.moe, prefix, "gate", false, names);
+  if (corrected) spec.correction = prefix + "gate.e_score_correction_bias";
+  if (experts.num_shared > 0) {
+    spec.shared = SharedExpert(config, prefix + "shared_experts.",
+                               experts.moe.width * experts.num_shared);
+  }
+  return spec;
+}
+
+absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads) {
+  const auto read = [&](std::string_view key, int64_t fallback) {
+    return JsonInt(json, key, fallback, 1, kMaxHeadDim);
+  };
+  LatentConfig latent;
+  // null: not compressed.
+  if (!json.contains("q_lora_rank") ||
+      JsonFind(json, "q_lora_rank") != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(latent.query_rank,
+                           JsonInt(json, "q_lora_rank", 1536, 1, kMaxHidden));
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t rank, read("kv_lora_rank", 512));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim, read("qk_nope_head_dim", 128));
+  INLAY_ASSIGN_OR_RETURN(const int64_t rope_dim, read("qk_rope_head_dim", 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t value_dim, read("v_head_dim", 128));
+  if (num_heads * (key_dim + value_dim) > kMaxHidden ||
+      num_heads * (rank + rope_dim) > kMaxHidden) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: %d heads with qk_nope_head_dim %d, v_head_dim %d and "
+        "rows of %d (kv_lora_rank and qk_rope_head_dim); all heads together "
+        "may be %d wide",
+        num_heads, key_dim, value_dim, rank + rope_dim, kMaxHidden));
+  }
+  INLAY_ASSIGN_OR_RETURN(latent.bias, JsonBool(json, "attention_bias", false));
+  latent.rank = static_cast<int>(rank);
+  latent.key_dim = static_cast<int>(key_dim);
+  latent.rope_dim = static_cast<int>(rope_dim);
+  latent.value_dim = static_cast<int>(value_dim);
+  return latent;
+}
+
+absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
+                                        const DecoderConfig& config,
+                                        const LatentConfig& latent) {
+  DecoderConfig rotated = config;
+  rotated.head_dim = latent.rope_dim;
+  return ReadRope(json, rotated, {});
+}
+
+LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
+                                         const LatentConfig& latent,
+                                         const std::string& prefix) {
+  const std::string name = prefix + "self_attn.";
+  const int64_t hidden = config.hidden_size;
+  const int64_t heads = config.num_heads;
+  LatentAttentionSpec spec;
+  spec.num_heads = config.num_heads;
+  spec.rank = latent.rank;
+  spec.key_dim = latent.key_dim;
+  spec.rope_dim = latent.rope_dim;
+  spec.value_dim = latent.value_dim;
+  const int64_t query_width = heads * spec.query_dim();
+  if (latent.query_rank == 0) {
+    spec.query = {{name + "q_proj", query_width, hidden}};
+  } else {
+    spec.query = {{name + "q_a_proj", latent.query_rank, hidden, latent.bias},
+                  {name + "q_b_proj", query_width, latent.query_rank}};
+    spec.query_norm = {NormKind::kRms, name + "q_a_layernorm", kLatentEpsilon};
+  }
+  spec.down = {name + "kv_a_proj_with_mqa", spec.row_dim(), hidden,
+               latent.bias};
+  spec.norm = {NormKind::kRms, name + "kv_a_layernorm", kLatentEpsilon};
+  spec.up = {name + "kv_b_proj",
+             heads * (int64_t{spec.key_dim} + spec.value_dim), spec.rank};
+  spec.output = {name + "o_proj", hidden, heads * spec.value_dim, latent.bias};
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.query_dim()));
+  return spec;
+}
+
+LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
+                                           const LatentConfig& latent,
+                                           const RopeSpec& rope,
+                                           const std::string& prefix) {
+  LatentAttentionSpec spec = LatentStyleAttention(config, latent, prefix);
+  spec.rope = 0;
+  if (rope.scaling == RopeScaling::kYarn && rope.mscale_all_dim != 0.0) {
+    const double magnitude = YarnMagnitude(rope.factor, rope.mscale_all_dim);
+    spec.scale *= static_cast<float>(magnitude * magnitude);
+  }
+  return spec;
+}
+
+}  // namespace inlay

@@ -1,0 +1,85 @@
+// The parts that DeepSeek's families share, and those after them that took
+// these over: latent attention, and mixtures of experts in groups behind a few
+// dense layers. Sits beside llama_style.h and moe_style.h.
+#ifndef INLAY_CORE_MODEL_ARCH_DEEPSEEK_STYLE_H_
+#define INLAY_CORE_MODEL_ARCH_DEEPSEEK_STYLE_H_
+
+#include <string>
+
+#include "core/model/arch/moe_style.h"
+#include "core/model/decoder_spec.h"
+#include "core/model/hf_config.h"
+
+namespace inlay {
+
+// What a family assumes where config.json is silent.
+struct DeepseekDefaults {
+  MoeDefaults moe;
+  int64_t num_groups = 1;
+  int64_t top_groups = 1;
+  double scale = 1.0;
+  int64_t num_dense = 1;
+  int64_t num_shared = 1;
+};
+
+struct DeepseekExperts {
+  MoeConfig moe;
+  int64_t num_dense = 0;   // layers, the first ones
+  int64_t every = 1;       // of the others, one in so many has experts
+  int64_t num_shared = 0;  // as one of that many times the width
+
+  bool HasExperts(int layer) const {
+    return layer >= num_dense && layer % every == 0;
+  }
+};
+
+// n_group, topk_group, routed_scaling_factor, first_k_dense_replace,
+// moe_layer_freq, n_shared_experts and what ReadMoeConfig reads; scores as in
+// DeepSeek-V3: sigmoid, groups by their two best.
+absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(
+    const Json& json, const DeepseekDefaults& defaults);
+
+// PREFIX.gate, PREFIX.experts.N and PREFIX.shared_experts; `corrected`: and
+// PREFIX.gate.e_score_correction_bias.
+MoeSpec DeepseekMoe(const DecoderConfig& config, const DeepseekExperts& experts,
+                    const std::string& prefix, bool corrected,
+                    const ExpertNames& names = {});
+
+// The numbers of latent attention, the same in all layers. All in range.
+struct LatentConfig {
+  int64_t query_rank = 0;  // 0: queries are made at once
+  int rank = 0;
+  int key_dim = 0;
+  int rope_dim = 0;
+  int value_dim = 0;
+  bool bias = false;  // of what reads the residual stream, and of the output
+};
+
+// q_lora_rank (1536 where absent, none where null), kv_lora_rank, qk_*_head_dim
+// and v_head_dim, whose defaults are DeepSeek-V2's and V3's, attention_bias.
+absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads);
+
+// The rotary embedding of such layers.
+absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
+                                        const DecoderConfig& config,
+                                        const LatentConfig& latent);
+
+// Tensors PREFIX.self_attn.q_a_proj and so on; no rope, scale 1 / sqrt(length
+// of a head's query).
+LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
+                                         const LatentConfig& latent,
+                                         const std::string& prefix);
+
+// The same with rope 0, whose YaRN raises the scale (mscale_all_dim).
+LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
+                                           const LatentConfig& latent,
+                                           const RopeSpec& rope,
+                                           const std::string& prefix);
+
+// UNIMPLEMENTED where the config's `key` is something else than `known`.
+absl::Status ExpectName(const Json& json, std::string_view key,
+                        std::string_view known);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_ARCH_DEEPSEEK_STYLE_H_

@@ -1,0 +1,175 @@
+// Kimi Linear (arXiv:2510.26692): Kimi delta attention in most layers, latent
+// attention without positions in the others, and DeepSeek-V3's mixtures of
+// experts under other names. Source of names and defaults: transformers'
+// KimiLinearConfig.
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/decoder.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// DeepSeek's keys for Kimi's.
+constexpr std::pair<const char*, const char*> kKimiKeys[] = {
+    {"max_position_embeddings", "model_max_length"},
+    {"norm_topk_prob", "moe_renormalize"},
+    {"n_group", "num_expert_group"},
+    {"num_experts_per_tok", "num_experts_per_token"},
+    {"n_shared_experts", "num_shared_experts"},
+    {"scoring_func", "moe_router_activation_func"}};
+
+Json InDeepseeksWords(const Json& kimi) {
+  Json json = kimi;
+  for (const auto& [key, own] : kKimiKeys) {
+    if (json.contains(own)) json[key] = json[own];
+  }
+  // Not compressed where nothing is said.
+  if (!json.contains("q_lora_rank")) json["q_lora_rank"] = nullptr;
+  return json;
+}
+
+Json KimiDeltaConfig(const Json& json) {
+  const Json* config = JsonFind(json, "linear_attn_config");
+  return config == nullptr ? Json::object() : *config;
+}
+
+// Which layers have latent attention: full_attn_layers, which counts from 1.
+absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
+                                                      int num_layers) {
+  std::vector<bool> attends(static_cast<size_t>(num_layers), false);
+  const Json config = KimiDeltaConfig(json);
+  const Json* list = JsonFind(config, "full_attn_layers");
+  if (list == nullptr) {
+    return absl::InvalidArgumentError(
+        "config.json: linear_attn_config has no full_attn_layers; a list of "
+        "layers, counted from 1, is needed");
+  }
+  const auto is_layer = [&](const Json& layer) {
+    return layer.is_number_integer() && layer.get<int64_t>() >= 1 &&
+           layer.get<int64_t>() <= num_layers;
+  };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_layer)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: full_attn_layers is %s; it must be an array of layers "
+        "from 1 to %d",
+        DumpJson(*list), num_layers));
+  }
+  for (const Json& layer : *list) {
+    attends[static_cast<size_t>(layer.get<int64_t>() - 1)] = true;
+  }
+  return attends;
+}
+
+// The sizes of delta attention, no names.
+absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json) {
+  const Json config = KimiDeltaConfig(json);
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         JsonInt(config, "num_heads", 32, 1, kMaxHeads));
+  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim,
+                         JsonInt(config, "head_dim", 128, 1, kMaxHeadDim));
+  INLAY_ASSIGN_OR_RETURN(const int64_t taps,
+                         JsonInt(config, "short_conv_kernel_size", 4, 2, 64));
+  if (heads * head_dim > kMaxHidden) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: linear_attn_config has %d heads of %d; together they may "
+        "be %d wide",
+        heads, head_dim, kMaxHidden));
+  }
+  DeltaSpec delta;
+  delta.num_heads = delta.num_key_heads = static_cast<int>(heads);
+  delta.key_dim = delta.value_dim = static_cast<int>(head_dim);
+  delta.num_taps = static_cast<int>(taps);
+  delta.decays_channels = true;
+  delta.gate = GateFunction::kSigmoid;
+  return delta;
+}
+
+DeltaSpec KimiDelta(DeltaSpec delta, const DecoderConfig& config,
+                    const std::string& prefix) {
+  const std::string name = prefix + "self_attn.";
+  const int64_t hidden = config.hidden_size;
+  const int64_t width = delta.key_width();
+  delta.qkvz = {{name + "q_proj", width, hidden},
+                {name + "k_proj", width, hidden},
+                {name + "v_proj", width, hidden}};
+  delta.ba = {{name + "b_proj", delta.num_heads, hidden}};
+  delta.low_rank_z = {{name + "g_a_proj", delta.key_dim, hidden},
+                      {name + "g_b_proj", width, delta.key_dim}};
+  delta.low_rank_a = {{name + "f_a_proj", delta.key_dim, hidden},
+                      {name + "f_b_proj", width, delta.key_dim}};
+  delta.convs = {name + "q_conv1d", name + "k_conv1d", name + "v_conv1d"};
+  delta.a_log = name + "A_log";
+  delta.dt_bias = name + "dt_bias";
+  delta.norm = {NormKind::kRms, name + "o_norm", config.norm_epsilon};
+  delta.output = {name + "o_proj", hidden, width};
+  return delta;
+}
+
+absl::StatusOr<DeepseekExperts> ReadKimiExperts(const Json& json) {
+  DeepseekDefaults defaults;
+  defaults.moe = {256, 8, 1024, true};
+  defaults.scale = 2.446;
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
+  return ReadDeepseekExperts(json, defaults);
+}
+
+absl::StatusOr<DecoderConfig> ReadKimiConfig(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 163840;
+  defaults.hidden_size = 2304;
+  defaults.intermediate_size = 9216;
+  defaults.num_layers = 27;
+  defaults.head_dim = 64;  // not used: both kinds of layers have their own
+  defaults.max_positions = 1048576;
+  defaults.norm_epsilon = 1e-5;
+  return ReadDecoderConfig(json, defaults);
+}
+
+absl::StatusOr<DecoderSpec> KimiLinearSpec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadKimiConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
+                         KimiAttentionLayers(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta, ReadKimiDelta(json));
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts, ReadKimiExperts(json));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
+  INLAY_ASSIGN_OR_RETURN(const bool no_positions,
+                         JsonBool(json, "mla_use_nope", true));
+  if (!no_positions) {
+    return absl::UnimplementedError(
+        "config.json: mla_use_nope is false; supported here is true");
+  }
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    PartSpec mixer = KimiDelta(delta, config, prefix);
+    if (attends[static_cast<size_t>(i)]) {
+      mixer = LatentStyleAttention(config, latent, prefix);
+    }
+    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
+    if (experts.HasExperts(i)) {
+      mlp = DeepseekMoe(config, experts, prefix + "block_sparse_moe.", true,
+                        {"w1", "w3", "w2"});
+    }
+    spec.layers.push_back(LlamaStyleLayer(config, prefix, NormKind::kRms,
+                                          std::move(mixer), std::move(mlp)));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeKimiLinear(const Json& config,
+                                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         KimiLinearSpec(InDeepseeksWords(config)));
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

@@ -1,0 +1,260 @@
+#include "core/model/layers/latent_attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/model/model.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Absorbed queries of a tile, and as much again for what they give: small
+// beside the weights, and tokens enough for every thread.
+constexpr int64_t kTileBytes = 8 << 20;
+constexpr int64_t kLeastTile = 16;
+
+// A matrix of all heads side by side as a row a token and head.
+TensorView HeadRows(const TensorView& matrix, int64_t heads) {
+  TensorView view = matrix;
+  view.dims = {matrix.rows() * heads, matrix.cols() / heads};
+  view.row_stride_bytes = matrix.row_stride_bytes / static_cast<size_t>(heads);
+  return view;
+}
+
+// What of `all` is of tokens [first, first + count), counted from there. A
+// query sees what it saw before.
+absl::Span<const AttentionSequence> CutOut(
+    absl::Span<const AttentionSequence> all, int64_t first, int64_t count,
+    AttentionSequence* cut) {
+  size_t pieces = 0;
+  for (const AttentionSequence& sequence : all) {
+    const int64_t end = int64_t{sequence.q_begin} + sequence.q_len;
+    const int64_t from = std::max<int64_t>(sequence.q_begin, first);
+    const int64_t to = std::min(end, first + count);
+    if (from >= to) continue;
+    AttentionSequence& piece = cut[pieces++] = sequence;
+    piece.q_begin = static_cast<int32_t>(from - first);
+    piece.q_len = static_cast<int32_t>(to - from);
+    piece.kv_len = static_cast<int32_t>(sequence.kv_len - (end - to));
+  }
+  return {cut, pieces};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
+    const LatentAttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+    ModelBuild& build) {
+  auto block = std::make_unique<LatentAttention>();
+  block->num_heads_ = spec.num_heads;
+  block->rank_ = spec.rank;
+  block->key_dim_ = spec.key_dim;
+  block->rope_dim_ = spec.rope_dim;
+  block->value_dim_ = spec.value_dim;
+  block->rope_ = spec.rope;
+  block->activation_ = build.activation;
+  block->kv_ = kv;
+  block->kv_group_ = kv_group;
+  INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
+  INLAY_RETURN_IF_ERROR(block->Load(spec, build));
+  return std::unique_ptr<Sublayer>(std::move(block));
+}
+
+absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
+                                            ModelBuild& build) {
+  // First: it is what other devices lack.
+  AttentionDesc attention;
+  attention.num_heads = spec.num_heads;
+  attention.num_kv_heads = 1;
+  attention.head_dim = spec.row_dim();
+  attention.value_dim = spec.rank;
+  attention.kv = kv_.dtype;
+  attention.activation = build.activation;
+  attention.scale = spec.scale;
+  INLAY_ASSIGN_OR_RETURN(
+      attention_,
+      build.kernels.Choose("attention", AttentionTable(), attention));
+  KvWriteDesc write;
+  write.num_kv_heads = 1;
+  write.head_dim = spec.row_dim();
+  write.kv = kv_.dtype;
+  write.activation = build.activation;
+  write.keys_only = true;
+  INLAY_ASSIGN_OR_RETURN(
+      kv_write_, build.kernels.Choose("kv_write", KvWriteTable(), write));
+  INLAY_ASSIGN_OR_RETURN(columns_,
+                         build.kernels.Choose("columns", ColumnsTable(),
+                                              ColumnsDesc{build.activation}));
+  if (spec.rope < 0) return absl::OkStatus();
+  RopeDesc rope;
+  rope.num_heads = 1;
+  rope.head_dim = rope.rotary_dim = spec.rope_dim;
+  rope.style = spec.rope_style;
+  rope.activation = build.activation;
+  INLAY_ASSIGN_OR_RETURN(key_rope_,
+                         build.kernels.Choose("rope", RopeTable(), rope));
+  rope.num_heads = spec.num_heads;
+  rope.head_dim = spec.query_dim();
+  rope.first = spec.key_dim;
+  INLAY_ASSIGN_OR_RETURN(query_rope_,
+                         build.kernels.Choose("rope", RopeTable(), rope));
+  return absl::OkStatus();
+}
+
+absl::Status LatentAttention::Load(const LatentAttentionSpec& spec,
+                                   ModelBuild& build) {
+  for (const LinearSpec& layer : spec.query) {
+    INLAY_ASSIGN_OR_RETURN(
+        query_.emplace_back(),
+        Linear::Create(layer, LinearOutput::kActivation, build));
+  }
+  const auto norm_of = [&](const NormSpec& norm, int64_t width) {
+    return Norm::Create(norm, width, build.activation, build.activation, build);
+  };
+  if (spec.query.size() > 1) {
+    INLAY_ASSIGN_OR_RETURN(query_norm_,
+                           norm_of(spec.query_norm, spec.query.front().n));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      down_, Linear::Create(spec.down, LinearOutput::kActivation, build));
+  INLAY_ASSIGN_OR_RETURN(norm_, norm_of(spec.norm, spec.rank));
+  INLAY_ASSIGN_OR_RETURN(heads_, LatentHeads::Create(spec, build));
+  INLAY_ASSIGN_OR_RETURN(
+      output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  observer_ = build.input_observer;
+  up_name_ = spec.up.name;
+  return absl::OkStatus();
+}
+
+int64_t LatentAttention::TileTokens(int64_t tokens) const {
+  const int64_t bytes = static_cast<int64_t>(RowBytes(
+      activation_, static_cast<size_t>(num_heads_ * (rank_ + rope_dim_))));
+  return std::min(tokens, std::max(kLeastTile, kTileBytes / bytes));
+}
+
+LatentAttention::Scratch LatentAttention::Place(Arena& arena,
+                                                int64_t tokens) const {
+  const auto take = [&](int64_t rows, int64_t width) {
+    return arena.TakeMatrix(rows, width, activation_);
+  };
+  Scratch scratch;
+  if (query_.size() > 1) {
+    scratch.low_query = take(tokens, query_.front().outputs());
+  }
+  scratch.query = take(tokens, query_.back().outputs());
+  scratch.row = take(tokens, down_.outputs());
+  scratch.head = take(tokens, int64_t{num_heads_} * value_dim_);
+  const int64_t tile = TileTokens(tokens);
+  scratch.absorbed = take(tile, int64_t{num_heads_} * (rank_ + rope_dim_));
+  scratch.context = take(tile, int64_t{num_heads_} * rank_);
+  scratch.sequences = reinterpret_cast<AttentionSequence*>(
+      arena.Take(static_cast<size_t>(tile) * sizeof(AttentionSequence)));
+  scratch.heads = arena.Take(heads_.ScratchBytes(tile));
+  return scratch;
+}
+
+size_t LatentAttention::ScratchBytes(int64_t tokens) const {
+  Arena arena(nullptr);
+  Place(arena, tokens);
+  return arena.used();
+}
+
+size_t LatentAttention::KernelBytes(int64_t tokens, int64_t) const {
+  const int64_t tile = TileTokens(tokens);
+  size_t bytes =
+      std::max(output_.KernelBytes(tokens), down_.KernelBytes(tokens));
+  for (const Linear& layer : query_) {
+    bytes = std::max(bytes, layer.KernelBytes(tokens));
+  }
+  return std::max(
+      {bytes, heads_.KernelBytes(tile), attention_.WorkspaceBytes(tile)});
+}
+
+absl::Status LatentAttention::Project(const Step& step, const TensorView& x,
+                                      const Scratch& scratch) const {
+  const auto run = [&](const Linear& layer, const TensorView& from,
+                       const TensorView& to) {
+    return layer.Forward(from, {}, to, step.kernel_workspace, step.stream);
+  };
+  INLAY_RETURN_IF_ERROR(run(down_, x, scratch.row));
+  const TensorView latent = ColumnSlice(scratch.row, 0, rank_);
+  INLAY_RETURN_IF_ERROR(norm_.Forward(latent, latent, step.stream));
+  if (observer_ != nullptr) observer_->OnInput(up_name_, latent);
+  if (query_.size() == 1) return run(query_.front(), x, scratch.query);
+  const TensorView& low = scratch.low_query;
+  INLAY_RETURN_IF_ERROR(run(query_.front(), x, low));
+  INLAY_RETURN_IF_ERROR(query_norm_.Forward(low, low, step.stream));
+  return run(query_.back(), low, scratch.query);
+}
+
+absl::Status LatentAttention::Rotate(const Step& step,
+                                     const Scratch& scratch) const {
+  if (rope_ < 0) return absl::OkStatus();
+  const RopeAngles& angles = step.angles[static_cast<size_t>(rope_)];
+  RopeParams params;
+  params.cos = angles.cos;
+  params.sin = angles.sin;
+  params.x = scratch.query;
+  INLAY_RETURN_IF_ERROR(query_rope_.Run(params, step.stream));
+  params.x = ColumnSlice(scratch.row, rank_, rope_dim_);
+  return key_rope_.Run(params, step.stream);
+}
+
+absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
+                                     int64_t first, int64_t count,
+                                     const Scratch& scratch) const {
+  const TensorView query =
+      HeadRows(scratch.query.RowSlice(first, count), num_heads_);
+  const TensorView absorbed = scratch.absorbed.RowSlice(0, count);
+  const TensorView rows = HeadRows(absorbed, num_heads_);
+  INLAY_RETURN_IF_ERROR(heads_.Absorb(ColumnSlice(query, 0, key_dim_),
+                                      ColumnSlice(rows, 0, rank_),
+                                      scratch.heads, step));
+  const ColumnRun rotated = {key_dim_, rope_dim_};
+  ColumnsParams columns;
+  columns.x = query;
+  columns.runs = absl::MakeConstSpan(&rotated, 1);
+  columns.y = ColumnSlice(rows, rank_, rope_dim_);
+  INLAY_RETURN_IF_ERROR(columns_.Run(columns, step.stream));
+
+  AttentionParams params;
+  params.q = absorbed;
+  params.out = scratch.context.RowSlice(0, count);
+  params.kv = kv;
+  params.sequences = CutOut(step.batch.SequencesOf(kv_group_), first, count,
+                            scratch.sequences);
+  params.workspace = step.kernel_workspace;
+  INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
+  return heads_.Values(
+      HeadRows(params.out, num_heads_),
+      HeadRows(scratch.head.RowSlice(first, count), num_heads_), scratch.heads,
+      step);
+}
+
+absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
+                                      const TensorView& residual,
+                                      const TensorView& y) const {
+  Arena arena(step.scratch);
+  const int64_t tokens = x.hidden.rows();
+  const Scratch scratch = Place(arena, tokens);
+  KvLayerView kv = kv_;
+  kv.base = step.batch.kv_base;
+  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
+  INLAY_RETURN_IF_ERROR(Project(step, x.normalised, scratch));
+  INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
+  KvWriteParams write;
+  write.k = scratch.row;
+  write.kv = kv;
+  write.slots = step.device.SlotsOf(kv_group_);
+  INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
+  const int64_t tile = TileTokens(tokens);
+  for (int64_t first = 0; first < tokens; first += tile) {
+    INLAY_RETURN_IF_ERROR(
+        Attend(step, kv, first, std::min(tile, tokens - first), scratch));
+  }
+  return output_.Forward(scratch.head, residual, y, step.kernel_workspace,
+                         step.stream);
+}
+
+}  // namespace inlay

@@ -1,0 +1,93 @@
+// LatentAttention: multi-head latent attention (arXiv:2405.04434) in its
+// absorbed form: every head's query meets the cached rows themselves (latent
+// and rotated part, one row a token for all heads), and what comes out, a sum
+// of latents, becomes the head's values. The same for prompts and single
+// tokens, so that a token's result does not depend on chunks.
+#ifndef INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
+#define INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/layers/latent_heads.h"
+#include "core/model/layers/linear.h"
+#include "core/model/layers/norm.h"
+#include "core/model/layers/step.h"
+#include "kernels/attention/attention.h"
+#include "kernels/columns/columns.h"
+#include "kernels/kv_write/kv_write.h"
+#include "kernels/rope/rope.h"
+
+namespace inlay {
+
+class LatentAttention : public Sublayer {
+ public:
+  // `kv` with a null base: the layer's place in a block of `kv_group`.
+  static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
+      const LatentAttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
+      ModelBuild& build);
+
+  size_t ScratchBytes(int64_t tokens) const override;
+  size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
+  absl::Status Forward(const Step& step, const BlockInput& x,
+                       const TensorView& residual,
+                       const TensorView& y) const override;
+
+ private:
+  // Views into the scratch.
+  struct Scratch {
+    TensorView low_query;  // of low rank; empty without
+    TensorView query;
+    TensorView row;   // what goes to the cache
+    TensorView head;  // values of all heads
+    // Of the tokens of one tile.
+    TensorView absorbed;
+    TensorView context;
+    AttentionSequence* sequences = nullptr;
+    std::byte* heads = nullptr;  // LatentHeads::ScratchBytes
+  };
+
+  absl::Status ChooseKernels(const LatentAttentionSpec& spec,
+                             ModelBuild& build);
+  absl::Status Load(const LatentAttentionSpec& spec, ModelBuild& build);
+  // Queries of so many tokens are a thousand floats a head once absorbed: a
+  // step's are taken a tile of tokens at a time.
+  int64_t TileTokens(int64_t tokens) const;
+  Scratch Place(Arena& arena, int64_t tokens) const;
+  absl::Status Project(const Step& step, const TensorView& x,
+                       const Scratch& scratch) const;
+  absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  // Tokens [first, first + count) from queries to values.
+  absl::Status Attend(const Step& step, const KvLayerView& kv, int64_t first,
+                      int64_t count, const Scratch& scratch) const;
+
+  // As LatentAttentionSpec has them.
+  int num_heads_ = 0;
+  int rank_ = 0;
+  int key_dim_ = 0;
+  int rope_dim_ = 0;
+  int value_dim_ = 0;
+  int rope_ = -1;
+  DType activation_ = DType::kF32;
+  KvLayerView kv_;
+  size_t kv_group_ = 0;
+  std::vector<Linear> query_;
+  Norm query_norm_;
+  Linear down_;
+  Norm norm_;
+  LatentHeads heads_;
+  Linear output_;
+  InputObserver* observer_ = nullptr;  // may be null
+  std::string up_name_;                // for observer_
+  Op<RopeDesc, RopeParams> query_rope_;
+  Op<RopeDesc, RopeParams> key_rope_;
+  Op<KvWriteDesc, KvWriteParams> kv_write_;
+  Op<ColumnsDesc, ColumnsParams> columns_;
+  Op<AttentionDesc, AttentionParams> attention_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_

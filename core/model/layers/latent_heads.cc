@@ -1,0 +1,213 @@
+#include "core/model/layers/latent_heads.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Where one head's matrices lie after each other.
+constexpr size_t kAlignment = 64;
+
+size_t Aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Of one head: `key_dim` rows of keys, then its values' rows, in the file's
+// format, become K^T and V as their kernels want them.
+struct HeadPacking {
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t rank = 0;
+  DType stored = DType::kF32;
+  const BlockCodec* codec = nullptr;  // of blocks; null: plain floats
+  GemmDesc values;
+  const WeightPacking<GemmDesc>* packing = nullptr;  // of values
+
+  size_t row_bytes() const {
+    return RowBytes(stored, static_cast<size_t>(rank));
+  }
+  DType key_dtype() const { return codec == nullptr ? stored : DType::kF32; }
+  size_t key_bytes() const {
+    return Aligned(RowBytes(key_dtype(), static_cast<size_t>(key_dim * rank)));
+  }
+  size_t value_bytes() const {
+    return Aligned(packing == nullptr
+                       ? static_cast<size_t>(value_dim) * row_bytes()
+                       : packing->bytes(values));
+  }
+  size_t bytes() const { return key_bytes() + value_bytes(); }
+
+  // Runs on several threads and allocates nothing.
+  void Pack(const std::byte* rows, std::byte* head) const {
+    for (int64_t i = 0; i < key_dim; ++i) {
+      const std::byte* row = rows + static_cast<size_t>(i) * row_bytes();
+      codec == nullptr ? TurnPlain(row, i, head) : TurnBlocks(row, i, head);
+    }
+    const std::byte* from = rows + static_cast<size_t>(key_dim) * row_bytes();
+    std::byte* to = head + key_bytes();
+    if (packing == nullptr) {
+      std::memcpy(to, from, static_cast<size_t>(value_dim) * row_bytes());
+    } else {
+      packing->pack(values, from, 0, value_dim, to);
+    }
+  }
+
+  // Column `i` of K^T.
+  void TurnPlain(const std::byte* row, int64_t i, std::byte* head) const {
+    const size_t size = RowBytes(stored, 1);
+    const size_t stride = RowBytes(stored, static_cast<size_t>(key_dim));
+    std::byte* to = head + static_cast<size_t>(i) * size;
+    for (int64_t j = 0; j < rank; ++j, row += size, to += stride) {
+      std::memcpy(to, row, size);
+    }
+  }
+  void TurnBlocks(const std::byte* row, int64_t i, std::byte* head) const {
+    const FormatInfo& format = GetFormatInfo(stored);
+    float block[kMaxBlockElements];
+    auto* to = reinterpret_cast<float*>(head) + i;
+    for (int64_t j = 0; j < rank; j += format.block_elements) {
+      codec->decode(row, 1, block);
+      row += format.block_bytes;
+      for (int e = 0; e < format.block_elements; ++e, to += key_dim) {
+        *to = block[e];
+      }
+    }
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
+                                                ModelBuild& build) {
+  const std::string name = spec.up.name + ".weight";
+  if (build.weights.Has(spec.up.name + ".input_permutation")) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "tensor \"%s\" has its inputs in another order (act order), allowed "
+        "for latent attention: the order of the latent",
+        name));
+  }
+  INLAY_ASSIGN_OR_RETURN(const DType stored,
+                         build.weights.MatrixDType(name, spec.up.n, spec.up.k));
+  LatentHeads heads;
+  INLAY_RETURN_IF_ERROR(heads.Choose(spec, stored, build));
+  INLAY_RETURN_IF_ERROR(heads.Load(spec, stored, build));
+  return heads;
+}
+
+absl::Status LatentHeads::Choose(const LatentAttentionSpec& spec, DType stored,
+                                 const ModelBuild& build) {
+  ExpertLinearDesc desc;
+  desc.num_experts = desc.top_k = spec.num_heads;
+  desc.row_a_slot = true;
+  desc.gemm.activation = desc.gemm.output = build.activation;
+  desc.gemm.batch_invariant = build.batch_invariant;
+  desc.gemm.n = spec.value_dim;
+  desc.gemm.k = spec.rank;
+  desc.gemm.weight = stored;
+  INLAY_ASSIGN_OR_RETURN(
+      values_.op,
+      build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  desc.gemm.n = spec.rank;
+  desc.gemm.k = spec.key_dim;
+  desc.gemm.weight = IsBlockFormat(stored) ? DType::kF32 : stored;
+  INLAY_ASSIGN_OR_RETURN(
+      keys_.op,
+      build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  // Plain floats lie as they are.
+  INLAY_DCHECK(ExpertPacking(*keys_.op.row, desc.gemm) == nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status LatentHeads::Load(const LatentAttentionSpec& spec, DType stored,
+                               ModelBuild& build) {
+  HeadPacking head;
+  head.key_dim = spec.key_dim;
+  head.value_dim = spec.value_dim;
+  head.rank = spec.rank;
+  head.stored = stored;
+  head.codec = FindBlockCodec(stored);
+  head.values = values_.op.desc.gemm;
+  head.packing = ExpertPacking(*values_.op.row, head.values);
+  const size_t bytes = head.bytes();
+  const int64_t group = int64_t{spec.key_dim} + spec.value_dim;
+  WeightLoader::Packing packing;
+  packing.bytes = static_cast<size_t>(spec.num_heads) * bytes;
+  packing.group = group;
+  packing.pack = [head, bytes, group](const std::byte* rows, int64_t first,
+                                      int64_t count, std::byte* packed) {
+    const size_t head_rows = static_cast<size_t>(group) * head.row_bytes();
+    for (int64_t i = 0; i < count / group; ++i) {
+      head.Pack(rows + static_cast<size_t>(i) * head_rows,
+                packed + static_cast<size_t>(first / group + i) * bytes);
+    }
+  };
+  INLAY_ASSIGN_OR_RETURN(
+      const TensorView packed,
+      build.weights.Packed({{spec.up.name + ".weight", spec.up.n}}, spec.up.k,
+                           packing));
+  if (packed.empty()) return absl::OkStatus();  // planning
+  for (int h = 0; h < spec.num_heads; ++h) {
+    const std::byte* at = packed.data + static_cast<size_t>(h) * bytes;
+    keys_.each.push_back(at);
+    values_.each.push_back(at + head.key_bytes());
+  }
+  return absl::OkStatus();
+}
+
+LatentHeads::Slots LatentHeads::Place(Arena& arena, int64_t tokens) const {
+  const int64_t heads = keys_.op.desc.num_experts;
+  const auto take = [&](int64_t count) {
+    return reinterpret_cast<int32_t*>(
+        arena.Take(static_cast<size_t>(count) * sizeof(int32_t)));
+  };
+  Slots slots;
+  slots.experts = take(tokens * heads);
+  slots.offsets = take(heads + 1);
+  slots.slots = take(tokens * heads);
+  return slots;
+}
+
+size_t LatentHeads::ScratchBytes(int64_t tokens) const {
+  Arena arena(nullptr);
+  Place(arena, tokens);
+  return arena.used();
+}
+
+size_t LatentHeads::KernelBytes(int64_t tokens) const {
+  return std::max(keys_.op.WorkspaceBytes(tokens),
+                  values_.op.WorkspaceBytes(tokens));
+}
+
+absl::Status LatentHeads::Run(const Product& product, const TensorView& x,
+                              const TensorView& y, std::byte* scratch,
+                              const Step& step) const {
+  const int32_t heads = product.op.desc.num_experts;
+  const auto tokens = static_cast<int32_t>(x.rows() / heads);
+  Arena arena(scratch);
+  const Slots slots = Place(arena, tokens);
+  for (int32_t h = 0; h < heads; ++h) {
+    slots.offsets[h] = h * tokens;
+    for (int32_t t = 0; t < tokens; ++t) {
+      slots.experts[t * heads + h] = h;
+      slots.slots[h * tokens + t] = t * heads + h;
+    }
+  }
+  slots.offsets[heads] = heads * tokens;
+  ExpertLinearParams params;
+  params.x = x;
+  params.w.each = product.each.data();
+  params.experts = slots.experts;
+  params.offsets = slots.offsets;
+  params.slots = slots.slots;
+  params.y = y;
+  params.workspace = step.kernel_workspace;
+  return product.op.Run(params, step.stream);
+}
+
+}  // namespace inlay

@@ -1,0 +1,226 @@
+// Latent attention: what the cache keeps of a token, tiles of tokens, and the
+// matrix that is taken apart, in every format and wherever it comes from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu_float.h"
+#include "kernels/quant/quant.h"
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kUp[] = "self_attn.kv_b_proj.weight";
+
+std::unique_ptr<Device> Cpu() { return *CreateCpuDevice(2, 0); }
+
+TEST(LatentAttentionTest, TheCacheHoldsOneRowATokenAndLayer) {
+  const auto device = Cpu();
+  const ModelFiles files = Open("deepseek_v3", "config.json");
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    ModelLoadOptions options;
+    options.kv_dtype = dtype;
+    const auto model = PlanModel(files, *device, options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const KvLayout& layout = (*model)->kv_layout();
+    EXPECT_EQ(layout.num_layers(), 3);
+    // The latent's 32 elements and 16 that are rotated.
+    const size_t layer_bytes = (16 * KvRowBytes(dtype, 48) + 63) / 64 * 64;
+    EXPECT_EQ(layout.block_bytes(), 3 * layer_bytes);
+    const KvLayerView view = layout.LayerView(1, nullptr);
+    EXPECT_EQ(view.num_kv_heads, 1);
+    EXPECT_EQ(view.head_dim, 48);
+    EXPECT_EQ(view.value_dim, 32);
+  }
+}
+
+ModelHarness::Logits RunChunks(const Model& model, Device& device,
+                               absl::Span<const int32_t> tokens,
+                               int64_t chunk) {
+  ModelHarness harness(model, device, 1024);
+  auto logits = harness.Run(harness.AddSequence(512), tokens, chunk);
+  EXPECT_TRUE(logits.ok()) << logits.status();
+  return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
+}
+
+// 64 heads of DeepSeek's row: tiles of 56 tokens, which sequences cross. Plain
+// weights, and blocks as large as a latent can have.
+TEST(LatentAttentionTest, TilesChangeNothing) {
+  const auto device = Cpu();
+  ModelFiles files;
+  files.config = {{"architectures", {"DeepseekV2ForCausalLM"}},
+                  {"vocab_size", 40},
+                  {"hidden_size", 256},
+                  {"intermediate_size", 256},
+                  {"num_hidden_layers", 1},
+                  {"first_k_dense_replace", 1},
+                  {"num_attention_heads", 64},
+                  {"q_lora_rank", nullptr},
+                  {"qk_nope_head_dim", 16},
+                  {"v_head_dim", 16}};
+  std::mt19937 random(3);
+  std::vector<int32_t> tokens(130);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 40);
+  const auto first = absl::MakeConstSpan(tokens).first(100);
+  const auto second = absl::MakeConstSpan(tokens).subspan(100);
+  for (const DType dtype : {DType::kBF16, DType::kQ4_K, DType::kF8_G128}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    files.random = RandomWeights{};
+    files.random->dtype = dtype;
+    const auto model = LoadModel(files, *device, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto alone = RunChunks(**model, *device, first, 7);
+    const auto other = RunChunks(**model, *device, second, 30);
+    EXPECT_TRUE(RunChunks(**model, *device, first, 100) == alone);
+
+    ModelHarness harness(**model, *device, 1024);
+    const int a = harness.AddSequence(200), b = harness.AddSequence(200);
+    const ModelHarness::Chunk begins[] = {{a, first.first(35)}};
+    const ModelHarness::Chunk goes_on[] = {{b, second}, {a, first.subspan(35)}};
+    const auto head = harness.Forward(begins);
+    const auto rest = harness.Forward(goes_on);
+    ASSERT_TRUE(head.ok() && rest.ok());
+    EXPECT_TRUE(std::equal(other.begin(), other.end(), rest->begin()));
+    EXPECT_TRUE(std::equal(head->begin(), head->end(), alone.begin()));
+    EXPECT_TRUE(
+        std::equal(alone.begin() + 35, alone.end(), rest->begin() + 30));
+  }
+}
+
+// The weights of a golden model, each kv_b_proj in another form.
+class UpMatrices {
+ public:
+  UpMatrices() : files_(Open("deepseek_v3", "config.json")) {}
+
+  // As `codec` has it; or the floats that this stands for.
+  ModelFiles Encoded(const BlockCodec& codec, bool decoded, bool mapped) const {
+    auto weights = std::make_shared<MemoryWeights>(mapped);
+    for (const WeightInfo& info : files_.weights->weights()) {
+      std::vector<std::byte> stored(info.bytes);
+      EXPECT_TRUE(files_.weights->Read(info, 0, absl::MakeSpan(stored)).ok());
+      if (!info.name.ends_with(kUp)) {
+        weights->Add(info.name, info.dtype, info.shape, stored.data());
+        continue;
+      }
+      const int64_t elements = info.shape[0] * info.shape[1];
+      std::vector<float> values(static_cast<size_t>(elements));
+      for (int64_t i = 0; i < elements; ++i) {
+        values[static_cast<size_t>(i)] =
+            LoadFloat(info.dtype, stored.data(), i);
+      }
+      const int64_t blocks =
+          elements / GetFormatInfo(codec.dtype).block_elements;
+      std::vector<std::byte> encoded(
+          RowBytes(codec.dtype, static_cast<size_t>(elements)));
+      codec.encode(values.data(), blocks, encoded.data());
+      codec.decode(encoded.data(), blocks, values.data());
+      if (decoded) {
+        weights->Add(info.name, DType::kF32, info.shape, values.data());
+      } else {
+        weights->Add(info.name, codec.dtype, info.shape, encoded.data());
+      }
+    }
+    ModelFiles files = files_;
+    files.weights = weights;
+    return files;
+  }
+
+ private:
+  ModelFiles files_;
+};
+
+// The share of tokens whose logits are nearer than `tolerance` times the
+// standard deviation of the last ones wanted.
+double ShareWithin(const ModelHarness::Logits& got,
+                   const ModelHarness::Logits& want, double tolerance) {
+  const auto count = static_cast<double>(want.back().size());
+  double mean = 0, square = 0;
+  for (const float logit : want.back()) mean += logit / count;
+  for (const float logit : want.back()) {
+    square += (logit - mean) * (logit - mean) / count;
+  }
+  double within = 0;
+  for (size_t t = 0; t < want.size(); ++t) {
+    double worst = 0;
+    for (size_t i = 0; i < want[t].size(); ++i) {
+      worst = std::max(worst, std::fabs(double{got[t][i]} - want[t][i]));
+    }
+    within += worst < tolerance * std::sqrt(square) ? 1 : 0;
+  }
+  return within / static_cast<double>(want.size());
+}
+
+// A quantised matrix gives what the floats that it stands for give: keys'
+// halves are those floats, values' halves are multiplied as every quantised
+// matrix is. Chunks change nothing then either.
+TEST(LatentAttentionTest, QuantisedMatricesAreTakenApart) {
+  const auto device = Cpu();
+  const UpMatrices matrices;
+  const std::vector<int32_t> tokens =
+      ReadGolden(Directory("deepseek_v3"))[2].input_ids;
+  int formats = 0;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr ||
+        32 % GetFormatInfo(codec->dtype).block_elements != 0) {
+      continue;
+    }
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    ++formats;
+    const auto floats =
+        LoadModel(matrices.Encoded(*codec, true, true), *device, {});
+    ASSERT_TRUE(floats.ok()) << floats.status();
+    const auto want = RunChunks(**floats, *device, tokens, 100);
+    // Rounding activations to 8 bits moves logits by less than this
+    // (quantized_golden_test.cc).
+    const std::pair<const char*, double> rows[] = {
+        {"cpu_scalar", kTolerance}, {"cpu_simd", kTolerance}, {"", 0.15}};
+    for (const auto& [row, tolerance] : rows) {
+      for (const bool mapped : {true, false}) {
+        ModelLoadOptions options;
+        if (*row != '\0') options.forced_kernels["expert_linear"] = row;
+        const auto model = LoadModel(matrices.Encoded(*codec, false, mapped),
+                                     *device, options);
+        ASSERT_TRUE(model.ok()) << model.status();
+        const auto got = RunChunks(**model, *device, tokens, 100);
+        // Rounded, a token goes to another expert now and then
+        // (PositionsWithin).
+        EXPECT_GE(ShareWithin(got, want, tolerance),
+                  *row == '\0' ? kMostPositions : 1.0)
+            << row;
+        EXPECT_TRUE(RunChunks(**model, *device, tokens, 1) == got) << row;
+      }
+    }
+  }
+  EXPECT_GE(formats, 5);
+}
+
+TEST(LatentAttentionTest, PermutedInputsAreRefused) {
+  const auto device = Cpu();
+  ModelFiles files = Open("deepseek_v3", "config.json");
+  auto weights = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : files.weights->weights()) {
+    weights->Add(info.name, info.dtype, info.shape,
+                 files.weights->Mapped(info));
+  }
+  std::vector<int32_t> order(32);
+  std::iota(order.begin(), order.end(), 0);
+  weights->Add("model.layers.1.self_attn.kv_b_proj.input_permutation",
+               DType::kI32, {32}, order.data());
+  files.weights = weights;
+  const auto model = LoadModel(files, *device, {});
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(model.status().message()),
+              HasSubstr("model.layers.1.self_attn.kv_b_proj.weight"));
+}
+
+}  // namespace
+}  // namespace inlay
