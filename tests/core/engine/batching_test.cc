@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BatchingTest,
                          ::testing::Values("llama3", "gemma3_text", "mistral",
                                            "gpt2", "cohere2", "olmo3",
                                            "llama4_text", "minimax_m2", "lfm2",
-                                           "qwen3_next"),
+                                           "qwen3_next", "deepseek_v3"),
                          [](const auto& info) { return info.param; });
 
 // Turns of many sessions over a cache that holds few of them: what was evicted

@@ -539,17 +539,18 @@ TEST_P(DeterminismTest, InEveryOrderOfPriorities) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, DeterminismTest,
-    ::testing::Values(Case{"llama3", "llama3"},
-                      Case{"llama3_i8", "llama3", DType::kI8},
-                      Case{"mistral", "mistral"}, Case{"gemma2", "gemma2"},
-                      Case{"gemma3_text_f16", "gemma3_text", DType::kF16},
-                      Case{"gpt2", "gpt2"}, Case{"cohere2", "cohere2"},
-                      Case{"exaone4_i8", "exaone4", DType::kI8},
-                      Case{"llama4_text", "llama4_text", DType::kF32, 32},
-                      Case{"opt", "opt"},
-                      Case{"phi3_longrope", "phi3_longrope"},
-                      Case{"lfm2", "lfm2"}, Case{"mamba2", "mamba2"},
-                      Case{"qwen3_next_i8", "qwen3_next", DType::kI8}),
+    ::testing::Values(
+        Case{"llama3", "llama3"}, Case{"llama3_i8", "llama3", DType::kI8},
+        Case{"mistral", "mistral"}, Case{"gemma2", "gemma2"},
+        Case{"gemma3_text_f16", "gemma3_text", DType::kF16},
+        Case{"gpt2", "gpt2"}, Case{"cohere2", "cohere2"},
+        Case{"exaone4_i8", "exaone4", DType::kI8},
+        Case{"llama4_text", "llama4_text", DType::kF32, 32}, Case{"opt", "opt"},
+        Case{"phi3_longrope", "phi3_longrope"},
+        Case{"deepseek_v2_lite_i8", "deepseek_v2_lite", DType::kI8},
+        Case{"deepseek_v3", "deepseek_v3"}, Case{"lfm2", "lfm2"},
+        Case{"mamba2", "mamba2"},
+        Case{"qwen3_next_i8", "qwen3_next", DType::kI8}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
