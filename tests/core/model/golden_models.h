@@ -65,6 +65,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "lfm2",
                                           "mamba2",
                                           "qwen3_next",
+                                          "qwen3_5_text",
+                                          "qwen3_5_moe_text",
                                           "falcon_h1",
                                           "granitemoehybrid",
                                           "nemotron_h",
@@ -72,6 +74,7 @@ inline constexpr const char* kModels[] = {"llama2",
 
 inline bool IsRecurrent(const std::string& model) {
   return model == "lfm2" || model == "mamba2" || model == "qwen3_next" ||
+         model == "qwen3_5_text" || model == "qwen3_5_moe_text" ||
          model == "falcon_h1" || model == "granitemoehybrid" ||
          model == "nemotron_h" || model == "kimi_linear";
 }
