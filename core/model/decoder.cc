@@ -44,9 +44,11 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   if (needs_output_) {
     space.output = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
+  space.per_layer = per_layer_inputs_.Place(arena, tokens);
   space.angles = ropes_.Place(arena, tokens);
   size_t scratch_bytes = 0;
-  size_t kernel_bytes = 0;
+  size_t kernel_bytes =
+      per_layer_inputs_.present() ? per_layer_inputs_.KernelBytes(tokens) : 0;
   for (const DecoderLayer& layer : layers_) {
     for (const DecoderBlock& block : layer.blocks) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
@@ -94,6 +96,17 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   }
   if (!embedding_norm_.present()) return absl::OkStatus();
   return embedding_norm_.Forward(hidden, hidden, stream);
+}
+
+absl::Status Decoder::Begin(const DeviceBatch& batch, bool embeds,
+                            const Workspace& space, Stream& stream) const {
+  if (embeds) INLAY_RETURN_IF_ERROR(Embed(batch, space.hidden, stream));
+  if (!per_layer_inputs_.present()) return absl::OkStatus();
+  // The residual stream may be of a layer further on.
+  if (!embeds) INLAY_RETURN_IF_ERROR(Embed(batch, space.selected, stream));
+  return per_layer_inputs_.Forward(
+      batch.ids, embeds ? space.hidden : space.selected, space.branch,
+      space.per_layer, space.kernel, stream);
 }
 
 BlockInput Decoder::InputOf(const Norm& norm, const Workspace& space) {
@@ -242,6 +255,12 @@ absl::Status Decoder::ForwardLayers(const Step& step,
         INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
       }
     }
+    if (layers_[i].scale != 1.0f) {
+      ElementwiseParams multiply;
+      multiply.y = space.hidden;
+      multiply.value = layers_[i].scale;
+      INLAY_RETURN_IF_ERROR(scale_.Run(multiply, step.stream));
+    }
     if (step.batch.observer != nullptr) {
       INLAY_RETURN_IF_ERROR(Observe(static_cast<int>(i), step, space.hidden));
     }
@@ -274,15 +293,15 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
 
   const DeviceScope scope(*device_);
   INLAY_RETURN_IF_ERROR(ropes_.Fill(batch, *device, space.angles, stream));
-  if (batch.layers == nullptr || batch.layers->first == 0) {
-    INLAY_RETURN_IF_ERROR(Embed(*device, space.hidden, stream));
-  }
+  const bool embeds = batch.layers == nullptr || batch.layers->first == 0;
+  INLAY_RETURN_IF_ERROR(Begin(*device, embeds, space, stream));
   AttentionMask pattern;
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(pattern, CompilePattern(batch));
   }
   return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
-                        space.kernel, pattern_.any() ? &pattern : nullptr},
+                        space.kernel, pattern_.any() ? &pattern : nullptr,
+                        space.per_layer},
                        space);
 }
 

@@ -6,7 +6,9 @@
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
+#include "core/model/layers/mlp_moe.h"
 #include "core/model/layers/moe.h"
+#include "core/model/layers/per_layer.h"
 #include "core/model/layers/recurrent.h"
 #include "memory/status.h"
 
@@ -25,7 +27,8 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
     for (const BlockSpec& block : layer.blocks) {
       const size_t state = StateBytes(block.part);
       if (state > 0) states.push_back(state);
-      if (const AttentionSpec* attention = AttentionOf(block.part)) {
+      const AttentionSpec* attention = AttentionOf(block.part);
+      if (attention != nullptr && attention->kv_source < 0) {
         // A window that no sequence outgrows is none.
         const int64_t reach =
             attention->chunk > 0 ? attention->chunk : attention->window;
@@ -70,7 +73,9 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     const int rotary_dim =
         part->rope < 0 ? 0
                        : spec.ropes[static_cast<size_t>(part->rope)].rotary_dim;
-    const int kv_layer = next_kv_layer_++;
+    INLAY_DCHECK(part->kv_source < next_kv_layer_);
+    const int kv_layer =
+        part->kv_source >= 0 ? part->kv_source : next_kv_layer_++;
     INLAY_ASSIGN_OR_RETURN(
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
@@ -91,6 +96,12 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part,
                            Moe::Create(*moe, spec.hidden_size, build));
+  } else if (const auto* both = std::get_if<MlpMoeSpec>(&block_spec.part)) {
+    INLAY_DCHECK(block.post_norm.present());
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           MlpMoe::Create(*both, spec.hidden_size, build));
+  } else if (const auto* slice = std::get_if<PerLayerSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part, PerLayerBlock::Create(*slice, build));
   } else {
     INLAY_ASSIGN_OR_RETURN(
         block.part,
@@ -119,6 +130,10 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                    !(block.finishes() || block.sum_norm.present()));
       needs_output_ |= layer.parallel || block.finishes();
       layer.blocks.push_back(std::move(block));
+    }
+    if (!layer_spec.scale.empty()) {
+      INLAY_ASSIGN_OR_RETURN(layer.scale,
+                             build.weights.Scalar(layer_spec.scale));
     }
   }
   return absl::OkStatus();
@@ -185,6 +200,10 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
   INLAY_ASSIGN_OR_RETURN(embedding_norm_,
                          Norm::Create(spec.embedding_norm, spec.hidden_size,
                                       DType::kF32, DType::kF32, build));
+  if (!spec.per_layer_inputs.has_value()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(per_layer_inputs_,
+                         PerLayerInputs::Create(*spec.per_layer_inputs, build));
+  sparse_bytes_ += per_layer_inputs_.table_bytes();
   return absl::OkStatus();
 }
 

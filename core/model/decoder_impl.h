@@ -9,6 +9,7 @@
 #include "core/model/decoder_spec.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
+#include "core/model/layers/per_layer.h"
 #include "core/model/layers/rope_tables.h"
 #include "core/model/layers/step.h"
 #include "core/model/model.h"
@@ -34,7 +35,8 @@ struct DecoderBlock {
 struct DecoderLayer {
   std::vector<DecoderBlock> blocks;
   bool parallel = false;
-  Norm pre_norm;  // of all blocks, where parallel ones share it
+  Norm pre_norm;       // of all blocks, where parallel ones share it
+  float scale = 1.0f;  // of the residual stream after the blocks
 };
 
 class Decoder : public Model {
@@ -67,6 +69,7 @@ class Decoder : public Model {
     // A block's output before it is finished; or what parallel blocks before
     // the last add up to.
     TensorView output;
+    TensorView per_layer;
     RopeTables::Angles angles;
     std::byte* scratch = nullptr;
     std::byte* kernel = nullptr;
@@ -88,6 +91,9 @@ class Decoder : public Model {
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
+  // Of the whole network or, `embeds` being false, for some of its layers.
+  absl::Status Begin(const DeviceBatch& batch, bool embeds,
+                     const Workspace& space, Stream& stream) const;
   absl::Status Observe(int layer, const Step& step,
                        const TensorView& hidden) const;
   static BlockInput InputOf(const Norm& norm, const Workspace& space);
@@ -115,6 +121,7 @@ class Decoder : public Model {
   std::vector<Added> added_;
   Norm embedding_norm_;
   float embedding_scale_ = 1.0f;
+  PerLayerInputs per_layer_inputs_;
   float logit_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output

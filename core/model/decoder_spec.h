@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct NormSpec {
   NormKind kind = NormKind::kNone;
   std::string name;
   float epsilon = 0.0f;
+  std::string_view suffix = ".weight";  // "": the tensor is NAME itself
 };
 
 // Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].
@@ -56,7 +58,15 @@ struct AttentionSpec {
   NormSpec q_norm;  // of each head, before rope; need separate q, k and v
   NormSpec k_norm;
   bool joint_norms = false;  // of all heads of a token as one row instead
-  int rope = -1;             // index into DecoderSpec::ropes; -1: no rotation
+  NormSpec v_norm;           // of each head; needs separate q, k and v
+  // `qkv` has no layer of v: values are what the layer of k gives, through
+  // v_norm.
+  bool keys_as_values = false;
+  // Which part with attention this one reads the keys and values of, counted
+  // over those with KV of their own, from 0; `qkv` is q alone and there are no
+  // norms of k and v. -1: it has its own.
+  int kv_source = -1;
+  int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kHalf;
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
@@ -120,6 +130,12 @@ struct MoeSpec {
   RoutingDesc routing;
   LinearSpec router;       // a logit an expert
   std::string correction;  // tensor [num_experts], RoutingParams; "": none
+  // Of the residual stream, for the router alone; of kind kNone: it reads what
+  // experts read.
+  NormSpec router_norm;
+  float router_scale = 1.0f;  // of the logits
+  // Tensor [num_experts], RoutingParams, where routing.scales_experts.
+  std::string expert_scales;
   // One an expert, alike but for the names; inputs gate and up, or up alone.
   std::vector<MlpSpec> experts;
   std::optional<MlpSpec> shared;
@@ -129,6 +145,27 @@ struct MoeSpec {
   // multiply what the expert reads, not what it gives; one expert a token, no
   // biases. -1: they multiply what it gives.
   int input_weights = -1;
+};
+
+// An MLP and a mixture of experts over one input, each between norms of its
+// own; their outputs are added (Gemma 4). In blocks with a post_norm and no
+// pre_norm.
+struct MlpMoeSpec {
+  NormSpec mlp_pre_norm;
+  NormSpec mlp_post_norm;
+  MlpSpec mlp;
+  NormSpec moe_pre_norm;
+  NormSpec moe_post_norm;
+  MoeSpec moe;
+};
+
+// y = output(f(gate(x)) * slice `index` of the per-layer inputs).
+struct PerLayerSpec {
+  int index = 0;
+  int64_t width = 0;
+  Activation activation = Activation::kGeluTanh;
+  LinearSpec gate;
+  LinearSpec output;
 };
 
 // y = output(c * conv(b * x)), where `input` gives b, c and x side by side
@@ -211,7 +248,8 @@ struct AttentionMambaSpec {
 
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec>;
+                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec, MlpMoeSpec,
+                 PerLayerSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.
@@ -230,6 +268,24 @@ struct LayerSpec {
   bool parallel = false;
   // Of parallel blocks that share one norm and have none of their own.
   NormSpec pre_norm;
+  // Tensor [1] that multiplies the residual stream after the blocks; "": none.
+  std::string scale;
+};
+
+// What PerLayerSpec reads: of each token, for each layer a slice of `width`:
+// scale * (table[id] * table_scale + norm(projection(embedding))), the norm of
+// each slice (Gemma 3n's and 4's per-layer embeddings).
+struct PerLayerInputsSpec {
+  std::string table;  // tensor [rows, num_slices * width]
+  int64_t rows = 0;   // at least DecoderSpec::vocab_size
+  int num_slices = 0;
+  int64_t width = 0;
+  float table_scale = 1.0f;
+  float scale = 1.0f;
+  LinearSpec projection;
+  NormSpec norm;
+
+  int64_t all() const { return num_slices * width; }
 };
 
 struct DecoderSpec {
@@ -248,6 +304,7 @@ struct DecoderSpec {
   int64_t num_segments = 0;
   NormSpec embedding_norm;
   float embedding_scale = 1.0f;
+  std::optional<PerLayerInputsSpec> per_layer_inputs;
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;

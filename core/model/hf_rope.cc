@@ -129,7 +129,7 @@ absl::Status ReadScaling(const Json& config, const Json& object,
   if (!scaling) {
     return absl::UnimplementedError(absl::StrFormat(
         "config.json: rope type \"%s\" is not supported; supported are "
-        "default, linear, dynamic, yarn, llama3, longrope",
+        "default, linear, dynamic, yarn, llama3, longrope, proportional",
         type));
   }
   spec.scaling = *scaling;
@@ -142,8 +142,10 @@ absl::Status ReadScaling(const Json& config, const Json& object,
   const double ratio =
       std::fmax(1.0, static_cast<double>(max_positions) /
                          static_cast<double>(spec.original_max));
-  INLAY_ASSIGN_OR_RETURN(spec.factor,
-                         ReadFactor(object, implied ? ratio : 0.0));
+  const bool optional = spec.scaling == RopeScaling::kProportional;
+  INLAY_ASSIGN_OR_RETURN(spec.factor, ReadFactor(object, implied    ? ratio
+                                                         : optional ? 1.0
+                                                                    : 0.0));
   INLAY_ASSIGN_OR_RETURN(spec.attention_factor,
                          ReadOptionalNumber(object, "attention_factor",
                                             std::nullopt, 0.0, kMaxFactor));
@@ -171,6 +173,7 @@ absl::Status ReadScaling(const Json& config, const Json& object,
           "dimensions");
     case RopeScaling::kNone:
     case RopeScaling::kLinear:
+    case RopeScaling::kProportional:
     case RopeScaling::kFactor:
       break;
   }
@@ -213,6 +216,15 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
   }
   INLAY_RETURN_IF_ERROR(
       ReadScaling(config, scaling, decoder.max_positions, spec));
+  if (spec.scaling != RopeScaling::kProportional) return spec;
+  if (decoder.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("config.json: head_dim is %d; it must be even for "
+                        "proportional rope",
+                        decoder.head_dim));
+  }
+  spec.rotated_pairs = spec.rotary_dim / 2;
+  spec.rotary_dim = decoder.head_dim;
   return spec;
 }
 

@@ -124,6 +124,7 @@ std::optional<RopeScaling> RopeScalingFromName(std::string_view name) {
   if (name == "yarn") return RopeScaling::kYarn;
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "longrope" || name == "su") return RopeScaling::kLongRope;
+  if (name == "proportional") return RopeScaling::kProportional;
   return std::nullopt;
 }
 
@@ -156,6 +157,14 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
       result.long_inv_freq = LongRope(spec, spec.long_factor);
       result.threshold = spec.original_max;
       result.attention_factor = LongRopeAttentionFactor(spec);
+      break;
+    case RopeScaling::kProportional:
+      result.inv_freq = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
+      for (size_t i = 0; i < result.inv_freq.size(); ++i) {
+        const bool turns = i < static_cast<size_t>(spec.rotated_pairs);
+        result.inv_freq[i] *=
+            turns ? 1.0f / static_cast<float>(spec.factor) : 0.0f;
+      }
       break;
     case RopeScaling::kFactor:
       result.inv_freq = {0.0f};

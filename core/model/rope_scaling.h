@@ -32,6 +32,9 @@ enum class RopeScaling : uint8_t {
   kYarn,
   kLlama3,
   kLongRope,
+  // The frequencies of a whole head for the first rotated_pairs pairs, the
+  // others do not turn (Gemma 4).
+  kProportional,
   // No rotation: a factor a position, 1 + temperature * log1p(floor((p + 1) /
   // temperature_span)), as the cosine of one pair (Llama 4's attention
   // temperature; arXiv:2501.19399). In no configuration by this name.
@@ -39,7 +42,7 @@ enum class RopeScaling : uint8_t {
 };
 
 // By the names configurations use: default, linear, dynamic, yarn, llama3,
-// longrope, su (LongRoPE's first name).
+// longrope, su (LongRoPE's first name), proportional.
 std::optional<RopeScaling> RopeScalingFromName(std::string_view name);
 
 // Validated by whoever fills it: rotary_dim even and >= 2, theta > 1, factor >=
@@ -63,6 +66,7 @@ struct RopeSpec {
   // longrope, [rotary_dim / 2] each
   std::vector<double> short_factor;
   std::vector<double> long_factor;
+  int rotated_pairs = 0;  // proportional: at most rotary_dim / 2
   // factor
   float temperature = 0.0f;
   int64_t temperature_span = 1;  // >= 1

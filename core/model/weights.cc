@@ -326,6 +326,12 @@ absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
   return StackedVector({{name, size}}, kind);
 }
 
+absl::StatusOr<float> WeightLoader::Scalar(const std::string& name) {
+  float value = 1.0f;
+  INLAY_RETURN_IF_ERROR(Widen(name, {1}, VectorKind::kScale, &value));
+  return value;
+}
+
 absl::StatusOr<const float*> WeightLoader::StackedVector(
     absl::Span<const Rows> parts, VectorKind kind) {
   int64_t size = 0;

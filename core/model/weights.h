@@ -114,6 +114,8 @@ class WeightLoader {
   // besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
                                       VectorKind kind);
+  // A vector of one element, on the host. 1 when planning.
+  absl::StatusOr<float> Scalar(const std::string& name);
   // Vectors one after another; of an empty name: zeros.
   absl::StatusOr<const float*> StackedVector(absl::Span<const Rows> parts,
                                              VectorKind kind);

@@ -12,6 +12,11 @@ void AddReaders(const std::vector<LinearSpec>& layers, LinearInput* input) {
 LinearInput ReadAfterAttention(const AttentionSpec& attention) {
   LinearInput input;
   input.readers = {&attention.output};
+  // A norm takes out what values are divided by; another layer's values are
+  // read by its own output too.
+  if (attention.v_norm.kind != NormKind::kNone || attention.kv_source >= 0) {
+    return input;
+  }
   input.producer = &attention.qkv.back();
   input.num_rows = int64_t{attention.num_kv_heads} * attention.head_dim;
   input.first_row = input.producer->n - input.num_rows;
@@ -115,6 +120,16 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
       AddLatent(*latent, first, &inputs);
     } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
       AddExperts(*moe, first, &inputs);
+    } else if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
+      inputs[first].norm = &both->mlp_pre_norm;
+      AddReaders(both->mlp.input, &inputs[first]);
+      inputs.push_back(ReadAfterActivation(both->mlp));
+      const size_t second = inputs.size();
+      inputs.emplace_back().norm = &both->moe_pre_norm;
+      AddExperts(both->moe, second, &inputs);
+    } else if (const auto* slice = std::get_if<PerLayerSpec>(&block.part)) {
+      inputs[first].readers.push_back(&slice->gate);
+      inputs.push_back(ReadOnly(slice->output));
     } else if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
       AddReaders(mlp->input, &inputs[first]);
       inputs.push_back(ReadAfterActivation(*mlp));

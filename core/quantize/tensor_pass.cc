@@ -34,14 +34,24 @@ absl::Status TensorPass::CheckMethod() const {
 }
 
 // What an expert reads is what the tokens that go to it have: not collected.
+// Layers run one after another over all sequences: no keys and values are left
+// for a later layer.
 absl::Status TensorPass::CheckParts() const {
   if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
   for (const LayerSpec& layer : spec_.layers) {
     for (const BlockSpec& block : layer.blocks) {
-      if (!std::holds_alternative<MoeSpec>(block.part)) continue;
-      return absl::UnimplementedError(absl::StrFormat(
-          "the method %s of a model with mixtures of experts, allowed: rtn",
-          QuantizeMethodName(options_.method)));
+      const auto* attention = std::get_if<AttentionSpec>(&block.part);
+      const char* what = nullptr;
+      if (std::holds_alternative<MoeSpec>(block.part) ||
+          std::holds_alternative<MlpMoeSpec>(block.part)) {
+        what = "mixtures of experts";
+      } else if (attention != nullptr && attention->kv_source >= 0) {
+        what = "layers that read the keys and values of others";
+      }
+      if (what == nullptr) continue;
+      return absl::UnimplementedError(
+          absl::StrFormat("the method %s of a model with %s, allowed: rtn",
+                          QuantizeMethodName(options_.method), what));
     }
   }
   return absl::OkStatus();

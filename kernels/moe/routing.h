@@ -35,6 +35,8 @@ struct RoutingDesc {
   int top_groups = 1;
   GroupScore group_score = GroupScore::kMax;
   float scale = 1.0f;  // multiplies the weights
+  // RoutingParams::expert_scales are given (Gemma 4).
+  bool scales_experts = false;
 
   bool operator==(const RoutingDesc&) const = default;
 };
@@ -50,6 +52,8 @@ struct RoutingParams {
   // ascending. [num_experts + 1] and [tokens * top_k].
   int32_t* offsets = nullptr;
   int32_t* slots = nullptr;
+  // [num_experts]: multiply the weights last, where desc.scales_experts.
+  const float* expert_scales = nullptr;
 };
 
 using RoutingRow = KernelRow<RoutingDesc, RoutingParams>;

@@ -71,8 +71,12 @@ void Score(const RoutingDesc& desc, const float* logits, double* scores) {
   for (int e = 0; e < desc.num_experts; ++e) scores[e] /= sum;
 }
 
-void Route(const RoutingDesc& desc, const float* logits,
-           const float* correction, int32_t* experts, float* weights) {
+void Route(const RoutingDesc& desc, const RoutingParams& params,
+           int64_t token) {
+  const auto* logits = params.logits.row<float>(token);
+  const float* correction = params.correction;
+  int32_t* experts = params.experts + token * desc.top_k;
+  float* weights = params.weights + token * desc.top_k;
   double scores[kMaxExperts];
   float choice[kMaxExperts];
   bool taken[kMaxExperts] = {};
@@ -91,7 +95,9 @@ void Route(const RoutingDesc& desc, const float* logits,
   }
   const double factor = desc.scale / (desc.normalised ? sum + kTiny : 1.0);
   for (int r = 0; r < desc.top_k; ++r) {
-    weights[r] = static_cast<float>(scores[experts[r]] * factor);
+    double weight = scores[experts[r]] * factor;
+    if (desc.scales_experts) weight *= params.expert_scales[experts[r]];
+    weights[r] = static_cast<float>(weight);
   }
 }
 
@@ -115,14 +121,11 @@ absl::Status RunRoutingCpu(const RoutingDesc& desc, const RoutingParams& params,
                            Stream& stream) {
   constexpr int64_t kGrain = 8;
   const int64_t tokens = params.logits.rows();
-  stream.thread_pool()->ParallelFor(
-      tokens, kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          Route(desc, params.logits.row<float>(t), params.correction,
-                params.experts + t * desc.top_k,
-                params.weights + t * desc.top_k);
-        }
-      });
+  stream.thread_pool()->ParallelFor(tokens, kGrain,
+                                    [&](int64_t begin, int64_t end) {
+                                      for (int64_t t = begin; t < end; ++t)
+                                        Route(desc, params, t);
+                                    });
   ListSlots(desc, tokens * desc.top_k, params);
   return absl::OkStatus();
 }

@@ -89,6 +89,31 @@ std::vector<int> Expected(const RoutingDesc& desc, const TestMatrix& logits,
   return chosen;
 }
 
+TEST(RoutingTest, ScalesOfExpertsComeLast) {
+  TestCpu cpu(2);
+  constexpr int64_t kTokens = 19;
+  RoutingDesc desc = kRoutings[1];
+  std::mt19937 rng(7);
+  TestMatrix logits(DType::kF32, kTokens, desc.num_experts, 3);
+  logits.Randomize(rng, 2.0f);
+  TestMatrix scales(DType::kF32, 1, desc.num_experts);
+  scales.Randomize(rng, 3.0f);
+  Routed plain(desc, kTokens), scaled(desc, kTokens);
+  const RoutingRow& row = RoutingTable().back();
+  ASSERT_TRUE(
+      row.run(desc, plain.Params(logits.view(), nullptr), *cpu.stream).ok());
+  desc.scales_experts = true;
+  RoutingParams params = scaled.Params(logits.view(), nullptr);
+  params.expert_scales = scales.floats();
+  ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+  EXPECT_EQ(scaled.experts, plain.experts);
+  EXPECT_EQ(scaled.slots, plain.slots);
+  for (size_t i = 0; i < plain.weights.size(); ++i) {
+    const float want = plain.weights[i] * scales.floats()[plain.experts[i]];
+    ASSERT_NEAR(scaled.weights[i], want, 2 * kUnitF32 * std::fabs(want));
+  }
+}
+
 TEST(RoutingTest, MatchesASortInFloat64) {
   TestCpu cpu(2);
   constexpr int64_t kTokens = 37;

@@ -22,6 +22,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->on_cpu_ = build.on_cpu();
   block->kv_ = kv;
   block->kv_group_ = kv_group;
+  block->reads_other_kv_ = spec.kv_source >= 0;
+  block->keys_as_values_ = spec.keys_as_values;
+  INLAY_DCHECK(!spec.keys_as_values || spec.v_norm.kind != NormKind::kNone);
   if (!build.on_cpu()) block->ChooseRopeKv(spec, rotary_dim, build);
   INLAY_RETURN_IF_ERROR(block->LoadProjections(spec, norm, build));
   block->joint_norms_ = spec.joint_norms;
@@ -47,6 +50,8 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   INLAY_ASSIGN_OR_RETURN(block->q_norm_, norm_of(spec.q_norm, block->q_width_));
   INLAY_ASSIGN_OR_RETURN(block->k_norm_,
                          norm_of(spec.k_norm, block->kv_width_));
+  INLAY_ASSIGN_OR_RETURN(block->v_norm_,
+                         norm_of(spec.v_norm, block->kv_width_));
   if (!spec.sinks.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         block->sinks_,
@@ -63,6 +68,7 @@ void AttentionBlock::ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
   for (const char* op : {"rms_norm", "rope", "kv_write"}) {
     if (!build.fused || build.kernels.IsForced(op)) return;
   }
+  if (spec.v_norm.kind != NormKind::kNone || reads_other_kv_) return;
   // RMS norms, of heads.
   for (const NormSpec* norm : {&spec.q_norm, &spec.k_norm}) {
     if (norm->kind != NormKind::kNone &&
@@ -91,8 +97,10 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
   const bool head_norms =
       !spec.joint_norms && (spec.q_norm.kind != NormKind::kNone ||
                             spec.k_norm.kind != NormKind::kNone);
+  const bool plain =
+      !spec.gated && !reads_other_kv_ && spec.v_norm.kind == NormKind::kNone;
   // Norms of heads want heads side by side, but where they are of the pass.
-  if (!spec.gated && (!head_norms || rope_kv_.row != nullptr)) {
+  if (plain && (!head_norms || rope_kv_.row != nullptr)) {
     INLAY_ASSIGN_OR_RETURN(qkv_,
                            InputLinear::Create(spec.qkv, norm, nullptr, build));
   } else {
@@ -104,7 +112,8 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
     }
     qkv_ = InputLinear::Over(std::move(layers));
   }
-  if (!qkv_.is_one()) rope_kv_.row = nullptr;
+  side_by_side_ = qkv_.is_one() && !reads_other_kv_;
+  if (!side_by_side_) rope_kv_.row = nullptr;
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   return absl::OkStatus();
@@ -115,7 +124,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   if (spec.rope >= 0) {
     RopeDesc desc;
     // Side by side, heads of q and of k are turned in one go.
-    desc.num_heads = spec.num_heads + (qkv_.is_one() ? spec.num_kv_heads : 0);
+    desc.num_heads = spec.num_heads + (side_by_side_ ? spec.num_kv_heads : 0);
     desc.head_dim = spec.head_dim;
     desc.rotary_dim = rotary_dim;
     desc.style = spec.rope_style;
@@ -174,7 +183,7 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
     scratch.chunks = reinterpret_cast<AttentionSequence*>(
         arena.Take(static_cast<size_t>(tokens) * sizeof(AttentionSequence)));
   }
-  if (qkv_.is_one()) {
+  if (side_by_side_) {
     scratch.fused =
         arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_, activation_);
     scratch.q = ColumnSlice(scratch.fused, 0, q_width_);
@@ -182,8 +191,10 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
     scratch.v = ColumnSlice(scratch.fused, q_width_ + kv_width_, kv_width_);
   } else {
     scratch.q = arena.TakeMatrix(tokens, q_width_, activation_);
-    scratch.k = arena.TakeMatrix(tokens, kv_width_, activation_);
-    scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
+    if (!reads_other_kv_) {
+      scratch.k = arena.TakeMatrix(tokens, kv_width_, activation_);
+      scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
+    }
   }
   if (gate_.splits()) {
     scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
@@ -210,24 +221,32 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
-  if (qkv_.is_one()) return qkv_.Forward(step, x, {scratch.fused});
-  if (!gate_.splits()) {
-    return qkv_.Forward(step, x, {scratch.q, scratch.k, scratch.v});
-  }
-  INLAY_RETURN_IF_ERROR(
-      qkv_.Forward(step, x, {scratch.q_and_gate, scratch.k, scratch.v}));
+  if (side_by_side_) return qkv_.Forward(step, x, {scratch.fused});
+  // As many as there are layers are used.
+  INLAY_RETURN_IF_ERROR(qkv_.Forward(
+      step, x,
+      {gate_.splits() ? scratch.q_and_gate : scratch.q, scratch.k, scratch.v}));
+  if (!gate_.splits()) return absl::OkStatus();
   return gate_.Split(scratch.q_and_gate, scratch.q, scratch.gate, step.stream);
 }
 
 absl::Status AttentionBlock::NormaliseHeads(const Step& step,
                                             const Scratch& scratch) const {
+  const auto rows = [&](const TensorView& heads) {
+    return MatrixView(heads.data, heads.dtype, heads.elements() / head_dim_,
+                      head_dim_);
+  };
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
     if (!norm.present()) return absl::OkStatus();
     if (joint_norms_) return norm.Forward(heads, heads, step.stream);
-    const TensorView rows = MatrixView(heads.data, heads.dtype,
-                                       heads.elements() / head_dim_, head_dim_);
-    return norm.Forward(rows, rows, step.stream);
+    return norm.Forward(rows(heads), rows(heads), step.stream);
   };
+  // Before keys change.
+  if (v_norm_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        v_norm_.Forward(rows(keys_as_values_ ? scratch.k : scratch.v),
+                        rows(scratch.v), step.stream));
+  }
   INLAY_RETURN_IF_ERROR(normalise(q_norm_, scratch.q));
   return normalise(k_norm_, scratch.k);
 }
@@ -239,12 +258,13 @@ absl::Status AttentionBlock::Rotate(const Step& step,
   RopeParams params;
   params.cos = angles.cos;
   params.sin = angles.sin;
-  if (qkv_.is_one()) {
+  if (side_by_side_) {
     params.x = ColumnSlice(scratch.fused, 0, q_width_ + kv_width_);
     return q_rope_.Run(params, step.stream);
   }
   params.x = scratch.q;
   INLAY_RETURN_IF_ERROR(q_rope_.Run(params, step.stream));
+  if (reads_other_kv_) return absl::OkStatus();
   params.x = scratch.k;
   return k_rope_.Run(params, step.stream);
 }
@@ -271,6 +291,7 @@ absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
   if (rope_kv_.row != nullptr) return FinishFused(step, kv, scratch);
   INLAY_RETURN_IF_ERROR(NormaliseHeads(step, scratch));
   INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
+  if (reads_other_kv_) return absl::OkStatus();
   KvWriteParams write;
   write.k = scratch.k;
   write.v = scratch.v;

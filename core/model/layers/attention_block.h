@@ -36,7 +36,8 @@ class AttentionBlock : public Sublayer {
 
  private:
   // Views into the scratch. q, k and v are columns of one matrix when one layer
-  // makes all three, otherwise dense.
+  // makes all three, otherwise dense; k and v are empty where they are another
+  // block's.
   struct Scratch {
     AttentionSequence* chunks = nullptr;
     TensorView fused;
@@ -82,6 +83,9 @@ class AttentionBlock : public Sublayer {
   size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
   AttentionPlanShape cut_shape_;
   bool on_cpu_ = true;
+  bool side_by_side_ = false;    // q, k and v are one matrix's columns
+  bool reads_other_kv_ = false;  // AttentionSpec::kv_source
+  bool keys_as_values_ = false;
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
@@ -89,6 +93,7 @@ class AttentionBlock : public Sublayer {
   bool joint_norms_ = false;
   Norm q_norm_;
   Norm k_norm_;
+  Norm v_norm_;
   Op<RopeKvDesc, RopeKvParams> rope_kv_;  // no row: the ops after it instead
   Op<RopeDesc, RopeParams> q_rope_;
   Op<RopeDesc, RopeParams> k_rope_;

@@ -21,18 +21,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
                                                       int64_t hidden_size,
                                                       ModelBuild& build) {
   auto moe = std::make_unique<Moe>();
-  INLAY_RETURN_IF_ERROR(ValidateRouting(spec.routing));
-  INLAY_ASSIGN_OR_RETURN(
-      moe->router_, Linear::Create(spec.router, LinearOutput::kFloat, build));
-  if (!spec.correction.empty()) {
-    INLAY_ASSIGN_OR_RETURN(
-        moe->correction_,
-        build.weights.Vector(spec.correction, spec.routing.num_experts,
-                             VectorKind::kBias));
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      moe->routing_,
-      build.kernels.Choose("moe_routing", RoutingTable(), spec.routing));
+  INLAY_RETURN_IF_ERROR(moe->CreateRouter(spec, hidden_size, build));
   INLAY_RETURN_IF_ERROR(moe->CreateExperts(spec, build));
   INLAY_RETURN_IF_ERROR(moe->CreateShared(spec, build));
   MoeCombineDesc combine;
@@ -44,6 +33,43 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
       moe->combine_,
       build.kernels.Choose("moe_combine", MoeCombineTable(), combine));
   return std::unique_ptr<Sublayer>(std::move(moe));
+}
+
+absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
+                               ModelBuild& build) {
+  INLAY_RETURN_IF_ERROR(ValidateRouting(spec.routing));
+  const int num_experts = spec.routing.num_experts;
+  if (spec.router_norm.kind != NormKind::kNone) {
+    INLAY_ASSIGN_OR_RETURN(
+        router_norm_, Norm::Create(spec.router_norm, hidden_size, DType::kF32,
+                                   build.activation, build));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      router_, Linear::Create(spec.router, LinearOutput::kFloat, build));
+  router_scale_ = spec.router_scale;
+  if (router_scale_ != 1.0f) {
+    ElementwiseDesc desc;
+    desc.function = Elementwise::kScale;
+    desc.width = num_experts;
+    INLAY_ASSIGN_OR_RETURN(
+        scale_logits_,
+        build.kernels.Choose("elementwise", ElementwiseTable(), desc));
+  }
+  if (!spec.correction.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        correction_,
+        build.weights.Vector(spec.correction, num_experts, VectorKind::kBias));
+  }
+  INLAY_DCHECK(spec.routing.scales_experts == !spec.expert_scales.empty());
+  if (spec.routing.scales_experts) {
+    INLAY_ASSIGN_OR_RETURN(expert_scales_,
+                           build.weights.Vector(spec.expert_scales, num_experts,
+                                                VectorKind::kScale));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      routing_,
+      build.kernels.Choose("moe_routing", RoutingTable(), spec.routing));
+  return absl::OkStatus();
 }
 
 absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
@@ -107,9 +133,14 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   const int64_t num_experts = routing_.desc.num_experts;
   const int64_t slots = tokens * routing_.desc.top_k;
   const int64_t hidden = combine_.desc.width;
+  if (router_norm_.present()) {
+    scratch.routed_by =
+        arena.TakeMatrix(tokens, hidden, activation_.desc.activation);
+  }
   scratch.logits = arena.TakeMatrix(tokens, num_experts, DType::kF32);
   scratch.routed.logits = scratch.logits;
   scratch.routed.correction = correction_;
+  scratch.routed.expert_scales = expert_scales_;
   scratch.routed.experts = TakeArray<int32_t>(arena, slots);
   scratch.routed.weights = TakeArray<float>(arena, slots);
   scratch.routed.offsets = TakeArray<int32_t>(arena, num_experts + 1);
@@ -144,10 +175,21 @@ size_t Moe::KernelBytes(int64_t tokens, int64_t sequences) const {
   return std::max(bytes, shared_->KernelBytes(tokens, sequences));
 }
 
-absl::Status Moe::Route(const Step& step, const TensorView& x,
+absl::Status Moe::Route(const Step& step, const BlockInput& x,
                         const Scratch& scratch) const {
-  INLAY_RETURN_IF_ERROR(router_.Forward(x, {}, scratch.logits,
+  TensorView input = x.normalised;
+  if (router_norm_.present()) {
+    input = scratch.routed_by;
+    INLAY_RETURN_IF_ERROR(router_norm_.Forward(x.hidden, input, step.stream));
+  }
+  INLAY_RETURN_IF_ERROR(router_.Forward(input, {}, scratch.logits,
                                         step.kernel_workspace, step.stream));
+  if (router_scale_ != 1.0f) {
+    ElementwiseParams scale;
+    scale.y = scratch.logits;
+    scale.value = router_scale_;
+    INLAY_RETURN_IF_ERROR(scale_logits_.Run(scale, step.stream));
+  }
   return routing_.Run(scratch.routed, step.stream);
 }
 
@@ -197,7 +239,7 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
   INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
-  INLAY_RETURN_IF_ERROR(Route(step, x.normalised, scratch));
+  INLAY_RETURN_IF_ERROR(Route(step, x, scratch));
   if (shared_ != nullptr) {
     INLAY_RETURN_IF_ERROR(RunShared(step, x.normalised, scratch));
   }

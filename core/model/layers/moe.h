@@ -8,9 +8,11 @@
 #include "absl/status/statusor.h"
 #include "core/model/layers/expert_linear.h"
 #include "core/model/layers/linear.h"
+#include "core/model/layers/norm.h"
 #include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/routing.h"
 
@@ -31,7 +33,8 @@ class Moe : public Sublayer {
  private:
   // Views into the scratch. A slot is a token and one of its experts.
   struct Scratch {
-    TensorView logits;  // [tokens, experts] f32
+    TensorView routed_by;  // [tokens, hidden]: what the router alone reads
+    TensorView logits;     // [tokens, experts] f32
     RoutingParams routed;
     TensorView inner;           // [slots, 2 * width]: gate and up side by side,
                                 // or up alone
@@ -41,10 +44,12 @@ class Moe : public Sublayer {
     std::byte* rest = nullptr;  // for the shared expert
   };
 
+  absl::Status CreateRouter(const MoeSpec& spec, int64_t hidden_size,
+                            ModelBuild& build);
   absl::Status CreateExperts(const MoeSpec& spec, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
-  absl::Status Route(const Step& step, const TensorView& x,
+  absl::Status Route(const Step& step, const BlockInput& x,
                      const Scratch& scratch) const;
   absl::Status RunExperts(const Step& step, const TensorView& x,
                           const Scratch& scratch) const;
@@ -53,8 +58,12 @@ class Moe : public Sublayer {
   absl::Status RunShared(const Step& step, const TensorView& x,
                          const Scratch& scratch) const;
 
+  Norm router_norm_;
   Linear router_;
+  float router_scale_ = 1.0f;
+  Op<ElementwiseDesc, ElementwiseParams> scale_logits_;
   const float* correction_ = nullptr;
+  const float* expert_scales_ = nullptr;
   Op<RoutingDesc, RoutingParams> routing_;
   // Gate and up, or both as one.
   std::vector<ExpertLinear> input_;

@@ -1,5 +1,6 @@
 #include "core/model/layers/norm.h"
 
+#include <string>
 #include <vector>
 
 #include "memory/status.h"
@@ -26,7 +27,7 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
         std::vector<float>(static_cast<size_t>(width), kConvertWeight));
   }
   if (spec.name.empty()) return nullptr;
-  return build.weights.Vector(spec.name + ".weight", width,
+  return build.weights.Vector(spec.name + std::string(spec.suffix), width,
                               spec.kind == NormKind::kRmsZeroCentred
                                   ? VectorKind::kZeroCentredScale
                                   : VectorKind::kScale);
@@ -35,8 +36,18 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
 absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
                                   DType input, DType output,
                                   ModelBuild& build) {
+  if (spec.kind == NormKind::kNone && input == output) return Norm();
+  return Make(spec, width, input, output, build);
+}
+
+absl::StatusOr<Norm> Norm::Copy(int64_t width, DType input, DType output,
+                                ModelBuild& build) {
+  return Make(NormSpec(), width, input, output, build);
+}
+
+absl::StatusOr<Norm> Norm::Make(const NormSpec& spec, int64_t width,
+                                DType input, DType output, ModelBuild& build) {
   Norm norm;
-  if (spec.kind == NormKind::kNone && input == output) return norm;
   const bool converts = spec.kind == NormKind::kNone;
   norm.kind_ = converts ? NormKind::kRms : spec.kind;
   norm.epsilon_ = converts ? kConvertEpsilon : spec.epsilon;

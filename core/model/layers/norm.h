@@ -28,6 +28,9 @@ class Norm {
   static absl::StatusOr<Norm> Create(const NormSpec& spec, int64_t width,
                                      DType input, DType output,
                                      ModelBuild& build);
+  // Copies rows, converting them where `input` is not `output`.
+  static absl::StatusOr<Norm> Copy(int64_t width, DType input, DType output,
+                                   ModelBuild& build);
 
   bool present() const { return kind_ != NormKind::kNone; }
   bool is_rms() const { return rms_.row != nullptr; }
@@ -39,6 +42,10 @@ class Norm {
                        Stream& stream) const;
 
  private:
+  // What kind kNone converts, whatever the types.
+  static absl::StatusOr<Norm> Make(const NormSpec& spec, int64_t width,
+                                   DType input, DType output,
+                                   ModelBuild& build);
   static absl::StatusOr<const float*> LoadWeight(const NormSpec& spec,
                                                  int64_t width,
                                                  ModelBuild& build);

@@ -79,6 +79,12 @@ void AddAttention(const std::vector<const AttentionSpec*>& layers,
   add("q and k norms of all heads at once",
       [&](Spec a) { return normed(a) && a->joint_norms; });
   add("biases", [](Spec a) { return a->qkv.front().bias; });
+  features->Add("v norms",
+                std::any_of(layers.begin(), layers.end(), [](Spec a) {
+                  return a->v_norm.kind != NormKind::kNone;
+                }));
+  add("values of keys", [](Spec a) { return a->keys_as_values; });
+  add("keys and values of others", [](Spec a) { return a->kv_source >= 0; });
   add("gated", [](Spec a) { return a->gated; });
   add("both ways", [](Spec a) { return !a->causal; });
 }
@@ -95,6 +101,8 @@ const char* ScalingName(RopeScaling scaling) {
       return "llama3";
     case RopeScaling::kLongRope:
       return "longrope";
+    case RopeScaling::kProportional:
+      return "proportional";
     case RopeScaling::kNone:
     case RopeScaling::kFactor:
       break;
@@ -142,6 +150,16 @@ void AddNorms(const DecoderSpec& spec, Features* features) {
   }
 }
 
+void AddExperts(const MoeSpec& moe, Features* features) {
+  features->Add(moe.routing.score == RoutingScore::kSigmoid
+                    ? "experts by sigmoid"
+                    : "experts by softmax");
+  features->Add("corrected choice", !moe.correction.empty());
+  features->Add("scaled experts", moe.routing.scales_experts);
+  features->Add("shared expert", moe.shared.has_value());
+  features->Add("weighted inputs", moe.input_weights >= 0);
+}
+
 void AddFeedForward(const DecoderSpec& spec, Features* features) {
   bool dense = false, sparse = false;
   for (const LayerSpec& layer : spec.layers) {
@@ -150,18 +168,18 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
         dense = true;
         features->Add(mlp->gated ? "gated" : "plain");
       }
-      const auto* moe = std::get_if<MoeSpec>(&block.part);
-      if (moe == nullptr) continue;
-      sparse = true;
-      features->Add(moe->routing.score == RoutingScore::kSigmoid
-                        ? "experts by sigmoid"
-                        : "experts by softmax");
-      features->Add("corrected choice", !moe->correction.empty());
-      features->Add("shared expert", moe->shared.has_value());
-      features->Add("weighted inputs", moe->input_weights >= 0);
+      if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
+        features->Add("experts beside an MLP");
+        AddExperts(both->moe, features);
+      }
+      if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
+        sparse = true;
+        AddExperts(*moe, features);
+      }
     }
   }
   features->Add("some layers dense", dense && sparse);
+  features->Add("inputs per layer", spec.per_layer_inputs.has_value());
 }
 
 void AddScales(const DecoderSpec& spec, Features* features) {
@@ -170,6 +188,7 @@ void AddScales(const DecoderSpec& spec, Features* features) {
     for (const BlockSpec& block : layer.blocks) {
       features->Add("parts", block.scale != 1.0f);
     }
+    features->Add("layers", !layer.scale.empty());
   }
   features->Add("logits", spec.logit_scale != 1.0f);
   features->Add("softcap of logits", spec.final_softcap != 0.0f);

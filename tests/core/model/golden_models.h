@@ -38,6 +38,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "gemma",
                                           "gemma2",
                                           "gemma3_text",
+                                          "gemma4_text",
+                                          "gemma4_moe_text",
                                           "phi3",
                                           "phi3_longrope",
                                           "gpt2",
@@ -81,6 +83,11 @@ inline bool IsRecurrent(const std::string& model) {
 
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek");
+}
+
+// Some op of it has rows for CPUs only.
+inline bool IsForCpu(const std::string& model) {
+  return IsRecurrent(model) || model == "gemma4_moe_text";
 }
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
@@ -173,7 +180,7 @@ inline constexpr double kMostPositions = 0.7;
 inline bool HasExperts(const ModelFiles& files) {
   for (const char* key :
        {"num_experts", "num_local_experts", "n_routed_experts"}) {
-    if (files.config.contains(key)) return true;
+    if (JsonFind(files.config, key) != nullptr) return true;
   }
   return false;
 }

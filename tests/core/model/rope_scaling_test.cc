@@ -57,6 +57,19 @@ TEST(RopeScaling, LinearDivides) {
   }
 }
 
+TEST(RopeScaling, ProportionalTurnsTheFirstPairsOfAWholeHead) {
+  const auto plain =
+      ComputeRopeFrequencies(Spec(RopeScaling::kNone, 32, 1e4, 1));
+  RopeSpec spec = Spec(RopeScaling::kProportional, 32, 1e4, 4);
+  spec.rotated_pairs = 5;
+  const auto rope = ComputeRopeFrequencies(spec);
+  ASSERT_EQ(rope.inv_freq.size(), 16u);
+  for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+    EXPECT_EQ(rope.inv_freq[i], i < 5 ? plain.inv_freq[i] / 4 : 0.0f);
+  }
+  EXPECT_EQ(rope.attention_factor, 1.0f);
+}
+
 // The numbers below come from the formulas evaluated in numpy's float32.
 TEST(RopeScaling, Yarn) {
   RopeSpec spec = Spec(RopeScaling::kYarn, 16, 1e4, 4);
