@@ -550,7 +550,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deepseek_v2_lite_i8", "deepseek_v2_lite", DType::kI8},
         Case{"deepseek_v3", "deepseek_v3"}, Case{"lfm2", "lfm2"},
         Case{"mamba2", "mamba2"},
-        Case{"qwen3_next_i8", "qwen3_next", DType::kI8}),
+        Case{"qwen3_next_i8", "qwen3_next", DType::kI8},
+        Case{"qwen3_5_moe_text", "qwen3_5_moe_text"},
+        Case{"gemma4_text", "gemma4_text"},
+        Case{"gemma4_moe_text_i8", "gemma4_moe_text", DType::kI8}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

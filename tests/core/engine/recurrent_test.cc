@@ -196,6 +196,7 @@ TEST_P(RecurrentTest, QuotesAndLeases) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RecurrentTest,
                          ::testing::Values("lfm2", "mamba2", "qwen3_next",
+                                           "qwen3_5_text", "qwen3_5_moe_text",
                                            "falcon_h1", "granitemoehybrid",
                                            "nemotron_h"),
                          [](const auto& info) { return info.param; });

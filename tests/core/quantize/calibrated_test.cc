@@ -35,12 +35,23 @@ class Sums : public InputObserver {
   Stream& stream_;
 };
 
-TEST_F(CalibratedTest, ByLayersIsTheForwardPass) {
-  const auto files = OpenModelFiles(Golden("llama3"), {});
+struct LayerOf {
+  const char* model;
+  const char* layer;
+  int64_t inputs;
+  int sequences;
+};
+
+class CalibratedByLayers : public CalibratedTest,
+                           public testing::WithParamInterface<LayerOf> {};
+
+TEST_P(CalibratedByLayers, IsTheForwardPass) {
+  const auto files = OpenModelFiles(Golden(GetParam().model), {});
   ASSERT_TRUE(files.ok());
-  const std::string layer = "model.layers.1.mlp.down_proj";
-  const TokenSequences sequences = Sequences(3, 37, 256);
-  Sums sums(layer, 128, *stream_);
+  const std::string layer = GetParam().layer;
+  const int64_t inputs = GetParam().inputs;
+  const TokenSequences sequences = Sequences(GetParam().sequences, 37, 256);
+  Sums sums(layer, inputs, *stream_);
   ModelLoadOptions options;
   options.fused = false;
   options.input_observer = &sums;
@@ -56,7 +67,7 @@ TEST_F(CalibratedTest, ByLayersIsTheForwardPass) {
       *files, sequences, *device_, *stream_, [&calls] { return ++calls > 0; });
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   Hessians hessians;
-  hessians.emplace(layer, Hessian(128, false));
+  hessians.emplace(layer, Hessian(inputs, false));
   hessians.emplace("head", Hessian(64, false));
   for (int i = 0; i < (*calibration)->num_layers(); ++i) {
     ASSERT_TRUE((*calibration)->Collect(i, i == 0, &hessians).ok());
@@ -69,8 +80,17 @@ TEST_F(CalibratedTest, ByLayersIsTheForwardPass) {
   EXPECT_EQ(hessians.find(layer)->second.tokens(),
             (*calibration)->num_tokens());
   EXPECT_GT(hessians.find("head")->second.diagonal()[5], 0.0);
-  EXPECT_GE(calls, 9);
+  EXPECT_GE(calls, 3 * GetParam().sequences);
 }
+
+// The second has inputs per layer, made of the tokens whatever the layer; its
+// last layers read what the sequence before left, so that there is only one.
+INSTANTIATE_TEST_SUITE_P(
+    Models, CalibratedByLayers,
+    testing::Values(LayerOf{"llama3", "model.layers.1.mlp.down_proj", 128, 3},
+                    LayerOf{"gemma4_text",
+                            "model.layers.3.per_layer_projection", 32, 1}),
+    [](const auto& info) { return std::string(info.param.model); });
 
 TEST_F(CalibratedTest, WhatCalibrationRefuses) {
   const auto files = OpenModelFiles(Golden("llama3"), {});
@@ -246,7 +266,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   QuantizeOptions options;
   options.type = "i8_g32";
   options.num_threads = 2;
-  for (const char* model : {"mixtral", "qwen2_moe", "gpt_oss"}) {
+  for (const char* model :
+       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text"}) {
     SCOPED_TRACE(model);
     const std::string out = folder_ + "/experts";
     const auto report = QuantizePath(Golden(model), options, out);
@@ -261,7 +282,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
         EXPECT_EQ(tensor.to, DType::kI8_G32) << tensor.name;
       }
       const bool is_router = tensor.name.ends_with(".gate.weight") ||
-                             tensor.name.ends_with(".router.weight");
+                             tensor.name.ends_with(".router.weight") ||
+                             tensor.name.ends_with(".router.proj.weight");
       routers += is_router;
       if (is_router) {
         EXPECT_EQ(tensor.to, tensor.from) << tensor.name;
@@ -282,6 +304,14 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   EXPECT_TRUE(absl::IsUnimplemented(refused.status())) << refused.status();
   EXPECT_NE(refused.status().message().find("mixtures of experts"),
             absl::string_view::npos);
+  for (const auto& [model, what] :
+       {std::pair{"gemma4_moe_text", "mixtures of experts"},
+        std::pair{"gemma4_text", "keys and values of others"}}) {
+    const auto status =
+        QuantizePath(Golden(model), options, folder_ + "/experts").status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
+  }
 }
 
 TEST_F(CalibratedTest, WhatNoFolderIsWrittenOf) {
