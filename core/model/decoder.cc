@@ -299,10 +299,10 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(pattern, CompilePattern(batch));
   }
-  return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
-                        space.kernel, pattern_.any() ? &pattern : nullptr,
-                        space.per_layer},
-                       space);
+  return ForwardLayers(
+      {batch, *device, stream, space.angles, space.scratch, space.kernel,
+       pattern_.any() ? &pattern : nullptr, space.per_layer},
+      space);
 }
 
 }  // namespace inlay

@@ -246,10 +246,9 @@ struct AttentionMambaSpec {
   MambaSpec mamba;
 };
 
-using PartSpec =
-    std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec, MlpMoeSpec,
-                 PerLayerSpec>;
+using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec,
+                              MambaSpec, DeltaSpec, AttentionMambaSpec,
+                              LatentAttentionSpec, MlpMoeSpec, PerLayerSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.

@@ -9,8 +9,7 @@ absl::Status RunRopeCpuScalar(const RopeDesc& desc, const RopeParams& params,
   const int pairs = desc.rotary_dim / 2;
   const bool half = desc.style == RopeStyle::kHalf;
   const auto rotate = [&](int64_t token, int head) {
-    float* x =
-        params.x.row<float>(token) + head * desc.head_dim + desc.first;
+    float* x = params.x.row<float>(token) + head * desc.head_dim + desc.first;
     const float* cos = params.cos + token * pairs;
     const float* sin = params.sin + token * pairs;
     for (int i = 0; i < pairs; ++i) {

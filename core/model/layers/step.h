@@ -31,7 +31,7 @@ struct Step {
   void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, aligned
   // ModelLoadOptions::attention_pattern of the batch; null: none.
   const AttentionMask* pattern = nullptr;
-  TensorView per_layer_inputs;          // PerLayerInputs; empty: none
+  TensorView per_layer_inputs;  // PerLayerInputs; empty: none
 };
 
 // What a part reads: the residual stream [tokens, hidden_size], float32,
