@@ -218,7 +218,9 @@ TEST(RopeTest, TurnsAPartBehindOthers) {
           EXPECT_EQ(y(t, in_part(c)), want(t, c));
         }
         for (int64_t c = 0; c < 3 * 48; ++c) {
-          if (c % 48 < 32) EXPECT_EQ(y(t, c), x(t, c));
+          if (c % 48 < 32) {
+            EXPECT_EQ(y(t, c), x(t, c));
+          }
         }
       }
     });
