@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/core/model/golden_models.h"
@@ -128,7 +129,8 @@ TEST_P(CudaGoldenModel, NarrowWeightsRoundAsPredicted) {
 // within the same tolerance of the reference.
 TEST_P(CudaGoldenModel, ChunksAndBlocks) {
   // llama4_text's chunks of 32 positions must be whole blocks.
-  for (const int block_size : {16, GetParam() == "llama4_text" ? 32 : 64}) {
+  for (const int block_size :
+       {16, std::string_view(GetParam()) == "llama4_text" ? 32 : 64}) {
     ModelLoadOptions options;
     options.kv_block_size = block_size;
     const auto model = Load(options);
