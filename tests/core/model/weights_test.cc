@@ -117,7 +117,11 @@ TEST_P(Weights, ErrorsNameTheTensor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("[2, 3]"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("[3, 2]"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.m"));
-  status = loader.Vector("h23", 3, VectorKind::kBias).status();
+  // [1, 3] is a vector of 3.
+  EXPECT_TRUE(loader.Vector("h23", 3, VectorKind::kBias).ok());
+  status = loader.Vector("h23", 2, VectorKind::kBias).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  status = loader.Vector("model.m", 3, VectorKind::kBias).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   status = loader.Vector("i", 1, VectorKind::kBias).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
