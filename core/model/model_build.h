@@ -78,7 +78,8 @@ class KernelChooser {
 struct AttentionCut {
   AttentionPlanShape shape;
   size_t kv_group = 0;
-  int chunk = 0;  // AttentionSpec::chunk
+  int chunk = 0;         // AttentionSpec::chunk
+  bool pattern = false;  // by ModelBuild::attention_pattern
 
   bool operator==(const AttentionCut&) const = default;
 };

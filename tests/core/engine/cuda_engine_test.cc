@@ -108,6 +108,30 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
   }
 }
 
+// Chunks, recorded steps and those begun ahead under a pattern.
+TEST_F(CudaEngineTest, TheTokensOfTheCpuByAPattern) {
+  ModelOptions pattern;
+  pattern.attention_pattern =
+      "block=16,window=32,global=16,stride=64,random=16";
+  for (const char* name : {"llama2", "gemma2"}) {
+    EngineHarness cpu(GoldenModel(name), {}, pattern);
+    EngineHarness gpu(GoldenModel(name), OnGpu(), pattern);
+    EngineHarness dense(GoldenModel(name), OnGpu());
+    ASSERT_TRUE(cpu.ok() && gpu.ok() && dense.ok());
+    const auto requests = Requests(12);
+    const auto together = gpu.RunTogether(requests);
+    size_t others = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto want = cpu.RunAlone(requests[i]).tokens;
+      EXPECT_EQ(together[i].tokens, want) << name << i;
+      EXPECT_EQ(gpu.RunAlone(requests[i]).tokens, want) << name << i;
+      others += dense.RunAlone(requests[i]).tokens != want ? 1 : 0;
+    }
+    EXPECT_GT(others, 3u) << name;
+    EXPECT_GT(gpu.Metrics().steps_ahead, 50u) << name;
+  }
+}
+
 TEST_F(CudaEngineTest, BudgetsComeAndGo) {
   const auto requests = Requests(10);
   ModelOptions model;
