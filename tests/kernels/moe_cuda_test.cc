@@ -21,22 +21,23 @@ namespace {
 using namespace ::inlay::testing;  // NOLINT
 
 Routed RouteOnCpu(const RoutingDesc& desc, TestMatrix& logits,
-                  const float* correction) {
+                  const float* correction, const float* scales = nullptr) {
   TestCpu cpu(1);
   Routed routed(desc, logits.rows());
   const RoutingRow& row = RoutingTable().back();
   EXPECT_EQ(row.device, DeviceKind::kCpu);
-  EXPECT_TRUE(
-      row.run(desc, routed.Params(logits.view(), correction), *cpu.stream)
-          .ok());
+  RoutingParams params = routed.Params(logits.view(), correction);
+  params.expert_scales = scales;
+  EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
   return routed;
 }
 
 TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  for (const RoutingDesc& desc : kRoutings) {
+  for (RoutingDesc desc : kRoutings) {
     for (const int64_t tokens : {1, 2, 5, 300}) {
+      desc.scales_experts = tokens == 1 || tokens == 300;
       SCOPED_TRACE(::testing::Message()
                    << desc.num_experts << " experts, " << desc.top_k
                    << " chosen, tokens " << tokens);
@@ -50,19 +51,29 @@ TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
       }
       TestMatrix bias(DType::kF32, 1, desc.num_experts);
       bias.Randomize(rng, 0.1f);
+      TestMatrix scales(DType::kF32, 1, desc.num_experts);
+      scales.Randomize(rng, 3.0f);
       const bool corrected = tokens % 2 == 1;
       CudaTestMatrix device_logits(logits);
       CudaTestMatrix device_bias(bias);
-      Routed want =
-          RouteOnCpu(desc, logits, corrected ? bias.floats() : nullptr);
+      CudaTestMatrix device_scales(scales);
+      // Null: not looked at.
+      const float* scaled =
+          desc.scales_experts ? device_scales.floats() : nullptr;
+      Routed want = RouteOnCpu(
+          desc, logits, corrected ? bias.floats() : nullptr, scales.floats());
       ForEachCudaRow(RoutingTable(), desc, cuda, [&](const RoutingRow& row) {
         Routed got(desc, tokens);
         const CudaBytes experts(got.experts), weights(got.weights),
             offsets(got.offsets), slots(got.slots);
         const RoutingParams params = {
-            device_logits.view(),  corrected ? device_bias.floats() : nullptr,
-            experts.as<int32_t>(), weights.as<float>(),
-            offsets.as<int32_t>(), slots.as<int32_t>()};
+            device_logits.view(),
+            corrected ? device_bias.floats() : nullptr,
+            experts.as<int32_t>(),
+            weights.as<float>(),
+            offsets.as<int32_t>(),
+            slots.as<int32_t>(),
+            scaled};
         ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
         experts.Download(got.experts.data());
         weights.Download(got.weights.data());

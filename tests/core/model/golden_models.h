@@ -87,9 +87,7 @@ inline bool IsLatent(const std::string& model) {
 }
 
 // Some op of it has rows for CPUs only.
-inline bool IsForCpu(const std::string& model) {
-  return IsRecurrent(model) || model == "gemma4_moe_text";
-}
+inline bool IsForCpu(const std::string& model) { return IsRecurrent(model); }
 
 // All matrices and vectors in float32, exactly.
 inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
