@@ -53,9 +53,9 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
-  if (desc.value_dim > 0) return "values must have rows of their own";
-  if (desc.head_dim % 8 != 0 || desc.head_dim > 256) {
-    return "head_dim must be a multiple of 8 up to 256";
+  if (desc.head_dim % 8 != 0 || desc.value_dim % 8 != 0 ||
+      desc.out_dim() > kMaxCudaValueDim) {
+    return "head_dim and value_dim must be multiples of 8, values' up to 512";
   }
   AttentionDesc rest = desc;
   rest.activation = DType::kF32;
@@ -70,6 +70,7 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!bytes && desc.kv != desc.activation) {
     return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
+  if (desc.value_dim > 0) return "values must have rows of their own";
   switch (desc.head_dim) {
     case 80:
       if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";

@@ -115,7 +115,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
       shape.unpack_bytes = kUnpackBytes;
     }
   } else {
-    shape.grid = 2 * num_sms;
+    shape.grid = desc.head_dim > 256 ? num_sms : 2 * num_sms;
   }
   return shape;
 }

@@ -150,12 +150,14 @@ class Experts {
   std::vector<std::byte> bytes_;
 };
 
-// A call over tokens that go to experts below `idle` only.
+// A call over tokens that go to experts below `idle` only; idle 0: to every
+// expert, in their order.
 class Problem {
  public:
   Problem(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
           int idle, unsigned seed)
       : desc_(desc),
+        every_(idle == 0),
         tokens_(tokens),
         cuda_(cuda),
         rng_(seed),
@@ -167,6 +169,9 @@ class Problem {
       for (int e = idle; e < desc.num_experts; ++e) logits.Set(t, e, -1e30f);
     }
     routed_ = std::make_unique<Routed>(RouteOnCpu(routing, logits, nullptr));
+    for (size_t i = 0; every_ && i < routed_->experts.size(); ++i) {
+      routed_->experts[i] = static_cast<int32_t>(i) % desc.num_experts;
+    }
     x_ =
         TestMatrix(desc.gemm.activation,
                    tokens * (desc.row_a_slot ? desc.top_k : 1), desc.gemm.k, 8);
@@ -241,9 +246,11 @@ class Problem {
     params.w.base = weights.as<std::byte>();
     params.w.stride_bytes = experts_.stride();
     params.bias = device_bias.floats();
-    params.experts = experts.as<int32_t>();
-    params.offsets = offsets.as<int32_t>();
-    params.slots = slots.as<int32_t>();
+    if (!every_) {
+      params.experts = experts.as<int32_t>();
+      params.offsets = offsets.as<int32_t>();
+      params.slots = slots.as<int32_t>();
+    }
     params.y = y.view();
     const absl::Status status = row.run(desc_, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
@@ -251,6 +258,7 @@ class Problem {
   }
 
   ExpertLinearDesc desc_;
+  bool every_;
   int64_t tokens_;
   TestCuda& cuda_;
   std::mt19937 rng_;
@@ -290,6 +298,27 @@ TEST(MoeCudaTest, PlainWeightsMatchFloat64) {
           CheckRows(cuda, {{n, k, weight, type, output}, 5, 2, row_a_slot},
                     tokens, 4, seed++);
         }
+      }
+    }
+  }
+}
+
+// Each token's rows go to every expert (heads of latent attention).
+TEST(MoeCudaTest, EveryExpert) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  const DType kTypes[][2] = {{DType::kBF16, DType::kBF16},
+                             {DType::kF32, DType::kF32},
+                             {DType::kF32, DType::kBF16}};
+  for (const auto& [weight, type] : kTypes) {
+    for (const int64_t tokens : {1, 2, 8, 9, 13, 100}) {
+      for (const bool row_a_slot : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(weight) << " x " << DTypeName(type)
+                     << " tokens " << tokens << " a slot " << row_a_slot);
+        CheckRows(cuda, {{48, 96, weight, type, type}, 5, 5, row_a_slot},
+                  tokens, 0, seed++);
       }
     }
   }

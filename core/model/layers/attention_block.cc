@@ -161,16 +161,9 @@ void AttentionBlock::AddCut(ModelBuild& build) {
   cut_shape_ =
       MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
                              build.kernels.device().num_sms);
-  if (build.batch_invariant) {
-    cut_shape_.tile_tokens = 0;  // one kernel for prompts and single tokens
-    cut_shape_.whole_rows = true;
-    cut_shape_.prefix_units = 0;
-  }
   if (has_pattern_) cut_shape_.prefix_units = 0;  // what is shared has no mask
-  const AttentionCut cut{cut_shape_, kv_group_, chunk_, has_pattern_};
-  const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);
-  cut_ = static_cast<size_t>(found - build.cuts.begin());
-  if (found == build.cuts.end()) build.cuts.push_back(cut);
+  cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});
+  cut_shape_ = build.cuts[cut_].shape;
 }
 
 AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,

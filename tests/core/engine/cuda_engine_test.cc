@@ -58,7 +58,9 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   for (const std::string& model :
        {GoldenModel("llama2"), GoldenModel("gemma2"), GoldenModel("gpt2"),
         random("llama3"), random("qwen3"), random("phi3_longrope"),
-        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss")}) {
+        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss"),
+        random("deepseek_v2_lite"), random("deepseek_v3"),
+        random("gemma4_moe_text")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());
@@ -81,7 +83,7 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
                                     "/shapes/llama-7m-64k?dtype=bf16";
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
-        GoldenModel("mistral"), long_contexts}) {
+        GoldenModel("mistral"), GoldenModel("deepseek_v3"), long_contexts}) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;

@@ -27,9 +27,6 @@ class CudaGoldenModel : public GoldenModel {
     if (IsForCpu(GetParam())) {
       GTEST_SKIP() << "some of its ops have no kernels on CUDA yet";
     }
-    if (IsLatent(GetParam())) {
-      GTEST_SKIP() << "latent attention has no kernel on CUDA yet";
-    }
     GoldenModel::SetUp();
   }
   std::unique_ptr<Device> MakeDevice() override {
