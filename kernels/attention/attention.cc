@@ -22,6 +22,9 @@ absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
 absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
                                   const AttentionParams& params,
                                   Stream& stream);  // attention_cuda_sm90.cu
+absl::Status RunAttentionCudaLatent(
+    const AttentionDesc& desc, const AttentionParams& params,
+    Stream& stream);  // attention_latent_sm90.cu
 absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream);  // attention_cuda_plain.cu
@@ -86,12 +89,28 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
   }
   return PlainRefuses(desc, device);
 }
+
+const char* LatentRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
+    return "activations must be f16 or bf16";
+  }
+  if (desc.kv != desc.activation) {
+    return "the cache must be of the activations' type";
+  }
+  if (desc.value_dim == 0) return "values must lie in their keys' rows";
+  if (desc.head_dim % 16 != 0 || desc.value_dim % 16 != 0) {
+    return "head_dim and value_dim must be multiples of 16";
+  }
+  return PlainRefuses(desc, device);
+}
 #endif
 
 constexpr AttentionRow kRows[] = {
 #if INLAY_HAS_CUDA
     {"cuda_sm90", DeviceKind::kCuda, 90, Sm90Refuses, nullptr,
      RunAttentionCudaSm90},
+    {"cuda_latent", DeviceKind::kCuda, 90, LatentRefuses, nullptr,
+     RunAttentionCudaLatent},
     {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, nullptr,
      RunAttentionCudaPlain},
 #endif

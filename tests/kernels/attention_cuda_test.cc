@@ -69,6 +69,41 @@ TEST_F(AttentionCudaTest, LatentRowsAndWideHeads) {
   AttentionProblem(desc, {{20, 500}, {40, 400}}, 16, seed, masks).Check(*gpu_);
 }
 
+// Queries and cache of one 16-bit type: a kernel of its own on Hopper.
+TEST_F(AttentionCudaTest, LatentRowsOf16Bits) {
+  constexpr int kDims[][2] = {{576, 512}, {48, 32},   {320, 256},
+                              {80, 16},   {528, 512}, {144, 144}};
+  unsigned seed = 600;
+  for (const auto& [head_dim, value_dim] : kDims) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      for (const int heads : {1, 7, 16, 40, 128}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "head_dim " << head_dim << " value_dim " << value_dim
+                     << " heads " << heads << " " << DTypeName(dtype)
+                     << " seed " << seed);
+        AttentionDesc desc = Desc(heads, 1, head_dim, dtype);
+        desc.value_dim = value_dim;
+        if (seed % 5 == 0) desc.window = 100;
+        if (seed % 5 == 1) desc.softcap = 20.0f;
+        AttentionProblem problem(
+            desc, {{1, 70}, {9, 9}, {0, 5}, {70, 333}, {1, 5000}, {1, 1}},
+            seed % 2 == 0 ? 16 : 64, seed);
+        problem.set_sinks(seed % 5 == 2);
+        if (seed % 5 == 3) problem.set_alibi();
+        problem.Check(*gpu_);
+        ++seed;
+      }
+    }
+  }
+  // Many chunks and few CTAs: partial results of every kind.
+  AttentionDesc desc = Desc(16, 1, 576, DType::kBF16);
+  desc.value_dim = 512;
+  AttentionProblem long_ones(desc, {{1, 60000}, {2, 9000}}, 16, seed);
+  long_ones.Check(*gpu_);
+  long_ones.set_grid(5);
+  long_ones.Check(*gpu_);
+}
+
 TEST_F(AttentionCudaTest, EveryCacheFormatFromEveryActivation) {
   unsigned seed = 100;
   for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
