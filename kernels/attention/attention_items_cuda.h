@@ -274,7 +274,7 @@ class FoldedRows {
     const float inverse = kMayBeEmpty && l_ == 0.0f ? 0.0f : __frcp_rn(l_);
     auto* out = static_cast<char*>(args.out) +
                 (item.q_begin + row / args.group) * args.out_stride;
-    const int64_t offset = HeadOffset(args, item, row, ValueDim(args));
+    const int64_t offset = HeadOffset(args, item, row, args.value_dim);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       if (column(i) >= ValueDim(args)) break;
