@@ -14,6 +14,9 @@ namespace {
 // so that the output layer's weights are read once a step.
 constexpr int64_t kMostSampledRows = 128;
 
+// Positions of a sequence that an image has room for ahead.
+constexpr int64_t kLongestAhead = 1 << 17;
+
 // Sizes that steps are recorded for: what is computed for nobody stays below a
 // quarter, or costs nothing since weights have to be read once for all.
 int64_t RoundedUpTokens(int64_t tokens) {
@@ -100,6 +103,7 @@ absl::Status Executor::Allocate() {
   most.sequences = limits_.sequences;
   // Steps at fixed addresses have up to twice what they need.
   most.blocks = 2 * limits_.blocks;
+  most.longest = std::min(info.max_positions, kLongestAhead);
   return ReserveImage(options_room_ + model_->BatchImageBytes(most));
 }
 
@@ -125,8 +129,9 @@ absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits,
   INLAY_RETURN_IF_ERROR(
       ReserveImage(options_room_ + model_->BatchImageBytes(limits)));
   std::byte* const staging = turns_[static_cast<size_t>(turn)].staging.data();
-  device_batch_ = model_->PackBatch(batch, limits, staging + options_room_,
-                                    image_.data() + options_room_);
+  INLAY_ASSIGN_OR_RETURN(
+      device_batch_, model_->PackBatch(batch, limits, staging + options_room_,
+                                       image_.data() + options_room_));
   batch.device = &device_batch_;
   size_t begin = options_room_;
   if (sampling != nullptr) {
@@ -164,6 +169,9 @@ absl::Status Executor::Forward(ForwardBatch batch, int64_t num_blocks,
     limits.tokens = static_cast<int64_t>(batch.tokens.size());
     limits.sequences = static_cast<int64_t>(batch.SequencesOf(0).size());
     limits.blocks = num_blocks;
+    for (const AttentionSequence& sequence : batch.SequencesOf(0)) {
+      limits.longest = std::max<int64_t>(limits.longest, sequence.kv_len);
+    }
     INLAY_RETURN_IF_ERROR(Upload(batch, limits, sampling, rows, turn_));
   }
   batch.hidden = hidden_.RowSlice(0, rows);

@@ -295,13 +295,15 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   INLAY_RETURN_IF_ERROR(ropes_.Fill(batch, *device, space.angles, stream));
   const bool embeds = batch.layers == nullptr || batch.layers->first == 0;
   INLAY_RETURN_IF_ERROR(Begin(*device, embeds, space, stream));
+  // On other devices the plans have it.
+  const bool compiles = pattern_.any() && batch.device == nullptr;
   AttentionMask pattern;
-  if (pattern_.any()) {
+  if (compiles) {
     INLAY_ASSIGN_OR_RETURN(pattern, CompilePattern(batch));
   }
   return ForwardLayers(
       {batch, *device, stream, space.angles, space.scratch, space.kernel,
-       pattern_.any() ? &pattern : nullptr, space.per_layer},
+       compiles ? &pattern : nullptr, space.per_layer},
       space);
 }
 

@@ -26,7 +26,8 @@ struct Layout {
 };
 
 AttentionPlanLimits PlanLimits(const BatchLimits& limits,
-                               const AttentionCut& cut) {
+                               const AttentionCut& cut,
+                               const AttentionPattern& pattern) {
   AttentionPlanLimits plan;
   plan.sequences =
       cut.chunk == 0
@@ -35,11 +36,13 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
   plan.tokens = limits.tokens;
   plan.blocks = limits.blocks;
   plan.graph = limits.fixed;
+  if (cut.pattern) AddPatternLimits(pattern, cut.shape, limits.longest, &plan);
   return plan;
 }
 
 Layout LayOut(const BatchLimits& limits, size_t num_groups,
-              const std::vector<AttentionCut>& cuts) {
+              const std::vector<AttentionCut>& cuts,
+              const AttentionPattern& pattern) {
   const auto round = [](size_t bytes) {
     return (bytes + kPart - 1) / kPart * kPart;
   };
@@ -52,8 +55,8 @@ Layout LayOut(const BatchLimits& limits, size_t num_groups,
   layout.bytes = layout.logit_rows + round(tokens * sizeof(int32_t));
   for (const AttentionCut& cut : cuts) {
     layout.plans.push_back(layout.bytes);
-    layout.bytes +=
-        round(LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut)).bytes);
+    layout.bytes += round(
+        LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut, pattern)).bytes);
   }
   return layout;
 }
@@ -70,16 +73,17 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
-  return LayOut(limits, kv_layout_.num_groups(), cuts_).bytes;
+  return LayOut(limits, kv_layout_.num_groups(), cuts_, pattern_).bytes;
 }
 
-DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
-                               const BatchLimits& limits, std::byte* image,
-                               std::byte* device) const {
+absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
+                                               const BatchLimits& limits,
+                                               std::byte* image,
+                                               std::byte* device) const {
   const size_t groups = kv_layout_.num_groups();
   const auto used = static_cast<int64_t>(batch.tokens.size());
   INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
-  const Layout layout = LayOut(limits, groups, cuts_);
+  const Layout layout = LayOut(limits, groups, cuts_, pattern_);
   DeviceBatch packed;
   packed.tokens = limits.fixed ? limits.tokens : used;
   const int64_t tokens = packed.tokens;
@@ -102,10 +106,14 @@ DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
   packed.logit_rows =
       reinterpret_cast<const int32_t*>(device + layout.logit_rows);
   packed.used_bytes = layout.bytes;
+  AttentionMask mask;
+  if (pattern_.any()) {
+    INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
+  }
   std::vector<AttentionSequence> chunks;
   for (size_t i = 0; i < cuts_.size(); ++i) {
     const AttentionCut& cut = cuts_[i];
-    const AttentionPlanLimits plan_limits = PlanLimits(limits, cut);
+    const AttentionPlanLimits plan_limits = PlanLimits(limits, cut, pattern_);
     absl::Span<const AttentionSequence> sequences =
         batch.SequencesOf(cut.kv_group);
     if (cut.chunk > 0) {
@@ -116,7 +124,8 @@ DeviceBatch Decoder::PackBatch(const ForwardBatch& batch,
       sequences = absl::MakeConstSpan(chunks).first(static_cast<size_t>(count));
     }
     AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
-        cut.shape, plan_limits, sequences, image + layout.plans[i]));
+        cut.shape, plan_limits, sequences, image + layout.plans[i],
+        cut.pattern ? &mask : nullptr));
     plan.device = device + layout.plans[i];
     packed.used_bytes = layout.plans[i] + plan.used_bytes;
   }

@@ -51,8 +51,10 @@ class Decoder : public Model {
                         int64_t max_sequences) const override;
   absl::Status Prepare(Stream& stream) const override;
   size_t BatchImageBytes(const BatchLimits& limits) const override;
-  DeviceBatch PackBatch(const ForwardBatch& batch, const BatchLimits& limits,
-                        std::byte* image, std::byte* device) const override;
+  absl::StatusOr<DeviceBatch> PackBatch(const ForwardBatch& batch,
+                                        const BatchLimits& limits,
+                                        std::byte* image,
+                                        std::byte* device) const override;
   bool CanBeFixed() const override;
   absl::Status Forward(const ForwardBatch& batch,
                        absl::Span<std::byte> workspace,

@@ -17,6 +17,9 @@ struct BatchLimits {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t blocks = 0;  // of the block tables of all sequences, in any group
+  // Positions of one sequence; not looked at where fixed. Only models with an
+  // attention pattern need to know.
+  int64_t longest = 0;
   // Every step at the same addresses is launched the same way whatever is in
   // it (a CUDA graph): at most one token a sequence; tokens that are missing
   // are computed and go nowhere.

@@ -35,7 +35,7 @@ struct ModelLoadOptions {
   // and a kernel does that.
   bool round_inputs = true;
   // What layers see that otherwise see all before a token (of an encoder: all);
-  // those with windows or chunks of their own keep them. CPU only.
+  // those with windows or chunks of their own keep them.
   AttentionPattern attention_pattern;
   LoadProgress progress;  // may be null
   // Where the host addresses the device's memory; outlives the model; may be

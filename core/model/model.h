@@ -139,9 +139,10 @@ class Model {
   // is written to `image`, host memory of BatchImageBytes(limits) bytes, to be
   // copied to `device`, both 64-byte aligned; it serves one Forward.
   virtual size_t BatchImageBytes(const BatchLimits& limits) const = 0;
-  virtual DeviceBatch PackBatch(const ForwardBatch& batch,
-                                const BatchLimits& limits, std::byte* image,
-                                std::byte* device) const = 0;
+  virtual absl::StatusOr<DeviceBatch> PackBatch(const ForwardBatch& batch,
+                                                const BatchLimits& limits,
+                                                std::byte* image,
+                                                std::byte* device) const = 0;
   // Whether steps of one token a sequence may be recorded once and replayed
   // (BatchLimits::fixed).
   virtual bool CanBeFixed() const = 0;

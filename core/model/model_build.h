@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_MODEL_MODEL_BUILD_H_
 #define INLAY_CORE_MODEL_MODEL_BUILD_H_
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -78,7 +79,8 @@ class KernelChooser {
 struct AttentionCut {
   AttentionPlanShape shape;
   size_t kv_group = 0;
-  int chunk = 0;  // AttentionSpec::chunk
+  int chunk = 0;         // AttentionSpec::chunk
+  bool pattern = false;  // by ModelBuild::attention_pattern
 
   bool operator==(const AttentionCut&) const = default;
 };
@@ -110,6 +112,19 @@ struct ModelBuild {
   DecoderSpec* described = nullptr;
 
   bool on_cpu() const { return kernels.device().kind == DeviceKind::kCpu; }
+  // Not on CPU: the place in `cuts` of the way to cut attention that `cut`
+  // becomes where batches must not matter.
+  size_t AddCut(AttentionCut cut) {
+    if (batch_invariant) {
+      cut.shape.tile_tokens = 0;  // one kernel for prompts and single tokens
+      cut.shape.whole_rows = true;
+      cut.shape.prefix_units = 0;
+    }
+    const auto found = std::find(cuts.begin(), cuts.end(), cut);
+    const auto place = static_cast<size_t>(found - cuts.begin());
+    if (found == cuts.end()) cuts.push_back(cut);
+    return place;
+  }
 };
 
 }  // namespace inlay

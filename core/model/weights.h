@@ -92,7 +92,7 @@ class WeightLoader {
                        std::byte* packed)>
         pack;
     // As WeightPacking::pack_on_device, where the host does not address the
-    // device's memory.
+    // device's memory; null: `pack` does it, and the result is copied there.
     std::function<absl::Status(const std::byte* rows, int64_t first,
                                int64_t count, std::byte* packed,
                                Stream& stream)>
@@ -165,8 +165,11 @@ class WeightLoader {
                     absl::Span<std::byte> piece);
   // What the packed matrix says of itself, where it is on another device.
   absl::Status Inspect(const Packing& packing, const std::byte* packed);
+  bool PacksHere(const Packing& packing) const {
+    return device_.host_addressable() || packing.pack_on_device == nullptr;
+  }
   // One of Packed()'s parts, whose rows are the packed matrix's from `first`
-  // on.
+  // on. `packed`: in host memory where PacksHere().
   absl::Status PackPart(const Rows& part, DType dtype, int64_t k, int64_t first,
                         const Packing& packing, std::byte* packed);
   // Packs rows that lie in memory; whole groups, but at the end.
@@ -204,8 +207,10 @@ class WeightLoader {
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;
-  // Of rows about to be packed. Outlives what the upload has under way.
+  // Of rows about to be packed, there and here. Outlive what the upload has
+  // under way.
   Buffer band_;
+  Buffer host_band_;
   std::unique_ptr<WeightUpload> upload_;  // null until it is needed
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;

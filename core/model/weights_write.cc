@@ -189,13 +189,22 @@ absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
   TensorView view = MatrixView(nullptr, dtype, rows, k);
   if (mode_ == Mode::kPlan) return view;
   INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));
+  Buffer host;
+  if (PacksHere(packing) && !device_.host_addressable()) {
+    INLAY_ASSIGN_OR_RETURN(host, device_.AllocateStaging(packing.bytes));
+  }
+  std::byte* const packed = host.empty() ? view.data : host.data();
   int64_t first = 0;
   for (const Rows& part : parts) {
-    INLAY_RETURN_IF_ERROR(PackPart(part, dtype, k, first, packing, view.data));
+    INLAY_RETURN_IF_ERROR(PackPart(part, dtype, k, first, packing, packed));
     first += part.n;
     INLAY_RETURN_IF_ERROR(Report(bytes_ - packing.bytes +
                                  packing.bytes / static_cast<uint64_t>(rows) *
                                      static_cast<uint64_t>(first)));
+  }
+  if (!host.empty()) {
+    INLAY_RETURN_IF_ERROR(
+        WriteAll(view.data, absl::MakeConstSpan(packed, packing.bytes)));
   }
   INLAY_RETURN_IF_ERROR(Inspect(packing, view.data));
   return view;
@@ -210,7 +219,7 @@ absl::Status WeightLoader::PackPart(const Rows& part, DType dtype, int64_t k,
   const WeightInfo* info = files_.random ? nullptr : Lookup(part.name);
   const std::byte* mapped =
       info == nullptr ? nullptr : files_.weights->Mapped(*info);
-  const bool here = device_.host_addressable();
+  const bool here = PacksHere(packing);
   if (here && mapped != nullptr) {
     TensorView rows = whole;
     rows.data = const_cast<std::byte*>(mapped);
@@ -223,23 +232,25 @@ absl::Status WeightLoader::PackPart(const Rows& part, DType dtype, int64_t k,
                            packing.group);
   const size_t band_bytes =
       static_cast<size_t>(band_rows) * whole.row_stride_bytes;
-  if (band_.bytes() < band_bytes) {
+  Buffer& buffer = here ? host_band_ : band_;
+  if (buffer.bytes() < band_bytes) {
     if (upload_ != nullptr) INLAY_RETURN_IF_ERROR(upload_->Finish());
-    band_ = Buffer();
+    buffer = Buffer();
     INLAY_ASSIGN_OR_RETURN(
-        band_, here ? device_.AllocateStaging(band_bytes)
-                    : device_.Allocate(band_bytes, MemoryClass::kWorkspace));
+        buffer, here ? device_.AllocateStaging(band_bytes)
+                     : device_.Allocate(band_bytes, MemoryClass::kWorkspace));
   }
   for (int64_t at = 0; at < part.n; at += band_rows) {
     const TensorView band =
-        MatrixView(band_.data(), dtype, std::min(band_rows, part.n - at), k);
+        MatrixView(buffer.data(), dtype, std::min(band_rows, part.n - at), k);
     const uint64_t offset = static_cast<uint64_t>(at) * whole.row_stride_bytes;
-    INLAY_RETURN_IF_ERROR(Write(
-        band.data, band.bytes(), BlockBytes(dtype),
-        [&](size_t begin, absl::Span<std::byte> piece) {
-          return info == nullptr ? Draw(part.name, dtype, offset + begin, piece)
-                                 : ReadPiece(*info, offset + begin, piece);
-        }));
+    const auto fill = [&](size_t begin, absl::Span<std::byte> piece) {
+      return info == nullptr ? Draw(part.name, dtype, offset + begin, piece)
+                             : ReadPiece(*info, offset + begin, piece);
+    };
+    INLAY_RETURN_IF_ERROR(
+        here ? fill(0, absl::MakeSpan(band.data, band.bytes()))
+             : Write(band.data, band.bytes(), BlockBytes(dtype), fill));
     INLAY_RETURN_IF_ERROR(here ? PackRows(packing, band, first + at, packed)
                                : packing.pack_on_device(band.data, first + at,
                                                         band.rows(), packed,

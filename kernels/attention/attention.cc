@@ -22,6 +22,9 @@ absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
 absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
                                   const AttentionParams& params,
                                   Stream& stream);  // attention_cuda_sm90.cu
+absl::Status RunAttentionCudaLatent(
+    const AttentionDesc& desc, const AttentionParams& params,
+    Stream& stream);  // attention_latent_sm90.cu
 absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream);  // attention_cuda_plain.cu
@@ -53,9 +56,9 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
-  if (desc.value_dim > 0) return "values must have rows of their own";
-  if (desc.head_dim % 8 != 0 || desc.head_dim > 256) {
-    return "head_dim must be a multiple of 8 up to 256";
+  if (desc.head_dim % 8 != 0 || desc.value_dim % 8 != 0 ||
+      desc.out_dim() > kMaxCudaValueDim) {
+    return "head_dim and value_dim must be multiples of 8, values' up to 512";
   }
   AttentionDesc rest = desc;
   rest.activation = DType::kF32;
@@ -70,6 +73,7 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!bytes && desc.kv != desc.activation) {
     return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
+  if (desc.value_dim > 0) return "values must have rows of their own";
   switch (desc.head_dim) {
     case 80:
       if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";
@@ -85,12 +89,28 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
   }
   return PlainRefuses(desc, device);
 }
+
+const char* LatentRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
+    return "activations must be f16 or bf16";
+  }
+  if (desc.kv != desc.activation) {
+    return "the cache must be of the activations' type";
+  }
+  if (desc.value_dim == 0) return "values must lie in their keys' rows";
+  if (desc.head_dim % 16 != 0 || desc.value_dim % 16 != 0) {
+    return "head_dim and value_dim must be multiples of 16";
+  }
+  return PlainRefuses(desc, device);
+}
 #endif
 
 constexpr AttentionRow kRows[] = {
 #if INLAY_HAS_CUDA
     {"cuda_sm90", DeviceKind::kCuda, 90, Sm90Refuses, nullptr,
      RunAttentionCudaSm90},
+    {"cuda_latent", DeviceKind::kCuda, 90, LatentRefuses, nullptr,
+     RunAttentionCudaLatent},
     {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, nullptr,
      RunAttentionCudaPlain},
 #endif

@@ -14,6 +14,8 @@
 namespace inlay {
 
 inline constexpr int kMaxAttentionHeadDim = 576;  // latent rows of DeepSeek
+// What CUDA rows have registers for.
+inline constexpr int kMaxCudaValueDim = 512;
 
 // h query heads share h / num_kv_heads-fold the KV heads (GQA); query head i
 // reads KV head i / (num_heads / num_kv_heads).

@@ -1,11 +1,14 @@
-// attention on CUDA, the plain row: every format, any head_dim to 256 that is a
-// multiple of 8, from sm_80 up, all in float32. The device's reference and
-// fallback; what is fast is beside it.
+// attention on CUDA, the plain row: every format, any head_dim to 576 that is a
+// multiple of 8, values in rows of their own (to 512) or in their keys', from
+// sm_80 up, all in float32. The device's reference and fallback; what is fast
+// is beside it.
 //
 // Grid: AttentionPlanShape::grid CTAs of 128 threads; each runs its list of
 // items (16 rows x a range of keys), 32 keys at a time. Shared memory: the
 // item's queries, a tile of keys and one of values, decoded to float32 (rows 4
-// floats apart from a multiple of 32 banks), scores, the rows' rescaling.
+// floats apart from a multiple of 32 banks), scores, the rows' rescaling. Of
+// heads above 256, keys and then values come through one tile, kSlab dimensions
+// at a time: 77 KB, which every GPU has.
 // Barriers: __syncthreads only. Roofline: shared-memory bandwidth, a fifth of
 // the FMA rate; nothing is tuned.
 #include <cuda_fp8.h>
@@ -23,6 +26,8 @@ constexpr int kThreads = 128;
 constexpr int kRows = kAttentionItemRows;
 constexpr int kKeys = 32;
 constexpr int kWarps = kThreads / 32;
+// Dimensions of wide heads at a time.
+constexpr int kSlab = 288;
 
 __device__ float4 LoadPlain4(DType dtype, const void* row, int at) {
   if (dtype == DType::kF32) {
@@ -81,15 +86,17 @@ __device__ float4 LoadKv4(DType dtype, const std::byte* row, int at) {
 
 // Shared memory, in floats; head_dim is the call's.
 struct Tiles {
-  __device__ Tiles(float* base, int head_dim)
-      : stride(head_dim + 4),
+  __device__ Tiles(float* base, int head_dim, bool wide)
+      : q_stride(head_dim + 4),
+        stride(wide ? kSlab + 4 : q_stride),
         q(base),
-        k(q + kRows * stride),
-        v(k + kKeys * stride),
+        k(q + kRows * q_stride),
+        v(wide ? k : k + kKeys * stride),
         scores(v + kKeys * stride),
         rescale(scores + kRows * kKeys),
         flag(reinterpret_cast<int*>(rescale + kRows)) {}
 
+  int q_stride;
   int stride;
   float* q;
   float* k;
@@ -99,10 +106,10 @@ struct Tiles {
   int* flag;
 };
 
-size_t SharedBytes(int head_dim) {
-  return sizeof(float) *
-         static_cast<size_t>((kRows + 2 * kKeys) * (head_dim + 4) +
-                             kRows * kKeys + kRows + 1);
+size_t SharedBytes(int head_dim, bool wide) {
+  const int tiles = wide ? kKeys * (kSlab + 4) : 2 * kKeys * (head_dim + 4);
+  return sizeof(float) * static_cast<size_t>(kRows * (head_dim + 4) + tiles +
+                                             kRows * kKeys + kRows + 1);
 }
 
 __device__ void LoadQueries(const AttentionItemArgs& args,
@@ -118,17 +125,20 @@ __device__ void LoadQueries(const AttentionItemArgs& args,
                       (item.q_begin + of_sequence / args.group) * args.q_stride;
       x = LoadPlain4(
           args.activation, q,
-          static_cast<int>(HeadOffset(args, item, of_sequence)) + at);
+          static_cast<int>(HeadOffset(args, item, of_sequence, args.head_dim)) +
+              at);
     }
-    *reinterpret_cast<float4*>(tiles.q + row * tiles.stride + at) = x;
+    *reinterpret_cast<float4*>(tiles.q + row * tiles.q_stride + at) = x;
   }
 }
 
-// Keys outside the item are zeros: what lies there is nobody's business.
+// Dimensions [first, first + count) of keys, values or both. Keys outside the
+// item are zeros: what lies there is nobody's business.
+template <bool kKey, bool kValue>
 __device__ void LoadTile(const AttentionItemArgs& args,
-                         const AttentionItem& item, int tile_begin,
-                         const Tiles& tiles) {
-  const int quads = args.head_dim / 4;
+                         const AttentionItem& item, int tile_begin, int first,
+                         int count, const Tiles& tiles) {
+  const int quads = count / 4;
   for (int i = threadIdx.x; i < kKeys * quads; i += kThreads) {
     const int key = i / quads;
     const int at = i % quads * 4;
@@ -143,32 +153,51 @@ __device__ void LoadTile(const AttentionItemArgs& args,
                           args.kv_row_bytes;
       const std::byte* base =
           args.kv.base.base + block * args.kv.block_stride_bytes + row;
-      k = LoadKv4(args.kv.dtype, base + args.kv.k_offset_bytes, at);
-      v = LoadKv4(args.kv.dtype, base + args.kv.v_offset_bytes, at);
+      if constexpr (kKey) {
+        k = LoadKv4(args.kv.dtype, base + args.kv.k_offset_bytes, first + at);
+      }
+      if constexpr (kValue) {
+        v = LoadKv4(args.kv.dtype, base + args.kv.v_offset_bytes, first + at);
+      }
     }
-    *reinterpret_cast<float4*>(tiles.k + key * tiles.stride + at) = k;
-    *reinterpret_cast<float4*>(tiles.v + key * tiles.stride + at) = v;
+    if constexpr (kKey) {
+      *reinterpret_cast<float4*>(tiles.k + key * tiles.stride + at) = k;
+    }
+    if constexpr (kValue) {
+      *reinterpret_cast<float4*>(tiles.v + key * tiles.stride + at) = v;
+    }
   }
 }
 
-// Thread: one key, every fourth row.
+// Thread: one key, every fourth row. All threads call it: where kWide, the keys
+// come in here.
+template <bool kWide>
 __device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
                        int tile_begin, const Tiles& tiles) {
   const int key = threadIdx.x % kKeys;
   const int first = threadIdx.x / kKeys;
   float sums[kRows / kWarps] = {};
   const float* k = tiles.k + key * tiles.stride;
-  for (int d = 0; d < args.head_dim; d += 4) {
-    const float4 y = *reinterpret_cast<const float4*>(k + d);
-#pragma unroll
-    for (int i = 0; i < kRows / kWarps; ++i) {
-      const float4 x = *reinterpret_cast<const float4*>(
-          tiles.q + (first + i * kWarps) * tiles.stride + d);
-      sums[i] = fmaf(x.x, y.x, sums[i]);
-      sums[i] = fmaf(x.y, y.y, sums[i]);
-      sums[i] = fmaf(x.z, y.z, sums[i]);
-      sums[i] = fmaf(x.w, y.w, sums[i]);
+  const int step = kWide ? kSlab : args.head_dim;
+  for (int slab = 0; slab < args.head_dim; slab += step) {
+    const int count = min(step, args.head_dim - slab);
+    if constexpr (kWide) {
+      LoadTile<true, false>(args, item, tile_begin, slab, count, tiles);
+      __syncthreads();
     }
+    for (int d = 0; d < count; d += 4) {
+      const float4 y = *reinterpret_cast<const float4*>(k + d);
+#pragma unroll
+      for (int i = 0; i < kRows / kWarps; ++i) {
+        const float4 x = *reinterpret_cast<const float4*>(
+            tiles.q + (first + i * kWarps) * tiles.q_stride + slab + d);
+        sums[i] = fmaf(x.x, y.x, sums[i]);
+        sums[i] = fmaf(x.y, y.y, sums[i]);
+        sums[i] = fmaf(x.z, y.z, sums[i]);
+        sums[i] = fmaf(x.w, y.w, sums[i]);
+      }
+    }
+    if constexpr (kWide) __syncthreads();
   }
 #pragma unroll
   for (int i = 0; i < kRows / kWarps; ++i) {
@@ -230,11 +259,43 @@ struct Softmax {
   }
 };
 
-template <int kDim>
+// Adds the tile's values, weighted, to the thread's sums `o` of its row. As
+// Scores.
+template <bool kWide, typename Rows>
+__device__ void AddValues(const AttentionItemArgs& args,
+                          const AttentionItem& item, int tile_begin,
+                          const Tiles& tiles, const Rows& rows,
+                          float4 (&o)[Rows::kQuads]) {
+  const int step = kWide ? kSlab : args.value_dim;
+  for (int slab = 0; slab < args.value_dim; slab += step) {
+    const int count = min(step, args.value_dim - slab);
+    if constexpr (kWide) {
+      LoadTile<false, true>(args, item, tile_begin, slab, count, tiles);
+      __syncthreads();
+    }
+    for (int key = 0; key < kKeys; ++key) {
+      const float weight = tiles.scores[rows.row() * kKeys + key];
+#pragma unroll
+      for (int i = 0; i < Rows::kQuads; ++i) {
+        const int at = rows.column(i) - slab;
+        if (at >= count) break;
+        if (kWide && at < 0) continue;
+        const float4 v =
+            *reinterpret_cast<const float4*>(tiles.v + key * tiles.stride + at);
+        o[i] = {fmaf(weight, v.x, o[i].x), fmaf(weight, v.y, o[i].y),
+                fmaf(weight, v.z, o[i].z), fmaf(weight, v.w, o[i].w)};
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// kDim: of values, at most. kWide: heads above 256.
+template <int kDim, bool kWide>
 __global__ void __launch_bounds__(kThreads)
     AttentionPlain(const __grid_constant__ AttentionItemArgs args) {
   extern __shared__ float shared[];
-  const Tiles tiles(shared, args.head_dim);
+  const Tiles tiles(shared, args.head_dim, kWide);
   using Rows = FoldedRows<kThreads, kDim, false, false, true>;
   const auto sync = [] { __syncthreads(); };
   WaitForPrevious();
@@ -256,9 +317,11 @@ __global__ void __launch_bounds__(kThreads)
       softmax.Clear();
       float4 o[Rows::kQuads] = {};
       for (int tile = begin / kKeys * kKeys; tile < end; tile += kKeys) {
-        LoadTile(args, item, tile, tiles);
-        __syncthreads();
-        Scores(args, item, tile, tiles);
+        if constexpr (!kWide) {
+          LoadTile<true, true>(args, item, tile, 0, args.head_dim, tiles);
+          __syncthreads();
+        }
+        Scores<kWide>(args, item, tile, tiles);
         __syncthreads();
         softmax.Add(tiles);
         __syncthreads();
@@ -267,18 +330,7 @@ __global__ void __launch_bounds__(kThreads)
         for (float4& x : o) {
           x = {x.x * rescale, x.y * rescale, x.z * rescale, x.w * rescale};
         }
-        for (int key = 0; key < kKeys; ++key) {
-          const float weight = tiles.scores[rows.row() * kKeys + key];
-#pragma unroll
-          for (int i = 0; i < Rows::kQuads; ++i) {
-            if (rows.column(i) >= args.head_dim) break;
-            const float4 v = *reinterpret_cast<const float4*>(
-                tiles.v + key * tiles.stride + rows.column(i));
-            o[i] = {fmaf(weight, v.x, o[i].x), fmaf(weight, v.y, o[i].y),
-                    fmaf(weight, v.z, o[i].z), fmaf(weight, v.w, o[i].w)};
-          }
-        }
-        __syncthreads();
+        AddValues<kWide>(args, item, tile, tiles, rows, o);
       }
       // Through shared memory: who has a row's sum is not who has its values.
 #pragma unroll
@@ -290,7 +342,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       __syncthreads();
       fold.BeginChunk();
-      rows.Fold(args.head_dim, tiles.scores[2 * rows.row()],
+      rows.Fold(args.value_dim, tiles.scores[2 * rows.row()],
                 tiles.scores[2 * rows.row() + 1], [&](int i) { return o[i]; });
       fold.EndChunk();
       __syncthreads();
@@ -299,12 +351,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int kDim>
+template <int kDim, bool kWide = false>
 absl::Status Launch(const AttentionItemArgs& args, int grid,
                     CudaStream& stream) {
   return LaunchCuda("attention (plain)", stream,
-                    {grid, kThreads, SharedBytes(args.head_dim)},
-                    AttentionPlain<kDim>, args);
+                    {grid, kThreads, SharedBytes(args.head_dim, kWide)},
+                    AttentionPlain<kDim, kWide>, args);
 }
 
 }  // namespace
@@ -332,6 +384,7 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.kv_row_bytes = static_cast<int64_t>(KvRowBytes(desc.kv, desc.head_dim));
   args.activation = desc.activation;
   args.head_dim = desc.head_dim;
+  args.value_dim = desc.out_dim();
   args.group = desc.num_heads / desc.num_kv_heads;
   args.window = desc.window;
   args.causal = desc.causal;
@@ -362,7 +415,8 @@ absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
   CudaStream& cuda = CudaStream::Of(stream);
   if (desc.head_dim <= 64) return Launch<64>(args, plan.shape.grid, cuda);
   if (desc.head_dim <= 128) return Launch<128>(args, plan.shape.grid, cuda);
-  return Launch<256>(args, plan.shape.grid, cuda);
+  if (desc.head_dim <= 256) return Launch<256>(args, plan.shape.grid, cuda);
+  return Launch<kMaxCudaValueDim, true>(args, plan.shape.grid, cuda);
 }
 
 }  // namespace inlay

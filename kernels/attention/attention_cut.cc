@@ -11,14 +11,26 @@ namespace {
 // Of more rows than CTAs, at most so many chunks each.
 constexpr int64_t kFewChunks = 8;
 
+// Partial results of wide heads take much room (33 KB for 16 rows of 512): few
+// rows keep no more CTAs busy than this.
+constexpr int64_t kWideChunks = 64;
+
+// `ctas`: for each of the rows, were they alone.
+int64_t MostChunks(const AttentionPlanShape& shape, int64_t ctas) {
+  constexpr int kWide = 256;
+  const int64_t most =
+      shape.head_dim > kWide ? std::min(ctas, kWideChunks) : ctas;
+  return std::max(most, kFewChunks);
+}
+
 // Into how many chunks rows are cut, `pairs` of them in the sequence, so that
 // the sequence alone keeps all CTAs equally busy. More chunks than CTAs only
 // where that saves a twentieth.
 int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
   int64_t best = 1;
   int64_t best_share = CeilDiv(pairs, shape.grid);
-  for (int64_t count = 2; count <= std::max(shape.grid / pairs, kFewChunks);
-       ++count) {
+  const int64_t most = MostChunks(shape, shape.grid / pairs);
+  for (int64_t count = 2; count <= most; ++count) {
     const int64_t share = CeilDiv(pairs * count, shape.grid);
     if (20 * share * best < 19 * best_share * count) {
       best = count;
@@ -99,7 +111,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 
 int64_t MaxChunks(const AttentionPlanShape& shape) {
   // A window may begin anywhere in its first chunk.
-  return std::max<int64_t>(shape.grid / shape.num_kv_heads, kFewChunks) + 2;
+  return MostChunks(shape, shape.grid / shape.num_kv_heads) + 2;
 }
 
 int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {

@@ -38,16 +38,17 @@ struct AttentionItemArgs {
   const int32_t* blocks;
   int32_t* arrivals;
   int cta_slots;       // the first slots are the CTAs', so many for each
-  float* partials;     // slots of kAttentionItemRows x (head_dim + 2)
+  float* partials;     // slots of kAttentionItemRows x (value_dim + 2)
   const float* sinks;  // or null
   const void* q;       // rows of num_heads * head_dim, q_stride bytes apart
-  void* out;
+  void* out;           // rows of num_heads * value_dim
   int64_t q_stride;
   int64_t out_stride;
   KvLayerView kv;
   int64_t kv_row_bytes;
   DType activation;
   int head_dim;
+  int value_dim;
   int group;
   int window;
   bool causal;
@@ -126,9 +127,11 @@ __device__ inline int PositionOf(const AttentionItemArgs& args,
   return item.kv_len - item.q_len + row / args.group;
 }
 
+// Where in a token's row of q the row's head begins, each of `dim` elements.
 __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
-                                     const AttentionItem& item, int row) {
-  return int64_t{item.kv_head * args.group + row % args.group} * args.head_dim;
+                                     const AttentionItem& item, int row,
+                                     int dim) {
+  return int64_t{item.kv_head * args.group + row % args.group} * dim;
 }
 
 // Counts `count` of `all` in; whether nobody else comes, and then the counter
@@ -146,7 +149,7 @@ __device__ inline bool Arrive(int* counter, int count, int all) {
 }
 
 // The rows of an item spread over kThreads threads (of `thread`): each has one
-// row, or none, and every lanes-th four of its columns. head_dim is kDim where
+// row, or none, and every lanes-th four of its columns. value_dim is kDim where
 // kExact, else at most that; a multiple of 4. Where kInShared, the sums are in
 // shared memory (kSharedQuads at `shared`), so that a loop over keys has the
 // registers. kMayBeEmpty: a row may have seen nothing.
@@ -181,7 +184,7 @@ class FoldedRows {
   // o(quad) gives float4. Everything is rounded where it says so: the compiler
   // must not fuse differently from one use to the next.
   template <typename Values>
-  __device__ void Fold(int head_dim, float m, float l, Values o) {
+  __device__ void Fold(int value_dim, float m, float l, Values o) {
     const float top = fmaxf(m_, m);
     const float base = top == -INFINITY ? 0.0f : top;
     const float mine = Exp2(m_ - base);
@@ -190,7 +193,7 @@ class FoldedRows {
     l_ = __fmaf_rn(l_, mine, __fmul_rn(l, theirs));
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      if (column(i) >= head_dim) break;
+      if (column(i) >= value_dim) break;
       const float4 value = o(i);
       float4 sum = Sum(i);
       sum.x = __fmaf_rn(sum.x, mine, __fmul_rn(value.x, theirs));
@@ -210,12 +213,12 @@ class FoldedRows {
     float* to = Partial(args, slot);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      if (column(i) >= HeadDim(args)) break;
-      __stcg(reinterpret_cast<float4*>(to + row * HeadDim(args) + column(i)),
+      if (column(i) >= ValueDim(args)) break;
+      __stcg(reinterpret_cast<float4*>(to + row * ValueDim(args) + column(i)),
              Sum(i));
     }
     if (lane_ == 0) {
-      float* ml = to + kAttentionItemRows * HeadDim(args) + 2 * row;
+      float* ml = to + kAttentionItemRows * ValueDim(args) + 2 * row;
       __stcg(reinterpret_cast<float2*>(ml), float2{m_, l_});
     }
   }
@@ -224,13 +227,13 @@ class FoldedRows {
   // the arithmetic; further ahead, and the loop over keys spills.
   __device__ void FoldPartials(const AttentionItemArgs& args, int slot,
                                int slot_row, int count) {
-    constexpr int kAhead = kQuads <= 4 ? 4 : 2;
-    const int head_dim = HeadDim(args);
-    const int stride = kAttentionItemRows * (head_dim + 2);
+    constexpr int kAhead = kQuads <= 4 ? 4 : kQuads <= 8 ? 2 : 1;
+    const int dim = ValueDim(args);
+    const int stride = kAttentionItemRows * (dim + 2);
     const int row = slot_row + row_;
     const float* sums =
-        Partial(args, slot) + kAttentionItemRows * head_dim + 2 * row;
-    const float* values = Partial(args, slot) + row * head_dim + 4 * lane_;
+        Partial(args, slot) + kAttentionItemRows * dim + 2 * row;
+    const float* values = Partial(args, slot) + row * dim + 4 * lane_;
     Clear();
 #pragma unroll 1
     for (int begin = 0; begin < count; begin += kAhead) {
@@ -242,7 +245,7 @@ class FoldedRows {
         ml[s] = __ldcg(reinterpret_cast<const float2*>(sums + s * stride));
 #pragma unroll
         for (int i = 0; i < kQuads; ++i) {
-          if (column(i) >= head_dim) break;
+          if (column(i) >= dim) break;
           o[s][i] = __ldcg(reinterpret_cast<const float4*>(values + s * stride +
                                                            4 * i * lanes_));
         }
@@ -250,7 +253,7 @@ class FoldedRows {
 #pragma unroll
       for (int s = 0; s < kAhead; ++s) {
         if (begin + s >= count) break;
-        Fold(head_dim, ml[s].x, ml[s].y, [&](int i) { return o[s][i]; });
+        Fold(dim, ml[s].x, ml[s].y, [&](int i) { return o[s][i]; });
       }
       sums += kAhead * stride;
       values += kAhead * stride;
@@ -264,17 +267,17 @@ class FoldedRows {
     if (args.sinks != nullptr) {
       const float sink =
           args.sinks[item.kv_head * args.group + row % args.group];
-      Fold(HeadDim(args), sink * kLog2E, 1.0f, [](int) {
+      Fold(ValueDim(args), sink * kLog2E, 1.0f, [](int) {
         return float4{0.0f, 0.0f, 0.0f, 0.0f};
       });
     }
     const float inverse = kMayBeEmpty && l_ == 0.0f ? 0.0f : __frcp_rn(l_);
     auto* out = static_cast<char*>(args.out) +
                 (item.q_begin + row / args.group) * args.out_stride;
-    const int64_t offset = HeadOffset(args, item, row);
+    const int64_t offset = HeadOffset(args, item, row, args.value_dim);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      if (column(i) >= HeadDim(args)) break;
+      if (column(i) >= ValueDim(args)) break;
       const int64_t at = offset + column(i);
       const float4 sum = Sum(i);
       const float2 low = {sum.x * inverse, sum.y * inverse};
@@ -297,8 +300,8 @@ class FoldedRows {
   }
 
  private:
-  __device__ static int HeadDim(const AttentionItemArgs& args) {
-    return kExact ? kDim : args.head_dim;
+  __device__ static int ValueDim(const AttentionItemArgs& args) {
+    return kExact ? kDim : args.value_dim;
   }
   __device__ float4& Sum(int quad) {
     if constexpr (kInShared) {
@@ -309,7 +312,7 @@ class FoldedRows {
   }
   __device__ static float* Partial(const AttentionItemArgs& args, int slot) {
     return args.partials +
-           int64_t{slot} * kAttentionItemRows * (HeadDim(args) + 2);
+           int64_t{slot} * kAttentionItemRows * (ValueDim(args) + 2);
   }
 
   int lanes_;  // a row

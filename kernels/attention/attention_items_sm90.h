@@ -464,7 +464,7 @@ class Worker {
       const char* from =
           static_cast<const char*>(args_.q) +
           (item.q_begin + of_sequence / args_.group) * args_.q_stride +
-          2 * HeadOffset(args_, item, of_sequence) + chunk * 16;
+          2 * HeadOffset(args_, item, of_sequence, args_.head_dim) + chunk * 16;
       sm90::CopyAsync16OrZeros(to + Format::QueryOffset(row, chunk), from,
                                valid);
     }

@@ -221,4 +221,29 @@ AttentionMaskSpec AttentionPatternRows::Spec() const {
   return spec;
 }
 
+// Of a sequence of q queries and k keys, q / block + 2 rows (one where q is 1)
+// of k / (32 block) + 1 words, and q / tile_tokens + 1 tiles of k / tile_keys +
+// 1 runs. Added up over sequences: the sum of q k is at most tokens * longest.
+void AddPatternLimits(const AttentionPattern& pattern,
+                      const AttentionPlanShape& shape, int64_t longest,
+                      AttentionPlanLimits* limits) {
+  const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t block = pattern.block;
+  const int64_t word = 32 * block;  // keys
+  const int64_t keys = limits->blocks * shape.block_size;
+  limits->mask_rows = limits->tokens;
+  if (limits->graph) {
+    limits->mask_words = limits->sequences + divide(keys, word) + 1;
+    return;
+  }
+  const int64_t pairs = limits->tokens * longest;
+  limits->mask_words = divide(limits->tokens, block) + 2 * limits->sequences +
+                       divide(pairs, block * word) + divide(2 * keys, word) + 1;
+  if (shape.tile_tokens == 0) return;
+  const int64_t tile = shape.tile_tokens;
+  const int64_t tile_keys = AttentionTileKeys(shape.head_dim);
+  limits->key_runs = divide(limits->tokens, tile) + limits->sequences +
+                     divide(pairs, tile * tile_keys) + divide(keys, tile_keys);
+}
+
 }  // namespace inlay

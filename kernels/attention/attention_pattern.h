@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/attention_plan.h"
 
 namespace inlay {
 
@@ -73,6 +74,12 @@ class AttentionPatternRows {
   int32_t row_words_ = 0;
   std::vector<uint32_t> words_;
 };
+
+// Adds to `limits` what masks by `pattern` need beside the rest. `longest`: the
+// most keys of one sequence; not looked at where limits->graph.
+void AddPatternLimits(const AttentionPattern& pattern,
+                      const AttentionPlanShape& shape, int64_t longest,
+                      AttentionPlanLimits* limits);
 
 }  // namespace inlay
 

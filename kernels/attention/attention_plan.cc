@@ -115,7 +115,9 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
       shape.unpack_bytes = kUnpackBytes;
     }
   } else {
-    shape.grid = 2 * num_sms;
+    // Two CTAs of cuda_plain fit, but where heads are wide.
+    const bool two = row.name == "cuda_plain" && desc.head_dim <= 256;
+    shape.grid = two ? 2 * num_sms : num_sms;
   }
   return shape;
 }

@@ -32,7 +32,6 @@ const char* CudaRefuses(const KvWriteDesc& desc, const DeviceInfo&) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
-  if (desc.keys_only) return "values must have rows of their own";
   return IsKvFormat(desc.kv) ? nullptr : kNotAKvFormat;
 }
 #endif

@@ -1,5 +1,5 @@
-// kv_write on CUDA: a warp a token, head and one of K and V. Aims at the
-// memory's bandwidth.
+// kv_write on CUDA: a warp a token, head and one of K and V (keys_only: K).
+// Aims at the memory's bandwidth.
 #include "kernels/cuda_row.cuh"
 #include "kernels/kv_write/kv_row.cuh"
 #include "kernels/kv_write/kv_write.h"
@@ -22,13 +22,13 @@ struct RowAt {
 template <typename T, DType kKv, int kVector>
 __global__ void WriteKv(CudaMatrix<const T> keys, CudaMatrix<const T> values,
                         const int64_t* slots, CudaKvLayer kv, int num_kv_heads,
-                        int head_dim, int64_t warps) {
+                        int head_dim, int warps_a_token, int64_t warps) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t warp = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   if (warp >= warps) return;
-  const int64_t token = warp / (2 * num_kv_heads);
-  const int at = static_cast<int>(warp % (2 * num_kv_heads));
+  const int64_t token = warp / warps_a_token;
+  const int at = static_cast<int>(warp % warps_a_token);
   const bool value = at >= num_kv_heads;
   const int head = value ? at - num_kv_heads : at;
   const int64_t slot = slots[token];
@@ -45,7 +45,8 @@ absl::Status RunKvWriteCuda(const KvWriteDesc& desc,
   const CudaKvLayer kv(params.kv);
   const bool vector =
       kv.IsVector() && IsCudaVector(desc.head_dim, {&params.k, &params.v});
-  const int64_t warps = params.k.rows() * 2 * desc.num_kv_heads;
+  const int warps_a_token = (desc.keys_only ? 1 : 2) * desc.num_kv_heads;
+  const int64_t warps = params.k.rows() * warps_a_token;
   constexpr int64_t kWarps = kThreads / 32;
   return WithFloatType(desc.activation, [&](auto type) {
     using T = decltype(type);
@@ -56,7 +57,8 @@ absl::Status RunKvWriteCuda(const KvWriteDesc& desc,
           {(warps + kWarps - 1) / kWarps, kThreads},
           vector ? WriteKv<T, kKv, kCudaVector> : WriteKv<T, kKv, 1>,
           CudaMatrix<const T>(params.k), CudaMatrix<const T>(params.v),
-          params.slots, kv, desc.num_kv_heads, desc.head_dim, warps);
+          params.slots, kv, desc.num_kv_heads, desc.head_dim, warps_a_token,
+          warps);
     });
   });
 }

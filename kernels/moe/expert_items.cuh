@@ -22,10 +22,16 @@ struct ExpertItems {
         num_slots(params.y.rows()),
         top_k(desc.top_k),
         row_a_slot(desc.row_a_slot),
-        single(num_slots == desc.top_k),
-        count(single ? num_slots
-                     : std::min(num_slots,
-                                num_slots / rows_an_item + desc.num_experts)) {}
+        every(params.slots == nullptr),
+        single(!every && num_slots == desc.top_k),
+        count(every    ? CountOfEvery(rows_an_item)
+              : single ? num_slots
+                       : std::min(num_slots, num_slots / rows_an_item +
+                                                 desc.num_experts)) {}
+  int64_t CountOfEvery(int rows_an_item) const {
+    const int64_t tokens = num_slots / num_experts;
+    return num_experts * ((tokens + rows_an_item - 1) / rows_an_item);
+  }
 
   const int32_t* experts;
   const int32_t* offsets;
@@ -34,6 +40,8 @@ struct ExpertItems {
   int64_t num_slots;
   int top_k;
   bool row_a_slot;
+  // Each token has a slot of every expert; nothing is listed.
+  bool every;
   // One token: each of its slots has another expert.
   bool single;
   // Of items at most: sum over experts of slots / rows_an_item, rounded up.
@@ -47,6 +55,7 @@ struct ExpertItem {
 
   // The slot of the item's row i.
   __device__ int Slot(const ExpertItems& items, int i) const {
+    if (items.every) return (first + i) * items.num_experts + expert;
     return items.single ? first : items.slots[first + i];
   }
   // The row of x of a slot.
@@ -59,6 +68,14 @@ struct ExpertItem {
 template <int kRows>
 __device__ ExpertItem FindExpertItem(const ExpertItems& items, int index) {
   ExpertItem item;
+  if (items.every) {
+    const int tokens = static_cast<int>(items.num_slots) / items.num_experts;
+    const int items_an_expert = (tokens + kRows - 1) / kRows;
+    item.expert = index / items_an_expert;
+    item.first = index % items_an_expert * kRows;
+    item.rows = min(kRows, tokens - item.first);
+    return item;
+  }
   if (items.single) {
     item.expert = items.experts[index];
     item.rows = 1;

@@ -33,7 +33,8 @@ struct ExpertLinearParams {
   TensorView x;  // [tokens or slots, k], rows may be strided
   ExpertMatrices w;
   const float* bias = nullptr;  // [num_experts, n] or null
-  // As routing gives them, of all tokens of the call.
+  // As routing gives them, of all tokens of the call. CUDA rows: all null where
+  // each token goes to every expert (top_k is num_experts): slot t * top_k + e.
   const int32_t* experts = nullptr;
   const int32_t* offsets = nullptr;
   const int32_t* slots = nullptr;

@@ -22,16 +22,9 @@ const char* Refuses(const RoutingDesc& desc, const DeviceInfo&) {
                                     : "numbers of experts are out of range";
 }
 
-#if INLAY_HAS_CUDA
-const char* CudaRefuses(const RoutingDesc& desc, const DeviceInfo& device) {
-  return desc.scales_experts ? "scales of experts are for CPUs only"
-                             : Refuses(desc, device);
-}
-#endif
-
 constexpr RoutingRow kRows[] = {
 #if INLAY_HAS_CUDA
-    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunRoutingCuda},
+    {"cuda", DeviceKind::kCuda, 80, Refuses, nullptr, RunRoutingCuda},
 #endif
     {"cpu_scalar", DeviceKind::kCpu, 0, Refuses, nullptr, RunRoutingCpu},
 };

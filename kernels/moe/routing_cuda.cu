@@ -191,7 +191,9 @@ __global__ void __launch_bounds__(32 * kTokens)
   __syncwarp();
   const double factor = desc.scale / (desc.normalised ? sum + kTiny : 1.0);
   for (int r = lane; r < desc.top_k; r += 32) {
-    weights[r] = static_cast<float>(score(logits[experts[r]]) * factor);
+    double weight = score(logits[experts[r]]) * factor;
+    if (desc.scales_experts) weight *= params.expert_scales[experts[r]];
+    weights[r] = static_cast<float>(weight);
   }
   if (tokens == 1) ListOne(desc, params);
 }

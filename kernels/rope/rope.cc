@@ -34,7 +34,6 @@ const char* CudaRefuses(const RopeDesc& desc, const DeviceInfo&) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
-  if (desc.first != 0) return "first must be 0";
   return RotaryMisfit(desc);
 }
 #endif

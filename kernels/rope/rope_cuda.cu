@@ -13,8 +13,8 @@ constexpr int kThreads = 128;
 // Of one token: `groups` groups of kVector pairs a head, num_heads heads.
 template <typename T, RopeStyle kStyle, int kVector>
 __global__ void Rotate(CudaMatrix<T> x_rows, const float* cos, const float* sin,
-                       int head_dim, int pairs, int64_t threads_a_token,
-                       int64_t threads) {
+                       int head_dim, int begin, int pairs,
+                       int64_t threads_a_token, int64_t threads) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -23,7 +23,7 @@ __global__ void Rotate(CudaMatrix<T> x_rows, const float* cos, const float* sin,
   const int groups = pairs / kVector;
   const int at = static_cast<int>(thread % threads_a_token);
   const int pair = at % groups * kVector;
-  T* x = x_rows.row(token) + int64_t{at / groups} * head_dim;
+  T* x = x_rows.row(token) + int64_t{at / groups} * head_dim + begin;
   float c[kVector];
   float s[kVector];
   LoadFloats<kVector>(cos + token * pairs + pair, c);
@@ -55,6 +55,7 @@ absl::Status Launch(const RopeDesc& desc, const RopeParams& params,
                     CudaStream& stream) {
   const int pairs = desc.rotary_dim / 2;
   const bool vector = pairs % kCudaVector == 0 &&
+                      desc.first % kCudaVector == 0 &&
                       IsCudaVector(desc.head_dim, {&params.x}) &&
                       IsCudaVector(params.cos) && IsCudaVector(params.sin);
   const int64_t per_token =
@@ -65,7 +66,7 @@ absl::Status Launch(const RopeDesc& desc, const RopeParams& params,
   return LaunchCuda("rope", stream,
                     {(threads + kThreads - 1) / kThreads, kThreads}, kernel,
                     CudaMatrix<T>(params.x), params.cos, params.sin,
-                    desc.head_dim, pairs, per_token, threads);
+                    desc.head_dim, desc.first, pairs, per_token, threads);
 }
 
 __global__ void FillAngles(const int32_t* positions, const float* inv_freq,

@@ -94,5 +94,25 @@ TEST(Cuda, GeneratesAndReportsWhereMemoryEnds) {
   EXPECT_EQ(tokens(gpu), tokens(cpu)) << "the engine goes on";
 }
 
+TEST(Cuda, AttendsByAPattern) {
+  Error error;
+  inlay_engine* engine = Create(OnGpu(), error);
+  if (engine == nullptr) GTEST_SKIP() << error.message();
+  inlay_engine_release(engine);
+  // Of float32 weights.
+  const std::string path = std::string(INLAY_TEST_DATA) + "/models/llama2";
+  auto options = ModelDefaults();
+  options.attention_pattern = "block=16,window=32,global=16,random=32";
+  const Host gpu(path, OnGpu(), options);
+  const Host cpu(path, EngineDefaults(), options);
+  const Host dense(path, OnGpu());
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 200; ++i) prompt.push_back(7 + 13 * i % 400);
+  const auto request = TokensRequest(prompt, 40);
+  const auto tokens = gpu.RunAlone(request).tokens;
+  EXPECT_EQ(tokens, cpu.RunAlone(request).tokens);
+  EXPECT_NE(tokens, dense.RunAlone(request).tokens);
+}
+
 }  // namespace
 }  // namespace inlay::testing

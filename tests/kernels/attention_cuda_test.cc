@@ -35,6 +35,75 @@ TEST_F(AttentionCudaTest, MatchesFloat64OverHeadDimsAndTypes) {
   }
 }
 
+// Wide heads; values in their keys' rows; both.
+TEST_F(AttentionCudaTest, LatentRowsAndWideHeads) {
+  constexpr int kDims[][2] = {{576, 512}, {48, 32}, {320, 256}, {296, 8},
+                              {128, 64},  {512, 0}, {264, 0},   {40, 40}};
+  unsigned seed = 500;
+  for (const auto& [head_dim, value_dim] : kDims) {
+    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                           DType::kF8E4M3, DType::kKvQ4}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "head_dim " << head_dim << " value_dim " << value_dim
+                   << " " << DTypeName(kv) << " seed " << seed);
+      constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+      AttentionDesc desc =
+          Desc(seed % 4 == 0 ? 128 : 19, 1, head_dim, kTypes[seed % 3], kv);
+      desc.value_dim = value_dim;
+      if (seed % 5 == 0) desc.window = 100;
+      if (seed % 5 == 1) desc.softcap = 20.0f;
+      AttentionProblem problem(desc, {{1, 70}, {9, 9}, {3, 300}, {1, 5000}},
+                               seed % 2 == 0 ? 16 : 64, seed);
+      problem.set_sinks(seed % 5 == 2);
+      if (seed % 5 == 3) problem.set_alibi();
+      problem.Check(*gpu_);
+      ++seed;
+    }
+  }
+  std::mt19937 rng(7);
+  std::vector<TestMask> masks(2);
+  masks[0].Blocks(rng, 500, 64, 64, 40);
+  masks[1].Prefix(300);
+  AttentionDesc desc = Desc(16, 1, 576, DType::kBF16);
+  desc.value_dim = 512;
+  AttentionProblem(desc, {{20, 500}, {40, 400}}, 16, seed, masks).Check(*gpu_);
+}
+
+// Queries and cache of one 16-bit type: a kernel of its own on Hopper.
+TEST_F(AttentionCudaTest, LatentRowsOf16Bits) {
+  constexpr int kDims[][2] = {{576, 512}, {48, 32},   {320, 256},
+                              {80, 16},   {528, 512}, {144, 144}};
+  unsigned seed = 600;
+  for (const auto& [head_dim, value_dim] : kDims) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      for (const int heads : {1, 7, 16, 40, 128}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "head_dim " << head_dim << " value_dim " << value_dim
+                     << " heads " << heads << " " << DTypeName(dtype)
+                     << " seed " << seed);
+        AttentionDesc desc = Desc(heads, 1, head_dim, dtype);
+        desc.value_dim = value_dim;
+        if (seed % 5 == 0) desc.window = 100;
+        if (seed % 5 == 1) desc.softcap = 20.0f;
+        AttentionProblem problem(
+            desc, {{1, 70}, {9, 9}, {0, 5}, {70, 333}, {1, 5000}, {1, 1}},
+            seed % 2 == 0 ? 16 : 64, seed);
+        problem.set_sinks(seed % 5 == 2);
+        if (seed % 5 == 3) problem.set_alibi();
+        problem.Check(*gpu_);
+        ++seed;
+      }
+    }
+  }
+  // Many chunks and few CTAs: partial results of every kind.
+  AttentionDesc desc = Desc(16, 1, 576, DType::kBF16);
+  desc.value_dim = 512;
+  AttentionProblem long_ones(desc, {{1, 60000}, {2, 9000}}, 16, seed);
+  long_ones.Check(*gpu_);
+  long_ones.set_grid(5);
+  long_ones.Check(*gpu_);
+}
+
 TEST_F(AttentionCudaTest, EveryCacheFormatFromEveryActivation) {
   unsigned seed = 100;
   for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -166,6 +167,53 @@ TEST(AttentionPatternTest, APositionSeesTheSameInEveryStep) {
               << text << " query " << end - q_len + i;
         }
       }
+    }
+  }
+}
+
+// Steps of any sequences within limits need no more than those say.
+TEST(AttentionPatternTest, RoomInPlans) {
+  std::mt19937 rng(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    const AttentionPattern pattern = RandomPattern(rng);
+    AttentionPlanShape shape;
+    shape.num_kv_heads = shape.group = 1;
+    shape.head_dim = 64;
+    shape.block_size = 16 << rng() % 3;
+    shape.grid = 8;
+    shape.tile_tokens = rng() % 2 == 0 ? 0 : 128;
+    const bool graph = rng() % 3 == 0;
+    std::vector<AttentionSequence> sequences;
+    std::vector<AttentionPatternRows> rows;
+    std::vector<AttentionMaskSpec> specs;
+    AttentionPlanLimits limits;
+    limits.graph = graph;
+    int64_t longest = 0;
+    const size_t count = 1 + rng() % 6;
+    rows.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      const int q_len = graph ? 1 : static_cast<int>(rng() % 700);
+      const int kv_len = q_len + static_cast<int>(rng() % 3000);
+      sequences.push_back({static_cast<int32_t>(limits.tokens), q_len,
+                           std::max(kv_len, 1), nullptr});
+      rows.emplace_back(pattern, true, sequences.back());
+      specs.push_back(rows.back().Spec());
+      limits.tokens += q_len;
+      limits.blocks +=
+          (sequences.back().kv_len + shape.block_size - 1) / shape.block_size;
+      longest = std::max<int64_t>(longest, sequences.back().kv_len);
+    }
+    limits.sequences = static_cast<int64_t>(count);
+    const auto mask = CompileAttentionMask({}, sequences, specs);
+    ASSERT_TRUE(mask.ok()) << mask.status();
+    AddPatternLimits(pattern, shape, graph ? 0 : longest, &limits);
+    const auto exact = AttentionPlanLimitsOf(shape, sequences, &*mask);
+    EXPECT_GE(limits.mask_rows, exact.mask_rows) << trial;
+    EXPECT_GE(limits.mask_words, exact.mask_words) << trial;
+    if (!graph) EXPECT_GE(limits.key_runs, exact.key_runs) << trial;
+    // And not much more, of one sequence: two rows, and a word in each.
+    if (count == 1 && sequences[0].q_len > 0) {
+      EXPECT_LE(limits.mask_words, 3 * exact.mask_words + 4) << trial;
     }
   }
 }

@@ -55,8 +55,10 @@ void Check(const KvWriteDesc& desc, int block_size, TestCuda& cuda) {
   constexpr int64_t kTokens = 9;
   // Out of order, in several blocks; one token is padding.
   const std::vector<int64_t> slots = {3, 0, 1, -1, 37, 16, 47, 2, 33};
-  const KvLayout layout({{1, 8}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
-                        block_size);
+  const int value_dim = desc.keys_only ? desc.head_dim : 0;
+  const KvLayout layout(
+      {{1, 8}, {desc.num_kv_heads, desc.head_dim, 0, value_dim}}, desc.kv,
+      block_size);
   std::mt19937 rng(static_cast<unsigned>(desc.head_dim));
   const int64_t width = desc.num_kv_heads * desc.head_dim;
   TestMatrix k(desc.activation, kTokens, width, desc.head_dim % 5);
@@ -74,15 +76,16 @@ void Check(const KvWriteDesc& desc, int block_size, TestCuda& cuda) {
       const int64_t block = slot / block_size;
       const auto at = static_cast<int>(slot % block_size);
       PutRow(desc, k, t, h, view.KeyRow(block, h, at));
+      if (desc.keys_only) continue;
       PutRow(desc, v, t, h, view.ValueRow(block, h, at));
     }
   }
   CudaTestMatrix device_k(k), device_v(v);
   const CudaBytes device_slots(slots);
   ForEachCudaRow(KvWriteTable(), desc, cuda, [&](const KvWriteRow& row) {
-    const KvWriteParams params{device_k.view(), device_v.view(),
-                               layout.LayerView(1, cache.as<std::byte>()),
-                               device_slots.as<int64_t>()};
+    const KvWriteParams params{
+        device_k.view(), desc.keys_only ? TensorView() : device_v.view(),
+        layout.LayerView(1, cache.as<std::byte>()), device_slots.as<int64_t>()};
     ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
     std::vector<std::byte> got(want.size());
     cache.Download(got.data());
@@ -105,6 +108,7 @@ TEST(KvWriteCudaTest, WritesTheBytesOfTheReferenceCodec) {
                        << " head_dim " << head_dim << " heads "
                        << num_kv_heads);
           Check({num_kv_heads, head_dim, kv, activation}, 16, cuda);
+          Check({num_kv_heads, head_dim, kv, activation, true}, 16, cuda);
           if (HasFatalFailure()) return;
         }
       }

@@ -21,22 +21,23 @@ namespace {
 using namespace ::inlay::testing;  // NOLINT
 
 Routed RouteOnCpu(const RoutingDesc& desc, TestMatrix& logits,
-                  const float* correction) {
+                  const float* correction, const float* scales = nullptr) {
   TestCpu cpu(1);
   Routed routed(desc, logits.rows());
   const RoutingRow& row = RoutingTable().back();
   EXPECT_EQ(row.device, DeviceKind::kCpu);
-  EXPECT_TRUE(
-      row.run(desc, routed.Params(logits.view(), correction), *cpu.stream)
-          .ok());
+  RoutingParams params = routed.Params(logits.view(), correction);
+  params.expert_scales = scales;
+  EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
   return routed;
 }
 
 TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  for (const RoutingDesc& desc : kRoutings) {
+  for (RoutingDesc desc : kRoutings) {
     for (const int64_t tokens : {1, 2, 5, 300}) {
+      desc.scales_experts = tokens == 1 || tokens == 300;
       SCOPED_TRACE(::testing::Message()
                    << desc.num_experts << " experts, " << desc.top_k
                    << " chosen, tokens " << tokens);
@@ -50,19 +51,29 @@ TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
       }
       TestMatrix bias(DType::kF32, 1, desc.num_experts);
       bias.Randomize(rng, 0.1f);
+      TestMatrix scales(DType::kF32, 1, desc.num_experts);
+      scales.Randomize(rng, 3.0f);
       const bool corrected = tokens % 2 == 1;
       CudaTestMatrix device_logits(logits);
       CudaTestMatrix device_bias(bias);
-      Routed want =
-          RouteOnCpu(desc, logits, corrected ? bias.floats() : nullptr);
+      CudaTestMatrix device_scales(scales);
+      // Null: not looked at.
+      const float* scaled =
+          desc.scales_experts ? device_scales.floats() : nullptr;
+      Routed want = RouteOnCpu(
+          desc, logits, corrected ? bias.floats() : nullptr, scales.floats());
       ForEachCudaRow(RoutingTable(), desc, cuda, [&](const RoutingRow& row) {
         Routed got(desc, tokens);
         const CudaBytes experts(got.experts), weights(got.weights),
             offsets(got.offsets), slots(got.slots);
         const RoutingParams params = {
-            device_logits.view(),  corrected ? device_bias.floats() : nullptr,
-            experts.as<int32_t>(), weights.as<float>(),
-            offsets.as<int32_t>(), slots.as<int32_t>()};
+            device_logits.view(),
+            corrected ? device_bias.floats() : nullptr,
+            experts.as<int32_t>(),
+            weights.as<float>(),
+            offsets.as<int32_t>(),
+            slots.as<int32_t>(),
+            scaled};
         ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
         experts.Download(got.experts.data());
         weights.Download(got.weights.data());
@@ -139,12 +150,14 @@ class Experts {
   std::vector<std::byte> bytes_;
 };
 
-// A call over tokens that go to experts below `idle` only.
+// A call over tokens that go to experts below `idle` only; idle 0: to every
+// expert, in their order.
 class Problem {
  public:
   Problem(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
           int idle, unsigned seed)
       : desc_(desc),
+        every_(idle == 0),
         tokens_(tokens),
         cuda_(cuda),
         rng_(seed),
@@ -156,6 +169,9 @@ class Problem {
       for (int e = idle; e < desc.num_experts; ++e) logits.Set(t, e, -1e30f);
     }
     routed_ = std::make_unique<Routed>(RouteOnCpu(routing, logits, nullptr));
+    for (size_t i = 0; every_ && i < routed_->experts.size(); ++i) {
+      routed_->experts[i] = static_cast<int32_t>(i) % desc.num_experts;
+    }
     x_ =
         TestMatrix(desc.gemm.activation,
                    tokens * (desc.row_a_slot ? desc.top_k : 1), desc.gemm.k, 8);
@@ -230,9 +246,11 @@ class Problem {
     params.w.base = weights.as<std::byte>();
     params.w.stride_bytes = experts_.stride();
     params.bias = device_bias.floats();
-    params.experts = experts.as<int32_t>();
-    params.offsets = offsets.as<int32_t>();
-    params.slots = slots.as<int32_t>();
+    if (!every_) {
+      params.experts = experts.as<int32_t>();
+      params.offsets = offsets.as<int32_t>();
+      params.slots = slots.as<int32_t>();
+    }
     params.y = y.view();
     const absl::Status status = row.run(desc_, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
@@ -240,6 +258,7 @@ class Problem {
   }
 
   ExpertLinearDesc desc_;
+  bool every_;
   int64_t tokens_;
   TestCuda& cuda_;
   std::mt19937 rng_;
@@ -279,6 +298,27 @@ TEST(MoeCudaTest, PlainWeightsMatchFloat64) {
           CheckRows(cuda, {{n, k, weight, type, output}, 5, 2, row_a_slot},
                     tokens, 4, seed++);
         }
+      }
+    }
+  }
+}
+
+// Each token's rows go to every expert (heads of latent attention).
+TEST(MoeCudaTest, EveryExpert) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  const DType kTypes[][2] = {{DType::kBF16, DType::kBF16},
+                             {DType::kF32, DType::kF32},
+                             {DType::kF32, DType::kBF16}};
+  for (const auto& [weight, type] : kTypes) {
+    for (const int64_t tokens : {1, 2, 8, 9, 13, 100}) {
+      for (const bool row_a_slot : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(weight) << " x " << DTypeName(type)
+                     << " tokens " << tokens << " a slot " << row_a_slot);
+        CheckRows(cuda, {{48, 96, weight, type, type}, 5, 5, row_a_slot},
+                  tokens, 0, seed++);
       }
     }
   }

@@ -212,15 +212,18 @@ TEST(SmallOpsCudaTest, RopeAnglesAreThoseOfTheHost) {
 TEST(SmallOpsCudaTest, Rope) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  constexpr int kShapes[][2] = {{32, 32}, {80, 80},   {80, 32},
-                                {6, 4},   {128, 128}, {10, 2},
-                                {64, 36}, {8, 0},     {256, 64}};
-  for (const auto& [head_dim, rotary_dim] : kShapes) {
+  // head_dim, rotary_dim, first.
+  constexpr int kShapes[][3] = {
+      {32, 32, 0}, {80, 80, 0},    {80, 32, 0}, {6, 4, 0},    {128, 128, 0},
+      {10, 2, 0},  {64, 36, 0},    {8, 0, 0},   {256, 64, 0}, {48, 16, 32},
+      {10, 4, 5},  {192, 64, 128}, {80, 32, 7}, {64, 16, 8}};
+  for (const auto& [head_dim, rotary_dim, first] : kShapes) {
     for (const RopeStyle style : {RopeStyle::kHalf, RopeStyle::kInterleaved}) {
       for (const DType dtype : kFloats) {
-        SCOPED_TRACE(::testing::Message() << head_dim << " " << rotary_dim
-                                          << " " << DTypeName(dtype));
-        const RopeDesc desc{3, head_dim, rotary_dim, style, dtype};
+        SCOPED_TRACE(::testing::Message()
+                     << head_dim << " " << rotary_dim << " from " << first
+                     << " " << DTypeName(dtype));
+        const RopeDesc desc{3, head_dim, rotary_dim, style, dtype, first};
         const int pairs = rotary_dim / 2;
         const TestMatrix x =
             Random(dtype, 6, 3 * head_dim, 7, PadOf(head_dim + 1));
@@ -229,8 +232,8 @@ TEST(SmallOpsCudaTest, Rope) {
         Expected expected(3 * head_dim);
         for (int64_t t = 0; t < 6; ++t) {
           for (int64_t c = 0; c < 3 * head_dim; ++c) {
-            const auto d = static_cast<int>(c % head_dim);
-            if (d >= rotary_dim) {
+            const auto d = static_cast<int>(c % head_dim) - first;
+            if (d < 0 || d >= rotary_dim) {
               expected.Add(x(t, c), 1e-37);
               continue;
             }

@@ -64,8 +64,9 @@ class AttentionProblem {
         masks_(std::move(masks)),
         rng_(seed),
         normal_(seed),
-        layout_({{3, 16}, {desc.num_kv_heads, desc.head_dim}}, desc.kv,
-                block_size) {
+        layout_(
+            {{3, 16}, {desc.num_kv_heads, desc.head_dim, 0, desc.value_dim}},
+            desc.kv, block_size) {
     int32_t tokens = 0;
     int32_t blocks = 1;  // block 0 belongs to nobody
     for (const SequenceShape& shape : shapes_) tokens += shape.q_len;
@@ -138,7 +139,7 @@ class AttentionProblem {
                  absl::Span<const AttentionSequence> sequences,
                  bool batch_invariant = true, int times = 1,
                  bool graph = false) {
-    TestMatrix out(desc_.activation, q_.rows(), q_.cols(), 8);
+    TestMatrix out(desc_.activation, q_.rows(), out_cols(), 8);
     CudaBytes cache(storage_.data(), storage_.size());
     CudaBytes q(q_.view().data, q_.view().bytes());
     CudaBytes result(out.view().data, out.view().bytes());
@@ -212,6 +213,9 @@ class AttentionProblem {
   void ComputeReference(const AttentionRow& row, TestCuda& gpu);
 
  private:
+  int64_t out_cols() const {
+    return int64_t{desc_.num_heads} * desc_.out_dim();
+  }
   // The first key that any query of sequence s sees, and the last.
   std::pair<int, int> SeenOf(size_t s) const {
     const int q_len = shapes_[s].q_len;
@@ -248,6 +252,7 @@ class AttentionProblem {
           for (float& x : row) x = normal_();
           EncodeKvRow(desc_.kv, row.data(), desc_.head_dim,
                       view.KeyRow(block, h, t % view.block_size));
+          if (desc_.value_dim > 0) continue;
           for (float& x : row) {
             x = std::clamp(value_scale * normal_(), -65504.0f, 65504.0f);
           }
@@ -504,11 +509,12 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
   const double error =
       2 * score_error +
       kUnitF32 * (2.0 * std::min(seen.size(), size_t{2048}) + 64);
-  for (size_t d = 0; d < dim; d += kChains) {
+  const auto out_dim = static_cast<size_t>(desc_.out_dim());
+  for (size_t d = 0; d < out_dim; d += kChains) {
     const ValueSums sums(seen, scores, &head.values[d], dim);
     for (size_t i = 0; i < kChains; ++i) {
       const size_t at =
-          static_cast<size_t>(row * q_.cols() + query_head * desc_.head_dim) +
+          static_cast<size_t>(row * out_cols() + query_head * desc_.out_dim()) +
           d + i;
       want_[at] = sums.weighted[i] / sum;
       magnitude_[at] = sums.magnitude[i] / sum;
@@ -523,7 +529,7 @@ inline void AttentionProblem::ComputeReference(const AttentionRow& row,
   const std::vector<bool> unpacked = FindUnpacked(row, gpu);
   if (unpacked == unpacked_) return;
   unpacked_ = unpacked;
-  const auto size = static_cast<size_t>(q_.rows() * q_.cols());
+  const auto size = static_cast<size_t>(q_.rows() * out_cols());
   want_.assign(size, 0.0);
   tolerance_.assign(size, 1e-30);
   magnitude_.assign(size, 0.0);

@@ -114,12 +114,16 @@ absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
   limits.tokens = static_cast<int64_t>(arrays.tokens.size());
   limits.sequences = static_cast<int64_t>(arrays.attention[0].size());
   limits.blocks = arrays.num_blocks;
+  for (const AttentionSequence& sequence : arrays.attention[0]) {
+    limits.longest = std::max<int64_t>(limits.longest, sequence.kv_len);
+  }
   const size_t bytes = model_.BatchImageBytes(limits);
   if (bytes == 0) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const Buffer staging, device_.AllocateStaging(bytes));
   INLAY_ASSIGN_OR_RETURN(image_, Poisoned(bytes));
-  device_batch_ =
-      model_.PackBatch(batch, limits, staging.data(), image_.data());
+  INLAY_ASSIGN_OR_RETURN(
+      device_batch_,
+      model_.PackBatch(batch, limits, staging.data(), image_.data()));
   batch.device = &device_batch_;
   INLAY_RETURN_IF_ERROR(device_.Copy(image_.data(), staging.data(),
                                      device_batch_.used_bytes, *stream_));

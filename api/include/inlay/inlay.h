@@ -333,8 +333,8 @@ typedef struct inlay_model_options {
   const char* disk_cache_folder; /* below that: a folder for this model alone, made if missing; null (default): none */
   uint64_t disk_cache_bytes;     /* that its files may take */
   /* Since 7. */
-  const char* attention_pattern; /* sparse attention by position, CPU only: which earlier tokens are seen where a layer would see
-                                    all; the model is another one with it. "window=4096,global=64,random=192,..": block (64: a power
+  const char* attention_pattern; /* sparse attention by position: which earlier tokens are seen where a layer would see all;
+                                    the model is another one with it. "window=4096,global=64,random=192,..": block (64: a power
                                     of two from 16 to 1024) and, in tokens and multiples of it, any of
                                     window    its own block and those before it, so many tokens in all
                                     global    the first tokens: seen by all

@@ -33,10 +33,6 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->has_pattern_ =
       build.attention_pattern.any() && spec.window == 0 && spec.chunk == 0;
   build.has_pattern = build.has_pattern || block->has_pattern_;
-  if (block->has_pattern_ && !build.on_cpu()) {
-    return absl::UnimplementedError(
-        "attention_pattern: sparse attention runs on CPU only");
-  }
   if (spec.chunk % kv.block_size != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention is cut into chunks of %d positions with KV blocks of %d "
@@ -165,15 +161,9 @@ void AttentionBlock::AddCut(ModelBuild& build) {
   cut_shape_ =
       MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
                              build.kernels.device().num_sms);
-  if (build.batch_invariant) {
-    cut_shape_.tile_tokens = 0;  // one kernel for prompts and single tokens
-    cut_shape_.whole_rows = true;
-    cut_shape_.prefix_units = 0;
-  }
-  const AttentionCut cut{cut_shape_, kv_group_, chunk_};
-  const auto found = std::find(build.cuts.begin(), build.cuts.end(), cut);
-  cut_ = static_cast<size_t>(found - build.cuts.begin());
-  if (found == build.cuts.end()) build.cuts.push_back(cut);
+  if (has_pattern_) cut_shape_.prefix_units = 0;  // what is shared has no mask
+  cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});
+  cut_shape_ = build.cuts[cut_].shape;
 }
 
 AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,

@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
     const LatentAttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
     ModelBuild& build) {
   auto block = std::make_unique<LatentAttention>();
+  block->on_cpu_ = build.on_cpu();
   block->num_heads_ = spec.num_heads;
   block->rank_ = spec.rank;
   block->key_dim_ = spec.key_dim;
@@ -63,7 +64,6 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
 
 absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
                                             ModelBuild& build) {
-  // First: it is what other devices lack.
   AttentionDesc attention;
   attention.num_heads = spec.num_heads;
   attention.num_kv_heads = 1;
@@ -75,6 +75,13 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
+  if (!on_cpu_) {
+    cut_ = build.AddCut(
+        {MakeAttentionPlanShape(*attention_.row, attention, kv_.block_size,
+                                build.kernels.device().num_sms),
+         kv_group_});
+    cut_shape_ = build.cuts[cut_].shape;
+  }
   KvWriteDesc write;
   write.num_kv_heads = 1;
   write.head_dim = spec.row_dim();
@@ -83,9 +90,8 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   write.keys_only = true;
   INLAY_ASSIGN_OR_RETURN(
       kv_write_, build.kernels.Choose("kv_write", KvWriteTable(), write));
-  INLAY_ASSIGN_OR_RETURN(columns_,
-                         build.kernels.Choose("columns", ColumnsTable(),
-                                              ColumnsDesc{build.activation}));
+  INLAY_ASSIGN_OR_RETURN(copy_, Norm::Copy(spec.rope_dim, build.activation,
+                                           build.activation, build));
   if (spec.rope < 0) return absl::OkStatus();
   RopeDesc rope;
   rope.num_heads = 1;
@@ -128,6 +134,7 @@ absl::Status LatentAttention::Load(const LatentAttentionSpec& spec,
 }
 
 int64_t LatentAttention::TileTokens(int64_t tokens) const {
+  if (!on_cpu_) return tokens;
   const int64_t bytes = static_cast<int64_t>(RowBytes(
       activation_, static_cast<size_t>(num_heads_ * (rank_ + rope_dim_))));
   return std::min(tokens, std::max(kLeastTile, kTileBytes / bytes));
@@ -148,8 +155,10 @@ LatentAttention::Scratch LatentAttention::Place(Arena& arena,
   const int64_t tile = TileTokens(tokens);
   scratch.absorbed = take(tile, int64_t{num_heads_} * (rank_ + rope_dim_));
   scratch.context = take(tile, int64_t{num_heads_} * rank_);
-  scratch.sequences = reinterpret_cast<AttentionSequence*>(
-      arena.Take(static_cast<size_t>(tile) * sizeof(AttentionSequence)));
+  if (on_cpu_) {
+    scratch.sequences = reinterpret_cast<AttentionSequence*>(
+        arena.Take(static_cast<size_t>(tile) * sizeof(AttentionSequence)));
+  }
   scratch.heads = arena.Take(heads_.ScratchBytes(tile));
   return scratch;
 }
@@ -160,7 +169,7 @@ size_t LatentAttention::ScratchBytes(int64_t tokens) const {
   return arena.used();
 }
 
-size_t LatentAttention::KernelBytes(int64_t tokens, int64_t) const {
+size_t LatentAttention::KernelBytes(int64_t tokens, int64_t sequences) const {
   const int64_t tile = TileTokens(tokens);
   size_t bytes =
       std::max(output_.KernelBytes(tokens), down_.KernelBytes(tokens));
@@ -168,7 +177,9 @@ size_t LatentAttention::KernelBytes(int64_t tokens, int64_t) const {
     bytes = std::max(bytes, layer.KernelBytes(tokens));
   }
   return std::max(
-      {bytes, heads_.KernelBytes(tile), attention_.WorkspaceBytes(tile)});
+      {bytes, heads_.KernelBytes(tile),
+       on_cpu_ ? attention_.WorkspaceBytes(tile)
+               : AttentionWorkspaceBytes(cut_shape_, sequences, tokens)});
 }
 
 absl::Status LatentAttention::Project(const Step& step, const TensorView& x,
@@ -211,19 +222,20 @@ absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
   INLAY_RETURN_IF_ERROR(heads_.Absorb(ColumnSlice(query, 0, key_dim_),
                                       ColumnSlice(rows, 0, rank_),
                                       scratch.heads, step));
-  const ColumnRun rotated = {key_dim_, rope_dim_};
-  ColumnsParams columns;
-  columns.x = query;
-  columns.runs = absl::MakeConstSpan(&rotated, 1);
-  columns.y = ColumnSlice(rows, rank_, rope_dim_);
-  INLAY_RETURN_IF_ERROR(columns_.Run(columns, step.stream));
+  INLAY_RETURN_IF_ERROR(copy_.Forward(ColumnSlice(query, key_dim_, rope_dim_),
+                                      ColumnSlice(rows, rank_, rope_dim_),
+                                      step.stream));
 
   AttentionParams params;
   params.q = absorbed;
   params.out = scratch.context.RowSlice(0, count);
   params.kv = kv;
-  params.sequences = CutOut(step.batch.SequencesOf(kv_group_), first, count,
-                            scratch.sequences);
+  if (on_cpu_) {
+    params.sequences = CutOut(step.batch.SequencesOf(kv_group_), first, count,
+                              scratch.sequences);
+  } else {
+    params.plan = &step.device.plans[cut_];
+  }
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
   return heads_.Values(

@@ -16,7 +16,6 @@
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
-#include "kernels/columns/columns.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
 
@@ -45,15 +44,16 @@ class LatentAttention : public Sublayer {
     // Of the tokens of one tile.
     TensorView absorbed;
     TensorView context;
-    AttentionSequence* sequences = nullptr;
-    std::byte* heads = nullptr;  // LatentHeads::ScratchBytes
+    AttentionSequence* sequences = nullptr;  // null but on CPU
+    std::byte* heads = nullptr;              // LatentHeads::ScratchBytes
   };
 
   absl::Status ChooseKernels(const LatentAttentionSpec& spec,
                              ModelBuild& build);
   absl::Status Load(const LatentAttentionSpec& spec, ModelBuild& build);
-  // Queries of so many tokens are a thousand floats a head once absorbed: a
-  // step's are taken a tile of tokens at a time.
+  // Queries of so many tokens are a thousand floats a head once absorbed: on
+  // CPU a step's are taken a tile of tokens at a time. Elsewhere plans are made
+  // for whole steps.
   int64_t TileTokens(int64_t tokens) const;
   Scratch Place(Arena& arena, int64_t tokens) const;
   absl::Status Project(const Step& step, const TensorView& x,
@@ -63,6 +63,7 @@ class LatentAttention : public Sublayer {
   absl::Status Attend(const Step& step, const KvLayerView& kv, int64_t first,
                       int64_t count, const Scratch& scratch) const;
 
+  bool on_cpu_ = true;
   // As LatentAttentionSpec has them.
   int num_heads_ = 0;
   int rank_ = 0;
@@ -73,6 +74,8 @@ class LatentAttention : public Sublayer {
   DType activation_ = DType::kF32;
   KvLayerView kv_;
   size_t kv_group_ = 0;
+  size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
+  AttentionPlanShape cut_shape_;
   std::vector<Linear> query_;
   Norm query_norm_;
   Linear down_;
@@ -84,7 +87,7 @@ class LatentAttention : public Sublayer {
   Op<RopeDesc, RopeParams> query_rope_;
   Op<RopeDesc, RopeParams> key_rope_;
   Op<KvWriteDesc, KvWriteParams> kv_write_;
-  Op<ColumnsDesc, ColumnsParams> columns_;
+  Norm copy_;  // of queries' rotated parts
   Op<AttentionDesc, AttentionParams> attention_;
 };
 

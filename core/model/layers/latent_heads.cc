@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
 
@@ -19,27 +20,29 @@ size_t Aligned(size_t bytes) {
 }
 
 // Of one head: `key_dim` rows of keys, then its values' rows, in the file's
-// format, become K^T and V as their kernels want them.
+// format, become K^T and V as their kernels want them: in another format only
+// where the file's is one of blocks.
 struct HeadPacking {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t rank = 0;
   DType stored = DType::kF32;
   const BlockCodec* codec = nullptr;  // of blocks; null: plain floats
+  DType keys = DType::kF32;           // what K^T becomes
   GemmDesc values;
   const WeightPacking<GemmDesc>* packing = nullptr;  // of values
 
   size_t row_bytes() const {
     return RowBytes(stored, static_cast<size_t>(rank));
   }
-  DType key_dtype() const { return codec == nullptr ? stored : DType::kF32; }
   size_t key_bytes() const {
-    return Aligned(RowBytes(key_dtype(), static_cast<size_t>(key_dim * rank)));
+    return Aligned(RowBytes(keys, static_cast<size_t>(key_dim * rank)));
   }
   size_t value_bytes() const {
-    return Aligned(packing == nullptr
-                       ? static_cast<size_t>(value_dim) * row_bytes()
-                       : packing->bytes(values));
+    return Aligned(
+        packing == nullptr
+            ? RowBytes(values.weight, static_cast<size_t>(value_dim * rank))
+            : packing->bytes(values));
   }
   size_t bytes() const { return key_bytes() + value_bytes(); }
 
@@ -51,10 +54,14 @@ struct HeadPacking {
     }
     const std::byte* from = rows + static_cast<size_t>(key_dim) * row_bytes();
     std::byte* to = head + key_bytes();
-    if (packing == nullptr) {
+    if (packing != nullptr) {
+      packing->pack(values, from, 0, value_dim, to);
+    } else if (values.weight == stored) {
       std::memcpy(to, from, static_cast<size_t>(value_dim) * row_bytes());
     } else {
-      packing->pack(values, from, 0, value_dim, to);
+      Decode(from, value_dim * rank, [&](int64_t at, float value) {
+        StoreFloat(values.weight, to, at, value);
+      });
     }
   }
 
@@ -68,15 +75,19 @@ struct HeadPacking {
     }
   }
   void TurnBlocks(const std::byte* row, int64_t i, std::byte* head) const {
+    Decode(row, rank, [&](int64_t at, float value) {
+      StoreFloat(keys, head, at * key_dim + i, value);
+    });
+  }
+  // store(i, value) of `count` elements in blocks.
+  template <typename Store>
+  void Decode(const std::byte* from, int64_t count, const Store& store) const {
     const FormatInfo& format = GetFormatInfo(stored);
     float block[kMaxBlockElements];
-    auto* to = reinterpret_cast<float*>(head) + i;
-    for (int64_t j = 0; j < rank; j += format.block_elements) {
-      codec->decode(row, 1, block);
-      row += format.block_bytes;
-      for (int e = 0; e < format.block_elements; ++e, to += key_dim) {
-        *to = block[e];
-      }
+    for (int64_t i = 0; i < count; i += format.block_elements) {
+      codec->decode(from, 1, block);
+      from += format.block_bytes;
+      for (int e = 0; e < format.block_elements; ++e) store(i + e, block[e]);
     }
   }
 };
@@ -95,6 +106,7 @@ absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
   INLAY_ASSIGN_OR_RETURN(const DType stored,
                          build.weights.MatrixDType(name, spec.up.n, spec.up.k));
   LatentHeads heads;
+  heads.on_cpu_ = build.on_cpu();
   INLAY_RETURN_IF_ERROR(heads.Choose(spec, stored, build));
   INLAY_RETURN_IF_ERROR(heads.Load(spec, stored, build));
   return heads;
@@ -109,13 +121,16 @@ absl::Status LatentHeads::Choose(const LatentAttentionSpec& spec, DType stored,
   desc.gemm.batch_invariant = build.batch_invariant;
   desc.gemm.n = spec.value_dim;
   desc.gemm.k = spec.rank;
-  desc.gemm.weight = stored;
+  const DType plain = !IsBlockFormat(stored) ? stored
+                      : build.on_cpu()       ? DType::kF32
+                                             : build.activation;
+  desc.gemm.weight = build.on_cpu() ? stored : plain;
   INLAY_ASSIGN_OR_RETURN(
       values_.op,
       build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
   desc.gemm.n = spec.rank;
   desc.gemm.k = spec.key_dim;
-  desc.gemm.weight = IsBlockFormat(stored) ? DType::kF32 : stored;
+  desc.gemm.weight = plain;
   INLAY_ASSIGN_OR_RETURN(
       keys_.op,
       build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
@@ -132,6 +147,7 @@ absl::Status LatentHeads::Load(const LatentAttentionSpec& spec, DType stored,
   head.rank = spec.rank;
   head.stored = stored;
   head.codec = FindBlockCodec(stored);
+  head.keys = keys_.op.desc.gemm.weight;
   head.values = values_.op.desc.gemm;
   head.packing = ExpertPacking(*values_.op.row, head.values);
   const size_t bytes = head.bytes();
@@ -152,6 +168,12 @@ absl::Status LatentHeads::Load(const LatentAttentionSpec& spec, DType stored,
       build.weights.Packed({{spec.up.name + ".weight", spec.up.n}}, spec.up.k,
                            packing));
   if (packed.empty()) return absl::OkStatus();  // planning
+  if (!on_cpu_) {
+    keys_.stacked.base = packed.data;
+    values_.stacked.base = packed.data + head.key_bytes();
+    keys_.stacked.stride_bytes = values_.stacked.stride_bytes = bytes;
+    return absl::OkStatus();
+  }
   for (int h = 0; h < spec.num_heads; ++h) {
     const std::byte* at = packed.data + static_cast<size_t>(h) * bytes;
     keys_.each.push_back(at);
@@ -174,6 +196,7 @@ LatentHeads::Slots LatentHeads::Place(Arena& arena, int64_t tokens) const {
 }
 
 size_t LatentHeads::ScratchBytes(int64_t tokens) const {
+  if (!on_cpu_) return 0;
   Arena arena(nullptr);
   Place(arena, tokens);
   return arena.used();
@@ -184,11 +207,8 @@ size_t LatentHeads::KernelBytes(int64_t tokens) const {
                   values_.op.WorkspaceBytes(tokens));
 }
 
-absl::Status LatentHeads::Run(const Product& product, const TensorView& x,
-                              const TensorView& y, std::byte* scratch,
-                              const Step& step) const {
-  const int32_t heads = product.op.desc.num_experts;
-  const auto tokens = static_cast<int32_t>(x.rows() / heads);
+LatentHeads::Slots LatentHeads::List(std::byte* scratch, int32_t tokens) const {
+  const int32_t heads = keys_.op.desc.num_experts;
   Arena arena(scratch);
   const Slots slots = Place(arena, tokens);
   for (int32_t h = 0; h < heads; ++h) {
@@ -199,9 +219,19 @@ absl::Status LatentHeads::Run(const Product& product, const TensorView& x,
     }
   }
   slots.offsets[heads] = heads * tokens;
+  return slots;
+}
+
+absl::Status LatentHeads::Run(const Product& product, const TensorView& x,
+                              const TensorView& y, std::byte* scratch,
+                              const Step& step) const {
+  const int32_t heads = product.op.desc.num_experts;
+  Slots slots;
+  if (on_cpu_) slots = List(scratch, static_cast<int32_t>(x.rows() / heads));
   ExpertLinearParams params;
   params.x = x;
-  params.w.each = product.each.data();
+  params.w = product.stacked;
+  if (on_cpu_) params.w.each = product.each.data();
   params.experts = slots.experts;
   params.offsets = slots.offsets;
   params.slots = slots.slots;

@@ -19,7 +19,8 @@ class LatentHeads {
  public:
   LatentHeads() = default;
   // Keys' matrices are turned, so quantised ones are widened to float32;
-  // values' keep their format. UNIMPLEMENTED where the inputs are permuted.
+  // values' keep their format. On CUDA both are widened, to activations' type.
+  // UNIMPLEMENTED where the inputs are permuted.
   static absl::StatusOr<LatentHeads> Create(const LatentAttentionSpec& spec,
                                             ModelBuild& build);
 
@@ -41,8 +42,10 @@ class LatentHeads {
   // A head is an expert that every token goes to.
   struct Product {
     Op<ExpertLinearDesc, ExpertLinearParams> op;
-    std::vector<const std::byte*> each;
+    std::vector<const std::byte*> each;  // on CPU
+    ExpertMatrices stacked;              // elsewhere
   };
+  // On CPU; elsewhere that every token goes to every expert need not be listed.
   struct Slots {
     int32_t* experts = nullptr;
     int32_t* offsets = nullptr;
@@ -54,10 +57,12 @@ class LatentHeads {
   absl::Status Load(const LatentAttentionSpec& spec, DType stored,
                     ModelBuild& build);
   Slots Place(Arena& arena, int64_t tokens) const;
+  Slots List(std::byte* scratch, int32_t tokens) const;
   absl::Status Run(const Product& product, const TensorView& x,
                    const TensorView& y, std::byte* scratch,
                    const Step& step) const;
 
+  bool on_cpu_ = true;
   Product keys_;
   Product values_;
 };

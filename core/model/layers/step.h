@@ -29,7 +29,8 @@ struct Step {
   absl::Span<const RopeAngles> angles;  // one a rotary embedding of the model
   std::byte* scratch = nullptr;         // Sublayer::ScratchBytes, aligned
   void* kernel_workspace = nullptr;     // Sublayer::KernelBytes, aligned
-  // ModelLoadOptions::attention_pattern of the batch; null: none.
+  // ModelLoadOptions::attention_pattern of the batch; null: none, or plans have
+  // it.
   const AttentionMask* pattern = nullptr;
   TensorView per_layer_inputs;  // PerLayerInputs; empty: none
 };

@@ -37,6 +37,7 @@ struct Case {
   bool alibi = false;
   bool tiles = true;      // false: prompts are items
   int64_t unpack_mb = 0;  // room for what tiles over bytes unpack; 0: as it is
+  int value_dim = 0;      // AttentionDesc's
 };
 
 // Of one sequence of `length`: documents of 1024, the first half a prefix, one
@@ -104,6 +105,7 @@ AttentionDesc DescOf(const Case& c) {
   desc.num_heads = c.heads;
   desc.num_kv_heads = c.kv_heads;
   desc.head_dim = c.head_dim;
+  desc.value_dim = c.value_dim;
   desc.kv = c.kv == DType::kF32 ? c.dtype : c.kv;
   desc.activation = c.dtype;
   desc.causal = c.causal;
@@ -119,7 +121,8 @@ class Run {
       : bench_(bench),
         desc_(DescOf(c)),
         row_(RowFor(desc_)),
-        layout_({{c.kv_heads, c.head_dim}}, desc_.kv, c.block_size),
+        layout_({{c.kv_heads, c.head_dim, 0, c.value_dim}}, desc_.kv,
+                c.block_size),
         blocks_a_sequence_((c.kv_len + c.block_size - 1) / c.block_size),
         blocks_a_set_(c.batch * blocks_a_sequence_ -
                       (c.batch - 1) * (c.shared / c.block_size)),
@@ -137,7 +140,8 @@ class Run {
     for (int set = 0; set < sets_; ++set) AddPlan(c, set);
     const int64_t tokens = int64_t{c.batch} * c.q_len;
     params_.q = MatrixView(q_.data(), c.dtype, tokens, c.heads * c.head_dim);
-    params_.out = MatrixView(out_.data(), c.dtype, tokens, params_.q.cols());
+    params_.out =
+        MatrixView(out_.data(), c.dtype, tokens, c.heads * desc_.out_dim());
     params_.kv = layout_.LayerView(0, cache_.data());
     if (c.alibi) {
       std::vector<float> slopes(static_cast<size_t>(c.heads));
@@ -294,7 +298,8 @@ class Run {
 
 void Decode(const Bench& bench, Case c) {
   const DType kv = DescOf(c).kv;
-  const double bytes = 2.0 * c.batch * c.kv_len * c.kv_heads *
+  const double planes = c.value_dim > 0 ? 1.0 : 2.0;
+  const double bytes = planes * c.batch * c.kv_len * c.kv_heads *
                        static_cast<double>(KvRowBytes(kv, c.head_dim));
   const double seconds = Run(bench, c).Seconds();
   c.batch_invariant = false;
@@ -489,6 +494,21 @@ void BenchAttention(Bench& bench) {
                                                     {64, 1024, 128}}) {
         Case c{batch, 1, kv_len, 32, 8, head_dim};
         c.kv = kv;
+        Decode(bench, c);
+      }
+    }
+  }
+  // Latent rows of DeepSeek's: V2-Lite's heads and V3's; a prompt.
+  if (bench.Wants("attention_latent")) {
+    for (const int heads : {16, 128}) {
+      for (const auto& [batch, q_len, kv_len] : {std::tuple{1, 1, 8192},
+                                                 {1, 1, 131072},
+                                                 {16, 1, 8192},
+                                                 {64, 1, 4096},
+                                                 {128, 1, 4096},
+                                                 {1, 512, 4096}}) {
+        Case c{batch, q_len, kv_len, heads, 1, 576};
+        c.value_dim = 512;
         Decode(bench, c);
       }
     }

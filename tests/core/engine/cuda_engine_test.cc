@@ -58,7 +58,9 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   for (const std::string& model :
        {GoldenModel("llama2"), GoldenModel("gemma2"), GoldenModel("gpt2"),
         random("llama3"), random("qwen3"), random("phi3_longrope"),
-        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss")}) {
+        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss"),
+        random("deepseek_v2_lite"), random("deepseek_v3"),
+        random("gemma4_moe_text")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());
@@ -81,7 +83,7 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
                                     "/shapes/llama-7m-64k?dtype=bf16";
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
-        GoldenModel("mistral"), long_contexts}) {
+        GoldenModel("mistral"), GoldenModel("deepseek_v3"), long_contexts}) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
@@ -105,6 +107,30 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
       EXPECT_EQ(together[i].tokens, want) << i;
       EXPECT_EQ(pressed[i].tokens, want) << i;
     }
+  }
+}
+
+// Chunks, recorded steps and those begun ahead under a pattern.
+TEST_F(CudaEngineTest, TheTokensOfTheCpuByAPattern) {
+  ModelOptions pattern;
+  pattern.attention_pattern =
+      "block=16,window=32,global=16,stride=64,random=16";
+  for (const char* name : {"llama2", "gemma2"}) {
+    EngineHarness cpu(GoldenModel(name), {}, pattern);
+    EngineHarness gpu(GoldenModel(name), OnGpu(), pattern);
+    EngineHarness dense(GoldenModel(name), OnGpu());
+    ASSERT_TRUE(cpu.ok() && gpu.ok() && dense.ok());
+    const auto requests = Requests(12);
+    const auto together = gpu.RunTogether(requests);
+    size_t others = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto want = cpu.RunAlone(requests[i]).tokens;
+      EXPECT_EQ(together[i].tokens, want) << name << i;
+      EXPECT_EQ(gpu.RunAlone(requests[i]).tokens, want) << name << i;
+      others += dense.RunAlone(requests[i]).tokens != want ? 1 : 0;
+    }
+    EXPECT_GT(others, 3u) << name;
+    EXPECT_GT(gpu.Metrics().steps_ahead, 50u) << name;
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,36 +22,11 @@ double Bf16Tolerance(const GoldenCase& golden) {
   return golden.sensitivity * std::sqrt(2.0) * 0x1p-8 / std::sqrt(3.0) / 3e-7;
 }
 
-// All matrices and vectors in float32, exactly.
-std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
-  auto wide = std::make_shared<MemoryWeights>(true);
-  for (const WeightInfo& info : source.weights()) {
-    std::vector<std::byte> stored(info.bytes);
-    EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(stored)).ok());
-    const std::byte* bytes = stored.data();
-    if (info.dtype != DType::kBF16) {
-      wide->Add(info.name, info.dtype, info.shape, bytes);
-      continue;
-    }
-    std::vector<float> values(info.bytes / 2);
-    for (size_t i = 0; i < values.size(); ++i) {
-      uint16_t bits;
-      std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
-      values[i] = BF16ToF32(bits);
-    }
-    wide->Add(info.name, DType::kF32, info.shape, values.data());
-  }
-  return wide;
-}
-
 class CudaGoldenModel : public GoldenModel {
  protected:
   void SetUp() override {
     if (IsForCpu(GetParam())) {
       GTEST_SKIP() << "some of its ops have no kernels on CUDA yet";
-    }
-    if (IsLatent(GetParam())) {
-      GTEST_SKIP() << "latent attention has no kernel on CUDA yet";
     }
     GoldenModel::SetUp();
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -86,8 +87,28 @@ inline bool IsLatent(const std::string& model) {
 }
 
 // Some op of it has rows for CPUs only.
-inline bool IsForCpu(const std::string& model) {
-  return IsRecurrent(model) || model == "gemma4_moe_text";
+inline bool IsForCpu(const std::string& model) { return IsRecurrent(model); }
+
+// All matrices and vectors in float32, exactly.
+inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
+  auto wide = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : source.weights()) {
+    std::vector<std::byte> stored(info.bytes);
+    EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(stored)).ok());
+    const std::byte* bytes = stored.data();
+    if (info.dtype != DType::kBF16) {
+      wide->Add(info.name, info.dtype, info.shape, bytes);
+      continue;
+    }
+    std::vector<float> values(info.bytes / 2);
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
+      values[i] = BF16ToF32(bits);
+    }
+    wide->Add(info.name, DType::kF32, info.shape, values.data());
+  }
+  return wide;
 }
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and

@@ -203,6 +203,97 @@ TEST(LatentAttentionTest, QuantisedMatricesAreTakenApart) {
   EXPECT_GE(formats, 5);
 }
 
+// On a GPU codes become floats when they are loaded: with all else in float32,
+// the floats that they stand for.
+TEST(LatentAttentionTest, CudaWidensQuantisedMatrices) {
+  auto gpu = CreateCudaDevice(0, 0);
+  if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
+  const UpMatrices matrices;
+  const std::vector<int32_t> tokens =
+      ReadGolden(Directory("deepseek_v3"))[2].input_ids;
+  int formats = 0;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr ||
+        32 % GetFormatInfo(codec->dtype).block_elements != 0) {
+      continue;
+    }
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    ++formats;
+    const auto run = [&](const ModelFiles& files) {
+      const auto model = LoadModel(files, **gpu, {});
+      EXPECT_TRUE(model.ok()) << model.status();
+      return model.ok() ? RunChunks(**model, **gpu, tokens, 100)
+                        : ModelHarness::Logits();
+    };
+    ModelFiles floats = matrices.Encoded(*codec, true, true);
+    ModelFiles codes = matrices.Encoded(*codec, false, true);
+    floats.weights = Widened(*floats.weights);
+    codes.weights = Widened(*codes.weights);
+    const auto want = run(floats);
+    ASSERT_FALSE(want.empty());
+    EXPECT_TRUE(run(codes) == want);
+    // All else in bf16, and read piece by piece.
+    const auto narrow = run(matrices.Encoded(*codec, false, false));
+    ASSERT_FALSE(narrow.empty());
+    EXPECT_GE(ShareWithin(narrow, want, 0.15), kMostPositions);
+  }
+  EXPECT_GE(formats, 5);
+}
+
+// DeepSeek's own sizes, whose kernels are others than of small heads: what the
+// CPU gives, and in batches the same as alone.
+TEST(LatentAttentionTest, CudaAtFullSize) {
+  auto gpu = CreateCudaDevice(0, 0);
+  if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
+  const auto cpu = Cpu();
+  ModelFiles files;
+  files.config = {{"architectures", {"DeepseekV2ForCausalLM"}},
+                  {"vocab_size", 40},
+                  {"hidden_size", 256},
+                  {"intermediate_size", 256},
+                  {"num_hidden_layers", 2},
+                  {"first_k_dense_replace", 2},
+                  {"num_attention_heads", 32},
+                  {"q_lora_rank", nullptr}};
+  files.random = RandomWeights{};
+  std::mt19937 random(3);
+  std::vector<int32_t> tokens(300);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 40);
+  const auto first = absl::MakeConstSpan(tokens).first(200);
+  const auto second = absl::MakeConstSpan(tokens).subspan(200);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    files.random->dtype = dtype;
+    ModelLoadOptions options;
+    options.batch_invariant = true;
+    const auto on_gpu = LoadModel(files, **gpu, options);
+    const auto fast = LoadModel(files, **gpu, {});
+    const auto on_cpu = LoadModel(files, *cpu, {});
+    ASSERT_TRUE(on_gpu.ok()) << on_gpu.status();
+    ASSERT_TRUE(fast.ok() && on_cpu.ok());
+    const auto want = RunChunks(**on_cpu, *cpu, first, 200);
+    const auto whole = RunChunks(**on_gpu, **gpu, first, 200);
+    // 0.1: roundings to 2^-8, two for each of a dozen matrices in turn.
+    const double tolerance = dtype == DType::kF32 ? kTolerance : 0.1;
+    EXPECT_EQ(ShareWithin(whole, want, tolerance), 1.0);
+    for (const int64_t chunk : {1, 64, 200}) {
+      EXPECT_EQ(
+          ShareWithin(RunChunks(**fast, **gpu, first, chunk), want, tolerance),
+          1.0)
+          << chunk;
+    }
+    EXPECT_TRUE(RunChunks(**on_gpu, **gpu, first, 7) == whole);
+    const auto other = RunChunks(**on_gpu, **gpu, second, 30);
+    ModelHarness harness(**on_gpu, **gpu, 1024);
+    const int a = harness.AddSequence(200), b = harness.AddSequence(200);
+    const ModelHarness::Chunk both[] = {{b, second}, {a, first}};
+    const auto logits = harness.Forward(both);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_TRUE(std::equal(other.begin(), other.end(), logits->begin()));
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), logits->begin() + 100));
+  }
+}
+
 TEST(LatentAttentionTest, PermutedInputsAreRefused) {
   const auto device = Cpu();
   ModelFiles files = Open("deepseek_v3", "config.json");
