@@ -3,7 +3,8 @@
 //
 // RouteTokens: a warp a token, kTokens a block; a lane has every 32nd expert.
 // Shared memory: a token's scores and its groups' (8 KB a token). Choosing is
-// top_k times the largest of a warp, by keys whose order is that of scores. One
+// top_k times the largest of a warp, by keys whose order is that of scores; a
+// lane remembers its best and looks again only when that was taken. One
 // token's slots are listed by its warp. ListSlots, for more tokens: a block an
 // expert counts the slots of the experts before it and lists its own; no
 // atomics, so that lists ascend. Neither is bound by bandwidth: both are some
@@ -36,12 +37,10 @@ __device__ int IndexOf(uint64_t key) {
 }
 
 __device__ uint64_t WarpMax(uint64_t key) {
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAll, key, lane);
-    key = other > key ? other : key;
-  }
-  return key;
+  const auto high = static_cast<uint32_t>(key >> 32);
+  const uint32_t most = __reduce_max_sync(kAll, high);
+  const uint32_t low = high == most ? static_cast<uint32_t>(key) : 0;
+  return uint64_t{most} << 32 | __reduce_max_sync(kAll, low);
 }
 __device__ float WarpMax(float x) {
 #pragma unroll
@@ -62,19 +61,41 @@ __device__ double WarpSum(double x) {
 using Taken = uint32_t;
 static_assert(kMaxExperts <= 32 * 32);
 
-// The best of `count` that is not taken, which is then taken.
-__device__ int TakeBest(const float* scores, int count, Taken& taken) {
-  const int lane = threadIdx.x % 32;
-  uint64_t best = 0;
-  for (int i = lane; i < count; i += 32) {
-    if (taken >> i / 32 & 1) continue;
-    const uint64_t key = KeyOf(scores[i], i);
-    best = key > best ? key : best;
+// Chooses from `count` scores, the best first, those in `taken` left out.
+class Chooser {
+ public:
+  __device__ Chooser(const float* scores, int count, Taken taken)
+      : scores_(scores), count_(count), taken_(taken) {
+    FindOwn();
   }
-  const int index = IndexOf(WarpMax(best));
-  if (index % 32 == lane) taken |= 1u << index / 32;
-  return index;
-}
+
+  // The best of what is left, which is then taken.
+  __device__ int TakeBest() {
+    const int index = IndexOf(WarpMax(own_));
+    if (index % 32 == threadIdx.x % 32) {
+      taken_ |= 1u << index / 32;
+      FindOwn();
+    }
+    return index;
+  }
+
+  __device__ Taken taken() const { return taken_; }
+
+ private:
+  __device__ void FindOwn() {
+    own_ = 0;
+    for (int i = threadIdx.x % 32; i < count_; i += 32) {
+      if (taken_ >> i / 32 & 1) continue;
+      const uint64_t key = KeyOf(scores_[i], i);
+      own_ = key > own_ ? key : own_;
+    }
+  }
+
+  const float* scores_;
+  int count_;
+  Taken taken_;
+  uint64_t own_;  // the lane's best
+};
 
 __device__ float GroupValue(const RoutingDesc& desc, const float* scores,
                             int size) {
@@ -102,14 +123,12 @@ __device__ Taken LeaveGroups(const RoutingDesc& desc, TokenScores& scores) {
     scores.groups[g] = GroupValue(desc, scores.experts + g * size, size);
   }
   __syncwarp();
-  Taken chosen = 0;
-  for (int i = 0; i < desc.top_groups; ++i) {
-    TakeBest(scores.groups, desc.num_groups, chosen);
-  }
+  Chooser groups(scores.groups, desc.num_groups, 0);
+  for (int i = 0; i < desc.top_groups; ++i) groups.TakeBest();
   // Marked where all lanes see it.
   __syncwarp();
   for (int g = lane; g < desc.num_groups; g += 32) {
-    scores.groups[g] = chosen >> g / 32 & 1 ? 1.0f : 0.0f;
+    scores.groups[g] = groups.taken() >> g / 32 & 1 ? 1.0f : 0.0f;
   }
   __syncwarp();
   Taken taken = 0;
@@ -179,19 +198,32 @@ __global__ void __launch_bounds__(32 * kTokens)
     scores.experts[e] = choice;
   }
   __syncwarp();
-  Taken taken = LeaveGroups(desc, scores);
+  Chooser chooser(scores.experts, desc.num_experts, LeaveGroups(desc, scores));
   int32_t* experts = params.experts + token * desc.top_k;
   float* weights = params.weights + token * desc.top_k;
-  double sum = 0.0;
   for (int r = 0; r < desc.top_k; ++r) {
-    const int e = TakeBest(scores.experts, desc.num_experts, taken);
-    sum += score(logits[e]);
+    const int e = chooser.TakeBest();
     if (lane == 0) experts[r] = e;
   }
   __syncwarp();
+  // A lane a rank; their sum in the order of ranks, as on the CPU.
+  double own[kMaxExpertsPerToken / 32] = {};
+  double sum = 0.0;
+#pragma unroll
+  for (int i = 0; i < kMaxExpertsPerToken / 32; ++i) {
+    const int first = i * 32;
+    if (first >= desc.top_k) break;
+    if (first + lane < desc.top_k)
+      own[i] = score(logits[experts[first + lane]]);
+    for (int r = 0; r < min(32, desc.top_k - first); ++r) {
+      sum += __shfl_sync(kAll, own[i], r);
+    }
+  }
   const double factor = desc.scale / (desc.normalised ? sum + kTiny : 1.0);
-  for (int r = lane; r < desc.top_k; r += 32) {
-    weights[r] = static_cast<float>(score(logits[experts[r]]) * factor);
+#pragma unroll
+  for (int i = 0; i < kMaxExpertsPerToken / 32; ++i) {
+    const int r = i * 32 + lane;
+    if (r < desc.top_k) weights[r] = static_cast<float>(own[i] * factor);
   }
   if (tokens == 1) ListOne(desc, params);
 }
