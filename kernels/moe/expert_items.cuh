@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda_groups.cuh"
 #include "kernels/moe/expert_linear.h"
 
 namespace inlay {
@@ -65,40 +66,12 @@ __device__ ExpertItem FindExpertItem(const ExpertItems& items, int index) {
     item.first = index;
     return item;
   }
-  // Each lane has experts that lie side by side: one scan over the warp finds
-  // whose the item is.
-  constexpr unsigned kAll = 0xffffffffu;
-  const int lane = threadIdx.x % 32;
-  const int share = (items.num_experts + 31) / 32;
-  const int begin = min(lane * share, items.num_experts);
-  const int end = min(begin + share, items.num_experts);
-  const auto items_of = [&](int e) {
-    return (items.offsets[e + 1] - items.offsets[e] + kRows - 1) / kRows;
-  };
-  int own = 0;
-#pragma unroll 4
-  for (int e = begin; e < end; ++e) own += items_of(e);
-  int sum = own;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(kAll, sum, step);
-    if (lane >= step) sum += other;
-  }
-  const unsigned beyond = __ballot_sync(kAll, sum > index);
-  if (beyond == 0) return item;
-  const int which = __ffs(static_cast<int>(beyond)) - 1;
-  if (lane == which) {
-    int before = sum - own;
-    item.expert = begin;
-    while (before + items_of(item.expert) <= index) {
-      before += items_of(item.expert++);
-    }
-    item.first = items.offsets[item.expert] + (index - before) * kRows;
-    item.rows = min(kRows, items.offsets[item.expert + 1] - item.first);
-  }
-  item.expert = __shfl_sync(kAll, item.expert, which);
-  item.first = __shfl_sync(kAll, item.first, which);
-  item.rows = __shfl_sync(kAll, item.rows, which);
+  static_assert((kRows & (kRows - 1)) == 0);
+  const GroupPiece piece =
+      FindGroupPiece(items.offsets, items.num_experts, __ffs(kRows) - 1, index);
+  item.expert = piece.group;
+  item.first = piece.first;
+  item.rows = piece.rows;
   return item;
 }
 

@@ -30,7 +30,10 @@ absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
 absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           Stream& stream) {
-  return RunExpertLinearQuantised(desc, params, CudaStream::Of(stream));
+  CudaStream& cuda = CudaStream::Of(stream);
+  return ExpertLinearGroupedTakes(desc, params, cuda)
+             ? RunExpertLinearGrouped(desc, params, cuda)
+             : RunExpertLinearQuantised(desc, params, cuda);
 }
 
 }  // namespace inlay

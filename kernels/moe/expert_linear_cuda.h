@@ -36,6 +36,16 @@ absl::Status RunExpertLinearQuantised(const ExpertLinearDesc& desc,
                                       const ExpertLinearParams& params,
                                       CudaStream& stream);
 
+// The same for many slots on Hopper, as matrix products of the experts' rows.
+bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,
+                              const ExpertLinearParams& params,
+                              const CudaStream& stream);
+size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
+                                int64_t max_tokens);
+absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,
+                                    const ExpertLinearParams& params,
+                                    CudaStream& stream);
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_MOE_EXPERT_LINEAR_CUDA_H_

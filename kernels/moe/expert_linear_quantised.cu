@@ -42,24 +42,23 @@ struct GroupSums {
       }
     }
   }
-  // Adds them, scaled, to `sums`.
-  __device__ void Flush(const QuantForm& form, const uint8_t* unit, int group,
-                        float (&sums)[kBlocks][4]) {
-    const int lane = threadIdx.x % 32;
+  // Adds them, scaled, to `sums`. `at`: what a lane's two rows are scaled by.
+  __device__ void Flush(const uint8_t* at, float (&sums)[kBlocks][4]) {
+    float2 scale, min;
+    if constexpr (kMin) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(at);
+      scale = WidenPair<__half>(bits.x);
+      min = WidenPair<__half>(bits.y);
+    } else {
+      scale = WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
+    }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const uint8_t* at = unit + QuantScaleAt(form, lane / 4 + 8 * r, group);
-      const float scale = __half2float(*reinterpret_cast<const __half*>(at));
-      float min = 0.0f;
-      if (kMin) {
-        min = __half2float(*reinterpret_cast<const __half*>(at + 4));
-      }
+    for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int j = 2 * r; j < 2 * r + 2; ++j) {
-          sums[b][j] = fmaf(scale, levels[b][j], sums[b][j]);
-          if (kMin) sums[b][j] = fmaf(min, x[b][j], sums[b][j]);
+      for (int j = 0; j < 4; ++j) {
+        sums[b][j] = fmaf(j < 2 ? scale.x : scale.y, levels[b][j], sums[b][j]);
+        if constexpr (kMin) {
+          sums[b][j] = fmaf(j < 2 ? min.x : min.y, x[b][j], sums[b][j]);
         }
       }
     }
@@ -87,6 +86,11 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
                         float (&sums)[kBlocks][4]) {
   const int lane = threadIdx.x % 32;
   const uint32_t ones[] = {kOnes<T>, kOnes<T>, kOnes<T>, kOnes<T>};
+  // Of two rows, and of a group.
+  constexpr int kRowBytes = kMin ? 8 : 4;
+  constexpr int kGroupBytes = kQuantRows / 2 * kRowBytes;
+  const uint8_t* scales = unit + QuantCodeBytes(kCodes) + lane / 4 * kRowBytes;
+  const int in_group = form.group / kProduct - 1;
   GroupSums<kBlocks, kMin> group;
   group.Clear();
 #pragma unroll(kBlocks == 1 ? 2 : 1)
@@ -106,9 +110,9 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
         MultiplyTile<T>(group.levels[b], a, in[0], in[1]);
         if constexpr (kMin) MultiplyTile<T>(group.x[b], ones, in[0], in[1]);
       }
-      const int end = column + kProduct;
-      if (end % form.group == 0) {
-        group.Flush(form, unit, end / form.group - 1, sums);
+      if (((piece * 4 + q) & in_group) == in_group) {
+        group.Flush(scales, sums);
+        scales += kGroupBytes;
       }
     }
   }
