@@ -31,9 +31,12 @@ absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
+  if (ExpertRowsAreFew(desc, params.y.rows())) {
+    return RunExpertLinearQuantisedFew(desc, params, cuda);
+  }
   return ExpertLinearGroupedTakes(desc, params, cuda)
              ? RunExpertLinearGrouped(desc, params, cuda)
-             : RunExpertLinearQuantised(desc, params, cuda);
+             : RunExpertLinearQuantisedMany(desc, params, cuda);
 }
 
 }  // namespace inlay

@@ -34,7 +34,7 @@ size_t GatheredRowBytes(const ExpertLinearDesc& desc) {
 bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,
                               const ExpertLinearParams& params,
                               const CudaStream& stream) {
-  return !ExpertRowsAreFew(desc, params.y.rows()) && stream.sm() == kHopper &&
+  return stream.sm() == kHopper &&
          !WideRoundsTooMuch(QuantFormOf(desc.gemm.weight)) &&
          WideTakes(params.x) && GatheredRowBytes(desc) % sizeof(uint4) == 0;
 }
@@ -54,12 +54,12 @@ absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,
   GemmParams product;
   product.x = MatrixView(static_cast<std::byte*>(params.workspace),
                          desc.gemm.activation, slots, desc.gemm.k);
-  INLAY_RETURN_IF_ERROR(LaunchCuda(
-      "expert_linear", stream, {slots, kGatherThreads}, GatherSlots,
-      params.x.data, params.x.row_stride_bytes, params.slots,
-      desc.row_a_slot ? 1 : desc.top_k,
-      static_cast<int>(GatheredRowBytes(desc) / sizeof(uint4)),
-      reinterpret_cast<uint4*>(product.x.data)));
+  INLAY_RETURN_IF_ERROR(
+      LaunchCuda("expert_linear", stream, {slots, kGatherThreads}, GatherSlots,
+                 params.x.data, params.x.row_stride_bytes, params.slots,
+                 desc.row_a_slot ? 1 : desc.top_k,
+                 static_cast<int>(GatheredRowBytes(desc) / sizeof(uint4)),
+                 reinterpret_cast<uint4*>(product.x.data)));
   product.w.data = const_cast<std::byte*>(params.w.base);
   product.bias = params.bias;
   product.y = params.y;

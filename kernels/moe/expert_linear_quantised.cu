@@ -1,16 +1,10 @@
-// expert_linear on CUDA with packed quantised weights (gemm/quantised/layout.h)
-// and x of 16 bits: expert_mma.cuh says how the work is shared out, by units of
-// 128 columns. Codes are decoded to exact levels of x's type, multiplied by the
-// tensor cores, and a group's sums times its scale added in float32; minima by
-// the sums of x that a product with ones gives.
-//
-// Few slots: a warp's next kRing units are on their way by cp.async before it
-// decodes the first, into a ring of its own (17 KB a block in 4 bits, 37 in 8),
-// so that all blocks of an SM together wait for memory once. Shared memory
-// besides: the warps' sums. Many slots: units straight from memory, each
-// decoded for 64 slots. Roofline: memory; for many slots bound by decoding.
-#include <cuda_pipeline_primitives.h>
-
+// expert_linear for many slots with packed quantised weights
+// (gemm/quantised/layout.h) and x of 16 bits: expert_mma.cuh says how the work
+// is shared out, by units of 128 columns, which come straight from memory.
+// Codes are decoded to exact levels of x's type, multiplied by the tensor
+// cores, and a group's sums times its scale added in float32; minima by the
+// sums of x that a product with ones gives. Bound by decoding, once for 64
+// slots. On Hopper expert_linear_grouped.cu serves most of this.
 #include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/moe/expert_linear_cuda.h"
@@ -19,15 +13,15 @@
 namespace inlay {
 namespace {
 
-constexpr int kProduct = 16;  // columns of one mma
-constexpr int kProducts = kQuantColumns / kProduct;
-constexpr int kRing = 4;  // units
+using Cut = ExpertCut<true>;
+constexpr int kBlocks = Cut::kBlocks;  // of slots
+constexpr int kProduct = 16;           // columns of one mma
 
 template <typename T>
 constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
 
 // A group's sums so far, [blocks of slots][of a lane].
-template <int kBlocks, bool kMin>
+template <bool kMin>
 struct GroupSums {
   float levels[kBlocks][4];
   float x[kMin ? kBlocks : 1][4];
@@ -66,23 +60,11 @@ struct GroupSums {
   }
 };
 
-// The two registers of x for columns [column, column + 16).
-template <typename T>
-__device__ void LoadInput(const T* row, int64_t column, uint32_t (&in)[2]) {
-  if (row == nullptr) {
-    in[0] = in[1] = 0;
-    return;
-  }
-  const T* from = row + column + threadIdx.x % 4 * 2;
-  in[0] = *reinterpret_cast<const uint32_t*>(from);
-  in[1] = *reinterpret_cast<const uint32_t*>(from + 8);
-}
-
-// Adds the products of a unit's first `columns` columns; load(b, column, in)
-// gives x of block b.
-template <QuantCodes kCodes, bool kMin, typename T, int kBlocks, typename Load>
+// Adds the products of a unit, columns [first, first + 128) of k.
+template <QuantCodes kCodes, bool kMin, typename T>
 __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
-                        const uint8_t* unit, int columns, const Load& load,
+                        const uint8_t* unit, int64_t first, int64_t k,
+                        const T* const (&inputs)[kBlocks],
                         float (&sums)[kBlocks][4]) {
   const int lane = threadIdx.x % 32;
   const uint32_t ones[] = {kOnes<T>, kOnes<T>, kOnes<T>, kOnes<T>};
@@ -91,22 +73,26 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
   constexpr int kGroupBytes = kQuantRows / 2 * kRowBytes;
   const uint8_t* scales = unit + QuantCodeBytes(kCodes) + lane / 4 * kRowBytes;
   const int in_group = form.group / kProduct - 1;
-  GroupSums<kBlocks, kMin> group;
+  GroupSums<kMin> group;
   group.Clear();
-#pragma unroll(kBlocks == 1 ? 2 : 1)
+#pragma unroll 1
   for (int piece = 0; piece < 2; ++piece) {
     QuantDecoder<kCodes, T> decoder;
     decoder.Load(unit, lane, piece, levels);
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       const int column = (piece * 4 + q) * kProduct;
-      if (column >= columns) return;  // k ends with a group
+      if (first + column >= k) return;  // k ends with a group
       uint32_t a[4];
       decoder.Operand(q, a);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        uint32_t in[2];
-        load(b, column, in);
+        uint32_t in[2] = {};
+        if (inputs[b] != nullptr) {
+          const T* from = inputs[b] + first + column + lane % 4 * 2;
+          in[0] = *reinterpret_cast<const uint32_t*>(from);
+          in[1] = *reinterpret_cast<const uint32_t*>(from + 8);
+        }
         MultiplyTile<T>(group.levels[b], a, in[0], in[1]);
         if constexpr (kMin) MultiplyTile<T>(group.x[b], ones, in[0], in[1]);
       }
@@ -118,57 +104,7 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
   }
 }
 
-// A warp's share of the units of a tile, kShare apart, through its ring.
-template <QuantCodes kCodes, bool kMin, typename T>
-__device__ void AddFew(const QuantForm& form, const LevelBytes& levels,
-                       const uint8_t* units, int64_t k, const T* row,
-                       float (&sums)[1][4]) {
-  using Cut = ExpertCut<false>;
-  extern __shared__ __align__(16) uint8_t shared[];
-  const int unit_bytes = QuantUnitBytes(form);
-  const int lane = threadIdx.x % 32;
-  uint8_t* ring = shared + Cut::Part() * kRing * unit_bytes;
-  const int count = static_cast<int>(QuantUnits(k));
-  const auto fetch = [&](int u, uint8_t* to) {
-    if (u < count) {
-      const uint8_t* from = units + int64_t{u} * unit_bytes;
-      for (int i = lane * 16; i < unit_bytes; i += 32 * 16) {
-        __pipeline_memcpy_async(to + i, from + i, 16);
-      }
-    }
-    __pipeline_commit();
-  };
-#pragma unroll
-  for (int i = 0; i < kRing; ++i) {
-    fetch(Cut::Part() + i * Cut::kShare, ring + i * unit_bytes);
-  }
-  int at = 0;
-  for (int u = Cut::Part(); u < count; u += Cut::kShare) {
-    const int64_t first = int64_t{u} * kQuantColumns;
-    const int columns =
-        static_cast<int>(min(int64_t{kQuantColumns}, k - first));
-    uint32_t x[kProducts][2] = {};
-#pragma unroll
-    for (int q = 0; q < kProducts; ++q) {
-      if (q * kProduct < columns) LoadInput(row, first + q * kProduct, x[q]);
-    }
-    __pipeline_wait_prior(kRing - 1);
-    __syncwarp();
-    uint8_t* unit = ring + at * unit_bytes;
-    AddUnit<kCodes, kMin, T>(
-        form, levels, unit, columns,
-        [&](int, int column, uint32_t(&in)[2]) {
-          in[0] = x[column / kProduct][0];
-          in[1] = x[column / kProduct][1];
-        },
-        sums);
-    __syncwarp();
-    fetch(u + kRing * Cut::kShare, unit);
-    at = at + 1 == kRing ? 0 : at + 1;
-  }
-}
-
-template <QuantCodes kCodes, bool kMin, typename T, typename Y, bool kMany>
+template <QuantCodes kCodes, bool kMin, typename T, typename Y>
 __global__ void __launch_bounds__(32 * kExpertWarps)
     ExpertQuantised(CudaMatrix<const T> x, const uint8_t* w,
                     int64_t stride_bytes, const float* bias, CudaMatrix<Y> y,
@@ -176,7 +112,6 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
                     const __grid_constant__ QuantForm form,
                     const __grid_constant__ LevelBytes levels, int64_t n,
                     int64_t k) {
-  using Cut = ExpertCut<kMany>;
   LetNextBegin();
   WaitForPrevious();
   const int64_t blocks_n = Cut::BlocksOfN(n);
@@ -184,69 +119,50 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
       items, static_cast<int>(blockIdx.x / blocks_n));
   if (item.rows == 0) return;
   const int64_t index = Cut::Tile(blockIdx.x % blocks_n);
-  // No barrier of the block follows where warps have tiles of their own.
-  if (kMany && index * kExpertTile >= n) return;
+  if (index * kExpertTile >= n) return;
   const uint8_t* tile =
       w + item.expert * stride_bytes + index * QuantTileBytes(form, k);
-  const T* inputs[Cut::kBlocks];
+  const T* inputs[kBlocks];
   FindExpertInputs<T>(x, items, item, inputs);
+  float sums[kBlocks][4] = {};
+  const int unit_bytes = QuantUnitBytes(form);
+  for (int64_t u = 0; u < QuantUnits(k); ++u) {
+    AddUnit<kCodes, kMin, T>(form, levels,
+                             tile + kQuantHeadBytes + u * unit_bytes,
+                             u * kQuantColumns, k, inputs, sums);
+  }
   const auto* factors = reinterpret_cast<const float*>(tile);
   const int lane = threadIdx.x % 32;
-  const float factor[] = {factors[lane / 4], factors[lane / 4 + 8]};
-  float sums[Cut::kBlocks][4] = {};
-  if constexpr (kMany) {
-    const int unit_bytes = QuantUnitBytes(form);
-    for (int64_t u = 0; u < QuantUnits(k); ++u) {
-      const int64_t first = u * kQuantColumns;
-      AddUnit<kCodes, kMin, T>(
-          form, levels, tile + kQuantHeadBytes + u * unit_bytes,
-          static_cast<int>(min(int64_t{kQuantColumns}, k - first)),
-          [&](int b, int column, uint32_t(&in)[2]) {
-            LoadInput(inputs[b], first + column, in);
-          },
-          sums);
-    }
-  } else {
-    AddFew<kCodes, kMin, T>(form, levels, tile + kQuantHeadBytes, k, inputs[0],
-                            sums);
-  }
 #pragma unroll
-  for (int b = 0; b < Cut::kBlocks; ++b) {
+  for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) sums[b][j] *= factor[j / 2];
+    for (int j = 0; j < 4; ++j) sums[b][j] *= factors[lane / 4 + j / 2 * 8];
   }
-  StoreExpertTile<Y, kMany>(sums, items, item, index, bias, n, y);
+  StoreExpertTile<Y, true>(sums, items, item, index, bias, n, y);
 }
 
-template <QuantCodes kCodes, bool kMin, typename T, typename Y, bool kMany>
+template <QuantCodes kCodes, bool kMin, typename T, typename Y>
 absl::Status Launch(const ExpertLinearDesc& desc,
                     const ExpertLinearParams& params, const QuantForm& form,
                     CudaStream& stream) {
-  using Cut = ExpertCut<kMany>;
   const ExpertItems items(desc, params, Cut::kSlots);
-  const size_t ring =
-      kMany ? 0 : size_t{kExpertWarps} * kRing * QuantUnitBytes(form);
-  return LaunchCuda(
-      "expert_linear", stream,
-      {Cut::GridBlocks(items, desc.gemm.n), 32 * kExpertWarps, ring},
-      ExpertQuantised<kCodes, kMin, T, Y, kMany>, CudaMatrix<const T>(params.x),
-      reinterpret_cast<const uint8_t*>(params.w.base),
-      static_cast<int64_t>(params.w.stride_bytes), params.bias,
-      CudaMatrix<Y>(params.y), items, form, LevelBytesOf<T>(form), desc.gemm.n,
-      desc.gemm.k);
+  return LaunchCuda("expert_linear", stream,
+                    {Cut::GridBlocks(items, desc.gemm.n), 32 * kExpertWarps},
+                    ExpertQuantised<kCodes, kMin, T, Y>,
+                    CudaMatrix<const T>(params.x),
+                    reinterpret_cast<const uint8_t*>(params.w.base),
+                    static_cast<int64_t>(params.w.stride_bytes), params.bias,
+                    CudaMatrix<Y>(params.y), items, form, LevelBytesOf<T>(form),
+                    desc.gemm.n, desc.gemm.k);
 }
 
 template <QuantCodes kCodes, bool kMin, typename T>
 absl::Status RunCodes(const ExpertLinearDesc& desc,
                       const ExpertLinearParams& params, const QuantForm& form,
                       CudaStream& stream) {
-  const bool few = ExpertRowsAreFew(desc, params.y.rows());
-  if (desc.gemm.output == desc.gemm.activation) {
-    return few ? Launch<kCodes, kMin, T, T, false>(desc, params, form, stream)
-               : Launch<kCodes, kMin, T, T, true>(desc, params, form, stream);
-  }
-  return few ? Launch<kCodes, kMin, T, float, false>(desc, params, form, stream)
-             : Launch<kCodes, kMin, T, float, true>(desc, params, form, stream);
+  return desc.gemm.output == desc.gemm.activation
+             ? Launch<kCodes, kMin, T, T>(desc, params, form, stream)
+             : Launch<kCodes, kMin, T, float>(desc, params, form, stream);
 }
 
 template <typename T>
@@ -277,9 +193,9 @@ absl::Status RunType(const ExpertLinearDesc& desc,
 
 }  // namespace
 
-absl::Status RunExpertLinearQuantised(const ExpertLinearDesc& desc,
-                                      const ExpertLinearParams& params,
-                                      CudaStream& stream) {
+absl::Status RunExpertLinearQuantisedMany(const ExpertLinearDesc& desc,
+                                          const ExpertLinearParams& params,
+                                          CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.gemm.weight);
   return desc.gemm.activation == DType::kF16
              ? RunType<__half>(desc, params, form, stream)
