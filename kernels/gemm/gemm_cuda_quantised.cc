@@ -98,19 +98,12 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   return absl::OkStatus();
 }
 
-// Of a weight that is a small difference of level and minimum, as in 16 columns
-// of 2 bits, rounding each of these leaves too little: the logits are off by
-// five times as much as with unpacking.
-bool RoundsTooMuch(const QuantForm& form) {
-  return form.has_min && form.group == 16;
-}
-
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
   return !desc.batch_invariant && rows > MostFewRows(desc) &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
-         !RoundsTooMuch(QuantFormOf(desc.weight)) &&
+         !WideRoundsTooMuch(QuantFormOf(desc.weight)) &&
          (desc.permuted || WideTakes(params.x));
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda_groups.cuh"
 #include "kernels/moe/expert_linear.h"
 
 namespace inlay {
@@ -82,32 +83,12 @@ __device__ ExpertItem FindExpertItem(const ExpertItems& items, int index) {
     item.first = index;
     return item;
   }
-  constexpr unsigned kAll = 0xffffffffu;
-  const int lane = threadIdx.x % 32;
-  int before = 0;
-  for (int base = 0; base < items.num_experts; base += 32) {
-    const int e = base + lane;
-    int own = 0;
-    if (e < items.num_experts) {
-      own = (items.offsets[e + 1] - items.offsets[e] + kRows - 1) / kRows;
-    }
-    int sum = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(kAll, sum, step);
-      if (lane >= step) sum += other;
-    }
-    const unsigned beyond = __ballot_sync(kAll, before + sum > index);
-    if (beyond != 0) {
-      const int which = __ffs(static_cast<int>(beyond)) - 1;
-      const int first_item = __shfl_sync(kAll, before + sum - own, which);
-      item.expert = base + which;
-      item.first = items.offsets[item.expert] + (index - first_item) * kRows;
-      item.rows = min(kRows, items.offsets[item.expert + 1] - item.first);
-      return item;
-    }
-    before += __shfl_sync(kAll, sum, 31);
-  }
+  static_assert((kRows & (kRows - 1)) == 0);
+  const GroupPiece piece =
+      FindGroupPiece(items.offsets, items.num_experts, __ffs(kRows) - 1, index);
+  item.expert = piece.group;
+  item.first = piece.first;
+  item.rows = piece.rows;
   return item;
 }
 

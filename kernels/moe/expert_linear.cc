@@ -16,6 +16,9 @@ absl::Status RunExpertLinearCpu(const GemmRow& row,
                                 Stream& stream);
 
 #if INLAY_HAS_CUDA
+// expert_linear_grouped.cu
+size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
+                                int64_t max_tokens);
 // expert_linear_cuda.cc
 absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
                                  const ExpertLinearParams& params,
@@ -86,8 +89,8 @@ const char* CudaQuantisedRefuses(const ExpertLinearDesc& desc,
 constexpr ExpertLinearRow kRows[] = {
 #if INLAY_HAS_CUDA
     {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunExpertLinearCuda},
-    {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses, nullptr,
-     RunExpertLinearCudaQuantised},
+    {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
+     ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
 #endif
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,

@@ -30,7 +30,13 @@ absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
 absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           Stream& stream) {
-  return RunExpertLinearQuantised(desc, params, CudaStream::Of(stream));
+  CudaStream& cuda = CudaStream::Of(stream);
+  if (ExpertRowsAreFew(desc, params.y.rows())) {
+    return RunExpertLinearQuantisedFew(desc, params, cuda);
+  }
+  return ExpertLinearGroupedTakes(desc, params, cuda)
+             ? RunExpertLinearGrouped(desc, params, cuda)
+             : RunExpertLinearQuantisedMany(desc, params, cuda);
 }
 
 }  // namespace inlay

@@ -32,9 +32,22 @@ absl::Status RunExpertLinearMma(const ExpertLinearDesc& desc,
 
 // Packed weights (kernels/gemm/quantised/layout.h), x of 16 bits, its rows at
 // multiples of 4 bytes.
-absl::Status RunExpertLinearQuantised(const ExpertLinearDesc& desc,
-                                      const ExpertLinearParams& params,
-                                      CudaStream& stream);
+absl::Status RunExpertLinearQuantisedFew(const ExpertLinearDesc& desc,
+                                         const ExpertLinearParams& params,
+                                         CudaStream& stream);
+absl::Status RunExpertLinearQuantisedMany(const ExpertLinearDesc& desc,
+                                          const ExpertLinearParams& params,
+                                          CudaStream& stream);
+
+// The same for many slots on Hopper, as matrix products of the experts' rows.
+bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,
+                              const ExpertLinearParams& params,
+                              const CudaStream& stream);
+size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
+                                int64_t max_tokens);
+absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,
+                                    const ExpertLinearParams& params,
+                                    CudaStream& stream);
 
 }  // namespace inlay
 

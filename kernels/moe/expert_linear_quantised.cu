@@ -1,9 +1,10 @@
-// expert_linear on CUDA with packed quantised weights (gemm/quantised/layout.h)
-// and x of 16 bits: expert_mma.cuh says how the work is shared out, by units of
-// 128 columns. Codes are decoded to exact levels of x's type, multiplied by the
-// tensor cores, and a group's sums times its scale added in float32; minima by
-// the sums of x that a product with ones gives. Shared memory: the warps' sums
-// of few slots. Roofline: as for 16 bits; for many slots bound by decoding.
+// expert_linear for many slots with packed quantised weights
+// (gemm/quantised/layout.h) and x of 16 bits: expert_mma.cuh says how the work
+// is shared out, by units of 128 columns, which come straight from memory.
+// Codes are decoded to exact levels of x's type, multiplied by the tensor
+// cores, and a group's sums times its scale added in float32; minima by the
+// sums of x that a product with ones gives. Bound by decoding, once for 64
+// slots. On Hopper expert_linear_grouped.cu serves most of this.
 #include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/moe/expert_linear_cuda.h"
@@ -12,13 +13,15 @@
 namespace inlay {
 namespace {
 
-constexpr int kProduct = 16;  // columns of one mma
+using Cut = ExpertCut<true>;
+constexpr int kBlocks = Cut::kBlocks;  // of slots
+constexpr int kProduct = 16;           // columns of one mma
 
 template <typename T>
 constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
 
 // A group's sums so far, [blocks of slots][of a lane].
-template <int kBlocks, bool kMin>
+template <bool kMin>
 struct GroupSums {
   float levels[kBlocks][4];
   float x[kMin ? kBlocks : 1][4];
@@ -33,24 +36,23 @@ struct GroupSums {
       }
     }
   }
-  // Adds them, scaled, to `sums`.
-  __device__ void Flush(const QuantForm& form, const uint8_t* unit, int group,
-                        float (&sums)[kBlocks][4]) {
-    const int lane = threadIdx.x % 32;
+  // Adds them, scaled, to `sums`. `at`: what a lane's two rows are scaled by.
+  __device__ void Flush(const uint8_t* at, float (&sums)[kBlocks][4]) {
+    float2 scale, min;
+    if constexpr (kMin) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(at);
+      scale = WidenPair<__half>(bits.x);
+      min = WidenPair<__half>(bits.y);
+    } else {
+      scale = WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
+    }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const uint8_t* at = unit + QuantScaleAt(form, lane / 4 + 8 * r, group);
-      const float scale = __half2float(*reinterpret_cast<const __half*>(at));
-      float min = 0.0f;
-      if (kMin) {
-        min = __half2float(*reinterpret_cast<const __half*>(at + 4));
-      }
+    for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int j = 2 * r; j < 2 * r + 2; ++j) {
-          sums[b][j] = fmaf(scale, levels[b][j], sums[b][j]);
-          if (kMin) sums[b][j] = fmaf(min, x[b][j], sums[b][j]);
+      for (int j = 0; j < 4; ++j) {
+        sums[b][j] = fmaf(j < 2 ? scale.x : scale.y, levels[b][j], sums[b][j]);
+        if constexpr (kMin) {
+          sums[b][j] = fmaf(j < 2 ? min.x : min.y, x[b][j], sums[b][j]);
         }
       }
     }
@@ -59,15 +61,21 @@ struct GroupSums {
 };
 
 // Adds the products of a unit, columns [first, first + 128) of k.
-template <QuantCodes kCodes, bool kMin, typename T, int kBlocks>
+template <QuantCodes kCodes, bool kMin, typename T>
 __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
                         const uint8_t* unit, int64_t first, int64_t k,
                         const T* const (&inputs)[kBlocks],
                         float (&sums)[kBlocks][4]) {
   const int lane = threadIdx.x % 32;
   const uint32_t ones[] = {kOnes<T>, kOnes<T>, kOnes<T>, kOnes<T>};
-  GroupSums<kBlocks, kMin> group;
+  // Of two rows, and of a group.
+  constexpr int kRowBytes = kMin ? 8 : 4;
+  constexpr int kGroupBytes = kQuantRows / 2 * kRowBytes;
+  const uint8_t* scales = unit + QuantCodeBytes(kCodes) + lane / 4 * kRowBytes;
+  const int in_group = form.group / kProduct - 1;
+  GroupSums<kMin> group;
   group.Clear();
+#pragma unroll 1
   for (int piece = 0; piece < 2; ++piece) {
     QuantDecoder<kCodes, T> decoder;
     decoder.Load(unit, lane, piece, levels);
@@ -88,15 +96,15 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
         MultiplyTile<T>(group.levels[b], a, in[0], in[1]);
         if constexpr (kMin) MultiplyTile<T>(group.x[b], ones, in[0], in[1]);
       }
-      const int end = column + kProduct;
-      if (end % form.group == 0) {
-        group.Flush(form, unit, end / form.group - 1, sums);
+      if (((piece * 4 + q) & in_group) == in_group) {
+        group.Flush(scales, sums);
+        scales += kGroupBytes;
       }
     }
   }
 }
 
-template <QuantCodes kCodes, bool kMin, typename T, typename Y, bool kMany>
+template <QuantCodes kCodes, bool kMin, typename T, typename Y>
 __global__ void __launch_bounds__(32 * kExpertWarps)
     ExpertQuantised(CudaMatrix<const T> x, const uint8_t* w,
                     int64_t stride_bytes, const float* bias, CudaMatrix<Y> y,
@@ -104,7 +112,6 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
                     const __grid_constant__ QuantForm form,
                     const __grid_constant__ LevelBytes levels, int64_t n,
                     int64_t k) {
-  using Cut = ExpertCut<kMany>;
   LetNextBegin();
   WaitForPrevious();
   const int64_t blocks_n = Cut::BlocksOfN(n);
@@ -112,15 +119,14 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
       items, static_cast<int>(blockIdx.x / blocks_n));
   if (item.rows == 0) return;
   const int64_t index = Cut::Tile(blockIdx.x % blocks_n);
-  // No barrier follows where warps have tiles of their own.
-  if (kMany && index * kExpertTile >= n) return;
+  if (index * kExpertTile >= n) return;
   const uint8_t* tile =
       w + item.expert * stride_bytes + index * QuantTileBytes(form, k);
-  const T* inputs[Cut::kBlocks];
+  const T* inputs[kBlocks];
   FindExpertInputs<T>(x, items, item, inputs);
-  float sums[Cut::kBlocks][4] = {};
+  float sums[kBlocks][4] = {};
   const int unit_bytes = QuantUnitBytes(form);
-  for (int64_t u = Cut::Part(); u < QuantUnits(k); u += Cut::kShare) {
+  for (int64_t u = 0; u < QuantUnits(k); ++u) {
     AddUnit<kCodes, kMin, T>(form, levels,
                              tile + kQuantHeadBytes + u * unit_bytes,
                              u * kQuantColumns, k, inputs, sums);
@@ -128,22 +134,21 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
   const auto* factors = reinterpret_cast<const float*>(tile);
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int b = 0; b < Cut::kBlocks; ++b) {
+  for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) sums[b][j] *= factors[lane / 4 + j / 2 * 8];
   }
-  StoreExpertTile<Y, kMany>(sums, items, item, index, bias, n, y);
+  StoreExpertTile<Y, true>(sums, items, item, index, bias, n, y);
 }
 
-template <QuantCodes kCodes, bool kMin, typename T, typename Y, bool kMany>
+template <QuantCodes kCodes, bool kMin, typename T, typename Y>
 absl::Status Launch(const ExpertLinearDesc& desc,
                     const ExpertLinearParams& params, const QuantForm& form,
                     CudaStream& stream) {
-  using Cut = ExpertCut<kMany>;
   const ExpertItems items(desc, params, Cut::kSlots);
   return LaunchCuda("expert_linear", stream,
                     {Cut::GridBlocks(items, desc.gemm.n), 32 * kExpertWarps},
-                    ExpertQuantised<kCodes, kMin, T, Y, kMany>,
+                    ExpertQuantised<kCodes, kMin, T, Y>,
                     CudaMatrix<const T>(params.x),
                     reinterpret_cast<const uint8_t*>(params.w.base),
                     static_cast<int64_t>(params.w.stride_bytes), params.bias,
@@ -155,13 +160,9 @@ template <QuantCodes kCodes, bool kMin, typename T>
 absl::Status RunCodes(const ExpertLinearDesc& desc,
                       const ExpertLinearParams& params, const QuantForm& form,
                       CudaStream& stream) {
-  const bool few = ExpertRowsAreFew(desc, params.y.rows());
-  if (desc.gemm.output == desc.gemm.activation) {
-    return few ? Launch<kCodes, kMin, T, T, false>(desc, params, form, stream)
-               : Launch<kCodes, kMin, T, T, true>(desc, params, form, stream);
-  }
-  return few ? Launch<kCodes, kMin, T, float, false>(desc, params, form, stream)
-             : Launch<kCodes, kMin, T, float, true>(desc, params, form, stream);
+  return desc.gemm.output == desc.gemm.activation
+             ? Launch<kCodes, kMin, T, T>(desc, params, form, stream)
+             : Launch<kCodes, kMin, T, float>(desc, params, form, stream);
 }
 
 template <typename T>
@@ -192,9 +193,9 @@ absl::Status RunType(const ExpertLinearDesc& desc,
 
 }  // namespace
 
-absl::Status RunExpertLinearQuantised(const ExpertLinearDesc& desc,
-                                      const ExpertLinearParams& params,
-                                      CudaStream& stream) {
+absl::Status RunExpertLinearQuantisedMany(const ExpertLinearDesc& desc,
+                                          const ExpertLinearParams& params,
+                                          CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.gemm.weight);
   return desc.gemm.activation == DType::kF16
              ? RunType<__half>(desc, params, form, stream)

@@ -3,8 +3,9 @@
 //
 // RouteTokens: a warp a token, kTokens a block; a lane has every 32nd expert.
 // Shared memory: a token's scores and its groups' (8 KB a token). Choosing is
-// top_k times the largest of a warp, by keys whose order is that of scores. One
-// token's slots are listed by its warp. ListSlots, for more tokens: a block an
+// top_k times the largest of a warp, by keys whose order is that of scores; a
+// lane has its experts' scores and keys in registers. One token's slots are
+// listed by its warp. ListSlots, for more tokens: a block an
 // expert counts the slots of the experts before it and lists its own; no
 // atomics, so that lists ascend. Neither is bound by bandwidth: both are some
 // microseconds beside the products of experts.
@@ -36,12 +37,10 @@ __device__ int IndexOf(uint64_t key) {
 }
 
 __device__ uint64_t WarpMax(uint64_t key) {
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAll, key, lane);
-    key = other > key ? other : key;
-  }
-  return key;
+  const auto high = static_cast<uint32_t>(key >> 32);
+  const uint32_t most = __reduce_max_sync(kAll, high);
+  const uint32_t low = high == most ? static_cast<uint32_t>(key) : 0;
+  return uint64_t{most} << 32 | __reduce_max_sync(kAll, low);
 }
 __device__ float WarpMax(float x) {
 #pragma unroll
@@ -58,23 +57,47 @@ __device__ double WarpSum(double x) {
   return x;
 }
 
-// Which of a lane's numbers lane, lane + 32, .. are out of the choice.
-using Taken = uint32_t;
-static_assert(kMaxExperts <= 32 * 32);
+// Numbers lane, lane + 32, .. are a lane's; kPerLane of them at most.
+constexpr int kMostPerLane = kMaxExperts / 32;
+static_assert(kMostPerLane <= 32);  // Taken
 
-// The best of `count` that is not taken, which is then taken.
-__device__ int TakeBest(const float* scores, int count, Taken& taken) {
-  const int lane = threadIdx.x % 32;
-  uint64_t best = 0;
-  for (int i = lane; i < count; i += 32) {
-    if (taken >> i / 32 & 1) continue;
-    const uint64_t key = KeyOf(scores[i], i);
-    best = key > best ? key : best;
+// What is out of the choice, a bit a number.
+using Taken = uint32_t;
+
+// Chooses by keys, the best first, those in `taken` left out.
+template <int kPerLane>
+class Chooser {
+ public:
+  __device__ Chooser(const uint64_t (&keys)[kPerLane], Taken taken)
+      : keys_(keys), taken_(taken) {
+    FindOwn();
   }
-  const int index = IndexOf(WarpMax(best));
-  if (index % 32 == lane) taken |= 1u << index / 32;
-  return index;
-}
+
+  // The best of what is left, which is then taken.
+  __device__ int TakeBest() {
+    const int index = IndexOf(WarpMax(own_));
+    if (index % 32 == threadIdx.x % 32) {
+      taken_ |= 1u << index / 32;
+      FindOwn();
+    }
+    return index;
+  }
+  __device__ Taken taken() const { return taken_; }
+
+ private:
+  __device__ void FindOwn() {
+    own_ = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (taken_ >> i & 1) continue;
+      own_ = keys_[i] > own_ ? keys_[i] : own_;
+    }
+  }
+
+  const uint64_t (&keys_)[kPerLane];  // 0: there is no such number
+  Taken taken_;
+  uint64_t own_;  // the lane's best
+};
 
 __device__ float GroupValue(const RoutingDesc& desc, const float* scores,
                             int size) {
@@ -94,22 +117,24 @@ __device__ float GroupValue(const RoutingDesc& desc, const float* scores,
 }
 
 // What is out of the choice of experts because its group is.
+template <int kPerLane>
 __device__ Taken LeaveGroups(const RoutingDesc& desc, TokenScores& scores) {
   if (desc.top_groups == desc.num_groups) return 0;
   const int lane = threadIdx.x % 32;
   const int size = desc.num_experts / desc.num_groups;
-  for (int g = lane; g < desc.num_groups; g += 32) {
-    scores.groups[g] = GroupValue(desc, scores.experts + g * size, size);
+  uint64_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int g = lane + 32 * i;
+    keys[i] = g < desc.num_groups
+                  ? KeyOf(GroupValue(desc, scores.experts + g * size, size), g)
+                  : 0;
   }
-  __syncwarp();
-  Taken chosen = 0;
-  for (int i = 0; i < desc.top_groups; ++i) {
-    TakeBest(scores.groups, desc.num_groups, chosen);
-  }
+  Chooser groups(keys, 0);
+  for (int i = 0; i < desc.top_groups; ++i) groups.TakeBest();
   // Marked where all lanes see it.
-  __syncwarp();
   for (int g = lane; g < desc.num_groups; g += 32) {
-    scores.groups[g] = chosen >> g / 32 & 1 ? 1.0f : 0.0f;
+    scores.groups[g] = groups.taken() >> g / 32 & 1 ? 1.0f : 0.0f;
   }
   __syncwarp();
   Taken taken = 0;
@@ -119,30 +144,50 @@ __device__ Taken LeaveGroups(const RoutingDesc& desc, TokenScores& scores) {
   return taken;
 }
 
-// exp(logit - largest) / sum, or the sigmoid.
-struct Scorer {
-  __device__ Scorer(const RoutingDesc& desc, const float* logits)
-      : sigmoid(desc.score == RoutingScore::kSigmoid) {
-    if (sigmoid) return;
-    float most = __uint_as_float(0xff800000u);  // -infinity
-    for (int e = threadIdx.x % 32; e < desc.num_experts; e += 32) {
-      most = fmaxf(most, logits[e]);
-    }
-    largest = WarpMax(most);
-    sum = 0.0;
-    for (int e = threadIdx.x % 32; e < desc.num_experts; e += 32) {
-      sum += exp(logits[e] - largest);
-    }
-    sum = WarpSum(sum);
+// Logits to scores: exp(logit - largest) / sum, or the sigmoid.
+template <int kPerLane>
+__device__ void Score(const RoutingDesc& desc, const float* logits,
+                      double (&scores)[kPerLane]) {
+  const int lane = threadIdx.x % 32;
+  const float kLeast = __uint_as_float(0xff800000u);  // -infinity
+  float own[kPerLane];
+  float most = kLeast;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + 32 * i;
+    own[i] = e < desc.num_experts ? logits[e] : kLeast;
+    most = fmaxf(most, own[i]);
   }
-  __device__ double operator()(float logit) const {
-    return sigmoid ? 1.0 / (1.0 + exp(-double{logit}))
-                   : exp(logit - largest) / sum;
+  if (desc.score == RoutingScore::kSigmoid) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      scores[i] = 1.0 / (1.0 + exp(-double{own[i]}));
+    }
+    return;
   }
-  bool sigmoid;
-  double largest = 0.0;
-  double sum = 1.0;
-};
+  const double largest = WarpMax(most);
+  double sum = 0.0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const bool there = lane + 32 * i < desc.num_experts;
+    scores[i] = there ? exp(own[i] - largest) : 0.0;
+    sum += scores[i];
+  }
+  sum = WarpSum(sum);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) scores[i] /= sum;
+}
+
+// That of number `index`, to all lanes.
+template <int kPerLane>
+__device__ double ScoreOf(const double (&scores)[kPerLane], int index) {
+  double own = scores[0];
+#pragma unroll
+  for (int i = 1; i < kPerLane; ++i) {
+    if (index / 32 == i) own = scores[i];
+  }
+  return __shfl_sync(kAll, own, index % 32);
+}
 
 // The slots of the only token, by expert.
 __device__ void ListOne(const RoutingDesc& desc, const RoutingParams& params) {
@@ -161,6 +206,7 @@ __device__ void ListOne(const RoutingDesc& desc, const RoutingParams& params) {
   }
 }
 
+template <int kPerLane>
 __global__ void __launch_bounds__(32 * kTokens)
     RouteTokens(const __grid_constant__ RoutingDesc desc,
                 const __grid_constant__ RoutingParams params, int64_t tokens) {
@@ -170,31 +216,46 @@ __global__ void __launch_bounds__(32 * kTokens)
   const int lane = threadIdx.x % 32;
   const int64_t token = int64_t{blockIdx.x} * kTokens + threadIdx.x / 32;
   if (token >= tokens) return;
-  TokenScores& scores = shared[threadIdx.x / 32];
-  const float* logits = CudaMatrix<const float>(params.logits).row(token);
-  const Scorer score(desc, logits);
-  for (int e = lane; e < desc.num_experts; e += 32) {
-    float choice = static_cast<float>(score(logits[e]));
+  TokenScores& choices = shared[threadIdx.x / 32];
+  double scores[kPerLane];
+  Score(desc, CudaMatrix<const float>(params.logits).row(token), scores);
+  uint64_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + 32 * i;
+    keys[i] = 0;
+    if (e >= desc.num_experts) continue;
+    float choice = static_cast<float>(scores[i]);
     if (params.correction != nullptr) choice += params.correction[e];
-    scores.experts[e] = choice;
+    choices.experts[e] = choice;
+    keys[i] = KeyOf(choice, e);
   }
   __syncwarp();
-  Taken taken = LeaveGroups(desc, scores);
+  Chooser chooser(keys, LeaveGroups<kPerLane>(desc, choices));
   int32_t* experts = params.experts + token * desc.top_k;
   float* weights = params.weights + token * desc.top_k;
+  double own[kMaxExpertsPerToken / 32] = {};  // of ranks lane, lane + 32, ..
   double sum = 0.0;
   for (int r = 0; r < desc.top_k; ++r) {
-    const int e = TakeBest(scores.experts, desc.num_experts, taken);
-    sum += score(logits[e]);
-    if (lane == 0) experts[r] = e;
+    const int e = chooser.TakeBest();
+    const double score = ScoreOf(scores, e);
+    sum += score;
+    if (lane == r % 32) experts[r] = e;
+#pragma unroll
+    for (int i = 0; i < kMaxExpertsPerToken / 32; ++i) {
+      if (i * 32 + lane == r) own[i] = score;
+    }
   }
-  __syncwarp();
   const double factor = desc.scale / (desc.normalised ? sum + kTiny : 1.0);
-  for (int r = lane; r < desc.top_k; r += 32) {
-    double weight = score(logits[experts[r]]) * factor;
+#pragma unroll
+  for (int i = 0; i < kMaxExpertsPerToken / 32; ++i) {
+    const int r = i * 32 + lane;
+    if (r >= desc.top_k) break;
+    double weight = own[i] * factor;
     if (desc.scales_experts) weight *= params.expert_scales[experts[r]];
     weights[r] = static_cast<float>(weight);
   }
+  __syncwarp();
   if (tokens == 1) ListOne(desc, params);
 }
 
@@ -255,9 +316,12 @@ absl::Status RunRoutingCuda(const RoutingDesc& desc,
                             const RoutingParams& params, Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
   const int64_t tokens = params.logits.rows();
+  const auto route = desc.num_experts <= 128   ? RouteTokens<4>
+                     : desc.num_experts <= 256 ? RouteTokens<8>
+                                               : RouteTokens<kMostPerLane>;
   INLAY_RETURN_IF_ERROR(LaunchCuda(
       "moe_routing", cuda, {(tokens + kTokens - 1) / kTokens, 32 * kTokens},
-      RouteTokens, desc, params, tokens));
+      route, desc, params, tokens));
   if (tokens == 1) return absl::OkStatus();
   return LaunchCuda("moe_routing", cuda, {desc.num_experts, kListThreads},
                     ListSlots, params.experts,

@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "kernels/gemm/quantised/pack.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/expert_linear.h"
+#include "kernels/moe/expert_linear_cuda.h"
 #include "kernels/moe/routing.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/moe_test_util.h"
 #include "tests/support/random_blocks.h"
+#include "tests/support/rounded_weights.h"
 
 namespace inlay {
 namespace {
@@ -100,7 +103,10 @@ TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
 // Experts' matrices as values, and as a row wants them on the device.
 class Experts {
  public:
-  Experts(const ExpertLinearDesc& desc, std::mt19937& rng) : desc_(desc) {
+  // `rounded`: quantised weights are those that the kernel for many slots
+  // multiplies by.
+  Experts(const ExpertLinearDesc& desc, std::mt19937& rng, bool rounded = false)
+      : desc_(desc), rounded_(rounded) {
     const GemmDesc& gemm = desc.gemm;
     for (int e = 0; e < desc.num_experts; ++e) {
       if (const BlockCodec* codec = FindBlockCodec(gemm.weight)) {
@@ -139,13 +145,20 @@ class Experts {
     const size_t first = values_.size();
     values_.resize(first + static_cast<size_t>(gemm.n * gemm.k));
     for (int64_t r = 0; r < gemm.n; ++r) {
-      UnpackQuantisedRow(matrix, packed.data(), r,
-                         values_.data() + first + r * gemm.k);
+      float* values = values_.data() + first + r * gemm.k;
+      if (rounded_) {
+        std::vector<double> row(static_cast<size_t>(gemm.k));
+        RoundedRow(matrix, packed.data(), r, gemm.activation, row.data());
+        std::copy(row.begin(), row.end(), values);
+      } else {
+        UnpackQuantisedRow(matrix, packed.data(), r, values);
+      }
     }
     bytes_.insert(bytes_.end(), packed.begin(), packed.end());
   }
 
   ExpertLinearDesc desc_;
+  bool rounded_;
   std::vector<float> values_;
   std::vector<std::byte> bytes_;
 };
@@ -161,7 +174,7 @@ class Problem {
         tokens_(tokens),
         cuda_(cuda),
         rng_(seed),
-        experts_(desc, rng_) {
+        experts_(desc, rng_, IsGrouped()) {
     const RoutingDesc routing = {desc.num_experts, desc.top_k};
     TestMatrix logits(DType::kF32, tokens, desc.num_experts);
     logits.Randomize(rng_);
@@ -233,6 +246,13 @@ class Problem {
   int64_t num_slots() const { return tokens_ * desc_.top_k; }
 
  private:
+  // Whether many slots' products are those of gemm's kernel for many rows.
+  bool IsGrouped() const {
+    return IsBlockFormat(desc_.gemm.weight) && cuda_.info.sm == 90 &&
+           !ExpertRowsAreFew(desc_, num_slots()) &&
+           !WideRoundsTooMuch(QuantFormOf(desc_.gemm.weight)) &&
+           desc_.gemm.k % 8 == 0;
+  }
   TestMatrix Run(const ExpertLinearRow& row, Routed& routed, TestMatrix& x) {
     const CudaBytes weights(experts_.bytes());
     const CudaBytes experts(routed.experts), offsets(routed.offsets),
@@ -252,6 +272,12 @@ class Problem {
       params.slots = slots.as<int32_t>();
     }
     params.y = y.view();
+    const CudaBytes workspace(std::vector<std::byte>(std::max<size_t>(
+        row.workspace_bytes == nullptr
+            ? 0
+            : row.workspace_bytes(desc_, y.view().rows() / desc_.top_k),
+        16)));
+    params.workspace = workspace.as<void>();
     const absl::Status status = row.run(desc_, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return y.Download();
@@ -346,7 +372,7 @@ TEST(MoeCudaTest, EveryBlockFormatMatchesFloat64) {
     const int64_t block = GetFormatInfo(codec->dtype).block_elements;
     for (const int64_t columns : {1, 300}) {
       const int64_t k = (columns + block - 1) / block * block;
-      for (const int64_t tokens : {1, 6, 60}) {
+      for (const int64_t tokens : {1, 6, 60, 300}) {
         const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
         SCOPED_TRACE(::testing::Message()
                      << DTypeName(codec->dtype) << " x " << DTypeName(type)
@@ -358,6 +384,33 @@ TEST(MoeCudaTest, EveryBlockFormatMatchesFloat64) {
                    2,
                    seed % 2 != 0},
                   tokens, 3, seed);
+        ++seed;
+      }
+    }
+  }
+}
+
+// Several blocks of rows and pieces of slots an expert, and experts without a
+// slot between them.
+TEST(MoeCudaTest, ManySlotsOfQuantisedExperts) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const DType weight :
+       {DType::kQ4_K, DType::kQ8_0, DType::kQ6_K, DType::kIQ4_NL,
+        DType::kU4_G128, DType::kF8_G128, DType::kMXFP4}) {
+    for (const int64_t tokens : {100, 700}) {
+      for (const bool row_a_slot : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(weight) << " tokens " << tokens << " a slot "
+                     << row_a_slot << " seed " << seed);
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        CheckRows(cuda,
+                  {{272, 768, weight, type, row_a_slot ? DType::kF32 : type},
+                   37,
+                   5,
+                   row_a_slot},
+                  tokens, tokens == 100 ? 7 : 36, seed);
         ++seed;
       }
     }

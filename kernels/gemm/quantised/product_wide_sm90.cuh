@@ -5,7 +5,7 @@
 // Mapping: a job is 256 rows of w times kColumns rows of x. A cluster of
 // `splits` blocks shares a job's K; clusters take jobs in turn. A block has 16
 // warps that multiply, a tile of 16 rows of w each (four warpgroups of 64
-// rows), and a thread of another copies: a unit of all tiles by one tensor
+// rows), and one more copies: a unit of all tiles by one tensor
 // copy, x by two in the 128-byte swizzle. y^T = w x^T: w [64, 16] from
 // registers, x from shared memory, accumulators float32 in registers. A warp
 // decodes 32 columns while the tensor cores have its last 32.
@@ -17,6 +17,11 @@
 // Barriers (mbarriers): w_full and x_full a stage; freed a stage of weights: a
 // unit was used, by all 16 warps. Named barrier 1: the warps that multiply. The
 // cluster's barrier: partial sums are there; and: have been read.
+//
+// Groups of rows of x with matrices of their own (a mixture's experts): which
+// rows a job has is found on the device; matrices lie one after another and are
+// one to the copy engine, and what is copied of the next group's rows beside a
+// job's own goes nowhere.
 //
 // Sums: K ascending in a block, blocks in ascending order: the same bits every
 // time. Weights: QUANTISED.md says what their rounding costs.
@@ -34,6 +39,7 @@
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_float.cuh"
+#include "kernels/cuda_groups.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
@@ -122,36 +128,56 @@ struct WideStage {
 };
 
 // What a block goes through: units [first, end) of its jobs.
+template <bool kGroups>
 struct WideCursor {
+  // All lanes of a warp call it.
   __device__ void Begin(const WideShape& shape, int job_now) {
     job = job_now;
     unit = first;
-    tile = job / shape.blocks_m * kWideTiles;
-    row = job % shape.blocks_m * shape.columns;
+    int block;
+    if constexpr (!kGroups) {
+      block = job / shape.blocks_m;
+      row = job % shape.blocks_m * shape.columns;
+      rows = min(shape.columns, shape.m - row);
+      tile = block * kWideTiles;
+    } else {
+      block = job % shape.blocks_n;
+      const GroupPiece piece =
+          FindGroupPiece(shape.offsets, shape.num_groups, shape.log_columns,
+                         job / shape.blocks_n);
+      group = piece.group;
+      row = piece.first;
+      rows = piece.rows;
+      tile = group * shape.group_tiles + block * kWideTiles;
+    }
+    n = block * kWideRows;
   }
   __device__ bool Done(const WideShape& shape) const {
-    return job >= shape.jobs;
+    return job >= shape.jobs || rows == 0;
   }
   __device__ void Next(const WideShape& shape) {
     if (++unit == end) Begin(shape, job + shape.clusters);
   }
   int first, end, unit;
   int job;
-  int tile;  // the job's first, of w
-  int row;   // the job's first, of x
+  int tile;       // the job's first, of w
+  int n;          // its first row of w, of its group's
+  int row, rows;  // the job's, of x
+  int group;      // where there are any
 };
 
-// One thread.
+// One warp, whose first lane copies.
+template <bool kGroups>
 class WideProducer {
  public:
   __device__ WideProducer(const WideShape& shape, const CUtensorMap& x,
                           const CUtensorMap& w, uint32_t base,
-                          const WideCursor& begin)
+                          const WideCursor<kGroups>& begin)
       : shape_(shape),
         x_(x),
         w_(w),
         base_(base),
-        policy_(WidePolicy(shape.blocks_m > 1)),
+        policy_(WidePolicy(kGroups || shape.blocks_m > 1)),
         next_w_(begin),
         next_x_(begin) {}
 
@@ -177,9 +203,11 @@ class WideProducer {
     if (next_w_.Done(shape_)) return;
     const uint32_t full = base_ + kWideWFull + 8 * w_stage_.index;
     const int bytes = kWideTiles * shape_.unit_bytes;
-    Expect(full, bytes);
-    CopyWideUnit(base_ + shape_.w_ring + w_stage_.index * bytes, w_,
-                 next_w_.unit, next_w_.tile, full, policy_);
+    if (threadIdx.x % 32 == 0) {
+      Expect(full, bytes);
+      CopyWideUnit(base_ + shape_.w_ring + w_stage_.index * bytes, w_,
+                   next_w_.unit, next_w_.tile, full, policy_);
+    }
     w_stage_.Next(shape_.w_stages);
     next_w_.Next(shape_);
   }
@@ -190,9 +218,11 @@ class WideProducer {
     const uint32_t half = shape_.columns * 128;
     const uint32_t to = base_ + shape_.x_ring + x_stage_.index * 2 * half;
     const int column = next_x_.unit * kQuantColumns;
-    Expect(full, 2 * 128 * shape_.box);
-    CopyWideX(to, x_, column, next_x_.row, full);
-    CopyWideX(to + half, x_, column + 64, next_x_.row, full);
+    if (threadIdx.x % 32 == 0) {
+      Expect(full, 2 * 128 * shape_.box);
+      CopyWideX(to, x_, column, next_x_.row, full);
+      CopyWideX(to + half, x_, column + 64, next_x_.row, full);
+    }
     x_stage_.Next(shape_.x_stages);
     next_x_.Next(shape_);
   }
@@ -202,7 +232,7 @@ class WideProducer {
   const CUtensorMap& w_;
   uint32_t base_;
   uint64_t policy_;
-  WideCursor next_w_, next_x_;
+  WideCursor<kGroups> next_w_, next_x_;
   WideStage w_stage_, x_stage_;
 };
 
@@ -275,8 +305,10 @@ struct WideScales {
 };
 
 // A warp that multiplies: its tile of each job.
-template <class Form, typename T, int kColumns>
+template <class Form, typename T, int kColumns, bool kGroups>
 class WideConsumer {
+  using Cursor = WideCursor<kGroups>;
+
  public:
   __device__ WideConsumer(const WideShape& shape, uint8_t* shared,
                           uint32_t base, const LevelBytes& levels)
@@ -305,7 +337,7 @@ class WideConsumer {
   }
 
   // Times the factors of rows lane / 4 and 8 further.
-  __device__ void Finish(const WideCursor& at, unsigned rank,
+  __device__ void Finish(const Cursor& at, unsigned rank,
                          const float (&factors)[2], const float* bias,
                          const TensorView& residual, const TensorView& y) {
     const int lane = threadIdx.x % 32;
@@ -398,13 +430,12 @@ class WideConsumer {
 
   // A block's share of the chunk's rows of y, 128 columns a warp: the blocks'
   // partial sums in ascending order, bias and residual, rounded.
-  __device__ void StoreRows(const WideCursor& at, int first, unsigned rank,
+  __device__ void StoreRows(const Cursor& at, int first, unsigned rank,
                             const float* bias, const TensorView& residual,
                             const TensorView& y) {
     const int lane = threadIdx.x % 32;
     const int first_m = at.row + first;
-    const int64_t first_n = int64_t{at.tile} * kQuantRows;
-    const int pieces = 2 * min(shape_.chunk, shape_.m - first_m);
+    const int pieces = 2 * min(shape_.chunk, at.rows - first);
 #pragma unroll 1
     for (int i = static_cast<int>(rank) * kWideWarps + threadIdx.x / 32;
          i < pieces; i += kWideWarps << shape_.log_splits) {
@@ -424,12 +455,14 @@ class WideConsumer {
           values[2] += v.z, values[3] += v.w;
         }
       }
-      const int64_t n = first_n + column;
+      const int64_t n = at.n + column;
       if (n >= shape_.n) continue;
+      int m = first_m + i / 2;
+      if constexpr (kGroups) m = shape_.slots[m];
       if (shape_.narrow) {
-        StoreFour<T>(first_m + i / 2, n, values, bias, residual, y);
+        StoreFour<T>(m, n, values, bias, residual, y);
       } else {
-        StoreFour<float>(first_m + i / 2, n, values, bias, residual, y);
+        StoreFour<float>(m, n, values, bias, residual, y);
       }
     }
   }
@@ -475,7 +508,7 @@ class WideConsumer {
   float sums_[kColumns / 2];
 };
 
-template <class Form, typename T, int kColumns>
+template <class Form, typename T, int kColumns, bool kGroups>
 __global__ void __launch_bounds__(kWideThreads, 1)
     QuantWide(const __grid_constant__ CUtensorMap x,
               const __grid_constant__ CUtensorMap w_map,
@@ -499,19 +532,22 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  WideCursor cursor;
+  // Which rows there are is the result of the work before.
+  if constexpr (kGroups) WaitForPrevious();
+  WideCursor<kGroups> cursor;
   cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
   cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
   cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
   if (threadIdx.x >= 32 * kWideWarps) {
     sm90::LowerRegisters<kWideFewRegisters>();
-    if (threadIdx.x == 32 * kWideWarps) {
-      WideProducer(shape, x, w_map, base, cursor).Run();
+    if (threadIdx.x / 32 == kWideWarps) {
+      WideProducer<kGroups>(shape, x, w_map, base, cursor).Run();
     }
     return;
   }
   sm90::RaiseRegisters<kWideManyRegisters>();
-  WideConsumer<Form, T, kColumns> consumer(shape, wide_shared, base, levels);
+  WideConsumer<Form, T, kColumns, kGroups> consumer(shape, wide_shared, base,
+                                                    levels);
 #pragma unroll 1
   for (; !cursor.Done(shape);
        cursor.Begin(shape, cursor.job + shape.clusters)) {
@@ -524,7 +560,11 @@ __global__ void __launch_bounds__(kWideThreads, 1)
                               head[8] * kWideFactor<T>};
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
-    consumer.Finish(cursor, rank, factors, bias, residual, y);
+    const float* own_bias = bias;
+    if constexpr (kGroups) {
+      if (bias != nullptr) own_bias += cursor.group * shape.n;
+    }
+    consumer.Finish(cursor, rank, factors, own_bias, residual, y);
   }
 }
 
@@ -539,9 +579,11 @@ absl::Status LaunchWideTyped(const GemmParams& params, const WideMaps& maps,
   grid.cluster = shape.splits;
   const std::byte* w = params.w.data;
   const LevelBytes levels = LevelBytesOf<T>(form);
-  return LaunchCuda("wide quantised gemm", stream, grid,
-                    QuantWide<Form, T, kColumns>, maps.x, maps.w, w,
-                    params.bias, params.residual, params.y, levels, shape);
+  return LaunchCuda(
+      "wide quantised gemm", stream, grid,
+      shape.offsets == nullptr ? QuantWide<Form, T, kColumns, false>
+                               : QuantWide<Form, T, kColumns, true>,
+      maps.x, maps.w, w, params.bias, params.residual, params.y, levels, shape);
 }
 
 }  // namespace

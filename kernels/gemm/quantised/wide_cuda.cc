@@ -20,6 +20,8 @@ constexpr int64_t kMostShared = 227 << 10;
 constexpr int kMostSplits = 8;
 // Of each ring: more is not faster.
 constexpr int kMostUsedStages = 8;
+// With more rows a group on average blocks take 128 of them.
+constexpr int64_t kWideGroupRows = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -127,6 +129,7 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
   shape.w_stages = plan.w_stages;
   shape.x_stages = plan.x_stages;
   shape.chunk = plan.splits > 1 ? plan.columns : kWideChunk;
+  shape.log_columns = std::countr_zero(static_cast<unsigned>(plan.columns));
   shape.narrow = desc.output != DType::kF32;
   const size_t element = shape.narrow ? 2 : 4;
   shape.vectors =
@@ -140,6 +143,23 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
                       : shape.w_ring + plan.w_stages * WStageBytes(form));
   shape.shared_bytes = plan.shared_bytes;
   return shape;
+}
+
+absl::Status Launch(const GemmParams& params, const QuantForm& form,
+                    const WideShape& shape, CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
+  switch (form.codes) {
+    case QuantCodes::kLinear4:
+      return LaunchWideLinear4(params, maps, form, shape, stream);
+    case QuantCodes::kLinear6:
+      return LaunchWideLinear6(params, maps, form, shape, stream);
+    case QuantCodes::kTable4:
+      return LaunchWideTable4(params, maps, form, shape, stream);
+    case QuantCodes::kInt8:
+      return LaunchWideInt8(params, maps, form, shape, stream);
+    default:
+      return LaunchWideE4M3(params, maps, form, shape, stream);
+  }
 }
 
 }  // namespace
@@ -208,20 +228,36 @@ bool WideTakes(const TensorView& x) {
 absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const WidePlan& plan,
                               CudaStream& stream) {
-  const WideShape shape = ShapeOf(desc, params, form, plan);
-  INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
-  switch (form.codes) {
-    case QuantCodes::kLinear4:
-      return LaunchWideLinear4(params, maps, form, shape, stream);
-    case QuantCodes::kLinear6:
-      return LaunchWideLinear6(params, maps, form, shape, stream);
-    case QuantCodes::kTable4:
-      return LaunchWideTable4(params, maps, form, shape, stream);
-    case QuantCodes::kInt8:
-      return LaunchWideInt8(params, maps, form, shape, stream);
-    default:
-      return LaunchWideE4M3(params, maps, form, shape, stream);
-  }
+  return Launch(params, form, ShapeOf(desc, params, form, plan), stream);
+}
+
+bool WideRoundsTooMuch(const QuantForm& form) {
+  return form.has_min && form.group == 16;
+}
+
+absl::Status RunQuantisedWideGroups(const GemmDesc& desc,
+                                    const GemmParams& params,
+                                    const QuantForm& form,
+                                    const WideGroups& groups,
+                                    CudaStream& stream) {
+  const int64_t rows = params.x.rows();
+  WidePlan plan;
+  // A group's last piece is half empty on average.
+  plan.columns = rows > kWideGroupRows * groups.num_groups ? 128 : 64;
+  FitWidePlan(form, desc.n, desc.k, rows, stream.num_sms(), plan);
+  WideShape shape = ShapeOf(desc, params, form, plan);
+  shape.offsets = groups.offsets;
+  shape.slots = groups.slots;
+  shape.num_groups = groups.num_groups;
+  shape.group_tiles = static_cast<int>(groups.stride_bytes / shape.tile_bytes);
+  shape.blocks_n = static_cast<int>(CeilDiv(desc.n, kWideRows));
+  shape.tiles = shape.group_tiles * groups.num_groups;
+  // At most: how many rows each group has only the device knows.
+  const int64_t pieces =
+      std::min(rows, rows / plan.columns + groups.num_groups);
+  shape.jobs = static_cast<int>(pieces * shape.blocks_n);
+  shape.clusters = std::min(shape.jobs, std::max(1, stream.num_sms()));
+  return Launch(params, form, shape, stream);
 }
 
 }  // namespace inlay

@@ -39,6 +39,29 @@ absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const WidePlan& plan,
                               CudaStream& stream);
 
+// Rows of x in groups, each multiplied by a matrix of its own: what a mixture's
+// experts are.
+struct WideGroups {
+  int num_groups = 0;
+  // Between matrices, which lie one after another: whole tiles.
+  size_t stride_bytes = 0;
+  const int32_t* offsets = nullptr;  // [num_groups + 1], of rows of x
+  const int32_t* slots = nullptr;    // row i of x makes row slots[i] of y
+};
+
+// The same for groups; params.w.data is the first matrix, params.bias that of
+// all groups [num_groups, n] or null. No residual.
+absl::Status RunQuantisedWideGroups(const GemmDesc& desc,
+                                    const GemmParams& params,
+                                    const QuantForm& form,
+                                    const WideGroups& groups,
+                                    CudaStream& stream);
+
+// Of weights that are small differences of level and minimum, as in 16 columns
+// of 2 bits, rounding each of these leaves too little: a model's logits are off
+// by five times as much as with unpacking.
+bool WideRoundsTooMuch(const QuantForm& form);
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_GEMM_QUANTISED_WIDE_CUDA_H_

@@ -40,9 +40,17 @@ struct WideShape {
   int clusters;
   int w_stages;
   int x_stages;
-  int chunk;        // kWideChunk, or columns where K is split
-  bool narrow;      // y is of the type of x; otherwise f32
-  bool vectors;     // y and residual lie for four elements at a time
+  int chunk;     // kWideChunk, or columns where K is split
+  bool narrow;   // y is of the type of x; otherwise f32
+  bool vectors;  // y and residual lie for four elements at a time
+  // Groups of rows of x that each have a matrix of their own; null: one matrix
+  // serves all. Row i of x makes row slots[i] of y.
+  const int32_t* offsets;  // [num_groups + 1]
+  const int32_t* slots;
+  int num_groups;
+  int group_tiles;  // of a group's matrix
+  int blocks_n;     // of kWideRows of its rows
+  int log_columns;
   uint32_t w_ring;  // offsets in shared memory
   uint32_t x_ring;
   uint32_t partials;
