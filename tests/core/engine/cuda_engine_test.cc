@@ -58,7 +58,10 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   for (const std::string& model :
        {GoldenModel("llama2"), GoldenModel("gemma2"), GoldenModel("gpt2"),
         random("llama3"), random("qwen3"), random("phi3_longrope"),
-        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss")}) {
+        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss"),
+        random("lfm2"), random("mamba2"), random("qwen3_next"),
+        random("qwen3_5_text"), random("qwen3_5_moe_text"), random("falcon_h1"),
+        random("granitemoehybrid"), random("nemotron_h")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());
@@ -81,7 +84,8 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
                                     "/shapes/llama-7m-64k?dtype=bf16";
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
-        GoldenModel("mistral"), long_contexts}) {
+        GoldenModel("mistral"), GoldenModel("falcon_h1"), GoldenModel("mamba2"),
+        GoldenModel("qwen3_5_text"), long_contexts}) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
@@ -129,9 +133,10 @@ TEST_F(CudaEngineTest, BudgetsComeAndGo) {
     EXPECT_EQ(got[i].tokens, want[i].tokens) << i;
 }
 
-TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
-  EngineHarness gpu(GoldenModel("llama2"), OnGpu());
-  EngineHarness cpu(GoldenModel("llama2"));
+void GoBetweenDevices(const std::string& model) {
+  SCOPED_TRACE(model);
+  EngineHarness gpu(model, OnGpu());
+  EngineHarness cpu(model);
   ASSERT_TRUE(gpu.ok() && cpu.ok());
   const RequestOptions first = TokenRequest(RandomTokens(3, 70), 20);
   const RequestOptions second = TokenRequest(RandomTokens(4, 9), 20);
@@ -150,13 +155,19 @@ TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
   const auto span = absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
   const auto want = gpu.Run(session, second).tokens;
-  EngineHarness other(GoldenModel("llama2"), OnGpu());
+  EngineHarness other(model, OnGpu());
   for (EngineHarness* harness : {&gpu, &other, &cpu}) {
     const auto restored = harness->runner().Restore(span);
     ASSERT_TRUE(restored.ok()) << restored.status();
     EXPECT_GE(restored->num_kv_tokens, 64u) << restored->note;
     EXPECT_EQ(harness->Run(restored->session, second).tokens, want);
   }
+}
+
+TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
+  GoBetweenDevices(GoldenModel("llama2"));
+  GoBetweenDevices("random:" + GoldenModel("qwen3_next") + "?dtype=f32");
+  GoBetweenDevices("random:" + GoldenModel("mamba2") + "?dtype=f32");
 }
 
 TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {

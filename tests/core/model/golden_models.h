@@ -74,20 +74,13 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "nemotron_h",
                                           "kimi_linear"};
 
-inline bool IsRecurrent(const std::string& model) {
-  return model == "lfm2" || model == "mamba2" || model == "qwen3_next" ||
-         model == "qwen3_5_text" || model == "qwen3_5_moe_text" ||
-         model == "falcon_h1" || model == "granitemoehybrid" ||
-         model == "nemotron_h" || model == "kimi_linear";
-}
-
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek");
 }
 
 // Some op of it has rows for CPUs only.
 inline bool IsForCpu(const std::string& model) {
-  return IsRecurrent(model) || model == "gemma4_moe_text";
+  return model == "kimi_linear" || model == "gemma4_moe_text";
 }
 
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
