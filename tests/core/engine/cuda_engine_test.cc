@@ -170,12 +170,14 @@ TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
   GoBetweenDevices("random:" + GoldenModel("mamba2") + "?dtype=f32");
 }
 
-TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
+void ComesBackFromTheTier(const std::string& name,
+                          const EngineOptions& options) {
+  SCOPED_TRACE(name);
   ModelOptions model;
-  model.kv_budget_bytes = 2 << 20;  // one extent: 256 blocks of 16 tokens
+  model.kv_budget_bytes = 2 << 20;  // one extent: about 200 blocks
   model.host_cache_bytes = 64 << 20;
-  EngineHarness gpu(GoldenModel("llama3"), OnGpu(), model);
-  EngineHarness free(GoldenModel("llama3"), OnGpu());
+  EngineHarness gpu(GoldenModel(name), options, model);
+  EngineHarness free(GoldenModel(name), options);
   ASSERT_TRUE(gpu.ok() && free.ok());
   std::vector<RequestOptions> requests;
   for (uint32_t i = 0; i < 24; ++i)
@@ -185,6 +187,14 @@ TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
       EXPECT_EQ(gpu.RunAlone(request).tokens, free.RunAlone(request).tokens);
     }
   }
+}
+
+TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
+  ComesBackFromTheTier("llama3", OnGpu());
+  // Prompts end at other places where a state is found or not.
+  EngineOptions options = OnGpu();
+  options.batch_invariant = true;
+  ComesBackFromTheTier("qwen3_5_text", options);
 }
 
 // An illegal access by a kernel, of whatever part of the process, is the end of
