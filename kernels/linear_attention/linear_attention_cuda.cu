@@ -164,7 +164,8 @@ class Slab {
         group_(threadIdx.x % 32 / kColumnLanes),
         column_((threadIdx.x / 32 * kColumnLanes + threadIdx.x % kColumnLanes) *
                 kColumns),
-        whole_(args.value_dim % kColumns == 0) {}
+        whole_(args.value_dim % kColumns == 0),
+        skip_(args.skip == nullptr ? 0.0f : args.skip[head]) {}
 
   __device__ void Load(int32_t source) {
     const float* state = source < 0 ? nullptr : InState(source);
@@ -379,11 +380,10 @@ class Slab {
       Add(t, u, y);
     }
     if (group_ != 0) return;
-    const float skip = args_.skip == nullptr ? 0.0f : args_.skip[head_];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       if (args_.skip != nullptr) {
-        y[c] = fmaf(skip, shared_.v[t][column_ + c], y[c]);
+        y[c] = fmaf(skip_, shared_.v[t][column_ + c], y[c]);
       }
       shared_.y[t][column_ + c] = y[c];
     }
@@ -492,6 +492,7 @@ class Slab {
   const int group_;
   const int column_;  // of the slab, the lane's first
   const bool whole_;  // no lane has a part of its columns only
+  const float skip_;
   float state_[kKeys][kColumns];
   Four fetched_[kFetched];
   float decay_;  // of the token that is the thread's number
