@@ -65,7 +65,8 @@ bool AheadStep::Take(const StepBatch& batch, absl::Span<const KvGroup> groups,
     for (size_t g = 0; g < num_groups_; ++g) {
       const KvReservation& reserved = ReservationOf(batch, row, g);
       const int64_t index = row.position / groups[g].block_size;
-      if (index < reserved.num_blocks()) {
+      // A state goes to a block of its own at every step.
+      if (!groups[g].is_state && index < reserved.num_blocks()) {
         held_.push_back(reserved.block(index));
         pool.Ref(held_.back());
         continue;
@@ -104,6 +105,8 @@ bool AheadStep::Place(const StepBatch& batch, absl::Span<const KvGroup> groups,
       reserved.CopyBlocksTo(table.first(
           std::min(table.size(), static_cast<size_t>(reserved.num_blocks()))));
       table.back() = block;
+      if (groups[g].is_state)
+        state_sources_.push_back(reserved.block(reserved.num_blocks() - 1));
     }
   }
   return true;
@@ -118,6 +121,7 @@ ForwardBatch AheadStep::View(KvBase kv_base) {
   batch.slots = slots_;
   batch.sequences = sequences_;
   batch.num_groups = num_groups_;
+  batch.state_sources = state_sources_;
   batch.logit_rows = logit_rows_;
   batch.kv_base = kv_base;
   return batch;
@@ -137,6 +141,8 @@ bool AheadStep::Match(const StepBatch& batch,
     if (at == rows_.size() || batch.positions[i] != positions_[at] ||
         !SameOptions(batch.sample_options[i], sample_options_[at]))
       return false;
+    if (!state_sources_.empty() && batch.state_sources[i] != state_sources_[at])
+      return false;
     for (size_t g = 0; g < num_groups_; ++g) {
       if (batch.slots[g * batch.tokens.size() + i] !=
           slots_[g * rows_.size() + at])
@@ -155,6 +161,7 @@ void AheadStep::Clear() {
   positions_.clear();
   slots_.clear();
   sequences_.clear();
+  state_sources_.clear();
   tables_.clear();
   blocks_.clear();
   logit_rows_.clear();

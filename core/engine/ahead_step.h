@@ -90,6 +90,7 @@ class AheadStep {
   std::vector<int32_t> positions_;
   std::vector<int64_t> slots_;                // [groups][rows]
   std::vector<AttentionSequence> sequences_;  // [groups][rows]
+  std::vector<int32_t> state_sources_;        // [rows], of models with states
   std::vector<size_t> tables_;                // where each begins in blocks_
   std::vector<int32_t> blocks_;
   std::vector<int32_t> logit_rows_;

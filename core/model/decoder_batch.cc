@@ -1,13 +1,15 @@
 // Decoder's batches for devices that cannot read the host's arrays. An image:
-//   ids | positions | slots, group by group | logit rows | plan | plan ...
-// each at a multiple of kPart bytes. Plans come last: of what they may need
-// they use the beginning.
+//   ids | positions | slots, group by group | logit rows | state plan | plan |
+//   plan ...
+// each at a multiple of kPart bytes. Attention's plans come last: of what they
+// may need they use the beginning.
 #include <algorithm>
 #include <cstring>
 
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_chunks.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/linear_attention/state_plan.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,6 +23,7 @@ struct Layout {
   size_t positions = 0;
   size_t slots = 0;
   size_t logit_rows = 0;
+  size_t states = 0;
   absl::InlinedVector<size_t, 2> plans;
   size_t bytes = 0;
 };
@@ -40,7 +43,7 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
   return plan;
 }
 
-Layout LayOut(const BatchLimits& limits, size_t num_groups,
+Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
               const std::vector<AttentionCut>& cuts,
               const AttentionPattern& pattern) {
   const auto round = [](size_t bytes) {
@@ -51,8 +54,12 @@ Layout LayOut(const BatchLimits& limits, size_t num_groups,
   layout.positions = round(tokens * sizeof(int32_t));
   layout.slots = layout.positions + round(tokens * sizeof(int32_t));
   layout.logit_rows =
-      layout.slots + round(num_groups * tokens * sizeof(int64_t));
-  layout.bytes = layout.logit_rows + round(tokens * sizeof(int32_t));
+      layout.slots + round(kv.num_groups() * tokens * sizeof(int64_t));
+  layout.states = layout.logit_rows + round(tokens * sizeof(int32_t));
+  layout.bytes = layout.states;
+  if (kv.has_states()) {
+    layout.bytes += round(StatePlanBytes(limits.sequences, limits.tokens));
+  }
   for (const AttentionCut& cut : cuts) {
     layout.plans.push_back(layout.bytes);
     layout.bytes += round(
@@ -73,7 +80,7 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
-  return LayOut(limits, kv_layout_.num_groups(), cuts_, pattern_).bytes;
+  return LayOut(limits, kv_layout_, cuts_, pattern_).bytes;
 }
 
 absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
@@ -83,7 +90,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   const size_t groups = kv_layout_.num_groups();
   const auto used = static_cast<int64_t>(batch.tokens.size());
   INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
-  const Layout layout = LayOut(limits, groups, cuts_, pattern_);
+  const Layout layout = LayOut(limits, kv_layout_, cuts_, pattern_);
   DeviceBatch packed;
   packed.tokens = limits.fixed ? limits.tokens : used;
   const int64_t tokens = packed.tokens;
@@ -106,6 +113,13 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   packed.logit_rows =
       reinterpret_cast<const int32_t*>(device + layout.logit_rows);
   packed.used_bytes = layout.bytes;
+  if (kv_layout_.has_states()) {
+    const size_t group = kv_layout_.state_group();
+    packed.states =
+        BuildStatePlan(batch.SequencesOf(group), batch.state_sources.data(),
+                       kv_layout_.groups()[group].block_size, limits.sequences,
+                       tokens, image + layout.states, device + layout.states);
+  }
   AttentionMask mask;
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
@@ -133,7 +147,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
 }
 
 bool Decoder::CanBeFixed() const {
-  return !cuts_.empty() && info_.rope_threshold == 0 &&
+  return !device_->host_addressable() && info_.rope_threshold == 0 &&
          !ropes_.has_temperature();
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/linear_attention/state_plan.h"
 
 namespace inlay {
 
@@ -36,6 +37,8 @@ struct DeviceBatch {
   const int32_t* logit_rows = nullptr;  // of ForwardBatch
   // One for each of the model's ways to cut attention; none on CPU.
   absl::InlinedVector<AttentionPlan, 2> plans;
+  // Of models with states; not on CPU.
+  StatePlan states;
   size_t used_bytes = 0;  // of the image: copy so many
 
   const int64_t* SlotsOf(size_t group) const {

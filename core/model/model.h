@@ -87,8 +87,7 @@ struct ForwardBatch {
   size_t num_groups = 1;  // the layout's
   // [sequences]: of the states' group, the block with the state before the
   // first token here, -1 before any token; empty where no layer has states. It
-  // is not written to, nor are blocks but those of these tokens. May be one of
-  // those.
+  // is not written to, so it is none of those that these tokens' states go to.
   absl::Span<const int32_t> state_sources;
   // [sequences]: the length each sequence is to reach in all (prompt and
   // longest generation); it only matters on which side of

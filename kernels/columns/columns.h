@@ -23,7 +23,7 @@ struct ColumnRun {
 
 struct ColumnsParams {
   TensorView x;  // rows may be strided
-  // Of x, one after another the columns of y.
+  // Of x, one after another the columns of y; on the host for any device.
   absl::Span<const ColumnRun> runs;
   TensorView y;  // must not overlap x
 };

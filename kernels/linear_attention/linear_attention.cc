@@ -1,5 +1,7 @@
 #include "kernels/linear_attention/linear_attention.h"
 
+#include "kernels/cpu_float.h"
+
 namespace inlay {
 
 absl::Status RunLinearAttentionCpuSimd(
@@ -9,10 +11,15 @@ absl::Status RunLinearAttentionCpuScalar(
     const LinearAttentionDesc& desc, const LinearAttentionParams& params,
     Stream& stream);  // linear_attention_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunLinearAttentionCuda(
+    const LinearAttentionDesc& desc, const LinearAttentionParams& params,
+    Stream& stream);  // linear_attention_cuda.cu
+#endif
+
 namespace {
 
-const char* CpuRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
-  if (desc.activation != DType::kF32) return "activations must be f32";
+const char* RefusesShape(const LinearAttentionDesc& desc) {
   if (desc.num_key_heads < 1 || desc.num_heads % desc.num_key_heads != 0) {
     return "heads must be a multiple of key heads";
   }
@@ -22,7 +29,23 @@ const char* CpuRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
   return nullptr;
 }
 
+const char* CpuRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
+  return desc.activation == DType::kF32 ? RefusesShape(desc)
+                                        : "activations must be f32";
+}
+
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
+  return IsPlainFloat(desc.activation) ? RefusesShape(desc)
+                                       : "activations must be f32, f16 or bf16";
+}
+#endif
+
 constexpr LinearAttentionRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr,
+     RunLinearAttentionCuda},
+#endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunLinearAttentionCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,

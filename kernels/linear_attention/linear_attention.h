@@ -54,7 +54,8 @@ struct LinearAttentionParams {
   TensorView beta;   // float32, [tokens, num_heads]; empty: 1
   const float* skip = nullptr;  // [num_heads], or null: 0
   StateParams state;            // 64-byte aligned
-  TensorView y;                 // as v; may be v itself
+  TensorView y;                 // as v; may be v itself; CUDA rows leave rows
+                                // of no sequence as they are
 };
 
 using LinearAttentionRow =

@@ -38,7 +38,9 @@ struct ShortConvParams {
   const float* taps = nullptr;  // [num_taps][channels], the oldest first
   const float* bias = nullptr;  // [channels], or null: 0
   StateParams state;            // 64-byte aligned
-  TensorView y;                 // may be x itself
+  // May be the output gate itself; must not overlap x and the input gate. CUDA
+  // rows leave rows of no sequence as they are.
+  TensorView y;
 };
 
 using ShortConvRow = KernelRow<ShortConvDesc, ShortConvParams>;

@@ -27,15 +27,15 @@ struct StateGatesDesc {
   DType activation = DType::kF32;
 };
 
-// Rows of views may be strided.
+// Rows of views may be strided. decay and beta are float32.
 struct StateGatesParams {
   TensorView x;                  // [tokens, num_heads * channels]
   const float* bias = nullptr;   // [num_heads * channels]
   const float* a_log = nullptr;  // [num_heads]
   TensorView b;                  // [tokens, num_heads]; empty: beta is the step
-  TensorView decay;              // as x; may be x itself
-  TensorView beta;  // [tokens, num_heads], may be b itself; with no b,
-                    // channels must be 1
+  TensorView decay;  // of x's shape; may be x itself where that is float32
+  TensorView beta;   // [tokens, num_heads], may be b itself where that is
+                     // float32; with no b, channels must be 1
 };
 
 using StateGatesRow = KernelRow<StateGatesDesc, StateGatesParams>;

@@ -11,7 +11,9 @@
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
+#include "kernels/linear_attention/state_plan.h"
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/state_test_util.h"
 
 namespace inlay {
 namespace {
@@ -22,236 +24,24 @@ using ::inlay::testing::kUnitF32;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
-constexpr int kBlock = 8;  // tokens a state's block
-
-TestMatrix Random(int64_t rows, int64_t cols, unsigned seed, int64_t pad = 3,
-                  float deviation = 1.0f) {
-  std::mt19937 rng(seed);
-  TestMatrix matrix(DType::kF32, rows, cols, pad);
-  return matrix.Randomize(rng, deviation);
-}
-
-// A pool of states, poisoned, and sequences that write theirs to blocks of
-// their own, never to the one they read.
-class States {
- public:
-  States(int64_t floats, int num_blocks)
-      : stride_(static_cast<size_t>(floats) * 4 + 64),
-        memory_(stride_ * static_cast<size_t>(num_blocks), std::byte{0xff}) {
-    view_.base = memory_.data();
-    view_.block_stride_bytes = static_cast<int64_t>(stride_);
-    view_.offset_bytes = 64;
-    view_.block_size = kBlock;
-  }
-
-  struct Sequence {
-    int64_t length = 0;
-    std::vector<int32_t> blocks;
-  };
-
-  // The next `count` tokens of `sequence` are rows from `row` on.
-  void Add(Sequence& sequence, int64_t row, int64_t count) {
-    int32_t source = -1;
-    if (sequence.length > 0) source = sequence.blocks.back();
-    if (sequence.length % kBlock != 0) sequence.blocks.back() = next_++;
-    sequence.length += count;
-    while (static_cast<int64_t>(sequence.blocks.size()) * kBlock <
-           sequence.length) {
-      sequence.blocks.push_back(next_++);
-    }
-    sources_.push_back(source);
-    tables_.push_back(sequence.blocks);
-    AttentionSequence entry;
-    entry.q_begin = static_cast<int32_t>(row);
-    entry.q_len = static_cast<int32_t>(count);
-    entry.kv_len = static_cast<int32_t>(sequence.length);
-    entries_.push_back(entry);
-  }
-
-  // Of what was added since the last call.
-  StateParams Take() {
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      entries_[i].blocks = tables_[i].data();
-    }
-    taken_ = std::move(entries_);
-    taken_tables_ = std::move(tables_);
-    taken_sources_ = std::move(sources_);
-    entries_.clear();
-    tables_.clear();
-    sources_.clear();
-    return {taken_, taken_sources_.data(), view_};
-  }
-
-  // As bytes, so that NaNs compare.
-  std::string State(int32_t block) const {
-    return std::string(reinterpret_cast<const char*>(view_.State(block)),
-                       stride_ - 64);
-  }
-
- private:
-  size_t stride_;
-  std::vector<std::byte> memory_;
-  KvStateView view_;
-  int32_t next_ = 0;
-  std::vector<AttentionSequence> entries_, taken_;
-  std::vector<std::vector<int32_t>> tables_, taken_tables_;
-  std::vector<int32_t> sources_, taken_sources_;
-};
-
-struct Case {
-  LinearAttentionDesc desc;
-  bool beta = true;
-  bool skip = false;
-};
-
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (const StateDecay decay :
-       {StateDecay::kNone, StateDecay::kHead, StateDecay::kChannel}) {
-    for (const bool delta : {false, true}) {
-      // Widths below, at and beside those of vectors and tiles of them.
-      for (const auto& [key_dim, value_dim] :
-           {std::pair{16, 8}, {5, 1}, {32, 33}, {7, 70}, {256, 20}}) {
-        LinearAttentionDesc desc;
-        desc.num_heads = 4;
-        desc.num_key_heads = key_dim == 32 ? 4 : 2;
-        desc.key_dim = key_dim;
-        desc.value_dim = value_dim;
-        desc.decay = decay;
-        desc.delta = delta;
-        cases.push_back({desc, key_dim != 5, key_dim == 7});
-      }
-    }
-  }
-  return cases;
-}
-
-// Inputs of one sequence.
-struct Inputs {
-  Inputs(const Case& test, int64_t tokens, unsigned seed)
-      : q(Random(tokens, test.desc.num_key_heads * test.desc.key_dim, seed)),
-        k(Random(tokens, test.desc.num_key_heads * test.desc.key_dim,
-                 seed + 1)),
-        v(Random(tokens, test.desc.num_heads * test.desc.value_dim, seed + 2)),
-        decay(DType::kF32, tokens, DecayWidth(test), 1),
-        beta(DType::kF32, tokens, test.desc.num_heads, 2),
-        skip(Random(1, test.desc.num_heads, seed + 3)) {
-    // Keys of length 1, as the delta rule has them: it would not be stable.
-    for (TestMatrix* matrix : {&q, &k}) {
-      for (int64_t r = 0; r < tokens; ++r) {
-        for (int h = 0; h < test.desc.num_key_heads; ++h)
-          Unit(*matrix, r, h, test);
-      }
-    }
-    std::mt19937 rng(seed + 4);
-    std::uniform_real_distribution<float> uniform(0.2f, 1.0f);
-    for (int64_t r = 0; r < tokens; ++r) {
-      for (int64_t c = 0; c < decay.cols(); ++c) decay.Set(r, c, uniform(rng));
-      for (int64_t c = 0; c < beta.cols(); ++c) beta.Set(r, c, uniform(rng));
-    }
-  }
-
-  static int64_t DecayWidth(const Case& test) {
-    return test.desc.decay == StateDecay::kChannel
-               ? int64_t{test.desc.num_heads} * test.desc.key_dim
-               : test.desc.num_heads;
-  }
-
-  static void Unit(TestMatrix& matrix, int64_t row, int head,
-                   const Case& test) {
-    const int64_t first = int64_t{head} * test.desc.key_dim;
-    double squares = 0;
-    for (int i = 0; i < test.desc.key_dim; ++i) {
-      squares += double{matrix(row, first + i)} * matrix(row, first + i);
-    }
-    for (int i = 0; i < test.desc.key_dim; ++i) {
-      matrix.Set(
-          row, first + i,
-          static_cast<float>(matrix(row, first + i) / std::sqrt(squares)));
-    }
-  }
-
-  // Rows [first, first + count), and y of as many.
-  LinearAttentionParams Params(const Case& test, int64_t first, int64_t count,
-                               const TensorView& y) {
-    LinearAttentionParams params;
-    params.q = q.view().RowSlice(first, count);
-    params.k = k.view().RowSlice(first, count);
-    params.v = v.view().RowSlice(first, count);
-    if (test.desc.decay != StateDecay::kNone) {
-      params.decay = decay.view().RowSlice(first, count);
-    }
-    if (test.beta) params.beta = beta.view().RowSlice(first, count);
-    if (test.skip) params.skip = skip.floats();
-    params.y = y;
-    return params;
-  }
-
-  TestMatrix q, k, v, decay, beta, skip;
-};
-
-// y in float64, and for each element the sum of what its terms' magnitudes come
-// to, which rounding errors are measured in.
-struct Expected {
-  std::vector<double> y, magnitude;
-};
-
-Expected Reference(const Case& test, const Inputs& in) {
-  const LinearAttentionDesc& desc = test.desc;
-  const int64_t tokens = in.q.rows();
-  const int64_t width = int64_t{desc.num_heads} * desc.value_dim;
-  Expected out;
-  out.y.resize(static_cast<size_t>(tokens * width));
-  out.magnitude = out.y;
-  for (int head = 0; head < desc.num_heads; ++head) {
-    const int64_t key =
-        head / (desc.num_heads / desc.num_key_heads) * desc.key_dim;
-    for (int c = 0; c < desc.value_dim; ++c) {
-      std::vector<double> s(static_cast<size_t>(desc.key_dim)), m = s;
-      for (int64_t t = 0; t < tokens; ++t) {
-        const int64_t column = int64_t{head} * desc.value_dim + c;
-        double u = in.v(t, column), size = std::abs(u);
-        for (size_t i = 0; i < s.size(); ++i) {
-          const auto at = static_cast<int64_t>(i);
-          const double decay =
-              desc.decay == StateDecay::kNone ? 1.0
-              : desc.decay == StateDecay::kHead
-                  ? in.decay(t, head)
-                  : in.decay(t, int64_t{head} * desc.key_dim + at);
-          s[i] *= decay;
-          m[i] *= decay;
-          if (desc.delta) {
-            u -= s[i] * in.k(t, key + at);
-            size += m[i] * std::abs(double{in.k(t, key + at)});
-          }
-        }
-        const double beta = test.beta ? in.beta(t, head) : 1.0;
-        double y = test.skip ? double{in.skip(0, head)} * in.v(t, column) : 0.0;
-        double magnitude = std::abs(y);
-        for (size_t i = 0; i < s.size(); ++i) {
-          const auto at = static_cast<int64_t>(i);
-          s[i] += in.k(t, key + at) * u * beta;
-          m[i] += std::abs(double{in.k(t, key + at)}) * size * beta;
-          y += s[i] * in.q(t, key + at);
-          magnitude += m[i] * std::abs(double{in.q(t, key + at)});
-        }
-        out.y[static_cast<size_t>(t * width + column)] = y;
-        out.magnitude[static_cast<size_t>(t * width + column)] = magnitude;
-      }
-    }
-  }
-  return out;
-}
+using ::inlay::testing::Expected;
+using ::inlay::testing::Inputs;
+using ::inlay::testing::kStateBlock;
+using ::inlay::testing::LinearAttentionCase;
+using ::inlay::testing::LinearAttentionCases;
+using ::inlay::testing::RandomMatrix;
+using ::inlay::testing::Reference;
+using ::inlay::testing::States;
 
 TEST(LinearAttentionTest, MatchesFloat64) {
   TestCpu cpu(2);
-  for (const Case& test : Cases()) {
+  for (const LinearAttentionCase& test : LinearAttentionCases()) {
     SCOPED_TRACE(::testing::Message()
                  << "keys " << test.desc.key_dim << " values "
                  << test.desc.value_dim << " decay "
                  << static_cast<int>(test.desc.decay) << " delta "
                  << test.desc.delta);
-    constexpr int64_t kTokens = 2 * kBlock + 3;
+    constexpr int64_t kTokens = 2 * kStateBlock + 3;
     Inputs in(test, kTokens, 7);
     const Expected want = Reference(test, in);
     const int64_t width = in.v.cols();
@@ -297,8 +87,8 @@ TEST(LinearAttentionTest, MatchesFloat64) {
 // states at the ends of blocks.
 TEST(LinearAttentionTest, ChunksAndBatchesAreExact) {
   TestCpu cpu(2);
-  for (const Case& test : Cases()) {
-    constexpr int64_t kTokens = 3 * kBlock + 1;
+  for (const LinearAttentionCase& test : LinearAttentionCases()) {
+    constexpr int64_t kTokens = 3 * kStateBlock + 1;
     Inputs in(test, kTokens, 11);
     const int64_t width = in.v.cols();
     ForEachCpuRow(
@@ -360,7 +150,7 @@ TEST(LinearAttentionTest, ChunksAndBatchesAreExact) {
 // One decay a head for all tokens, as lightning attention has it.
 TEST(LinearAttentionTest, AViewOfOneRowServesAllTokens) {
   TestCpu cpu(1);
-  Case test = Cases()[0];
+  LinearAttentionCase test = LinearAttentionCases()[0];
   test.desc.decay = StateDecay::kHead;
   Inputs in(test, 5, 3);
   for (int64_t r = 1; r < 5; ++r) {
@@ -405,20 +195,69 @@ TEST(LinearAttentionTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
 }
 
+// What kernels on devices read says what ForEachStateRun does.
+TEST(StatePlanTest, SaysWhereStatesAreFoundAndLeft) {
+  States states(16, 64);
+  std::vector<States::Sequence> sequences(3);
+  // The first goes on within a block, the second from a block's end.
+  states.Add(sequences[0], 0, 3);
+  states.Add(sequences[1], 3, kStateBlock);
+  states.Take();
+  const int64_t counts[] = {2 * kStateBlock, 1, kStateBlock + 1};
+  int64_t rows = 0;
+  for (size_t s = 0; s < 3; ++s) {
+    states.Add(sequences[s], rows, counts[s]);
+    rows += counts[s];
+  }
+  const StateParams params = states.Take();
+  // Room for a sequence and for rows more.
+  const int64_t all_rows = rows + 5;
+  std::vector<std::byte> image(StatePlanBytes(4, all_rows), std::byte{0x7f});
+  const StatePlan plan =
+      BuildStatePlan(params.sequences, params.sources, kStateBlock, 4, all_rows,
+                     image.data(), image.data());
+  EXPECT_EQ(plan.sequences, 4);
+  EXPECT_EQ(plan.rows, all_rows);
+  int32_t next = 0;
+  for (size_t s = 0; s < 3; ++s) {
+    ASSERT_EQ(plan.first_runs[s], next);
+    const AttentionSequence& sequence = params.sequences[s];
+    ForEachStateRun(params, s, [&](const StateRun& run) {
+      const StatePlanRun& planned = plan.runs[next];
+      EXPECT_EQ(planned.row, run.row);
+      EXPECT_EQ(planned.count, run.count);
+      EXPECT_EQ(params.state.State(planned.to), run.to);
+      EXPECT_EQ(planned.sequence_row, sequence.q_begin);
+      EXPECT_EQ(planned.source, params.sources[s]);
+      for (int64_t row = run.row; row < run.row + run.count; ++row) {
+        EXPECT_EQ(plan.run_of_row[row], next);
+      }
+      ++next;
+    });
+  }
+  // 5 tokens, a block and 3; one; a block and one.
+  EXPECT_EQ(next, 3 + 1 + 2);
+  EXPECT_EQ(plan.first_runs[3], next);
+  EXPECT_EQ(plan.first_runs[4], next);
+  for (int64_t row = rows; row < all_rows; ++row) {
+    EXPECT_EQ(plan.run_of_row[row], -1);
+  }
+}
+
 TEST(ShortConvTest, MatchesFloat64HoweverItIsCut) {
   TestCpu cpu(2);
-  constexpr int64_t kTokens = 2 * kBlock + 5;
+  constexpr int64_t kTokens = 2 * kStateBlock + 5;
   for (const int64_t channels : {1, 7, 64, 259}) {
     for (const int taps : {2, 3, 4, 8}) {
       for (const bool gated : {false, true}) {
         SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps
                                           << " taps, gated " << gated);
         const ShortConvDesc desc{channels, taps, !gated, DType::kF32};
-        TestMatrix x = Random(kTokens, channels, 1);
-        TestMatrix before = Random(kTokens, channels, 2);
-        TestMatrix after = Random(kTokens, channels, 3);
-        TestMatrix weights = Random(taps, channels, 4, 0);
-        TestMatrix bias = Random(1, channels, 5, 0);
+        TestMatrix x = RandomMatrix(DType::kF32, kTokens, channels, 1);
+        TestMatrix before = RandomMatrix(DType::kF32, kTokens, channels, 2);
+        TestMatrix after = RandomMatrix(DType::kF32, kTokens, channels, 3);
+        TestMatrix weights = RandomMatrix(DType::kF32, taps, channels, 4, 0);
+        TestMatrix bias = RandomMatrix(DType::kF32, 1, channels, 5, 0);
         const auto terms = [&](int64_t r, int64_t c, bool magnitude) {
           const auto of = [&](double v) { return magnitude ? std::abs(v) : v; };
           double sum = gated ? 0.0 : of(bias(0, c));
@@ -446,8 +285,10 @@ TEST(ShortConvTest, MatchesFloat64HoweverItIsCut) {
               std::vector<TestMatrix> results;
               for (const int64_t chunk : {kTokens, int64_t{1}, int64_t{6}}) {
                 States::Sequence sequence;
+                // In the place of the output's gate where there is one.
                 TestMatrix y =
-                    gated ? x : TestMatrix(DType::kF32, kTokens, channels, 4);
+                    gated ? after
+                          : TestMatrix(DType::kF32, kTokens, channels, 4);
                 for (int64_t first = 0; first < kTokens; first += chunk) {
                   const int64_t count = std::min(chunk, kTokens - first);
                   const auto rows = [&](TestMatrix& m) {
@@ -455,10 +296,10 @@ TEST(ShortConvTest, MatchesFloat64HoweverItIsCut) {
                   };
                   states.Add(sequence, 0, count);
                   ShortConvParams params;
-                  params.x = rows(gated ? y : x);  // in place where gated
+                  params.x = rows(x);
                   if (gated) {
                     params.input_gate = rows(before);
-                    params.output_gate = rows(after);
+                    params.output_gate = rows(y);
                   } else {
                     params.bias = bias.floats();
                   }
@@ -492,12 +333,12 @@ TEST(StateGatesTest, MatchesFloat64) {
       desc.most = 2.0f;
     }
     const int64_t width = desc.num_heads * desc.channels;
-    TestMatrix x = Random(4, width, 1, 2, 3.0f);
+    TestMatrix x = RandomMatrix(DType::kF32, 4, width, 1, 2, 3.0f);
     x.Set(0, 0, 200.0f);  // where e^x overflows
     x.Set(0, width - 1, -200.0f);
-    TestMatrix b = Random(4, desc.num_heads, 2);
-    TestMatrix bias = Random(1, width, 3);
-    TestMatrix a_log = Random(1, desc.num_heads, 4);
+    TestMatrix b = RandomMatrix(DType::kF32, 4, desc.num_heads, 2);
+    TestMatrix bias = RandomMatrix(DType::kF32, 1, width, 3);
+    TestMatrix a_log = RandomMatrix(DType::kF32, 1, desc.num_heads, 4);
     const auto step = [&](int64_t r, int64_t c) {
       const double raw = double{desc.x_scale} * x(r, c) + bias(0, c);
       const double soft = raw > 100 ? raw : std::log1p(std::exp(raw));
@@ -546,9 +387,9 @@ TEST(GatedNormTest, MatchesFloat64) {
         desc.gate_first = (flags & 1) != 0;
         desc.normalise = (flags & 2) != 0;
         desc.shared_weight = (flags & 4) != 0;
-        TestMatrix x = Random(4, 3 * width, 1);
-        TestMatrix z = Random(4, 3 * width, 2);
-        TestMatrix weight = Random(1, 3 * width, 3);
+        TestMatrix x = RandomMatrix(DType::kF32, 4, 3 * width, 1);
+        TestMatrix z = RandomMatrix(DType::kF32, 4, 3 * width, 2);
+        TestMatrix weight = RandomMatrix(DType::kF32, 1, 3 * width, 3);
         const auto f = [&](int64_t r, int64_t c) {
           const double v = double{desc.gate_scale} * z(r, c);
           const double sigmoid = 1.0 / (1.0 + std::exp(-v));
@@ -601,7 +442,7 @@ TEST(GatedNormTest, MatchesFloat64) {
 
 TEST(ColumnsTest, TakesRunsInOrder) {
   TestCpu cpu(2);
-  TestMatrix x = Random(5, 10, 1);
+  TestMatrix x = RandomMatrix(DType::kF32, 5, 10, 1);
   const std::vector<ColumnRun> runs = {{4, 3}, {0, 2}, {9, 1}};
   const int64_t from[] = {4, 5, 6, 0, 1, 9};
   ForEachCpuRow(ColumnsTable(), ColumnsDesc{}, cpu, [&](const ColumnsRow& row) {

@@ -158,9 +158,12 @@ DeltaBlock::Scratch DeltaBlock::Place(Arena& arena, int64_t tokens) const {
   const auto take = [&](int64_t width) {
     return arena.TakeMatrix(tokens, width, activation_);
   };
+  const int64_t conv_width = conv_.desc.channels;
   Scratch scratch;
-  scratch.raw = take(std::max(qkvz_.order.empty() ? 0 : qkvz_.width(),
-                              ba_.order.empty() ? 0 : ba_.width()));
+  scratch.raw =
+      take(std::max({conv_width, qkvz_.order.empty() ? 0 : qkvz_.width(),
+                     ba_.order.empty() ? 0 : ba_.width()}));
+  scratch.mixed = MatrixView(scratch.raw.data, activation_, tokens, conv_width);
   int64_t low = 0;
   for (const Projection* pair : {&low_rank_z_, &low_rank_a_}) {
     if (!pair->layers.empty()) {
@@ -168,16 +171,21 @@ DeltaBlock::Scratch DeltaBlock::Place(Arena& arena, int64_t tokens) const {
     }
   }
   scratch.low = take(low);
-  scratch.mixed = take(qkvz_.width());
+  scratch.projected = take(qkvz_.width());
   scratch.b = take(ba_.width());
-  const int64_t conv_width = conv_.desc.channels;
   scratch.z = low_rank_z_.layers.empty()
-                  ? ColumnSlice(scratch.mixed, conv_width, value_width_)
+                  ? ColumnSlice(scratch.projected, conv_width, value_width_)
                   : take(value_width_);
   const int64_t heads = rule_.desc.num_heads;
   scratch.a = low_rank_a_.layers.empty()
                   ? ColumnSlice(scratch.b, heads, decay_width_)
                   : take(decay_width_);
+  const bool in_place = activation_ == DType::kF32;
+  scratch.decay = in_place
+                      ? scratch.a
+                      : arena.TakeMatrix(tokens, decay_width_, DType::kF32);
+  scratch.beta = in_place ? ColumnSlice(scratch.b, 0, heads)
+                          : arena.TakeMatrix(tokens, heads, DType::kF32);
   return scratch;
 }
 
@@ -234,7 +242,8 @@ absl::Status DeltaBlock::ProjectLow(const Step& step, const TensorView& x,
 
 absl::Status DeltaBlock::ProjectAll(const Step& step, const TensorView& x,
                                     const Scratch& scratch) const {
-  INLAY_RETURN_IF_ERROR(Project(step, x, qkvz_, scratch.raw, scratch.mixed));
+  INLAY_RETURN_IF_ERROR(
+      Project(step, x, qkvz_, scratch.raw, scratch.projected));
   INLAY_RETURN_IF_ERROR(Project(step, x, ba_, scratch.raw, scratch.b));
   INLAY_RETURN_IF_ERROR(
       ProjectLow(step, x, low_rank_z_, scratch.low, scratch.z));
@@ -245,7 +254,8 @@ absl::Status DeltaBlock::ProjectAll(const Step& step, const TensorView& x,
 absl::Status DeltaBlock::Convolve(const Step& step,
                                   const Scratch& scratch) const {
   ShortConvParams conv;
-  conv.x = conv.y = ColumnSlice(scratch.mixed, 0, conv_.desc.channels);
+  conv.x = ColumnSlice(scratch.projected, 0, conv_.desc.channels);
+  conv.y = scratch.mixed;
   conv.taps = taps_;
   conv.state = state_.Conv(step);
   INLAY_RETURN_IF_ERROR(conv_.Run(conv, step.stream));
@@ -259,8 +269,10 @@ absl::Status DeltaBlock::Convolve(const Step& step,
 absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
                                            const Scratch& scratch) const {
   StateGatesParams gates;
-  gates.x = gates.decay = scratch.a;
-  gates.b = gates.beta = ColumnSlice(scratch.b, 0, rule_.desc.num_heads);
+  gates.x = scratch.a;
+  gates.b = ColumnSlice(scratch.b, 0, rule_.desc.num_heads);
+  gates.decay = scratch.decay;
+  gates.beta = scratch.beta;
   gates.bias = dt_bias_;
   gates.a_log = a_log_;
   INLAY_RETURN_IF_ERROR(gates_.Run(gates, step.stream));

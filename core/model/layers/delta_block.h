@@ -41,12 +41,15 @@ class DeltaBlock : public Sublayer {
 
   // Views into the scratch.
   struct Scratch {
-    TensorView raw;    // what a projection gives before it is put in order
-    TensorView low;    // of low rank
-    TensorView mixed;  // q, k, v
+    TensorView raw;        // what a projection gives before it is put in order
+    TensorView low;        // of low rank
+    TensorView projected;  // q, k, v, z
+    TensorView mixed;      // q, k, v after the convolution; in raw's place
     TensorView z;
     TensorView b;
     TensorView a;
+    TensorView decay;  // float32, as beta: of a and of b
+    TensorView beta;
   };
 
   static absl::StatusOr<Projection> Load(const std::vector<LinearSpec>& specs,

@@ -75,6 +75,7 @@ StateParams LayerState::At(const Step& step, int64_t offset) const {
   params.state = view_;
   params.state.base = step.batch.kv_base;
   params.state.offset_bytes += offset;
+  params.plan = &step.device.states;
   return params;
 }
 

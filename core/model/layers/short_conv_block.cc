@@ -65,8 +65,8 @@ absl::Status ShortConvBlock::Forward(const Step& step, const BlockInput& x,
   INLAY_RETURN_IF_ERROR(input_.Forward(step, x, {inner}));
   ShortConvParams params;
   params.input_gate = ColumnSlice(inner, 0, width);
-  params.output_gate = ColumnSlice(inner, width, width);
-  params.x = params.y = ColumnSlice(inner, 2 * width, width);
+  params.output_gate = params.y = ColumnSlice(inner, width, width);
+  params.x = ColumnSlice(inner, 2 * width, width);
   params.taps = taps_;
   params.bias = bias_;
   params.state = state_.Conv(step);

@@ -124,6 +124,7 @@ int main(int argc, char** argv) {
   BenchLinearFp8(bench);
   BenchSmallOps(bench);
   BenchSample(bench);
+  BenchRecurrent(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

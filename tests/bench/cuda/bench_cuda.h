@@ -107,6 +107,7 @@ void BenchLinearQuantised(Bench& bench);
 void BenchLinearFp8(Bench& bench);
 void BenchSmallOps(Bench& bench);
 void BenchSample(Bench& bench);
+void BenchRecurrent(Bench& bench);
 
 }  // namespace inlay::bench
 

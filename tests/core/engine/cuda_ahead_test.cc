@@ -54,9 +54,11 @@ std::vector<std::vector<int32_t>> TokensOf(
   return tokens;
 }
 
-// Models with one and two groups of KV blocks.
+// Models with one and two groups of KV blocks, with states besides, with states
+// alone.
 TEST_F(CudaAheadTest, TheSameTokens) {
-  for (const char* name : {"llama3", "gemma2", "qwen3"}) {
+  for (const char* name :
+       {"llama3", "gemma2", "qwen3", "falcon_h1", "mamba2"}) {
     SCOPED_TRACE(name);
     EngineHarness ahead(GoldenModel(name), OnGpu());
     EngineHarness after(GoldenModel(name), OnGpu());
@@ -75,11 +77,13 @@ TEST_F(CudaAheadTest, TheSameTokens) {
 }
 
 TEST_F(CudaAheadTest, AlmostEveryStepOfOne) {
-  EngineHarness gpu(GoldenModel("llama3"), OnGpu());
-  ASSERT_TRUE(gpu.ok());
-  gpu.RunAlone(TokenRequest(RandomTokens(1, 30), 100));
-  // All but the prompt's step.
-  EXPECT_EQ(gpu.Metrics().steps_ahead, 99u);
+  for (const char* name : {"llama3", "qwen3_5_text", "mamba2"}) {
+    EngineHarness gpu(GoldenModel(name), OnGpu());
+    ASSERT_TRUE(gpu.ok());
+    gpu.RunAlone(TokenRequest(RandomTokens(1, 30), 100));
+    // All but the prompt's step.
+    EXPECT_EQ(gpu.Metrics().steps_ahead, 99u) << name;
+  }
 }
 
 // Who has to see each token first: penalties, log-probabilities, logits.

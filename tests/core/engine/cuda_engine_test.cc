@@ -60,7 +60,11 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
         random("llama3"), random("qwen3"), random("phi3_longrope"),
         random("qwen3_moe"), random("glm4_moe"), random("gpt_oss"),
         random("deepseek_v2_lite"), random("deepseek_v3"),
-        random("gemma4_moe_text")}) {
+        random("gemma4_moe_text"), random("lfm2"), random("mamba2"),
+        random("qwen3_next"), random("qwen3_5_text"),
+        random("qwen3_5_moe_text"), random("falcon_h1"),
+        random("granitemoehybrid"), random("nemotron_h"),
+        random("kimi_linear")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());
@@ -83,7 +87,9 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
                                     "/shapes/llama-7m-64k?dtype=bf16";
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
-        GoldenModel("mistral"), GoldenModel("deepseek_v3"), long_contexts}) {
+        GoldenModel("mistral"), GoldenModel("deepseek_v3"),
+        GoldenModel("falcon_h1"), GoldenModel("mamba2"),
+        GoldenModel("qwen3_5_text"), long_contexts}) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
@@ -155,9 +161,10 @@ TEST_F(CudaEngineTest, BudgetsComeAndGo) {
     EXPECT_EQ(got[i].tokens, want[i].tokens) << i;
 }
 
-TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
-  EngineHarness gpu(GoldenModel("llama2"), OnGpu());
-  EngineHarness cpu(GoldenModel("llama2"));
+void GoBetweenDevices(const std::string& model) {
+  SCOPED_TRACE(model);
+  EngineHarness gpu(model, OnGpu());
+  EngineHarness cpu(model);
   ASSERT_TRUE(gpu.ok() && cpu.ok());
   const RequestOptions first = TokenRequest(RandomTokens(3, 70), 20);
   const RequestOptions second = TokenRequest(RandomTokens(4, 9), 20);
@@ -176,7 +183,7 @@ TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
   const auto span = absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
   const auto want = gpu.Run(session, second).tokens;
-  EngineHarness other(GoldenModel("llama2"), OnGpu());
+  EngineHarness other(model, OnGpu());
   for (EngineHarness* harness : {&gpu, &other, &cpu}) {
     const auto restored = harness->runner().Restore(span);
     ASSERT_TRUE(restored.ok()) << restored.status();
@@ -185,12 +192,20 @@ TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
   }
 }
 
-TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
+TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
+  GoBetweenDevices(GoldenModel("llama2"));
+  GoBetweenDevices("random:" + GoldenModel("qwen3_next") + "?dtype=f32");
+  GoBetweenDevices("random:" + GoldenModel("mamba2") + "?dtype=f32");
+}
+
+void ComesBackFromTheTier(const std::string& name,
+                          const EngineOptions& options) {
+  SCOPED_TRACE(name);
   ModelOptions model;
-  model.kv_budget_bytes = 2 << 20;  // one extent: 256 blocks of 16 tokens
+  model.kv_budget_bytes = 2 << 20;  // one extent: about 200 blocks
   model.host_cache_bytes = 64 << 20;
-  EngineHarness gpu(GoldenModel("llama3"), OnGpu(), model);
-  EngineHarness free(GoldenModel("llama3"), OnGpu());
+  EngineHarness gpu(GoldenModel(name), options, model);
+  EngineHarness free(GoldenModel(name), options);
   ASSERT_TRUE(gpu.ok() && free.ok());
   std::vector<RequestOptions> requests;
   for (uint32_t i = 0; i < 24; ++i)
@@ -200,6 +215,14 @@ TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
       EXPECT_EQ(gpu.RunAlone(request).tokens, free.RunAlone(request).tokens);
     }
   }
+}
+
+TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {
+  ComesBackFromTheTier("llama3", OnGpu());
+  // Prompts end at other places where a state is found or not.
+  EngineOptions options = OnGpu();
+  options.batch_invariant = true;
+  ComesBackFromTheTier("qwen3_5_text", options);
 }
 
 // An illegal access by a kernel, of whatever part of the process, is the end of

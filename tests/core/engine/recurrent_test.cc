@@ -18,16 +18,37 @@ using ::inlay::testing::Outcome;
 using ::inlay::testing::RandomTokens;
 using ::inlay::testing::TokenRequest;
 
-class RecurrentTest : public ::testing::TestWithParam<const char*> {
+struct Case {
+  const char* model;
+  Backend backend;
+};
+
+class RecurrentTest : public ::testing::TestWithParam<Case> {
  protected:
-  std::string path() const { return GoldenModel(GetParam()); }
+  void SetUp() override {
+    if (GetParam().backend != Backend::kCuda) return;
+    const auto device = CreateCudaDevice(0, 0);
+    if (!device.ok()) GTEST_SKIP() << "needs a GPU: " << device.status();
+  }
+
+  std::string path() const { return GoldenModel(GetParam().model); }
+
+  // The same tokens however they are computed.
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.backend = GetParam().backend;
+    options.batch_invariant = GetParam().backend == Backend::kCuda;
+    return options;
+  }
 
   // Greedy tokens by the model alone, all of the prompt at once.
   static std::vector<int32_t> Fresh(EngineHarness& harness,
                                     const std::vector<int32_t>& prompt,
                                     int count) {
     const Model& model = *harness.runner().loaded().model;
-    auto device = CreateCpuDevice(1, 0, nullptr);
+    auto device = GetParam().backend == Backend::kCuda
+                      ? CreateCudaDevice(0, 0)
+                      : CreateCpuDevice(1, 0, nullptr);
     EXPECT_TRUE(device.ok());
     ModelHarness plain(model, **device,
                        static_cast<int64_t>(prompt.size()) + count + 64);
@@ -45,7 +66,7 @@ class RecurrentTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
-  EngineOptions options;
+  EngineOptions options = Options();
   options.scheduler.max_batch_tokens = 37;  // chunks end anywhere
   options.scheduler.max_running = 4;
   EngineHarness harness(path(), options);
@@ -84,8 +105,11 @@ TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
 
+// With budgets of a few blocks, which a GPU's memory is too coarse for.
+class RecurrentBudgetTest : public RecurrentTest {};
+
 TEST_P(RecurrentTest, RestoredGoesOnAsContinued) {
-  EngineHarness harness(path());
+  EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
   const std::vector<int32_t> prompt = RandomTokens(3, 90);
   const std::vector<int32_t> want = Fresh(harness, prompt, 30);
@@ -99,7 +123,7 @@ TEST_P(RecurrentTest, RestoredGoesOnAsContinued) {
                           return absl::OkStatus();
                         })
                   .ok());
-  EngineHarness other(path());
+  EngineHarness other(path(), Options());
   const auto restored = other.runner().Restore(saved);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(restored->num_kv_tokens, 99u);
@@ -116,10 +140,10 @@ TEST_P(RecurrentTest, RestoredGoesOnAsContinued) {
   EXPECT_EQ(anew.tokens, more.tokens);
 }
 
-TEST_P(RecurrentTest, PreemptedGivesWhatUndisturbedGives) {
-  EngineHarness reference(path());
+TEST_P(RecurrentBudgetTest, PreemptedGivesWhatUndisturbedGives) {
+  EngineHarness reference(path(), Options());
   ASSERT_TRUE(reference.ok());
-  EngineOptions options;
+  EngineOptions options = Options();
   options.scheduler.max_batch_tokens = 16;
   options.scheduler.max_running = 4;
   std::vector<RequestOptions> requests;
@@ -147,7 +171,7 @@ TEST_P(RecurrentTest, PreemptedGivesWhatUndisturbedGives) {
 }
 
 TEST_P(RecurrentTest, NamedPrefixesHoldTheirState) {
-  EngineHarness harness(path());
+  EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const std::vector<int32_t> system = RandomTokens(5, 100);
@@ -165,8 +189,8 @@ TEST_P(RecurrentTest, NamedPrefixesHoldTheirState) {
   EXPECT_EQ(outcome.tokens, Fresh(harness, whole, 12));
 }
 
-TEST_P(RecurrentTest, QuotesAndLeases) {
-  EngineHarness harness(path());
+TEST_P(RecurrentBudgetTest, QuotesAndLeases) {
+  EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const std::vector<int32_t> prompt = RandomTokens(6, 120);
@@ -194,12 +218,26 @@ TEST_P(RecurrentTest, QuotesAndLeases) {
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
 
+std::vector<Case> On(Backend backend) {
+  std::vector<Case> cases;
+  for (const char* model :
+       {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+        "falcon_h1", "granitemoehybrid", "nemotron_h"}) {
+    cases.push_back({model, backend});
+  }
+  return cases;
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+  return info.param.model;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, RecurrentTest,
-                         ::testing::Values("lfm2", "mamba2", "qwen3_next",
-                                           "qwen3_5_text", "qwen3_5_moe_text",
-                                           "falcon_h1", "granitemoehybrid",
-                                           "nemotron_h"),
-                         [](const auto& info) { return info.param; });
+                         ::testing::ValuesIn(On(Backend::kCpu)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Cuda, RecurrentTest,
+                         ::testing::ValuesIn(On(Backend::kCuda)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, RecurrentBudgetTest,
+                         ::testing::ValuesIn(On(Backend::kCpu)), NameOf);
 
 }  // namespace
 }  // namespace inlay

@@ -24,12 +24,6 @@ double Bf16Tolerance(const GoldenCase& golden) {
 
 class CudaGoldenModel : public GoldenModel {
  protected:
-  void SetUp() override {
-    if (IsForCpu(GetParam())) {
-      GTEST_SKIP() << "some of its ops have no kernels on CUDA yet";
-    }
-    GoldenModel::SetUp();
-  }
   std::unique_ptr<Device> MakeDevice() override {
     auto device = CreateCudaDevice(0, 0);
     return device.ok() ? *std::move(device) : nullptr;

@@ -75,19 +75,9 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "nemotron_h",
                                           "kimi_linear"};
 
-inline bool IsRecurrent(const std::string& model) {
-  return model == "lfm2" || model == "mamba2" || model == "qwen3_next" ||
-         model == "qwen3_5_text" || model == "qwen3_5_moe_text" ||
-         model == "falcon_h1" || model == "granitemoehybrid" ||
-         model == "nemotron_h" || model == "kimi_linear";
-}
-
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek");
 }
-
-// Some op of it has rows for CPUs only.
-inline bool IsForCpu(const std::string& model) { return IsRecurrent(model); }
 
 // All matrices and vectors in float32, exactly.
 inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {

@@ -1,0 +1,248 @@
+// What recurrent layers consist of, at the sizes of Qwen3-Next-80B and Mamba2
+// 2.7B: a token of 1 and of 64 sequences, a prompt of 8,192. Time in a graph,
+// GB/s of what must be read and written, and its share of the copy bandwidth.
+#include "kernels/gated_norm/gated_norm.h"
+#include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/short_conv.h"
+#include "kernels/linear_attention/state_gates.h"
+#include "kernels/linear_attention/state_plan.h"
+#include "tests/bench/cuda/cuda_graph.h"
+
+namespace inlay::bench {
+namespace {
+
+constexpr int64_t kMostTokens = 8192;
+constexpr int kBlock = 1024;  // tokens a state
+
+struct Shape {
+  const char* name;
+  LinearAttentionDesc rule;
+  ShortConvDesc conv;
+  GatedNormDesc norm;
+};
+
+std::vector<Shape> Shapes() {
+  Shape qwen;
+  qwen.name = "qwen3_next";
+  qwen.rule = {32, 16, 128, 128, StateDecay::kHead, true, DType::kBF16};
+  qwen.conv = {8192, 4, true, DType::kBF16};
+  qwen.norm.width = 128;
+  qwen.norm.groups = 32;
+  qwen.norm.shared_weight = true;
+  qwen.norm.activation = DType::kBF16;
+  Shape mamba;
+  mamba.name = "mamba2";
+  mamba.rule = {80, 1, 128, 64, StateDecay::kHead, false, DType::kBF16};
+  mamba.conv = {5376, 4, true, DType::kBF16};
+  mamba.norm.width = 5120;
+  mamba.norm.gate_first = true;
+  mamba.norm.activation = DType::kBF16;
+  return {qwen, mamba};
+}
+
+template <typename Row, typename Desc>
+const Row& RowOf(const Bench& bench, absl::Span<const Row> table,
+                 const Desc& desc) {
+  const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
+  auto row = Select("op", table, desc, device);
+  Require(row.status());
+  return **row;
+}
+
+// A step: `tokens` of each of some sequences, which go on from a state if it is
+// one. A sequence's blocks are its source and those that it writes. As many
+// layers as calls in a graph, so that the level-2 cache has forgotten a state
+// when it comes round again.
+class Step {
+ public:
+  Step(int64_t sequences, int64_t tokens, int64_t state_floats, int layers)
+      : sequences_(sequences),
+        rows_(sequences * tokens),
+        layer_bytes_((state_floats * 4 + 63) / 64 * 64),
+        blocks_((tokens + kBlock - 1) / kBlock + 1),
+        pool_(static_cast<size_t>(layer_bytes_ * layers * sequences * blocks_)),
+        image_(StatePlanBytes(sequences, rows_)) {
+    Require(cudaMemset(pool_.data(), 0, pool_.bytes()));
+    view_.base = pool_.data();
+    view_.block_stride_bytes = layer_bytes_ * layers;
+    view_.block_size = kBlock;
+    std::vector<std::vector<int32_t>> tables;
+    std::vector<AttentionSequence> entries;
+    std::vector<int32_t> sources;
+    for (int64_t s = 0; s < sequences; ++s) {
+      auto& table = tables.emplace_back();
+      for (int64_t b = 1; b < blocks_; ++b) {
+        table.push_back(static_cast<int32_t>(s * blocks_ + b));
+      }
+      sources.push_back(static_cast<int32_t>(s * blocks_));
+      entries.push_back({static_cast<int32_t>(s * tokens),
+                         static_cast<int32_t>(tokens),
+                         static_cast<int32_t>(tokens), table.data()});
+    }
+    std::vector<std::byte> image(image_.bytes());
+    plan_ = BuildStatePlan(entries, sources.data(), kBlock, sequences, rows_,
+                           image.data(), image_.data());
+    Require(cudaMemcpy(image_.data(), image.data(), image.size(),
+                       cudaMemcpyHostToDevice));
+  }
+
+  int64_t rows() const { return rows_; }
+  // States read and written.
+  int64_t states() const { return sequences_ * blocks_; }
+  StateParams Params(int layer) const {
+    StateParams params;
+    params.state = view_;
+    params.state.offset_bytes = layer * layer_bytes_;
+    params.plan = &plan_;
+    return params;
+  }
+
+ private:
+  const int64_t sequences_;
+  const int64_t rows_;
+  const int64_t layer_bytes_;
+  const int64_t blocks_;
+  DeviceMemory pool_;
+  DeviceMemory image_;
+  KvStateView view_;
+  StatePlan plan_;
+};
+
+class Section {
+ public:
+  explicit Section(Bench& bench)
+      : bench_(bench),
+        x_(size_t{kMostTokens} * 3 * 8192 * 2),
+        y_(size_t{kMostTokens} * 8192 * 2),
+        gates_(size_t{kMostTokens} * 2 * 128 * 4),
+        floats_(size_t{8} * 8192 * 4) {
+    x_.Randomize(DType::kBF16, 1);
+    Require(cudaMemset(gates_.data(), 0, gates_.bytes()));
+    Require(cudaMemset(floats_.data(), 0, floats_.bytes()));
+  }
+
+  void Run(const Shape& shape) {
+    for (const auto& [sequences, tokens] :
+         {std::pair{int64_t{1}, int64_t{1}}, {64, 1}, {1, kMostTokens}}) {
+      std::printf("%-10s %2d x %4d", shape.name, static_cast<int>(sequences),
+                  static_cast<int>(tokens));
+      Rule(shape.rule, sequences, tokens);
+      Conv(shape.conv, sequences, tokens);
+      Gates(shape.rule.num_heads, sequences * tokens);
+      Norm(shape.norm, sequences * tokens);
+      std::printf("\n");
+    }
+  }
+
+ private:
+  TensorView Of(const DeviceMemory& memory, int64_t first, int64_t rows,
+                int64_t width, int64_t stride) const {
+    TensorView view =
+        MatrixView(memory.data() + 2 * first, DType::kBF16, rows, width);
+    view.row_stride_bytes = static_cast<size_t>(2 * stride);
+    return view;
+  }
+  TensorView Floats(int64_t first, int64_t rows, int64_t width) const {
+    return MatrixView(gates_.data() + 4 * first, DType::kF32, rows, width);
+  }
+
+  template <typename Fn>
+  void Report(const char* name, int calls, double bytes, Fn run) const {
+    const double seconds = GraphSeconds(bench_, calls, run);
+    const double gbps = 1e-9 * bytes / seconds;
+    std::printf("  %s %8.2f us %5.0f GB/s %3.0f %%", name, 1e6 * seconds, gbps,
+                100 * gbps / bench_.copy_gbps);
+  }
+
+  // q, k and v side by side as the convolution gives them, y in the place of v.
+  void Rule(const LinearAttentionDesc& desc, int64_t sequences,
+            int64_t tokens) const {
+    const int calls = sequences > 1 ? 4 : 20;
+    const int64_t floats = LinearAttentionStateFloats(desc);
+    const Step step(sequences, tokens, floats, calls);
+    const int64_t keys = int64_t{desc.num_key_heads} * desc.key_dim;
+    const int64_t values = int64_t{desc.num_heads} * desc.value_dim;
+    const int64_t stride = 2 * keys + values;
+    const int64_t rows = step.rows();
+    LinearAttentionParams params;
+    params.q = Of(x_, 0, rows, keys, stride);
+    params.k = Of(x_, keys, rows, keys, stride);
+    params.v = Of(x_, 2 * keys, rows, values, stride);
+    params.y = Of(y_, 0, rows, values, values);
+    params.decay = Floats(0, rows, desc.num_heads);
+    params.beta = Floats(kMostTokens * 128, rows, desc.num_heads);
+    const auto& row = RowOf(bench_, LinearAttentionTable(), desc);
+    Report("rule", calls,
+           static_cast<double>(
+               step.states() * floats * 4 +
+               rows * (2 * (stride + values) + 8 * desc.num_heads)),
+           [&](int i) {
+             params.state = step.Params(i);
+             return row.run(desc, params, bench_.stream);
+           });
+  }
+
+  void Conv(const ShortConvDesc& desc, int64_t sequences,
+            int64_t tokens) const {
+    const int calls = 20;
+    const int64_t floats = ShortConvStateFloats(desc);
+    const Step step(sequences, tokens, floats, calls);
+    ShortConvParams params;
+    params.x = Of(x_, 0, step.rows(), desc.channels, desc.channels);
+    params.y = Of(y_, 0, step.rows(), desc.channels, desc.channels);
+    params.taps = reinterpret_cast<const float*>(floats_.data());
+    const auto& row = RowOf(bench_, ShortConvTable(), desc);
+    Report("conv", calls,
+           static_cast<double>(step.states() * floats * 4 +
+                               step.rows() * 4 * desc.channels),
+           [&](int i) {
+             params.state = step.Params(i);
+             return row.run(desc, params, bench_.stream);
+           });
+  }
+
+  void Gates(int64_t heads, int64_t rows) const {
+    StateGatesDesc desc;
+    desc.num_heads = heads;
+    desc.activation = DType::kBF16;
+    StateGatesParams params;
+    params.x = Of(x_, 0, rows, heads, 2 * heads);
+    params.b = Of(x_, heads, rows, heads, 2 * heads);
+    params.bias = params.a_log = reinterpret_cast<const float*>(floats_.data());
+    params.decay = Floats(0, rows, heads);
+    params.beta = Floats(kMostTokens * 128, rows, heads);
+    const auto& row = RowOf(bench_, StateGatesTable(), desc);
+    Report("gates", 20, static_cast<double>(rows * heads * 12),
+           [&](int) { return row.run(desc, params, bench_.stream); });
+  }
+
+  void Norm(const GatedNormDesc& desc, int64_t rows) const {
+    const int64_t width = desc.groups * desc.width;
+    GatedNormParams params;
+    params.x = Of(x_, 0, rows, width, width);
+    params.z = Of(x_, kMostTokens * 8192, rows, width, width);
+    params.y = Of(y_, 0, rows, width, width);
+    params.weight = reinterpret_cast<const float*>(floats_.data());
+    params.epsilon = 1e-6f;
+    const auto& row = RowOf(bench_, GatedNormTable(), desc);
+    Report("norm", 20, static_cast<double>(rows * width * 6),
+           [&](int) { return row.run(desc, params, bench_.stream); });
+  }
+
+  Bench& bench_;
+  DeviceMemory x_;
+  DeviceMemory y_;
+  DeviceMemory gates_;
+  DeviceMemory floats_;
+};
+
+}  // namespace
+
+void BenchRecurrent(Bench& bench) {
+  if (!bench.Wants("recurrent")) return;
+  std::printf("recurrent    sequences x tokens\n");
+  Section section(bench);
+  for (const Shape& shape : Shapes()) section.Run(shape);
+}
+
+}  // namespace inlay::bench
