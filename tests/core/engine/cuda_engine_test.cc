@@ -55,16 +55,27 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   const auto random = [](const char* name) {
     return "random:" + GoldenModel(name) + "?dtype=f32";
   };
-  for (const std::string& model :
-       {GoldenModel("llama2"), GoldenModel("gemma2"), GoldenModel("gpt2"),
-        random("llama3"), random("qwen3"), random("phi3_longrope"),
-        random("qwen3_moe"), random("glm4_moe"), random("gpt_oss"),
-        random("deepseek_v2_lite"), random("deepseek_v3"),
-        random("gemma4_moe_text"), random("lfm2"), random("mamba2"),
-        random("qwen3_next"), random("qwen3_5_text"),
-        random("qwen3_5_moe_text"), random("falcon_h1"),
-        random("granitemoehybrid"), random("nemotron_h"),
-        random("kimi_linear")}) {
+  for (const std::string& model : {GoldenModel("llama2"),
+                                   GoldenModel("gemma2"),
+                                   GoldenModel("gpt2"),
+                                   random("llama3"),
+                                   random("qwen3"),
+                                   random("phi3_longrope"),
+                                   random("qwen3_moe"),
+                                   random("glm4_moe"),
+                                   random("gpt_oss"),
+                                   random("deepseek_v2_lite"),
+                                   random("deepseek_v3"),
+                                   random("gemma4_moe_text"),
+                                   random("lfm2"),
+                                   random("mamba2"),
+                                   random("qwen3_next"),
+                                   random("qwen3_5_text"),
+                                   random("qwen3_5_moe_text"),
+                                   random("falcon_h1"),
+                                   random("granitemoehybrid"),
+                                   random("nemotron_h"),
+                                   random("kimi_linear")}) {
     SCOPED_TRACE(model);
     EngineHarness cpu(model);
     EngineHarness gpu(model, OnGpu());
