@@ -210,7 +210,9 @@ TEST(AttentionPatternTest, RoomInPlans) {
     const auto exact = AttentionPlanLimitsOf(shape, sequences, &*mask);
     EXPECT_GE(limits.mask_rows, exact.mask_rows) << trial;
     EXPECT_GE(limits.mask_words, exact.mask_words) << trial;
-    if (!graph) EXPECT_GE(limits.key_runs, exact.key_runs) << trial;
+    if (!graph) {
+      EXPECT_GE(limits.key_runs, exact.key_runs) << trial;
+    }
     // And not much more, of one sequence: two rows, and a word in each.
     if (count == 1 && sequences[0].q_len > 0) {
       EXPECT_LE(limits.mask_words, 3 * exact.mask_words + 4) << trial;
