@@ -14,9 +14,6 @@ namespace {
 // so that the output layer's weights are read once a step.
 constexpr int64_t kMostSampledRows = 128;
 
-// Positions of a sequence that an image has room for ahead.
-constexpr int64_t kLongestAhead = 1 << 17;
-
 // Sizes that steps are recorded for: what is computed for nobody stays below a
 // quarter, or costs nothing since weights have to be read once for all.
 int64_t RoundedUpTokens(int64_t tokens) {
@@ -103,7 +100,7 @@ absl::Status Executor::Allocate() {
   most.sequences = limits_.sequences;
   // Steps at fixed addresses have up to twice what they need.
   most.blocks = 2 * limits_.blocks;
-  most.longest = std::min(info.max_positions, kLongestAhead);
+  most.longest = info.max_positions;
   return ReserveImage(options_room_ + model_->BatchImageBytes(most));
 }
 

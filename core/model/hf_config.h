@@ -103,12 +103,6 @@ absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
 absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
                                                  int num_layers);
 
-// The same where the key may be absent: then every `pattern`-th layer is full,
-// the others slide; the config's own sliding_window_pattern comes first.
-absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,
-                                                     int num_layers,
-                                                     int64_t pattern);
-
 // What a family assumes about its rotary embedding.
 struct RopeDefaults {
   double theta = 10000.0;

@@ -110,6 +110,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 }
 
 int64_t MaxChunks(const AttentionPlanShape& shape) {
+  if (shape.whole_rows) return 1;
   // A window may begin anywhere in its first chunk.
   return MostChunks(shape, shape.grid / shape.num_kv_heads) + 2;
 }
@@ -124,10 +125,9 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
   const int64_t few =
-      length <= 2 * kLeastChunk
-          ? 2 * kLeastChunk
-          : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
-  const int64_t least = std::clamp(length / 8, few, 4 * kLeastChunk);
+      length <= kUncut ? kUncut
+                       : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
+  const int64_t least = std::clamp(length / 8, few, kUncut);
   const int64_t even = CeilDiv(length, chunks_);
   return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);
 }

@@ -13,8 +13,10 @@ namespace inlay {
 // Tiles of keys begin at multiples of this, in all kernels that run items.
 inline constexpr int64_t kKeyTile = 64;
 // Chunks are at least so long, and up to four times that where there would be
-// many: each costs a merge of a CTA's warps. Twice that is not cut.
+// many: each costs a merge of a CTA's warps.
 inline constexpr int64_t kLeastChunk = 128;
+// So many keys are not cut: folding would take longer than one CTA does.
+inline constexpr int64_t kUncut = 4 * kLeastChunk;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.

@@ -29,20 +29,24 @@ size_t GatheredRowBytes(const ExpertLinearDesc& desc) {
   return RowBytes(desc.gemm.activation, static_cast<size_t>(desc.gemm.k));
 }
 
+bool CanBeGrouped(const ExpertLinearDesc& desc) {
+  return !WideRoundsTooMuch(QuantFormOf(desc.gemm.weight)) &&
+         GatheredRowBytes(desc) % sizeof(uint4) == 0;
+}
+
 }  // namespace
 
 bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,
                               const ExpertLinearParams& params,
                               const CudaStream& stream) {
   return stream.sm() == kHopper && params.slots != nullptr &&
-         !WideRoundsTooMuch(QuantFormOf(desc.gemm.weight)) &&
-         WideTakes(params.x) && GatheredRowBytes(desc) % sizeof(uint4) == 0;
+         CanBeGrouped(desc) && WideTakes(params.x);
 }
 
 size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
                                 int64_t max_tokens) {
   const int64_t slots = max_tokens * desc.top_k;
-  return ExpertRowsAreFew(desc, slots)
+  return ExpertRowsAreFew(desc, slots) || !CanBeGrouped(desc)
              ? 0
              : static_cast<size_t>(slots) * GatheredRowBytes(desc);
 }

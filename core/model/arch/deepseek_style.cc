@@ -106,7 +106,14 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
                                         const LatentConfig& latent) {
   DecoderConfig rotated = config;
   rotated.head_dim = latent.rope_dim;
-  return ReadRope(json, rotated, {});
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, rotated, {}));
+  if (rope.rotary_dim != latent.rope_dim) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "config.json: partial_rotary_factor rotates %d of %d dimensions; "
+        "latent attention rotates all of qk_rope_head_dim",
+        rope.rotary_dim, latent.rope_dim));
+  }
+  return rope;
 }
 
 LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,

@@ -188,6 +188,7 @@ absl::StatusOr<MoeConfig> ReadGemma4Moe(const Json& json) {
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t experts,
                          JsonInt(json, "num_experts", 0, 1, kMaxExperts));
+  INLAY_RETURN_IF_ERROR(CheckNumExperts(json, experts));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t top_k,
       JsonInt(json, "top_k_experts", 0, 1,

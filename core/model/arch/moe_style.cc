@@ -27,6 +27,17 @@ MlpSpec Expert(const DecoderConfig& config, const std::string& prefix,
 
 }  // namespace
 
+absl::Status CheckNumExperts(const Json& config, int64_t experts) {
+  constexpr int64_t kMost = 1 << 17;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t layers,
+      JsonInt(config, "num_hidden_layers", 1, 1, kMaxLayers));
+  if (experts * layers <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "config.json: %d experts in each of %d layers; together they may be %d",
+      experts, layers, kMost));
+}
+
 absl::StatusOr<MoeConfig> ReadMoeConfig(const Json& config,
                                         std::string_view width_key,
                                         const MoeDefaults& defaults) {
@@ -42,6 +53,7 @@ absl::StatusOr<MoeConfig> ReadMoeConfig(const Json& config,
   INLAY_ASSIGN_OR_RETURN(
       const int64_t experts,
       JsonInt(config, key, defaults.num_experts, 1, kMaxExperts));
+  INLAY_RETURN_IF_ERROR(CheckNumExperts(config, experts));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t top_k,
       JsonInt(config, "num_experts_per_tok", std::min(defaults.top_k, experts),

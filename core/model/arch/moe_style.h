@@ -25,6 +25,10 @@ struct MoeConfig {
   int64_t width = 0;  // of one expert
 };
 
+// INVALID_ARGUMENT where all layers together would have more than any model
+// has: descriptions of experts take memory before a file is looked at.
+absl::Status CheckNumExperts(const Json& config, int64_t experts);
+
 // num_experts (or num_local_experts, n_routed_experts), num_experts_per_tok,
 // norm_topk_prob and, as `width_key`, the experts' width; softmax scores, no
 // groups. All in range, top_k at most num_experts.

@@ -19,7 +19,8 @@ class LatentHeads {
  public:
   LatentHeads() = default;
   // Keys' matrices are turned, so quantised ones are widened to float32;
-  // values' keep their format. On CUDA both are widened, to activations' type.
+  // values' keep their format. On CUDA quantised ones of both are widened, to
+  // activations' type.
   // UNIMPLEMENTED where the inputs are permuted.
   static absl::StatusOr<LatentHeads> Create(const LatentAttentionSpec& spec,
                                             ModelBuild& build);

@@ -1,7 +1,9 @@
 // The engine on a GPU: what it does on the CPU, with the same tokens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -35,6 +37,12 @@ class CudaEngineTest : public ::testing::Test {
     if (!device.ok()) GTEST_SKIP() << "needs a GPU: " << device.status();
   }
 };
+
+// An extent of the model's KV cache: a GPU's memory is mapped 2 MB at a time.
+size_t LeastKvBytes(EngineHarness& harness) {
+  return std::lcm(harness.runner().loaded().kv_layout.block_bytes(),
+                  size_t{2} << 20);
+}
 
 std::vector<RequestOptions> Requests(int count) {
   std::vector<RequestOptions> requests;
@@ -107,10 +115,12 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
     EngineHarness alone(model, options);
     options.scheduler.max_batch_tokens = 23;
     ModelOptions small;
-    // An extent of the largest blocks here; room for the longest request.
-    small.kv_budget_bytes = (model == long_contexts ? 16 : 6) << 20;
+    ASSERT_TRUE(alone.ok());
+    // Room for the longest request.
+    small.kv_budget_bytes = std::max<size_t>(
+        (model == long_contexts ? 16 : 6) << 20, LeastKvBytes(alone));
     EngineHarness crowded(model, options, small);
-    ASSERT_TRUE(alone.ok() && crowded.ok());
+    ASSERT_TRUE(crowded.ok());
     auto requests = Requests(24);
     if (model == long_contexts) {
       requests.resize(4);
@@ -213,11 +223,12 @@ void ComesBackFromTheTier(const std::string& name,
                           const EngineOptions& options) {
   SCOPED_TRACE(name);
   ModelOptions model;
-  model.kv_budget_bytes = 2 << 20;  // one extent: about 200 blocks
+  EngineHarness free(GoldenModel(name), options);
+  ASSERT_TRUE(free.ok());
+  model.kv_budget_bytes = LeastKvBytes(free);  // llama3: about 200 blocks
   model.host_cache_bytes = 64 << 20;
   EngineHarness gpu(GoldenModel(name), options, model);
-  EngineHarness free(GoldenModel(name), options);
-  ASSERT_TRUE(gpu.ok() && free.ok());
+  ASSERT_TRUE(gpu.ok());
   std::vector<RequestOptions> requests;
   for (uint32_t i = 0; i < 24; ++i)
     requests.push_back(TokenRequest(RandomTokens(i, 230), 4));

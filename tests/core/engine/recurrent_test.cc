@@ -72,8 +72,10 @@ TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
   EngineHarness harness(path(), options);
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
-  ASSERT_EQ(128 % StateBlock(harness), 0);
-  const std::vector<int32_t> prompt = RandomTokens(1, 150);
+  // Where the last state lies that the prompt leaves behind it.
+  const int64_t block = StateBlock(harness);
+  const auto state = static_cast<size_t>((127 + block) / block * block);
+  const std::vector<int32_t> prompt = RandomTokens(1, state + 22);
   const std::vector<int32_t> want = Fresh(harness, prompt, 40);
   const SessionId session = *runner.CreateSession();
   const Outcome first = harness.Run(session, TokenRequest(prompt, 20));
@@ -85,22 +87,23 @@ TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
   const SessionId fork = *runner.Fork(session);
   for (const SessionId id : {session, fork}) {
     const Outcome more = harness.Run(id, TokenRequest({}, 20));
-    EXPECT_EQ(more.finish.cached_tokens, 169u);
+    EXPECT_EQ(more.finish.cached_tokens, state + 41);
     EXPECT_EQ(more.tokens, std::vector<int32_t>(want.begin() + 20, want.end()));
   }
   // Back into the prompt: from the last state kept before.
-  ASSERT_TRUE(runner.Rewind(fork, 140).ok());
+  const auto rest = prompt.begin() + static_cast<ptrdiff_t>(state);
+  ASSERT_TRUE(runner.Rewind(fork, state + 12).ok());
   const std::vector<int32_t> tail = RandomTokens(2, 10);
-  std::vector<int32_t> changed(prompt.begin(), prompt.begin() + 140);
+  std::vector<int32_t> changed(prompt.begin(), rest + 12);
   changed.insert(changed.end(), tail.begin(), tail.end());
   const Outcome rewound = harness.Run(fork, TokenRequest(tail, 15));
-  EXPECT_EQ(rewound.finish.cached_tokens, 128u);
+  EXPECT_EQ(rewound.finish.cached_tokens, state);
   EXPECT_EQ(rewound.tokens, Fresh(harness, changed, 15));
   // Another session with the same beginning, by the tokens alone.
-  std::vector<int32_t> shares(prompt.begin(), prompt.begin() + 135);
+  std::vector<int32_t> shares(prompt.begin(), rest + 7);
   shares.push_back(7);
   const Outcome shared = harness.RunAlone(TokenRequest(shares, 15));
-  EXPECT_EQ(shared.finish.cached_tokens, 128u);
+  EXPECT_EQ(shared.finish.cached_tokens, state);
   EXPECT_EQ(shared.tokens, Fresh(harness, shares, 15));
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
