@@ -207,6 +207,8 @@ void CheckFold(const std::vector<AttentionItem>& items,
   }
 }
 
+constexpr int kMostChunk = 512;  // of sequences that are cut
+
 // CTAs have equal shares, but for what one chunk is.
 void CheckShares(const AttentionPlanShape& shape, const Built& built) {
   const int32_t* cta_items = built.cta_items();
@@ -228,9 +230,12 @@ void CheckShares(const AttentionPlanShape& shape, const Built& built) {
       keys += item.num_units > 0  ? length * 3 / 2 + 224
               : item.slot_row > 0 ? length + 240
                                   : length + 48;
+      // A window may begin anywhere in its first chunk, which is dealt out by
+      // the middle of all of it.
+      const int part = shape.window > 0 ? kMostChunk : length;
       longest_chunk = std::max<int64_t>(
-          longest_chunk, std::min(item.key_end - item.key_begin,
-                                  shape.batch_invariant ? item.chunk : 64));
+          longest_chunk,
+          std::min(part, shape.batch_invariant ? item.chunk : 64));
     }
     shares = shares || shared_here;
     most = std::max(most, keys);

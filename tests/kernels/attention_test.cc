@@ -601,8 +601,10 @@ TEST(AttentionTest, RefusesAndValidates) {
   EXPECT_FALSE(refused(latent));
   for (const AttentionRow& row : AttentionTable()) {
     if (row.device != DeviceKind::kCuda) continue;
-    latent.activation = latent.kv = DType::kBF16;
-    EXPECT_NE(row.refuses(latent, {DeviceKind::kCuda, "gpu"}), nullptr);
+    AttentionDesc beyond = latent;
+    beyond.activation = beyond.kv = DType::kBF16;
+    beyond.value_dim = 65;
+    EXPECT_NE(row.refuses(beyond, {DeviceKind::kCuda, "gpu"}), nullptr);
   }
   EXPECT_TRUE(refused(Desc(4, 2, 64, DType::kI32)));
   desc.causal = false;
