@@ -207,8 +207,6 @@ void CheckFold(const std::vector<AttentionItem>& items,
   }
 }
 
-constexpr int kMostChunk = 512;  // of sequences that are cut
-
 // CTAs have equal shares, but for what one chunk is.
 void CheckShares(const AttentionPlanShape& shape, const Built& built) {
   const int32_t* cta_items = built.cta_items();
@@ -232,7 +230,8 @@ void CheckShares(const AttentionPlanShape& shape, const Built& built) {
                                   : length + 48;
       // A window may begin anywhere in its first chunk, which is dealt out by
       // the middle of all of it.
-      const int part = shape.window > 0 ? kMostChunk : length;
+      const bool cut = shape.batch_invariant && !shape.whole_rows;
+      const int part = shape.window > 0 && cut ? item.chunk : length;
       longest_chunk = std::max<int64_t>(
           longest_chunk,
           std::min(part, shape.batch_invariant ? item.chunk : 64));
