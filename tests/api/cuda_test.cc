@@ -114,5 +114,49 @@ TEST(Cuda, AttendsByAPattern) {
   EXPECT_NE(tokens, dense.RunAlone(request).tokens);
 }
 
+// Encoders, whole and beside others, and a decoder. bf16 weights have layers
+// hand on bf16 there, float32 on the CPU.
+TEST(Cuda, EmbeddingsAreThoseOfTheCpu) {
+  Error error;
+  inlay_engine* engine = Create(OnGpu(), error);
+  if (engine == nullptr) GTEST_SKIP() << error.message();
+  inlay_engine_release(engine);
+  for (const char* name : {"bert", "xlm_roberta", "llama2"}) {
+    SCOPED_TRACE(name);
+    const std::string path = std::string(INLAY_TEST_DATA) + "/models/" + name;
+    const Host gpu(path, OnGpu());
+    const Host cpu(path);
+    std::vector<std::vector<int32_t>> texts;
+    for (int32_t i = 0; i < 6; ++i) {
+      std::vector<int32_t>& text = texts.emplace_back();
+      for (int32_t j = 0; j < 5 + 25 * i; ++j)
+        text.push_back(5 + (11 * i + 13 * j) % 290);
+    }
+    std::vector<inlay_session*> sessions;
+    std::vector<inlay_request*> together;
+    const auto options_of = [](const std::vector<int32_t>& text) {
+      auto options = TokensRequest(text, -1);
+      options.embedding = INLAY_EMBEDDING_MEAN;
+      options.normalise = 1;
+      return options;
+    };
+    for (const auto& text : texts) {
+      sessions.push_back(gpu.NewSession());
+      together.push_back(gpu.Submit(sessions.back(), options_of(text)));
+    }
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto want = cpu.RunAlone(options_of(texts[i])).embedding;
+      for (const auto& got : {gpu.Finish(together[i]).embedding,
+                              gpu.RunAlone(options_of(texts[i])).embedding}) {
+        ASSERT_EQ(got.size(), want.size());
+        double cosine = 0.0;
+        for (size_t d = 0; d < want.size(); ++d) cosine += got[d] * want[d];
+        EXPECT_GT(cosine, 0.999) << i;
+      }
+      inlay_session_release(sessions[i]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace inlay::testing
