@@ -24,7 +24,8 @@
  *   that releasing the engine ends all work at once and later calls on its models, sessions and requests give INLAY_CLOSED.
  *
  * THREADS. Unless a declaration says otherwise, any function may be called from any thread at any time. Callbacks run on
- *   the thread that causes them; they must not call back into the library for the same engine, and must not throw.
+ *   the thread that causes them; they must not call back into the library for the same engine, and must not throw. An engine's
+ *   own threads end with the last handle of it and its models, sessions and requests: release all before you unload the library.
  *
  * STRUCTS that carry options or results begin with `struct_size`: call the _init function (it sets struct_size and defaults),
  *   then change fields. They only ever grow at their end; enum values are pinned. Strings are UTF-8. Times are microseconds.

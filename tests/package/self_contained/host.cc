@@ -92,6 +92,9 @@ int main(int argc, char** argv) {
   FIND(inlay_buffer_data);
   FIND(inlay_buffer_size);
   FIND(inlay_buffer_release);
+  FIND(inlay_request_release);
+  FIND(inlay_session_release);
+  FIND(inlay_model_release);
   FIND(inlay_error_message);
   FIND(inlay_error_release);
 
@@ -145,6 +148,10 @@ int main(int argc, char** argv) {
   CHECK_THAT(read.requests_submitted() == 1);
   CHECK_THAT(read.GetReflection()->GetUnknownFields(read).empty());
 
+  // All of them: the engine's threads end with the last.
+  inlay_request_release_(request);
+  inlay_session_release_(session);
+  inlay_model_release_(model);
   inlay_engine_release_(engine);
   UseOwn();
   CHECK_THAT(dlclose(library) == 0);
