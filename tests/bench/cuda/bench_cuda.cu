@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
   BenchSmallOps(bench);
   BenchSample(bench);
   BenchRecurrent(bench);
+  BenchLinearChain(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

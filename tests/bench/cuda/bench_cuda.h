@@ -108,6 +108,7 @@ void BenchLinearFp8(Bench& bench);
 void BenchSmallOps(Bench& bench);
 void BenchSample(Bench& bench);
 void BenchRecurrent(Bench& bench);
+void BenchLinearChain(Bench& bench);
 
 }  // namespace inlay::bench
 

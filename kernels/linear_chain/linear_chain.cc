@@ -1,0 +1,82 @@
+#include "kernels/linear_chain/linear_chain.h"
+
+#if INLAY_HAS_CUDA
+#include "kernels/gemm/quantised/layout.h"
+#include "kernels/linear_chain/chain_shape.h"
+#endif
+
+namespace inlay {
+
+#if INLAY_HAS_CUDA
+// linear_chain_cuda.cc
+absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
+                                const LinearChainParams& params,
+                                Stream& stream);
+
+namespace {
+
+const char* StageRefuses(const LinearChainStage& stage, const QuantForm& form) {
+  const GemmDesc& gemm = stage.gemm;
+  if (!IsBlockFormat(gemm.weight)) return "weights must be quantised";
+  const QuantForm own = QuantFormOf(gemm.weight);
+  if (own.codes != form.codes || own.group != form.group ||
+      own.has_min != form.has_min) {
+    return "all weights must be packed alike";
+  }
+  if (gemm.permuted) return "takes no permutation of x";
+  if (gemm.batch_invariant) return "another kernel serves more rows";
+  if (stage.gated && gemm.n % (2 * kQuantRows) != 0) {
+    return "gate and up must be whole tiles of rows";
+  }
+  if (stage.gated && stage.function == Activation::kClampedSilu) {
+    return "takes no clamped SiLU";
+  }
+  return nullptr;
+}
+
+const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
+  if (device.sm != 90) return "written for compute capability 9.0";
+  if (desc.stages.empty() || desc.stages.size() > kMostChainStages) {
+    return "takes one to four stages";
+  }
+  const GemmDesc& first = desc.stages.front().gemm;
+  if (first.activation != DType::kF16 && first.activation != DType::kBF16) {
+    return "activations must be f16 or bf16";
+  }
+  if (!IsBlockFormat(first.weight)) return "weights must be quantised";
+  const QuantForm form = QuantFormOf(first.weight);
+  if (form.codes != QuantCodes::kInt8 &&
+      (form.codes != QuantCodes::kLinear4 || form.group == 16)) {
+    return "has no code for weights that are packed so";
+  }
+  for (const LinearChainStage& stage : desc.stages) {
+    if (stage.gemm.activation != first.activation) {
+      return "activations must be of one type";
+    }
+    if (const char* reason = StageRefuses(stage, form)) return reason;
+  }
+  return LinearChainRows(desc) > 0 ? nullptr : "a row of x does not fit";
+}
+
+constexpr LinearChainRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
+                                     Sm90Refuses, nullptr, RunLinearChainSm90}};
+
+}  // namespace
+
+absl::Span<const LinearChainRow> LinearChainTable() { return kRows; }
+
+int64_t LinearChainRows(const LinearChainDesc& desc) {
+  // With fewer blocks each has more: of the smallest Hopper.
+  constexpr int kLeastBlocks = 114;
+  ChainShape shape;
+  for (int rows = kChainRows; rows > 0; --rows) {
+    if (PlaceChain(desc, rows, kLeastBlocks, shape)) return rows;
+  }
+  return 0;
+}
+#else
+absl::Span<const LinearChainRow> LinearChainTable() { return {}; }
+int64_t LinearChainRows(const LinearChainDesc&) { return 0; }
+#endif
+
+}  // namespace inlay

@@ -1,0 +1,66 @@
+// linear_chain: what a decoder computes of few tokens between two attentions,
+// in one launch: linear layers one after another, with the norms in front of
+// them, the gated activation, and the residual stream they are added to.
+//
+//   x_s = rms_norm(hidden), or what stage s - 1 gave
+//   y_s = x_s w_s^T + bias, or act(gate) * up of that
+//   hidden += y_s, or y_s is handed on
+//
+// Why: a kernel begins with nothing on its way and ends with its slowest block.
+// Here the weights of the stages to come are on their way while one ends. The
+// memory's time is the bound of a token, and this leaves less of it unused.
+#ifndef INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_H_
+#define INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_H_
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "kernels/activation/activation.h"
+#include "kernels/dispatch.h"
+#include "kernels/gemm/gemm.h"
+
+namespace inlay {
+
+inline constexpr int kMostChainStages = 4;
+
+struct LinearChainStage {
+  GemmDesc gemm;            // without residual; where gated, w is gate above up
+  bool normalised = false;  // x is rms_norm(hidden) of gemm.activation
+  bool gated = false;       // y has n / 2 columns
+  Activation function = Activation::kSilu;
+  bool adds = false;  // y goes into hidden; otherwise it is a matrix of its own
+};
+
+struct LinearChainDesc {
+  // The first is not normalised: it reads LinearChainParams::x. The others read
+  // what the one before gave, or hidden.
+  absl::InlinedVector<LinearChainStage, kMostChainStages> stages;
+};
+
+struct LinearChainParams {
+  struct Stage {
+    TensorView w;                        // as of gemm
+    const float* bias = nullptr;         // [n] or null
+    const float* norm_weight = nullptr;  // [k], or null for 1
+    float epsilon = 0.0f;
+    TensorView y;  // [m, n or n / 2] of gemm.activation; empty where it adds
+  };
+  TensorView x;       // [m, k] of the first stage
+  TensorView hidden;  // [m, width], f32
+  absl::InlinedVector<Stage, kMostChainStages> stages;
+  // Where blocks wait for each other: a word of the device's that is 0 at
+  // first. One for all calls of a stream.
+  uint32_t* barrier = nullptr;
+};
+
+using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;
+// Rows for GPUs only. Bits: those of the ops apart, but for the order in which
+// a product's parts are added up; a token's do not depend on the others.
+absl::Span<const LinearChainRow> LinearChainTable();
+
+// The most rows of x that a row serves, at most as many as pay.
+int64_t LinearChainRows(const LinearChainDesc& desc);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_H_

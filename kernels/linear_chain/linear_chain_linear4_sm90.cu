@@ -1,0 +1,17 @@
+// linear_chain_sm90.cuh for 4-bit integers in groups of 32 and 128.
+#include "kernels/linear_chain/linear_chain_sm90.cuh"
+
+namespace inlay {
+
+absl::Status LaunchChainLinear4(const ChainShape& shape, DType type,
+                                const QuantForm& form, CudaStream& stream) {
+  constexpr QuantCodes kCodes = QuantCodes::kLinear4;
+  if (form.group == 128) {
+    return LaunchChain<ChainForm<kCodes, 128, true>>(shape, type, stream);
+  }
+  return form.has_min
+             ? LaunchChain<ChainForm<kCodes, 32, true>>(shape, type, stream)
+             : LaunchChain<ChainForm<kCodes, 32, false>>(shape, type, stream);
+}
+
+}  // namespace inlay

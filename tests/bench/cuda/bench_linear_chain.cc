@@ -1,0 +1,195 @@
+// linear_chain: what Llama-3-8B computes between two attentions (o, gate and
+// up, down, the next layer's q, k and v), in one launch and op by op: time of a
+// layer, share of the copy bandwidth. Layers follow each other in a graph, each
+// with weights that are in no cache.
+#include <random>
+#include <vector>
+
+#include "kernels/gemm/quantised/pack.h"
+#include "kernels/linear_chain/linear_chain.h"
+#include "kernels/quant/quant.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "memory/status.h"
+#include "tests/bench/cuda/cuda_graph.h"
+
+namespace inlay::bench {
+namespace {
+
+constexpr int64_t kWidth = 4096;
+constexpr int64_t kInner = 14336;
+constexpr int64_t kQkv = 6144;
+constexpr DType kType = DType::kBF16;
+constexpr size_t kPoolBytes = size_t{1200} << 20;
+constexpr int kLayers = 32;
+
+LinearChainDesc DescOf(DType weight) {
+  LinearChainDesc desc;
+  desc.stages.resize(4);
+  desc.stages[0].gemm = {kWidth, kWidth, weight, kType, DType::kF32};
+  desc.stages[0].adds = true;
+  desc.stages[1].gemm = {2 * kInner, kWidth, weight, kType, kType};
+  desc.stages[1].normalised = true;
+  desc.stages[1].gated = true;
+  desc.stages[2].gemm = {kWidth, kInner, weight, kType, DType::kF32};
+  desc.stages[2].adds = true;
+  desc.stages[3].gemm = {kQkv, kWidth, weight, kType, kType};
+  desc.stages[3].normalised = true;
+  return desc;
+}
+
+size_t BytesOf(const GemmDesc& gemm) {
+  return static_cast<size_t>(
+      QuantBytes(QuantFormOf(gemm.weight), gemm.n, gemm.k));
+}
+
+class Layers {
+ public:
+  explicit Layers(Bench& bench)
+      : bench_(bench),
+        weights_(kPoolBytes),
+        x_(1 << 20),
+        hidden_(1 << 20),
+        y_(1 << 20),
+        normalised_(1 << 20),
+        inner_(1 << 20),
+        workspace_(size_t{64} << 20),
+        barrier_(64) {
+    x_.Randomize(kType, 1);
+    Require(cudaMemset(hidden_.data(), 0, hidden_.bytes()));
+    Require(cudaMemset(barrier_.data(), 0, barrier_.bytes()));
+  }
+
+  // Random codes; scales and minima are whatever they are, finite.
+  void Fill(DType weight) {
+    const QuantForm form = QuantFormOf(weight);
+    std::mt19937 rng(1);
+    const auto unit = static_cast<size_t>(QuantUnitBytes(form));
+    const auto codes = static_cast<size_t>(QuantCodeBytes(form.codes));
+    std::vector<uint8_t> bytes(unit * 4096);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      // Scales of 2^-10 or so.
+      bytes[i] = static_cast<uint8_t>(i % unit < codes ? rng()
+                                      : i % 2 != 0     ? 0x14
+                                                       : rng());
+    }
+    for (size_t done = 0; done < kPoolBytes; done += bytes.size()) {
+      Require(cudaMemcpy(weights_.data() + done, bytes.data(),
+                         std::min(bytes.size(), kPoolBytes - done),
+                         cudaMemcpyHostToDevice));
+    }
+  }
+
+  LinearChainParams Params(const LinearChainDesc& desc, int64_t m, int layer) {
+    size_t layer_bytes = 0;
+    for (const LinearChainStage& stage : desc.stages) {
+      layer_bytes += BytesOf(stage.gemm);
+    }
+    LinearChainParams params;
+    params.x = MatrixView(x_.data(), kType, m, kWidth);
+    params.hidden = MatrixView(hidden_.data(), DType::kF32, m, kWidth);
+    params.barrier = reinterpret_cast<uint32_t*>(barrier_.data());
+    std::byte* at = weights_.data() + static_cast<size_t>(layer) %
+                                          (kPoolBytes / layer_bytes) *
+                                          layer_bytes;
+    for (const LinearChainStage& stage : desc.stages) {
+      LinearChainParams::Stage& with = params.stages.emplace_back();
+      with.w = MatrixView(at, stage.gemm.weight, stage.gemm.n, stage.gemm.k);
+      with.epsilon = 1e-5f;
+      at += BytesOf(stage.gemm);
+      if (stage.gated) {
+        with.y = MatrixView(inner_.data(), kType, m, stage.gemm.n / 2);
+      } else if (!stage.adds) {
+        with.y = MatrixView(y_.data(), kType, m, stage.gemm.n);
+      }
+    }
+    return params;
+  }
+
+  double Chain(DType weight, int64_t m) {
+    const LinearChainDesc desc = DescOf(weight);
+    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench_.stream.sm()};
+    auto row = Select("linear_chain", LinearChainTable(), desc, device);
+    Require(row.status());
+    return GraphSeconds(bench_, kLayers, [&](int layer) {
+      return (*row)->run(desc, Params(desc, m, layer), bench_.stream);
+    });
+  }
+
+  double Apart(DType weight, int64_t m) {
+    const LinearChainDesc desc = DescOf(weight);
+    return GraphSeconds(bench_, kLayers, [&](int layer) {
+      const LinearChainParams params = Params(desc, m, layer);
+      TensorView x = params.x;
+      for (size_t s = 0; s < desc.stages.size(); ++s) {
+        INLAY_RETURN_IF_ERROR(
+            RunApart(desc.stages[s], params.stages[s], params.hidden, x));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  template <typename Row, typename Desc, typename Params>
+  absl::Status Run(std::string_view op, absl::Span<const Row> table,
+                   const Desc& desc, const Params& params) {
+    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench_.stream.sm()};
+    INLAY_ASSIGN_OR_RETURN(const auto* row, Select(op, table, desc, device));
+    return row->run(desc, params, bench_.stream);
+  }
+
+  absl::Status RunApart(const LinearChainStage& stage,
+                        const LinearChainParams::Stage& with,
+                        const TensorView& hidden, TensorView& x) {
+    const GemmDesc& gemm = stage.gemm;
+    if (stage.normalised) {
+      x = MatrixView(normalised_.data(), kType, hidden.rows(), gemm.k);
+      INLAY_RETURN_IF_ERROR(Run(
+          "rms_norm", RmsNormTable(), RmsNormDesc{gemm.k, DType::kF32, kType},
+          RmsNormParams{hidden, with.norm_weight, with.epsilon, x}));
+    }
+    GemmParams params;
+    params.x = x;
+    params.w = with.w;
+    params.y = stage.adds ? hidden
+                          : MatrixView(y_.data(), kType, hidden.rows(), gemm.n);
+    if (stage.adds) params.residual = hidden;
+    params.workspace = workspace_.data();
+    INLAY_RETURN_IF_ERROR(Run("gemm", GemmTable(), gemm, params));
+    x = with.y;
+    if (!stage.gated) return absl::OkStatus();
+    return Run("activation", ActivationTable(),
+               ActivationDesc{stage.function, true, gemm.n / 2, kType},
+               ActivationParams{params.y, with.y});
+  }
+
+  Bench& bench_;
+  DeviceMemory weights_, x_, hidden_, y_, normalised_, inner_, workspace_,
+      barrier_;
+};
+
+}  // namespace
+
+void BenchLinearChain(Bench& bench) {
+  if (bench.stream.sm() != 90 || !bench.Wants("linear_chain")) return;
+  Layers layers(bench);
+  for (const DType weight :
+       {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K, DType::kQ8_0}) {
+    layers.Fill(weight);
+    double bytes = 0;
+    for (const LinearChainStage& stage : DescOf(weight).stages) {
+      bytes += static_cast<double>(BytesOf(stage.gemm));
+    }
+    for (const int64_t m : {1, 2, 4}) {
+      const double apart = layers.Apart(weight, m);
+      const double chain = layers.Chain(weight, m);
+      std::printf(
+          "linear_chain %-8s %d rows: %.1f us, %.0f %% of copy; apart %.1f us, "
+          "%.2f times\n",
+          std::string(DTypeName(weight)).c_str(), static_cast<int>(m),
+          1e6 * chain, 1e-7 * bytes / chain / bench.copy_gbps, 1e6 * apart,
+          apart / chain);
+    }
+  }
+}
+
+}  // namespace inlay::bench
