@@ -56,6 +56,8 @@ struct AttentionPlanShape {
   int head_dim = 0;
   int window = 0;
   bool causal = true;
+  int selects = 0;  // as AttentionDesc has it; > 0: every sequence of a plan is
+                    // one query, block tables are not read
   int block_size = 0;
   int grid = 0;         // CTAs that run items
   int tile_tokens = 0;  // 0: everything becomes items

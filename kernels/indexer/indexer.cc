@@ -1,0 +1,45 @@
+#include "kernels/indexer/indexer.h"
+
+#include "kernels/cpu_float.h"
+#include "kernels/validate.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::Status RunIndexerCpuSimd(const IndexerDesc& desc,
+                               const IndexerParams& params,
+                               Stream& stream);  // indexer_cpu_simd.cc
+absl::Status RunIndexerCpuScalar(const IndexerDesc& desc,
+                                 const IndexerParams& params,
+                                 Stream& stream);  // indexer_cpu.cc
+
+namespace {
+
+const char* Refuses(const IndexerDesc& desc, const DeviceInfo&) {
+  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (!IsKvFormat(desc.kv)) {
+    return "the cache must be f32, f16, bf16, i8, f8_e4m3 or kv_q4";
+  }
+  return ValidateIndexer(desc).ok()
+             ? nullptr
+             : "num_heads, head_dim or top_k is out of range";
+}
+
+constexpr IndexerRow kRows[] = {
+    {"cpu_simd", DeviceKind::kCpu, 0, Refuses, nullptr, RunIndexerCpuSimd},
+    {"cpu_scalar", DeviceKind::kCpu, 0, Refuses, nullptr, RunIndexerCpuScalar},
+};
+
+}  // namespace
+
+absl::Span<const IndexerRow> IndexerTable() { return kRows; }
+
+absl::Status ValidateIndexer(const IndexerDesc& desc) {
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("indexer", "num_heads", desc.num_heads, 1, kMaxIndexHeads));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("indexer", "head_dim", desc.head_dim, 1, kMaxIndexHeadDim));
+  return CheckRange("indexer", "top_k", desc.top_k, 1, kMaxIndexTopK);
+}
+
+}  // namespace inlay
