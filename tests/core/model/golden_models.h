@@ -78,7 +78,7 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "kimi_linear"};
 
 inline bool IsLatent(const std::string& model) {
-  return model.starts_with("deepseek");
+  return model.starts_with("deepseek") || model == "glm_moe_dsa";
 }
 
 // All matrices and vectors in float32, exactly.
