@@ -91,6 +91,8 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     const int kv_layer = next_kv_layer_++;
     KvLayerView index_kv;
     if (latent->indexer.has_value()) {
+      index_group_ = kv_layout_.group_of(next_kv_layer_);
+      INLAY_DCHECK(index_group_ == kv_layout_.group_of(kv_layer));
       index_kv = kv_layout_.LayerView(next_kv_layer_++, nullptr);
     }
     INLAY_ASSIGN_OR_RETURN(block.part,

@@ -133,6 +133,7 @@ class Decoder : public Model {
   size_t sparse_bytes_ = 0;
   int next_state_layer_ = 0;  // likewise
   int selects_ = 0;           // LatentAttentionSpec, of any layer
+  size_t index_group_ = 0;    // of the KV of layers that select
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

@@ -93,6 +93,7 @@ struct AttentionSpec {
 struct IndexerSpec {
   int num_heads = 0;
   int head_dim = 0;
+  int64_t max_keys = 0;  // of a sequence
   RopeStyle rope_style = RopeStyle::kHalf;
   LinearSpec query;  // of the layer's queries of low rank; all heads
   LinearSpec key;    // one a token for all heads

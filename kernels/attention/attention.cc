@@ -59,7 +59,6 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
-  if (desc.selects > 0) return "keys must not be selected";
   if (desc.head_dim % 8 != 0 || desc.value_dim % 8 != 0 ||
       desc.out_dim() > kMaxCudaValueDim) {
     return "head_dim and value_dim must be multiples of 8, values' up to 512";
@@ -78,6 +77,7 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
     return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
   if (desc.value_dim > 0) return "values must have rows of their own";
+  if (desc.selects > 0) return "keys must not be selected";
   switch (desc.head_dim) {
     case 80:
       if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";

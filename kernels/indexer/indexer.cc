@@ -13,9 +13,16 @@ absl::Status RunIndexerCpuScalar(const IndexerDesc& desc,
                                  const IndexerParams& params,
                                  Stream& stream);  // indexer_cpu.cc
 
+#if INLAY_HAS_CUDA
+absl::Status RunIndexerCuda(const IndexerDesc& desc,
+                            const IndexerParams& params,
+                            Stream& stream);  // indexer_cuda.cu
+size_t IndexerCudaBytes(const IndexerDesc& desc, int64_t max_rows);
+#endif
+
 namespace {
 
-const char* Refuses(const IndexerDesc& desc, const DeviceInfo&) {
+const char* CpuRefuses(const IndexerDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
   if (!IsKvFormat(desc.kv)) {
     return "the cache must be f32, f16, bf16, i8, f8_e4m3 or kv_q4";
@@ -25,9 +32,27 @@ const char* Refuses(const IndexerDesc& desc, const DeviceInfo&) {
              : "num_heads, head_dim or top_k is out of range";
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const IndexerDesc& desc, const DeviceInfo& device) {
+  if (!IsPlainFloat(desc.activation)) {
+    return "activations must be f32, f16 or bf16";
+  }
+  if (desc.head_dim % 8 != 0) return "head_dim must be a multiple of 8";
+  if (desc.max_keys < 1) return "max_keys must be at least 1";
+  IndexerDesc rest = desc;
+  rest.activation = DType::kF32;
+  return CpuRefuses(rest, device);
+}
+#endif
+
 constexpr IndexerRow kRows[] = {
-    {"cpu_simd", DeviceKind::kCpu, 0, Refuses, nullptr, RunIndexerCpuSimd},
-    {"cpu_scalar", DeviceKind::kCpu, 0, Refuses, nullptr, RunIndexerCpuScalar},
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, IndexerCudaBytes,
+     RunIndexerCuda},
+#endif
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunIndexerCpuSimd},
+    {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
+     RunIndexerCpuScalar},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/dispatch.h"
+#include "kernels/indexer/index_plan.h"
 #include "memory/kv/kv_layout.h"
 #include "memory/tensor.h"
 
@@ -25,7 +26,8 @@ inline constexpr int kMaxIndexTopK = 8192;
 struct IndexerDesc {
   int num_heads = 0;
   int head_dim = 0;
-  int top_k = 0;  // keys that a query sees, at most
+  int top_k = 0;         // keys that a query sees, at most
+  int64_t max_keys = 0;  // of a sequence; CUDA rows have a workspace for them
   DType kv = DType::kF32;
   DType activation = DType::kF32;
 };
@@ -39,6 +41,10 @@ struct IndexerParams {
   // the slots of min(p + 1, top_k) keys, ascending by position. The rest of a
   // row is left as it is.
   int32_t* selection = nullptr;
+  void* workspace = nullptr;  // what the row asks for
+  // CUDA rows only: made for `sequences` and uploaded, see index_plan.h; they
+  // do not read `sequences` itself.
+  const IndexPlan* plan = nullptr;
 };
 
 using IndexerRow = KernelRow<IndexerDesc, IndexerParams>;

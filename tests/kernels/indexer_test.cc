@@ -4,14 +4,12 @@
 #include "kernels/indexer/indexer.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cmath>
-#include <numeric>
+#include <limits>
+#include <vector>
 
 #include "kernels/attention/attention.h"
 #include "kernels/indexer/score_order.h"
-#include "kernels/kv_write/kv_row.h"
 #include "tests/support/indexer_util.h"
 #include "tests/support/simd_target_loop.h"
 
@@ -20,8 +18,9 @@ namespace {
 
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::IndexerProblem;
-using ::inlay::testing::kUnitF32;
+using ::inlay::testing::LatentDesc;
 using ::inlay::testing::OnEverySimdTarget;
+using ::inlay::testing::SelectedProblem;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
@@ -208,112 +207,27 @@ TEST(IndexerTest, RefusesAndValidates) {
             "indexer: top_k is 0; expected 1 to 8192");
 }
 
-// Attention over the keys that a selection names.
-class Selected {
- public:
-  Selected(const AttentionDesc& desc, int q_len, int kv_len, int block_size)
-      : desc_(desc),
-        q_len_(q_len),
-        kv_len_(kv_len),
-        layout_({{desc.num_kv_heads, desc.head_dim, 0, desc.value_dim}},
-                desc.kv, block_size),
-        blocks_(static_cast<size_t>((kv_len + block_size - 1) / block_size)) {
-    std::mt19937 rng(9);
-    std::iota(blocks_.begin(), blocks_.end(), 1);
-    std::shuffle(blocks_.begin(), blocks_.end(), rng);
-    storage_.resize(layout_.block_bytes() * (blocks_.size() + 1),
-                    std::byte{0xff});
-    const KvLayerView kv = View();
-    std::normal_distribution<float> normal;
-    for (int t = 0; t < kv_len; ++t) {
-      const int block = blocks_[static_cast<size_t>(t / block_size)];
-      for (int h = 0; h < desc.num_kv_heads; ++h) {
-        for (std::byte* to : {kv.KeyRow(block, h, t % block_size),
-                              kv.ValueRow(block, h, t % block_size)}) {
-          std::vector<float> row(static_cast<size_t>(desc.head_dim));
-          for (float& x : row) x = normal(rng);
-          EncodeKvRow(desc.kv, row.data(), desc.head_dim, to);
-        }
-      }
-    }
-    q_ = TestMatrix(DType::kF32, q_len, desc.num_heads * desc.head_dim, 3);
-    q_.Randomize(rng, 2.0f);
+// What CUDA rows read: the keys that each row sees and where its sequence's
+// block table is; rows of nobody see none.
+TEST(IndexPlanTest, HasEveryRow) {
+  IndexerProblem problem(Desc(1, 8, 4), {{3, 40}, {0, 9}, {1, 17}}, 16, 1);
+  const auto sequences = problem.Sequences();
+  std::vector<std::byte> image(IndexPlanBytes(6, 9), std::byte{0xff});
+  const IndexPlan plan =
+      BuildIndexPlan(sequences, 16, 6, image.data(), image.data());
+  EXPECT_EQ(plan.used_bytes, IndexPlanBytes(6, 5));
+  const int32_t keys[] = {38, 39, 40, 17, 0, 0};
+  const int32_t begins[] = {0, 0, 0, 3, 0, 0};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(plan.queries[i].num_keys, keys[i]) << i;
+    EXPECT_EQ(plan.queries[i].blocks_begin, begins[i]) << i;
   }
-
-  KvLayerView View() { return layout_.LayerView(0, storage_.data()); }
-  AttentionParams Params(TestMatrix& out) {
-    AttentionParams params;
-    params.q = q_.view();
-    params.out = out.view();
-    params.kv = View();
-    sequence_ = {0, q_len_, kv_len_, blocks_.data()};
-    params.sequences = absl::MakeConstSpan(&sequence_, 1);
-    return params;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(plan.blocks[i], sequences[0].blocks[i]);
   }
-  TestMatrix NewOutput() const {
-    return TestMatrix(DType::kF32, q_len_, desc_.num_heads * desc_.out_dim());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(plan.blocks[3 + i], sequences[2].blocks[i]);
   }
-  int32_t Slot(int position) {
-    const int size = View().block_size;
-    return blocks_[static_cast<size_t>(position / size)] * size +
-           position % size;
-  }
-  // Of query i: some of the keys that it sees, ascending.
-  std::vector<int> Draw(int i, std::mt19937& rng) const {
-    std::vector<int> all(static_cast<size_t>(kv_len_ - q_len_ + i + 1));
-    std::iota(all.begin(), all.end(), 0);
-    std::vector<int> drawn;
-    std::sample(all.begin(), all.end(), std::back_inserter(drawn),
-                desc_.selects, rng);
-    return drawn;
-  }
-  double Score(int i, int head, int position) {
-    const KvLayerView kv = View();
-    std::vector<float> key(static_cast<size_t>(desc_.head_dim));
-    const int kv_head = head / (desc_.num_heads / desc_.num_kv_heads);
-    const int slot = Slot(position);
-    DecodeKvRow(desc_.kv,
-                kv.KeyRow(slot / kv.block_size, kv_head, slot % kv.block_size),
-                desc_.head_dim, key.data());
-    double dot = 0.0;
-    for (int d = 0; d < desc_.head_dim; ++d) {
-      dot += double{q_(i, head * desc_.head_dim + d)} *
-             key[static_cast<size_t>(d)];
-    }
-    return dot * desc_.scale;
-  }
-  std::vector<float> Value(int head, int position) {
-    const KvLayerView kv = View();
-    std::vector<float> value(static_cast<size_t>(desc_.head_dim));
-    const int slot = Slot(position);
-    DecodeKvRow(desc_.kv,
-                kv.ValueRow(slot / kv.block_size,
-                            head / (desc_.num_heads / desc_.num_kv_heads),
-                            slot % kv.block_size),
-                desc_.head_dim, value.data());
-    return value;
-  }
-
- private:
-  AttentionDesc desc_;
-  int q_len_;
-  int kv_len_;
-  KvLayout layout_;
-  std::vector<int32_t> blocks_;
-  std::vector<std::byte> storage_;
-  AttentionSequence sequence_;
-  TestMatrix q_;
-};
-
-AttentionDesc LatentDesc(int heads, int head_dim, int value_dim, DType kv) {
-  AttentionDesc desc;
-  desc.num_heads = heads;
-  desc.num_kv_heads = 1;
-  desc.head_dim = head_dim;
-  desc.value_dim = value_dim;
-  desc.kv = kv;
-  desc.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  return desc;
 }
 
 // A selection of everything gives the bits of attention over everything.
@@ -325,7 +239,7 @@ TEST(SelectedAttentionTest, AllKeysAreDenseAttention) {
                                        heads == 128 ? 512 : 24, kv);
       AttentionDesc desc = dense;
       desc.selects = 80;
-      Selected problem(desc, 30, 80, 16);
+      SelectedProblem problem(desc, 30, 80, 16);
       std::vector<int32_t> selection(30 * 80);
       for (int i = 0; i < 30; ++i) {
         for (int t = 0; t < 51 + i; ++t) {
@@ -350,49 +264,19 @@ TEST(SelectedAttentionTest, AllKeysAreDenseAttention) {
 
 TEST(SelectedAttentionTest, MatchesFloat64) {
   TestCpu cpu(2);
-  constexpr int kQueries = 9, kKeys = 300;
   for (const DType kv : kKvTypes) {
     for (const int selects : {1, 70, 296}) {
       SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " of " << selects);
       AttentionDesc desc = LatentDesc(19, 40, 24, kv);
       desc.selects = selects;
-      Selected problem(desc, kQueries, kKeys, 32);
-      std::mt19937 rng(7);
-      std::vector<int32_t> selection(static_cast<size_t>(kQueries * selects),
-                                     -1);
-      std::vector<std::vector<int>> drawn;
-      for (int i = 0; i < kQueries; ++i) {
-        drawn.push_back(problem.Draw(i, rng));
-        for (size_t t = 0; t < drawn.back().size(); ++t) {
-          selection[static_cast<size_t>(i * selects) + t] =
-              problem.Slot(drawn.back()[t]);
-        }
-      }
+      SelectedProblem problem(desc, 9, 300, 32);
+      const std::vector<int32_t> selection = problem.DrawAll();
       ForEachCpuRow(AttentionTable(), desc, cpu, [&](const AttentionRow& row) {
         TestMatrix out = problem.NewOutput();
         AttentionParams params = problem.Params(out);
         params.selection = selection.data();
         ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-        for (int i = 0; i < kQueries; ++i) {
-          for (int head = 0; head < desc.num_heads; ++head) {
-            double sum = 0.0;
-            std::vector<double> want(24);
-            for (const int t : drawn[static_cast<size_t>(i)]) {
-              // Scores are a few units, so none overflows.
-              const double weight = std::exp(problem.Score(i, head, t));
-              const std::vector<float> value = problem.Value(head, t);
-              sum += weight;
-              for (size_t d = 0; d < 24; ++d) want[d] += weight * value[d];
-            }
-            for (size_t d = 0; d < 24; ++d) {
-              // Values are below 5, scores below 2^4 in sums of 40 products:
-              // errors of some 2^-24 * 40 * 2^4 each, doubled by the softmax.
-              ASSERT_NEAR(out(i, head * 24 + static_cast<int64_t>(d)),
-                          want[d] / sum, 5 * 2 * kUnitF32 * 40 * 16)
-                  << i << " " << head << " " << d;
-            }
-          }
-        }
+        problem.Expect(out, 0.0);
       });
     }
   }
@@ -403,7 +287,7 @@ TEST(SelectedAttentionTest, RefusesAndValidates) {
   AttentionDesc desc = LatentDesc(4, 40, 24, DType::kF32);
   desc.selects = 8;
   EXPECT_TRUE(Select("attention", AttentionTable(), desc, cpu).ok());
-  Selected problem(desc, 2, 20, 16);
+  SelectedProblem problem(desc, 2, 20, 16);
   TestMatrix out = problem.NewOutput();
   AttentionParams params = problem.Params(out);
   EXPECT_EQ(ValidateAttention(desc, params).message(),

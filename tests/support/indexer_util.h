@@ -1,5 +1,7 @@
-// A ragged batch for the indexer's tests: index keys in a cache of scattered
-// blocks, queries, and which keys a sort of all scores selects. Header only.
+// Problems for the tests of selected keys. For the indexer a ragged batch:
+// index keys in a cache of scattered blocks, queries, and which keys a sort of
+// all scores selects; for attention a sequence with selections and a float64
+// softmax. Header only.
 #ifndef INLAY_TESTS_SUPPORT_INDEXER_UTIL_H_
 #define INLAY_TESTS_SUPPORT_INDEXER_UTIL_H_
 
@@ -12,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention/attention.h"
 #include "kernels/indexer/indexer.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/kernel_test_util.h"
@@ -256,6 +259,178 @@ class IndexerProblem {
   TestMatrix weights_;
   int ties_ = 0;
 };
+
+// One sequence of attention over keys that were selected.
+class SelectedProblem {
+ public:
+  SelectedProblem(const AttentionDesc& desc, int q_len, int kv_len,
+                  int block_size)
+      : desc_(desc),
+        q_len_(q_len),
+        kv_len_(kv_len),
+        layout_({{desc.num_kv_heads, desc.head_dim, 0, desc.value_dim}},
+                desc.kv, block_size),
+        blocks_(static_cast<size_t>((kv_len + block_size - 1) / block_size)) {
+    std::mt19937 rng(9);
+    std::iota(blocks_.begin(), blocks_.end(), 1);
+    std::shuffle(blocks_.begin(), blocks_.end(), rng);
+    storage_.resize(layout_.block_bytes() * (blocks_.size() + 1),
+                    std::byte{0xff});
+    const KvLayerView kv = View();
+    std::normal_distribution<float> normal;
+    for (int t = 0; t < kv_len; ++t) {
+      const int block = blocks_[static_cast<size_t>(t / block_size)];
+      for (int h = 0; h < desc.num_kv_heads; ++h) {
+        for (std::byte* to : {kv.KeyRow(block, h, t % block_size),
+                              kv.ValueRow(block, h, t % block_size)}) {
+          std::vector<float> row(static_cast<size_t>(desc.head_dim));
+          for (float& x : row) x = normal(rng);
+          EncodeKvRow(desc.kv, row.data(), desc.head_dim, to);
+        }
+      }
+    }
+    q_ = TestMatrix(desc.activation, q_len, desc.num_heads * desc.head_dim, 8);
+    q_.Randomize(rng, 2.0f);
+  }
+
+  std::vector<std::byte>& storage() { return storage_; }
+  TestMatrix& q() { return q_; }
+  KvLayerView View() { return layout_.LayerView(0, storage_.data()); }
+  AttentionParams Params(TestMatrix& out) {
+    AttentionParams params;
+    params.q = q_.view();
+    params.out = out.view();
+    params.kv = View();
+    sequence_ = {0, q_len_, kv_len_, blocks_.data()};
+    params.sequences = absl::MakeConstSpan(&sequence_, 1);
+    return params;
+  }
+  TestMatrix NewOutput() const {
+    return TestMatrix(desc_.activation, q_len_,
+                      desc_.num_heads * desc_.out_dim(), 8);
+  }
+  int32_t Slot(int position) {
+    const int size = View().block_size;
+    return blocks_[static_cast<size_t>(position / size)] * size +
+           position % size;
+  }
+  // Of query i: some of the keys that it sees, ascending.
+  std::vector<int> Draw(int i, std::mt19937& rng) const {
+    std::vector<int> all(static_cast<size_t>(kv_len_ - q_len_ + i + 1));
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<int> drawn;
+    std::sample(all.begin(), all.end(), std::back_inserter(drawn),
+                desc_.selects, rng);
+    return drawn;
+  }
+  // Draws a selection for every query.
+  std::vector<int32_t> DrawAll() {
+    std::mt19937 rng(7);
+    std::vector<int32_t> selection(static_cast<size_t>(q_len_ * desc_.selects),
+                                   -1);
+    drawn_.clear();
+    for (int i = 0; i < q_len_; ++i) {
+      drawn_.push_back(Draw(i, rng));
+      for (size_t t = 0; t < drawn_.back().size(); ++t) {
+        selection[static_cast<size_t>(i * desc_.selects) + t] =
+            Slot(drawn_.back()[t]);
+      }
+    }
+    return selection;
+  }
+  // That `out` is a softmax over what DrawAll() drew. `rounding`: of weights
+  // and outputs, relative.
+  void Expect(const TestMatrix& out, double rounding) {
+    const auto dim = static_cast<size_t>(desc_.out_dim());
+    for (int i = 0; i < q_len_; ++i) {
+      for (int head = 0; head < desc_.num_heads; ++head) {
+        double sum = 0.0, error = 0.0;
+        std::vector<double> want(dim), magnitude(dim);
+        for (const int t : drawn_[static_cast<size_t>(i)]) {
+          double products = 0.0;
+          // Scores are a few units, so no weight overflows.
+          const double weight = std::exp(Score(i, head, t, &products));
+          // Roundings of a sum of head_dim products, of the scale and of exp.
+          error =
+              std::max(error, kUnitF32 * ((desc_.head_dim + 2) * products + 8));
+          const std::vector<float> value = Value(head, t);
+          sum += weight;
+          for (size_t d = 0; d < dim; ++d) {
+            want[d] += weight * value[d];
+            magnitude[d] += weight * std::abs(value[d]);
+          }
+        }
+        const auto keys =
+            static_cast<double>(drawn_[static_cast<size_t>(i)].size());
+        for (size_t d = 0; d < dim; ++d) {
+          // In the numerator and in the denominator.
+          const double tolerance =
+              magnitude[d] / sum *
+                  (2 * error + kUnitF32 * (2 * keys + 24) + 2 * rounding) +
+              1e-6 * rounding;
+          ASSERT_NEAR(out(i, head * static_cast<int64_t>(dim) +
+                                 static_cast<int64_t>(d)),
+                      want[d] / sum, tolerance)
+              << "query " << i << " head " << head << " " << d;
+        }
+      }
+    }
+  }
+
+ private:
+  // `products`: the sum of the products' magnitudes.
+  double Score(int i, int head, int position, double* products) {
+    const KvLayerView kv = View();
+    std::vector<float> key(static_cast<size_t>(desc_.head_dim));
+    const int kv_head = head / (desc_.num_heads / desc_.num_kv_heads);
+    const int slot = Slot(position);
+    DecodeKvRow(desc_.kv,
+                kv.KeyRow(slot / kv.block_size, kv_head, slot % kv.block_size),
+                desc_.head_dim, key.data());
+    double dot = 0.0;
+    for (int d = 0; d < desc_.head_dim; ++d) {
+      const double product = double{q_(i, head * desc_.head_dim + d)} *
+                             key[static_cast<size_t>(d)];
+      dot += product;
+      *products += std::abs(product) * desc_.scale;
+    }
+    return dot * desc_.scale;
+  }
+  std::vector<float> Value(int head, int position) {
+    const KvLayerView kv = View();
+    std::vector<float> value(static_cast<size_t>(desc_.head_dim));
+    const int slot = Slot(position);
+    DecodeKvRow(desc_.kv,
+                kv.ValueRow(slot / kv.block_size,
+                            head / (desc_.num_heads / desc_.num_kv_heads),
+                            slot % kv.block_size),
+                desc_.head_dim, value.data());
+    return value;
+  }
+
+  AttentionDesc desc_;
+  int q_len_;
+  int kv_len_;
+  KvLayout layout_;
+  std::vector<int32_t> blocks_;
+  std::vector<std::byte> storage_;
+  AttentionSequence sequence_;
+  std::vector<std::vector<int>> drawn_;
+  TestMatrix q_;
+};
+
+// Of one KV head whose values lie in its keys.
+inline AttentionDesc LatentDesc(int heads, int head_dim, int value_dim,
+                                DType kv) {
+  AttentionDesc desc;
+  desc.num_heads = heads;
+  desc.num_kv_heads = 1;
+  desc.head_dim = head_dim;
+  desc.value_dim = value_dim;
+  desc.kv = kv;
+  desc.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  return desc;
+}
 
 }  // namespace inlay::testing
 

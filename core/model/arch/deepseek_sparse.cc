@@ -76,11 +76,14 @@ absl::StatusOr<IndexConfig> ReadIndexConfig(const Json& json,
 }
 
 IndexerSpec LayerIndexer(const IndexConfig& config, int64_t query_rank,
-                         int64_t hidden, const std::string& prefix) {
+                         const DecoderSpec& decoder,
+                         const std::string& prefix) {
+  const int64_t hidden = decoder.hidden_size;
   const std::string name = prefix + "self_attn.indexer.";
   IndexerSpec spec;
   spec.num_heads = config.num_heads;
   spec.head_dim = config.head_dim;
+  spec.max_keys = decoder.max_positions;
   if (config.interleaved) spec.rope_style = RopeStyle::kInterleaved;
   spec.query = {name + "wq_b", int64_t{config.num_heads} * config.head_dim,
                 query_rank};
@@ -143,9 +146,8 @@ absl::Status AddIndexers(const IndexConfig& config,
         std::get<LatentAttentionSpec>(spec->layers[i].blocks.front().part);
     attention.selects = config.top_k;
     if (!selects[i]) continue;
-    attention.indexer =
-        LayerIndexer(config, latent.query_rank, spec->hidden_size,
-                     LayerPrefix(static_cast<int>(i)));
+    attention.indexer = LayerIndexer(config, latent.query_rank, *spec,
+                                     LayerPrefix(static_cast<int>(i)));
   }
   return absl::OkStatus();
 }

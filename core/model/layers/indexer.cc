@@ -39,6 +39,7 @@ absl::Status Indexer::ChooseKernels(const LatentAttentionSpec& layer,
   select.num_heads = spec.num_heads;
   select.head_dim = spec.head_dim;
   select.top_k = layer.selects;
+  select.max_keys = spec.max_keys;
   select.kv = kv_.dtype;
   select.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(
@@ -123,6 +124,8 @@ absl::Status Indexer::Forward(const Step& step, const TensorView& x,
   params.kv = kv;
   params.sequences = step.batch.SequencesOf(kv_group_);
   params.selection = step.selection;
+  params.workspace = step.kernel_workspace;
+  params.plan = &step.device.index;
   return select_.Run(params, step.stream);
 }
 

@@ -179,6 +179,8 @@ size_t LatentAttention::ScratchBytes(int64_t tokens) const {
 
 size_t LatentAttention::KernelBytes(int64_t tokens, int64_t sequences) const {
   const int64_t tile = TileTokens(tokens);
+  // Where keys are selected, plans have a sequence a query.
+  if (attention_.desc.selects > 0) sequences = tokens;
   size_t bytes =
       std::max(output_.KernelBytes(tokens), down_.KernelBytes(tokens));
   for (const Linear& layer : query_) {
