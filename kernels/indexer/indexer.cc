@@ -14,9 +14,11 @@ absl::Status RunIndexerCpuScalar(const IndexerDesc& desc,
                                  Stream& stream);  // indexer_cpu.cc
 
 #if INLAY_HAS_CUDA
-absl::Status RunIndexerCuda(const IndexerDesc& desc,
-                            const IndexerParams& params,
-                            Stream& stream);  // indexer_cuda.cu
+// indexer_cuda.cu
+absl::Status RunIndexerCudaPlain(const IndexerDesc& desc,
+                                 const IndexerParams& params, Stream& stream);
+absl::Status RunIndexerCudaMma(const IndexerDesc& desc,
+                               const IndexerParams& params, Stream& stream);
 size_t IndexerCudaBytes(const IndexerDesc& desc, int64_t max_rows);
 #endif
 
@@ -33,7 +35,7 @@ const char* CpuRefuses(const IndexerDesc& desc, const DeviceInfo&) {
 }
 
 #if INLAY_HAS_CUDA
-const char* CudaRefuses(const IndexerDesc& desc, const DeviceInfo& device) {
+const char* PlainRefuses(const IndexerDesc& desc, const DeviceInfo& device) {
   if (!IsPlainFloat(desc.activation)) {
     return "activations must be f32, f16 or bf16";
   }
@@ -43,12 +45,27 @@ const char* CudaRefuses(const IndexerDesc& desc, const DeviceInfo& device) {
   rest.activation = DType::kF32;
   return CpuRefuses(rest, device);
 }
+
+const char* MmaRefuses(const IndexerDesc& desc, const DeviceInfo& device) {
+  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
+    return "activations must be f16 or bf16";
+  }
+  if (desc.kv != desc.activation) {
+    return "the cache must be of the activations' type";
+  }
+  if (desc.head_dim != 32 && desc.head_dim != 64 && desc.head_dim != 128) {
+    return "head_dim must be 32, 64 or 128";
+  }
+  return PlainRefuses(desc, device);
+}
 #endif
 
 constexpr IndexerRow kRows[] = {
 #if INLAY_HAS_CUDA
-    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, IndexerCudaBytes,
-     RunIndexerCuda},
+    {"cuda_mma", DeviceKind::kCuda, 80, MmaRefuses, IndexerCudaBytes,
+     RunIndexerCudaMma},
+    {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, IndexerCudaBytes,
+     RunIndexerCudaPlain},
 #endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunIndexerCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,

@@ -1,21 +1,29 @@
-// indexer on CUDA: every format, from sm_80 up, scores in float32.
+// indexer on CUDA, from sm_80 up: two kernels, over as many rows at a time as
+// the workspace has room for.
 //
-// Two kernels, over as many rows at a time as the workspace has room for.
 // Scores: a row is shared out to `parts` CTAs of 128 threads, each of which
-// takes every parts-th tile of 64 keys; a tile's keys are in shared memory as
-// float32, the row's heads pass through it 16 at a time (42 KB at 128
-// dimensions; rows 4 floats apart from a multiple of 32 banks). A thread has 2
-// heads and 4 keys; what its heads add up to is added over threads in the order
-// of heads: a score does not depend on how rows and tiles are dealt out.
+// takes every parts-th tile of keys. Where queries and keys are of one 16-bit
+// type (cuda_mma): 32 keys a warp, in registers, meet 16 heads at a time by
+// mma.m16n8k16, accumulated in float32; operands come from global memory, 16
+// bytes a lane. Otherwise (cuda_plain), in float32: a tile of 64 keys is in
+// shared memory, and the row's heads pass through it 16 at a time (42 KB at 128
+// dimensions; rows 4 floats apart from a multiple of 32 banks); a thread has 2
+// heads and 4 keys. What heads give is added up over heads in a fixed order and
+// then over lanes or threads in a fixed tree: a score does not depend on how
+// rows and tiles are dealt out.
+//
 // Select: a CTA a row. The top_k-th best score by its bits, 8 at a time (radix
 // select: a histogram of the scores that agree in the bits before), then one
 // pass in the order of positions that writes the slots of what is better and of
-// the first of what is equal. Barriers: __syncthreads only. Queries that see no
-// more than top_k keys are not scored. Roofline: shared-memory bandwidth, as
-// cuda_plain's of attention; nothing is tuned.
+// the first of what is equal. Queries that see no more than top_k keys are not
+// scored.
+//
+// Barriers: __syncthreads only. Roofline: the matrix units at 16 bits,
+// shared-memory bandwidth otherwise; nothing is tuned.
 #include <algorithm>
 
 #include "kernels/cuda_launch.cuh"
+#include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/indexer/indexer.h"
 #include "kernels/indexer/score_order.h"
 #include "kernels/kv_write/kv_load.cuh"
@@ -29,6 +37,10 @@ constexpr int kHeads = 16;  // at a time
 constexpr int kLanes = 16;  // threads of two heads
 constexpr int kKeysAThread = kKeys / kLanes;
 constexpr int kHeadsAThread = kHeads / (kThreads / kLanes);
+constexpr int kMmaHeads = 16;  // at a time
+constexpr int kMmaKeys = 32;   // of a warp, 8 a product
+constexpr int kMmaTiles = kMmaKeys / 8;
+constexpr int kWarps = kThreads / 32;
 constexpr int kSelectThreads = 512;
 constexpr int kSelectWarps = kSelectThreads / 32;
 constexpr int kBins = 256;
@@ -64,6 +76,14 @@ size_t SharedBytes(int head_dim) {
   return sizeof(float) * static_cast<size_t>(kKeys * (head_dim + 4) + heads);
 }
 
+__device__ const std::byte* KeyRow(const IndexerArgs& args,
+                                   const IndexQuery& query, int position) {
+  const int size = args.kv.block_size;
+  const int block = args.blocks[query.blocks_begin + position / size];
+  return args.kv.base.base + block * args.kv.block_stride_bytes +
+         args.kv.k_offset_bytes + position % size * args.kv_row_bytes;
+}
+
 // Keys beyond the last are zeros.
 __device__ void LoadKeys(const IndexerArgs& args, const IndexQuery& query,
                          int tile, float* keys) {
@@ -74,12 +94,7 @@ __device__ void LoadKeys(const IndexerArgs& args, const IndexQuery& query,
     const int position = tile + key;
     float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
     if (position < query.num_keys) {
-      const int size = args.kv.block_size;
-      const int block = args.blocks[query.blocks_begin + position / size];
-      const std::byte* row =
-          args.kv.base.base + block * args.kv.block_stride_bytes +
-          args.kv.k_offset_bytes + position % size * args.kv_row_bytes;
-      x = LoadKv4(args.kv.dtype, row, at);
+      x = LoadKv4(args.kv.dtype, KeyRow(args, query, position), at);
     }
     *reinterpret_cast<float4*>(keys + key * (args.head_dim + 4) + at) = x;
   }
@@ -182,6 +197,96 @@ __global__ void __launch_bounds__(kThreads)
         score += heads[i * kKeys + key];
       }
       scores[tile + key] = score;
+    }
+  }
+}
+
+__device__ uint4 Load16OrZeros(const void* from, bool valid) {
+  return valid ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
+}
+
+// kSteps: of 32 dimensions, whose order within a step is the same for both
+// operands (gemv_mma.cuh).
+template <typename T, int kSteps>
+__global__ void __launch_bounds__(kThreads)
+    IndexerScoresMma(const __grid_constant__ IndexerArgs args) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t place = blockIdx.x / args.parts;
+  const int part = static_cast<int>(blockIdx.x) % args.parts;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int group = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int column = static_cast<int>(threadIdx.x) % 4;
+  const int64_t row = args.first_row + place;
+  const IndexQuery query = args.queries[row];
+  if (query.num_keys <= args.top_k) return;
+  const auto* weights =
+      reinterpret_cast<const float*>(args.weights + row * args.weight_stride);
+  const auto* q =
+      reinterpret_cast<const T*>(args.q + row * args.q_stride) + 8 * column;
+  float* const scores = args.scores + place * args.max_keys;
+  for (int tile = (part * kWarps + warp) * kMmaKeys; tile < query.num_keys;
+       tile += args.parts * kWarps * kMmaKeys) {
+    uint4 keys[kMmaTiles][kSteps];
+#pragma unroll
+    for (int i = 0; i < kMmaTiles; ++i) {
+      const int position = tile + 8 * i + group;
+      const bool valid = position < query.num_keys;
+      // Of a key that is not there, anything that can be pointed at.
+      const T* key = q;
+      if (valid) {
+        key = reinterpret_cast<const T*>(KeyRow(args, query, position)) +
+              8 * column;
+      }
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        keys[i][s] = Load16OrZeros(key + 32 * s, valid);
+      }
+    }
+    float sums[kMmaTiles][2] = {};
+    for (int first = 0; first < args.num_heads; first += kMmaHeads) {
+      // Heads that the row lacks are zeros.
+      const int low = first + group;
+      const int high = low + 8;
+      const bool has_low = low < args.num_heads;
+      const bool has_high = high < args.num_heads;
+      float dots[kMmaTiles][4] = {};
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const uint4 x =
+            Load16OrZeros(q + low * args.head_dim + 32 * s, has_low);
+        const uint4 y =
+            Load16OrZeros(q + high * args.head_dim + 32 * s, has_high);
+        const uint32_t a[2][4] = {{x.x, y.x, x.y, y.y}, {x.z, y.z, x.w, y.w}};
+#pragma unroll
+        for (int i = 0; i < kMmaTiles; ++i) {
+          MultiplyTile<T>(dots[i], a[0], keys[i][s].x, keys[i][s].y);
+          MultiplyTile<T>(dots[i], a[1], keys[i][s].z, keys[i][s].w);
+        }
+      }
+      const float low_weight = has_low ? weights[low] : 0.0f;
+      const float high_weight = has_high ? weights[high] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kMmaTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          sums[i][j] = fmaf(low_weight, fmaxf(dots[i][j], 0.0f), sums[i][j]);
+          sums[i][j] =
+              fmaf(high_weight, fmaxf(dots[i][j + 2], 0.0f), sums[i][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kMmaTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int lanes = 4; lanes < 32; lanes *= 2) {
+          sums[i][j] += __shfl_xor_sync(kAll, sums[i][j], lanes);
+        }
+        const int key = tile + 8 * i + 2 * column + j;
+        if (group == i && key < query.num_keys) scores[key] = sums[i][j];
+      }
     }
   }
 }
@@ -326,8 +431,14 @@ size_t IndexerCudaBytes(const IndexerDesc& desc, int64_t max_rows) {
          sizeof(float);
 }
 
-absl::Status RunIndexerCuda(const IndexerDesc& desc,
-                            const IndexerParams& params, Stream& stream) {
+namespace {
+
+using ScoresKernel = void (*)(IndexerArgs);
+
+// `tile`: keys that a CTA of `scores` takes at a time.
+absl::Status RunIndexer(const IndexerDesc& desc, const IndexerParams& params,
+                        ScoresKernel scores, int tile, size_t shared_bytes,
+                        Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
   IndexerArgs args;
   args.q = reinterpret_cast<const char*>(params.q.data);
@@ -347,7 +458,7 @@ absl::Status RunIndexerCuda(const IndexerDesc& desc,
   args.selection = params.selection;
   const int64_t rows = params.q.rows();
   const int64_t at_once = RowsAtOnce(desc, rows);
-  const int64_t most = (desc.max_keys + kKeys - 1) / kKeys;
+  const int64_t most = (desc.max_keys + tile - 1) / tile;
   for (int64_t first = 0; first < rows; first += at_once) {
     const int64_t count = std::min(at_once, rows - first);
     // Four CTAs a multiprocessor where there are few rows.
@@ -356,13 +467,41 @@ absl::Status RunIndexerCuda(const IndexerDesc& desc,
     args.parts = static_cast<int>(std::min(wanted, most));
     INLAY_RETURN_IF_ERROR(
         LaunchCuda("indexer (scores)", cuda,
-                   {count * args.parts, kThreads, SharedBytes(desc.head_dim)},
-                   IndexerScores, args));
+                   {count * args.parts, kThreads, shared_bytes}, scores, args));
     INLAY_RETURN_IF_ERROR(LaunchCuda("indexer (select)", cuda,
                                      {count, kSelectThreads}, IndexerSelect,
                                      args));
   }
   return absl::OkStatus();
+}
+
+template <typename T>
+ScoresKernel MmaKernel(int head_dim) {
+  switch (head_dim) {
+    case 32:
+      return IndexerScoresMma<T, 1>;
+    case 64:
+      return IndexerScoresMma<T, 2>;
+    default:
+      return IndexerScoresMma<T, 4>;
+  }
+}
+
+}  // namespace
+
+absl::Status RunIndexerCudaPlain(const IndexerDesc& desc,
+                                 const IndexerParams& params, Stream& stream) {
+  return RunIndexer(desc, params, IndexerScores, kKeys,
+                    SharedBytes(desc.head_dim), stream);
+}
+
+absl::Status RunIndexerCudaMma(const IndexerDesc& desc,
+                               const IndexerParams& params, Stream& stream) {
+  return RunIndexer(desc, params,
+                    desc.activation == DType::kF16
+                        ? MmaKernel<__half>(desc.head_dim)
+                        : MmaKernel<__nv_bfloat16>(desc.head_dim),
+                    kWarps * kMmaKeys, 0, stream);
 }
 
 }  // namespace inlay

@@ -1,4 +1,4 @@
-// The CUDA row of indexer against a sort of all scores, and CUDA rows of
+// The CUDA rows of indexer against a sort of all scores, and CUDA rows of
 // attention over selected keys: a float64 softmax, and the bits of dense
 // attention where everything is selected.
 #if INLAY_HAS_CUDA
@@ -88,7 +88,7 @@ TEST(IndexerCudaTest, SelectsTheBestOverSizesAndTypes) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   unsigned seed = 1;
-  for (const int head_dim : {32, 128, 8, 256}) {
+  for (const int head_dim : {32, 64, 128, 8, 256}) {
     for (const DType activation : kFloats) {
       for (const DType kv : kKvTypes) {
         for (const int top_k : {1, 40}) {
@@ -114,7 +114,7 @@ TEST(IndexerCudaTest, OfEqualScoresTheLowerPositionIsSelected) {
   for (const DType type : kFloats) {
     for (unsigned seed = 1; seed <= 8; ++seed) {
       SCOPED_TRACE(::testing::Message() << DTypeName(type) << " seed " << seed);
-      IndexerProblem problem(Desc(4, 16, 30, type, type), kRagged, 16, seed);
+      IndexerProblem problem(Desc(4, 32, 30, type, type), kRagged, 16, seed);
       problem.UseIntegers(2);
       Check(problem, cuda);
       EXPECT_GT(problem.ties(), 10);
@@ -148,7 +148,7 @@ TEST(IndexerCudaTest, AQueryDependsOnNothingBesideItsSequence) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   for (const DType type : kFloats) {
-    IndexerProblem problem(Desc(37, 40, 20, type, type), {{150, 150}, {9, 80}},
+    IndexerProblem problem(Desc(37, 64, 20, type, type), {{150, 150}, {9, 80}},
                            16, 5);
     ForEachCudaRow(
         IndexerTable(), problem.desc(), cuda, [&](const IndexerRow& row) {
