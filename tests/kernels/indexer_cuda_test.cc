@@ -42,9 +42,9 @@ IndexerDesc Desc(int heads, int head_dim, int top_k, DType activation,
 }
 
 // Of `sequences`, some or all of the problem's; what is not theirs is -1.
-std::vector<int32_t> Run(const IndexerRow& row, IndexerProblem& problem,
-                         const TestCuda& cuda,
-                         absl::Span<const AttentionSequence> sequences) {
+std::vector<int32_t> RunRow(const IndexerRow& row, IndexerProblem& problem,
+                            const TestCuda& cuda,
+                            absl::Span<const AttentionSequence> sequences) {
   std::vector<int32_t> selection = problem.NewSelection();
   IndexerParams params = problem.Params(nullptr);
   const int64_t rows = params.q.rows();
@@ -78,10 +78,10 @@ std::vector<int32_t> Run(const IndexerRow& row, IndexerProblem& problem,
 }
 
 void Check(IndexerProblem& problem, const TestCuda& cuda) {
-  ForEachCudaRow(IndexerTable(), problem.desc(), cuda,
-                 [&](const IndexerRow& row) {
-                   problem.Expect(Run(row, problem, cuda, problem.Sequences()));
-                 });
+  ForEachCudaRow(
+      IndexerTable(), problem.desc(), cuda, [&](const IndexerRow& row) {
+        problem.Expect(RunRow(row, problem, cuda, problem.Sequences()));
+      });
 }
 
 TEST(IndexerCudaTest, SelectsTheBestOverSizesAndTypes) {
@@ -154,7 +154,7 @@ TEST(IndexerCudaTest, AQueryDependsOnNothingBesideItsSequence) {
         IndexerTable(), problem.desc(), cuda, [&](const IndexerRow& row) {
           const auto all = problem.Sequences();
           const AttentionSequence first = all[0];
-          const auto whole = Run(row, problem, cuda, all);
+          const auto whole = RunRow(row, problem, cuda, all);
           for (const int chunk : {1, 16, 67}) {
             for (int begin = 0; begin < 150; begin += chunk) {
               AttentionSequence part = first;
@@ -162,7 +162,7 @@ TEST(IndexerCudaTest, AQueryDependsOnNothingBesideItsSequence) {
               part.q_len = std::min(chunk, 150 - begin);
               part.kv_len = begin + part.q_len;
               const auto got =
-                  Run(row, problem, cuda, absl::MakeConstSpan(&part, 1));
+                  RunRow(row, problem, cuda, absl::MakeConstSpan(&part, 1));
               const auto from = int64_t{begin} * 20;
               EXPECT_TRUE(std::equal(whole.begin() + from,
                                      whole.begin() + from + part.q_len * 20,
