@@ -45,6 +45,10 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
     space.output = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
   space.per_layer = per_layer_inputs_.Place(arena, tokens);
+  if (selects_ > 0) {
+    space.selection = reinterpret_cast<int32_t*>(
+        arena.Take(static_cast<size_t>(tokens * selects_) * sizeof(int32_t)));
+  }
   space.angles = ropes_.Place(arena, tokens);
   size_t scratch_bytes = 0;
   size_t kernel_bytes =
@@ -303,7 +307,7 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   }
   return ForwardLayers(
       {batch, *device, stream, space.angles, space.scratch, space.kernel,
-       compiles ? &pattern : nullptr, space.per_layer},
+       compiles ? &pattern : nullptr, space.per_layer, space.selection},
       space);
 }
 

@@ -1,8 +1,8 @@
 // Decoder's batches for devices that cannot read the host's arrays. An image:
 //   ids | positions | slots, group by group | logit rows | state plan | plan |
-//   plan ...
-// each at a multiple of kPart bytes. Attention's plans come last: of what they
-// may need they use the beginning.
+//   plan ... | index plan
+// each at a multiple of kPart bytes. What holds block tables comes last: of
+// what it may need it uses the beginning.
 #include <algorithm>
 #include <cstring>
 
@@ -25,6 +25,7 @@ struct Layout {
   size_t logit_rows = 0;
   size_t states = 0;
   absl::InlinedVector<size_t, 2> plans;
+  size_t index = 0;
   size_t bytes = 0;
 };
 
@@ -38,6 +39,10 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
           : MaxChunkSequences(limits.tokens, limits.sequences, cut.chunk);
   plan.tokens = limits.tokens;
   plan.blocks = limits.blocks;
+  if (cut.shape.selects > 0) {
+    plan.sequences = limits.tokens;
+    plan.blocks = 0;
+  }
   plan.graph = limits.fixed;
   if (cut.pattern) AddPatternLimits(pattern, cut.shape, limits.longest, &plan);
   return plan;
@@ -45,7 +50,7 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
 
 Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
               const std::vector<AttentionCut>& cuts,
-              const AttentionPattern& pattern) {
+              const AttentionPattern& pattern, bool selects) {
   const auto round = [](size_t bytes) {
     return (bytes + kPart - 1) / kPart * kPart;
   };
@@ -65,6 +70,10 @@ Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
     layout.bytes += round(
         LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut, pattern)).bytes);
   }
+  layout.index = layout.bytes;
+  if (selects) {
+    layout.bytes += round(IndexPlanBytes(limits.tokens, limits.blocks));
+  }
   return layout;
 }
 
@@ -80,7 +89,7 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
-  return LayOut(limits, kv_layout_, cuts_, pattern_).bytes;
+  return LayOut(limits, kv_layout_, cuts_, pattern_, selects_ > 0).bytes;
 }
 
 absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
@@ -90,7 +99,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   const size_t groups = kv_layout_.num_groups();
   const auto used = static_cast<int64_t>(batch.tokens.size());
   INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
-  const Layout layout = LayOut(limits, kv_layout_, cuts_, pattern_);
+  const Layout layout =
+      LayOut(limits, kv_layout_, cuts_, pattern_, selects_ > 0);
   DeviceBatch packed;
   packed.tokens = limits.fixed ? limits.tokens : used;
   const int64_t tokens = packed.tokens;
@@ -124,24 +134,38 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
   }
-  std::vector<AttentionSequence> chunks;
+  std::vector<AttentionSequence> cut_sequences;
   for (size_t i = 0; i < cuts_.size(); ++i) {
     const AttentionCut& cut = cuts_[i];
     const AttentionPlanLimits plan_limits = PlanLimits(limits, cut, pattern_);
     absl::Span<const AttentionSequence> sequences =
         batch.SequencesOf(cut.kv_group);
     if (cut.chunk > 0) {
-      chunks.resize(static_cast<size_t>(plan_limits.sequences));
+      cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
       const int64_t count = SplitIntoChunks(
           sequences, cut.chunk, kv_layout_.groups()[cut.kv_group].block_size,
-          chunks.data());
-      sequences = absl::MakeConstSpan(chunks).first(static_cast<size_t>(count));
+          cut_sequences.data());
+      sequences =
+          absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
+    } else if (cut.shape.selects > 0) {
+      cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
+      const int64_t count =
+          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data());
+      sequences =
+          absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }
     AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
         cut.shape, plan_limits, sequences, image + layout.plans[i],
         cut.pattern ? &mask : nullptr));
     plan.device = device + layout.plans[i];
     packed.used_bytes = layout.plans[i] + plan.used_bytes;
+  }
+  if (selects_ > 0) {
+    packed.index =
+        BuildIndexPlan(batch.SequencesOf(index_group_),
+                       kv_layout_.groups()[index_group_].block_size, tokens,
+                       image + layout.index, device + layout.index);
+    packed.used_bytes = layout.index + packed.index.used_bytes;
   }
   return packed;
 }

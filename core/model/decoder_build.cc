@@ -38,6 +38,11 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       }
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
+        selects_ = std::max(selects_, latent->selects);
+        if (latent->indexer.has_value()) {
+          const int dim = latent->indexer->head_dim;
+          info_.kv_layers.push_back({1, dim, 0, dim});
+        }
       }
     }
   }
@@ -82,11 +87,18 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                         kv_layout_.group_of(kv_layer), rotary_dim, build));
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
+    INLAY_DCHECK(latent->selects == 0 || latent->selects == selects_);
     const int kv_layer = next_kv_layer_++;
+    KvLayerView index_kv;
+    if (latent->indexer.has_value()) {
+      index_group_ = kv_layout_.group_of(next_kv_layer_);
+      INLAY_DCHECK(index_group_ == kv_layout_.group_of(kv_layer));
+      index_kv = kv_layout_.LayerView(next_kv_layer_++, nullptr);
+    }
     INLAY_ASSIGN_OR_RETURN(block.part,
                            LatentAttention::Create(
                                *latent, kv_layout_.LayerView(kv_layer, nullptr),
-                               kv_layout_.group_of(kv_layer), build));
+                               index_kv, kv_layout_.group_of(kv_layer), build));
   } else if (StateBytes(block_spec.part) > 0) {
     const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                                   next_state_layer_++};

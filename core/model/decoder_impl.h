@@ -72,6 +72,7 @@ class Decoder : public Model {
     // the last add up to.
     TensorView output;
     TensorView per_layer;
+    int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;
     std::byte* scratch = nullptr;
     std::byte* kernel = nullptr;
@@ -131,6 +132,8 @@ class Decoder : public Model {
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
   int next_state_layer_ = 0;  // likewise
+  int selects_ = 0;           // LatentAttentionSpec, of any layer
+  size_t index_group_ = 0;    // of the KV of layers that select
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

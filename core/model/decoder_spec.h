@@ -86,6 +86,21 @@ struct AttentionSpec {
   std::string sinks;
 };
 
+// The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,
+// arXiv:2512.02556): a query sees the keys that score highest in a small
+// attention beside its layer's. Each head's first dimensions are rotated, as
+// many as the layer's.
+struct IndexerSpec {
+  int num_heads = 0;
+  int head_dim = 0;
+  int64_t max_keys = 0;  // of a sequence
+  RopeStyle rope_style = RopeStyle::kHalf;
+  LinearSpec query;  // of the layer's queries of low rank; all heads
+  LinearSpec key;    // one a token for all heads
+  NormSpec key_norm;
+  LinearSpec weights;  // of heads
+};
+
 // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values
 // of all heads are made of one latent a token, and that is what the cache
 // keeps, with the part of the keys that is rotated and that all heads share.
@@ -106,6 +121,11 @@ struct LatentAttentionSpec {
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;
   float scale = 1.0f;
+  // > 0: a query sees so many keys at most, those that `indexer` selects or,
+  // without one, those that the last layer with one before this has selected.
+  // Equal in all layers that select; needs queries of low rank.
+  int selects = 0;
+  std::optional<IndexerSpec> indexer;
 
   int query_dim() const { return key_dim + rope_dim; }  // of a head
   int row_dim() const { return rank + rope_dim; }       // in the cache

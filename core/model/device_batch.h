@@ -9,6 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/indexer/index_plan.h"
 #include "kernels/linear_attention/state_plan.h"
 
 namespace inlay {
@@ -39,6 +40,8 @@ struct DeviceBatch {
   absl::InlinedVector<AttentionPlan, 2> plans;
   // Of models with states; not on CPU.
   StatePlan states;
+  // Of models that select keys; not on CPU.
+  IndexPlan index;
   size_t used_bytes = 0;  // of the image: copy so many
 
   const int64_t* SlotsOf(size_t group) const {

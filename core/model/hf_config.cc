@@ -111,30 +111,39 @@ absl::StatusOr<int> ReadWindow(const Json& config,
   return static_cast<int>(window);
 }
 
-absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
-                                                    int num_layers,
-                                                    std::string_view local) {
-  std::vector<bool> sliding;
-  const Json* types = JsonFind(config, "layer_types");
-  if (types == nullptr) return sliding;
+absl::StatusOr<std::vector<bool>> ReadLayerKinds(const Json& config,
+                                                 std::string_view key,
+                                                 int num_layers,
+                                                 std::string_view yes,
+                                                 std::string_view no) {
+  std::vector<bool> flags;
+  const Json* types = JsonFind(config, key);
+  if (types == nullptr) return flags;
   if (!types->is_array() || types->size() != static_cast<size_t>(num_layers)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: layer_types is %s of %d; it must be an array of %d names",
+        "config.json: %s is %s of %d; it must be an array of %d names", key,
         types->type_name(), types->size(), num_layers));
   }
   for (const Json& type : *types) {
-    if (type == local) {
-      sliding.push_back(true);
-    } else if (type == "full_attention") {
-      sliding.push_back(false);
+    if (type == yes) {
+      flags.push_back(true);
+    } else if (type == no) {
+      flags.push_back(false);
     } else {
       return absl::UnimplementedError(
-          absl::StrFormat("config.json: layer_types has %s; supported here are "
-                          "full_attention and %s",
-                          DumpJson(type), local));
+          absl::StrFormat("config.json: %s has %s; supported here are %s and "
+                          "%s",
+                          key, DumpJson(type), no, yes));
     }
   }
-  return sliding;
+  return flags;
+}
+
+absl::StatusOr<std::vector<bool>> ReadSlidingLayers(const Json& config,
+                                                    int num_layers,
+                                                    std::string_view local) {
+  return ReadLayerKinds(config, "layer_types", num_layers, local,
+                        "full_attention");
 }
 
 absl::StatusOr<std::vector<bool>> ReadSlidingPattern(const Json& config,

@@ -84,9 +84,16 @@ absl::StatusOr<std::optional<double>> ReadOptionalNumber(
 absl::StatusOr<int> ReadWindow(const Json& config,
                                std::optional<int64_t> fallback);
 
-// layer_types as a flag a layer: true for `local`, false for "full_attention".
-// Empty when the key is absent. UNIMPLEMENTED for another type,
-// INVALID_ARGUMENT for another length.
+// `key` as a flag a layer: true for `yes`, false for `no`. Empty when the key
+// is absent. UNIMPLEMENTED for another name, INVALID_ARGUMENT for another
+// length.
+absl::StatusOr<std::vector<bool>> ReadLayerKinds(const Json& config,
+                                                 std::string_view key,
+                                                 int num_layers,
+                                                 std::string_view yes,
+                                                 std::string_view no);
+
+// The same of layer_types: true for `local`, false for "full_attention".
 absl::StatusOr<std::vector<bool>> ReadSlidingLayers(
     const Json& config, int num_layers,
     std::string_view local = "sliding_attention");

@@ -73,7 +73,8 @@ void AddRecurrent(const PartSpec& part, size_t first,
   }
 }
 
-// Values, which `output` reads, lie among keys in `up`: no run of rows.
+// Values, which `output` reads, lie among keys in `up`: no run of rows. What
+// weighs an indexer's heads is as a router.
 void AddLatent(const LatentAttentionSpec& latent, size_t first,
                std::vector<LinearInput>* inputs) {
   const auto read_norm = [&](const NormSpec& norm, const LinearSpec& reader) {
@@ -85,6 +86,10 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   input.readers.push_back(&latent.down);
   if (latent.query.size() > 1) {
     read_norm(latent.query_norm, latent.query.back());
+  }
+  if (latent.indexer.has_value()) {
+    (*inputs)[first].readers.push_back(&latent.indexer->key);
+    inputs->back().readers.push_back(&latent.indexer->query);
   }
   read_norm(latent.norm, latent.up);
   inputs->push_back(ReadOnly(latent.output));

@@ -35,18 +35,21 @@ absl::Status TensorPass::CheckMethod() const {
 
 // What an expert reads is what the tokens that go to it have: not collected.
 // Layers run one after another over all sequences: no keys and values are left
-// for a later layer.
+// for a later layer, nor what an earlier one has selected.
 absl::Status TensorPass::CheckParts() const {
   if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
   for (const LayerSpec& layer : spec_.layers) {
     for (const BlockSpec& block : layer.blocks) {
       const auto* attention = std::get_if<AttentionSpec>(&block.part);
+      const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       const char* what = nullptr;
       if (std::holds_alternative<MoeSpec>(block.part) ||
           std::holds_alternative<MlpMoeSpec>(block.part)) {
         what = "mixtures of experts";
       } else if (attention != nullptr && attention->kv_source >= 0) {
         what = "layers that read the keys and values of others";
+      } else if (latent != nullptr && latent->selects > 0) {
+        what = "layers that select keys";
       }
       if (what == nullptr) continue;
       return absl::UnimplementedError(

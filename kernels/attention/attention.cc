@@ -48,6 +48,9 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
     return "num_heads must be a multiple of num_kv_heads";
   }
   if (!desc.causal && desc.window > 0) return "a window needs causal";
+  if (desc.selects > 0 && (!desc.causal || desc.window > 0)) {
+    return "selected keys need causal order and no window";
+  }
   return nullptr;
 }
 
@@ -74,6 +77,7 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
     return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
   if (desc.value_dim > 0) return "values must have rows of their own";
+  if (desc.selects > 0) return "keys must not be selected";
   switch (desc.head_dim) {
     case 80:
       if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";
@@ -131,14 +135,22 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
       CheckRange("attention", "value_dim", desc.value_dim, 0, desc.head_dim));
   INLAY_RETURN_IF_ERROR(
       CheckRange("attention", "window", desc.window, 0, kMost));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("attention", "selects", desc.selects, 0, kMost));
   if (desc.num_heads % desc.num_kv_heads != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention: num_heads is %d; expected a multiple of num_kv_heads, %d",
         desc.num_heads, desc.num_kv_heads));
   }
-  if (!desc.causal && desc.window > 0) {
+  if ((!desc.causal || desc.selects > 0) && desc.window > 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "attention: window is %d; expected 0 where not causal", desc.window));
+        "attention: window is %d; expected 0 where not causal and where keys "
+        "are selected",
+        desc.window));
+  }
+  if (!desc.causal && desc.selects > 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: selects is %d; expected 0 where not causal", desc.selects));
   }
   if (!std::isfinite(desc.scale) || !std::isfinite(desc.softcap) ||
       desc.softcap < 0.0f) {
@@ -178,6 +190,20 @@ absl::Status CheckMask(const AttentionMask* mask,
   return absl::OkStatus();
 }
 
+absl::Status CheckSelection(const AttentionDesc& desc,
+                            const AttentionParams& params) {
+  if (desc.selects == 0) return absl::OkStatus();
+  if (params.mask != nullptr || params.alibi_slopes != nullptr) {
+    return absl::InvalidArgumentError(
+        "attention: a mask or ALiBi where keys are selected");
+  }
+  if (params.selection == nullptr && params.q.rows() > 0) {
+    return absl::InvalidArgumentError(
+        "attention: keys are selected, and there is no selection");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const AttentionRow> AttentionTable() { return kRows; }
@@ -196,6 +222,7 @@ absl::Status ValidateAttention(const AttentionDesc& desc,
   if (Overlap(params.q, params.out)) {
     return absl::InvalidArgumentError("attention: out overlaps q");
   }
+  INLAY_RETURN_IF_ERROR(CheckSelection(desc, params));
   for (const AttentionSequence& sequence : params.sequences) {
     INLAY_RETURN_IF_ERROR(
         CheckRange("attention", "q_begin", sequence.q_begin, 0, tokens));
@@ -206,7 +233,8 @@ absl::Status ValidateAttention(const AttentionDesc& desc,
                                      std::numeric_limits<int32_t>::max()));
     INLAY_RETURN_IF_ERROR(CheckMask(params.mask, sequence));
     if (sequence.kv_len > 0 &&
-        (sequence.blocks == nullptr || params.kv.base.empty())) {
+        ((sequence.blocks == nullptr && desc.selects == 0) ||
+         params.kv.base.empty())) {
       return absl::InvalidArgumentError(
           "attention: a sequence with keys has no blocks");
     }

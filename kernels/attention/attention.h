@@ -35,6 +35,10 @@ struct AttentionDesc {
   // > 0, <= head_dim: values are the first so many elements of the keys' rows,
   // and each head gives so many (latent attention); 0: both are head_dim.
   int value_dim = 0;
+  // > 0: a query sees of its keys no more than so many, those that
+  // AttentionParams::selection names (sparse attention by content). Needs
+  // causal order and no window.
+  int selects = 0;
 
   int out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -68,6 +72,11 @@ struct AttentionParams {
   // desc and `sequences`. On the host: CUDA rows have it in the plan and do not
   // read it here. A query that sees nothing gives zeros.
   const AttentionMask* mask = nullptr;
+  // Where desc.selects: [tokens, desc.selects]; the query at p sees the keys in
+  // the first min(p + 1, desc.selects) slots of its row (block * block_size +
+  // offset in the block), in ascending order of position. There are no masks
+  // and no ALiBi then, and `blocks` of sequences are not read.
+  const int32_t* selection = nullptr;
   // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.
   void* workspace = nullptr;
   // CUDA rows only: made for `sequences` and uploaded, see attention_plan.h;

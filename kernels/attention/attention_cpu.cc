@@ -40,7 +40,8 @@ class Query {
       if (!Sees(t)) continue;
       const double weight = std::exp(Score(t) - max);
       sum += weight;
-      const Row value = Decode(params_.kv.ValueRow(Block(t), kv_head_, Slot(t)),
+      const Place at = PlaceOf(t);
+      const Row value = Decode(params_.kv.ValueRow(at.block, kv_head_, at.slot),
                                desc_.out_dim());
       for (size_t d = 0; d < static_cast<size_t>(desc_.out_dim()); ++d) {
         values[d] += weight * value[d];
@@ -65,17 +66,25 @@ class Query {
   bool Sees(int64_t t) const {
     return params_.mask == nullptr || params_.mask->BitOf(keys_, t);
   }
-  int64_t Block(int64_t t) const {
-    return sequence_.blocks[t / params_.kv.block_size];
-  }
-  int Slot(int64_t t) const {
-    return static_cast<int>(t % params_.kv.block_size);
+  struct Place {
+    int64_t block;
+    int slot;
+  };
+  // Of key t.
+  Place PlaceOf(int64_t t) const {
+    const int size = params_.kv.block_size;
+    if (desc_.selects > 0) {
+      const int32_t slot = params_.selection[row_ * desc_.selects + t];
+      return {slot / size, slot % size};
+    }
+    return {sequence_.blocks[t / size], static_cast<int>(t % size)};
   }
 
   double Score(int64_t t) const {
     const float* q = params_.q.row<float>(row_) + head_ * desc_.head_dim;
+    const Place at = PlaceOf(t);
     const Row key =
-        Decode(params_.kv.KeyRow(Block(t), kv_head_, Slot(t)), desc_.head_dim);
+        Decode(params_.kv.KeyRow(at.block, kv_head_, at.slot), desc_.head_dim);
     double dot = 0.0;
     for (int d = 0; d < desc_.head_dim; ++d) {
       dot += static_cast<double>(q[d]) * key[static_cast<size_t>(d)];

@@ -51,6 +51,7 @@ struct Shape {
         value_dim(desc.out_dim()),
         value_padded((value_dim + kPair - 1) / kPair * kPair),
         values_in_keys(desc.value_dim > 0),
+        selects(desc.selects > 0),
         group(desc.num_heads / desc.num_kv_heads) {
     while (keys * padded > kTaskFloats) keys /= 2;
     max_rows = HWY_MIN(kMaxRows, kTaskFloats / padded);
@@ -63,9 +64,27 @@ struct Shape {
   int value_dim;
   int value_padded;
   bool values_in_keys;  // a tile's keys are its values too
+  bool selects;         // each query has keys of its own
   int group;
   int keys = kMaxKeys;  // positions a tile
   int max_rows;
+};
+
+// How a sequence's q_len * group (query, head) pairs of a KV head are cut into
+// rows of tasks: in runs that read the same keys, all of them or a query's, and
+// those into as many rows as a task has room for.
+struct RowCut {
+  RowCut(const Shape& shape, const AttentionSequence& sequence)
+      : runs(shape.selects ? sequence.q_len : 1),
+        run_rows(shape.selects ? shape.group
+                               : int64_t{sequence.q_len} * shape.group),
+        run_tiles((run_rows + shape.max_rows - 1) / shape.max_rows) {}
+
+  int64_t tiles() const { return runs * run_tiles; }
+
+  int64_t runs;
+  int64_t run_rows;
+  int64_t run_tiles;
 };
 
 struct Task {
@@ -73,27 +92,40 @@ struct Task {
   int kv_head;
   int first_row;  // of the sequence's q_len * group (query, head) pairs
   int num_rows;
+  const int32_t* selected;  // the slots of the task's keys; null: all keys
 };
 
-// Walks a sequence's positions without a division for each.
-class BlockCursor {
+// Walks a task's keys without a division for each, but for selected ones.
+class KeyCursor {
  public:
-  BlockCursor(const Task& task, const KvLayerView& kv, int64_t position)
-      : block_(task.sequence->blocks + position / kv.block_size),
-        slot_(static_cast<int>(position % kv.block_size)),
-        block_size_(kv.block_size) {}
+  KeyCursor(const Task& task, const KvLayerView& kv, int64_t key)
+      : selected_(task.selected), block_size_(kv.block_size) {
+    if (selected_ != nullptr) {
+      selected_ += key;
+      return;
+    }
+    block_ = task.sequence->blocks + key / block_size_;
+    slot_ = static_cast<int>(key % block_size_);
+  }
   void Next() {
-    if (++slot_ == block_size_) {
+    if (selected_ != nullptr) {
+      ++selected_;
+    } else if (++slot_ == block_size_) {
       slot_ = 0;
       ++block_;
     }
   }
-  int64_t block() const { return *block_; }
-  int slot() const { return slot_; }
+  int64_t block() const {
+    return selected_ != nullptr ? *selected_ / block_size_ : *block_;
+  }
+  int slot() const {
+    return selected_ != nullptr ? *selected_ % block_size_ : slot_;
+  }
 
  private:
-  const int32_t* block_;
-  int slot_;
+  const int32_t* selected_;
+  const int32_t* block_ = nullptr;
+  int slot_ = 0;
   int block_size_;
 };
 
@@ -182,8 +214,8 @@ class Runner {
                         task_.num_rows <= 8;
     const bool keys_next = kValues || shape_.values_in_keys;
     const int64_t distance = keys_next ? shape_.keys - first_ : 0;
-    BlockCursor here(task_, kv, tile_ + first_);
-    BlockCursor ahead(task_, kv, tile_ + first_ + distance);
+    KeyCursor here(task_, kv, tile_ + first_);
+    KeyCursor ahead(task_, kv, tile_ + first_ + distance);
     for (int t = first_; t < last_; ++t, here.Next(), ahead.Next()) {
       if (tile_ + t + distance < end) {
         PrefetchRow(keys_next ? kv.KeyRow(ahead.block(), head, ahead.slot())
@@ -501,18 +533,23 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
               const Shape& shape, int64_t begin, int64_t end) {
   int64_t base = 0;
   for (const AttentionSequence& sequence : params.sequences) {
-    const int64_t rows = int64_t{sequence.q_len} * shape.group;
-    const int64_t tiles = (rows + shape.max_rows - 1) / shape.max_rows;
-    const int64_t count = tiles * desc.num_kv_heads;
+    const RowCut cut(shape, sequence);
+    const int64_t count = cut.tiles() * desc.num_kv_heads;
     for (int64_t i = HWY_MAX(begin - base, int64_t{0});
          i < HWY_MIN(end - base, count); ++i) {
-      const int64_t tile = tiles - 1 - i / desc.num_kv_heads;
+      const int64_t tile = cut.tiles() - 1 - i / desc.num_kv_heads;
+      const int64_t run = tile / cut.run_tiles;
+      const int64_t row = tile % cut.run_tiles * shape.max_rows;
       Task task;
       task.sequence = &sequence;
       task.kv_head = static_cast<int>(i % desc.num_kv_heads);
-      task.first_row = static_cast<int>(tile * shape.max_rows);
+      task.first_row = static_cast<int>(run * cut.run_rows + row);
       task.num_rows = static_cast<int>(
-          HWY_MIN(rows - task.first_row, int64_t{shape.max_rows}));
+          HWY_MIN(cut.run_rows - row, int64_t{shape.max_rows}));
+      task.selected =
+          shape.selects
+              ? params.selection + (sequence.q_begin + run) * desc.selects
+              : nullptr;
       Runner(desc, params, shape, task).Run();
     }
     base += count;
@@ -527,8 +564,7 @@ void RunAttention(const AttentionDesc& desc, const AttentionParams& params,
   const attention::Shape shape(desc);
   int64_t tasks = 0;
   for (const AttentionSequence& sequence : params.sequences) {
-    const int64_t rows = int64_t{sequence.q_len} * shape.group;
-    tasks += (rows + shape.max_rows - 1) / shape.max_rows * desc.num_kv_heads;
+    tasks += attention::RowCut(shape, sequence).tiles() * desc.num_kv_heads;
   }
   pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
     attention::RunTasks(desc, params, shape, begin, end);

@@ -11,10 +11,9 @@
 // at a time: 77 KB, which every GPU has.
 // Barriers: __syncthreads only. Roofline: shared-memory bandwidth, a fifth of
 // the FMA rate; nothing is tuned.
-#include <cuda_fp8.h>
-
 #include "kernels/attention/attention_items_cuda.h"
 #include "kernels/cuda_launch.cuh"
+#include "kernels/kv_write/kv_load.cuh"
 #include "memory/device/cuda_status.h"
 #include "memory/device/cuda_stream.h"
 #include "memory/status.h"
@@ -28,61 +27,6 @@ constexpr int kKeys = 32;
 constexpr int kWarps = kThreads / 32;
 // Dimensions of wide heads at a time.
 constexpr int kSlab = 288;
-
-__device__ float4 LoadPlain4(DType dtype, const void* row, int at) {
-  if (dtype == DType::kF32) {
-    return *reinterpret_cast<const float4*>(static_cast<const float*>(row) +
-                                            at);
-  }
-  const uint2 bits =
-      *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(row) + at);
-  float2 low;
-  float2 high;
-  if (dtype == DType::kF16) {
-    low = __half22float2(reinterpret_cast<const __half2&>(bits.x));
-    high = __half22float2(reinterpret_cast<const __half2&>(bits.y));
-  } else {
-    low = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.x));
-    high = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.y));
-  }
-  return {low.x, low.y, high.x, high.y};
-}
-
-__device__ float DecodeF8(uint32_t bits) {
-  const __half_raw half = __nv_cvt_fp8_to_halfraw(
-      static_cast<__nv_fp8_storage_t>(bits & 0xff), __NV_E4M3);
-  return __half2float(__half(half));
-}
-
-// Elements [at, at + 4) of a row of the cache; `at` is a multiple of 4.
-__device__ float4 LoadKv4(DType dtype, const std::byte* row, int at) {
-  if (dtype == DType::kI8 || dtype == DType::kF8E4M3) {
-    const float scale = *reinterpret_cast<const float*>(row);
-    const uint32_t codes =
-        *reinterpret_cast<const uint32_t*>(row + kKvScaleBytes + at);
-    const auto decode = [&](int shift) {
-      const uint32_t code = codes >> shift;
-      return scale * (dtype == DType::kI8
-                          ? static_cast<float>(static_cast<int8_t>(code))
-                          : DecodeF8(code));
-    };
-    return {decode(0), decode(8), decode(16), decode(24)};
-  }
-  if (dtype == DType::kKvQ4) {
-    const std::byte* group = row + at / kKvQ4Group * 20;
-    const float2 scale_least =
-        __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(group));
-    const uint32_t codes =
-        *reinterpret_cast<const uint32_t*>(group + 4 + at % 16) >>
-        (at % 32 < 16 ? 0 : 4);
-    const auto decode = [&](int shift) {
-      return __fmaf_rn(static_cast<float>(codes >> shift & 15), scale_least.x,
-                       scale_least.y);
-    };
-    return {decode(0), decode(8), decode(16), decode(24)};
-  }
-  return LoadPlain4(dtype, row, at);
-}
 
 // Shared memory, in floats; head_dim is the call's.
 struct Tiles {
@@ -146,13 +90,12 @@ __device__ void LoadTile(const AttentionItemArgs& args,
     float4 k = {0.0f, 0.0f, 0.0f, 0.0f};
     float4 v = k;
     if (position >= item.key_begin && position < item.key_end) {
-      const int block =
-          args.blocks[item.blocks_begin + position / args.kv.block_size];
-      const int slot = position % args.kv.block_size;
-      const int64_t row = (int64_t{item.kv_head} * args.kv.block_size + slot) *
-                          args.kv_row_bytes;
+      const int2 place = PlaceOfKey(args, item, position);
+      const int64_t row =
+          (int64_t{item.kv_head} * args.kv.block_size + place.y) *
+          args.kv_row_bytes;
       const std::byte* base =
-          args.kv.base.base + block * args.kv.block_stride_bytes + row;
+          args.kv.base.base + place.x * args.kv.block_stride_bytes + row;
       if constexpr (kKey) {
         k = LoadKv4(args.kv.dtype, base + args.kv.k_offset_bytes, first + at);
       }
@@ -391,6 +334,8 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.scale = desc.scale;
   args.softcap = desc.softcap;
   args.mask = MakeAttentionMaskArgs(params);
+  args.selection = params.selection;
+  args.selects = desc.selects;
   return args;
 }
 

@@ -55,6 +55,8 @@ struct AttentionItemArgs {
   float scale;
   float softcap;
   AttentionMaskArgs mask;
+  const int32_t* selection;  // as AttentionParams has it; or null
+  int selects;
 };
 
 // What AttentionParams and AttentionPlan say, for a launch.
@@ -105,6 +107,18 @@ __device__ inline AttentionRowKeys MaskedKeysOfRow(
   }
   const int2 keys = KeysOfRow(args, item, row);
   return {keys.x, keys.y, -1, 0};
+}
+
+// Block of the cache, and offset in it, of key `key` of the item's sequence:
+// where keys are selected, of those.
+__device__ inline int2 PlaceOfKey(const AttentionItemArgs& args,
+                                  const AttentionItem& item, int key) {
+  const int size = args.kv.block_size;
+  if (args.selection != nullptr) {
+    const int slot = args.selection[int64_t{item.q_begin} * args.selects + key];
+    return {slot / size, slot % size};
+  }
+  return {args.blocks[item.blocks_begin + key / size], key % size};
 }
 
 // Of a key in [row.begin, row.end).

@@ -118,10 +118,9 @@ class Worker {
     const std::byte* row = args_.kv.base.base;
     if (valid) {
       const int size = args_.kv.block_size;
-      const int block = args_.blocks[item_.blocks_begin + position / size];
-      row += block * args_.kv.block_stride_bytes + args_.kv.k_offset_bytes +
-             (int64_t{item_.kv_head} * size + position % size) *
-                 args_.kv_row_bytes;
+      const int2 place = PlaceOfKey(args_, item_, position);
+      row += place.x * args_.kv.block_stride_bytes + args_.kv.k_offset_bytes +
+             (int64_t{item_.kv_head} * size + place.y) * args_.kv_row_bytes;
     }
     const uint32_t to = at_ + stage * parts_.stage + key * parts_.key_stride;
     for (int piece = static_cast<int>(threadIdx.x) % kLanes;

@@ -9,6 +9,7 @@
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_MASK_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_MASK_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -75,7 +76,8 @@ absl::StatusOr<AttentionMask> CompileAttentionMask(
     const AttentionDesc& desc, absl::Span<const AttentionSequence> sequences,
     absl::Span<const AttentionMaskSpec> specs);
 
-// What query `index` of `sequence` sees, with params.mask or without.
+// What query `index` of `sequence` sees, with params.mask or without. Where
+// keys are selected, they are counted in the query's selection.
 inline AttentionRowKeys KeysOfQuery(const AttentionDesc& desc,
                                     const AttentionParams& params,
                                     const AttentionSequence& sequence,
@@ -87,6 +89,7 @@ inline AttentionRowKeys KeysOfQuery(const AttentionDesc& desc,
       static_cast<int32_t>(sequence.kv_len - sequence.q_len + index);
   AttentionRowKeys keys;
   keys.end = desc.causal ? position + 1 : sequence.kv_len;
+  if (desc.selects > 0) keys.end = std::min(keys.end, desc.selects);
   if (desc.window > 0 && keys.end > desc.window) {
     keys.begin = keys.end - desc.window;
   }

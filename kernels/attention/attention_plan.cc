@@ -48,7 +48,8 @@ int64_t MoreBlocks(const AttentionPlanShape& shape,
 // Entries of the sequence's block table.
 int64_t BlocksOf(const AttentionPlanShape& shape,
                  const AttentionSequence& sequence) {
-  return sequence.q_len == 0 ? 0 : CeilDiv(sequence.kv_len, shape.block_size);
+  if (sequence.q_len == 0 || shape.selects > 0) return 0;
+  return CeilDiv(sequence.kv_len, shape.block_size);
 }
 
 // Copies all block tables, one behind the other; returns their entries. What
@@ -105,6 +106,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   shape.head_dim = desc.head_dim;
   shape.window = desc.window;
   shape.causal = desc.causal;
+  shape.selects = desc.selects;
   shape.block_size = block_size;
   if (row.name == "cuda_sm90") {
     shape.grid = num_sms;
@@ -122,6 +124,19 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   return shape;
 }
 
+int64_t SplitIntoQueries(absl::Span<const AttentionSequence> sequences,
+                         int selects, AttentionSequence* queries) {
+  int64_t count = 0;
+  for (const AttentionSequence& sequence : sequences) {
+    const int32_t start = sequence.kv_len - sequence.q_len;
+    for (int32_t i = 0; i < sequence.q_len; ++i) {
+      queries[count++] = {sequence.q_begin + i, 1,
+                          std::min(start + i + 1, selects), nullptr};
+    }
+  }
+  return count;
+}
+
 AttentionPlanLimits AttentionPlanLimitsOf(
     const AttentionPlanShape& shape,
     absl::Span<const AttentionSequence> sequences, const AttentionMask* mask) {
@@ -133,7 +148,9 @@ AttentionPlanLimits AttentionPlanLimitsOf(
   limits.sequences = static_cast<int64_t>(sequences.size());
   for (const AttentionSequence& sequence : sequences) {
     limits.tokens += sequence.q_len;
-    limits.blocks += CeilDiv(sequence.kv_len, shape.block_size);
+    if (shape.selects == 0) {
+      limits.blocks += CeilDiv(sequence.kv_len, shape.block_size);
+    }
     if (mask != nullptr) limits.key_runs += MaxKeyRuns(shape, *mask, sequence);
   }
   return limits;

@@ -56,6 +56,9 @@ struct AttentionPlanShape {
   int head_dim = 0;
   int window = 0;
   bool causal = true;
+  // As AttentionDesc has it; > 0: every sequence of a plan is one query and its
+  // selected keys (SplitIntoQueries), and has no block table.
+  int selects = 0;
   int block_size = 0;
   int grid = 0;         // CTAs that run items
   int tile_tokens = 0;  // 0: everything becomes items
@@ -83,6 +86,12 @@ struct AttentionPlanShape {
 AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
                                           const AttentionDesc& desc,
                                           int block_size, int num_sms);
+
+// Of `sequences`, whose queries see selected keys: each query and what is
+// selected for it as a sequence, to `queries`, one after another; returns how
+// many.
+int64_t SplitIntoQueries(absl::Span<const AttentionSequence> sequences,
+                         int selects, AttentionSequence* queries);
 
 // What a plan's memory is laid out for. For a step that runs once: its exact
 // numbers (AttentionPlanLimitsOf). For a CUDA graph: the most of its bucket,

@@ -334,7 +334,9 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
         for (const AttentionItem& item : items) {
           EXPECT_EQ(item.key_begin, at);
           EXPECT_EQ(item.num_rows, last - row + 1);
-          EXPECT_EQ(blocks[item.blocks_begin], sequence.blocks[0]);
+          if (shape.selects == 0) {
+            EXPECT_EQ(blocks[item.blocks_begin], sequence.blocks[0]);
+          }
           at = item.key_end;
           if (at < sequence.kv_len && &item != &items.back()) {
             EXPECT_EQ(at % (shape.batch_invariant ? item.chunk : 64), 0);
@@ -684,6 +686,38 @@ TEST(AttentionPlanTest, RoomToUnpack) {
   EXPECT_EQ(more(16, 16), 0);  // items
   shape.tile_tokens = 0;
   EXPECT_EQ(more(1, 1000), 0);
+}
+
+// Selected keys: every query is a sequence of as many keys as it has or as are
+// selected, and has no blocks.
+TEST(AttentionPlanTest, QueriesOfSelectedKeys) {
+  constexpr int kSelects = 700;
+  Batch batch;
+  batch.Add(3, 500);
+  batch.Add(0, 40);
+  batch.Add(5, 702);
+  batch.Add(1, 90000);
+  batch.Place();
+  std::vector<AttentionSequence> queries(9);
+  ASSERT_EQ(SplitIntoQueries(batch.sequences, kSelects, queries.data()), 9);
+  const int keys[] = {498, 499, 500, 698, 699, 700, 700, 700, 700};
+  Batch split;
+  for (int i = 0; i < 9; ++i) {
+    const AttentionSequence& query = queries[static_cast<size_t>(i)];
+    EXPECT_EQ(query.q_begin, i);
+    EXPECT_EQ(query.q_len, 1);
+    EXPECT_EQ(query.kv_len, keys[i]);
+  }
+  split.sequences = queries;
+  AttentionPlanShape shape = Shape(1, 40);
+  shape.selects = kSelects;
+  EXPECT_EQ(AttentionPlanLimitsOf(shape, queries).blocks, 0);
+  for (const bool graph : {false, true}) {
+    const Built built(shape, split, graph);
+    CheckItems(shape, split, built);
+    EXPECT_EQ(built.plan.num_tiles, 0);
+    EXPECT_LE(built.plan.used_bytes, built.plan.layout.bytes);
+  }
 }
 
 TEST(AttentionPlanTest, GraphsAlwaysLaunchItemsAndNothingElse) {

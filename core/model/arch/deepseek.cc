@@ -5,7 +5,6 @@
 // configuration classes.
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
-#include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
 
@@ -42,46 +41,6 @@ absl::StatusOr<DeepseekExperts> ReadDeepseekV2Experts(const Json& json) {
   return experts;
 }
 
-absl::StatusOr<DeepseekExperts> ReadDeepseekV3Experts(const Json& json) {
-  DeepseekDefaults defaults;
-  defaults.moe = {256, 8, 2048, true};
-  defaults.num_groups = 8;
-  defaults.top_groups = 4;
-  defaults.scale = 2.5;
-  defaults.num_dense = 3;
-  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
-  INLAY_RETURN_IF_ERROR(ExpectName(json, "topk_method", "noaux_tc"));
-  return ReadDeepseekExperts(json, defaults);
-}
-
-absl::StatusOr<DecoderSpec> DeepseekSpec(const Json& json,
-                                         const DecoderConfig& config,
-                                         const DeepseekExperts& experts,
-                                         bool corrected) {
-  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
-                         ReadLatentConfig(json, config.num_heads));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadLatentRope(json, config, latent));
-  INLAY_ASSIGN_OR_RETURN(const bool interleaved,
-                         JsonBool(json, "rope_interleave", true));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
-  for (int i = 0; i < config.num_layers; ++i) {
-    const std::string prefix = LayerPrefix(i);
-    LatentAttentionSpec attention =
-        RotatedLatentAttention(config, latent, rope, prefix);
-    if (!interleaved) attention.rope_style = RopeStyle::kHalf;
-    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
-    if (experts.HasExperts(i)) {
-      mlp = DeepseekMoe(config, experts, prefix + "mlp.", corrected);
-    }
-    spec.layers.push_back(LlamaStyleLayer(
-        config, prefix, NormKind::kRms, std::move(attention), std::move(mlp)));
-  }
-  return spec;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV2(const Json& json,
@@ -92,8 +51,10 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV2(const Json& json,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadDeepseekV2Experts(json));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         DeepseekSpec(json, config, experts, false));
+                         DeepseekDecoder(json, config, latent, experts, false));
   return BuildDecoder(spec, build);
 }
 
@@ -109,9 +70,11 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV3(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
-                         ReadDeepseekV3Experts(json));
+                         ReadDeepseekV3Experts(json, DeepseekV3Defaults()));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         DeepseekSpec(json, config, experts, true));
+                         DeepseekDecoder(json, config, latent, experts, true));
   return BuildDecoder(spec, build);
 }
 

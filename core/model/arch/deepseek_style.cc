@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/model/arch/llama_style.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -57,6 +59,23 @@ absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(
   return experts;
 }
 
+absl::StatusOr<DeepseekExperts> ReadDeepseekV3Experts(
+    const Json& json, const DeepseekDefaults& defaults) {
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "topk_method", "noaux_tc"));
+  return ReadDeepseekExperts(json, defaults);
+}
+
+DeepseekDefaults DeepseekV3Defaults() {
+  DeepseekDefaults defaults;
+  defaults.moe = {256, 8, 2048, true};
+  defaults.num_groups = 8;
+  defaults.top_groups = 4;
+  defaults.scale = 2.5;
+  defaults.num_dense = 3;
+  return defaults;
+}
+
 MoeSpec DeepseekMoe(const DecoderConfig& config, const DeepseekExperts& experts,
                     const std::string& prefix, bool corrected,
                     const ExpertNames& names) {
@@ -70,21 +89,28 @@ MoeSpec DeepseekMoe(const DecoderConfig& config, const DeepseekExperts& experts,
   return spec;
 }
 
-absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads) {
+absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads,
+                                              const LatentConfig& defaults) {
   const auto read = [&](std::string_view key, int64_t fallback) {
     return JsonInt(json, key, fallback, 1, kMaxHeadDim);
   };
   LatentConfig latent;
+  latent.query_rank = 0;
   // null: not compressed.
   if (!json.contains("q_lora_rank") ||
       JsonFind(json, "q_lora_rank") != nullptr) {
-    INLAY_ASSIGN_OR_RETURN(latent.query_rank,
-                           JsonInt(json, "q_lora_rank", 1536, 1, kMaxHidden));
+    INLAY_ASSIGN_OR_RETURN(
+        latent.query_rank,
+        JsonInt(json, "q_lora_rank", defaults.query_rank, 1, kMaxHidden));
   }
-  INLAY_ASSIGN_OR_RETURN(const int64_t rank, read("kv_lora_rank", 512));
-  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim, read("qk_nope_head_dim", 128));
-  INLAY_ASSIGN_OR_RETURN(const int64_t rope_dim, read("qk_rope_head_dim", 64));
-  INLAY_ASSIGN_OR_RETURN(const int64_t value_dim, read("v_head_dim", 128));
+  INLAY_ASSIGN_OR_RETURN(const int64_t rank,
+                         read("kv_lora_rank", defaults.rank));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim,
+                         read("qk_nope_head_dim", defaults.key_dim));
+  INLAY_ASSIGN_OR_RETURN(const int64_t rope_dim,
+                         read("qk_rope_head_dim", defaults.rope_dim));
+  INLAY_ASSIGN_OR_RETURN(const int64_t value_dim,
+                         read("v_head_dim", defaults.value_dim));
   if (num_heads * (key_dim + value_dim) > kMaxHidden ||
       num_heads * (rank + rope_dim) > kMaxHidden) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -155,6 +181,33 @@ LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
   if (rope.scaling == RopeScaling::kYarn && rope.mscale_all_dim != 0.0) {
     const double magnitude = YarnMagnitude(rope.factor, rope.mscale_all_dim);
     spec.scale *= static_cast<float>(magnitude * magnitude);
+  }
+  return spec;
+}
+
+absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
+                                            const DecoderConfig& config,
+                                            const LatentConfig& latent,
+                                            const DeepseekExperts& experts,
+                                            bool corrected) {
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadLatentRope(json, config, latent));
+  INLAY_ASSIGN_OR_RETURN(const bool interleaved,
+                         JsonBool(json, "rope_interleave", true));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    LatentAttentionSpec attention =
+        RotatedLatentAttention(config, latent, rope, prefix);
+    if (!interleaved) attention.rope_style = RopeStyle::kHalf;
+    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
+    if (experts.HasExperts(i)) {
+      mlp = DeepseekMoe(config, experts, prefix + "mlp.", corrected);
+    }
+    spec.layers.push_back(LlamaStyleLayer(
+        config, prefix, NormKind::kRms, std::move(attention), std::move(mlp)));
   }
   return spec;
 }

@@ -5,6 +5,7 @@
 #define INLAY_CORE_MODEL_ARCH_DEEPSEEK_STYLE_H_
 
 #include <string>
+#include <vector>
 
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder_spec.h"
@@ -24,11 +25,13 @@ struct DeepseekDefaults {
 
 struct DeepseekExperts {
   MoeConfig moe;
-  int64_t num_dense = 0;   // layers, the first ones
-  int64_t every = 1;       // of the others, one in so many has experts
-  int64_t num_shared = 0;  // as one of that many times the width
+  int64_t num_dense = 0;     // layers, the first ones
+  int64_t every = 1;         // of the others, one in so many has experts
+  int64_t num_shared = 0;    // as one of that many times the width
+  std::vector<bool> sparse;  // a layer each; empty: by the numbers above
 
   bool HasExperts(int layer) const {
+    if (!sparse.empty()) return sparse[static_cast<size_t>(layer)];
     return layer >= num_dense && layer % every == 0;
   }
 };
@@ -39,25 +42,33 @@ struct DeepseekExperts {
 absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(
     const Json& json, const DeepseekDefaults& defaults);
 
+// The same of a family whose scores are DeepSeek-V3's and nothing else.
+absl::StatusOr<DeepseekExperts> ReadDeepseekV3Experts(
+    const Json& json, const DeepseekDefaults& defaults);
+// What DeepSeek-V3 assumes.
+DeepseekDefaults DeepseekV3Defaults();
+
 // PREFIX.gate, PREFIX.experts.N and PREFIX.shared_experts; `corrected`: and
 // PREFIX.gate.e_score_correction_bias.
 MoeSpec DeepseekMoe(const DecoderConfig& config, const DeepseekExperts& experts,
                     const std::string& prefix, bool corrected,
                     const ExpertNames& names = {});
 
-// The numbers of latent attention, the same in all layers. All in range.
+// The numbers of latent attention, the same in all layers; what DeepSeek-V2 and
+// V3 assume.
 struct LatentConfig {
-  int64_t query_rank = 0;  // 0: queries are made at once
-  int rank = 0;
-  int key_dim = 0;
-  int rope_dim = 0;
-  int value_dim = 0;
+  int64_t query_rank = 1536;  // 0: queries are made at once
+  int rank = 512;
+  int key_dim = 128;
+  int rope_dim = 64;
+  int value_dim = 128;
   bool bias = false;  // of what reads the residual stream, and of the output
 };
 
-// q_lora_rank (1536 where absent, none where null), kv_lora_rank, qk_*_head_dim
-// and v_head_dim, whose defaults are DeepSeek-V2's and V3's, attention_bias.
-absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads);
+// q_lora_rank (none where null), kv_lora_rank, qk_*_head_dim, v_head_dim and
+// attention_bias. All in range.
+absl::StatusOr<LatentConfig> ReadLatentConfig(
+    const Json& json, int num_heads, const LatentConfig& defaults = {});
 
 // The rotary embedding of such layers.
 absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
@@ -75,6 +86,13 @@ LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
                                            const LatentConfig& latent,
                                            const RopeSpec& rope,
                                            const std::string& prefix);
+
+// Layers of both parts, with rope 0. `corrected`: as DeepseekMoe has it.
+absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
+                                            const DecoderConfig& config,
+                                            const LatentConfig& latent,
+                                            const DeepseekExperts& experts,
+                                            bool corrected);
 
 // UNIMPLEMENTED where the config's `key` is something else than `known`.
 absl::Status ExpectName(const Json& json, std::string_view key,

@@ -44,8 +44,8 @@ absl::Span<const AttentionSequence> CutOut(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
-    const LatentAttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
-    ModelBuild& build) {
+    const LatentAttentionSpec& spec, const KvLayerView& kv,
+    const KvLayerView& index_kv, size_t kv_group, ModelBuild& build) {
   auto block = std::make_unique<LatentAttention>();
   block->on_cpu_ = build.on_cpu();
   block->num_heads_ = spec.num_heads;
@@ -59,6 +59,10 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
   block->kv_group_ = kv_group;
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
   INLAY_RETURN_IF_ERROR(block->Load(spec, build));
+  if (spec.indexer.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(block->indexer_,
+                           Indexer::Create(spec, index_kv, kv_group, build));
+  }
   return std::unique_ptr<Sublayer>(std::move(block));
 }
 
@@ -72,6 +76,7 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   attention.kv = kv_.dtype;
   attention.activation = build.activation;
   attention.scale = spec.scale;
+  attention.selects = spec.selects;
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
@@ -160,6 +165,9 @@ LatentAttention::Scratch LatentAttention::Place(Arena& arena,
         arena.Take(static_cast<size_t>(tile) * sizeof(AttentionSequence)));
   }
   scratch.heads = arena.Take(heads_.ScratchBytes(tile));
+  if (indexer_.has_value()) {
+    scratch.indexer = arena.Take(indexer_->ScratchBytes(tokens));
+  }
   return scratch;
 }
 
@@ -171,10 +179,15 @@ size_t LatentAttention::ScratchBytes(int64_t tokens) const {
 
 size_t LatentAttention::KernelBytes(int64_t tokens, int64_t sequences) const {
   const int64_t tile = TileTokens(tokens);
+  // Where keys are selected, plans have a sequence a query.
+  if (attention_.desc.selects > 0) sequences = tokens;
   size_t bytes =
       std::max(output_.KernelBytes(tokens), down_.KernelBytes(tokens));
   for (const Linear& layer : query_) {
     bytes = std::max(bytes, layer.KernelBytes(tokens));
+  }
+  if (indexer_.has_value()) {
+    bytes = std::max(bytes, indexer_->KernelBytes(tokens));
   }
   return std::max(
       {bytes, heads_.KernelBytes(tile),
@@ -236,6 +249,9 @@ absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
   } else {
     params.plan = &step.device.plans[cut_];
   }
+  if (const int selects = attention_.desc.selects; selects > 0) {
+    params.selection = step.selection + first * selects;
+  }
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
   return heads_.Values(
@@ -260,6 +276,10 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
   write.kv = kv;
   write.slots = step.device.SlotsOf(kv_group_);
   INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
+  if (indexer_.has_value()) {
+    INLAY_RETURN_IF_ERROR(indexer_->Forward(
+        step, x.normalised, scratch.low_query, scratch.indexer));
+  }
   const int64_t tile = TileTokens(tokens);
   for (int64_t first = 0; first < tokens; first += tile) {
     INLAY_RETURN_IF_ERROR(

@@ -2,15 +2,18 @@
 // absorbed form: every head's query meets the cached rows themselves (latent
 // and rotated part, one row a token for all heads), and what comes out, a sum
 // of latents, becomes the head's values. The same for prompts and single
-// tokens, so that a token's result does not depend on chunks.
+// tokens, so that a token's result does not depend on chunks. Where keys are
+// selected (Indexer), a query meets those rows only.
 #ifndef INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
 #define INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/indexer.h"
 #include "core/model/layers/latent_heads.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
@@ -23,10 +26,11 @@ namespace inlay {
 
 class LatentAttention : public Sublayer {
  public:
-  // `kv` with a null base: the layer's place in a block of `kv_group`.
+  // `kv` with a null base: the layer's place in a block of `kv_group`;
+  // `index_kv`: that of its indexer's keys, where it has one.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const LatentAttentionSpec& spec, const KvLayerView& kv, size_t kv_group,
-      ModelBuild& build);
+      const LatentAttentionSpec& spec, const KvLayerView& kv,
+      const KvLayerView& index_kv, size_t kv_group, ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
@@ -46,6 +50,7 @@ class LatentAttention : public Sublayer {
     TensorView context;
     AttentionSequence* sequences = nullptr;  // null but on CPU
     std::byte* heads = nullptr;              // LatentHeads::ScratchBytes
+    std::byte* indexer = nullptr;            // Indexer::ScratchBytes
   };
 
   absl::Status ChooseKernels(const LatentAttentionSpec& spec,
@@ -80,6 +85,7 @@ class LatentAttention : public Sublayer {
   Norm query_norm_;
   Linear down_;
   Norm norm_;
+  std::optional<Indexer> indexer_;
   LatentHeads heads_;
   Linear output_;
   InputObserver* observer_ = nullptr;  // may be null

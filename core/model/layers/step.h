@@ -33,6 +33,9 @@ struct Step {
   // it.
   const AttentionMask* pattern = nullptr;
   TensorView per_layer_inputs;  // PerLayerInputs; empty: none
+  // Of models that select keys: AttentionParams::selection, from the layer that
+  // has selected to the next one that does.
+  int32_t* selection = nullptr;
 };
 
 // What a part reads: the residual stream [tokens, hidden_size], float32,

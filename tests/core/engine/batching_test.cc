@@ -126,6 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BatchingTest,
                                            "gpt2", "cohere2", "olmo3",
                                            "llama4_text", "minimax_m2", "lfm2",
                                            "qwen3_next", "deepseek_v3",
+                                           "deepseek_v32", "glm_moe_dsa",
                                            "qwen3_5_text", "gemma4_text",
                                            "gemma4_moe_text"),
                          [](const auto& info) { return info.param; });

@@ -74,6 +74,8 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
                                    random("gpt_oss"),
                                    random("deepseek_v2_lite"),
                                    random("deepseek_v3"),
+                                   random("deepseek_v32"),
+                                   random("glm_moe_dsa"),
                                    random("gemma4_moe_text"),
                                    random("lfm2"),
                                    random("mamba2"),
@@ -107,8 +109,8 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
         GoldenModel("mistral"), GoldenModel("deepseek_v3"),
-        GoldenModel("falcon_h1"), GoldenModel("mamba2"),
-        GoldenModel("qwen3_5_text"), long_contexts}) {
+        GoldenModel("glm_moe_dsa"), GoldenModel("falcon_h1"),
+        GoldenModel("mamba2"), GoldenModel("qwen3_5_text"), long_contexts}) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;

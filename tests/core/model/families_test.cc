@@ -230,6 +230,9 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add("latent");
+      family->attention.Add("selected keys", latent->selects > 0);
+      family->attention.Add("selections of others on some",
+                            latent->selects > 0 && !latent->indexer);
       positions.push_back(&latents.emplace_back(PositionsOf(*latent)));
     }
   }

@@ -65,6 +65,8 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "deepseek_v2",
                                           "deepseek_v2_lite",
                                           "deepseek_v3",
+                                          "deepseek_v32",
+                                          "glm_moe_dsa",
                                           "lfm2",
                                           "mamba2",
                                           "qwen3_next",
@@ -76,7 +78,7 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "kimi_linear"};
 
 inline bool IsLatent(const std::string& model) {
-  return model.starts_with("deepseek");
+  return model.starts_with("deepseek") || model == "glm_moe_dsa";
 }
 
 // All matrices and vectors in float32, exactly.

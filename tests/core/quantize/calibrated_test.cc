@@ -267,7 +267,7 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   options.type = "i8_g32";
   options.num_threads = 2;
   for (const char* model :
-       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text"}) {
+       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text", "deepseek_v32"}) {
     SCOPED_TRACE(model);
     const std::string out = folder_ + "/experts";
     const auto report = QuantizePath(Golden(model), options, out);
@@ -283,7 +283,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
       }
       const bool is_router = tensor.name.ends_with(".gate.weight") ||
                              tensor.name.ends_with(".router.weight") ||
-                             tensor.name.ends_with(".router.proj.weight");
+                             tensor.name.ends_with(".router.proj.weight") ||
+                             tensor.name.ends_with(".weights_proj.weight");
       routers += is_router;
       if (is_router) {
         EXPECT_EQ(tensor.to, tensor.from) << tensor.name;
@@ -306,7 +307,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
             absl::string_view::npos);
   for (const auto& [model, what] :
        {std::pair{"gemma4_moe_text", "mixtures of experts"},
-        std::pair{"gemma4_text", "keys and values of others"}}) {
+        std::pair{"gemma4_text", "keys and values of others"},
+        std::pair{"deepseek_v32", "layers that select keys"}}) {
     const auto status =
         QuantizePath(Golden(model), options, folder_ + "/experts").status();
     EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
