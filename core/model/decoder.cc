@@ -244,6 +244,32 @@ absl::StatusOr<AttentionMask> Decoder::CompilePattern(
   return CompileAttentionMask(desc, sequences, specs);
 }
 
+bool Decoder::Chains(const DecoderLayer& layer, const Step& step) const {
+  return step.batch.layers == nullptr && step.batch.observer == nullptr &&
+         layer.chain.Serves(step.device.tokens);
+}
+
+absl::Status Decoder::ForwardLayer(size_t index, const Step& step,
+                                   const Workspace& space) const {
+  const DecoderLayer& layer = layers_[index];
+  if (layer.parallel) return ForwardParallel(layer, step, space);
+  if (Chains(layer, step)) {
+    const AttentionBlock& attention = *layer.blocks[0].attention;
+    const bool is_begun = index > 0 && Chains(layers_[index - 1], step) &&
+                          layers_[index - 1].chain.begins_next();
+    if (!is_begun) {
+      INLAY_RETURN_IF_ERROR(
+          attention.Begin(step, InputOf(layer.blocks[0].pre_norm, space)));
+    }
+    INLAY_RETURN_IF_ERROR(attention.Attend(step, space.hidden.rows()));
+    return layer.chain.Forward(step, space.hidden);
+  }
+  for (const DecoderBlock& block : layer.blocks) {
+    INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Decoder::ForwardLayers(const Step& step,
                                     const Workspace& space) const {
   size_t first = 0, end = layers_.size();
@@ -252,13 +278,7 @@ absl::Status Decoder::ForwardLayers(const Step& step,
     end = first + static_cast<size_t>(range->count);
   }
   for (size_t i = first; i < end; ++i) {
-    if (layers_[i].parallel) {
-      INLAY_RETURN_IF_ERROR(ForwardParallel(layers_[i], step, space));
-    } else {
-      for (const DecoderBlock& block : layers_[i].blocks) {
-        INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
-      }
-    }
+    INLAY_RETURN_IF_ERROR(ForwardLayer(i, step, space));
     if (layers_[i].scale != 1.0f) {
       ElementwiseParams multiply;
       multiply.y = space.hidden;

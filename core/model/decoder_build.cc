@@ -85,6 +85,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
                         kv_layout_.group_of(kv_layer), rotary_dim, build));
+    block.attention = static_cast<const AttentionBlock*>(block.part.get());
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
     INLAY_DCHECK(latent->selects == 0 || latent->selects == selects_);
@@ -118,8 +119,25 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(
         block.part,
         Mlp::Create(std::get<MlpSpec>(block_spec.part), norm, build));
+    block.mlp = static_cast<const Mlp*>(block.part.get());
   }
   return block;
+}
+
+void Decoder::BuildChains(const ModelBuild& build) {
+  for (size_t i = layers_.size(); i-- > 0;) {
+    DecoderLayer& layer = layers_[i];
+    if (!layer.is_plain()) continue;
+    LayerChain::Normalised<AttentionBlock> next;
+    // Begins only what goes on in a chain itself.
+    if (i + 1 < layers_.size() && layers_[i + 1].chain.Serves(1)) {
+      const DecoderBlock& block = layers_[i + 1].blocks[0];
+      next = {&block.pre_norm, block.attention};
+    }
+    layer.chain = LayerChain(*layer.blocks[0].attention,
+                             {&layer.blocks[1].pre_norm, layer.blocks[1].mlp},
+                             next, build);
+  }
 }
 
 absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
@@ -271,6 +289,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   build.weights.set_optional_prefix(spec.optional_prefix);
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
+  decoder->BuildChains(build);
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
   if (build.attention_pattern.any() && !build.has_pattern) {
     return absl::InvalidArgumentError(

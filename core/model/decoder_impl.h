@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "core/model/decoder_spec.h"
+#include "core/model/layers/attention_block.h"
+#include "core/model/layers/layer_chain.h"
 #include "core/model/layers/linear.h"
+#include "core/model/layers/mlp.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/per_layer.h"
 #include "core/model/layers/rope_tables.h"
@@ -28,8 +31,14 @@ struct DecoderBlock {
   float scale = 1.0f;
   std::unique_ptr<Sublayer> part;
 
+  // `part`, where it is one of these.
+  const AttentionBlock* attention = nullptr;
+  const Mlp* mlp = nullptr;
+
   // Whether something is done to the output before it is added.
   bool finishes() const { return post_norm.present() || scale != 1.0f; }
+  // hidden += part(pre_norm(hidden)), and no more.
+  bool is_plain() const { return !finishes() && !sum_norm.present(); }
 };
 
 struct DecoderLayer {
@@ -37,6 +46,15 @@ struct DecoderLayer {
   bool parallel = false;
   Norm pre_norm;       // of all blocks, where parallel ones share it
   float scale = 1.0f;  // of the residual stream after the blocks
+  // What follows the first block's attention, where that is all of the layer.
+  LayerChain chain;
+
+  // Attention, then an MLP, and no more.
+  bool is_plain() const {
+    return !parallel && scale == 1.0f && blocks.size() == 2 &&
+           blocks[0].is_plain() && blocks[0].attention != nullptr &&
+           blocks[1].is_plain() && blocks[1].mlp != nullptr;
+  }
 };
 
 class Decoder : public Model {
@@ -82,6 +100,11 @@ class Decoder : public Model {
   // What pattern_ shows to the batch's tokens.
   absl::StatusOr<AttentionMask> CompilePattern(const ForwardBatch& batch) const;
   absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
+  absl::Status ForwardLayer(size_t index, const Step& step,
+                            const Workspace& space) const;
+  // Whether the layer's chain serves the step.
+  bool Chains(const DecoderLayer& layer, const Step& step) const;
+  void BuildChains(const ModelBuild& build);
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::StatusOr<DecoderBlock> BuildBlock(const DecoderSpec& spec,
                                           const BlockSpec& block_spec,

@@ -300,14 +300,27 @@ absl::Span<const AttentionSequence> AttentionBlock::Sequences(
   return {scratch.chunks, static_cast<size_t>(count)};
 }
 
-absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
-                                     const TensorView& residual,
-                                     const TensorView& y) const {
+TensorView AttentionBlock::QkvOf(const Step& step, int64_t tokens) const {
   Arena arena(step.scratch);
-  const Scratch scratch = Place(arena, x.hidden.rows());
+  return Place(arena, tokens).fused;
+}
+
+TensorView AttentionBlock::ContextOf(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  return Place(arena, tokens).context;
+}
+
+absl::Status AttentionBlock::Begin(const Step& step,
+                                   const BlockInput& x) const {
+  Arena arena(step.scratch);
+  return Project(step, x, Place(arena, x.hidden.rows()));
+}
+
+absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, tokens);
   KvLayerView kv = kv_;
   kv.base = step.batch.kv_base;
-  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
   INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
   if (query_factor_ >= 0) {
     const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
@@ -325,10 +338,17 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
   if (!on_cpu_) params.plan = &step.device.plans[cut_];
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
-  INLAY_RETURN_IF_ERROR(
-      gate_.Apply(scratch.context, scratch.gate, step.stream));
-  return output_.Forward(scratch.context, residual, y, step.kernel_workspace,
-                         step.stream);
+  return gate_.Apply(scratch.context, scratch.gate, step.stream);
+}
+
+absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
+                                     const TensorView& residual,
+                                     const TensorView& y) const {
+  const int64_t tokens = x.hidden.rows();
+  INLAY_RETURN_IF_ERROR(Begin(step, x));
+  INLAY_RETURN_IF_ERROR(Attend(step, tokens));
+  return output_.Forward(ContextOf(step, tokens), residual, y,
+                         step.kernel_workspace, step.stream);
 }
 
 }  // namespace inlay

@@ -34,6 +34,17 @@ class AttentionBlock : public Sublayer {
                        const TensorView& residual,
                        const TensorView& y) const override;
 
+  // Forward in parts, for who computes the products before and after attention
+  // otherwise (layer_chain.h): Begin, then Attend. qkv() is null where the
+  // products are not one matrix.
+  const Linear* qkv() const { return side_by_side_ ? &qkv_.layer() : nullptr; }
+  const Linear& output() const { return output_; }
+  // What qkv() gives and what output() reads, in the step's scratch.
+  TensorView QkvOf(const Step& step, int64_t tokens) const;
+  TensorView ContextOf(const Step& step, int64_t tokens) const;
+  absl::Status Begin(const Step& step, const BlockInput& x) const;
+  absl::Status Attend(const Step& step, int64_t tokens) const;
+
  private:
   // Views into the scratch. q, k and v are columns of one matrix when one layer
   // makes all three, otherwise dense; k and v are empty where they are another

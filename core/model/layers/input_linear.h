@@ -29,6 +29,8 @@ class InputLinear {
 
   // Whether the layers are one matrix, or made one after another.
   bool is_one() const { return layers_.size() == 1; }
+  // Where is_one().
+  const Linear& layer() const { return layers_.front(); }
   size_t KernelBytes(int64_t tokens) const;
   // Whether Forward of so many rows gives what the activation gives.
   bool Activates(int64_t rows) const { return Serves(gated_, rows); }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,7 @@ class Linear {
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
+  std::string_view kernel() const { return op_.row->name; }
   // Whether it reads weights of its own, not those it was made over.
   bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {

@@ -50,6 +50,19 @@ absl::Status Mlp::Scale(const TensorView& y, float factor,
   return scale_.Run(params, stream);
 }
 
+const Linear* Mlp::input() const {
+  const bool is_plain =
+      activation_.desc.gated && gate_scale_ == 1.0f && inner_scale_ == 1.0f;
+  return is_plain && input_.is_one() ? &input_.layer() : nullptr;
+}
+
+TensorView Mlp::InnerOf(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  const TensorView inner =
+      arena.TakeMatrix(tokens, inner_columns_, activation_.desc.activation);
+  return ColumnSlice(inner, 0, activation_.desc.width);
+}
+
 size_t Mlp::ScratchBytes(int64_t tokens) const {
   Arena arena(nullptr);
   arena.TakeMatrix(tokens, inner_columns_, activation_.desc.activation);

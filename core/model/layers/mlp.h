@@ -27,6 +27,14 @@ class Mlp : public Sublayer {
                        const TensorView& residual,
                        const TensorView& y) const override;
 
+  // Its parts, for who computes them otherwise (layer_chain.h). input() is null
+  // where they are not down(act(gate(x)) * up(x)) over one matrix.
+  const Linear* input() const;
+  const ActivationDesc& activation() const { return activation_.desc; }
+  const Linear& output() const { return output_; }
+  // What output() reads, in the step's scratch.
+  TensorView InnerOf(const Step& step, int64_t tokens) const;
+
  private:
   absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;
 

@@ -1,0 +1,51 @@
+// LayerChain: what lies between the attention of a layer and that of the next
+// (the output projection, the MLP, the next layer's projections) as one launch,
+// for steps of few tokens on devices with a kernel for that. Kernels and
+// weights are those of the parts it is made of.
+#ifndef INLAY_CORE_MODEL_LAYERS_LAYER_CHAIN_H_
+#define INLAY_CORE_MODEL_LAYERS_LAYER_CHAIN_H_
+
+#include "absl/status/status.h"
+#include "core/model/layers/attention_block.h"
+#include "core/model/layers/mlp.h"
+#include "core/model/layers/norm.h"
+#include "core/model/layers/step.h"
+#include "kernels/linear_chain/linear_chain.h"
+
+namespace inlay {
+
+class LayerChain {
+ public:
+  // A part of a layer and the norm before it.
+  template <typename Part>
+  struct Normalised {
+    const Norm* norm = nullptr;
+    const Part* part = nullptr;
+  };
+
+  // None.
+  LayerChain() = default;
+  // All parts outlive it. `next.part` may be null. None where no kernel serves.
+  LayerChain(const AttentionBlock& attention, const Normalised<Mlp>& mlp,
+             const Normalised<AttentionBlock>& next, const ModelBuild& build);
+
+  // Whether it serves a step of so many tokens.
+  bool Serves(int64_t tokens) const { return tokens <= rows_; }
+  // Whether it runs the next layer's AttentionBlock::Begin.
+  bool begins_next() const { return next_.part != nullptr; }
+  // After attention's Attend.
+  absl::Status Forward(const Step& step, const TensorView& hidden) const;
+
+ private:
+  static void SetNorm(const Norm& norm, LinearChainParams::Stage* stage);
+
+  int64_t rows_ = 0;
+  const AttentionBlock* attention_ = nullptr;
+  Normalised<Mlp> mlp_;
+  Normalised<AttentionBlock> next_;
+  Op<LinearChainDesc, LinearChainParams> op_;
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_LAYERS_LAYER_CHAIN_H_
