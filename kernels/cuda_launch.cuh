@@ -43,8 +43,6 @@ struct CudaGrid {
   int threads = 0;
   size_t shared_bytes = 0;  // dynamic
   int cluster = 1;          // blocks; more than 1 from Hopper on
-  // All blocks are there at once, or the launch fails.
-  bool cooperative = false;
 };
 
 // Lets `kernel` have that much shared memory. Kernels with and without it ask
@@ -73,28 +71,18 @@ absl::Status LaunchCuda(const char* what, CudaStream& stream,
   if (grid.blocks == 0) return absl::OkStatus();
   INLAY_RETURN_IF_ERROR(AllowShared(what, reinterpret_cast<const void*>(kernel),
                                     grid.shared_bytes));
-  cudaLaunchAttribute attributes[3] = {};
-  unsigned count = 0;
-  if (stream.sm() >= 90) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (grid.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(grid.cluster),
-                                          1, 1};
-  }
-  if (grid.cooperative) {
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
-  }
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream.handle();
   config.attrs = attributes;
-  config.numAttrs = count;
+  config.numAttrs = stream.sm() < 90 ? 0 : grid.cluster > 1 ? 2 : 1;
   return CudaStatus(
       cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(args)...), what);
 }

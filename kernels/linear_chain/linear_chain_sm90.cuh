@@ -543,17 +543,33 @@ __global__ void __launch_bounds__(kChainThreads, 1)
   // once this grid is complete.
 }
 
+// Cooperative: all blocks are there at once, or the launch fails. It may begin
+// before the kernel before it has ended, as those of LaunchCuda.
+template <class Form, typename T, int kRows>
+absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
+  constexpr char kWhat[] = "linear_chain";
+  const auto kernel = LinearChain<Form, T, kRows>;
+  INLAY_RETURN_IF_ERROR(AllowShared(
+      kWhat, reinterpret_cast<const void*>(kernel), shape.at.bytes));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeCooperative;
+  attributes[1].val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(stream.num_sms()));
+  config.blockDim = dim3(kChainThreads);
+  config.dynamicSmemBytes = shape.at.bytes;
+  config.stream = stream.handle();
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape), kWhat);
+}
+
 template <class Form, typename T>
 absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
-  CudaGrid grid;
-  grid.blocks = stream.num_sms();
-  grid.threads = kChainThreads;
-  grid.shared_bytes = shape.at.bytes;
-  grid.cooperative = true;
-  return shape.m == 1 ? LaunchCuda("linear_chain", stream, grid,
-                                   LinearChain<Form, T, 1>, shape)
-                      : LaunchCuda("linear_chain", stream, grid,
-                                   LinearChain<Form, T, kChainRows>, shape);
+  return shape.m == 1 ? LaunchChainRows<Form, T, 1>(shape, stream)
+                      : LaunchChainRows<Form, T, kChainRows>(shape, stream);
 }
 
 }  // namespace
