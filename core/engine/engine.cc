@@ -83,6 +83,9 @@ void Engine::Close() {
   }
   if (thread_.joinable()) thread_.join();
   events_.Close();
+  // Handles of models and sessions may live on: nothing is computed for them.
+  if (device_ != nullptr) device_->StopThreads();
+  if (pool_ != nullptr) pool_->Stop();
 }
 
 absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,

@@ -71,6 +71,7 @@ class CpuDevice final : public Device {
   }
 
   const DeviceInfo& info() const override { return info_; }
+  void StopThreads() override { pool_->Stop(); }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes,
                                   MemoryClass memory_class) override {

@@ -55,6 +55,8 @@ class Device {
   // Not OK (DeviceLostError) once the device has failed: every later call says
   // so, and what is left can only be destroyed.
   virtual absl::Status status() const { return absl::OkStatus(); }
+  // Ends the device's own threads: what is still computed runs on its callers'.
+  virtual void StopThreads() {}
   // 64-byte aligned, contents unspecified. RESOURCE_EXHAUSTED when the budget
   // or the device has no room (never above budget).
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes,

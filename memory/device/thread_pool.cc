@@ -100,7 +100,12 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
   return pool;
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
+  if (stopping_.exchange(true)) return;
+  // Taken for good: nobody gives the workers another loop.
+  while (busy_.exchange(true)) std::this_thread::yield();
   stop_.store(true);
   generation_.fetch_add(2);  // stays even: no loop to pick up
   generation_.notify_all();

@@ -45,6 +45,11 @@ class ThreadPool {
   // must not throw.
   void ParallelFor(int64_t size, int64_t grain, Body body);
 
+  // Ends the workers and returns when they have ended, after a loop that they
+  // are in: loops run on their callers alone from then on. From any thread but
+  // those that run a loop's body; again does nothing.
+  void Stop();
+
  private:
   struct Loop;
 
@@ -59,6 +64,7 @@ class ThreadPool {
   std::atomic<Loop*> loop_{nullptr};
   std::atomic<int> inside_{0};  // workers that may be looking at *loop_
   std::atomic<bool> busy_{false};
+  std::atomic<bool> stopping_{false};  // Stop was called
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

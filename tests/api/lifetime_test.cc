@@ -2,6 +2,7 @@
 // refuse, loads that are cancelled, many engines and threads at once.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -84,6 +85,35 @@ TEST(EngineRelease, WithEverythingAlive) {
     inlay_request_release(request);
     inlay_session_release(busy);
     inlay_model_release(host.model);
+  }
+}
+
+int NumThreads() {
+  int count = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    (void)task;
+    ++count;
+  }
+  return count;
+}
+
+// Though handles live on.
+TEST(EngineRelease, EndsItsThreads) {
+  const int before = NumThreads();
+  for (const int32_t drive : {INLAY_DRIVE_HOST, INLAY_DRIVE_THREAD}) {
+    auto options = EngineDefaults();
+    options.drive = drive;
+    options.num_threads = 4;
+    Host host(TinyModel(), options);
+    inlay_session* session = host.NewSession();
+    host.Run(session, TokensRequest({1, 2, 3}, 2));
+    EXPECT_GE(NumThreads(), before + 3);
+    inlay_engine_release(host.engine);
+    EXPECT_EQ(NumThreads(), before);
+    Error e;
+    auto info = Defaults(inlay_model_info_init);
+    EXPECT_EQ(inlay_model_get_info(host.model, &info, e.out()), INLAY_CLOSED);
   }
 }
 

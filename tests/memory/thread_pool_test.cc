@@ -108,6 +108,38 @@ TEST(ThreadPoolTest, DestroysPoolsThatHaveJustRun) {
   }
 }
 
+// Loops go on while and after the workers are ended.
+TEST(ThreadPoolTest, StopsUnderLoops) {
+  for (int turn = 0; turn < 50; ++turn) {
+    auto pool = *ThreadPool::Create(3);
+    std::atomic<bool> stopped{false};
+    std::atomic<int64_t> total{0};
+    std::thread other([&] {
+      bool last = false;
+      while (!last) {
+        last = stopped.load();
+        int64_t sum = 0;
+        std::mutex mutex;
+        pool->ParallelFor(64, 1, [&](int64_t begin, int64_t end) {
+          const std::lock_guard<std::mutex> lock(mutex);
+          sum += end - begin;
+        });
+        EXPECT_EQ(sum, 64);
+        total.fetch_add(sum);
+      }
+    });
+    while (total.load() == 0) std::this_thread::yield();
+    pool->Stop();
+    pool->Stop();
+    stopped.store(true);
+    other.join();
+    const auto self = std::this_thread::get_id();
+    pool->ParallelFor(64, 1, [&](int64_t, int64_t) {
+      EXPECT_EQ(std::this_thread::get_id(), self);
+    });
+  }
+}
+
 TEST(ThreadPoolTest, CreatesAndDestroysIdlePools) {
   for (int i = 0; i < 20; ++i) {
     auto pool = *ThreadPool::Create(1 + i % 4);

@@ -25,7 +25,7 @@
  *
  * THREADS. Unless a declaration says otherwise, any function may be called from any thread at any time. Callbacks run on
  *   the thread that causes them; they must not call back into the library for the same engine, and must not throw. An engine's
- *   own threads end with the last handle of it and its models, sessions and requests: release all before you unload the library.
+ *   own threads have ended when inlay_engine_release returns. Release all handles before you unload the library.
  *
  * STRUCTS that carry options or results begin with `struct_size`: call the _init function (it sets struct_size and defaults),
  *   then change fields. They only ever grow at their end; enum values are pinned. Strings are UTF-8. Times are microseconds.
