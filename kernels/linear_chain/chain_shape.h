@@ -16,8 +16,9 @@ namespace inlay {
 
 inline constexpr int kChainWarps = 16;
 inline constexpr int kChainThreads = 32 * kChainWarps;
-// Rows of x: columns of an mma's result that are kept.
-inline constexpr int kChainRows = 4;
+// Rows of x: columns of an mma's result that are kept. More were slower than
+// the products apart.
+inline constexpr int kChainRows = 2;
 inline constexpr int kMostChainRing = 8;  // places of a warp's ring
 
 // `count` things shared out to `shares`, neighbours together, the first ones

@@ -49,7 +49,14 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
       (form.codes != QuantCodes::kLinear4 || form.group == 16)) {
     return "has no code for weights that are packed so";
   }
+  int64_t added = 0;
   for (const LinearChainStage& stage : desc.stages) {
+    if (stage.adds) {
+      if (added != 0 && stage.gemm.n != added) {
+        return "all that is added has the same width";
+      }
+      added = stage.gemm.n;
+    }
     if (stage.gemm.activation != first.activation) {
       return "activations must be of one type";
     }

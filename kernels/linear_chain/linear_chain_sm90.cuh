@@ -525,13 +525,14 @@ __global__ void __launch_bounds__(kChainThreads, 1)
     const ChainStage& stage = shape.stages[s];
     const ChainSlots slots(stage);
     const ChainNorm norm(stage);
+    // What is added to was written by this block, if by any of this launch.
+    const ChainFinish<T> finish(stage, shape, slots);
     if (s > 0) grid.Wait();
     if (stage.x != nullptr) {
       CopyChainX<Form, T>(stage, shape, chain_shared);
     } else {
       NormaliseChainX<Form, T, kRows>(stage, shape, norm, chain_shared);
     }
-    const ChainFinish<T> finish(stage, shape, slots);
     __syncthreads();
     MultiplyChain<Form, T>(stage, shape, slots, chain_shared, base, full, turn,
                            feeder);

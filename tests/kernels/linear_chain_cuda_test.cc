@@ -281,7 +281,7 @@ TEST(LinearChainCudaTest, StagesMatchFloat64) {
       const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
       SCOPED_TRACE(::testing::Message() << DTypeName(weight) << " x "
                                         << DTypeName(type) << " seed " << seed);
-      const int64_t m = inner > 20000 ? 1 : 3;
+      const int64_t m = inner > 20000 ? 1 : 2;
       Chain chain(cuda,
                   BetweenAttentions(weight, type, heads, width, inner, qkv), m,
                   seed++);
@@ -305,9 +305,9 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
   for (const DType weight : {DType::kU4_G128, DType::kQ8_0}) {
     Chain chain(cuda,
                 BetweenAttentions(weight, DType::kBF16, 2048, 2048, 5632, 2560),
-                4, 7);
+                2, 7);
     const int64_t most = LinearChainRows(chain.desc);
-    ASSERT_EQ(most, 4);
+    ASSERT_EQ(most, 2);
     const Outcome all = chain.Run(4, 0, most);
     for (int64_t r = 0; r < most; ++r) {
       const Outcome alone = chain.Run(4, r, 1);
@@ -336,7 +336,7 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
                              6144);
   };
   EXPECT_EQ(row.refuses(good(), hopper), nullptr);
-  EXPECT_EQ(LinearChainRows(good()), 4);
+  EXPECT_EQ(LinearChainRows(good()), 2);
   EXPECT_NE(row.refuses(good(), {DeviceKind::kCuda, "cuda", 80}), nullptr);
   EXPECT_NE(row.refuses(LinearChainDesc(), hopper), nullptr);
   const auto refuses = [&](size_t stage, auto change) {
@@ -354,6 +354,7 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.n = 28664; }));
   EXPECT_TRUE(
       refuses(1, [](auto& s) { s.function = Activation::kClampedSilu; }));
+  EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.n = 2048; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.k = int64_t{1} << 40; }));
 }
 

@@ -179,7 +179,7 @@ void BenchLinearChain(Bench& bench) {
     for (const LinearChainStage& stage : DescOf(weight).stages) {
       bytes += static_cast<double>(BytesOf(stage.gemm));
     }
-    for (const int64_t m : {1, 2, 4}) {
+    for (const int64_t m : {1, 2}) {
       const double apart = layers.Apart(weight, m);
       const double chain = layers.Chain(weight, m);
       std::printf(
