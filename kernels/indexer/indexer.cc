@@ -9,6 +9,7 @@ namespace inlay {
 absl::Status RunIndexerCpuSimd(const IndexerDesc& desc,
                                const IndexerParams& params,
                                Stream& stream);  // indexer_cpu_simd.cc
+size_t IndexerCpuSimdBytes(const IndexerDesc& desc, int64_t max_rows);
 absl::Status RunIndexerCpuScalar(const IndexerDesc& desc,
                                  const IndexerParams& params,
                                  Stream& stream);  // indexer_cpu.cc
@@ -67,7 +68,8 @@ constexpr IndexerRow kRows[] = {
     {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, IndexerCudaBytes,
      RunIndexerCudaPlain},
 #endif
-    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunIndexerCpuSimd},
+    {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, IndexerCpuSimdBytes,
+     RunIndexerCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunIndexerCpuScalar},
 };

@@ -1,8 +1,10 @@
 // indexer, the vector row. A task is one query: its heads meet a tile of keys,
 // widened once for all of them, and what the tile's keys score goes to the
-// best so far. A score is the same in every tile, batch and chunk: a dot
-// product has one accumulator vector and one lane-sum tree, heads are added up
-// in their order.
+// best so far. Where there are few queries, each is several tasks, a range of
+// keys each, whose best meet again in the workspace: the best of all are the
+// same. A score is the same in every tile, batch and chunk: a dot product has
+// one accumulator vector and one lane-sum tree, heads are added up in their
+// order.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/indexer/indexer_cpu_simd.cc"
@@ -28,6 +30,16 @@ constexpr int kKeys = 32;  // of a tile; a multiple of every vector's lanes
 constexpr int kPair = 2 * static_cast<int>(kLanes);
 constexpr int kHeads = 3;  // that meet four keys at a time
 
+// So few queries are cut into up to kParts ranges of at least kLeastPart keys.
+constexpr int64_t kFewQueries = 16;
+constexpr int kParts = 16;
+constexpr int64_t kLeastPart = 128;
+
+// How many entries a range has left in the workspace.
+struct Part {
+  int64_t count;
+};
+
 class Runner {
  public:
   Runner(const IndexerDesc& desc, const IndexerParams& params)
@@ -38,26 +50,68 @@ class Runner {
 
   // Query `index` of `sequence`.
   HWY_NOINLINE void Run(const AttentionSequence& sequence, int64_t index) {
-    const int64_t row = sequence.q_begin + index;
-    const int64_t count = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
-    const int block_size = params_.kv.block_size;
-    int32_t* const selection = params_.selection + row * desc_.top_k;
-    if (count <= desc_.top_k) {
-      return SelectAll(sequence.blocks, block_size, count, selection);
+    const int64_t count = NumKeys(sequence, index);
+    if (count > desc_.top_k) {
+      top_.Clear();
+      ScoreRange(sequence, index, 0, count);
     }
+    Select(sequence, index);
+  }
+
+  // The best of the keys that are part `part` of the query's, to `to`.
+  HWY_NOINLINE void RunPart(const AttentionSequence& sequence, int64_t index,
+                            int part, Part& to, uint64_t* entries) {
+    const int64_t count = NumKeys(sequence, index);
+    const int64_t parts =
+        HWY_MIN(int64_t{kParts}, (count + kLeastPart - 1) / kLeastPart);
+    to.count = 0;
+    if (count <= desc_.top_k || part >= parts) return;
     top_.Clear();
-    for (int64_t t = 0; t < count; t += kKeys) {
-      const auto keys = static_cast<int>(HWY_MIN(count - t, int64_t{kKeys}));
+    ScoreRange(sequence, index, count * part / parts,
+               count * (part + 1) / parts);
+    to.count = top_.TakeEntries(entries);
+  }
+
+  // Query `index`, of the best of its parts.
+  HWY_NOINLINE void Join(const AttentionSequence& sequence, int64_t index,
+                         const Part* parts, const uint64_t* entries) {
+    top_.Clear();
+    for (int i = 0; i < kParts; ++i) {
+      top_.AddEntries(entries + int64_t{i} * desc_.top_k, parts[i].count);
+    }
+    Select(sequence, index);
+  }
+
+ private:
+  static int64_t NumKeys(const AttentionSequence& sequence, int64_t index) {
+    return int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+  }
+
+  // Adds keys [begin, end) of the query to top_.
+  void ScoreRange(const AttentionSequence& sequence, int64_t index,
+                  int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t += kKeys) {
+      const auto keys = static_cast<int>(HWY_MIN(end - t, int64_t{kKeys}));
       LoadKeysOf(sequence, t, keys);
-      ScoreKeys(row, keys);
+      ScoreKeys(sequence.q_begin + index, keys);
       for (int i = 0; i < keys; ++i) {
         top_.Add(scores_[i], static_cast<int32_t>(t + i));
       }
     }
-    top_.Take(sequence.blocks, block_size, selection);
   }
 
- private:
+  // Of all keys, or of those in top_ where there are too many.
+  void Select(const AttentionSequence& sequence, int64_t index) {
+    const int64_t count = NumKeys(sequence, index);
+    int32_t* const selection =
+        params_.selection + (sequence.q_begin + index) * desc_.top_k;
+    if (count <= desc_.top_k) {
+      return SelectAll(sequence.blocks, params_.kv.block_size, count,
+                       selection);
+    }
+    top_.Take(sequence.blocks, params_.kv.block_size, selection);
+  }
+
   template <DType kKv>
   HWY_NOINLINE void LoadKeys(const AttentionSequence& sequence, int64_t first,
                              int count) {
@@ -171,20 +225,51 @@ class Runner {
   TopKeys top_;
 };
 
-// The dearest queries first, so that threads finish together: within a sequence
-// those are its last.
-void RunTasks(const IndexerDesc& desc, const IndexerParams& params,
-              int64_t begin, int64_t end) {
-  Runner runner(desc, params);
+// Calls fn(sequence, query of it) for queries [begin, end) of the step, the
+// dearest first, so that threads finish together: within a sequence those are
+// its last.
+template <typename Fn>
+void ForQueries(const IndexerParams& params, int64_t begin, int64_t end,
+                Fn fn) {
   int64_t base = 0;
   for (const AttentionSequence& sequence : params.sequences) {
     for (int64_t i = HWY_MAX(begin - base, int64_t{0});
          i < HWY_MIN(end - base, int64_t{sequence.q_len}); ++i) {
-      runner.Run(sequence, sequence.q_len - 1 - i);
+      fn(sequence, sequence.q_len - 1 - i);
     }
     base += sequence.q_len;
     if (base >= end) return;
   }
+}
+
+// Each query in parts, and then each as a whole.
+void RunInParts(const IndexerDesc& desc, const IndexerParams& params,
+                int64_t queries, ThreadPool& pool) {
+  auto* const parts = static_cast<Part*>(params.workspace);
+  auto* const entries =
+      reinterpret_cast<uint64_t*>(parts + kFewQueries * kParts);
+  pool.ParallelFor(
+      queries * kParts, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+        Runner runner(desc, params);
+        for (int64_t i = begin; i < end; ++i) {
+          ForQueries(params, i / kParts, i / kParts + 1,
+                     [&](const AttentionSequence& sequence, int64_t query) {
+                       runner.RunPart(sequence, query,
+                                      static_cast<int>(i % kParts), parts[i],
+                                      entries + i * desc.top_k);
+                     });
+        }
+      });
+  pool.ParallelFor(queries, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+    Runner runner(desc, params);
+    int64_t i = begin;
+    ForQueries(params, begin, end,
+               [&](const AttentionSequence& sequence, int64_t query) {
+                 runner.Join(sequence, query, parts + i * kParts,
+                             entries + i * kParts * desc.top_k);
+                 ++i;
+               });
+  });
 }
 
 }  // namespace indexer
@@ -195,8 +280,15 @@ void RunIndexer(const IndexerDesc& desc, const IndexerParams& params,
   for (const AttentionSequence& sequence : params.sequences) {
     queries += sequence.q_len;
   }
+  if (queries <= indexer::kFewQueries) {
+    return indexer::RunInParts(desc, params, queries, pool);
+  }
   pool.ParallelFor(queries, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    indexer::RunTasks(desc, params, begin, end);
+    indexer::Runner runner(desc, params);
+    indexer::ForQueries(params, begin, end,
+                        [&](const AttentionSequence& sequence, int64_t query) {
+                          runner.Run(sequence, query);
+                        });
   });
 }
 
@@ -207,6 +299,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace inlay {
 HWY_EXPORT(RunIndexer);
+
+// Of every part that there may be a count; then room for as many entries as are
+// selected.
+size_t IndexerCpuSimdBytes(const IndexerDesc& desc, int64_t) {
+  namespace target = HWY_NAMESPACE::indexer;
+  const size_t part_bytes =
+      sizeof(target::Part) + sizeof(uint64_t) * static_cast<size_t>(desc.top_k);
+  return static_cast<size_t>(target::kFewQueries * target::kParts) * part_bytes;
+}
 
 absl::Status RunIndexerCpuSimd(const IndexerDesc& desc,
                                const IndexerParams& params, Stream& stream) {

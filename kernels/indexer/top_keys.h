@@ -1,5 +1,5 @@
-// TopKeys: the best top_k of any number of scored keys, which come in ascending
-// order of position and are not kept. Memory does not grow with their number.
+// TopKeys: the best top_k of any number of scored keys, which are not kept.
+// Memory does not grow with their number.
 #ifndef INLAY_KERNELS_INDEXER_TOP_KEYS_H_
 #define INLAY_KERNELS_INDEXER_TOP_KEYS_H_
 
@@ -25,12 +25,19 @@ class TopKeys {
 
   void Add(float score, int32_t position) {
     // Of equal scores the lower position is more.
-    const uint64_t entry = uint64_t{ScoreOrder(std::bit_cast<uint32_t>(score))}
-                               << 32 |
-                           ~static_cast<uint32_t>(position);
-    if (entry < least_) return;
-    entries_[count_++] = entry;
-    if (count_ == top_k_ + kRoom) Prune();
+    AddEntry(uint64_t{ScoreOrder(std::bit_cast<uint32_t>(score))} << 32 |
+             ~static_cast<uint32_t>(position));
+  }
+
+  // The best so far in any order, top_k at most, to `to`; returns how many.
+  int TakeEntries(uint64_t* to) {
+    Prune();
+    std::copy_n(entries_, count_, to);
+    return count_;
+  }
+  // What others have taken.
+  void AddEntries(const uint64_t* entries, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) AddEntry(entries[i]);
   }
 
   // The keys' slots to `selection`, ascending by position. At least top_k keys
@@ -51,6 +58,12 @@ class TopKeys {
  private:
   // Entries beside the best before those are looked for again.
   static constexpr int kRoom = 2048;
+
+  void AddEntry(uint64_t entry) {
+    if (entry < least_) return;
+    entries_[count_++] = entry;
+    if (count_ == top_k_ + kRoom) Prune();
+  }
 
   // Leaves the best, in any order.
   void Prune() {

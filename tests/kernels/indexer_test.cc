@@ -39,15 +39,29 @@ IndexerDesc Desc(int heads, int head_dim, int top_k, DType kv = DType::kF32) {
   return desc;
 }
 
+// With a workspace of what the row asks for, beside which is what no row may
+// touch.
+void RunRow(const IndexerRow& row, const IndexerDesc& desc,
+            IndexerParams params, TestCpu& cpu) {
+  constexpr size_t kGuard = 64;
+  const size_t bytes = row.workspace_bytes == nullptr
+                           ? 0
+                           : row.workspace_bytes(desc, params.q.rows());
+  std::vector<uint64_t> workspace((bytes + kGuard) / sizeof(uint64_t), ~0ull);
+  params.workspace = workspace.data();
+  ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+  for (size_t i = (bytes + 7) / sizeof(uint64_t); i < workspace.size(); ++i) {
+    EXPECT_EQ(workspace[i], ~0ull);
+  }
+}
+
 // Every row of the table gives what the problem's own sort gives, within what
 // rounding of scores may change.
 void Check(IndexerProblem& problem, TestCpu& cpu) {
   ForEachCpuRow(
       IndexerTable(), problem.desc(), cpu, [&](const IndexerRow& row) {
         std::vector<int32_t> selection = problem.NewSelection();
-        ASSERT_TRUE(row.run(problem.desc(), problem.Params(selection.data()),
-                            *cpu.stream)
-                        .ok());
+        RunRow(row, problem.desc(), problem.Params(selection.data()), cpu);
         problem.Expect(selection);
       });
 }
@@ -81,6 +95,23 @@ TEST(IndexerTest, EverySimdTarget) {
       Check(wide, cpu);
     }
   });
+}
+
+// Few queries are cut into ranges of keys, many are not: in both, every range
+// may have all of the best, or none.
+TEST(IndexerTest, FewQueriesOfManyKeys) {
+  TestCpu cpu(2);
+  unsigned seed = 1;
+  for (const int queries : {1, 5, 14, 15, 40}) {
+    for (const int top_k : {1, 100, 600}) {
+      SCOPED_TRACE(::testing::Message() << queries << " of " << top_k);
+      IndexerProblem problem(Desc(3, 16, top_k, DType::kBF16),
+                             {{1, 90}, {queries, 3000}, {1, 700}}, 16, seed++);
+      Check(problem, cpu);
+      problem.UseIntegers(2);
+      Check(problem, cpu);
+    }
+  }
 }
 
 // Integers so small that every sum is exact: scores tie often, and all rows and
@@ -125,7 +156,7 @@ TEST(IndexerTest, AQueryDependsOnNothingBesideItsSequence) {
         IndexerTable(), problem.desc(), cpus[0], [&](const IndexerRow& row) {
           std::vector<int32_t> whole = problem.NewSelection();
           const IndexerParams params = problem.Params(whole.data());
-          ASSERT_TRUE(row.run(problem.desc(), params, *cpus[1].stream).ok());
+          RunRow(row, problem.desc(), params, cpus[1]);
           int turn = 0;
           for (const int chunk : {1, 3, 16, 67}) {
             std::vector<int32_t> chunked = problem.NewSelection();
@@ -137,8 +168,7 @@ TEST(IndexerTest, AQueryDependsOnNothingBesideItsSequence) {
               sequence.q_len = std::min(chunk, kLength - begin);
               sequence.kv_len = begin + sequence.q_len;
               part.sequences = absl::MakeConstSpan(&sequence, 1);
-              ASSERT_TRUE(
-                  row.run(problem.desc(), part, *cpus[turn++ % 3].stream).ok());
+              RunRow(row, problem.desc(), part, cpus[turn++ % 3]);
             }
             const auto end = whole.begin() + int64_t{kLength} * 20;
             EXPECT_TRUE(std::equal(whole.begin(), end, chunked.begin()))
@@ -160,9 +190,7 @@ TEST(IndexerTest, WhatIsNotFiniteSelectsKeysToo) {
       ForEachCpuRow(
           IndexerTable(), problem.desc(), cpu, [&](const IndexerRow& row) {
             std::vector<int32_t> selection = problem.NewSelection();
-            ASSERT_TRUE(row.run(problem.desc(),
-                                problem.Params(selection.data()), *cpu.stream)
-                            .ok());
+            RunRow(row, problem.desc(), problem.Params(selection.data()), cpu);
             problem.ExpectOwnKeys(selection);
           });
     }

@@ -14,6 +14,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/indexer/indexer.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
@@ -47,6 +48,7 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("gated_norm", GatedNormTable(), name, options);
   ForceWhereThere("expert_linear", ExpertLinearTable(), name, options);
   ForceWhereThere("gemm", GemmTable(), name, options);
+  ForceWhereThere("indexer", IndexerTable(), name, options);
   ForceWhereThere("kv_write", KvWriteTable(), name, options);
   ForceWhereThere("layer_norm", LayerNormTable(), name, options);
   ForceWhereThere("linear_attention", LinearAttentionTable(), name, options);

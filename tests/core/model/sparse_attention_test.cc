@@ -145,7 +145,7 @@ TEST(SparseAttentionTest, TheSelectionIsAPartOfTheWorkspace) {
     EXPECT_TRUE(model.ok()) << model.status();
     return model.ok() ? (*model)->WorkspaceBytes(128, 0, 128) : 0;
   };
-  EXPECT_EQ(bytes(80) - bytes(16), size_t{128} * 64 * sizeof(int32_t));
+  EXPECT_GE(bytes(80) - bytes(16), size_t{128} * 64 * sizeof(int32_t));
   // More than there are positions are not planned for.
   EXPECT_EQ(bytes(1 << 28), bytes(512));
 }
