@@ -28,6 +28,11 @@ const char* GemmCpuAmxRefuses(const GemmDesc& desc);
 size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
                            Stream& stream);
+// gemm_cpu_packed_amx.cc
+const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc);
+size_t GemmCpuPackedAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream);
 // gemm_cpu_packed_vnni.cc
 const char* GemmCpuPackedVnniRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedVnni(const GemmDesc& desc,
@@ -86,6 +91,9 @@ const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
 }
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
+}
+const char* PackedAmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedAmxRefuses(desc);
 }
 const char* PackedVnniRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedVnniRefuses(desc);
@@ -171,6 +179,8 @@ constexpr GemmRow kRows[] = {
 #if defined(__x86_64__)
     {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
      RunGemmCpuAmx},
+    {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
+     GemmCpuPackedAmxWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
