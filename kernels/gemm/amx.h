@@ -38,6 +38,12 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
+// GCC 12 believes that LDTILECFG reads 8 bytes and that loads of tiles read
+// nothing: what they read at `data` must be written by here.
+inline void Written(const void* data) {
+  asm volatile("" : : "r"(data) : "memory");
+}
+
 }  // namespace inlay::amx
 
 #endif  // INLAY_KERNELS_GEMM_AMX_H_

@@ -61,10 +61,6 @@ constexpr int64_t kBandSums = kBand * kGroup;
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainProducts = 256 << 10;
 
-// The compiler may not move what is written past the tile loads, which it does
-// not know to read memory.
-inline void Written() { asm volatile("" ::: "memory"); }
-
 // x in the workspace: groups of rows, each its steps one after another, each
 // kParts tiles of `columns` rows of x.
 struct PackedX {
@@ -218,7 +214,7 @@ WeightTiles PackWeights(const GemmDesc& desc, const GemmParams& params,
                          _mm512_maskz_loadu_epi16(mask, from + s * kStep));
     }
   }
-  Written();
+  Written(panel);
   return tiles;
 }
 
@@ -243,6 +239,7 @@ inline void Configure(int64_t columns, int x_tiles) {
     shapes.Set(tile, kTileRows,
                tile < 4 + x_tiles ? static_cast<int>(columns) * 4 : kTileBytes);
   }
+  Written(&shapes);
   _tile_loadconfig(&shapes);
 }
 
@@ -263,7 +260,7 @@ inline void StoreSums(float* sums) {
   _tile_stored(1, sums + 256, kTileBytes);
   _tile_stored(2, sums + 512, kTileBytes);
   _tile_stored(3, sums + 768, kTileBytes);
-  Written();
+  Written(sums);
 }
 
 // Adds step `s` of w with that of a group at `x`. Each tile of w is loaded
@@ -407,7 +404,7 @@ void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
         for (int64_t i = begin; i < end; ++i) {
           PackStep(desc, params, packed, i / packed.steps, i % packed.steps);
         }
-        Written();
+        Written(packed.data);
       });
   const int64_t bands = (desc.n + kBand - 1) / kBand;
   if (packed.groups == 1) {

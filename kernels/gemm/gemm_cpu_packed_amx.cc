@@ -53,10 +53,6 @@ struct Panel {
   alignas(64) float min[kBlockSteps * F::kHalves][kPairRows];
 };
 
-// The compiler may not move what is written past the tile loads, which it does
-// not know to read memory.
-INLAY_INLINE void Written() { asm volatile("" ::: "memory"); }
-
 template <class F, int t>
 INLAY_INLINE void UnpackTiles(Zmm::At codes, uint8_t* to) {
   _mm512_store_si512(to + t * amx::kTileBytes, F::template Tile<Zmm, t>(codes));
@@ -80,7 +76,7 @@ Zmm::At Unpack(Zmm::At at, int64_t steps, Panel<F>& panel) {
       at = at + StepBytes<F>();
     }
   }
-  Written();
+  amx::Written(&panel);
   return at;
 }
 
@@ -100,7 +96,7 @@ INLAY_INLINE void Multiply(const Panel<F>& panel, const uint8_t* x, int64_t i,
     _tile_dpbsud(0, 1, 2);
   }
   _tile_stored(0, products, amx::kTileBytes);
-  Written();
+  amx::Written(products);
 }
 
 // Adds `steps` steps with those of a group at `x` to its sums.
@@ -158,6 +154,7 @@ void RunPairs(const GemmDesc& desc, const GemmParams& params, int64_t begin,
   shapes.Set(0, kGroupRows, amx::kTileBytes);
   shapes.Set(1, kGroupRows, kStep / F::kHalves);
   shapes.Set(2, kTiles / F::kHalves, amx::kTileBytes);
+  amx::Written(&shapes);
   _tile_loadconfig(&shapes);
   for (int64_t pair = begin; pair < end; ++pair) {
     const int64_t strip = pair * Zmm::kStrips;
@@ -203,7 +200,7 @@ void RoundGroups(const GemmDesc& desc, const GemmParams& params,
                      group);
           }
         }
-        Written();
+        amx::Written(x);
       });
 }
 
