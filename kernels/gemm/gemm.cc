@@ -30,7 +30,6 @@ absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
                            Stream& stream);
 // gemm_cpu_packed_amx.cc
 const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc);
-size_t GemmCpuPackedAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
                                  Stream& stream);
 // gemm_cpu_packed_vnni.cc
@@ -180,7 +179,7 @@ constexpr GemmRow kRows[] = {
     {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
      RunGemmCpuAmx},
     {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
-     GemmCpuPackedAmxWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
+     GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,

@@ -11,7 +11,8 @@
 // magnitudes. Sixteen times the rate of float32, a third of which is left.
 //
 // w is the left operand: 16 rows of 64 bytes, as it lies in its file. x is put
-// into tiles (PackedX), 16 rows a group. Four tiles of w, a band of 64 rows, at
+// into tiles (PackedX), 16 rows a group; rows that fill none are a call of
+// their own. Four tiles of w, a band of 64 rows, at
 // a time.
 //   m <= 16: the parts of x stay in tiles, and tiles of w come from memory,
 //   once
@@ -31,6 +32,7 @@
 
 #include "kernels/gemm/amx.h"
 #include "kernels/gemm/finish.h"
+#include "kernels/gemm/gemm_parts.h"
 #include "memory/device/thread_pool.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -52,7 +54,7 @@ constexpr int64_t kBand = kWeightTiles * kTileRows;  // rows of w
 constexpr int64_t kTileSize = kTileRows * kTileBytes;
 constexpr int64_t kBlockSteps = 8;
 // Steps that few rows ask for weights in advance.
-constexpr int64_t kAhead = 8;
+constexpr int64_t kAhead = 4;
 constexpr int64_t kPanelRuns = kBand * kBlockSteps;
 // Of x at a time: what L2 holds, and the sums of so many fit a stack.
 constexpr int64_t kBlockGroups = 8;
@@ -396,8 +398,9 @@ void RunMany(const GemmDesc& desc, const GemmParams& params,
   _tile_release();
 }
 
-void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  if (params.x.rows() == 0) return;
+// Whole groups of rows, or fewer than one.
+void RunGroups(const GemmDesc& desc, const GemmParams& params,
+               ThreadPool& pool) {
   const PackedX packed(desc, params);
   pool.ParallelFor(
       packed.groups * packed.steps, 64, [&](int64_t begin, int64_t end) {
@@ -429,6 +432,13 @@ void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   });
 }
 
+void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  const int64_t rest = params.x.rows() % kGroup;
+  const int64_t whole = params.x.rows() - rest;
+  if (whole > 0) RunGroups(desc, RowsOfCall(params, 0, whole), pool);
+  if (rest > 0) RunGroups(desc, RowsOfCall(params, whole, rest), pool);
+}
+
 }  // namespace
 }  // namespace inlay::amx
 HWY_POP_ATTRIBUTES
@@ -444,11 +454,8 @@ const char* GemmCpuAmxRefuses(const GemmDesc& desc) {
 }
 
 size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  const int64_t rows = max_rows <= amx::kGroup ? max_rows
-                                               : (max_rows + amx::kGroup - 1) /
-                                                     amx::kGroup * amx::kGroup;
   const int64_t steps = (desc.k + amx::kStep - 1) / amx::kStep;
-  return static_cast<size_t>(rows * steps * amx::kParts * amx::kTileBytes);
+  return static_cast<size_t>(max_rows * steps * amx::kParts * amx::kTileBytes);
 }
 
 absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,

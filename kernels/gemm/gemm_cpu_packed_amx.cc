@@ -2,7 +2,7 @@
 // for many rows of x. Weights lie as gemm_cpu_packed.cc has them: tiles of two
 // strips side by side are what the unit takes as its right operand. Sums of a
 // block are exact, and blocks are added in the same order by the same
-// operations: the same bits, so that few rows may be left to
+// operations: the same bits, so that rows that fill no group of 16 are left to
 // gemm_cpu_packed_vnni.cc.
 //
 // A pair of strips by kBlockSteps is unpacked into L1, codes as bytes and
@@ -17,7 +17,9 @@
 #include <array>
 
 #include "kernels/gemm/amx.h"
+#include "kernels/gemm/gemm_parts.h"
 #include "kernels/gemm/packed/includes.h"
+#include "memory/status.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 warns of its own intrinsics, which leave unused operands undefined.
@@ -171,44 +173,27 @@ void RunPairs(const GemmDesc& desc, const GemmParams& params, int64_t begin,
       }
     }
     for (int64_t g = g0; g < g1; ++g) {
-      const int64_t m = g * kGroupRows;
-      const int64_t rows = std::min<int64_t>(kGroupRows, params.x.rows() - m);
-      FinishTile(desc, params, m, static_cast<int>(rows), pair * kPairRows,
+      FinishTile(desc, params, g * kGroupRows, kGroupRows, pair * kPairRows,
                  kPairRows, sums[g - g0]);
     }
   }
   _tile_release();
 }
 
-// All rows of x, and zeros up to a whole group.
-template <class F>
-void RoundGroups(const GemmDesc& desc, const GemmParams& params,
-                 ThreadPool& pool) {
-  auto* x = static_cast<uint8_t*>(params.workspace);
-  const int64_t rows = params.x.rows();
-  pool.ParallelFor(
-      (rows + kGroupRows - 1) / kGroupRows, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t g = begin; g < end; ++g) {
-          uint8_t* group = x + g * GroupBytes(desc.k);
-          const int64_t first = g * kGroupRows;
-          if (rows < first + kGroupRows) {
-            std::memset(group, 0, static_cast<size_t>(GroupBytes(desc.k)));
-          }
-          for (int64_t m = first; m < std::min(rows, first + kGroupRows); ++m) {
-            RoundRow(params.x.row<float>(m), params.permutation, desc.k,
-                     static_cast<int>(m - first), kGroupRows, F::kHalves,
-                     group);
-          }
-        }
-        amx::Written(x);
-      });
-}
-
+// x: whole groups.
 template <class F>
 void RunTiles(const GemmDesc& desc, const GemmParams& params,
               ThreadPool& pool) {
-  RoundGroups<F>(desc, params, pool);
-  const int64_t groups = (params.x.rows() + kGroupRows - 1) / kGroupRows;
+  auto* x = static_cast<uint8_t*>(params.workspace);
+  const int64_t groups = params.x.rows() / kGroupRows;
+  pool.ParallelFor(params.x.rows(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      RoundRow(params.x.row<float>(m), params.permutation, desc.k,
+               static_cast<int>(m % kGroupRows), kGroupRows, F::kHalves,
+               x + m / kGroupRows * GroupBytes(desc.k));
+    }
+    amx::Written(x);
+  });
   const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
   const int64_t pairs = (strips + Zmm::kStrips - 1) / Zmm::kStrips;
   const int64_t block =
@@ -252,22 +237,18 @@ const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc) {
   return amx::Refuses(amx::Products::kI8);
 }
 
-size_t GemmCpuPackedAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  constexpr int64_t kRows = packed::amx_i8::kGroupRows;
-  return static_cast<size_t>((max_rows + kRows - 1) / kRows *
-                             packed::amx_i8::GroupBytes(desc.k));
-}
-
 absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
                                  Stream& stream) {
-  // What a group that is not full is worth.
-  constexpr int64_t kLeastRows = 12;
-  if (params.x.rows() < kLeastRows) {
-    return RunGemmCpuPackedVnni(desc, params, stream);
+  const int64_t rest = params.x.rows() % packed::amx_i8::kGroupRows;
+  const int64_t whole = params.x.rows() - rest;
+  if (rest > 0) {
+    INLAY_RETURN_IF_ERROR(
+        RunGemmCpuPackedVnni(desc, RowsOfCall(params, whole, rest), stream));
   }
+  if (whole == 0) return absl::OkStatus();
   for (const packed::amx_i8::Format& format : packed::amx_i8::kFormats) {
     if (format.dtype == desc.weight) {
-      format.run(desc, params, *stream.thread_pool());
+      format.run(desc, RowsOfCall(params, 0, whole), *stream.thread_pool());
     }
   }
   return absl::OkStatus();
