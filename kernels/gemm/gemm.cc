@@ -23,6 +23,15 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc);
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuPacked(const GemmDesc& desc, const GemmParams& params,
                               Stream& stream);
+// gemm_cpu_amx.cc
+const char* GemmCpuAmxRefuses(const GemmDesc& desc);
+size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
+                           Stream& stream);
+// gemm_cpu_packed_amx.cc
+const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc);
+absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream);
 // gemm_cpu_packed_vnni.cc
 const char* GemmCpuPackedVnniRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedVnni(const GemmDesc& desc,
@@ -76,8 +85,14 @@ const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
 }
 
 #if defined(__x86_64__)
+const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return desc.permuted ? kNoPermutation : GemmCpuAmxRefuses(desc);
+}
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
+}
+const char* PackedAmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedAmxRefuses(desc);
 }
 const char* PackedVnniRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedVnniRefuses(desc);
@@ -161,6 +176,10 @@ constexpr GemmRow kRows[] = {
      GemmCudaInt8WorkspaceBytes, RunGemmCudaInt8, GemmCudaRoundsPacking},
 #endif
 #if defined(__x86_64__)
+    {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
+     RunGemmCpuAmx},
+    {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
+     GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,

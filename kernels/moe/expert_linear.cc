@@ -30,6 +30,9 @@ absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
 
 namespace {
 
+constexpr char kAmx[] = "cpu_amx";
+constexpr char kPackedAmx[] = "cpu_packed_amx";
+constexpr char kPackedVnni[] = "cpu_packed_vnni";
 constexpr char kPacked[] = "cpu_packed";
 constexpr char kSimd[] = "cpu_simd";
 constexpr char kScalar[] = "cpu_scalar";
@@ -92,6 +95,9 @@ constexpr ExpertLinearRow kRows[] = {
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
 #endif
+    kCpuRow<kAmx>,
+    kCpuRow<kPackedAmx>,
+    kCpuRow<kPackedVnni>,
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,
     kCpuRow<kScalar>,

@@ -3,7 +3,7 @@
 // Absolute numbers are noise on shared machines; the percentages are the
 // result. With one thread the clock is the thread's own, which stands still
 // while others have the core. Usage: bench_kernels [threads] [substring of the
-// cases to run]
+// cases to run] [row of gemm to force]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,6 +40,7 @@ struct Bench {
   std::unique_ptr<Stream> stream;
   Ceilings ceilings;
   std::string_view filter;
+  std::string_view gemm_row;
 };
 
 double Now(bool alone) {
@@ -146,6 +147,14 @@ void Report(const Bench& bench, const std::string& name, double seconds,
               100 * flops / seconds / bench.ceilings.flops_per_s);
 }
 
+// As devices allocate.
+template <typename T>
+T* Aligned(std::vector<T>& values) {
+  const auto address = reinterpret_cast<uintptr_t>(values.data());
+  return values.data() + (Device::kAlignment - address % Device::kAlignment) %
+                             Device::kAlignment / sizeof(T);
+}
+
 void FillRandom(std::vector<float>& values) {
   std::mt19937 rng(1);
   for (float& value : values) {
@@ -160,17 +169,21 @@ void BenchGemm(Bench& bench, std::string_view model, int64_t n, int64_t k,
                             std::to_string(n) + " k " + std::to_string(k);
   if (shape.find(bench.filter) == std::string::npos) return;
   const GemmDesc desc{n, k, weight, DType::kF32};
-  const GemmRow& row =
-      **Select("gemm", GemmTable(), desc, bench.device->info());
+  const auto selected =
+      Select("gemm", GemmTable(), desc, bench.device->info(), bench.gemm_row);
+  if (!selected.ok()) return;
+  const GemmRow& row = **selected;
   // Bytes as in the file, which is what must be read; packed may be more.
   const size_t bytes = RowBytes(weight, static_cast<size_t>(n * k));
   const size_t stride =
       row.packing == nullptr ? bytes : row.packing(desc)->bytes(desc);
   // Enough copies of the weights that none is found in cache.
   const size_t copies = std::max<size_t>(1, (size_t{192} << 20) / stride);
-  std::vector<uint16_t> w((stride + 1) / 2 * copies, 0x3c3c);
+  std::vector<uint16_t> w((stride + 1) / 2 * copies + Device::kAlignment,
+                          0x3c3c);
   std::vector<std::byte> workspace(
-      row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(desc, 512));
+      Device::kAlignment +
+      (row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(desc, 512)));
   std::vector<float> x(static_cast<size_t>(512 * k));
   FillRandom(x);
   std::vector<float> y(static_cast<size_t>(512 * n));
@@ -179,8 +192,9 @@ void BenchGemm(Bench& bench, std::string_view model, int64_t n, int64_t k,
     const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
       GemmParams params;
       params.x = MatrixView(x.data(), DType::kF32, m, k);
-      params.w = MatrixView(&w[turn++ % copies * (stride / 2)], weight, n, k);
-      params.workspace = workspace.data();
+      params.w =
+          MatrixView(Aligned(w) + turn++ % copies * (stride / 2), weight, n, k);
+      params.workspace = Aligned(workspace);
       params.y = MatrixView(y.data(), DType::kF32, m, n);
       row.run(desc, params, *bench.stream).IgnoreError();
     });
@@ -285,6 +299,7 @@ AttentionDesc Heads(int heads, int kv_heads, int head_dim, DType kv) {
 int Main(int argc, char** argv) {
   Bench bench;
   bench.filter = argc > 2 ? argv[2] : "";
+  bench.gemm_row = argc > 3 ? argv[3] : "";
   auto device = CreateCpuDevice(argc > 1 ? std::atoi(argv[1]) : 0, 0);
   if (!device.ok()) {
     std::fprintf(stderr, "%s\n", device.status().ToString().c_str());

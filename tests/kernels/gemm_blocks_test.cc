@@ -243,13 +243,15 @@ TEST(GemmBlocksTest, PackedRowsHaveTheSameBits) {
     SCOPED_TRACE(DTypeName(codec->dtype));
     // With a strip left over behind pairs, and a strip that is not full.
     for (const int64_t n : {5, 24, 35, 63}) {
-      Problem problem(7, n, 3, *codec, static_cast<unsigned>(n));
+      constexpr int64_t kRows = 19;
+      Problem problem(kRows, n, 3, *codec, static_cast<unsigned>(n));
       TestMatrix first;
       ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
         if (row.packing == nullptr) return;
-        for (const int64_t rows : {1, 2, 3, 7}) {
+        for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{3},
+                                   int64_t{7}, int64_t{16}, kRows}) {
           const TestMatrix y = problem.Run(row, cpu, 0, rows);
-          if (first.rows() == 0) first = problem.Run(row, cpu, 0, 7);
+          if (first.rows() == 0) first = problem.Run(row, cpu, 0, kRows);
           for (int64_t r = 0; r < rows; ++r) {
             ASSERT_EQ(y.RowBits(r), first.RowBits(r)) << "n " << n;
           }

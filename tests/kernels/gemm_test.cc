@@ -105,10 +105,10 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
 TEST(GemmTest, MatchesFloat64OverShapesAndTypes) {
   TestCpu cpu(2);
   constexpr int64_t kShapes[][3] = {
-      {1, 1, 1},     {1, 4, 8},     {1, 5, 7},    {2, 3, 9},
-      {3, 17, 31},   {4, 48, 64},   {5, 25, 33},  {6, 7, 100},
-      {7, 49, 15},   {8, 24, 512},  {9, 23, 513}, {17, 50, 65},
-      {33, 31, 129}, {130, 26, 40}, {3, 9, 1100}, {6, 30, 1031}};
+      {1, 1, 1},     {1, 4, 8},    {1, 5, 7},     {2, 3, 9},     {3, 17, 31},
+      {4, 48, 64},   {5, 25, 33},  {6, 7, 100},   {7, 49, 15},   {8, 24, 512},
+      {9, 23, 513},  {17, 50, 65}, {33, 31, 129}, {130, 26, 40}, {3, 9, 1100},
+      {6, 30, 1031}, {1, 128, 96}, {5, 130, 353}, {40, 129, 300}};
   unsigned seed = 1;
   for (const auto& [m, n, k] : kShapes) {
     for (const DType weight : kWeights) {

@@ -145,6 +145,10 @@ constexpr int64_t StripBytes(int64_t k) {
   return k / (kStep * F::kSteps) * (F::kHeader + F::kSteps * StepBytes<F>());
 }
 
+// Bytes of a strip asked for in advance: the processor's own prefetchers do not
+// keep memory busy.
+inline constexpr int64_t kAhead = 2048;
+
 // y: R rows of kStripRows * V::kStrips sums; w: the first of the strips; x: a
 // group of R rows.
 template <class V, class F, int R>
@@ -158,6 +162,9 @@ __attribute__((noinline)) void Tile(const uint8_t* w, const uint8_t* x,
     const typename V::template Header<F> header(at);
     at = at + F::kHeader;
     for (int s = 0; s < F::kSteps; ++s) {
+      if constexpr (R < kMaxRows) {
+        V::template Prefetch<StepBytes<F>()>(at + kAhead);
+      }
       AddHalf<V, F, R, 0>(header, at, x, sums);
       if constexpr (F::kHalves == 2) AddHalf<V, F, R, 1>(header, at, x, sums);
       at = at + StepBytes<F>();

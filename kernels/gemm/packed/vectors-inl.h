@@ -27,6 +27,15 @@ INLAY_INLINE int32_t LoadFour(const uint8_t* p) {
   return four;
 }
 
+template <int64_t bytes>
+INLAY_INLINE void PrefetchBytes(const uint8_t* p) {
+  constexpr int64_t kLine = 64;
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < bytes; i += kLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+  }
+}
+
 // One strip in 32 bytes: AVX2.
 struct Ymm {
   static constexpr int kStrips = 1;
@@ -48,6 +57,11 @@ struct Ymm {
     if constexpr (F::kHasMin) *min = F::Min(header.of, step, half, *scale);
   }
 
+  // Asks for `bytes` bytes of each strip.
+  template <int64_t bytes>
+  INLAY_INLINE static void Prefetch(At p) {
+    PrefetchBytes<bytes>(p);
+  }
   INLAY_INLINE static Bytes Load(At p) { return LoadBytes(p); }
   INLAY_INLINE static Bytes Set(char byte) { return _mm256_set1_epi8(byte); }
   INLAY_INLINE static Bytes SetFour(const uint8_t* p) {
@@ -131,6 +145,11 @@ struct Zmm {
     }
   }
 
+  template <int64_t bytes>
+  INLAY_INLINE static void Prefetch(At p) {
+    PrefetchBytes<bytes>(p.p);
+    PrefetchBytes<bytes>(p.second());
+  }
   INLAY_INLINE static Bytes Load(At p) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(LoadBytes(p.p)),
                               LoadBytes(p.second()), 1);
