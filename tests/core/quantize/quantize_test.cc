@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_format.h"
 #include "core/formats/gguf_types.h"
 #include "core/model/load_model.h"
 #include "core/quantize/tensor_types.h"
@@ -213,6 +214,8 @@ TEST_F(QuantizeTest, OverridesAndFallbacks) {
   EXPECT_EQ(report.file_bytes, std::filesystem::file_size(Out()));
 }
 
+// Where answers are right or wrong: in a story the likeliest words may be so
+// close that the rounding of sums decides, which differs between processors.
 TEST_F(QuantizeTest, PocketAnswersTheSame) {
   const std::string pocket = testing::PocketModel();
   const QuantizeReport report = Quantize(pocket, "q8_0");
@@ -220,15 +223,17 @@ TEST_F(QuantizeTest, PocketAnswersTheSame) {
   EngineHarness folder(pocket);
   EngineHarness file(Out());
   ASSERT_TRUE(folder.ok() && file.ok());
-  RequestOptions options;
-  options.input = InputKind::kChat;
-  options.text =
-      R"({"messages":[{"role":"user","content":"Tell a story about a fox."}]})";
-  options.max_tokens = 24;
-  const auto wanted = folder.RunAlone(options);
-  const auto got = file.RunAlone(options);
-  EXPECT_FALSE(wanted.text.empty());
-  EXPECT_EQ(got.text, wanted.text);
+  for (const auto& [question, answer] :
+       {std::pair("946 - 73", "873"),
+        std::pair("Echo: 90QW7 695-711 Z080", "90QW7 695-711 Z080")}) {
+    RequestOptions options;
+    options.input = InputKind::kChat;
+    options.text = absl::StrFormat(
+        R"({"messages":[{"role":"user","content":"%s"}]})", question);
+    options.max_tokens = 24;
+    EXPECT_EQ(folder.RunAlone(options).text, answer);
+    EXPECT_EQ(file.RunAlone(options).text, answer);
+  }
 }
 
 TEST_F(QuantizeTest, CancellingLeavesNothing) {
