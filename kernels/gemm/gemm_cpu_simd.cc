@@ -17,6 +17,7 @@
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_cpu_simd.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -77,6 +78,10 @@ HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
   const float* HWY_RESTRICT x3 = params.x.row<float>(m + (kRows > 3 ? 3 : 0));
   const auto k_end = static_cast<size_t>(desc.k);
   const size_t k_full = k_end / kLanes * kLanes;
+  // The next rows of w are asked for while these are multiplied the first time:
+  // the processor's own prefetchers do not keep memory busy with short rows.
+  const size_t ahead =
+      m == 0 ? kColumns * params.w.row_stride_bytes / sizeof(W) : 0;
   float totals[4][4] = {};
   for (size_t k0 = 0; k0 < k_end; k0 += kBlockK) {
     Sums<kColumns> r0, r1, r2, r3;
@@ -90,6 +95,12 @@ HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
       const VF v1 = LoadWide(w1 + k);
       const VF v2 = LoadWide(w2 + k);
       const VF v3 = kColumns > 3 ? LoadWide(w3 + k) : v2;
+      if (ahead != 0) {
+        hwy::Prefetch(w0 + k + ahead);
+        hwy::Prefetch(w1 + k + ahead);
+        hwy::Prefetch(w2 + k + ahead);
+        if constexpr (kColumns > 3) hwy::Prefetch(w3 + k + ahead);
+      }
       r0.Add(LoadWide(x0 + k), v0, v1, v2, v3);
       if constexpr (kRows > 1) r1.Add(LoadWide(x1 + k), v0, v1, v2, v3);
       if constexpr (kRows > 2) r2.Add(LoadWide(x2 + k), v0, v1, v2, v3);

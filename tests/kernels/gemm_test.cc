@@ -257,6 +257,18 @@ TEST(GemmTest, RefusesWhatItCannotCompute) {
   EXPECT_FALSE(Select("gemm", GemmTable(), plain, cpu, "no such row").ok());
 }
 
+TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
+  const DeviceInfo cpu{DeviceKind::kCpu, "cpu"};
+  const auto chosen = [&](int64_t n, std::string_view forced = {}) {
+    const GemmDesc desc{n, 1024, DType::kBF16, DType::kF32};
+    const auto row = Select("gemm", GemmTable(), desc, cpu, forced);
+    return row.ok() ? (*row)->name : "none";
+  };
+  EXPECT_EQ(chosen(1024), "cpu_simd");
+  if (chosen(1024, "cpu_amx") == "none") GTEST_SKIP() << "needs AMX";
+  EXPECT_EQ(chosen(1025), "cpu_amx");
+}
+
 TEST(GemmTest, ValidationNamesTheMisfit) {
   Problem problem(3, 8, 16, DType::kF32, 1);
   TestMatrix y(DType::kF32, 3, 8);
