@@ -58,9 +58,6 @@ struct KernelRow {
   // Null: weights as they lie in the file. Otherwise Params' weight view has
   // the matrix's shape and format, and the packed bytes as its data.
   const WeightPacking<Desc>* (*packing)(const Desc& desc) = nullptr;
-  // Null, or gives null: the row is the best of those from it on. Otherwise why
-  // it leaves `desc` to a later one, as a phrase; not asked where it is forced.
-  const char* (*yields)(const Desc& desc) = nullptr;
 };
 
 // The first row that serves `desc` on `device`, or the row named `forced` when
@@ -80,9 +77,6 @@ absl::StatusOr<const KernelRow<Desc, Params>*> Select(
       reason = "needs a newer compute capability";
     } else {
       reason = row.refuses == nullptr ? nullptr : row.refuses(desc, device);
-      if (reason == nullptr && forced.empty() && row.yields != nullptr) {
-        reason = row.yields(desc);
-      }
     }
     if (reason == nullptr) return &row;
     reasons += absl::StrFormat("%s%s: %s", reasons.empty() ? "" : "; ",

@@ -88,15 +88,15 @@ const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
 const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuAmxRefuses(desc);
 }
-const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
-  return GemmCpuPackedRefuses(desc);
-}
-// Weights of small models, which stay in the caches: one row of x takes a third
-// longer by tiles there, although 8 and more take half the time.
-const char* AmxYields(const GemmDesc& desc) {
+// Weights of small models, which stay in the caches, too: one row of x takes a
+// third longer by tiles there, although 8 and more take half the time.
+const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
   constexpr int64_t kCached = 1 << 20;
   return desc.n * desc.k <= kCached ? "one row of x is faster elsewhere"
-                                    : nullptr;
+                                    : AmxRefuses(desc, device);
+}
+const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedRefuses(desc);
 }
 const char* PackedAmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedAmxRefuses(desc);
@@ -183,8 +183,8 @@ constexpr GemmRow kRows[] = {
      GemmCudaInt8WorkspaceBytes, RunGemmCudaInt8, GemmCudaRoundsPacking},
 #endif
 #if defined(__x86_64__)
-    {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
-     RunGemmCpuAmx, nullptr, AmxYields},
+    {"cpu_amx", DeviceKind::kCpu, 0, AmxLeaves, GemmCpuAmxWorkspaceBytes,
+     RunGemmCpuAmx},
     {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
@@ -194,6 +194,11 @@ constexpr GemmRow kRows[] = {
 #endif
     {"cpu_simd", DeviceKind::kCpu, 0, SimdRefuses, GemmCpuSimdWorkspaceBytes,
      RunGemmCpuSimd},
+#if defined(__x86_64__)
+    // Small weights, for who asks for it by name.
+    {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
+     RunGemmCpuAmx},
+#endif
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };
 
