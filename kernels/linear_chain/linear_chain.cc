@@ -62,7 +62,8 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
     }
     if (const char* reason = StageRefuses(stage, form)) return reason;
   }
-  return LinearChainRows(desc) > 0 ? nullptr : "a row of x does not fit";
+  return LinearChainRows(desc, device) > 0 ? nullptr
+                                           : "a row of x does not fit";
 }
 
 constexpr LinearChainRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
@@ -72,18 +73,16 @@ constexpr LinearChainRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
 
 absl::Span<const LinearChainRow> LinearChainTable() { return kRows; }
 
-int64_t LinearChainRows(const LinearChainDesc& desc) {
-  // With fewer blocks each has more: of the smallest Hopper.
-  constexpr int kLeastBlocks = 114;
+int64_t LinearChainRows(const LinearChainDesc& desc, const DeviceInfo& device) {
   ChainShape shape;
   for (int rows = kChainRows; rows > 0; --rows) {
-    if (PlaceChain(desc, rows, kLeastBlocks, shape)) return rows;
+    if (PlaceChain(desc, rows, device.num_sms, shape)) return rows;
   }
   return 0;
 }
 #else
 absl::Span<const LinearChainRow> LinearChainTable() { return {}; }
-int64_t LinearChainRows(const LinearChainDesc&) { return 0; }
+int64_t LinearChainRows(const LinearChainDesc&, const DeviceInfo&) { return 0; }
 #endif
 
 }  // namespace inlay

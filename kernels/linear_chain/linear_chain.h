@@ -58,8 +58,9 @@ using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;
 // a product's parts are added up; a token's do not depend on the others.
 absl::Span<const LinearChainRow> LinearChainTable();
 
-// The most rows of x that a row serves, at most as many as pay.
-int64_t LinearChainRows(const LinearChainDesc& desc);
+// The most rows of x that a row serves on such a device, at most as many as
+// pay. With fewer multiprocessors each has more to keep.
+int64_t LinearChainRows(const LinearChainDesc& desc, const DeviceInfo& device);
 
 }  // namespace inlay
 

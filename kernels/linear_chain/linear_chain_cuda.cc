@@ -40,6 +40,7 @@ int CutStage(const LinearChainStage& from, int blocks, ChainStage& stage) {
 
 bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
                 ChainShape& shape) {
+  if (blocks <= 0) return false;
   const QuantForm form = QuantFormOf(desc.stages.front().gemm.weight);
   const int unit_bytes = QuantUnitBytes(form);
   int units = 0;

@@ -285,7 +285,7 @@ TEST(LinearChainCudaTest, StagesMatchFloat64) {
       Chain chain(cuda,
                   BetweenAttentions(weight, type, heads, width, inner, qkv), m,
                   seed++);
-      ASSERT_GE(LinearChainRows(chain.desc), m);
+      ASSERT_GE(LinearChainRows(chain.desc, cuda.info), m);
       Outcome before;
       before.hidden = chain.hidden;
       for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
@@ -306,7 +306,7 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
     Chain chain(cuda,
                 BetweenAttentions(weight, DType::kBF16, 2048, 2048, 5632, 2560),
                 2, 7);
-    const int64_t most = LinearChainRows(chain.desc);
+    const int64_t most = LinearChainRows(chain.desc, cuda.info);
     ASSERT_EQ(most, 2);
     const Outcome all = chain.Run(4, 0, most);
     for (int64_t r = 0; r < most; ++r) {
@@ -329,14 +329,20 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
 
 TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
-  const DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
+  DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
+  hopper.num_sms = 132;
   const LinearChainRow& row = LinearChainTable().front();
   const auto good = [] {
     return BetweenAttentions(DType::kU4_G128, DType::kBF16, 4096, 4096, 14336,
                              6144);
   };
   EXPECT_EQ(row.refuses(good(), hopper), nullptr);
-  EXPECT_EQ(LinearChainRows(good()), 2);
+  EXPECT_EQ(LinearChainRows(good(), hopper), 2);
+  // A slice of a GPU: a block has more tiles, and a place for each.
+  DeviceInfo slice = hopper;
+  slice.num_sms = 1;
+  EXPECT_EQ(LinearChainRows(good(), slice), 0);
+  EXPECT_NE(row.refuses(good(), slice), nullptr);
   EXPECT_NE(row.refuses(good(), {DeviceKind::kCuda, "cuda", 80}), nullptr);
   EXPECT_NE(row.refuses(LinearChainDesc(), hopper), nullptr);
   const auto refuses = [&](size_t stage, auto change) {

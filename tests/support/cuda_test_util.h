@@ -49,6 +49,7 @@ class TestCuda {
     info.kind = DeviceKind::kCuda;
     info.name = "cuda";
     info.sm = properties.major * 10 + properties.minor;
+    info.num_sms = properties.multiProcessorCount;
     stream = std::make_unique<CudaStream>(
         handle_, properties.multiProcessorCount, info.sm);
   }

@@ -57,7 +57,9 @@ LayerChain::LayerChain(const AttentionBlock& attention,
       same_row = before;
     }
   }
-  if (op_.row != nullptr || choose()) rows_ = LinearChainRows(op_.desc);
+  if (op_.row != nullptr || choose()) {
+    rows_ = LinearChainRows(op_.desc, build.kernels.device());
+  }
 }
 
 void LayerChain::SetNorm(const Norm& norm, LinearChainParams::Stage* stage) {

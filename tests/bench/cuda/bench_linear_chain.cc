@@ -54,6 +54,10 @@ class Layers {
         inner_(1 << 20),
         workspace_(size_t{64} << 20),
         barrier_(64) {
+    device_.kind = DeviceKind::kCuda;
+    device_.name = "cuda";
+    device_.sm = bench.stream.sm();
+    device_.num_sms = bench.stream.num_sms();
     x_.Randomize(kType, 1);
     Require(cudaMemset(hidden_.data(), 0, hidden_.bytes()));
     Require(cudaMemset(barrier_.data(), 0, barrier_.bytes()));
@@ -107,8 +111,7 @@ class Layers {
 
   double Chain(DType weight, int64_t m) {
     const LinearChainDesc desc = DescOf(weight);
-    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench_.stream.sm()};
-    auto row = Select("linear_chain", LinearChainTable(), desc, device);
+    auto row = Select("linear_chain", LinearChainTable(), desc, device_);
     Require(row.status());
     return GraphSeconds(bench_, kLayers, [&](int layer) {
       return (*row)->run(desc, Params(desc, m, layer), bench_.stream);
@@ -132,8 +135,7 @@ class Layers {
   template <typename Row, typename Desc, typename Params>
   absl::Status Run(std::string_view op, absl::Span<const Row> table,
                    const Desc& desc, const Params& params) {
-    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench_.stream.sm()};
-    INLAY_ASSIGN_OR_RETURN(const auto* row, Select(op, table, desc, device));
+    INLAY_ASSIGN_OR_RETURN(const auto* row, Select(op, table, desc, device_));
     return row->run(desc, params, bench_.stream);
   }
 
@@ -163,6 +165,7 @@ class Layers {
   }
 
   Bench& bench_;
+  DeviceInfo device_;
   DeviceMemory weights_, x_, hidden_, y_, normalised_, inner_, workspace_,
       barrier_;
 };
