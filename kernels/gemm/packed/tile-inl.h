@@ -158,12 +158,18 @@ __attribute__((noinline)) void Tile(const uint8_t* w, const uint8_t* x,
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) sums[r] = V::NoFloats();
   auto at = V::Strips(w, StripBytes<F>(k));
+  [[maybe_unused]] int64_t left = StripBytes<F>(k);
   for (int64_t block = 0; block < k / (kStep * F::kSteps); ++block) {
     const typename V::template Header<F> header(at);
     at = at + F::kHeader;
     for (int s = 0; s < F::kSteps; ++s) {
       if constexpr (R < kMaxRows) {
-        V::template Prefetch<StepBytes<F>()>(at + kAhead);
+        // Behind its strip's end: in the strip of the next vector.
+        left -= StepBytes<F>();
+        V::template Prefetch<StepBytes<F>()>(
+            at + (left > kAhead
+                      ? kAhead
+                      : kAhead + (V::kStrips - 1) * StripBytes<F>(k)));
       }
       AddHalf<V, F, R, 0>(header, at, x, sums);
       if constexpr (F::kHalves == 2) AddHalf<V, F, R, 1>(header, at, x, sums);
