@@ -88,18 +88,9 @@ const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
 const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuAmxRefuses(desc);
 }
-<<<<<<< HEAD
 // Weights of small models, which stay in the caches, too: one row of x takes a
-// third longer by tiles there, although 8 and more take half the time.
+// tenth longer by tiles there, although 8 and more take two thirds of the time.
 const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
-=======
-const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
-  return GemmCpuPackedRefuses(desc);
-}
-// Weights of small models, which stay in the caches: one row of x takes a tenth
-// longer by tiles there, although 8 and more take two thirds of the time.
-const char* AmxYields(const GemmDesc& desc) {
->>>>>>> cpu512
   constexpr int64_t kCached = 1 << 20;
   return desc.n * desc.k <= kCached ? "one row of x is faster elsewhere"
                                     : AmxRefuses(desc, device);
