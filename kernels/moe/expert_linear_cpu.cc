@@ -226,11 +226,13 @@ class ExpertProducts {
 
 }  // namespace
 
+// The last of that name, which refuses only what it cannot compute.
 const GemmRow* GemmRowNamed(std::string_view name) {
+  const GemmRow* found = nullptr;
   for (const GemmRow& row : GemmTable()) {
-    if (row.name == name) return &row;
+    if (row.name == name) found = &row;
   }
-  return nullptr;
+  return found;
 }
 
 size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
