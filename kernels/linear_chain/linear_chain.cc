@@ -50,7 +50,12 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
     return "has no code for weights that are packed so";
   }
   int64_t added = 0;
+  bool hands_on = true;  // what comes before the stage, x for the first
   for (const LinearChainStage& stage : desc.stages) {
+    if (!stage.normalised && !hands_on) {
+      return "a stage without a norm reads what the one before hands on";
+    }
+    hands_on = !stage.adds;
     if (stage.adds) {
       if (added != 0 && stage.gemm.n != added) {
         return "all that is added has the same width";

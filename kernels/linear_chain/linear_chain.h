@@ -32,8 +32,8 @@ struct LinearChainStage {
 };
 
 struct LinearChainDesc {
-  // The first is not normalised: it reads LinearChainParams::x. The others read
-  // what the one before gave, or hidden.
+  // What is not normalised reads what the stage before hands on, which must not
+  // add; the first stage LinearChainParams::x.
   absl::InlinedVector<LinearChainStage, kMostChainStages> stages;
 };
 

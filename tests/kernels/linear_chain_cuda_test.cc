@@ -361,6 +361,7 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(
       refuses(1, [](auto& s) { s.function = Activation::kClampedSilu; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.n = 2048; }));
+  EXPECT_TRUE(refuses(1, [](auto& s) { s.normalised = false; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.k = int64_t{1} << 40; }));
 }
 
