@@ -78,7 +78,7 @@ AttentionItem RowTileItem(const AttentionPlanShape& shape,
   item.kv_len = sequence.kv_len;
   item.row_begin = static_cast<int32_t>(row);
   item.num_rows =
-      static_cast<int16_t>(std::min<int64_t>(kAttentionItemRows, rows - row));
+      static_cast<int16_t>(std::min<int64_t>(shape.item_rows, rows - row));
   return item;
 }
 
@@ -101,7 +101,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
   if (!BecomesItems(shape, mask, sequence)) return 0;
   int64_t cost = 0;
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
-       row += kAttentionItemRows) {
+       row += shape.item_rows) {
     const KeyRange keys =
         KeysOf(shape, mask, sequence, RowTileItem(shape, sequence, row));
     cost += shape.num_kv_heads * (keys.end - keys.begin + kItemOverhead);
@@ -110,7 +110,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 }
 
 int64_t MaxChunks(const AttentionPlanShape& shape) {
-  if (shape.whole_rows) return 1;
+  if (shape.whole_rows || shape.cuts_anywhere()) return 1;
   // A window may begin anywhere in its first chunk.
   return MostChunks(shape, shape.grid / shape.num_kv_heads) + 2;
 }
@@ -134,13 +134,14 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
 
 void Dealer::Add(const AttentionItem& item, KeyRange keys, int64_t chunk) {
   AttentionItem all = item;
-  all.chunk = shape_.batch_invariant ? static_cast<int32_t>(chunk) : kNoChunks;
-  const int64_t cut = shape_.batch_invariant ? chunk : kKeyTile;
+  const bool anywhere = shape_.cuts_anywhere();
+  all.chunk = anywhere ? kNoChunks : static_cast<int32_t>(chunk);
+  const int64_t cut = anywhere ? kKeyTile : chunk;
   const int32_t begin = Cut(all, keys, cut, kItemOverhead);
   const bool one = num_items_ - begin == 1;
   for (int32_t i = begin; i < num_items_; ++i) {
     AttentionItem& piece = items_[i];
-    if (!shape_.batch_invariant) {
+    if (anywhere) {
       piece.first_chunk = i - begin;
       piece.num_chunks = num_items_ - begin;
     }

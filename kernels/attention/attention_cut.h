@@ -4,6 +4,7 @@
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_CUT_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_CUT_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/attention_plan.h"
@@ -17,6 +18,9 @@ inline constexpr int64_t kKeyTile = 64;
 inline constexpr int64_t kLeastChunk = 128;
 // So many keys are not cut: folding would take longer than one CTA does.
 inline constexpr int64_t kUncut = 4 * kLeastChunk;
+// Of wide items (131 KB of partial results for 64 rows of 512) a CTA's share is
+// no smaller, in keys.
+inline constexpr int64_t kLeastWideShare = 4 * kKeyTile;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
@@ -39,9 +43,9 @@ struct KeyRange {
 KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence, int64_t first, int64_t last);
 
-// Tiles of kAttentionItemRows that `q_len` queries of one KV head make.
+// Tiles of item_rows that `q_len` queries of one KV head make.
 inline int64_t RowTiles(const AttentionPlanShape& shape, int64_t q_len) {
-  return CeilDiv(q_len * shape.group, kAttentionItemRows);
+  return CeilDiv(q_len * shape.group, shape.item_rows);
 }
 
 // The item of the row tile of `sequence` that begins at `row`, but for what
@@ -93,11 +97,13 @@ class Dealer {
   Dealer(const AttentionPlanShape& shape, int64_t total, AttentionItem* items,
          int32_t* cta_items)
       : shape_(shape),
-        total_(total),
+        total_(shape.wide_items()
+                   ? std::max(total, shape.grid * kLeastWideShare)
+                   : total),
         items_(items),
         cta_items_(cta_items),
         num_slots_(shape.grid * AttentionCtaSlots(shape)),
-        share_end_(shape.grid > 1 ? total / shape.grid : kNoEnd) {
+        share_end_(shape.grid > 1 ? total_ / shape.grid : kNoEnd) {
     cta_items_[0] = 0;
   }
 

@@ -13,6 +13,7 @@
 // Roofline: the bytes of the cache over the copy bandwidth, for 16 heads; 128
 // heads read a row eight times, through the level-2 cache.
 #include "kernels/attention/attention_items_cuda.h"
+#include "kernels/attention/attention_latent_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_row.cuh"
 
@@ -353,6 +354,9 @@ absl::Status RunAttentionCudaLatent(const AttentionDesc& desc,
                                     Stream& stream) {
   const AttentionPlan& plan = *params.plan;
   if (!plan.run_items) return absl::OkStatus();
+  if (plan.shape.wide_items()) {
+    return LaunchAttentionLatentWide(desc, params, CudaStream::Of(stream));
+  }
   const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
   CudaStream& cuda = CudaStream::Of(stream);
   return desc.activation == DType::kF16

@@ -13,7 +13,7 @@ namespace {
 int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
                  int64_t tokens) {
   return shape.num_kv_heads *
-         (tokens * shape.group / kAttentionItemRows + sequences);
+         (tokens * shape.group / shape.item_rows + sequences);
 }
 
 // What items may need at most, of `pairs` pairs of a row tile and a KV head.
@@ -41,7 +41,7 @@ int64_t MoreBlocks(const AttentionPlanShape& shape,
   }
   if (!SharesPrefixes(shape, limits.sequences)) return 0;
   const int64_t tiles =
-      limits.tokens * shape.group / kAttentionItemRows + limits.sequences;
+      limits.tokens * shape.group / shape.item_rows + limits.sequences;
   return tiles * kUnitWords;
 }
 
@@ -84,7 +84,7 @@ void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
   }
   const int64_t chunk = chunker.ChunkOf(sequence);
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
-       row += kAttentionItemRows) {
+       row += shape.item_rows) {
     AttentionItem item = RowTileItem(shape, sequence, row);
     item.blocks_begin = blocks_begin;
     const KeyRange keys = KeysOf(shape, mask, sequence, item);
@@ -93,6 +93,11 @@ void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
       dealer.Add(item, keys, chunk);
     }
   }
+}
+
+// Of cuda_latent: attention_latent_wide_sm90.cu.
+bool HasWideItems(const AttentionDesc& desc) {
+  return desc.head_dim == 576 && desc.value_dim == 512;
 }
 
 }  // namespace
@@ -120,6 +125,9 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     // Two CTAs of cuda_plain fit, but where heads are wide.
     const bool two = row.name == "cuda_plain" && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
+    if (row.name == "cuda_latent" && HasWideItems(desc)) {
+      shape.item_rows = kAttentionWideItemRows;
+    }
   }
   return shape;
 }
@@ -191,7 +199,9 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
 }
 
 int AttentionCtaSlots(const AttentionPlanShape& shape) {
-  return static_cast<int>(CeilDiv(MaxChunks(shape), kAttentionFoldGroup));
+  const int64_t chunks = MaxChunks(shape);
+  if (chunks == 1) return 0;
+  return static_cast<int>(CeilDiv(chunks, kAttentionFoldGroup));
 }
 
 size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
@@ -200,7 +210,7 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
   const int64_t slots = int64_t{shape.grid} * AttentionCtaSlots(shape) +
                         MostItems(shape, pairs, max_sequences).slots;
   // Maximum and sum beside each row of the numerator.
-  const int64_t slot_bytes = int64_t{kAttentionItemRows} *
+  const int64_t slot_bytes = int64_t{shape.item_rows} *
                              (shape.head_dim + 2) *
                              static_cast<int64_t>(sizeof(float));
   return static_cast<size_t>(slots * slot_bytes +

@@ -6,8 +6,8 @@
 // A sequence's queries of one KV head are `rows`, token by token and within a
 // token head by head: row r is token r / group, head kv_head * group + r %
 // group. Work is cut in two ways:
-//   items  rows of few queries (decode): <= kAttentionItemRows rows x a range
-//          of keys. Each CTA of a grid of fixed size runs a list of items of
+//   items  rows of few queries (decode): <= item_rows rows x a range of keys.
+//          Each CTA of a grid of fixed size runs a list of items of
 //          equal total length, so that no multiprocessor idles.
 //   tiles  longer runs of queries (prefill): tokens x all keys they see; a CTA
 //          takes one (tile, kv head) after another, the longest first.
@@ -28,6 +28,8 @@
 namespace inlay {
 
 inline constexpr int kAttentionItemRows = 16;
+// Of kernels whose items are 64 rows, the rows of a wgmma.
+inline constexpr int kAttentionWideItemRows = 64;
 // Sequences of at most this many rows become items, of more, tiles; a single
 // query always becomes items.
 inline constexpr int kAttentionSplitRows = 64;
@@ -61,9 +63,12 @@ struct AttentionPlanShape {
   int selects = 0;
   int block_size = 0;
   int grid = 0;         // CTAs that run items
+  int item_rows = kAttentionItemRows;
   int tile_tokens = 0;  // 0: everything becomes items
   // True: a query's result does not depend on the batch. Keys are cut at fixed
-  // positions of the sequence, and partial results folded in their order.
+  // positions of the sequence, and partial results folded in their order. Of
+  // wide items only with whole_rows: their sums have no room for chunks to fold
+  // into.
   bool batch_invariant = true;
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
@@ -78,6 +83,12 @@ struct AttentionPlanShape {
   // sequences, some KV heads (attention_unpack.h). Sequences of which one KV
   // head does not fit become items. 0: tiles read the cache.
   int64_t unpack_bytes = 0;
+
+  bool wide_items() const { return item_rows > kAttentionItemRows; }
+  // Where a CTA's share ends, not at chunks.
+  bool cuts_anywhere() const {
+    return !batch_invariant || (wide_items() && !whole_rows);
+  }
 
   bool operator==(const AttentionPlanShape&) const = default;
 };
@@ -123,7 +134,7 @@ struct AttentionItem {
   int32_t blocks_begin;  // of the sequence, index into blocks; shared keys too
   int32_t kv_head;       // shared keys too
   int32_t row_begin;     // rows [row_begin, row_begin + num_rows)
-  int16_t num_rows;      // 1 .. kAttentionItemRows
+  int16_t num_rows;      // 1 .. AttentionPlanShape::item_rows
   int16_t slot_row;      // of the item's first row in its slots
   int32_t key_begin;     // keys [key_begin, key_end); none where a mask says
   int32_t key_end;       // so; shared keys too, at multiples of 64

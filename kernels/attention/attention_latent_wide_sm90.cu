@@ -1,0 +1,617 @@
+// attention on Hopper for latent rows of 576 elements whose first 512 are the
+// values (DeepSeek's shape), f16 or bf16 queries and a cache of the same type:
+// items of 64 rows, products by wgmma. Source: FlashMLA's description of which
+// warpgroup holds what (github.com/deepseek-ai/FlashMLA, docs).
+//
+// Grid: AttentionPlanShape::grid CTAs of four warpgroups; each CTA runs its list
+// of items (64 rows x a range of keys), 64 keys at a time.
+//   load    warpgroup 0: queries of an item, then tiles of keys, by cp.async
+//           into a ring of two; from block tables or selected slots, any block
+//           size
+//   score   warpgroup 1: queries x keys (64 x 64 x 576, both from shared
+//           memory), softmax; weights and what sums must be multiplied with go
+//           through shared memory as a message
+//   sum     warpgroups 2 and 3: weights (registers) x 256 columns of values
+//           each, 128 accumulators a thread
+// so that the scores of a tile are in the matrix units while the values of the
+// tile before are. Registers: 40, 128 and twice 176. Barriers: full/empty of
+// the queries, of each tile and of the message. An item is one chunk: it writes
+// its rows out, or a partial result that a second kernel folds, in order.
+// Roofline, 16 heads: the bytes of the cache over the copy bandwidth. 128
+// heads: a tile is 1152 + 1024 cycles of the matrix units (730 TFLOP/s are 190
+// us for 128 x 4k), and 74 KB from the level-2 cache, of which an SM gets some
+// 25 bytes a cycle when all ask.
+#include "kernels/attention/attention_items_cuda.h"
+#include "kernels/attention/attention_latent_sm90.h"
+#include "kernels/attention/sm90_ops.h"
+#include "kernels/attention/wgmma_sm90.h"
+#include "kernels/cuda_launch.cuh"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kHeadDim = 576;
+constexpr int kValueDim = 512;
+constexpr int kRows = kAttentionWideItemRows;
+constexpr int kKeys = 64;
+constexpr int kWarpgroup = 128;
+constexpr int kThreads = 4 * kWarpgroup;
+constexpr int kLoadRegisters = 40;
+constexpr int kScoreRegisters = 120;
+constexpr int kSumRegisters = 176;
+constexpr int kSumColumns = kValueDim / 2;  // a warpgroup's
+constexpr int kSumWarps = 8;
+// A matrix instruction's: one of 256 columns would need more registers than a
+// thread has before it asks for more.
+constexpr int kSumParts = 2;
+constexpr int kPartColumns = kSumColumns / kSumParts;
+
+// Matrices lie as slabs of 64 columns, 64 rows of 128 bytes each in the
+// 128-byte swizzle.
+constexpr int kSlabs = kHeadDim / 64;
+constexpr int kSlabBytes = 64 * 128;
+constexpr int kTileBytes = kSlabs * kSlabBytes;
+constexpr int kStages = 2;
+constexpr int kWeightStride = kKeys + 8;  // elements: no conflicts of ldmatrix
+
+// The maximum may lag by so much, in units of log 2: sums are rescaled seldom.
+constexpr float kLag = 8.0f;
+
+struct Shared {
+  unsigned char queries[kTileBytes];
+  unsigned char keys[kStages][kTileBytes];
+  uint16_t weights[kRows * kWeightStride];
+  // Of the message: a tile's factors, or at an item's end maximum and sum.
+  float2 rows[kRows];
+  uint64_t query_full;
+  uint64_t query_empty;
+  uint64_t key_full[kStages];
+  uint64_t key_empty[kStages];
+  uint64_t message_full;
+  uint64_t message_empty;
+};
+
+// Stage and phase of a ring of kStages.
+struct Cursor {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void Next() {
+    stage ^= 1;
+    if (stage == 0) phase ^= 1;
+  }
+};
+
+__device__ int FirstTile(const AttentionItem& item) {
+  return item.key_begin / kKeys;
+}
+__device__ int EndTile(const AttentionItem& item) {
+  return item.key_begin == item.key_end ? FirstTile(item)
+                                        : (item.key_end + kKeys - 1) / kKeys;
+}
+
+__device__ void Load(const AttentionItemArgs& args, Shared& shared) {
+  // Eight threads copy 128 bytes of a row; a thread has every 16th row.
+  constexpr int kStep = kWarpgroup / 8;
+  constexpr int kRowsAThread = 64 / kStep;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first_row = thread / 8;
+  const int chunk = thread % 8;
+  const uint32_t at =
+      static_cast<uint32_t>(first_row * 128 + (chunk ^ first_row % 8) * 16);
+  const auto copy = [&](uint32_t to, const std::byte* const* rows,
+                        unsigned valid) {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+#pragma unroll
+      for (int i = 0; i < kRowsAThread; ++i) {
+        sm90::CopyAsync16OrZeros(to + at + slab * kSlabBytes + i * kStep * 128,
+                                 rows[i] + slab * 128, (valid >> i & 1) != 0);
+      }
+    }
+  };
+  Cursor cursor;
+  uint32_t query_phase = 1;
+  const int last = args.cta_items[blockIdx.x + 1];
+  for (int n = args.cta_items[blockIdx.x]; n < last; ++n) {
+    const AttentionItem item = args.items[n];
+    const std::byte* rows[kRowsAThread];
+    unsigned valid = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsAThread; ++i) {
+      const int row = first_row + i * kStep;
+      const int of_sequence = item.row_begin + min(row, item.num_rows - 1);
+      valid |= (row < item.num_rows ? 1u : 0u) << i;
+      rows[i] = static_cast<const std::byte*>(args.q) +
+                (item.q_begin + of_sequence / args.group) * args.q_stride +
+                2 * HeadOffset(args, item, of_sequence, kHeadDim) + 16 * chunk;
+    }
+    sm90::Wait(&shared.query_empty, query_phase);
+    query_phase ^= 1;
+    copy(sm90::SharedAddress(shared.queries), rows, valid);
+    sm90::ArriveAfterCopies(&shared.query_full);
+    const int end = EndTile(item);
+    for (int tile = FirstTile(item); tile < end; ++tile) {
+      valid = 0;
+#pragma unroll
+      for (int i = 0; i < kRowsAThread; ++i) {
+        const int key = tile * kKeys + first_row + i * kStep;
+        rows[i] = args.kv.base.base;
+        if (key < item.key_begin || key >= item.key_end) continue;
+        valid |= 1u << i;
+        const int2 place = PlaceOfKey(args, item, key);
+        rows[i] += place.x * args.kv.block_stride_bytes +
+                   args.kv.k_offset_bytes +
+                   (int64_t{item.kv_head} * args.kv.block_size + place.y) *
+                       args.kv_row_bytes +
+                   16 * chunk;
+      }
+      sm90::Wait(&shared.key_empty[cursor.stage], cursor.phase ^ 1);
+      copy(sm90::SharedAddress(shared.keys[cursor.stage]), rows, valid);
+      sm90::ArriveAfterCopies(&shared.key_full[cursor.stage]);
+      cursor.Next();
+    }
+  }
+}
+
+// The warpgroup that makes weights; a thread has two rows, r = 0 and 1, and 16
+// keys of each tile: s[4 j + 2 r + i] is key 8 j + lane % 4 * 2 + i.
+template <typename T, bool kMasked>
+class Scorer {
+ public:
+  __device__ Scorer(const AttentionItemArgs& args, Shared& shared)
+      : args_(args),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        lane_(thread_ % 32) {}
+
+  __device__ void Run() {
+    uint32_t query_phase = 0;
+    const int last = args_.cta_items[blockIdx.x + 1];
+    for (int n = args_.cta_items[blockIdx.x]; n < last; ++n) {
+      item_ = args_.items[n];
+      FindRows();
+      sm90::Wait(&shared_.query_full, query_phase);
+      query_phase ^= 1;
+      const int end = EndTile(item_);
+      for (int tile = FirstTile(item_); tile < end; ++tile) {
+        float s[kKeys / 2];
+        Products(s);
+        if (tile == end - 1) ReleaseQueries();
+        SendWeights(tile, s);
+      }
+      if (FirstTile(item_) == end) ReleaseQueries();
+      SendSums();
+    }
+  }
+
+ private:
+  __device__ int Row(int r) const {
+    return thread_ / 32 * 16 + lane_ / 4 + 8 * r;
+  }
+  __device__ void ReleaseQueries() const {
+    if (thread_ == 0) sm90::Arrive(&shared_.query_empty);
+  }
+
+  __device__ void FindRows() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // Rows that the item lacks are computed as the last one is.
+      const int row = item_.row_begin + min(Row(r), item_.num_rows - 1);
+      if constexpr (kMasked) {
+        seen_[r] = MaskedKeysOfRow(args_, item_, row);
+        slope_[r] = SlopeOf(args_, item_, row);
+        position_[r] = PositionOf(args_, item_, row);
+      } else {
+        const int2 keys = KeysOfRow(args_, item_, row);
+        seen_[r].begin = keys.x;
+        seen_[r].end = keys.y;
+      }
+      seen_[r].begin = max(seen_[r].begin, item_.key_begin);
+      seen_[r].end = min(seen_[r].end, item_.key_end);
+      max_[r] = -INFINITY;
+      sum_[r] = 0.0f;
+    }
+  }
+
+  __device__ void Products(float (&s)[kKeys / 2]) {
+    sm90::Wait(&shared_.key_full[keys_.stage], keys_.phase);
+    sm90::FenceAsyncProxy();  // what cp.async wrote, for wgmma
+    const uint64_t q =
+        sm90::MatrixDescriptor(sm90::SharedAddress(shared_.queries));
+    const uint64_t k =
+        sm90::MatrixDescriptor(sm90::SharedAddress(shared_.keys[keys_.stage]));
+    sm90::PinRegisters(s);
+    sm90::WgmmaFence();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+      const uint64_t offset = (step / 4 * kSlabBytes + step % 4 * 32) >> 4;
+      sm90::Wgmma<T, kKeys>::Issue(s, q + offset, k + offset,
+                                   step == 0 ? 0 : 1);
+    }
+    sm90::WgmmaCommit();
+    sm90::WgmmaWait<0>();
+    sm90::PinRegisters(s);
+    if (thread_ == 0) sm90::Arrive(&shared_.key_empty[keys_.stage]);
+    keys_.Next();
+  }
+
+  __device__ void SendWeights(int tile, float (&s)[kKeys / 2]) {
+    ScaleAndMask(tile * kKeys, s);
+    float top[2] = {max_[0], max_[1]};
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+    }
+    float factor[2];
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
+      // Each row for itself: it must not matter beside which rows it lies.
+      const bool grow = top[r] > max_[r] + kLag;
+      factor[r] = grow ? Exp2(max_[r] - top[r]) : 1.0f;
+      if (grow) max_[r] = top[r];
+      base[r] = max_[r] == -INFINITY ? 0.0f : max_[r];
+      sum_[r] *= factor[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      s[i] = Exp2(s[i] - base[i / 2 % 2]);
+      sum_[i / 2 % 2] += s[i];
+    }
+    BeginMessage();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      auto* to = reinterpret_cast<uint32_t*>(
+          shared_.weights + Row(r) * kWeightStride + lane_ % 4 * 2);
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        to[4 * j] = sm90::Pack<T>(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]);
+      }
+      if (lane_ % 4 == 0) shared_.rows[Row(r)].x = factor[r];
+    }
+    EndMessage();
+  }
+
+  __device__ void SendSums() {
+    BeginMessage();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = sum_[r];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      if (lane_ % 4 == 0) shared_.rows[Row(r)] = {max_[r], sum};
+    }
+    EndMessage();
+  }
+
+  __device__ void BeginMessage() const {
+    sm90::Wait(&shared_.message_empty, message_phase_ ^ 1);
+  }
+  __device__ void EndMessage() {
+    sm90::Arrive(&shared_.message_full);
+    message_phase_ ^= 1;
+  }
+
+  // Scores in units of log 2; -inf where a row does not see the key.
+  __device__ void ScaleAndMask(int first_key, float (&s)[kKeys / 2]) const {
+    if (args_.softcap > 0.0f) {
+#pragma unroll
+      for (float& x : s) x = CappedScore(args_, x);
+    } else {
+      const float scale = args_.scale * kLog2E;
+#pragma unroll
+      for (float& x : s) x *= scale;
+    }
+    if constexpr (!kMasked) {
+      if (first_key >= max(seen_[0].begin, seen_[1].begin) &&
+          first_key + kKeys <= min(seen_[0].end, seen_[1].end)) {
+        return;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int r = i / 2 % 2;
+      const int key = first_key + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
+      bool seen = key >= seen_[r].begin && key < seen_[r].end;
+      if constexpr (kMasked) {
+        seen = seen && BitOf(args_.mask, seen_[r], key);
+        s[i] = fmaf(slope_[r], static_cast<float>(key - position_[r]), s[i]);
+      }
+      if (!seen) s[i] = -INFINITY;
+    }
+  }
+
+  const AttentionItemArgs& args_;
+  Shared& shared_;
+  int thread_;
+  int lane_;
+  AttentionItem item_;
+  AttentionRowKeys seen_[2];
+  float slope_[2];
+  int position_[2];
+  float max_[2];
+  float sum_[2];  // this thread's part
+  Cursor keys_;
+  uint32_t message_phase_ = 0;
+};
+
+// A warpgroup that sums half of the values' columns.
+template <typename T>
+class Summer {
+ public:
+  __device__ Summer(const AttentionItemArgs& args, Shared& shared, int half)
+      : args_(args),
+        shared_(shared),
+        half_(half),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        lane_(thread_ % 32) {}
+
+  __device__ void Run() {
+    const int last = args_.cta_items[blockIdx.x + 1];
+    for (int n = args_.cta_items[blockIdx.x]; n < last; ++n) {
+      const AttentionItem& item = args_.items[n];
+      const int tiles = EndTile(item) - FirstTile(item);
+      Sums sums;
+#pragma unroll
+      for (int part = 0; part < kSumParts; ++part) {
+#pragma unroll
+        for (float& x : sums[part]) x = 0.0f;
+      }
+      for (int tile = 0; tile < tiles; ++tile) AddTile(sums);
+      WriteOut(item, sums);
+    }
+  }
+
+ private:
+  using Sums = float[kSumParts][kPartColumns / 2];
+
+  __device__ int Row(int r) const {
+    return thread_ / 32 * 16 + lane_ / 4 + 8 * r;
+  }
+
+  __device__ void AddTile(Sums& sums) {
+    uint32_t weights[kKeys / 16][4];
+    sm90::Wait(&shared_.message_full, message_phase_);
+    const uint32_t from =
+        sm90::SharedAddress(shared_.weights) +
+        2 * ((thread_ / 32 * 16 + lane_ % 16) * kWeightStride + lane_ / 16 * 8);
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+      sm90::LoadMatrix4(weights[i], from + 32 * i);
+    }
+    const float low = shared_.rows[Row(0)].x;
+    const float high = shared_.rows[Row(1)].x;
+    EndMessage();
+    if (__any_sync(0xffffffffu, low != 1.0f || high != 1.0f)) {
+#pragma unroll
+      for (int i = 0; i < kSumColumns / 2; ++i) {
+        sums[i / (kPartColumns / 2)][i % (kPartColumns / 2)] *=
+            i / 2 % 2 == 0 ? low : high;
+      }
+    }
+    sm90::Wait(&shared_.key_full[keys_.stage], keys_.phase);
+    sm90::FenceAsyncProxy();
+    const uint64_t values = sm90::MatrixDescriptor(
+        sm90::SharedAddress(shared_.keys[keys_.stage]) +
+            half_ * (kSumColumns / 64) * kSlabBytes,
+        kSlabBytes);
+#pragma unroll
+    for (int part = 0; part < kSumParts; ++part) {
+      sm90::PinRegisters(sums[part]);
+    }
+    sm90::WgmmaFence();
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+#pragma unroll
+      for (int part = 0; part < kSumParts; ++part) {
+        sm90::Wgmma<T, kPartColumns>::template Issue<1>(
+            sums[part], weights[i],
+            values + ((i * 16 * 128 + part * (kPartColumns / 64) * kSlabBytes) >>
+                      4),
+            1);
+      }
+    }
+    sm90::WgmmaCommit();
+    sm90::WgmmaWait<0>();
+#pragma unroll
+    for (int part = 0; part < kSumParts; ++part) {
+      sm90::PinRegisters(sums[part]);
+    }
+    if (thread_ == 0) sm90::Arrive(&shared_.key_empty[keys_.stage]);
+    keys_.Next();
+  }
+
+  // The thread's columns of the warpgroup's j-th eight.
+  __device__ static float2 Pair(const Sums& sums, int j, int r) {
+    const auto& part = sums[j / (kPartColumns / 8)];
+    const int at = j % (kPartColumns / 8) * 4 + 2 * r;
+    return {part[at], part[at + 1]};
+  }
+
+  __device__ void EndMessage() {
+    __syncwarp();
+    if (lane_ == 0) sm90::Arrive(&shared_.message_empty);
+    message_phase_ ^= 1;
+  }
+
+  __device__ void WriteOut(const AttentionItem& item,
+                           const Sums& sums) {
+    sm90::Wait(&shared_.message_full, message_phase_);
+    const float2 rows[2] = {shared_.rows[Row(0)], shared_.rows[Row(1)]};
+    EndMessage();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (Row(r) >= item.num_rows) break;
+      const int column = half_ * kSumColumns + lane_ % 4 * 2;
+      if (item.slot >= 0) {
+        float* to = args_.partials + int64_t{item.slot + item.first_chunk} *
+                                         kRows * (kValueDim + 2);
+        float* values = to + Row(r) * kValueDim + column;
+#pragma unroll
+        for (int j = 0; j < kSumColumns / 8; ++j) {
+          __stcg(reinterpret_cast<float2*>(values + 8 * j), Pair(sums, j, r));
+        }
+        if (half_ == 0 && lane_ % 4 == 0) {
+          __stcg(
+              reinterpret_cast<float2*>(to + kRows * kValueDim + 2 * Row(r)),
+              rows[r]);
+        }
+        continue;
+      }
+      const float inverse = InverseSum(args_, item, Row(r), rows[r]);
+      const int row = item.row_begin + Row(r);
+      char* out = static_cast<char*>(args_.out) +
+                  (item.q_begin + row / args_.group) * args_.out_stride +
+                  2 * (HeadOffset(args_, item, row, kValueDim) + column);
+#pragma unroll
+      for (int j = 0; j < kSumColumns / 8; ++j) {
+        const float2 x = Pair(sums, j, r);
+        *reinterpret_cast<uint32_t*>(out + 16 * j) =
+            sm90::Pack<T>(x.x * inverse, x.y * inverse);
+      }
+    }
+  }
+
+ public:
+  // What the sums of the item's row are multiplied with in the end; `row` is
+  // (maximum, sum). The head's sink counts; a row that sees nothing gives 0.
+  __device__ static float InverseSum(const AttentionItemArgs& args,
+                                     const AttentionItem& item, int row,
+                                     float2 max_and_sum) {
+    float sum = max_and_sum.y;
+    if (args.sinks != nullptr) {
+      const float base = max_and_sum.x == -INFINITY ? 0.0f : max_and_sum.x;
+      const int head =
+          item.kv_head * args.group + (item.row_begin + row) % args.group;
+      sum += Exp2(args.sinks[head] * kLog2E - base);
+    }
+    return sum == 0.0f ? 0.0f : __frcp_rn(sum);
+  }
+
+ private:
+  const AttentionItemArgs& args_;
+  Shared& shared_;
+  int half_;
+  int thread_;
+  int lane_;
+  Cursor keys_;
+  uint32_t message_phase_ = 0;
+};
+
+template <typename T, bool kMasked>
+__global__ void __launch_bounds__(kThreads, 1)
+    AttentionLatentWide(const __grid_constant__ AttentionItemArgs args) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  LetNextBegin();
+  if (threadIdx.x == 0) {
+    sm90::InitBarrier(&shared.query_full, kWarpgroup);
+    sm90::InitBarrier(&shared.query_empty, 1);
+    for (int i = 0; i < kStages; ++i) {
+      sm90::InitBarrier(&shared.key_full[i], kWarpgroup);
+      sm90::InitBarrier(&shared.key_empty[i], 3);
+    }
+    sm90::InitBarrier(&shared.message_full, kWarpgroup);
+    sm90::InitBarrier(&shared.message_empty, kSumWarps);
+    sm90::FenceBarrierInit();
+  }
+  __syncthreads();
+  WaitForPrevious();
+  const int warpgroup = __shfl_sync(
+      0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    sm90::LowerRegisters<kLoadRegisters>();
+    Load(args, shared);
+  } else if (warpgroup == 1) {
+    sm90::LowerRegisters<kScoreRegisters>();
+    Scorer<T, kMasked>(args, shared).Run();
+  } else {
+    sm90::RaiseRegisters<kSumRegisters>();
+    Summer<T>(args, shared, warpgroup - 2).Run();
+  }
+}
+
+// Folds the partial results of rows whose keys are cut: of a CTA's items only
+// the last can be the first of such. Blocks (CTA, part): a part has every
+// kFoldParts-th row. A thread has four columns.
+constexpr int kFoldParts = 16;
+constexpr int kFoldThreads = kValueDim / 4;
+
+template <typename T>
+__global__ void __launch_bounds__(kFoldThreads)
+    AttentionLatentFold(const __grid_constant__ AttentionItemArgs args) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int cta = static_cast<int>(blockIdx.x) / kFoldParts;
+  const int begin = args.cta_items[cta];
+  const int end = args.cta_items[cta + 1];
+  if (begin == end) return;
+  const AttentionItem item = args.items[end - 1];
+  if (item.slot < 0 || item.first_chunk != 0) return;
+  constexpr int64_t kSlot = kRows * (kValueDim + 2);
+  const float* first = args.partials + item.slot * kSlot;
+  const int column = 4 * static_cast<int>(threadIdx.x);
+  for (int row = static_cast<int>(blockIdx.x) % kFoldParts; row < item.num_rows;
+       row += kFoldParts) {
+    const float* pairs = first + kRows * kValueDim + 2 * row;
+    const float* values = first + row * kValueDim + column;
+    float top = -INFINITY;
+    for (int c = 0; c < item.num_chunks; ++c) {
+      top = fmaxf(top, __ldcg(pairs + c * kSlot));
+    }
+    const float base = top == -INFINITY ? 0.0f : top;
+    float4 sums = {0.0f, 0.0f, 0.0f, 0.0f};
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int c = 0; c < item.num_chunks; ++c) {
+      const float2 pair =
+          __ldcg(reinterpret_cast<const float2*>(pairs + c * kSlot));
+      const float4 x =
+          __ldcg(reinterpret_cast<const float4*>(values + c * kSlot));
+      const float weight = Exp2(pair.x - base);
+      sum = fmaf(weight, pair.y, sum);
+      sums.x = fmaf(weight, x.x, sums.x);
+      sums.y = fmaf(weight, x.y, sums.y);
+      sums.z = fmaf(weight, x.z, sums.z);
+      sums.w = fmaf(weight, x.w, sums.w);
+    }
+    const float inverse = Summer<T>::InverseSum(args, item, row, {top, sum});
+    const int of_sequence = item.row_begin + row;
+    char* out = static_cast<char*>(args.out) +
+                (item.q_begin + of_sequence / args.group) * args.out_stride +
+                2 * (HeadOffset(args, item, of_sequence, kValueDim) + column);
+    *reinterpret_cast<uint2*>(out) = {
+        sm90::Pack<T>(sums.x * inverse, sums.y * inverse),
+        sm90::Pack<T>(sums.z * inverse, sums.w * inverse)};
+  }
+}
+
+template <typename T>
+absl::Status Launch(const AttentionItemArgs& args, bool masked, int grid,
+                    CudaStream& stream) {
+  INLAY_RETURN_IF_ERROR(LaunchCuda(
+      "attention (wide latent)", stream, {grid, kThreads, sizeof(Shared)},
+      masked ? AttentionLatentWide<T, true> : AttentionLatentWide<T, false>,
+      args));
+  return LaunchCuda("attention (fold of latent)", stream,
+                    {int64_t{grid} * kFoldParts, kFoldThreads, 0},
+                    AttentionLatentFold<T>, args);
+}
+
+}  // namespace
+
+absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
+                                       const AttentionParams& params,
+                                       CudaStream& stream) {
+  const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
+  const bool masked = HasMask(params);
+  const int grid = params.plan->shape.grid;
+  return desc.activation == DType::kF16
+             ? Launch<__half>(args, masked, grid, stream)
+             : Launch<__nv_bfloat16>(args, masked, grid, stream);
+}
+
+}  // namespace inlay
