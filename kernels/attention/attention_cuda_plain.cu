@@ -317,6 +317,7 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.arrivals =
       reinterpret_cast<int32_t*>(plan.device + plan.layout.counters) + 2;
   args.cta_slots = AttentionCtaSlots(plan.shape);
+  args.item_rows = plan.shape.item_rows;
   args.partials = static_cast<float*>(params.workspace);
   args.sinks = params.sinks;
   args.q = params.q.data;

@@ -38,7 +38,8 @@ struct AttentionItemArgs {
   const int32_t* blocks;
   int32_t* arrivals;
   int cta_slots;       // the first slots are the CTAs', so many for each
-  float* partials;     // slots of kAttentionItemRows x (value_dim + 2)
+  int item_rows;       // AttentionPlanShape's
+  float* partials;     // slots of item_rows x (value_dim + 2)
   const float* sinks;  // or null
   const void* q;       // rows of num_heads * head_dim, q_stride bytes apart
   void* out;           // rows of num_heads * value_dim
@@ -110,15 +111,24 @@ __device__ inline AttentionRowKeys MaskedKeysOfRow(
 }
 
 // Block of the cache, and offset in it, of key `key` of the item's sequence:
-// where keys are selected, of those.
+// where keys are selected, of those. In two steps, for who asks ahead: what is
+// found at AddressOfPlace() says where the key is.
+__device__ inline const int32_t* AddressOfPlace(const AttentionItemArgs& args,
+                                                const AttentionItem& item,
+                                                int key) {
+  return args.selection != nullptr
+             ? args.selection + int64_t{item.q_begin} * args.selects + key
+             : args.blocks + item.blocks_begin + key / args.kv.block_size;
+}
+__device__ inline int2 PlaceFound(const AttentionItemArgs& args, int found,
+                                  int key) {
+  const int size = args.kv.block_size;
+  if (args.selection != nullptr) return {found / size, found % size};
+  return {found, key % size};
+}
 __device__ inline int2 PlaceOfKey(const AttentionItemArgs& args,
                                   const AttentionItem& item, int key) {
-  const int size = args.kv.block_size;
-  if (args.selection != nullptr) {
-    const int slot = args.selection[int64_t{item.q_begin} * args.selects + key];
-    return {slot / size, slot % size};
-  }
-  return {args.blocks[item.blocks_begin + key / size], key % size};
+  return PlaceFound(args, *AddressOfPlace(args, item, key), key);
 }
 
 // Of a key in [row.begin, row.end).

@@ -3,8 +3,10 @@
 // items of 64 rows, products by wgmma. Source: FlashMLA's description of which
 // warpgroup holds what (github.com/deepseek-ai/FlashMLA, docs).
 //
-// Grid: AttentionPlanShape::grid CTAs of four warpgroups; each CTA runs its list
-// of items (64 rows x a range of keys), 64 keys at a time.
+// Grid: a CTA of four warpgroups for each of AttentionPlanShape::grid lists of
+// items (up to 64 rows x a range of keys), or two where items have up to 128
+// rows, 64 for each: side by side, so that memory is read once. 64 keys at a
+// time.
 //   load    warpgroup 0: queries of an item, then tiles of keys, by cp.async
 //           into a ring of two; from block tables or selected slots, any block
 //           size
@@ -33,7 +35,7 @@ namespace {
 
 constexpr int kHeadDim = 576;
 constexpr int kValueDim = 512;
-constexpr int kRows = kAttentionWideItemRows;
+constexpr int kRows = kAttentionWideItemRows;  // a CTA's
 constexpr int kKeys = 64;
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 4 * kWarpgroup;
@@ -54,6 +56,9 @@ constexpr int kSlabBytes = 64 * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
 constexpr int kStages = 2;
 constexpr int kWeightStride = kKeys + 8;  // elements: no conflicts of ldmatrix
+
+// A partial result: sums, then maximum and sum of each row.
+constexpr int64_t kPartialFloats = int64_t{kRows} * (kValueDim + 2);
 
 // The maximum may lag by so much, in units of log 2: sums are rescaled seldom.
 constexpr float kLag = 8.0f;
@@ -80,6 +85,29 @@ struct Cursor {
     stage ^= 1;
     if (stage == 0) phase ^= 1;
   }
+};
+
+// The CTA's list, and which 64 rows of its items are the CTA's.
+struct Place {
+  __device__ explicit Place(const AttentionItemArgs& args)
+      : ctas(args.item_rows / kRows),
+        part(static_cast<int>(blockIdx.x) % ctas),
+        begin(args.cta_items[static_cast<int>(blockIdx.x) / ctas]),
+        end(args.cta_items[static_cast<int>(blockIdx.x) / ctas + 1]) {}
+
+  // Its rows alone; none of them may exist.
+  __device__ AttentionItem Item(const AttentionItemArgs& args, int n) const {
+    AttentionItem item = args.items[n];
+    item.row_begin += part * kRows;
+    item.num_rows =
+        static_cast<int16_t>(min(kRows, max(0, item.num_rows - part * kRows)));
+    return item;
+  }
+
+  int ctas;
+  int part;
+  int begin;
+  int end;
 };
 
 __device__ int FirstTile(const AttentionItem& item) {
@@ -112,15 +140,16 @@ __device__ void Load(const AttentionItemArgs& args, Shared& shared) {
   };
   Cursor cursor;
   uint32_t query_phase = 1;
-  const int last = args.cta_items[blockIdx.x + 1];
-  for (int n = args.cta_items[blockIdx.x]; n < last; ++n) {
-    const AttentionItem item = args.items[n];
+  const Place list(args);
+  for (int n = list.begin; n < list.end; ++n) {
+    const AttentionItem item = list.Item(args, n);
     const std::byte* rows[kRowsAThread];
     unsigned valid = 0;
 #pragma unroll
     for (int i = 0; i < kRowsAThread; ++i) {
       const int row = first_row + i * kStep;
-      const int of_sequence = item.row_begin + min(row, item.num_rows - 1);
+      const int of_sequence =
+          item.row_begin + min(row, max(0, item.num_rows - 1));
       valid |= (row < item.num_rows ? 1u : 0u) << i;
       rows[i] = static_cast<const std::byte*>(args.q) +
                 (item.q_begin + of_sequence / args.group) * args.q_stride +
@@ -131,21 +160,37 @@ __device__ void Load(const AttentionItemArgs& args, Shared& shared) {
     copy(sm90::SharedAddress(shared.queries), rows, valid);
     sm90::ArriveAfterCopies(&shared.query_full);
     const int end = EndTile(item);
+    // Where the next tile's keys are is asked for a tile ahead, and without
+    // branches between: an answer takes as long as a quarter of a tile.
+    int found[kRowsAThread];
+    const auto key_of = [&](int tile, int i) {
+      return tile * kKeys + first_row + i * kStep;
+    };
+    const auto find = [&](int tile) {
+#pragma unroll
+      for (int i = 0; i < kRowsAThread; ++i) {
+        const int key =
+            max(item.key_begin, min(key_of(tile, i), item.key_end - 1));
+        found[i] = *AddressOfPlace(args, item, key);
+      }
+    };
+    if (FirstTile(item) < end) find(FirstTile(item));
     for (int tile = FirstTile(item); tile < end; ++tile) {
       valid = 0;
 #pragma unroll
       for (int i = 0; i < kRowsAThread; ++i) {
-        const int key = tile * kKeys + first_row + i * kStep;
-        rows[i] = args.kv.base.base;
-        if (key < item.key_begin || key >= item.key_end) continue;
-        valid |= 1u << i;
-        const int2 place = PlaceOfKey(args, item, key);
-        rows[i] += place.x * args.kv.block_stride_bytes +
-                   args.kv.k_offset_bytes +
-                   (int64_t{item.kv_head} * args.kv.block_size + place.y) *
-                       args.kv_row_bytes +
-                   16 * chunk;
+        const int key = key_of(tile, i);
+        const bool seen = key >= item.key_begin && key < item.key_end;
+        valid |= (seen ? 1u : 0u) << i;
+        const int2 place = PlaceFound(args, found[i], key);
+        rows[i] = args.kv.base.base + place.x * args.kv.block_stride_bytes +
+                  args.kv.k_offset_bytes +
+                  (int64_t{item.kv_head} * args.kv.block_size +
+                   (seen ? place.y : 0)) *
+                      args.kv_row_bytes +
+                  16 * chunk;
       }
+      if (tile + 1 < end) find(tile + 1);
       sm90::Wait(&shared.key_empty[cursor.stage], cursor.phase ^ 1);
       copy(sm90::SharedAddress(shared.keys[cursor.stage]), rows, valid);
       sm90::ArriveAfterCopies(&shared.key_full[cursor.stage]);
@@ -167,9 +212,9 @@ class Scorer {
 
   __device__ void Run() {
     uint32_t query_phase = 0;
-    const int last = args_.cta_items[blockIdx.x + 1];
-    for (int n = args_.cta_items[blockIdx.x]; n < last; ++n) {
-      item_ = args_.items[n];
+    const Place list(args_);
+    for (int n = list.begin; n < list.end; ++n) {
+      item_ = list.Item(args_, n);
       FindRows();
       sm90::Wait(&shared_.query_full, query_phase);
       query_phase ^= 1;
@@ -197,7 +242,7 @@ class Scorer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       // Rows that the item lacks are computed as the last one is.
-      const int row = item_.row_begin + min(Row(r), item_.num_rows - 1);
+      const int row = item_.row_begin + min(Row(r), max(0, item_.num_rows - 1));
       if constexpr (kMasked) {
         seen_[r] = MaskedKeysOfRow(args_, item_, row);
         slope_[r] = SlopeOf(args_, item_, row);
@@ -350,9 +395,9 @@ class Summer {
         lane_(thread_ % 32) {}
 
   __device__ void Run() {
-    const int last = args_.cta_items[blockIdx.x + 1];
-    for (int n = args_.cta_items[blockIdx.x]; n < last; ++n) {
-      const AttentionItem& item = args_.items[n];
+    const Place list(args_);
+    for (int n = list.begin; n < list.end; ++n) {
+      const AttentionItem item = list.Item(args_, n);
       const int tiles = EndTile(item) - FirstTile(item);
       Sums sums;
 #pragma unroll
@@ -361,7 +406,7 @@ class Summer {
         for (float& x : sums[part]) x = 0.0f;
       }
       for (int tile = 0; tile < tiles; ++tile) AddTile(sums);
-      WriteOut(item, sums);
+      WriteOut(item, list, sums);
     }
   }
 
@@ -394,10 +439,10 @@ class Summer {
     }
     sm90::Wait(&shared_.key_full[keys_.stage], keys_.phase);
     sm90::FenceAsyncProxy();
-    const uint64_t values = sm90::MatrixDescriptor(
-        sm90::SharedAddress(shared_.keys[keys_.stage]) +
-            half_ * (kSumColumns / 64) * kSlabBytes,
-        kSlabBytes);
+    const uint64_t values =
+        sm90::MatrixDescriptor(sm90::SharedAddress(shared_.keys[keys_.stage]) +
+                                   half_ * (kSumColumns / 64) * kSlabBytes,
+                               kSlabBytes);
 #pragma unroll
     for (int part = 0; part < kSumParts; ++part) {
       sm90::PinRegisters(sums[part]);
@@ -409,8 +454,8 @@ class Summer {
       for (int part = 0; part < kSumParts; ++part) {
         sm90::Wgmma<T, kPartColumns>::template Issue<1>(
             sums[part], weights[i],
-            values + ((i * 16 * 128 + part * (kPartColumns / 64) * kSlabBytes) >>
-                      4),
+            values +
+                ((i * 16 * 128 + part * (kPartColumns / 64) * kSlabBytes) >> 4),
             1);
       }
     }
@@ -437,7 +482,7 @@ class Summer {
     message_phase_ ^= 1;
   }
 
-  __device__ void WriteOut(const AttentionItem& item,
+  __device__ void WriteOut(const AttentionItem& item, const Place& list,
                            const Sums& sums) {
     sm90::Wait(&shared_.message_full, message_phase_);
     const float2 rows[2] = {shared_.rows[Row(0)], shared_.rows[Row(1)]};
@@ -447,17 +492,18 @@ class Summer {
       if (Row(r) >= item.num_rows) break;
       const int column = half_ * kSumColumns + lane_ % 4 * 2;
       if (item.slot >= 0) {
-        float* to = args_.partials + int64_t{item.slot + item.first_chunk} *
-                                         kRows * (kValueDim + 2);
+        float* to =
+            args_.partials +
+            ((int64_t{item.slot} + item.first_chunk) * list.ctas + list.part) *
+                kPartialFloats;
         float* values = to + Row(r) * kValueDim + column;
 #pragma unroll
         for (int j = 0; j < kSumColumns / 8; ++j) {
           __stcg(reinterpret_cast<float2*>(values + 8 * j), Pair(sums, j, r));
         }
         if (half_ == 0 && lane_ % 4 == 0) {
-          __stcg(
-              reinterpret_cast<float2*>(to + kRows * kValueDim + 2 * Row(r)),
-              rows[r]);
+          __stcg(reinterpret_cast<float2*>(to + kRows * kValueDim + 2 * Row(r)),
+                 rows[r]);
         }
         continue;
       }
@@ -520,8 +566,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   WaitForPrevious();
-  const int warpgroup = __shfl_sync(
-      0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == 0) {
     sm90::LowerRegisters<kLoadRegisters>();
     Load(args, shared);
@@ -534,49 +580,88 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// Folds the partial results of rows whose keys are cut: of a CTA's items only
-// the last can be the first of such. Blocks (CTA, part): a part has every
-// kFoldParts-th row. A thread has four columns.
-constexpr int kFoldParts = 16;
-constexpr int kFoldThreads = kValueDim / 4;
+// Folds the partial results of items whose keys are cut, a row a block at a
+// time. Of a list's items only the last can be the first piece of such. Threads
+// (slice, four columns): a slice has every kFoldSlices-th chunk.
+constexpr int kFoldSlices = 4;
+constexpr int kFoldColumns = kValueDim / 4;  // threads a slice
+constexpr int kFoldThreads = kFoldSlices * kFoldColumns;
+constexpr int kFoldBlocksAList = 2;
 
 template <typename T>
 __global__ void __launch_bounds__(kFoldThreads)
-    AttentionLatentFold(const __grid_constant__ AttentionItemArgs args) {
+    AttentionLatentFold(const __grid_constant__ AttentionItemArgs args,
+                        int lists) {
+  __shared__ int pieces[kFoldThreads];  // first pieces of items, in order
+  __shared__ int counts[kFoldThreads / 32];
+  __shared__ float2 pairs[kFoldThreads];
+  __shared__ float4 slices[kFoldThreads];
+  __shared__ float weights[kFoldSlices];
   WaitForPrevious();
   LetNextBegin();
-  const int cta = static_cast<int>(blockIdx.x) / kFoldParts;
-  const int begin = args.cta_items[cta];
-  const int end = args.cta_items[cta + 1];
-  if (begin == end) return;
-  const AttentionItem item = args.items[end - 1];
-  if (item.slot < 0 || item.first_chunk != 0) return;
-  constexpr int64_t kSlot = kRows * (kValueDim + 2);
-  const float* first = args.partials + item.slot * kSlot;
-  const int column = 4 * static_cast<int>(threadIdx.x);
-  for (int row = static_cast<int>(blockIdx.x) % kFoldParts; row < item.num_rows;
-       row += kFoldParts) {
-    const float* pairs = first + kRows * kValueDim + 2 * row;
-    const float* values = first + row * kValueDim + column;
-    float top = -INFINITY;
-    for (int c = 0; c < item.num_chunks; ++c) {
-      top = fmaxf(top, __ldcg(pairs + c * kSlot));
+  const int thread = static_cast<int>(threadIdx.x);
+  int end = 0;
+  bool cut = false;
+  if (thread < lists) {
+    end = args.cta_items[thread + 1];
+    cut = end > args.cta_items[thread] && args.items[end - 1].slot >= 0 &&
+          args.items[end - 1].first_chunk == 0;
+  }
+  const unsigned votes = __ballot_sync(0xffffffffu, cut);
+  if (thread % 32 == 0) counts[thread / 32] = __popc(votes);
+  __syncthreads();
+  int before = 0;
+  int num_pieces = 0;
+  for (int i = 0; i < kFoldThreads / 32; ++i) {
+    before += i < thread / 32 ? counts[i] : 0;
+    num_pieces += counts[i];
+  }
+  if (cut) {
+    pieces[before + __popc(votes & ((1u << thread % 32) - 1))] = end - 1;
+  }
+  __syncthreads();
+  const int rows = args.item_rows;
+  const int slice = thread / kFoldColumns;
+  const int column = thread % kFoldColumns * 4;
+  const int64_t slot = rows / kRows * kPartialFloats;
+  for (int work = static_cast<int>(blockIdx.x); work < num_pieces * rows;
+       work += static_cast<int>(gridDim.x)) {
+    const AttentionItem item = args.items[pieces[work / rows]];
+    const int row = work % rows;
+    if (row >= item.num_rows) continue;
+    const float* first =
+        args.partials + item.slot * slot + row / kRows * kPartialFloats;
+    const float* of_row = first + kRows * kValueDim + row % kRows * 2;
+    const float* values = first + row % kRows * kValueDim + column;
+    __syncthreads();  // the row before is done with shared memory
+    for (int c = thread; c < item.num_chunks; c += kFoldThreads) {
+      pairs[c] = __ldcg(reinterpret_cast<const float2*>(of_row + c * slot));
     }
+    __syncthreads();
+    float top = -INFINITY;
+    for (int c = 0; c < item.num_chunks; ++c) top = fmaxf(top, pairs[c].x);
     const float base = top == -INFINITY ? 0.0f : top;
     float4 sums = {0.0f, 0.0f, 0.0f, 0.0f};
     float sum = 0.0f;
-#pragma unroll 4
-    for (int c = 0; c < item.num_chunks; ++c) {
-      const float2 pair =
-          __ldcg(reinterpret_cast<const float2*>(pairs + c * kSlot));
+#pragma unroll 8
+    for (int c = slice; c < item.num_chunks; c += kFoldSlices) {
       const float4 x =
-          __ldcg(reinterpret_cast<const float4*>(values + c * kSlot));
-      const float weight = Exp2(pair.x - base);
-      sum = fmaf(weight, pair.y, sum);
+          __ldcg(reinterpret_cast<const float4*>(values + c * slot));
+      const float weight = Exp2(pairs[c].x - base);
+      sum = fmaf(weight, pairs[c].y, sum);
       sums.x = fmaf(weight, x.x, sums.x);
       sums.y = fmaf(weight, x.y, sums.y);
       sums.z = fmaf(weight, x.z, sums.z);
       sums.w = fmaf(weight, x.w, sums.w);
+    }
+    slices[thread] = sums;
+    if (column == 0) weights[slice] = sum;
+    __syncthreads();
+    if (slice != 0) continue;
+    for (int i = 1; i < kFoldSlices; ++i) {
+      const float4 x = slices[i * kFoldColumns + thread];
+      sum += weights[i];
+      sums = {sums.x + x.x, sums.y + x.y, sums.z + x.z, sums.w + x.w};
     }
     const float inverse = Summer<T>::InverseSum(args, item, row, {top, sum});
     const int of_sequence = item.row_begin + row;
@@ -590,15 +675,16 @@ __global__ void __launch_bounds__(kFoldThreads)
 }
 
 template <typename T>
-absl::Status Launch(const AttentionItemArgs& args, bool masked, int grid,
+absl::Status Launch(const AttentionItemArgs& args, bool masked, int lists,
                     CudaStream& stream) {
+  const int64_t ctas = int64_t{lists} * (args.item_rows / kRows);
   INLAY_RETURN_IF_ERROR(LaunchCuda(
-      "attention (wide latent)", stream, {grid, kThreads, sizeof(Shared)},
+      "attention (wide latent)", stream, {ctas, kThreads, sizeof(Shared)},
       masked ? AttentionLatentWide<T, true> : AttentionLatentWide<T, false>,
       args));
   return LaunchCuda("attention (fold of latent)", stream,
-                    {int64_t{grid} * kFoldParts, kFoldThreads, 0},
-                    AttentionLatentFold<T>, args);
+                    {kFoldBlocksAList * ctas, kFoldThreads, 0},
+                    AttentionLatentFold<T>, args, lists);
 }
 
 }  // namespace
@@ -608,10 +694,10 @@ absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
                                        CudaStream& stream) {
   const AttentionItemArgs args = MakeAttentionItemArgs(desc, params);
   const bool masked = HasMask(params);
-  const int grid = params.plan->shape.grid;
+  const int lists = params.plan->shape.grid;
   return desc.activation == DType::kF16
-             ? Launch<__half>(args, masked, grid, stream)
-             : Launch<__nv_bfloat16>(args, masked, grid, stream);
+             ? Launch<__half>(args, masked, lists, stream)
+             : Launch<__nv_bfloat16>(args, masked, lists, stream);
 }
 
 }  // namespace inlay

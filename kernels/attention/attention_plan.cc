@@ -126,7 +126,9 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     const bool two = row.name == "cuda_plain" && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
     if (row.name == "cuda_latent" && HasWideItems(desc)) {
-      shape.item_rows = kAttentionWideItemRows;
+      const int ctas = shape.group > kAttentionWideItemRows ? 2 : 1;
+      shape.item_rows = ctas * kAttentionWideItemRows;
+      shape.grid = num_sms / ctas;
     }
   }
   return shape;
@@ -210,8 +212,7 @@ size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
   const int64_t slots = int64_t{shape.grid} * AttentionCtaSlots(shape) +
                         MostItems(shape, pairs, max_sequences).slots;
   // Maximum and sum beside each row of the numerator.
-  const int64_t slot_bytes = int64_t{shape.item_rows} *
-                             (shape.head_dim + 2) *
+  const int64_t slot_bytes = int64_t{shape.item_rows} * (shape.head_dim + 2) *
                              static_cast<int64_t>(sizeof(float));
   return static_cast<size_t>(slots * slot_bytes +
                              MaxUnpackedBytes(shape, max_tokens));

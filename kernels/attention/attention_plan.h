@@ -28,7 +28,7 @@
 namespace inlay {
 
 inline constexpr int kAttentionItemRows = 16;
-// Of kernels whose items are 64 rows, the rows of a wgmma.
+// Of kernels whose items have 64 rows, those of a wgmma, or 128 for two CTAs.
 inline constexpr int kAttentionWideItemRows = 64;
 // Sequences of at most this many rows become items, of more, tiles; a single
 // query always becomes items.
@@ -62,7 +62,7 @@ struct AttentionPlanShape {
   // selected keys (SplitIntoQueries), and has no block table.
   int selects = 0;
   int block_size = 0;
-  int grid = 0;         // CTAs that run items
+  int grid = 0;  // CTAs that run items; of 128 rows, pairs of CTAs
   int item_rows = kAttentionItemRows;
   int tile_tokens = 0;  // 0: everything becomes items
   // True: a query's result does not depend on the batch. Keys are cut at fixed

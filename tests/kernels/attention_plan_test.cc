@@ -189,14 +189,14 @@ void CheckFold(const std::vector<AttentionItem>& items,
   }
   if (items.size() == 1 && shared == 0) {
     EXPECT_LT(items[0].slot, 0);
-    EXPECT_LE(groups, AttentionCtaSlots(shape));
+    EXPECT_LE(groups == 1 ? 0 : groups, AttentionCtaSlots(shape));
     return;
   }
   EXPECT_GE(items[0].slot, shape.grid * AttentionCtaSlots(shape));
   EXPECT_LE(items[0].slot + chunks + groups, owners.slots);
   for (int i = 0; i < chunks + groups; ++i) {
     for (int r = 0; r < items[0].num_rows; ++r) {
-      EXPECT_EQ(owners.slot_rows[(items[0].slot + i) * kAttentionItemRows +
+      EXPECT_EQ(owners.slot_rows[(items[0].slot + i) * shape.item_rows +
                                  items[0].slot_row + r]++,
                 0);
     }
@@ -230,18 +230,19 @@ void CheckShares(const AttentionPlanShape& shape, const Built& built) {
                                   : length + 48;
       // A window may begin anywhere in its first chunk, which is dealt out by
       // the middle of all of it.
-      const bool cut = shape.batch_invariant && !shape.whole_rows;
+      const bool cut = !shape.cuts_anywhere() && !shape.whole_rows;
       const int part = shape.window > 0 && cut ? item.chunk : length;
       longest_chunk = std::max<int64_t>(
           longest_chunk,
-          std::min(part, shape.batch_invariant ? item.chunk : 64));
+          std::min(part, shape.cuts_anywhere() ? 64 : item.chunk));
     }
     shares = shares || shared_here;
     most = std::max(most, keys);
     total += keys;
   }
-  EXPECT_LE(most, total / shape.grid + longest_chunk + 2 * 48 + 32 +
-                      (shares ? 3 * 240 : 0));
+  const int64_t share =
+      std::max<int64_t>(total / shape.grid, shape.wide_items() ? 256 : 0);
+  EXPECT_LE(most, share + longest_chunk + 2 * 48 + 32 + (shares ? 3 * 240 : 0));
 }
 
 // Entries of the sequence's block table that its rows see keys of, where there
@@ -289,7 +290,7 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
   owners.slots = static_cast<int64_t>(
       AttentionWorkspaceBytes(
           not_unpacked, static_cast<int64_t>(batch.sequences.size()), tokens) /
-      (16 * 130 * 4));
+      static_cast<size_t>(shape.item_rows * 130 * 4));
   owners.num_counters = static_cast<int>((built.plan.layout.cta_items -
                                           built.plan.layout.counters) /
                                          sizeof(int32_t)) -
@@ -300,7 +301,7 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
     const int rows = sequence.q_len * shape.group;
     if (IsTiles(shape, sequence)) continue;
     for (int head = 0; head < shape.num_kv_heads; ++head) {
-      for (int row = 0; row < rows; row += 16, ++expected_rows) {
+      for (int row = 0; row < rows; row += shape.item_rows, ++expected_rows) {
         const auto found = by_rows.find({sequence.q_begin, head, row});
         if (found == by_rows.end()) {
           ADD_FAILURE() << "rows without items";
@@ -308,7 +309,7 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
         }
         const std::vector<AttentionItem>& items = found->second;
         const int start = sequence.kv_len - sequence.q_len;
-        const int last = std::min(row + 16, rows) - 1;
+        const int last = std::min(row + shape.item_rows, rows) - 1;
         int at = shape.window > 0
                      ? std::max(0, start + row / shape.group + 1 - shape.window)
                      : 0;
@@ -339,7 +340,7 @@ int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
           }
           at = item.key_end;
           if (at < sequence.kv_len && &item != &items.back()) {
-            EXPECT_EQ(at % (shape.batch_invariant ? item.chunk : 64), 0);
+            EXPECT_EQ(at % (shape.cuts_anywhere() ? 64 : item.chunk), 0);
           }
         }
         EXPECT_EQ(at, shape.causal ? start + last / shape.group + 1
@@ -371,6 +372,38 @@ TEST(AttentionPlanTest, ItemsCoverEveryKeyOnceInEqualShares) {
     batch.Place();
     SCOPED_TRACE(::testing::Message() << "round " << round);
     CheckItems(shape, batch, Built(shape, batch));
+    if (HasFailure()) return;
+  }
+}
+
+// Items of 64 and 128 rows, cut where a CTA's share ends; whole where a query's
+// bits must not depend on the batch.
+TEST(AttentionPlanTest, WideItemsCoverEveryKeyOnce) {
+  std::mt19937 rng(11);
+  for (int round = 0; round < 100; ++round) {
+    constexpr int kGroups[] = {1, 5, 16, 64, 100, 128};
+    AttentionPlanShape shape = Shape(1, kGroups[rng() % 6]);
+    shape.item_rows = rng() % 2 == 0 ? 64 : 128;
+    shape.grid = shape.item_rows == 64 ? 132 : 66;
+    shape.whole_rows = rng() % 4 == 0;
+    shape.window = rng() % 4 == 0 ? 300 : 0;
+    Batch batch;
+    const int sequences = 1 + static_cast<int>(rng() % 40);
+    for (int s = 0; s < sequences; ++s) {
+      const int q_len = rng() % 4 == 0 ? static_cast<int>(rng() % 40) : 1;
+      const int range = rng() % 4 == 0 ? 60000 : 900;
+      batch.Add(q_len, q_len + static_cast<int>(rng() % range));
+    }
+    batch.Place();
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    const Built built(shape, batch);
+    if (!shape.whole_rows) {
+      CheckItems(shape, batch, built);
+    } else {
+      for (int i = 0; i < built.cta_items()[shape.grid]; ++i) {
+        EXPECT_EQ(built.items()[i].num_chunks, 1);
+      }
+    }
     if (HasFailure()) return;
   }
 }
