@@ -37,7 +37,6 @@ absl::Status AddGroups(const WeightInfo& info, int64_t groups,
     tensor.is_slice = true;
     tensor.slice.stored = &info;
     tensor.slice.first = g * rows;
-    tensor.slice.run = tensor.slice.step = rows;
   }
   return absl::OkStatus();
 }
