@@ -204,7 +204,9 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
   INLAY_ASSIGN_OR_RETURN(config->query_rank,
                          JsonInt(json, "q_lora_rank", 1024, 1, kMaxHidden));
   INLAY_ASSIGN_OR_RETURN(config->num_groups,
-                         JsonInt(json, "o_groups", 8, 1, decoder.num_heads));
+                         JsonInt(json, "o_groups",
+                                 std::min(8, decoder.num_heads), 1,
+                                 decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(config->group_rank,
                          JsonInt(json, "o_lora_rank", 1024, 1, kMaxHidden));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
