@@ -146,6 +146,9 @@ uint64_t HashKvLayout(const KvLayout& layout) {
     chain.Add(static_cast<uint64_t>(view.num_kv_heads));
     chain.Add(static_cast<uint64_t>(view.head_dim));
     if (view.value_dim > 0) chain.Add(static_cast<uint64_t>(view.value_dim));
+    if (layout.row_tokens(layer) > 1) {
+      chain.Add(static_cast<uint64_t>(layout.row_tokens(layer)));
+    }
   }
   for (int layer = 0; layer < layout.num_states(); ++layer) {
     chain.Add(

@@ -74,7 +74,7 @@ CostPrior Prior(const ModelInfo& info) {
   for (const KvLayerShape& layer : info.kv_layers) {
     // Latent attention's heads all read one row.
     const double heads = layer.value_dim > 0 ? 64.0 : 4.0 * layer.num_kv_heads;
-    pair_flops += 4.0 * heads * layer.head_dim;
+    pair_flops += 4.0 * heads * layer.head_dim / layer.row_tokens;
   }
   prior.pair_us = pair_flops / kFlopsPerUs;
   return prior;

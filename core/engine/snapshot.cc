@@ -249,7 +249,8 @@ void ClearUnused(const KvLayout& layout, size_t group, int num_used,
     if (layout.group_of(layer) != group) continue;
     const KvLayerView view = layout.LayerView(layer, block.data());
     const size_t bytes =
-        static_cast<size_t>(num_used) * KvRowBytes(view.dtype, view.head_dim);
+        static_cast<size_t>(num_used / layout.row_tokens(layer)) *
+        KvRowBytes(view.dtype, view.head_dim);
     for (int head = 0; head < view.num_kv_heads; ++head)
       clear_to(view.KeyRow(0, head, 0), bytes);
     if (view.value_dim > 0) continue;  // values lie in the keys' rows

@@ -6,6 +6,7 @@
 #include "core/formats/expert_source.h"
 #include "core/formats/generation_config.h"
 #include "core/formats/gguf_model.h"
+#include "core/formats/group_source.h"
 #include "core/formats/head_source.h"
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
@@ -53,7 +54,7 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
 }
 
 // Presents one matrix an expert, a quantised checkpoint's layers in block
-// formats, and q, k and v apart.
+// formats, q, k and v apart, and the layers of block-diagonal matrices.
 absl::Status PresentWeights(ModelFiles* files) {
   auto experts = PresentExperts(files->config, std::move(files->weights));
   if (!experts.ok()) return InFile(files->directory, experts.status());
@@ -67,6 +68,9 @@ absl::Status PresentWeights(ModelFiles* files) {
   auto heads = PresentHeads(files->config, std::move(files->weights));
   if (!heads.ok()) return InFile(files->directory, heads.status());
   files->weights = *std::move(heads);
+  auto groups = PresentGroups(files->config, std::move(files->weights));
+  if (!groups.ok()) return InFile(files->directory, groups.status());
+  files->weights = *std::move(groups);
   return absl::OkStatus();
 }
 

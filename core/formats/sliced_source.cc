@@ -38,7 +38,7 @@ class SlicedSource final : public WeightSource {
   const std::byte* Mapped(const WeightInfo& info) const override {
     const SlicedTensor* entry = Locate(info);
     if (entry == nullptr) return nullptr;
-    return entry->is_slice ? MappedSlice(*stored_, entry->slice)
+    return entry->is_slice ? MappedSlice(*stored_, entry->slice, entry->info)
                            : stored_->Mapped(entry->info);
   }
 

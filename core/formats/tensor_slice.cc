@@ -155,17 +155,13 @@ absl::Status ReadMxfp4(const WeightSource& source, const TensorSlice& slice,
 }  // namespace
 
 const std::byte* MappedSlice(const WeightSource& source,
-                             const TensorSlice& slice) {
+                             const TensorSlice& slice, const WeightInfo& info) {
   if (slice.layout != SliceLayout::kRows || slice.step != slice.run) {
     return nullptr;
   }
   const std::byte* mapped = source.Mapped(*slice.stored);
   if (mapped == nullptr) return nullptr;
-  const bool is_bias = slice.stored->shape.size() == 2;
-  const size_t row_bytes =
-      RowBytes(slice.stored->dtype,
-               is_bias ? 1 : static_cast<size_t>(slice.stored->shape.back()));
-  return mapped + static_cast<size_t>(slice.first) * row_bytes;
+  return mapped + slice.first * RowBytesOf(info);
 }
 
 absl::Status ReadSlice(const WeightSource& source, const TensorSlice& slice,

@@ -35,9 +35,9 @@ struct TensorSlice {
   int64_t run = 1;  // of kRows and kMxfp4
 };
 
-// Where the slice lies as it is presented; null: nowhere.
+// Where the slice, presented as `info`, lies as it is; null: nowhere.
 const std::byte* MappedSlice(const WeightSource& source,
-                             const TensorSlice& slice);
+                             const TensorSlice& slice, const WeightInfo& info);
 
 // Bytes [offset, offset + destination.size()) of the slice, presented as
 // `info`. The range must lie in it.

@@ -36,7 +36,12 @@ DeviceBatch HostArrays(const ForwardBatch& batch) {
 Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
                                   int64_t sequences) const {
   Workspace space;
-  space.hidden = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+  space.hidden = arena.TakeMatrix(tokens, info_.stream_width, DType::kF32);
+  space.mixed = space.hidden;
+  if (hyper_head_.present()) {
+    space.mixed = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+    space.hyper = hyper_head_.Place(arena, tokens);
+  }
   // Rows are selected when the last block has read its input.
   space.selected = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   space.branch =
@@ -53,9 +58,11 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   size_t scratch_bytes = 0;
   size_t kernel_bytes =
       per_layer_inputs_.present() ? per_layer_inputs_.KernelBytes(tokens) : 0;
+  kernel_bytes = std::max(kernel_bytes, hyper_head_.KernelBytes(tokens));
   for (const DecoderLayer& layer : layers_) {
     for (const DecoderBlock& block : layer.blocks) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
+      kernel_bytes = std::max(kernel_bytes, block.hyper.KernelBytes(tokens));
       kernel_bytes =
           std::max(kernel_bytes, block.part->KernelBytes(tokens, sequences));
     }
@@ -102,9 +109,18 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   return embedding_norm_.Forward(hidden, hidden, stream);
 }
 
+absl::Status Decoder::EmbedAll(const DeviceBatch& batch,
+                               const TensorView& hidden, Stream& stream) const {
+  for (int64_t at = 0; at < info_.stream_width; at += info_.hidden_size) {
+    INLAY_RETURN_IF_ERROR(
+        Embed(batch, ColumnSlice(hidden, at, info_.hidden_size), stream));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Decoder::Begin(const DeviceBatch& batch, bool embeds,
                             const Workspace& space, Stream& stream) const {
-  if (embeds) INLAY_RETURN_IF_ERROR(Embed(batch, space.hidden, stream));
+  if (embeds) INLAY_RETURN_IF_ERROR(EmbedAll(batch, space.hidden, stream));
   if (!per_layer_inputs_.present()) return absl::OkStatus();
   // The residual stream may be of a layer further on.
   if (!embeds) INLAY_RETURN_IF_ERROR(Embed(batch, space.selected, stream));
@@ -114,11 +130,22 @@ absl::Status Decoder::Begin(const DeviceBatch& batch, bool embeds,
 }
 
 BlockInput Decoder::InputOf(const Norm& norm, const Workspace& space) {
-  return {norm, space.hidden, norm.present() ? space.branch : space.hidden};
+  return {norm, space.mixed, norm.present() ? space.branch : space.mixed};
+}
+
+absl::Status Decoder::ForwardStreams(const DecoderBlock& block,
+                                     const Step& step,
+                                     const Workspace& space) const {
+  INLAY_RETURN_IF_ERROR(
+      block.hyper.Mix(space.hidden, space.mixed, space.hyper, step));
+  INLAY_RETURN_IF_ERROR(block.part->Forward(
+      step, InputOf(block.pre_norm, space), {}, space.output));
+  return block.hyper.Spread(space.output, space.hidden, space.hyper, step);
 }
 
 absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
                                    const Workspace& space) const {
+  if (block.hyper.present()) return ForwardStreams(block, step, space);
   const BlockInput x = InputOf(block.pre_norm, space);
   if (!block.finishes()) {
     INLAY_RETURN_IF_ERROR(
@@ -174,13 +201,17 @@ absl::Status Decoder::SelectRows(const Step& step,
   const TensorView& out = step.batch.hidden;
   const int64_t count = out.rows();
   if (count == 0) return absl::OkStatus();
+  if (hyper_head_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        hyper_head_.Mix(space.hidden, space.mixed, space.hyper, step));
+  }
   // Ascending: as many rows as tokens are all of them.
   const bool all = count == space.hidden.rows();
   if (all && final_norm_.present()) {
-    return final_norm_.Forward(space.hidden, out, step.stream);
+    return final_norm_.Forward(space.mixed, out, step.stream);
   }
   EmbeddingParams select;
-  select.table = space.hidden;
+  select.table = space.mixed;
   select.ids = step.device.logit_rows;
   select.y = final_norm_.present() ? space.selected.RowSlice(0, count) : out;
   INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
@@ -313,7 +344,10 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
       AlignScratch(workspace, WorkspaceBytes(tokens, 0, sequences)));
   Arena arena(scratch);
   Workspace space = Place(arena, tokens, sequences);
-  if (batch.layers != nullptr) space.hidden = batch.layers->hidden;
+  if (batch.layers != nullptr) {
+    space.hidden = batch.layers->hidden;
+    if (!hyper_head_.present()) space.mixed = space.hidden;
+  }
 
   const DeviceScope scope(*device_);
   INLAY_RETURN_IF_ERROR(ropes_.Fill(batch, *device, space.angles, stream));

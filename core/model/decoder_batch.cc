@@ -1,6 +1,6 @@
 // Decoder's batches for devices that cannot read the host's arrays. An image:
 //   ids | positions | slots, group by group | logit rows | barrier | state plan
-//   | plan | plan ... | index plan
+//   | plan | plan ... | index plan | index plan ...
 // each at a multiple of kPart bytes. What holds block tables comes last: of
 // what it may need it uses the beginning.
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Layout {
   size_t barrier = 0;
   size_t states = 0;
   absl::InlinedVector<size_t, 2> plans;
-  size_t index = 0;
+  absl::InlinedVector<size_t, 4> index;  // by group; where it is asked for
   size_t bytes = 0;
 };
 
@@ -51,7 +51,8 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
 
 Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
               const std::vector<AttentionCut>& cuts,
-              const AttentionPattern& pattern, bool selects) {
+              const AttentionPattern& pattern,
+              absl::Span<const uint8_t> indexed) {
   const auto round = [](size_t bytes) {
     return (bytes + kPart - 1) / kPart * kPart;
   };
@@ -72,8 +73,9 @@ Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
     layout.bytes += round(
         LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut, pattern)).bytes);
   }
-  layout.index = layout.bytes;
-  if (selects) {
+  for (const uint8_t is_indexed : indexed) {
+    layout.index.push_back(layout.bytes);
+    if (is_indexed == 0) continue;
     layout.bytes += round(IndexPlanBytes(limits.tokens, limits.blocks));
   }
   return layout;
@@ -91,7 +93,7 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
-  return LayOut(limits, kv_layout_, cuts_, pattern_, selects_ > 0).bytes;
+  return LayOut(limits, kv_layout_, cuts_, pattern_, indexed_groups_).bytes;
 }
 
 absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
@@ -102,7 +104,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   const auto used = static_cast<int64_t>(batch.tokens.size());
   INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
   const Layout layout =
-      LayOut(limits, kv_layout_, cuts_, pattern_, selects_ > 0);
+      LayOut(limits, kv_layout_, cuts_, pattern_, indexed_groups_);
   DeviceBatch packed;
   packed.tokens = limits.fixed ? limits.tokens : used;
   const int64_t tokens = packed.tokens;
@@ -154,7 +156,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     } else if (cut.shape.selects > 0) {
       cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
       const int64_t count =
-          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data());
+          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data(),
+                           cut.shape.mix);
       sequences =
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }
@@ -164,12 +167,14 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     plan.device = device + layout.plans[i];
     packed.used_bytes = layout.plans[i] + plan.used_bytes;
   }
-  if (selects_ > 0) {
-    packed.index =
-        BuildIndexPlan(batch.SequencesOf(index_group_),
-                       kv_layout_.groups()[index_group_].block_size, tokens,
-                       image + layout.index, device + layout.index);
-    packed.used_bytes = layout.index + packed.index.used_bytes;
+  for (size_t g = 0; g < indexed_groups_.size(); ++g) {
+    IndexPlan& plan = packed.index.emplace_back();
+    if (indexed_groups_[g] == 0) continue;
+    const size_t at = layout.index[g];
+    plan = BuildIndexPlan(batch.SequencesOf(g),
+                          kv_layout_.groups()[g].block_size, tokens, image + at,
+                          device + at);
+    packed.used_bytes = at + plan.used_bytes;
   }
   return packed;
 }

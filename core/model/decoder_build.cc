@@ -4,6 +4,7 @@
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/compressed_attention.h"
 #include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
 #include "core/model/layers/mlp_moe.h"
@@ -19,6 +20,8 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.model_type = build.model_type;
   info_.vocab_size = spec.vocab_size;
   info_.hidden_size = spec.hidden_size;
+  info_.stream_width =
+      spec.hidden_size * (spec.streams.has_value() ? spec.streams->count : 1);
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
   info_.is_encoder = spec.is_encoder;
@@ -44,6 +47,13 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
           info_.kv_layers.push_back({1, dim, 0, dim});
         }
       }
+      if (const auto* compressed =
+              std::get_if<CompressedAttentionSpec>(&block.part)) {
+        for (const KvLayerShape& shape :
+             CompressedAttention::KvLayers(*compressed, spec.max_positions)) {
+          info_.kv_layers.push_back(shape);
+        }
+      }
     }
   }
   device_ = &build.weights.device();
@@ -53,6 +63,19 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size, states);
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();
+}
+
+absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildCompressed(
+    const CompressedAttentionSpec& spec, ModelBuild& build) {
+  std::vector<KvPlace> places;
+  for (size_t i = 0; i < CompressedAttention::KvLayers(spec, 0).size(); ++i) {
+    const int layer = next_kv_layer_++;
+    const size_t group = kv_layout_.group_of(layer);
+    places.push_back({kv_layout_.LayerView(layer, nullptr), group});
+    indexed_groups_.resize(kv_layout_.num_groups(), 0);
+    if (spec.compressor.has_value()) indexed_groups_[group] = 1;
+  }
+  return CompressedAttention::Create(spec, places, build);
 }
 
 absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
@@ -72,6 +95,12 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                          Norm::Create(block_spec.sum_norm, spec.hidden_size,
                                       DType::kF32, DType::kF32, build));
   block.scale = block_spec.scale;
+  if (spec.streams.has_value()) {
+    INLAY_DCHECK(!block.finishes() && !block.sum_norm.present());
+    INLAY_ASSIGN_OR_RETURN(
+        block.hyper, HyperConnection::Create(*spec.streams, block_spec.hyper,
+                                             spec.hidden_size, false, build));
+  }
   // What the part's projections can take the norm from.
   const Norm& norm = shared == nullptr ? block.pre_norm : Norm::None();
   if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
@@ -92,14 +121,19 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     const int kv_layer = next_kv_layer_++;
     KvLayerView index_kv;
     if (latent->indexer.has_value()) {
-      index_group_ = kv_layout_.group_of(next_kv_layer_);
-      INLAY_DCHECK(index_group_ == kv_layout_.group_of(kv_layer));
+      const size_t group = kv_layout_.group_of(next_kv_layer_);
+      INLAY_DCHECK(group == kv_layout_.group_of(kv_layer));
+      indexed_groups_.resize(kv_layout_.num_groups(), 0);
+      indexed_groups_[group] = 1;
       index_kv = kv_layout_.LayerView(next_kv_layer_++, nullptr);
     }
     INLAY_ASSIGN_OR_RETURN(block.part,
                            LatentAttention::Create(
                                *latent, kv_layout_.LayerView(kv_layer, nullptr),
                                index_kv, kv_layout_.group_of(kv_layer), build));
+  } else if (const auto* compressed =
+                 std::get_if<CompressedAttentionSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part, BuildCompressed(*compressed, build));
   } else if (StateBytes(block_spec.part) > 0) {
     const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                                   next_state_layer_++};
@@ -158,7 +192,8 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                      build));
       INLAY_DCHECK(!layer.parallel ||
                    !(block.finishes() || block.sum_norm.present()));
-      needs_output_ |= layer.parallel || block.finishes();
+      needs_output_ |=
+          layer.parallel || block.finishes() || block.hyper.present();
       layer.blocks.push_back(std::move(block));
     }
     if (!layer_spec.scale.empty()) {
@@ -266,6 +301,11 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
                                 build.activation, build));
+  if (spec.streams.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(
+        hyper_head_, HyperConnection::Create(*spec.streams, spec.streams->head,
+                                             spec.hidden_size, true, build));
+  }
   if (spec.is_encoder) {
     sparse_bytes_ += embedding_.bytes();
   } else {

@@ -8,6 +8,7 @@
 
 #include "core/model/decoder_spec.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/hyper_connection.h"
 #include "core/model/layers/layer_chain.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/mlp.h"
@@ -29,6 +30,7 @@ struct DecoderBlock {
   Norm post_norm;
   Norm sum_norm;
   float scale = 1.0f;
+  HyperConnection hyper;  // where the residual stream is several
   std::unique_ptr<Sublayer> part;
 
   // `part`, where it is one of these.
@@ -83,7 +85,10 @@ class Decoder : public Model {
 
  private:
   struct Workspace {
-    TensorView hidden;    // the residual stream
+    TensorView hidden;    // the residual stream, or all of them side by side
+    // What a hyper-connection mixes of several; hidden itself of one.
+    TensorView mixed;
+    HyperConnection::Scratch hyper;
     TensorView branch;    // a block's input after its norm
     TensorView selected;  // rows of hidden; in branch's place
     // A block's output before it is finished; or what parallel blocks before
@@ -110,6 +115,9 @@ class Decoder : public Model {
                                           const BlockSpec& block_spec,
                                           const Norm* shared,
                                           ModelBuild& build);
+  // The keys of part `spec`, of layers from next_kv_layer_ on.
+  absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
+      const CompressedAttentionSpec& spec, ModelBuild& build);
   absl::Status AddByPosition(TensorView table, ModelBuild& build);
   absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
@@ -117,6 +125,9 @@ class Decoder : public Model {
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
+  // Into every stream.
+  absl::Status EmbedAll(const DeviceBatch& batch, const TensorView& hidden,
+                        Stream& stream) const;
   // Of the whole network or, `embeds` being false, for some of its layers.
   absl::Status Begin(const DeviceBatch& batch, bool embeds,
                      const Workspace& space, Stream& stream) const;
@@ -125,6 +136,8 @@ class Decoder : public Model {
   static BlockInput InputOf(const Norm& norm, const Workspace& space);
   absl::Status ForwardBlock(const DecoderBlock& block, const Step& step,
                             const Workspace& space) const;
+  absl::Status ForwardStreams(const DecoderBlock& block, const Step& step,
+                              const Workspace& space) const;
   static absl::Status NormaliseSum(const DecoderBlock& block, const Step& step,
                                    const Workspace& space);
   absl::Status ForwardParallel(const DecoderLayer& layer, const Step& step,
@@ -156,7 +169,9 @@ class Decoder : public Model {
   size_t sparse_bytes_ = 0;
   int next_state_layer_ = 0;  // likewise
   int selects_ = 0;           // LatentAttentionSpec, of any layer
-  size_t index_group_ = 0;    // of the KV of layers that select
+  // Not 0 for KV groups that DeviceBatch::index is of; empty: none.
+  absl::InlinedVector<uint8_t, 4> indexed_groups_;
+  HyperConnection hyper_head_;  // before the final norm, of several streams
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

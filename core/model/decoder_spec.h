@@ -131,6 +131,61 @@ struct LatentAttentionSpec {
   int row_dim() const { return rank + rope_dim; }       // in the cache
 };
 
+// What makes one key of several tokens' (kv_compress): each token gives values
+// and gates, twice over where it overlaps.
+struct CompressorSpec {
+  int head_dim = 0;
+  int row_tokens = 0;
+  bool overlaps = false;
+  LinearSpec values;
+  LinearSpec gates;
+  std::string bias;  // tensor [row_tokens, as many as values]
+  NormSpec norm;     // of a key; then its last dimensions are rotated
+
+  int num_heads() const { return overlaps ? 2 : 1; }
+};
+
+// Attention over compressed keys (DeepSeek-V4): queries of low rank, one key a
+// token for all heads that is its value too; a query sees those in a window
+// and, in one softmax with these, keys that `compressor` makes of several
+// tokens each. The last rope_dim dimensions of queries and keys are rotated,
+// and what heads give is rotated back.
+struct CompressedAttentionSpec {
+  int num_heads = 0;
+  int head_dim = 0;
+  int rope_dim = 0;
+  int window = 0;
+  LinearSpec low_query;
+  NormSpec low_query_norm;
+  LinearSpec query;
+  NormSpec query_norm;  // of each head
+  LinearSpec key;
+  NormSpec key_norm;
+  // Indices into DecoderSpec::ropes: of queries and keys; the way back; of
+  // compressed keys, whose positions are those of their first tokens.
+  int rope = 0;
+  int rope_back = 0;
+  int compressed_rope = -1;
+  float scale = 1.0f;
+  std::string sinks;  // AttentionSpec
+  // The first of the output's two layers is one for each group of heads, whose
+  // outputs side by side the second reads.
+  std::vector<LinearSpec> group_outputs;
+  LinearSpec output;
+
+  std::optional<CompressorSpec> compressor;
+  int most = 0;  // compressed keys that a query sees, at most
+  // Where an indexer selects these: it has keys of its own, compressed alike.
+  struct Index {
+    int num_heads = 0;
+    int64_t max_keys = 0;  // of a sequence
+    CompressorSpec compressor;
+    LinearSpec query;  // of the queries of low rank; all heads
+    LinearSpec weights;
+  };
+  std::optional<Index> index;
+};
+
 struct MlpSpec {
   int64_t width = 0;
   Activation activation = Activation::kSilu;
@@ -150,6 +205,10 @@ struct MoeSpec {
   RoutingDesc routing;
   LinearSpec router;       // a logit an expert
   std::string correction;  // tensor [num_experts], RoutingParams; "": none
+  // Tensor [vocab_size, top_k] of integers, RoutingParams::table, where
+  // routing.hashed.
+  std::string table;
+  int64_t table_rows = 0;
   // Of the residual stream, for the router alone; of kind kNone: it reads what
   // experts read.
   NormSpec router_norm;
@@ -268,7 +327,8 @@ struct AttentionMambaSpec {
 
 using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec,
                               MambaSpec, DeltaSpec, AttentionMambaSpec,
-                              LatentAttentionSpec, MlpMoeSpec, PerLayerSpec>;
+                              LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
+                              CompressedAttentionSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.
@@ -277,6 +337,9 @@ struct BlockSpec {
   NormSpec post_norm;
   NormSpec sum_norm;  // BERT's
   float scale = 1.0f;
+  // Of DecoderSpec::streams: tensors HYPER_fn, HYPER_base and HYPER_scale, all
+  // float32. There is no post_norm, sum_norm and scale then.
+  std::string hyper;
   PartSpec part;
 };
 
@@ -307,6 +370,17 @@ struct PerLayerInputsSpec {
   int64_t all() const { return num_slices * width; }
 };
 
+// A residual stream that is several (kernels/hyper_connection): every block
+// reads what its hyper-connection mixes of them and gives its output back to
+// all. They begin as the embedding each.
+struct StreamsSpec {
+  int count = 0;
+  int rounds = 0;
+  float epsilon = 0.0f;
+  float norm_epsilon = 0.0f;
+  std::string head;  // as BlockSpec::hyper: what the final norm reads
+};
+
 struct DecoderSpec {
   // Files saved from the bare network lack it: see WeightLoader.
   std::string optional_prefix;
@@ -324,6 +398,7 @@ struct DecoderSpec {
   NormSpec embedding_norm;
   float embedding_scale = 1.0f;
   std::optional<PerLayerInputsSpec> per_layer_inputs;
+  std::optional<StreamsSpec> streams;  // not with parallel blocks
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;

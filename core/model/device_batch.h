@@ -42,12 +42,17 @@ struct DeviceBatch {
   absl::InlinedVector<AttentionPlan, 2> plans;
   // Of models with states; not on CPU.
   StatePlan states;
-  // Of models that select keys; not on CPU.
-  IndexPlan index;
+  // Of models that select keys, one a KV group; empty where nobody asks for
+  // it. Not on CPU.
+  absl::InlinedVector<IndexPlan, 4> index;
   size_t used_bytes = 0;  // of the image: copy so many
 
   const int64_t* SlotsOf(size_t group) const {
     return slots + static_cast<int64_t>(group) * tokens;
+  }
+  // Null on CPU.
+  const IndexPlan* IndexOf(size_t group) const {
+    return index.empty() ? nullptr : &index[group];
   }
 };
 

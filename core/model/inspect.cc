@@ -46,7 +46,8 @@ void AddModel(const Model& model, OrderedJson& out) {
     ++shapes[{layer.num_kv_heads, layer.head_dim}];
     token_bytes +=
         static_cast<uint64_t>(layer.num_planes() * layer.num_kv_heads) *
-        KvRowBytes(layout.dtype(), layer.head_dim);
+        KvRowBytes(layout.dtype(), layer.head_dim) /
+        static_cast<uint64_t>(layer.row_tokens);
   }
   OrderedJson groups = OrderedJson::array();
   for (const KvGroup& group : layout.groups())

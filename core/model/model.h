@@ -25,6 +25,9 @@ struct ModelInfo {
   std::string model_type;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
+  // Of the residual stream between layers: as many times hidden_size as there
+  // are streams.
+  int64_t stream_width = 0;
   int num_layers = 0;
   int64_t max_positions = 0;  // the longest sequence the model takes
   std::vector<KvLayerShape> kv_layers;
@@ -44,7 +47,7 @@ struct ModelInfo {
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
-// hidden_size], float32, in host memory; for tests and debugging.
+// stream_width], float32, in host memory; for tests and debugging.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
@@ -66,7 +69,7 @@ class InputObserver {
 struct LayerRange {
   int first = 0;
   int count = 0;
-  // [tokens, hidden_size] float32, on the device: in and out. Layer 0 begins
+  // [tokens, stream_width] float32, on the device: in and out. Layer 0 begins
   // with the embedding, whatever is in it.
   TensorView hidden;
 };

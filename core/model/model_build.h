@@ -28,7 +28,9 @@ inline constexpr std::string_view kOpNames[] = {
     "activation",       "attention",    "columns",
     "elementwise",      "embedding",    "expert_linear",
     "fused_linear",     "gated_norm",   "gemm",
-    "indexer",          "kv_write",     "layer_norm",
+    "hyper_mix",        "hyper_spread", "indexer",
+    "kv_compress",      "kv_select",    "kv_write",
+    "layer_norm",
     "linear_attention", "linear_chain", "moe_combine",
     "moe_routing",      "rms_norm",     "rope",
     "rope_kv",          "short_conv",   "state_gates"};

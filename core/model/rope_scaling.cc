@@ -130,6 +130,7 @@ std::optional<RopeScaling> RopeScalingFromName(std::string_view name) {
 
 RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
   RopeFrequencies result;
+  result.position_step = spec.position_step;
   switch (spec.scaling) {
     case RopeScaling::kNone:
       result.inv_freq = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
@@ -171,6 +172,10 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
       result.temperature = spec.temperature;
       result.temperature_span = spec.temperature_span;
       break;
+  }
+  if (spec.reversed) {
+    for (float& frequency : result.inv_freq) frequency = -frequency;
+    for (float& frequency : result.long_inv_freq) frequency = -frequency;
   }
   return result;
 }

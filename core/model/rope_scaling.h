@@ -70,6 +70,9 @@ struct RopeSpec {
   // factor
   float temperature = 0.0f;
   int64_t temperature_span = 1;  // >= 1
+  // Of any: positions are rounded down to multiples of this, >= 1.
+  int32_t position_step = 1;
+  bool reversed = false;  // rotates the other way
 
   bool operator==(const RopeSpec&) const = default;
 };
@@ -84,6 +87,7 @@ struct RopeFrequencies {
   // Of RopeSpec; 0: attention_factor for all.
   float temperature = 0.0f;
   int64_t temperature_span = 1;
+  int32_t position_step = 1;
 
   float FactorAt(int32_t position) const;
 };

@@ -402,6 +402,66 @@ absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,
   return reinterpret_cast<const int32_t*>(data);
 }
 
+absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
+                                                        int64_t rows,
+                                                        int64_t columns,
+                                                        int64_t end) {
+  const auto count = static_cast<size_t>(rows * columns);
+  const WeightInfo* info = nullptr;
+  if (!files_.random) {
+    INLAY_ASSIGN_OR_RETURN(info, Find(name, {rows, columns}));
+    if (info->dtype != DType::kI32 && info->dtype != DType::kI64) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\" is stored as %s; indices must be i32 "
+                          "or i64",
+                          info->name, DTypeName(info->dtype)));
+    }
+  }
+  const size_t bytes = count * sizeof(int32_t);
+  INLAY_RETURN_IF_ERROR(Count(0, info == nullptr ? bytes : info->bytes));
+  if (mode_ == Mode::kPlan) return nullptr;
+  std::vector<int32_t> indices(count);
+  Buffer staging;
+  const std::byte* stored = nullptr;
+  if (info != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(stored, Bytes(*info, staging));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    int64_t index =
+        (static_cast<int64_t>(i) / columns + static_cast<int64_t>(i) % columns) %
+        end;
+    if (info != nullptr && info->dtype == DType::kI64) {
+      std::memcpy(&index, stored + i * sizeof(int64_t), sizeof(index));
+    } else if (info != nullptr) {
+      int32_t narrow;
+      std::memcpy(&narrow, stored + i * sizeof(int32_t), sizeof(narrow));
+      index = narrow;
+    }
+    if (index < 0 || index >= end) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\" has the index %d; it must be in [0, "
+                          "%d)",
+                          name, index, end));
+    }
+    indices[i] = static_cast<int32_t>(index);
+  }
+  INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(bytes));
+  INLAY_RETURN_IF_ERROR(WriteAll(
+      data,
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(indices.data()),
+                          bytes)));
+  return reinterpret_cast<const int32_t*>(data);
+}
+
+absl::StatusOr<const float*> WeightLoader::Floats(const std::string& name,
+                                                  int64_t n, int64_t k,
+                                                  VectorKind kind) {
+  std::vector<float> values(
+      mode_ == Mode::kPlan ? 0 : static_cast<size_t>(n * k), 0.0f);
+  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, kind, values.data()));
+  return Constants(values);
+}
+
 absl::StatusOr<const float*> WeightLoader::Constants(
     absl::Span<const float> values) {
   if (mode_ == Mode::kPlan) return nullptr;

@@ -129,6 +129,15 @@ class WeightLoader {
   // A vector [size] of indices of inputs: i32, each in [0, size). Null when
   // planning.
   absl::StatusOr<const int32_t*> Indices(const std::string& name, int64_t size);
+  // A table [rows, columns] of i32 or i64, each in [0, end), row by row. Null
+  // when planning; of random weights: entries that differ within a row.
+  absl::StatusOr<const int32_t*> IndexTable(const std::string& name,
+                                            int64_t rows, int64_t columns,
+                                            int64_t end);
+  // A matrix [n, k] that is small and stays float32, whatever else becomes of
+  // the weights: widened, dense. Counts as a vector. Null when planning.
+  absl::StatusOr<const float*> Floats(const std::string& name, int64_t n,
+                                      int64_t k, VectorKind kind);
   // `values`, which no file has, on the device. Null when planning.
   absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
     made->num_tokens_ += size;
     Sequence& sequence = made->sequences_.emplace_back();
     sequence.hidden.resize(
-        static_cast<size_t>(size * made->model_->info().hidden_size));
+        static_cast<size_t>(size * made->model_->info().stream_width));
     sequence.tokens = std::move(tokens);
   }
   INLAY_RETURN_IF_ERROR(made->AllocateFor(longest));
@@ -105,8 +105,8 @@ absl::Status Calibration::AllocateFor(int64_t tokens) {
   INLAY_ASSIGN_OR_RETURN(workspace_,
                          device_.Allocate(model_->WorkspaceBytes(tokens, 0, 1),
                                           MemoryClass::kWorkspace));
-  scratch_.resize(static_cast<size_t>(tokens * model_->info().hidden_size));
-  output_.resize(scratch_.size());
+  scratch_.resize(static_cast<size_t>(tokens * model_->info().stream_width));
+  output_.resize(static_cast<size_t>(tokens * model_->info().hidden_size));
   return absl::OkStatus();
 }
 
@@ -131,7 +131,8 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   LayerRange range;
   range.first = layer;
   range.count = count;
-  range.hidden = FloatView(hidden, size, hidden_size, hidden_size);
+  const auto stream_width = model.info().stream_width;
+  range.hidden = FloatView(hidden, size, stream_width, stream_width);
   ForwardBatch batch;
   batch.tokens = sequence.tokens;
   batch.positions = positions;
@@ -209,7 +210,8 @@ absl::Status Calibration::Advance(int layer,
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                          LoadModel(files, device_, options));
   const size_t bytes = model->WorkspaceBytes(
-      static_cast<int64_t>(scratch_.size()) / model->info().hidden_size, 0, 1);
+      static_cast<int64_t>(scratch_.size()) / model->info().stream_width, 0,
+      1);
   if (bytes > workspace_.bytes()) {
     INLAY_ASSIGN_OR_RETURN(workspace_,
                            device_.Allocate(bytes, MemoryClass::kWorkspace));

@@ -1,10 +1,12 @@
 #include "core/quantize/checkpoint.h"
 
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/safetensors_writer.h"
@@ -70,6 +72,9 @@ class CheckpointQuantizer {
     INLAY_RETURN_IF_ERROR(writer.StartData());
     for (size_t i = 0; i < pass_.report().tensors.size(); ++i) {
       INLAY_RETURN_IF_ERROR(WriteTensor(i, &writer));
+    }
+    for (const WeightInfo* table : tables_) {
+      INLAY_RETURN_IF_ERROR(WriteTable(*table, &writer));
     }
     INLAY_RETURN_IF_ERROR(writer.Commit());
     INLAY_RETURN_IF_ERROR(WriteTexts());
@@ -200,7 +205,44 @@ class CheckpointQuantizer {
       }
       report.bytes_after += row.bytes_after;
     }
+    return AddTables(writer);
+  }
+
+  // Experts by token: integers, which no plan has.
+  absl::Status AddTables(SafetensorsWriter* writer) {
+    for (const LayerSpec& layer : pass_.spec().layers) {
+      for (const BlockSpec& block : layer.blocks) {
+        const auto* moe = std::get_if<MoeSpec>(&block.part);
+        if (moe == nullptr || !moe->routing.hashed) continue;
+        const WeightInfo* table = pass_.source().Find(moe->table);
+        if (table == nullptr) {
+          return absl::NotFoundError(absl::StrFormat(
+              "the weights have no tensor \"%s\"", moe->table));
+        }
+        tables_.push_back(table);
+        INLAY_RETURN_IF_ERROR(
+            writer->AddTensor(table->name, DType::kI32, table->shape));
+      }
+    }
     return absl::OkStatus();
+  }
+
+  // As i32. What the model has loaded is i32 or i64, and in range.
+  absl::Status WriteTable(const WeightInfo& table, SafetensorsWriter* writer) {
+    std::vector<std::byte> bytes(table.bytes);
+    INLAY_RETURN_IF_ERROR(
+        pass_.source().Read(table, 0, absl::MakeSpan(bytes)));
+    if (table.dtype == DType::kI64) {
+      const size_t count = bytes.size() / sizeof(int64_t);
+      for (size_t i = 0; i < count; ++i) {
+        int64_t wide;
+        std::memcpy(&wide, bytes.data() + i * sizeof(wide), sizeof(wide));
+        const auto narrow = static_cast<int32_t>(wide);
+        std::memcpy(bytes.data() + i * sizeof(narrow), &narrow, sizeof(narrow));
+      }
+      bytes.resize(count * sizeof(int32_t));
+    }
+    return writer->Append(bytes);
   }
 
   std::unique_ptr<RowMethod> Nearest(size_t i, int64_t width) const {
@@ -271,6 +313,7 @@ class CheckpointQuantizer {
   // As the report's tensors; a grid where it is whole numbers in groups.
   std::vector<GroupScheme> schemes_;
   std::vector<std::string> kept_;  // linear layers that stay as they are
+  std::vector<const WeightInfo*> tables_;
 };
 
 }  // namespace

@@ -95,6 +95,22 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   inputs->push_back(ReadOnly(latent.output));
 }
 
+// What compresses keys decides, as a router, what is seen at all.
+void AddCompressed(const CompressedAttentionSpec& compressed, size_t first,
+                   std::vector<LinearInput>* inputs) {
+  (*inputs)[first].readers.push_back(&compressed.low_query);
+  (*inputs)[first].readers.push_back(&compressed.key);
+  inputs->push_back(ReadOnly(compressed.query));
+  inputs->back().norm = &compressed.low_query_norm;
+  if (compressed.index.has_value()) {
+    inputs->back().readers.push_back(&compressed.index->query);
+  }
+  for (const LinearSpec& group : compressed.group_outputs) {
+    inputs->push_back(ReadOnly(group));
+  }
+  inputs->push_back(ReadOnly(compressed.output));
+}
+
 // The router is small and decides much: it is none of the readers.
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
@@ -123,6 +139,9 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     } else if (const auto* latent =
                    std::get_if<LatentAttentionSpec>(&block.part)) {
       AddLatent(*latent, first, &inputs);
+    } else if (const auto* compressed =
+                   std::get_if<CompressedAttentionSpec>(&block.part)) {
+      AddCompressed(*compressed, first, &inputs);
     } else if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
       AddExperts(*moe, first, &inputs);
     } else if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {

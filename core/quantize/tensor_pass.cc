@@ -43,12 +43,14 @@ absl::Status TensorPass::CheckParts() const {
       const auto* attention = std::get_if<AttentionSpec>(&block.part);
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       const char* what = nullptr;
+      const bool compresses =
+          std::holds_alternative<CompressedAttentionSpec>(block.part);
       if (std::holds_alternative<MoeSpec>(block.part) ||
           std::holds_alternative<MlpMoeSpec>(block.part)) {
         what = "mixtures of experts";
       } else if (attention != nullptr && attention->kv_source >= 0) {
         what = "layers that read the keys and values of others";
-      } else if (latent != nullptr && latent->selects > 0) {
+      } else if (compresses || (latent != nullptr && latent->selects > 0)) {
         what = "layers that select keys";
       }
       if (what == nullptr) continue;

@@ -22,7 +22,7 @@ absl::Status RunActivationCuda(const ActivationDesc& desc,
 namespace {
 
 const char* FunctionRefuses(const ActivationDesc& desc) {
-  if (desc.function != Activation::kClampedSilu) return nullptr;
+  if (!HasLimit(desc.function)) return nullptr;
   if (!desc.gated) return "a clamped SiLU must be gated";
   return desc.limit > 0.0f ? nullptr : "the limit must be positive";
 }

@@ -1,6 +1,6 @@
 // activation: y = f(x), or y = f(gate) * up with gate and up side by side in x
-// (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202; the clamped one: gpt-oss's
-// published code).
+// (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202; the clamped ones: the published
+// code of gpt-oss and DeepSeek-V4).
 #ifndef INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 #define INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 
@@ -22,7 +22,15 @@ enum class Activation : uint8_t {
   // Gated only: g * sigmoid(1.702 g) * (u + 1), where g is the gate cut off
   // above ActivationDesc::limit and u is up cut off beyond +-limit.
   kClampedSilu,
+  // Gated only: silu(g) * u of the same g and u (DeepSeek-V4).
+  kLimitedSilu,
 };
+
+// Those that ActivationDesc::limit is of.
+constexpr bool HasLimit(Activation function) {
+  return function == Activation::kClampedSilu ||
+         function == Activation::kLimitedSilu;
+}
 
 inline constexpr float kClampedSiluSlope = 1.702f;
 
@@ -36,7 +44,7 @@ struct ActivationDesc {
   int64_t width =
       0;  // columns of y; x has twice as many when gated (gate first)
   DType activation = DType::kF32;
-  float limit = 0.0f;  // of kClampedSilu, > 0
+  float limit = 0.0f;  // of functions that have one, > 0
 };
 
 struct ActivationParams {

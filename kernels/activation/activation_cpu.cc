@@ -25,16 +25,20 @@ float Apply(Activation function, float x) {
     case Activation::kReluSquared:
       return x < 0.0f ? 0.0f : x * x;
     case Activation::kClampedSilu:
+    case Activation::kLimitedSilu:
       break;  // of two arguments
   }
   return x;
 }
 
 // NaN stays.
-float ClampedSilu(float limit, float gate, float up) {
+float ClampedSilu(Activation function, float limit, float gate, float up) {
   gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up;
   up = up < -limit ? -limit : up;
+  if (function == Activation::kLimitedSilu) {
+    return gate / (1.0f + std::exp(-gate)) * up;
+  }
   return gate / (1.0f + std::exp(-kClampedSiluSlope * gate)) * (up + 1.0f);
 }
 
@@ -47,8 +51,9 @@ absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
     const float* x = params.x.row<float>(row);
     float* y = params.y.row<float>(row);
     for (int64_t i = 0; i < desc.width; ++i) {
-      if (desc.function == Activation::kClampedSilu) {
-        y[i] = ClampedSilu(desc.limit, x[i], x[desc.width + i]);
+      if (HasLimit(desc.function)) {
+        y[i] =
+            ClampedSilu(desc.function, desc.limit, x[i], x[desc.width + i]);
         continue;
       }
       const float value = Apply(desc.function, x[i]);

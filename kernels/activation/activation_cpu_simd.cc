@@ -55,6 +55,7 @@ struct ReluSquared {
 };
 
 // NaN stays.
+template <bool kPlusOne>
 struct ClampedSilu {
   static HWY_INLINE VF ApplyGated(VF gate, VF up, float limit) {
     const DF d;
@@ -63,6 +64,7 @@ struct ClampedSilu {
     gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
     up = hn::IfThenElse(hn::Gt(up, most), most, up);
     up = hn::IfThenElse(hn::Lt(up, least), least, up);
+    if constexpr (!kPlusOne) return hn::Mul(Silu::Apply(gate), up);
     const VF slope = hn::Set(d, kClampedSiluSlope);
     const VF value = hn::Mul(gate, Sigmoid(hn::Mul(gate, slope)));
     return hn::Mul(value, hn::Add(up, hn::Set(d, 1.0f)));
@@ -70,9 +72,14 @@ struct ClampedSilu {
 };
 
 template <typename Function>
+inline constexpr bool kIsClamped =
+    std::is_same_v<Function, ClampedSilu<true>> ||
+    std::is_same_v<Function, ClampedSilu<false>>;
+
+template <typename Function>
 HWY_INLINE VF Gated(VF gate, VF up, float limit) {
-  if constexpr (std::is_same_v<Function, ClampedSilu>) {
-    return ClampedSilu::ApplyGated(gate, up, limit);
+  if constexpr (kIsClamped<Function>) {
+    return Function::ApplyGated(gate, up, limit);
   } else {
     return hn::Mul(Function::Apply(gate), up);
   }
@@ -80,7 +87,7 @@ HWY_INLINE VF Gated(VF gate, VF up, float limit) {
 
 template <typename Function>
 HWY_INLINE VF Alone(VF x) {
-  if constexpr (std::is_same_v<Function, ClampedSilu>) {
+  if constexpr (kIsClamped<Function>) {
     return x;  // there is none
   } else {
     return Function::Apply(x);
@@ -144,7 +151,10 @@ void RunActivation(const ActivationDesc& desc, const ActivationParams& params,
     case Activation::kReluSquared:
       return activation::Run<activation::ReluSquared>(desc, params, pool);
     case Activation::kClampedSilu:
-      return activation::Run<activation::ClampedSilu>(desc, params, pool);
+      return activation::Run<activation::ClampedSilu<true>>(desc, params, pool);
+    case Activation::kLimitedSilu:
+      return activation::Run<activation::ClampedSilu<false>>(desc, params,
+                                                             pool);
   }
 }
 

@@ -10,10 +10,14 @@ namespace {
 
 // y may be the gate half of x: a thread reads both halves before it writes.
 // NaN stays.
+template <Activation kFunction>
 __device__ float ClampedSilu(float limit, float gate, float up) {
   gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up;
   up = up < -limit ? -limit : up;
+  if constexpr (kFunction == Activation::kLimitedSilu) {
+    return gate / (1.0f + expf(-gate)) * up;
+  }
   return gate / (1.0f + expf(-kClampedSiluSlope * gate)) * (up + 1.0f);
 }
 
@@ -29,11 +33,13 @@ __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
   const T* x = x_rows.row(row) + i;
   float v[kVector];
   LoadFloats<kVector>(x, v);
-  if constexpr (kFunction == Activation::kClampedSilu) {
+  if constexpr (HasLimit(kFunction)) {
     float up[kVector];
     LoadFloats<kVector>(x + width, up);
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) v[j] = ClampedSilu(limit, v[j], up[j]);
+    for (int j = 0; j < kVector; ++j) {
+      v[j] = ClampedSilu<kFunction>(limit, v[j], up[j]);
+    }
   } else {
 #pragma unroll
     for (int j = 0; j < kVector; ++j) v[j] = ApplyActivation<kFunction>(v[j]);
@@ -78,6 +84,8 @@ absl::Status RunActivationCuda(const ActivationDesc& desc,
         return Launch<T, Activation::kReluSquared>(desc, params, cuda);
       case Activation::kClampedSilu:
         return Launch<T, Activation::kClampedSilu>(desc, params, cuda);
+      case Activation::kLimitedSilu:
+        return Launch<T, Activation::kLimitedSilu>(desc, params, cuda);
       default:
         return Launch<T, Activation::kSilu>(desc, params, cuda);
     }

@@ -17,6 +17,26 @@ inline constexpr int kMaxAttentionHeadDim = 576;  // latent rows of DeepSeek
 // What CUDA rows have registers for.
 inline constexpr int kMaxCudaValueDim = 512;
 
+// Of how many keys selections consist. By default the query at p sees min(p +
+// 1, selects). Where row_tokens is not 0, selections have keys of two kinds,
+// those of tokens in a window and those of row_tokens tokens each
+// (KvLayerShape::row_tokens), and there are of them
+//   min(p + 1, window) and min((p + 1) / row_tokens, selects - window).
+struct KeyMix {
+  int window = 0;
+  int row_tokens = 0;
+
+  int32_t Count(int selects, int64_t position) const {
+    const int64_t seen = position + 1;
+    const auto least = [](int64_t a, int64_t b) {
+      return static_cast<int32_t>(a < b ? a : b);
+    };
+    if (row_tokens == 0) return least(seen, selects);
+    return least(seen, window) + least(seen / row_tokens, selects - window);
+  }
+  bool operator==(const KeyMix&) const = default;
+};
+
 // h query heads share h / num_kv_heads-fold the KV heads (GQA); query head i
 // reads KV head i / (num_heads / num_kv_heads).
 struct AttentionDesc {
@@ -39,6 +59,7 @@ struct AttentionDesc {
   // AttentionParams::selection names (sparse attention by content). Needs
   // causal order and no window.
   int selects = 0;
+  KeyMix mix;
 
   int out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -73,8 +94,9 @@ struct AttentionParams {
   // read it here. A query that sees nothing gives zeros.
   const AttentionMask* mask = nullptr;
   // Where desc.selects: [tokens, desc.selects]; the query at p sees the keys in
-  // the first min(p + 1, desc.selects) slots of its row (block * block_size +
-  // offset in the block), in ascending order of position. There are no masks
+  // the first desc.mix.Count(desc.selects, p) slots of its row (block *
+  // block_size + offset in the block), in ascending order of position, of two
+  // kinds one kind after the other. There are no masks
   // and no ALiBi then, and `blocks` of sequences are not read.
   const int32_t* selection = nullptr;
   // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.

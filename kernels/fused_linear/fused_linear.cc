@@ -26,7 +26,7 @@ const char* Sm90Refuses(const FusedLinearDesc& desc, const DeviceInfo& device) {
     return "y must be f32 or of the type of x";
   }
   if (gemm.k % kBulkColumns != 0) return "k must be a multiple of 64";
-  if (desc.gated && desc.function == Activation::kClampedSilu) {
+  if (desc.gated && HasLimit(desc.function)) {
     return "takes no clamped SiLU";
   }
   if (desc.gated && (gemm.n % 2 != 0 || gemm.output != gemm.activation)) {

@@ -32,7 +32,7 @@ const char* CpuRefuses(const IndexerDesc& desc, const DeviceInfo&) {
   }
   return ValidateIndexer(desc).ok()
              ? nullptr
-             : "num_heads, head_dim or top_k is out of range";
+             : "num_heads, head_dim, key_tokens or top_k is out of range";
 }
 
 #if INLAY_HAS_CUDA
@@ -83,6 +83,8 @@ absl::Status ValidateIndexer(const IndexerDesc& desc) {
       CheckRange("indexer", "num_heads", desc.num_heads, 1, kMaxIndexHeads));
   INLAY_RETURN_IF_ERROR(
       CheckRange("indexer", "head_dim", desc.head_dim, 1, kMaxIndexHeadDim));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("indexer", "key_tokens", desc.key_tokens, 1, 1 << 16));
   return CheckRange("indexer", "top_k", desc.top_k, 1, kMaxIndexTopK);
 }
 

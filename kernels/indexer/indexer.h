@@ -30,6 +30,9 @@ struct IndexerDesc {
   int64_t max_keys = 0;  // of a sequence; CUDA rows have a workspace for them
   DType kv = DType::kF32;
   DType activation = DType::kF32;
+  // Tokens a key (KvLayerShape::row_tokens): the query at p sees the first (p +
+  // 1) / key_tokens keys.
+  int key_tokens = 1;
 };
 
 struct IndexerParams {
@@ -38,8 +41,8 @@ struct IndexerParams {
   KvLayerView kv;      // of the keys: one head, rows without values
   absl::Span<const AttentionSequence> sequences;
   // [tokens, top_k], as AttentionParams::selection wants it: of the query at p
-  // the slots of min(p + 1, top_k) keys, ascending by position. The rest of a
-  // row is left as it is.
+  // the slots of min((p + 1) / key_tokens, top_k) keys, ascending by position.
+  // The rest of a row is left as it is.
   int32_t* selection = nullptr;
   void* workspace = nullptr;  // what the row asks for
   // CUDA rows only: made for `sequences` and uploaded, see index_plan.h; they

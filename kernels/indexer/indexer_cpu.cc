@@ -25,7 +25,8 @@ float Score(const IndexerDesc& desc, const float* q, const float* weights,
 void SelectKeys(const IndexerDesc& desc, const IndexerParams& params,
                 const AttentionSequence& sequence, int64_t index) {
   const int64_t row = sequence.q_begin + index;
-  const int64_t count = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+  const int64_t seen = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+  const int64_t count = seen / desc.key_tokens;
   const int block_size = params.kv.block_size;
   int32_t* const selection = params.selection + row * desc.top_k;
   if (count <= desc.top_k) {

@@ -83,8 +83,9 @@ class Runner {
   }
 
  private:
-  static int64_t NumKeys(const AttentionSequence& sequence, int64_t index) {
-    return int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+  int64_t NumKeys(const AttentionSequence& sequence, int64_t index) const {
+    const int64_t seen = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+    return seen / desc_.key_tokens;
   }
 
   // Adds keys [begin, end) of the query to top_.

@@ -61,6 +61,7 @@ struct IndexerArgs {
   int num_heads;
   int head_dim;
   int top_k;
+  int key_tokens;
   const IndexQuery* queries;
   const int32_t* blocks;
   float* scores;  // [rows at once, max_keys]
@@ -74,6 +75,12 @@ struct IndexerArgs {
 size_t SharedBytes(int head_dim) {
   const int heads = std::max(kHeads * (head_dim + 4), kThreads * kKeysAThread);
   return sizeof(float) * static_cast<size_t>(kKeys * (head_dim + 4) + heads);
+}
+
+__device__ IndexQuery QueryOf(const IndexerArgs& args, int64_t row) {
+  IndexQuery query = args.queries[row];
+  query.num_keys /= args.key_tokens;
+  return query;
 }
 
 __device__ const std::byte* KeyRow(const IndexerArgs& args,
@@ -165,7 +172,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t place = blockIdx.x / args.parts;
   const int part = static_cast<int>(blockIdx.x) % args.parts;
   const int64_t row = args.first_row + place;
-  const IndexQuery query = args.queries[row];
+  const IndexQuery query = QueryOf(args, row);
   if (query.num_keys <= args.top_k) return;
   const auto* weights =
       reinterpret_cast<const float*>(args.weights + row * args.weight_stride);
@@ -218,7 +225,7 @@ __global__ void __launch_bounds__(kThreads)
   const int group = static_cast<int>(threadIdx.x) % 32 / 4;
   const int column = static_cast<int>(threadIdx.x) % 4;
   const int64_t row = args.first_row + place;
-  const IndexQuery query = args.queries[row];
+  const IndexQuery query = QueryOf(args, row);
   if (query.num_keys <= args.top_k) return;
   const auto* weights =
       reinterpret_cast<const float*>(args.weights + row * args.weight_stride);
@@ -360,7 +367,7 @@ __global__ void __launch_bounds__(kSelectThreads)
   WaitForPrevious();
   LetNextBegin();
   const int64_t row = args.first_row + blockIdx.x;
-  const IndexQuery query = args.queries[row];
+  const IndexQuery query = QueryOf(args, row);
   const int32_t* const blocks = args.blocks + query.blocks_begin;
   int32_t* const selection = args.selection + row * args.top_k;
   const int size = args.kv.block_size;
@@ -451,6 +458,7 @@ absl::Status RunIndexer(const IndexerDesc& desc, const IndexerParams& params,
   args.num_heads = desc.num_heads;
   args.head_dim = desc.head_dim;
   args.top_k = desc.top_k;
+  args.key_tokens = desc.key_tokens;
   args.queries = params.plan->queries;
   args.blocks = params.plan->blocks;
   args.scores = static_cast<float*>(params.workspace);

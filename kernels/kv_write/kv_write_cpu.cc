@@ -8,9 +8,10 @@ namespace inlay {
 absl::Status RunKvWriteCpuScalar(const KvWriteDesc& desc,
                                  const KvWriteParams& params, Stream& stream) {
   const auto write = [&](int64_t token) {
-    const int64_t block = params.slots[token] / params.kv.block_size;
-    const auto slot =
-        static_cast<int>(params.slots[token] % params.kv.block_size);
+    const int64_t row = KvRowSlot(params.slots[token], desc.row_tokens);
+    if (desc.row_tokens > 1 && row < 0) return;
+    const int64_t block = row / params.kv.block_size;
+    const auto slot = static_cast<int>(row % params.kv.block_size);
     for (int head = 0; head < desc.num_kv_heads; ++head) {
       const float* k = params.k.row<float>(token) + head * desc.head_dim;
       EncodeKvRow(desc.kv, k, desc.head_dim,

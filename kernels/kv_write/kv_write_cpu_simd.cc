@@ -203,9 +203,10 @@ HWY_NOINLINE void WriteTokens(const KvWriteDesc& desc,
                               int64_t end) {
   const auto dim = static_cast<size_t>(desc.head_dim);
   for (int64_t token = begin; token < end; ++token) {
-    const int64_t block = params.slots[token] / params.kv.block_size;
-    const auto slot =
-        static_cast<int>(params.slots[token] % params.kv.block_size);
+    const int64_t row = KvRowSlot(params.slots[token], desc.row_tokens);
+    if (desc.row_tokens > 1 && row < 0) continue;
+    const int64_t block = row / params.kv.block_size;
+    const auto slot = static_cast<int>(row % params.kv.block_size);
     const float* k = params.k.row<float>(token);
     for (int head = 0; head < desc.num_kv_heads; ++head, k += dim) {
       EncodeRow<kKv>(k, dim, params.kv.KeyRow(block, head, slot));

@@ -21,8 +21,9 @@ struct RowAt {
 
 template <typename T, DType kKv, int kVector>
 __global__ void WriteKv(CudaMatrix<const T> keys, CudaMatrix<const T> values,
-                        const int64_t* slots, CudaKvLayer kv, int num_kv_heads,
-                        int head_dim, int warps_a_token, int64_t warps) {
+                        const int64_t* slots, int row_tokens, CudaKvLayer kv,
+                        int num_kv_heads, int head_dim, int warps_a_token,
+                        int64_t warps) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t warp = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
@@ -31,7 +32,7 @@ __global__ void WriteKv(CudaMatrix<const T> keys, CudaMatrix<const T> values,
   const int at = static_cast<int>(warp % warps_a_token);
   const bool value = at >= num_kv_heads;
   const int head = value ? at - num_kv_heads : at;
-  const int64_t slot = slots[token];
+  const int64_t slot = KvRowSlot(slots[token], row_tokens);
   if (slot < 0) return;
   const T* x = (value ? values : keys).row(token) + int64_t{head} * head_dim;
   WarpEncodeKvRow<kKv, kVector>(threadIdx.x % 32, head_dim, RowAt<T>{x},
@@ -57,8 +58,8 @@ absl::Status RunKvWriteCuda(const KvWriteDesc& desc,
           {(warps + kWarps - 1) / kWarps, kThreads},
           vector ? WriteKv<T, kKv, kCudaVector> : WriteKv<T, kKv, 1>,
           CudaMatrix<const T>(params.k), CudaMatrix<const T>(params.v),
-          params.slots, kv, desc.num_kv_heads, desc.head_dim, warps_a_token,
-          warps);
+          params.slots, desc.row_tokens, kv, desc.num_kv_heads, desc.head_dim,
+          warps_a_token, warps);
     });
   });
 }

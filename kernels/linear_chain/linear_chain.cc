@@ -28,7 +28,7 @@ const char* StageRefuses(const LinearChainStage& stage, const QuantForm& form) {
   if (stage.gated && gemm.n % (2 * kQuantRows) != 0) {
     return "gate and up must be whole tiles of rows";
   }
-  if (stage.gated && stage.function == Activation::kClampedSilu) {
+  if (stage.gated && HasLimit(stage.function)) {
     return "takes no clamped SiLU";
   }
   return nullptr;

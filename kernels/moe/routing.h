@@ -3,7 +3,8 @@
 // has. Slot t * top_k + r is token t's expert of rank r.
 // Sources: Shazeer et al., arXiv:1701.06538 (top-k of a softmax); DeepSeek-V2,
 // arXiv:2405.04434 (groups of experts); DeepSeek-V3, arXiv:2412.19437 (sigmoid
-// scores, correction of the choice).
+// scores, correction of the choice); Roller et al., arXiv:2106.04426 (hash
+// layers: the token's id chooses).
 #ifndef INLAY_KERNELS_MOE_ROUTING_H_
 #define INLAY_KERNELS_MOE_ROUTING_H_
 
@@ -17,7 +18,8 @@ namespace inlay {
 inline constexpr int kMaxExperts = 1024;
 inline constexpr int kMaxExpertsPerToken = 64;
 
-enum class RoutingScore : uint8_t { kSoftmax, kSigmoid };
+// kSqrtSoftplus: sqrt(log(1 + e^x)) (DeepSeek-V4).
+enum class RoutingScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 
 // What a group of experts is judged by: its best score, or its two best added.
 enum class GroupScore : uint8_t { kMax, kTopTwo };
@@ -37,6 +39,9 @@ struct RoutingDesc {
   float scale = 1.0f;  // multiplies the weights
   // RoutingParams::expert_scales are given (Gemma 4).
   bool scales_experts = false;
+  // The token's row of RoutingParams::table is its experts, in the table's
+  // order; scores weigh them, and choose nothing.
+  bool hashed = false;
 
   bool operator==(const RoutingDesc&) const = default;
 };
@@ -54,11 +59,14 @@ struct RoutingParams {
   int32_t* slots = nullptr;
   // [num_experts]: multiply the weights last, where desc.scales_experts.
   const float* expert_scales = nullptr;
+  // Where desc.hashed: [tokens] rows of table, [.., top_k] experts in range.
+  const int32_t* ids = nullptr;
+  const int32_t* table = nullptr;
 };
 
 using RoutingRow = KernelRow<RoutingDesc, RoutingParams>;
 
-// A token's experts and weights depend on its own logits only. Scores are
+// A token's experts and weights depend on its own logits (and id) only. Scores are
 // compared as float32, rounded from float64; of equal ones the expert of lower
 // number is better. A NaN is better than anything: it shows in the weights.
 // Every expert number is in range whatever the logits.

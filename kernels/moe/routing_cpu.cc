@@ -59,6 +59,15 @@ void Score(const RoutingDesc& desc, const float* logits, double* scores) {
     }
     return;
   }
+  if (desc.score == RoutingScore::kSqrtSoftplus) {
+    for (int e = 0; e < desc.num_experts; ++e) {
+      // log(1 + e^x) as it does not overflow; NaN stays.
+      const double x = logits[e];
+      scores[e] = std::sqrt(std::log1p(std::exp(-std::fabs(x))) +
+                            (x > 0.0 || std::isnan(x) ? x : 0.0));
+    }
+    return;
+  }
   double largest = -std::numeric_limits<double>::infinity();
   for (int e = 0; e < desc.num_experts; ++e) {
     largest = std::max(largest, double{logits[e]});
@@ -87,8 +96,12 @@ void Route(const RoutingDesc& desc, const RoutingParams& params,
   }
   LeaveGroups(desc, choice, taken);
   double sum = 0.0;
+  const int32_t* const chosen =
+      desc.hashed ? params.table + int64_t{params.ids[token]} * desc.top_k
+                  : nullptr;
   for (int r = 0; r < desc.top_k; ++r) {
-    const int e = Best(choice, taken, desc.num_experts);
+    const int e = chosen != nullptr ? chosen[r]
+                                    : Best(choice, taken, desc.num_experts);
     taken[e] = true;
     experts[r] = e;
     sum += scores[e];

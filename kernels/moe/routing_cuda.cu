@@ -144,7 +144,8 @@ __device__ Taken LeaveGroups(const RoutingDesc& desc, TokenScores& scores) {
   return taken;
 }
 
-// Logits to scores: exp(logit - largest) / sum, or the sigmoid.
+// Logits to scores: exp(logit - largest) / sum, the sigmoid, or the root of
+// log(1 + e^logit).
 template <int kPerLane>
 __device__ void Score(const RoutingDesc& desc, const float* logits,
                       double (&scores)[kPerLane]) {
@@ -162,6 +163,14 @@ __device__ void Score(const RoutingDesc& desc, const float* logits,
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       scores[i] = 1.0 / (1.0 + exp(-double{own[i]}));
+    }
+    return;
+  }
+  if (desc.score == RoutingScore::kSqrtSoftplus) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const double x = own[i];
+      scores[i] = sqrt(log1p(exp(-fabs(x))) + (x > 0.0 || isnan(x) ? x : 0.0));
     }
     return;
   }
@@ -200,7 +209,9 @@ __device__ void ListOne(const RoutingDesc& desc, const RoutingParams& params) {
   for (int r = lane; r < desc.top_k; r += 32) {
     int before = 0;
     for (int i = 0; i < desc.top_k; ++i) {
-      before += params.experts[i] < params.experts[r];
+      // A table may name an expert twice.
+      before += params.experts[i] < params.experts[r] ||
+                (params.experts[i] == params.experts[r] && i < r);
     }
     params.slots[before] = r;
   }
@@ -236,8 +247,11 @@ __global__ void __launch_bounds__(32 * kTokens)
   float* weights = params.weights + token * desc.top_k;
   double own[kMaxExpertsPerToken / 32] = {};  // of ranks lane, lane + 32, ..
   double sum = 0.0;
+  const int32_t* const chosen =
+      desc.hashed ? params.table + int64_t{params.ids[token]} * desc.top_k
+                  : nullptr;
   for (int r = 0; r < desc.top_k; ++r) {
-    const int e = chooser.TakeBest();
+    const int e = chosen != nullptr ? chosen[r] : chooser.TakeBest();
     const double score = ScoreOf(scores, e);
     sum += score;
     if (lane == r % 32) experts[r] = e;

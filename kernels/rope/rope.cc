@@ -51,10 +51,11 @@ absl::Span<const RopeRow> RopeTable() { return kRows; }
 
 void FillRopeAngles(absl::Span<const int32_t> positions,
                     absl::Span<const float> inv_freq, float scale, float* cos,
-                    float* sin) {
+                    float* sin, int32_t step) {
   for (const int32_t position : positions) {
+    const int32_t rounded = position / step * step;
     for (const float frequency : inv_freq) {
-      const float angle = static_cast<float>(position) * frequency;
+      const float angle = static_cast<float>(rounded) * frequency;
       *cos++ = std::cos(angle) * scale;
       *sin++ = std::sin(angle) * scale;
     }
@@ -63,7 +64,7 @@ void FillRopeAngles(absl::Span<const int32_t> positions,
 
 #if !INLAY_HAS_CUDA
 absl::Status FillRopeAnglesCuda(const int32_t*, int64_t, const float*, int64_t,
-                                float, float*, float*, Stream&) {
+                                float, float*, float*, Stream&, int32_t) {
   return absl::UnimplementedError("rope: this build has no CUDA");
 }
 #endif

@@ -36,19 +36,20 @@ using RopeRow = KernelRow<RopeDesc, RopeParams>;
 absl::Span<const RopeRow> RopeTable();
 
 // Fills cos and sin [tokens, pairs] with cos and sin of float(position *
-// inv_freq), times `scale` (YaRN's attention factor). The product is rounded to
+// inv_freq), times `scale` (YaRN's attention factor), where positions are
+// rounded down to multiples of `step`. The product is rounded to
 // float32 first, as the reference implementations do. Host code: both arrays
 // are in host memory.
 void FillRopeAngles(absl::Span<const int32_t> positions,
                     absl::Span<const float> inv_freq, float scale, float* cos,
-                    float* sin);
+                    float* sin, int32_t step = 1);
 
 // The same on a CUDA device: all arrays are in its memory; queued on `stream`.
 // Sines and cosines within two units in the last place.
 absl::Status FillRopeAnglesCuda(const int32_t* positions, int64_t tokens,
                                 const float* inv_freq, int64_t pairs,
                                 float scale, float* cos, float* sin,
-                                Stream& stream);
+                                Stream& stream, int32_t step = 1);
 
 }  // namespace inlay
 

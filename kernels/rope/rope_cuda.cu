@@ -69,14 +69,15 @@ absl::Status Launch(const RopeDesc& desc, const RopeParams& params,
                     desc.head_dim, desc.first, pairs, per_token, threads);
 }
 
-__global__ void FillAngles(const int32_t* positions, const float* inv_freq,
-                           float scale, int64_t pairs, int64_t count,
-                           float* cos, float* sin) {
+__global__ void FillAngles(const int32_t* positions, int32_t step,
+                           const float* inv_freq, float scale, int64_t pairs,
+                           int64_t count, float* cos, float* sin) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
-  const auto position = static_cast<float>(positions[i / pairs]);
+  const auto position =
+      static_cast<float>(positions[i / pairs] / step * step);
   float s;
   float c;
   sincosf(__fmul_rn(position, inv_freq[i % pairs]), &s, &c);
@@ -100,11 +101,11 @@ absl::Status RunRopeCuda(const RopeDesc& desc, const RopeParams& params,
 absl::Status FillRopeAnglesCuda(const int32_t* positions, int64_t tokens,
                                 const float* inv_freq, int64_t pairs,
                                 float scale, float* cos, float* sin,
-                                Stream& stream) {
+                                Stream& stream, int32_t step) {
   const int64_t count = tokens * pairs;
   return LaunchCuda("rope angles", CudaStream::Of(stream),
                     {(count + kThreads - 1) / kThreads, kThreads}, FillAngles,
-                    positions, inv_freq, scale, pairs, count, cos, sin);
+                    positions, step, inv_freq, scale, pairs, count, cos, sin);
 }
 
 }  // namespace inlay

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace inlay {
@@ -23,7 +24,8 @@ constexpr int kMostMultiples = 4;
 
 size_t PlaneBytes(const KvLayerShape& shape, DType dtype, int block_size) {
   return static_cast<size_t>(shape.num_kv_heads) *
-         static_cast<size_t>(block_size) * KvRowBytes(dtype, shape.head_dim);
+         static_cast<size_t>(block_size / shape.row_tokens) *
+         KvRowBytes(dtype, shape.head_dim);
 }
 
 size_t Align(size_t bytes) {
@@ -33,6 +35,14 @@ size_t Align(size_t bytes) {
 size_t LayerBytes(const KvLayerShape& shape, DType dtype, int block_size) {
   return Align(static_cast<size_t>(shape.num_planes()) *
                PlaneBytes(shape, dtype, block_size));
+}
+
+// Where the layer begins, at `used` bytes of a block or behind.
+size_t LayerBegin(const KvLayerShape& shape, DType dtype, size_t used) {
+  if (!shape.counts_rows) return used;
+  const size_t unit =
+      std::lcm(KvRowBytes(dtype, shape.head_dim), kLayerAlignment);
+  return (used + unit - 1) / unit * unit;
 }
 
 int64_t Reach(int64_t window) {
@@ -90,6 +100,7 @@ void KvLayout::PlaceLayers() {
   layer_offsets_.reserve(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     size_t& used = used_bytes_[group_of_[i]];
+    used = LayerBegin(layers_[i], dtype_, used);
     layer_offsets_.push_back(static_cast<int64_t>(used));
     used += LayerBytes(layers_[i], dtype_, groups_[group_of_[i]].block_size);
   }
@@ -119,30 +130,44 @@ void KvLayout::FormGroups(int block_size, size_t most) {
 size_t KvLayout::BytesFor(size_t group, int block_size) const {
   size_t bytes = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (group_of_[i] == group)
-      bytes += LayerBytes(layers_[i], dtype_, block_size);
+    if (group_of_[i] != group) continue;
+    bytes = LayerBegin(layers_[i], dtype_, bytes) +
+            LayerBytes(layers_[i], dtype_, block_size);
   }
   return bytes;
 }
 
+int KvLayout::UnitOf(size_t group, int block_size) const {
+  int unit = block_size;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (group_of_[i] == group) unit = std::lcm(unit, layers_[i].row_tokens);
+  }
+  return unit;
+}
+
 void KvLayout::SizeBlocks(int block_size) {
-  if (groups_.size() == 1) return;
   std::vector<size_t> least(groups_.size());
-  for (size_t i = 0; i < least.size(); ++i) least[i] = BytesFor(i, block_size);
+  std::vector<int> units(groups_.size());
+  for (size_t i = 0; i < least.size(); ++i) {
+    units[i] = UnitOf(i, block_size);
+    least[i] = BytesFor(i, units[i]);
+    groups_[i].block_size = units[i];
+  }
+  if (groups_.size() == 1) return;
   const auto heaviest = static_cast<size_t>(
       std::max_element(least.begin(), least.end()) - least.begin());
-  const int most = std::max(block_size, kMaxBlockSize) / block_size;
   // Padding of the group that has most, in bytes, and the block it is of.
   size_t best_padding = 1, best_bytes = 0;
   for (int multiple = 1; multiple <= kMostMultiples; ++multiple) {
-    const size_t bytes = BytesFor(heaviest, block_size * multiple);
+    const size_t bytes = BytesFor(heaviest, units[heaviest] * multiple);
     size_t padding = 0;
     KvGroups sized = groups_;
     for (size_t i = 0; i < least.size(); ++i) {
       // At least; alignment weighs less in larger blocks.
+      const int most = std::max(units[i], kMaxBlockSize) / units[i];
       auto fit = static_cast<int>(std::min<size_t>(bytes / least[i], most));
-      while (fit < most && BytesFor(i, block_size * (fit + 1)) <= bytes) ++fit;
-      sized[i].block_size = block_size * fit;
+      while (fit < most && BytesFor(i, units[i] * (fit + 1)) <= bytes) ++fit;
+      sized[i].block_size = units[i] * fit;
       padding = std::max(padding, bytes - BytesFor(i, sized[i].block_size));
     }
     if (best_bytes == 0 || padding * best_bytes < best_padding * bytes) {
@@ -182,7 +207,7 @@ KvLayerView KvLayout::LayerView(int layer, KvBase base) const {
         static_cast<int64_t>(PlaneBytes(shape, dtype_, block_size));
   }
   view.dtype = dtype_;
-  view.block_size = block_size;
+  view.block_size = block_size / shape.row_tokens;
   view.num_kv_heads = shape.num_kv_heads;
   view.head_dim = shape.head_dim;
   view.value_dim = shape.value_dim;

@@ -7,7 +7,9 @@
 //         | second layer: ... | padding, where other groups need more |
 //
 // A row is the head_dim elements of one token and head (kv_format.h). Layers
-// whose values are a part of their keys' rows have no V.
+// whose values are a part of their keys' rows have no V. A layer whose rows are
+// of several tokens each (KvLayerShape::row_tokens) has fewer rows a block than
+// the block has tokens.
 #ifndef INLAY_MEMORY_KV_KV_LAYOUT_H_
 #define INLAY_MEMORY_KV_KV_LAYOUT_H_
 
@@ -30,6 +32,13 @@ struct KvLayerShape {
   // > 0: values are the first so many elements of the keys' rows (latent
   // attention, arXiv:2405.04434); 0: they have rows of their own, of head_dim.
   int value_dim = 0;
+  // > 1: a row is of so many tokens, the last of which is at a position p with
+  // p + 1 a multiple of it; it is there once that token is. A power of two;
+  // blocks of the layer's group hold a multiple of it.
+  int row_tokens = 1;
+  // The layer begins a whole number of its rows behind its block's first byte
+  // (KvLayerView::InRows).
+  bool counts_rows = false;
 
   // Rows of each token and head.
   int num_planes() const { return value_dim > 0 ? 1 : 2; }
@@ -57,6 +66,8 @@ struct KvBase {
 // slot t of K lies at
 //   base.Block(b) + k_offset_bytes +
 //   (h * block_size + t) * KvRowBytes(dtype, head_dim).
+// Where rows are of several tokens, block_size counts rows, and t is that of
+// the row: block tables are those of the group.
 struct KvLayerView {
   KvBase base;
   int64_t block_stride_bytes = 0;
@@ -68,6 +79,22 @@ struct KvLayerView {
   int head_dim = 0;
   int value_dim = 0;  // as KvLayerShape has it; > 0: V lies where K does
 
+  // Of layers that count rows and are of one head, dtype and head_dim, all
+  // rows of a block seen as one layer's: rows of several layers by one number.
+  // Slot t of this layer is slot first_row() + t there.
+  KvLayerView InRows() const {
+    KvLayerView rows = *this;
+    rows.k_offset_bytes = rows.v_offset_bytes = 0;
+    rows.block_size = static_cast<int>(block_stride_bytes / row_bytes()) + 1;
+    return rows;
+  }
+  int first_row() const {
+    return static_cast<int>(k_offset_bytes / row_bytes());
+  }
+  int64_t row_bytes() const {
+    return static_cast<int64_t>(KvRowBytes(dtype, head_dim));
+  }
+
   std::byte* KeyRow(int64_t block, int head, int slot) const {
     return Row(k_offset_bytes, block, head, slot);
   }
@@ -78,8 +105,7 @@ struct KvLayerView {
  private:
   std::byte* Row(int64_t offset, int64_t block, int head, int slot) const {
     const int64_t row = int64_t{head} * block_size + slot;
-    return base.Block(block, block_stride_bytes) + offset +
-           row * static_cast<int64_t>(KvRowBytes(dtype, head_dim));
+    return base.Block(block, block_stride_bytes) + offset + row * row_bytes();
   }
 };
 
@@ -103,7 +129,8 @@ class KvLayout {
   KvLayout() = default;
   // block_size: of the group that needs the most bytes a token, or up to four
   // times that where it saves padding. Other groups have the multiple of
-  // block_size that fits beside it. `states`: bytes of each recurrent layer's
+  // block_size that fits beside it; those with rows of several tokens a
+  // multiple of these too. `states`: bytes of each recurrent layer's
   // state; blocks are large enough for all of them.
   KvLayout(std::vector<KvLayerShape> layers, DType dtype, int block_size,
            absl::Span<const size_t> states = {});
@@ -132,6 +159,9 @@ class KvLayout {
   // What one more token takes while no window has passed any, without states.
   size_t bytes_per_token() const;
 
+  int row_tokens(int layer) const {
+    return layers_[static_cast<size_t>(layer)].row_tokens;
+  }
   // The view of `layer` over the cache at `base`.
   KvLayerView LayerView(int layer, KvBase base) const;
   // The same of recurrent layer `layer`.
@@ -142,6 +172,8 @@ class KvLayout {
   void PlaceLayers();
   void AddStates(absl::Span<const size_t> states, int block_size);
   size_t BytesFor(size_t group, int block_size) const;
+  // What the group's blocks are a multiple of.
+  int UnitOf(size_t group, int block_size) const;
   void SizeBlocks(int block_size);
 
   std::vector<KvLayerShape> layers_;

@@ -29,9 +29,17 @@ std::vector<double> Scores(const RoutingDesc& desc, const TestMatrix& logits,
   double sum = 0.0;
   for (int e = 0; e < desc.num_experts; ++e) {
     const double logit = logits(token, e);
-    const bool sigmoid = desc.score == RoutingScore::kSigmoid;
-    scores.push_back(sigmoid ? 1.0 / (1.0 + std::exp(-logit))
-                             : std::exp(logit));
+    switch (desc.score) {
+      case RoutingScore::kSoftmax:
+        scores.push_back(std::exp(logit));
+        break;
+      case RoutingScore::kSigmoid:
+        scores.push_back(1.0 / (1.0 + std::exp(-logit)));
+        break;
+      case RoutingScore::kSqrtSoftplus:
+        scores.push_back(std::sqrt(std::log(1.0 + std::exp(logit))));
+        break;
+    }
     sum += scores.back();
   }
   if (desc.score == RoutingScore::kSoftmax) {
@@ -150,6 +158,56 @@ TEST(RoutingTest, MatchesASortInFloat64) {
       });
     }
   }
+}
+
+// The table chooses, scores weigh.
+TEST(RoutingTest, ExpertsByToken) {
+  TestCpu cpu(2);
+  constexpr int64_t kTokens = 19;
+  constexpr int kRows = 11;
+  RoutingDesc desc = {16, 4, RoutingScore::kSqrtSoftplus, true};
+  desc.scale = 1.5f;
+  desc.hashed = true;
+  std::mt19937 rng(7);
+  TestMatrix logits(DType::kF32, kTokens, desc.num_experts, 3);
+  logits.Randomize(rng, 2.0f);
+  logits.Set(0, 0, 200.0f);  // whose exponential no float32 holds
+  std::vector<int32_t> ids, table;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    ids.push_back(static_cast<int32_t>(rng() % kRows));
+  }
+  for (int i = 0; i < kRows * desc.top_k; ++i) {
+    table.push_back(static_cast<int32_t>(rng() % 16));
+  }
+  ForEachCpuRow(RoutingTable(), desc, cpu, [&](const RoutingRow& row) {
+    Routed got(desc, kTokens);
+    RoutingParams params = got.Params(logits.view(), nullptr);
+    params.ids = ids.data();
+    params.table = table.data();
+    ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const std::vector<double> scores = Scores(desc, logits, t);
+      double sum = 0.0;
+      const auto expert = [&](int r) {
+        return table[static_cast<size_t>(ids[static_cast<size_t>(t)] * 4 + r)];
+      };
+      for (int r = 0; r < 4; ++r) sum += scores[static_cast<size_t>(expert(r))];
+      for (int r = 0; r < 4; ++r) {
+        const auto slot = static_cast<size_t>(t * 4 + r);
+        ASSERT_EQ(got.experts[slot], expert(r));
+        const double want =
+            1.5 * scores[static_cast<size_t>(expert(r))] / sum;
+        ASSERT_NEAR(got.weights[slot], want, 4 * kUnitF32 * want);
+      }
+    }
+    std::vector<int32_t> slots;
+    for (int e = 0; e < desc.num_experts; ++e) {
+      for (size_t i = 0; i < got.experts.size(); ++i) {
+        if (got.experts[i] == e) slots.push_back(static_cast<int32_t>(i));
+      }
+    }
+    EXPECT_EQ(got.slots, slots);
+  });
 }
 
 TEST(RoutingTest, ListsSlotsByExpert) {

@@ -245,6 +245,7 @@ double ActivationReference(Activation function, double x) {
     case Activation::kReluSquared:
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kClampedSilu:
+    case Activation::kLimitedSilu:
       break;  // of two arguments
   }
   return x;
@@ -362,6 +363,41 @@ TEST(ActivationTest, ClampedSiluMatchesFloat64) {
        {ActivationDesc{Activation::kClampedSilu, false, 8, DType::kF32, 7.0f},
         ActivationDesc{Activation::kClampedSilu, true, 8, DType::kF32}}) {
     EXPECT_FALSE(Select("activation", ActivationTable(), bad, info).ok());
+  }
+}
+
+// silu(gate) * up, both cut off at the limit.
+TEST(ActivationTest, LimitedSiluMatchesFloat64) {
+  TestCpu cpu(2);
+  for (const int64_t width : {1, 7, 8, 40, 101}) {
+    const ActivationDesc desc{Activation::kLimitedSilu, true, width,
+                              DType::kF32, 7.0f};
+    TestMatrix x = Random(4, 2 * width, 9, 3, 6.0f);
+    x.Set(0, 0, -200.0f);
+    x.Set(1, 0, 200.0f);
+    x.Set(1, width, -200.0f);
+    x.Set(2, width, 200.0f);
+    const auto want = [&](int64_t r, int64_t c) {
+      const double gate = std::min(double{x(r, c)}, 7.0);
+      const double up = std::clamp(double{x(r, width + c)}, -7.0, 7.0);
+      return gate / (1.0 + std::exp(-gate)) * up;
+    };
+    const auto tolerance = [&](int64_t r, int64_t c) {
+      const double gate = std::min(double{x(r, c)}, 7.0);
+      return kUnitF32 * (8 + 2 * std::abs(gate)) * std::abs(want(r, c)) + 1e-30;
+    };
+    ForEachCpuRow(ActivationTable(), desc, cpu, [&](const ActivationRow& row) {
+      TestMatrix y(DType::kF32, 4, width, 1);
+      ActivationParams params{x.view(), y.view()};
+      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      ExpectClose(y, want, tolerance);
+      TestMatrix nan = x;
+      nan.Set(0, 0, std::numeric_limits<float>::quiet_NaN());
+      nan.Set(1, width, std::numeric_limits<float>::quiet_NaN());
+      params.x = nan.view();
+      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      EXPECT_TRUE(std::isnan(y(0, 0)) && std::isnan(y(1, 0)));
+    });
   }
 }
 

@@ -167,6 +167,49 @@ TEST(KvLayoutTest, GroupsFillTheirBlocksAndStayInThem) {
   }
 }
 
+// Of several tokens a row: fewer rows a block, whole numbers of them, and
+// layers that count rows lie at whole rows of their block.
+TEST(KvLayoutTest, RowsOfSeveralTokens) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8,
+                            DType::kF8E4M3, DType::kKvQ4}) {
+    for (const int block_size : {1, 16, 32}) {
+      const KvLayout layout({{1, 40, 12, 40, 1, true},
+                             {2, 40, 8},
+                             {1, 40, 0, 40, 4, true},
+                             {1, 24, 0, 24, 4},
+                             {1, 40, 0, 40, 128, true}},
+                            dtype, block_size);
+      ASSERT_EQ(layout.num_groups(), 3u);
+      const int tokens = layout.groups()[0].block_size;
+      EXPECT_EQ(tokens % 128, 0);
+      EXPECT_EQ(layout.LayerView(2, nullptr).block_size, tokens / 4);
+      EXPECT_EQ(layout.LayerView(3, nullptr).block_size, tokens / 4);
+      EXPECT_EQ(layout.LayerView(4, nullptr).block_size, tokens / 128);
+      std::vector<std::byte> memory(2 * layout.block_bytes());
+      for (const int layer : {0, 2, 4}) {
+        const KvLayerView view = layout.LayerView(layer, memory.data());
+        const KvLayerView rows = view.InRows();
+        EXPECT_EQ(rows.block_size, layout.LayerView(0, nullptr).InRows().block_size);
+        for (int t = 0; t < view.block_size; ++t) {
+          const int slot = view.first_row() + t;
+          ASSERT_LT(slot, rows.block_size);
+          ASSERT_EQ(rows.KeyRow(1, 0, slot), view.KeyRow(1, 0, t));
+          ASSERT_LE(view.KeyRow(1, 0, t) + view.row_bytes(),
+                    memory.data() + memory.size());
+        }
+      }
+      // Nothing overlaps.
+      const KvLayerView first = layout.LayerView(2, nullptr);
+      const KvLayerView second = layout.LayerView(3, nullptr);
+      const KvLayerView third = layout.LayerView(4, nullptr);
+      EXPECT_GE(second.k_offset_bytes,
+                first.k_offset_bytes + first.block_size * first.row_bytes());
+      EXPECT_GE(third.k_offset_bytes,
+                second.k_offset_bytes + second.block_size * second.row_bytes());
+    }
+  }
+}
+
 TEST(KvLayoutTest, NoLayersIsNoBytes) {
   EXPECT_EQ(KvLayout({}, DType::kF32, 16).block_bytes(), 0u);
   EXPECT_EQ(KvLayout().num_layers(), 0);

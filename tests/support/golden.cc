@@ -30,8 +30,18 @@ std::vector<GoldenCase> ReadGolden(const std::string& directory) {
     golden.greedy_margins =
         entry["greedy"]["margins"].get<std::vector<double>>();
     if (entry.contains("layer_outputs_last_position")) {
-      golden.layer_outputs = entry["layer_outputs_last_position"]
-                                 .get<std::vector<std::vector<float>>>();
+      for (const auto& layer : entry["layer_outputs_last_position"]) {
+        std::vector<float>& outputs = golden.layer_outputs.emplace_back();
+        // A row, or one a residual stream.
+        for (const auto& part : layer) {
+          if (part.is_array()) {
+            const auto row = part.get<std::vector<float>>();
+            outputs.insert(outputs.end(), row.begin(), row.end());
+          } else {
+            outputs.push_back(part.get<float>());
+          }
+        }
+      }
     }
     const char* rounded = "activation_quantised_logits_last_position";
     if (entry.contains(rounded)) {

@@ -13,6 +13,7 @@ namespace inlay::testing {
 
 inline constexpr RoutingScore kSoftmaxScore = RoutingScore::kSoftmax;
 inline constexpr RoutingScore kSigmoidScore = RoutingScore::kSigmoid;
+inline constexpr RoutingScore kSoftplusScore = RoutingScore::kSqrtSoftplus;
 inline constexpr GroupScore kBestOfGroup = GroupScore::kMax;
 inline constexpr GroupScore kTwoOfGroup = GroupScore::kTopTwo;
 
@@ -27,6 +28,7 @@ inline constexpr RoutingDesc kRoutings[] = {
     {256, 8, kSigmoidScore, true, 8, 4, kTwoOfGroup, 2.5f},
     {7, 7, kSigmoidScore, false},
     {12, 4, kSigmoidScore, true, 12, 5, kTwoOfGroup, 1.0f},
+    {256, 6, kSoftplusScore, true, 1, 1, kBestOfGroup, 1.5f},
     {kMaxExperts, kMaxExpertsPerToken, kSoftmaxScore, true},
 };
 

@@ -84,8 +84,8 @@ MoeSpec LlamaStyleMoe(const DecoderConfig& config, const MoeConfig& moe,
 }
 
 MlpSpec SharedExpert(const DecoderConfig& config, const std::string& prefix,
-                     int64_t width) {
-  return Expert(config, prefix, width, false, {});
+                     int64_t width, const ExpertNames& names) {
+  return Expert(config, prefix, width, false, names);
 }
 
 absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,

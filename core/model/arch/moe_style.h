@@ -51,7 +51,7 @@ MoeSpec LlamaStyleMoe(const DecoderConfig& config, const MoeConfig& moe,
 
 // A shared expert of width `width`: gate_proj, up_proj and down_proj.
 MlpSpec SharedExpert(const DecoderConfig& config, const std::string& prefix,
-                     int64_t width);
+                     int64_t width, const ExpertNames& names = {});
 
 // Qwen's mlp_only_layers and decoder_sparse_step: which layers have experts.
 absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,

@@ -125,7 +125,7 @@ absl::Status Indexer::Forward(const Step& step, const TensorView& x,
   params.sequences = step.batch.SequencesOf(kv_group_);
   params.selection = step.selection;
   params.workspace = step.kernel_workspace;
-  params.plan = &step.device.index;
+  params.plan = step.device.IndexOf(kv_group_);
   return select_.Run(params, step.stream);
 }
 

@@ -60,6 +60,11 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
         correction_,
         build.weights.Vector(spec.correction, num_experts, VectorKind::kBias));
   }
+  if (spec.routing.hashed) {
+    INLAY_ASSIGN_OR_RETURN(
+        table_, build.weights.IndexTable(spec.table, spec.table_rows,
+                                         spec.routing.top_k, num_experts));
+  }
   INLAY_DCHECK(spec.routing.scales_experts == !spec.expert_scales.empty());
   if (spec.routing.scales_experts) {
     INLAY_ASSIGN_OR_RETURN(expert_scales_,
@@ -141,6 +146,7 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   scratch.routed.logits = scratch.logits;
   scratch.routed.correction = correction_;
   scratch.routed.expert_scales = expert_scales_;
+  scratch.routed.table = table_;
   scratch.routed.experts = TakeArray<int32_t>(arena, slots);
   scratch.routed.weights = TakeArray<float>(arena, slots);
   scratch.routed.offsets = TakeArray<int32_t>(arena, num_experts + 1);
@@ -190,7 +196,9 @@ absl::Status Moe::Route(const Step& step, const BlockInput& x,
     scale.value = router_scale_;
     INLAY_RETURN_IF_ERROR(scale_logits_.Run(scale, step.stream));
   }
-  return routing_.Run(scratch.routed, step.stream);
+  RoutingParams routed = scratch.routed;
+  routed.ids = step.device.ids;
+  return routing_.Run(routed, step.stream);
 }
 
 absl::Status Moe::RunExperts(const Step& step, const TensorView& x,

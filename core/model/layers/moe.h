@@ -64,6 +64,7 @@ class Moe : public Sublayer {
   Op<ElementwiseDesc, ElementwiseParams> scale_logits_;
   const float* correction_ = nullptr;
   const float* expert_scales_ = nullptr;
+  const int32_t* table_ = nullptr;  // where routing is hashed
   Op<RoutingDesc, RoutingParams> routing_;
   // Gate and up, or both as one.
   std::vector<ExpertLinear> input_;

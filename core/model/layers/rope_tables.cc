@@ -20,7 +20,8 @@ void FillSequences(const ForwardBatch& batch, const RopeFrequencies& rope,
     FillRopeAngles(absl::MakeConstSpan(batch.positions.data() + first,
                                        static_cast<size_t>(sequence.q_len)),
                    length > rope.threshold ? rope.long_inv_freq : rope.inv_freq,
-                   rope.attention_factor, cos + offset, sin + offset);
+                   rope.attention_factor, cos + offset, sin + offset,
+                   rope.position_step);
   }
 }
 
@@ -91,7 +92,7 @@ absl::Status RopeTables::Fill(const ForwardBatch& batch,
       }
     } else if (rope.long_inv_freq.empty()) {
       FillRopeAngles(batch.positions, rope.inv_freq, rope.attention_factor, cos,
-                     sin);
+                     sin, rope.position_step);
     } else {
       FillSequences(batch, rope, cos, sin);
     }
@@ -137,7 +138,8 @@ absl::Status RopeTables::FillOnDevice(size_t index, const ForwardBatch& batch,
                               is_long ? arrays.long_inv_freq : arrays.inv_freq,
                               pairs, rope.attention_factor,
                               const_cast<float*>(angles.cos) + offset,
-                              const_cast<float*>(angles.sin) + offset, stream);
+                              const_cast<float*>(angles.sin) + offset, stream,
+                              rope.position_step);
   };
   if (rope.long_inv_freq.empty()) return fill(0, device.tokens, false);
   const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);

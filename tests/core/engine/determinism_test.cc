@@ -550,6 +550,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deepseek_v2_lite_i8", "deepseek_v2_lite", DType::kI8},
         Case{"deepseek_v3", "deepseek_v3"},
         Case{"deepseek_v32", "deepseek_v32"},
+        Case{"deepseek_v4", "deepseek_v4"},
+        Case{"deepseek_v4_rates_i8", "deepseek_v4_rates", DType::kI8},
         Case{"glm_moe_dsa_i8", "glm_moe_dsa", DType::kI8}, Case{"lfm2", "lfm2"},
         Case{"mamba2", "mamba2"},
         Case{"qwen3_next_i8", "qwen3_next", DType::kI8},

@@ -34,6 +34,10 @@ Json SmallConfig(const std::string& architecture) {
   config["mamba_n_groups"] = config["n_groups"] = 1;
   config["hybrid_override_pattern"] = "M*";
   config["linear_attn_config"] = {{"full_attn_layers", {2}}};
+  if (architecture == "DeepseekV4ForCausalLM") {
+    config["num_key_value_heads"] = 1;
+    config["qk_rope_head_dim"] = 4;
+  }
   if (architecture == "GPT2LMHeadModel") {
     config = {{"architectures", {architecture}},
               {"vocab_size", 40},

@@ -151,9 +151,18 @@ void AddNorms(const DecoderSpec& spec, Features* features) {
 }
 
 void AddExperts(const MoeSpec& moe, Features* features) {
-  features->Add(moe.routing.score == RoutingScore::kSigmoid
-                    ? "experts by sigmoid"
-                    : "experts by softmax");
+  switch (moe.routing.score) {
+    case RoutingScore::kSoftmax:
+      features->Add("experts by softmax");
+      break;
+    case RoutingScore::kSigmoid:
+      features->Add("experts by sigmoid");
+      break;
+    case RoutingScore::kSqrtSoftplus:
+      features->Add("experts by root of softplus");
+      break;
+  }
+  features->Add("by token on some", moe.routing.hashed);
   features->Add("corrected choice", !moe.correction.empty());
   features->Add("scaled experts", moe.routing.scales_experts);
   features->Add("shared expert", moe.shared.has_value());
@@ -190,6 +199,7 @@ void AddScales(const DecoderSpec& spec, Features* features) {
     }
     features->Add("layers", !layer.scale.empty());
   }
+  features->Add("several residual streams", spec.streams.has_value());
   features->Add("logits", spec.logit_scale != 1.0f);
   features->Add("softcap of logits", spec.final_softcap != 0.0f);
 }
@@ -200,6 +210,14 @@ AttentionSpec PositionsOf(const LatentAttentionSpec& latent) {
   positions.rope = latent.rope;
   positions.rope_style = latent.rope_style;
   positions.head_dim = latent.query_dim();
+  return positions;
+}
+
+AttentionSpec PositionsOf(const CompressedAttentionSpec& compressed) {
+  AttentionSpec positions;
+  positions.rope = compressed.rope;
+  positions.rope_style = RopeStyle::kInterleaved;
+  positions.head_dim = compressed.head_dim;
   return positions;
 }
 
@@ -226,6 +244,17 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       if (const AttentionSpec* part = AttentionOf(block.part)) {
         attention.push_back(part);
         positions.push_back(part);
+      }
+      const auto* compressed =
+          std::get_if<CompressedAttentionSpec>(&block.part);
+      if (compressed != nullptr) {
+        family->attention.Add("window");
+        family->attention.Add("sinks", !compressed->sinks.empty());
+        family->attention.Add("compressed keys on some",
+                              compressed->compressor.has_value());
+        family->attention.Add("selected ones on some",
+                              compressed->index.has_value());
+        positions.push_back(&latents.emplace_back(PositionsOf(*compressed)));
       }
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;

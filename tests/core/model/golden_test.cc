@@ -14,6 +14,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/indexer/indexer.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/layer_norm/layer_norm.h"
@@ -48,6 +49,8 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("gated_norm", GatedNormTable(), name, options);
   ForceWhereThere("expert_linear", ExpertLinearTable(), name, options);
   ForceWhereThere("gemm", GemmTable(), name, options);
+  ForceWhereThere("hyper_mix", HyperMixTable(), name, options);
+  ForceWhereThere("hyper_spread", HyperSpreadTable(), name, options);
   ForceWhereThere("indexer", IndexerTable(), name, options);
   ForceWhereThere("kv_write", KvWriteTable(), name, options);
   ForceWhereThere("layer_norm", LayerNormTable(), name, options);

@@ -267,7 +267,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   options.type = "i8_g32";
   options.num_threads = 2;
   for (const char* model :
-       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text", "deepseek_v32"}) {
+       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text", "deepseek_v32",
+        "deepseek_v4"}) {
     SCOPED_TRACE(model);
     const std::string out = folder_ + "/experts";
     const auto report = QuantizePath(Golden(model), options, out);
@@ -308,7 +309,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   for (const auto& [model, what] :
        {std::pair{"gemma4_moe_text", "mixtures of experts"},
         std::pair{"gemma4_text", "keys and values of others"},
-        std::pair{"deepseek_v32", "layers that select keys"}}) {
+        std::pair{"deepseek_v32", "layers that select keys"},
+        std::pair{"deepseek_v4", "layers that select keys"}}) {
     const auto status =
         QuantizePath(Golden(model), options, folder_ + "/experts").status();
     EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
