@@ -280,8 +280,8 @@ constexpr Bound kBounds[] = {
     {DType::kIQ1_M, 4220},   {DType::kMXFP4, 1130},  {DType::kNVFP4, 977},
     {DType::kTQ1_0, 8240},   {DType::kTQ2_0, 8240},  {DType::kU4_G32, 800},
     {DType::kU4_G128, 1020}, {DType::kI8_G32, 47},   {DType::kI8_G128, 60},
-    {DType::kF8_G32, 245},   {DType::kF8_G128, 263}, {DType::kNF4, 950},
-    {DType::kBNB_FP4, 1300},
+    {DType::kF8_G32, 245},   {DType::kF8_G128, 263}, {DType::kNF4, 934},
+    {DType::kBNB_FP4, 1236},
 };
 
 TEST(QuantTest, EncodesWithinTheBound) {
