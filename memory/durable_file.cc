@@ -1,8 +1,11 @@
 #include "memory/durable_file.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -24,6 +27,36 @@ bool CannotSync(int error) {
   return error == EINVAL || error == ENOTSUP || error == ENOSYS;
 }
 
+// Creates the file that `temporary`, which ends in XXXXXX, names; errno says
+// why not. mkstemp knows one mode, and a process's umask cannot be asked for
+// without changing it: the kernel applies it to a file that is opened.
+int MakeTemporary(const FileOps& ops, FileReaders readers,
+                  std::string& temporary) {
+  if (readers == FileReaders::kOwner) {
+    return ops.MakeTemporary(temporary.data());
+  }
+  constexpr std::string_view kLetters =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  constexpr int kTries = 100;
+  auto bits = static_cast<uint64_t>(
+                  std::chrono::steady_clock::now().time_since_epoch().count()) ^
+              static_cast<uint64_t>(getpid()) << 40;
+  for (int i = 0; i < kTries; ++i) {
+    // splitmix64's step.
+    bits += 0x9e3779b97f4a7c15u;
+    uint64_t draw = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+    draw ^= draw >> 27;
+    for (size_t at = temporary.size() - 6; at < temporary.size(); ++at) {
+      temporary[at] = kLetters[draw % kLetters.size()];
+      draw /= kLetters.size();
+    }
+    const int file = ops.OpenAt(AT_FDCWD, temporary.c_str(),
+                                O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+  return -1;
+}
+
 }  // namespace
 
 DurableFile::DurableFile(std::string path, std::string temporary,
@@ -36,6 +69,7 @@ DurableFile::DurableFile(std::string path, std::string temporary,
       file_(std::move(file)) {}
 
 absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
+                                                FileReaders readers,
                                                 const FileOps& ops) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
@@ -53,7 +87,7 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
                                      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
   if (!folder.valid()) return FileError(errno, "open the folder", folder_path);
   std::string temporary = absl::StrFormat("%s.tmp-XXXXXX", path);
-  ScopedDescriptor file(&ops, ops.MakeTemporary(temporary.data()));
+  ScopedDescriptor file(&ops, MakeTemporary(ops, readers, temporary));
   if (!file.valid()) return FileError(errno, "create a file beside", path);
   return DurableFile(path, std::move(temporary), ops, std::move(folder),
                      std::move(file));

@@ -15,13 +15,19 @@
 
 namespace inlay {
 
+// Who may read a new file.
+enum class FileReaders : uint8_t {
+  kOwner,  // mode 0600: what belongs to one user
+  kUmask,  // mode 0666 less the process's umask, as files are made commonly
+};
+
 // One file being written. Until Commit() nothing is seen of it at `path`; if it
 // is never committed, or anything fails, what was there stays, and the
 // temporary file (path + ".tmp-" and six characters, which only a crash leaves
 // behind) is removed. Movable; not thread-safe, but any number may be written
 // at once, to the same path too: the last commit wins.
 //
-// The new file is readable by its owner only. Where `path` is a link, the link
+// Where `path` is a link, the link
 // is replaced. Errors name the path and the system's reason: NOT_FOUND when
 // there is no such folder, PERMISSION_DENIED, RESOURCE_EXHAUSTED when the
 // device is full, INVALID_ARGUMENT for a path with a NUL inside or a folder.
@@ -29,7 +35,8 @@ class DurableFile {
  public:
   // `ops` must outlive it.
   static absl::StatusOr<DurableFile> Create(
-      const std::string& path, const FileOps& ops = SystemFileOps());
+      const std::string& path, FileReaders readers,
+      const FileOps& ops = SystemFileOps());
   DurableFile(DurableFile&& other) noexcept;
   DurableFile& operator=(DurableFile&& other) = delete;
   ~DurableFile();

@@ -47,7 +47,8 @@ inlay_status inlay_session_save(inlay_session* session, const char* path,
     INLAY_ASSIGN_OR_RETURN(const auto handle,
                            GetHandle<SessionHandle>(session));
     INLAY_RETURN_IF_ERROR(CheckPointer(path, "path"));
-    INLAY_ASSIGN_OR_RETURN(auto file, inlay::DurableFile::Create(path));
+    INLAY_ASSIGN_OR_RETURN(auto file, inlay::DurableFile::Create(
+                                          path, inlay::FileReaders::kOwner));
     INLAY_RETURN_IF_ERROR(handle->runner->Save(
         handle->id,
         [&](absl::Span<const std::byte> bytes) { return file.Append(bytes); }));

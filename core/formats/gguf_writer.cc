@@ -82,7 +82,8 @@ absl::StatusOr<GgufWriter> GgufWriter::Create(const std::string& path,
         "an alignment of %d, allowed: a power of two from %d to %d", alignment,
         kMinGgufAlignment, kMaxGgufAlignment));
   }
-  INLAY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  INLAY_ASSIGN_OR_RETURN(DurableFile file,
+                         DurableFile::Create(path, FileReaders::kUmask));
   GgufWriter writer(std::move(file), alignment);
   if (alignment != kGgufDefaultAlignment) {
     std::string value;

@@ -31,6 +31,10 @@ DType BlockDType(CodeKind kind, int64_t block) {
       return large ? DType::kU4_G128 : DType::kU4_G32;
     case CodeKind::kI8:
       return large ? DType::kI8_G128 : DType::kI8_G32;
+    case CodeKind::kNf4:
+      return DType::kNF4;
+    case CodeKind::kBnbFp4:
+      return DType::kBNB_FP4;
     case CodeKind::kF8:
       break;
   }
@@ -154,12 +158,12 @@ void QuantizedLayer::PackRow(const Band& band, int64_t row,
     }
     const float scale = band.scales[group];
     dst = Put(scale, dst);
-    if (kind_ != CodeKind::kF8) {
+    if (kind_ == CodeKind::kU4 || kind_ == CodeKind::kI8) {
       // Not the product where the zero point is 0: it would give -0.
       const auto zero = static_cast<float>(band.zeros[group]);
       dst = Put(zero == 0.0f ? 0.0f : -zero * scale, dst);
     }
-    if (kind_ == CodeKind::kU4) {
+    if (kind_ != CodeKind::kI8 && kind_ != CodeKind::kF8) {
       dst = PutNibbles(from, block, dst);
     } else {
       std::memcpy(dst, from, static_cast<size_t>(block));

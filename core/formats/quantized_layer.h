@@ -3,9 +3,10 @@
 // writing of blocks and reading at any offset; knows nothing of how a method
 // stores its codes, scales and zero points: subclasses load those.
 //
-// Blocks (little endian): f32 scale; f32 min (not in f8_*); codes. Values are
+// Blocks (little endian): f32 scale; f32 min (of u4 and i8); codes. Values are
 // scale * code + min. u4: of each 32 elements, byte i holds element i in its
-// low and element 16 + i in its high nibble; i8: int8; f8: e4m3.
+// low and element 16 + i in its high nibble; i8: int8; f8: e4m3; nf4 and
+// bnb_fp4: codes of levels, in nibbles as u4's.
 #ifndef INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 #define INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 
@@ -21,7 +22,7 @@
 
 namespace inlay {
 
-enum class CodeKind : uint8_t { kU4, kI8, kF8 };
+enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4 };
 
 // Which columns share a scale, and the blocks that follow from it: of 128
 // columns where every group has a multiple of that, else of 32.
@@ -29,7 +30,7 @@ struct Grouping {
   int64_t k = 0;
   int64_t groups = 0;
   int64_t group_size = 0;  // of contiguous groups; the last may be shorter
-  int64_t block = 0;       // 128 or 32
+  int64_t block = 0;       // 128 or 32; 64 of nf4 and bnb_fp4
   // Of groups that a file lists column by column, else empty:
   std::vector<int32_t> block_groups;  // [k / block]
   // Column j of the presented weight is column permutation[j] of the stored
@@ -59,7 +60,7 @@ struct Band {
   std::vector<uint8_t> codes;  // [rows, k], columns as stored: 0 to 15, the
                                // bits of int8, or of e4m3
   std::vector<float> scales;   // [rows, groups]
-  // [rows, groups]: the code that stands for 0; unused for f8.
+  // [rows, groups]: the code that stands for 0; of u4 and i8.
   std::vector<int32_t> zeros;
 };
 

@@ -31,6 +31,7 @@ FindQuantizedLayers FindGptqLayers;
 FindQuantizedLayers FindAwqLayers;
 FindQuantizedLayers FindCompressedTensorsLayers;
 FindQuantizedLayers FindFp8Layers;
+FindQuantizedLayers FindBitsAndBytesLayers;
 
 }  // namespace inlay
 

@@ -26,11 +26,24 @@ absl::StatusOr<QuantizedLayers> FindMxfp4Layers(
 
 constexpr Method kMethods[] = {
     {"awq", FindAwqLayers},
+    {"bitsandbytes", FindBitsAndBytesLayers},
     {"compressed-tensors", FindCompressedTensorsLayers},
     {"fp8", FindFp8Layers},
     {"gptq", FindGptqLayers},
     {"mxfp4", FindMxfp4Layers},
 };
+
+// Files of bitsandbytes' first years do not name it.
+absl::StatusOr<std::string> MethodOf(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(std::string name,
+                         JsonString(config, "quant_method", ""));
+  if (!name.empty()) return name;
+  for (const char* key : {"load_in_4bit", "load_in_8bit"}) {
+    INLAY_ASSIGN_OR_RETURN(const bool loads, JsonBool(config, key, false));
+    if (loads) return "bitsandbytes";
+  }
+  return name;
+}
 
 // A presented tensor: stored as it is, or a layer's weight or permutation.
 struct Entry {
@@ -126,8 +139,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
         "config.json: quantization_config is %s; it must be an object",
         quantization_config.type_name()));
   }
-  INLAY_ASSIGN_OR_RETURN(const std::string name,
-                         JsonString(quantization_config, "quant_method", ""));
+  INLAY_ASSIGN_OR_RETURN(const std::string name, MethodOf(quantization_config));
   for (const Method& method : kMethods) {
     if (method.name != name) continue;
     INLAY_ASSIGN_OR_RETURN(QuantizedLayers layers,
@@ -138,7 +150,8 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
     return source;
   }
   return UnsupportedSetting("quant_method", name,
-                            "awq, compressed-tensors, fp8, gptq, mxfp4");
+                            "awq, bitsandbytes, compressed-tensors, fp8, gptq, "
+                            "mxfp4");
 }
 
 }  // namespace inlay

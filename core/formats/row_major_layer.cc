@@ -78,6 +78,7 @@ absl::Status RowMajorLayer::LoadScales(Band& band) const {
   std::vector<float> cells(static_cast<size_t>(rows * groups));
   INLAY_RETURN_IF_ERROR(ReadFloats(*stored_, AsGrid(*tensors_.scales, groups),
                                    first, rows, 0, groups, cells.data()));
+  for (float& cell : cells) cell /= tensors_.scale_divisor;
   for (int64_t row = 0; row < band.rows; ++row) {
     const int64_t cell = (band.first + row) / tensors_.grid.rows - first;
     std::memcpy(band.scales.data() + row * groups, cells.data() + cell * groups,

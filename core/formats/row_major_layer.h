@@ -25,6 +25,7 @@ struct RowMajorTensors {
   // along k, i32 [n / fields, grid columns].
   const WeightInfo* zeros = nullptr;
   ScaleGrid grid;
+  float scale_divisor = 1.0f;  // of every scale
   bool int8_inputs = false;  // WeightInfo::int8_inputs
 };
 

@@ -31,7 +31,8 @@ const char* SafetensorsDType(DType dtype) {
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
     const std::string& path) {
-  INLAY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  INLAY_ASSIGN_OR_RETURN(DurableFile file,
+                         DurableFile::Create(path, FileReaders::kUmask));
   SafetensorsWriter writer(std::move(file));
   // What readers of other engines look for.
   writer.header_["__metadata__"] = {{"format", "pt"}};

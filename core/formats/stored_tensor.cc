@@ -1,6 +1,7 @@
 #include "core/formats/stored_tensor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -142,6 +143,28 @@ absl::Status ReadFloats(const WeightSource& stored, const WeightInfo& matrix,
                                   columns * size, bytes.data()));
   for (int64_t i = 0; i < rows * columns; ++i) {
     dst[i] = FloatAt(bytes.data(), matrix.dtype, i);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFiniteScales(const WeightSource& stored,
+                               const WeightInfo& tensor) {
+  constexpr int64_t kAtOnce = int64_t{1} << 18;
+  WeightInfo flat = tensor;
+  flat.shape = {static_cast<int64_t>(tensor.bytes / RowBytes(tensor.dtype, 1)),
+                1};
+  std::vector<float> values;
+  for (int64_t first = 0; first < flat.shape[0]; first += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, flat.shape[0] - first);
+    values.resize(static_cast<size_t>(count));
+    INLAY_RETURN_IF_ERROR(
+        ReadFloats(stored, flat, first, count, 0, 1, values.data()));
+    for (const float value : values) {
+      if (std::isfinite(value)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor %s holds %g; scales must be finite",
+                          Quoted(tensor.name), value));
+    }
   }
   return absl::OkStatus();
 }

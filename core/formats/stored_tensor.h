@@ -64,6 +64,10 @@ absl::Status ReadStrip(const WeightSource& stored, const WeightInfo& matrix,
 absl::Status ReadFloats(const WeightSource& stored, const WeightInfo& matrix,
                         int64_t first, int64_t rows, int64_t begin,
                         int64_t columns, float* dst);
+// Whether all elements of a tensor of floats are finite, else INVALID_ARGUMENT.
+// Reads it.
+absl::Status CheckFiniteScales(const WeightSource& stored,
+                               const WeightInfo& tensor);
 // All of an i32 tensor.
 absl::StatusOr<std::vector<int32_t>> ReadInts(const WeightSource& stored,
                                               const WeightInfo& tensor);

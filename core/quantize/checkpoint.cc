@@ -29,7 +29,8 @@ constexpr const char* kTextFiles[] = {
     "added_tokens.json",       "chat_template.jinja", "chat_template.json"};
 
 absl::Status WriteText(const std::string& path, std::string_view text) {
-  INLAY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  INLAY_ASSIGN_OR_RETURN(DurableFile file,
+                         DurableFile::Create(path, FileReaders::kUmask));
   INLAY_RETURN_IF_ERROR(file.Append(absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(text.data()), text.size())));
   return file.Commit();

@@ -1,5 +1,6 @@
 // inlay quantize.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -132,6 +133,27 @@ TEST(QuantizeTest, FoldersForOtherEngines) {
     EXPECT_EQ(answer.status, 0) << answer.err;
     std::filesystem::remove_all(folder);
   }
+}
+
+// What others on the machine may read is the umask's to say.
+TEST(QuantizeTest, FilesHaveCommonRights) {
+  const TempFile out("model.gguf");
+  const std::string folder = out.path() + "_folder";
+  std::filesystem::remove(out.path());
+  const mode_t before = umask(0027);
+  const Ran gguf =
+      Inlay({"quantize", Pocket1m(), out.path(), "--type", "q8_0"});
+  const Ran other = Inlay({"quantize", Pocket1m(), folder, "--type", "u4_g32"});
+  umask(before);
+  ASSERT_EQ(gguf.status, 0) << gguf.err;
+  ASSERT_EQ(other.status, 0) << other.err;
+  for (const std::string& path :
+       {out.path(), folder + "/config.json", folder + "/model.safetensors"}) {
+    struct stat info = {};
+    ASSERT_EQ(stat(path.c_str(), &info), 0) << path;
+    EXPECT_EQ(info.st_mode & 0777, 0640u) << path;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(QuantizeTest, FailsWithOne) {

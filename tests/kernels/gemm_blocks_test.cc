@@ -10,6 +10,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/quant/quant.h"
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/rounded_levels.h"
 
 namespace inlay {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::kUnitF32;
+using ::inlay::testing::PackedLevelError;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
@@ -150,6 +152,16 @@ double HalfStep(const TestMatrix& x, int64_t r, int64_t k) {
   return double{most} / 127.0 * 0.5;
 }
 
+// The largest value of the block that w(r, k) is in.
+double BlockMost(const Problem& problem, int64_t r, int64_t k) {
+  const int64_t block = GetFormatInfo(problem.desc.weight).block_elements;
+  double most = 0.0;
+  for (int64_t i = k / block * block; i < k / block * block + block; ++i) {
+    most = std::max(most, std::abs(problem.w(r, i)));
+  }
+  return most;
+}
+
 void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
                          TestCpu& cpu) {
   const int64_t n = problem.desc.n;
@@ -157,6 +169,8 @@ void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
   std::vector<double> want(static_cast<size_t>(m * n));
   std::vector<double> magnitude(want.size());
   std::vector<double> rounding(want.size());
+  std::vector<double> levels(want.size());
+  const double level_error = PackedLevelError(problem.desc.weight);
   for (int64_t r = 0; r < m; ++r) {
     std::vector<double> half_steps;
     for (int64_t i = 0; i < k; ++i)
@@ -171,6 +185,11 @@ void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
         want[at] += double{problem.x(r, i)} * w;
         magnitude[at] += std::abs(double{problem.x(r, i)} * w);
         rounding[at] += half_steps[static_cast<size_t>(i)] * std::abs(w);
+        if (level_error != 0.0) {
+          levels[at] += level_error * BlockMost(problem, c, i) *
+                        (std::abs(double{problem.x(r, i)}) +
+                         half_steps[static_cast<size_t>(i)]);
+        }
       }
     }
   }
@@ -188,7 +207,7 @@ void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
               static_cast<double>(k + 3) * kUnitF32 * magnitude[at];
           // A block's offset is subtracted apart and may be several times what
           // is left of it.
-          const double offsets = packed ? 8.0 * sums : sums;
+          const double offsets = packed ? 8.0 * sums + levels[at] : sums;
           return packed && !exact ? offsets + rounding[at] : offsets;
         });
   });

@@ -280,7 +280,8 @@ constexpr Bound kBounds[] = {
     {DType::kIQ1_M, 4220},   {DType::kMXFP4, 1130},  {DType::kNVFP4, 977},
     {DType::kTQ1_0, 8240},   {DType::kTQ2_0, 8240},  {DType::kU4_G32, 800},
     {DType::kU4_G128, 1020}, {DType::kI8_G32, 47},   {DType::kI8_G128, 60},
-    {DType::kF8_G32, 245},   {DType::kF8_G128, 263},
+    {DType::kF8_G32, 245},   {DType::kF8_G128, 263}, {DType::kNF4, 934},
+    {DType::kBNB_FP4, 1236},
 };
 
 TEST(QuantTest, EncodesWithinTheBound) {
@@ -320,9 +321,9 @@ TEST(QuantTest, ErrorDoesNotDependOnTheSize) {
 // Formats whose scale is taken from the largest value alone, which is then a
 // value of the block: coding their own values again changes nothing.
 TEST(QuantTest, PlainFormatsKeepTheirOwnValues) {
-  const std::set<std::string_view> plain = {"q4_0",  "q4_1",  "q5_0",
-                                            "q5_1",  "q8_0",  "mxfp4",
-                                            "nvfp4", "tq1_0", "tq2_0"};
+  const std::set<std::string_view> plain = {"q4_0",  "q4_1",  "q5_0",   "q5_1",
+                                            "q8_0",  "mxfp4", "nvfp4",  "tq1_0",
+                                            "tq2_0", "nf4",   "bnb_fp4"};
   for (const BlockCodec* codec : BlockCodecs()) {
     if (codec->encode == nullptr) continue;
     SCOPED_TRACE(DTypeName(codec->dtype));

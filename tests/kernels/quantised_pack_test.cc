@@ -9,10 +9,12 @@
 #include "kernels/gemm/quantised/pack.h"
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/random_blocks.h"
+#include "tests/support/rounded_levels.h"
 
 namespace inlay {
 namespace {
 
+using ::inlay::testing::QuantLevelError;
 using ::inlay::testing::RandomBlocks;
 
 // Every element has bits of its own, and they lie among the codes.
@@ -41,7 +43,7 @@ TEST(QuantisedPackTest, PlacesAreApart) {
 
 // f16 rounds scale and min, each by half a unit of its last place at most;
 // below its normal numbers, which a row's factor keeps far from its largest,
-// by less than a millionth of that.
+// by less than a millionth of that. Of nf4 levels are rounded as well.
 TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
   std::mt19937 rng(1);
   for (const BlockCodec* codec : BlockCodecs()) {
@@ -75,8 +77,10 @@ TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
         const QuantScale scale =
             matrix.Scale(block, r, c / matrix.form.group * matrix.form.group);
         const float unit = std::abs(expected - scale.min) + std::abs(scale.min);
+        const double levels =
+            QuantLevelError(codec->dtype) * double{std::abs(scale.scale)};
         ASSERT_NEAR(got[static_cast<size_t>(c)], expected,
-                    0x1.01p-11f * unit + 1e-6f * most)
+                    0x1.01p-11f * unit + 1e-6f * most + 1.001 * levels)
             << "row " << r << " column " << c;
       }
     }

@@ -31,8 +31,9 @@ std::string Content(const std::string& path) {
 
 // In three pieces.
 absl::Status WriteFile(const std::string& path, const std::string& text,
-                       const FileOps& ops = SystemFileOps()) {
-  auto file = DurableFile::Create(path, ops);
+                       const FileOps& ops = SystemFileOps(),
+                       FileReaders readers = FileReaders::kOwner) {
+  auto file = DurableFile::Create(path, readers, ops);
   if (!file.ok()) return file.status();
   const size_t third = text.size() / 3;
   for (const auto& piece : {text.substr(0, third), text.substr(third, third),
@@ -55,15 +56,30 @@ TEST_F(DurableFileTest, CreatesAndReplaces) {
     EXPECT_EQ(Content(path_), text);
     EXPECT_THAT(folder_.Names(), ElementsAre("f"));
   }
-  struct stat info;
-  ASSERT_EQ(stat(path_.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// A shared one where the host's umask says so, whatever was there before.
+TEST_F(DurableFileTest, WhoMayRead) {
+  const mode_t before = umask(0);
+  for (const mode_t mask : {0000, 0022, 0027, 0077}) {
+    umask(mask);
+    for (const FileReaders readers :
+         {FileReaders::kUmask, FileReaders::kOwner, FileReaders::kUmask}) {
+      const bool written = WriteFile(path_, "x", SystemFileOps(), readers).ok();
+      struct stat info = {};
+      EXPECT_TRUE(written && stat(path_.c_str(), &info) == 0);
+      EXPECT_EQ(info.st_mode & 0777,
+                readers == FileReaders::kOwner ? 0600u : 0666u & ~mask);
+    }
+  }
+  umask(before);
+  EXPECT_THAT(folder_.Names(), ElementsAre("f"));
 }
 
 TEST_F(DurableFileTest, NothingIsSeenBeforeCommit) {
   ASSERT_TRUE(WriteFile(path_, "old").ok());
   {
-    auto file = DurableFile::Create(path_);
+    auto file = DurableFile::Create(path_, FileReaders::kOwner);
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE(file->Append(AsBytes("new")).ok());
     EXPECT_EQ(file->num_bytes(), 3u);
@@ -82,6 +98,8 @@ TEST_F(DurableFileTest, NothingIsSeenBeforeCommit) {
 TEST_F(DurableFileTest, EveryCallMayFail) {
   const std::string text(1000, 'n');
   for (const int error : {EIO, ENOSPC, EACCES, EINTR}) {
+    const FileReaders readers =
+        error == EIO ? FileReaders::kOwner : FileReaders::kUmask;
     for (const bool keeps_failing : {false, true}) {
       for (int64_t call = 0;; ++call) {
         ASSERT_LT(call, 100);
@@ -91,7 +109,7 @@ TEST_F(DurableFileTest, EveryCallMayFail) {
         ops.fail_at = call;
         // An endless EINTR would be retried for ever.
         ops.keeps_failing = keeps_failing && error != EINTR;
-        const absl::Status status = WriteFile(path_, text, ops);
+        const absl::Status status = WriteFile(path_, text, ops, readers);
         const std::string content = Content(path_);
         if (ops.num_calls <= call) {
           ASSERT_TRUE(status.ok()) << status;
@@ -137,7 +155,7 @@ TEST_F(DurableFileTest, ShortWritesAndADeviceThatFillsUp) {
 
 TEST_F(DurableFileTest, AnErrorStays) {
   FaultyFileOps ops;
-  auto file = DurableFile::Create(path_, ops);
+  auto file = DurableFile::Create(path_, FileReaders::kUmask, ops);
   ASSERT_TRUE(file.ok());
   ops.space = 0;
   const absl::Status first = file->Append(AsBytes("x"));
@@ -149,21 +167,24 @@ TEST_F(DurableFileTest, AnErrorStays) {
 }
 
 TEST_F(DurableFileTest, SaysWhatIsWrong) {
-  EXPECT_EQ(DurableFile::Create(folder_.File("no/f")).status().code(),
+  EXPECT_EQ(DurableFile::Create(folder_.File("no/f"), FileReaders::kUmask)
+                .status()
+                .code(),
             absl::StatusCode::kNotFound);
   for (const std::string& path :
        {std::string(), folder_.path(), folder_.path() + "/", std::string("/"),
         path_ + std::string("\0x", 2)}) {
-    EXPECT_EQ(DurableFile::Create(path).status().code(),
+    EXPECT_EQ(DurableFile::Create(path, FileReaders::kOwner).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
   std::ofstream(folder_.File("plain")) << "x";
-  EXPECT_FALSE(DurableFile::Create(folder_.File("plain/f")).ok());
+  EXPECT_FALSE(
+      DurableFile::Create(folder_.File("plain/f"), FileReaders::kUmask).ok());
 }
 
 TEST_F(DurableFileTest, WritersOfOnePathDoNotMix) {
-  auto a = DurableFile::Create(path_);
-  auto b = DurableFile::Create(path_);
+  auto a = DurableFile::Create(path_, FileReaders::kOwner);
+  auto b = DurableFile::Create(path_, FileReaders::kOwner);
   ASSERT_TRUE(a.ok() && b.ok());
   ASSERT_TRUE(a->Append(AsBytes("aa")).ok());
   ASSERT_TRUE(b->Append(AsBytes("b")).ok());

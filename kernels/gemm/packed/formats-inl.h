@@ -481,6 +481,51 @@ struct I8 : Grouped<dtype, Planes<8, 0>, 0, steps> {
   }
 };
 
+// Levels that are no integers, as multiples of 1 / kUnit of the largest: off by
+// at most half of that. 112 and 120 err least of what 8 bits hold (.0039 and,
+// of bnb_fp4's least level alone, .0031; nf4's levels are .08 and more apart).
+inline constexpr int kNf4Unit = 112;
+inline constexpr int kBnbFp4PackedUnit = 120;
+inline constexpr std::array<int8_t, 16> kNf4Rounded =
+    RoundLevels(kNf4Levels, kNf4Unit);
+inline constexpr std::array<int8_t, 16> kBnbFp4Rounded =
+    RoundLevels(kBnbFp4Levels, kBnbFp4PackedUnit);
+
+template <DType dtype, const std::array<int8_t, 16>& kTable, int kUnit>
+struct RoundedLevels {
+  static constexpr DType kDType = dtype;
+  static constexpr int kSteps = 2;
+  static constexpr int kHeader = 32;
+  static constexpr int kScales = 0;
+  using Codes = Planes<4, 0>;
+  static constexpr int kMost = 0;
+  static constexpr int kHalves = 1;
+  static constexpr bool kHasMin = false;
+
+  static void Pack(const std::byte* src, int row, uint8_t* header,
+                   uint8_t* first) {
+    const auto block = LoadBlock<LevelBlock>(src, 0);
+    uint8_t codes[kLevelBlockElements];
+    UnpackBits<4, 16, kLevelBlockElements>(block.codes, codes);
+    PutLane(header, row, block.scale / kUnit);
+    for (int i = 0; i < kLevelBlockElements; ++i) {
+      Codes::Put(first + i / kStep * Codes::kBytes, row, i % kStep, codes[i]);
+    }
+  }
+
+  INLAY_INLINE static __m256 Load(const uint8_t* p) { return LoadFloats(p); }
+  INLAY_INLINE static __m256 Scale(__m256 scale, const uint8_t*, int) {
+    return scale;
+  }
+  template <class V, int t>
+  INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
+    return V::LookUp(kTable.data(), CodesTile<V, Codes, t>(p));
+  }
+};
+using NF4 = RoundedLevels<DType::kNF4, kNf4Rounded, kNf4Unit>;
+using BNB_FP4 =
+    RoundedLevels<DType::kBNB_FP4, kBnbFp4Rounded, kBnbFp4PackedUnit>;
+
 }  // namespace inlay::packed::INLAY_PACKED_ISA
 
 #endif  // INLAY_KERNELS_GEMM_PACKED_FORMATS_INL_H_

@@ -106,7 +106,7 @@ using IntegerFormats =
                MXFP4, NVFP4, Ternary<DType::kTQ1_0, TQ1_0Block>,
                Ternary<DType::kTQ2_0, TQ2_0Block>, U4<DType::kU4_G32, 1>,
                U4<DType::kU4_G128, 4>, I8<DType::kI8_G32, 1>,
-               I8<DType::kI8_G128, 4>>;
+               I8<DType::kI8_G128, 4>, NF4, BNB_FP4>;
 
 }  // namespace inlay::packed::INLAY_PACKED_ISA
 

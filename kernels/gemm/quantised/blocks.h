@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "kernels/gemm/quantised/layout.h"
+#include "kernels/quant/bnb_fp4/bnb_fp4.h"
 #include "kernels/quant/iq_grids.h"
 #include "memory/dtype.h"
 
@@ -168,7 +169,10 @@ INLAY_HOST_DEVICE inline QuantScale QuantScaleOf(DType dtype, const uint8_t* b,
       return {q::Float(b), q::Float(b + 4)};
     case DType::kF8_G32:
     case DType::kF8_G128:
+    case DType::kNF4:
       return {q::Float(b), 0.0f};
+    case DType::kBNB_FP4:
+      return {q::Float(b) * (1.0f / kBnbFp4Unit), 0.0f};
     default:
       break;
   }
@@ -263,6 +267,9 @@ INLAY_HOST_DEVICE inline int QuantCodeOf(DType dtype, const uint8_t* b, int i,
     case DType::kF8_G32:
     case DType::kF8_G128:
       return b[4 + i];
+    case DType::kNF4:
+    case DType::kBNB_FP4:
+      return q::Bits<4, 16>(b + 4, i);
     case DType::kIQ2_XXS: {
       const uint8_t* sub = b + 2 + i / 32 * 8;
       const int g = i % 32 / 8;
@@ -317,7 +324,7 @@ INLAY_HOST_DEVICE inline float QuantLevel(const QuantForm& form, int code) {
     case QuantCodes::kLinear6:
       return static_cast<float>(code - 32);
     case QuantCodes::kTable4:
-      return static_cast<float>(form.levels[code]);
+      return form.levels[code];
     case QuantCodes::kInt8:
       return static_cast<float>(static_cast<int8_t>(code));
     default:

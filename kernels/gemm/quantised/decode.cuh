@@ -63,7 +63,7 @@ template <typename T>
 __host__ __device__ inline LevelBytes LevelBytesOf(const QuantForm& form) {
   LevelBytes bytes = {};
   for (int i = 0; i < 16; ++i) {
-    const auto level = static_cast<T>(static_cast<float>(form.levels[i]));
+    const auto level = static_cast<T>(form.levels[i]);
     const auto bits = *reinterpret_cast<const uint16_t*>(&level);
     bytes.low[i / 4] |= static_cast<uint32_t>(bits & 0xff) << 8 * (i % 4);
     bytes.high[i / 4] |= static_cast<uint32_t>(bits >> 8) << 8 * (i % 4);

@@ -40,7 +40,7 @@ struct QuantForm {
   QuantCodes codes = QuantCodes::kLinear4;
   uint8_t group = 32;  // columns with one scale: 16, 32 or 128
   bool has_min = false;
-  int8_t levels[16] = {};
+  float levels[16] = {};  // that bf16 and f16 hold
 };
 
 // The form of a block format.

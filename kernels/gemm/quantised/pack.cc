@@ -5,6 +5,7 @@
 
 #include "kernels/quant/fp4.h"
 #include "kernels/quant/iq4.h"
+#include "kernels/quant/nf4/nf4.h"
 
 namespace inlay {
 namespace {
@@ -17,8 +18,8 @@ QuantForm Form(QuantCodes codes, int group, bool has_min) {
   return form;
 }
 
-template <size_t kCount>
-QuantForm Table(int group, const int8_t (&levels)[kCount]) {
+template <typename Level, size_t kCount>
+QuantForm Table(int group, const Level (&levels)[kCount]) {
   QuantForm form = Form(QuantCodes::kTable4, group, false);
   std::copy_n(levels, kCount, form.levels);
   return form;
@@ -30,8 +31,15 @@ QuantForm Signed(int group, const int8_t (&magnitudes)[kCount]) {
   QuantForm form = Form(QuantCodes::kTable4, group, false);
   for (size_t i = 0; i < kCount; ++i) {
     form.levels[i] = magnitudes[i];
-    form.levels[i + kCount] = static_cast<int8_t>(-magnitudes[i]);
+    form.levels[i + kCount] = static_cast<float>(-magnitudes[i]);
   }
+  return form;
+}
+
+// Each rounded to bf16.
+QuantForm RoundedTable(int group, const BlockLevels& levels) {
+  QuantForm form = Table(group, levels);
+  for (float& level : form.levels) level = BF16ToF32(F32ToBF16(level));
   return form;
 }
 
@@ -121,6 +129,10 @@ QuantForm QuantFormOf(DType dtype) {
       return Table(32, kE2M1Doubled);
     case DType::kNVFP4:
       return Table(16, kE2M1Doubled);
+    case DType::kNF4:
+      return RoundedTable(32, kNf4Levels);
+    case DType::kBNB_FP4:
+      return Table(32, kBnbFp4Whole);
     case DType::kIQ2_XXS:
       return Signed(32, kIq2Magnitudes);
     case DType::kIQ2_XS:

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/formats/quantized_source.h"
+#include "kernels/quant/bnb_fp4/bnb_fp4.h"
+#include "kernels/quant/nf4/nf4.h"
 #include "memory/dtype.h"
 #include "tests/support/memory_weights.h"
 
@@ -98,8 +100,12 @@ inline std::vector<float> DecodeBlocks(DType dtype,
     float scale, min = 0;
     std::memcpy(&scale, data + at, 4);
     const bool is_float = format.name.starts_with("f8");
-    if (!is_float) std::memcpy(&min, data + at + 4, 4);
-    const uint8_t* codes = data + at + (is_float ? 4 : 8);
+    const float* levels = dtype == DType::kNF4       ? kNf4Levels
+                          : dtype == DType::kBNB_FP4 ? kBnbFp4Levels
+                                                     : nullptr;
+    const bool has_min = !is_float && levels == nullptr;
+    if (has_min) std::memcpy(&min, data + at + 4, 4);
+    const uint8_t* codes = data + at + (has_min ? 8 : 4);
     for (int i = 0; i < format.block_elements; ++i) {
       float code;
       if (is_float) {
@@ -108,7 +114,8 @@ inline std::vector<float> DecodeBlocks(DType dtype,
         code = static_cast<int8_t>(codes[i]);
       } else {
         const uint8_t pair = codes[i / 32 * 16 + i % 16];
-        code = static_cast<float>(i % 32 < 16 ? pair & 15 : pair >> 4);
+        const int nibble = i % 32 < 16 ? pair & 15 : pair >> 4;
+        code = levels != nullptr ? levels[nibble] : static_cast<float>(nibble);
       }
       values.push_back(scale * code + min);
     }

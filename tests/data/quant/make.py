@@ -1,19 +1,21 @@
-"""Writes <name>.bin here for every block format that PyPI's gguf 0.19.0 knows.
+"""Writes <name>.bin here for every block format that PyPI's gguf 0.19.0 knows, and for the two of bitsandbytes 0.50.2.
 
-    pip install gguf==0.19.0 numpy && python make.py
+    pip install gguf==0.19.0 bitsandbytes==0.50.2 numpy && python make.py
 
 A file is, one after the other:
     mask      a block's bytes; random blocks are ANDed with it, so that scales are finite
     crc32     uint32, of the values of the SWEEP random blocks Bytes(1, ..), which the test makes itself
     blocks    RANDOM blocks of Bytes(2, ..), then what gguf's quantize gives for Gaussian values, where it has one
-    values    float32, what gguf's dequantize gives for them
+    values    float32, what gguf's (bitsandbytes') dequantize gives for them
 """
 import pathlib
 import struct
 import zlib
 
+import bitsandbytes.functional
 import gguf
 import numpy as np
+import torch
 
 SWEEP = 4096
 RANDOM = 4
@@ -58,4 +60,37 @@ for name, scales in SCALES.items():
             pass
         values = gguf.dequantize(blocks, kind)
     data = mask.tobytes() + struct.pack('<I', crc) + blocks.tobytes() + values.astype('<f4').tobytes()
+    (pathlib.Path(__file__).parent / f'{name}.bin').write_bytes(data)
+
+
+def bitsandbytes_values(blocks, quant_type):
+    """Ours: float32 scale, then codes i and 16 + i of 32 in a byte. bitsandbytes': codes 2 i (high) and 2 i + 1 in a byte."""
+    nibbles = blocks[:, 4:].reshape(-1, 2, 1, 16) >> np.array([0, 4], np.uint8)[:, None] & 15
+    codes = nibbles.reshape(-1, 32, 2)
+    packed = torch.from_numpy(np.ascontiguousarray(codes[..., 0] << 4 | codes[..., 1]).reshape(-1, 1))
+    absmax = torch.from_numpy(blocks[:, :4].copy().view('<f4').reshape(-1))
+    functional = bitsandbytes.functional
+    state = functional.QuantState(absmax, shape=torch.Size([len(blocks), 64]), dtype=torch.float32, blocksize=64,
+                                  code=functional.get_4bit_type(quant_type, device='cpu'), quant_type=quant_type)
+    return functional.dequantize_4bit(packed, state).numpy()
+
+
+def bitsandbytes_blocks(values, quant_type):
+    packed, state = bitsandbytes.functional.quantize_4bit(torch.from_numpy(values), blocksize=64, quant_type=quant_type)
+    packed = packed.numpy().reshape(-1)
+    codes = np.stack([packed >> 4, packed & 15], 1).reshape(-1, 2, 2, 16)
+    ours = (codes[:, :, 0] | codes[:, :, 1] << 4).reshape(-1, 32)
+    return np.concatenate([state.absmax.numpy().astype('<f4').view(np.uint8).reshape(-1, 4), ours], 1)
+
+
+for name, quant_type in (('nf4', 'nf4'), ('bnb_fp4', 'fp4')):
+    mask = np.full(36, 0xFF, dtype=np.uint8)
+    mask[3] = 0xBF
+    sweep = random_bytes(1, SWEEP * 36).reshape(SWEEP, 36) & mask
+    crc = zlib.crc32(bitsandbytes_values(sweep, quant_type).astype('<f4').tobytes())
+    normal = np.random.default_rng(7).normal(size=(2, 64)).astype(np.float32)
+    blocks = np.concatenate([random_bytes(2, RANDOM * 36).reshape(RANDOM, 36) & mask,
+                             bitsandbytes_blocks(normal, quant_type)])
+    data = mask.tobytes() + struct.pack('<I', crc) + blocks.tobytes()
+    data += bitsandbytes_values(blocks, quant_type).astype('<f4').tobytes()
     (pathlib.Path(__file__).parent / f'{name}.bin').write_bytes(data)

@@ -1,0 +1,269 @@
+#include "core/formats/bitsandbytes_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/describe.h"
+#include "core/formats/python_json.h"
+#include "core/formats/stored_tensor.h"
+#include "core/json/json.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int64_t kRun = 64;  // elements of our blocks
+constexpr int64_t kCodedScales = 256;
+constexpr int64_t kMaxStateBytes = 1 << 16;
+
+// The levels that nf4 and bnb_fp4 have (kernels/quant/), by code.
+constexpr float kNf4Map[16] = {
+    -1.0f,         -0.696192801f, -0.525073051f,  -0.394917488f,
+    -0.284441382f, -0.18477343f,  -0.0910500363f, 0.0f,
+    0.0795802996f, 0.160930201f,  0.246112302f,   0.337915242f,
+    0.440709829f,  0.562617004f,  0.722956836f,   1.0f};
+constexpr float kFp4Map[16] = {
+    0.0f, 1.0f / 192,  2.0f / 3,  1.0f,  1.0f / 3,  0.5f,  1.0f / 6,  0.25f,
+    0.0f, -1.0f / 192, -2.0f / 3, -1.0f, -1.0f / 3, -0.5f, -1.0f / 6, -0.25f};
+
+int64_t CountOf(const WeightInfo& tensor) {
+  return static_cast<int64_t>(tensor.bytes / RowBytes(tensor.dtype, 1));
+}
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a - 1) / b + 1; }
+
+absl::Status CheckCount(const WeightInfo& tensor, int64_t count) {
+  if (CountOf(tensor) == count) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "tensor %s has %d elements; its layer's state asks for %d",
+      Quoted(tensor.name), CountOf(tensor), count));
+}
+
+// Elements [first, first + count) of a tensor of floats, whatever its shape.
+absl::Status ReadFlat(const WeightSource& stored, const WeightInfo& tensor,
+                      int64_t first, int64_t count, float* dst) {
+  WeightInfo flat = tensor;
+  flat.shape = {CountOf(tensor), 1};
+  return ReadFloats(stored, flat, first, count, 0, 1, dst);
+}
+
+absl::StatusOr<std::vector<float>> ReadFinite(const WeightSource& stored,
+                                              const std::string& name,
+                                              int64_t count) {
+  INLAY_ASSIGN_OR_RETURN(const WeightInfo* tensor,
+                         StoredTensor(stored, name, {DType::kF32}));
+  INLAY_RETURN_IF_ERROR(CheckCount(*tensor, count));
+  INLAY_RETURN_IF_ERROR(CheckFiniteScales(stored, *tensor));
+  std::vector<float> values(static_cast<size_t>(count));
+  INLAY_RETURN_IF_ERROR(ReadFlat(stored, *tensor, 0, count, values.data()));
+  return values;
+}
+
+absl::StatusOr<Json> ReadStateJson(const WeightSource& stored,
+                                   const std::string& name) {
+  INLAY_ASSIGN_OR_RETURN(const WeightInfo* tensor,
+                         StoredTensor(stored, name, {DType::kU8}));
+  if (static_cast<int64_t>(tensor->bytes) > kMaxStateBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor %s has %d bytes; a state has at most %d",
+                        Quoted(name), tensor->bytes, kMaxStateBytes));
+  }
+  std::string text(tensor->bytes, '\0');
+  INLAY_RETURN_IF_ERROR(stored.Read(
+      *tensor, 0,
+      absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
+  return ParsePythonJson(text, Quoted(name));
+}
+
+// Of the state's JSON.
+absl::Status BadState(std::string_view key, const Json& got,
+                      std::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %s; it must be %s", key, Quoted(DumpJson(got)), allowed));
+}
+
+// A size of at least 1, which must be there.
+absl::StatusOr<int64_t> SizeSetting(const Json& json, std::string_view key) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (JsonFind(json, key) == nullptr) {
+    return BadState(key, Json(), "there");
+  }
+  return JsonInt(json, key, 0, 1, kMost);
+}
+
+// "shape", "blocksize" and the type once more.
+absl::Status ReadSizes(const Json& json, const std::string& layer,
+                       std::string_view type, BnbState& state) {
+  INLAY_ASSIGN_OR_RETURN(const std::string own,
+                         JsonString(json, "quant_type", type));
+  if (own != type) {
+    return BadState("quant_type", json["quant_type"],
+                    "what its tensor's name says");
+  }
+  const Json* shape = JsonFind(json, "shape");
+  const auto is_size = [&](size_t i, int64_t most) {
+    return (*shape)[i].is_number_unsigned() &&
+           (*shape)[i].get<uint64_t>() <= static_cast<uint64_t>(most);
+  };
+  const bool is_matrix =
+      shape != nullptr && shape->is_array() && shape->size() == 2 &&
+      is_size(0, kMaxQuantizedOutputs) && is_size(1, kMaxQuantizedColumns);
+  if (!is_matrix) {
+    return BadState("shape", shape == nullptr ? Json() : *shape,
+                    "two sizes, outputs and columns");
+  }
+  state.n = (*shape)[0].get<int64_t>();
+  state.k = (*shape)[1].get<int64_t>();
+  INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, state.n, state.k));
+  INLAY_ASSIGN_OR_RETURN(state.block_size, SizeSetting(json, "blocksize"));
+  if (state.block_size % kRun != 0 || state.k % kRun != 0) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "layer %s is quantised in blocks of %d with k = %d columns; supported "
+        "are blocks and k that are multiples of %d",
+        Quoted(layer), state.block_size, state.k, kRun));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMap(const WeightSource& stored, const std::string& layer,
+                      const BnbState& state) {
+  INLAY_ASSIGN_OR_RETURN(const std::vector<float> map,
+                         ReadFinite(stored, layer + ".weight.quant_map", 16));
+  const auto& known = state.kind == CodeKind::kNf4 ? kNf4Map : kFp4Map;
+  for (size_t i = 0; i < 16; ++i) {
+    // Other versions' may be off by roundings.
+    if (std::abs(map[i] - known[i]) <= 1e-6f) continue;
+    return absl::UnimplementedError(absl::StrFormat(
+        "layer %s has the level %g for code %d; supported is %g", Quoted(layer),
+        map[i], i, known[i]));
+  }
+  return absl::OkStatus();
+}
+
+// Scales that are coded themselves.
+absl::Status ReadNested(const WeightSource& stored, const std::string& layer,
+                        const Json& json, int64_t scales, BnbState& state) {
+  INLAY_ASSIGN_OR_RETURN(state.nested_block_size,
+                         SizeSetting(json, "nested_blocksize"));
+  if (JsonFind(json, "nested_offset") == nullptr) {
+    return BadState("nested_offset", Json(), "there");
+  }
+  INLAY_ASSIGN_OR_RETURN(const double offset,
+                         JsonNumber(json, "nested_offset", 0.0, -1e30, 1e30));
+  state.offset = static_cast<float>(offset);
+  INLAY_ASSIGN_OR_RETURN(
+      state.map,
+      ReadFinite(stored, layer + ".weight.nested_quant_map", kCodedScales));
+  const std::string name = layer + ".weight.nested_absmax";
+  INLAY_ASSIGN_OR_RETURN(
+      state.nested,
+      ReadFinite(stored, name, DivideUp(scales, state.nested_block_size)));
+  float most = 0.0f;
+  for (const float value : state.map) most = std::max(most, std::abs(value));
+  for (const float value : state.nested) {
+    if (std::isfinite(most * std::abs(value) + std::abs(state.offset)))
+      continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor %s holds %g, which makes scales infinite",
+                        Quoted(name), value));
+  }
+  return absl::OkStatus();
+}
+
+Grouping RunsOf(int64_t k) {
+  Grouping grouping;
+  grouping.k = k;
+  grouping.groups = k / kRun;
+  grouping.group_size = kRun;
+  grouping.block = kRun;
+  return grouping;
+}
+
+}  // namespace
+
+absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
+                                      const std::string& layer,
+                                      std::string_view type) {
+  BnbState state;
+  state.kind = type == "nf4" ? CodeKind::kNf4 : CodeKind::kBnbFp4;
+  const std::string weight = layer + ".weight";
+  const std::string name =
+      absl::StrFormat("%s.quant_state.bitsandbytes__%s", weight, type);
+  INLAY_ASSIGN_OR_RETURN(const Json json, ReadStateJson(stored, name));
+  INLAY_RETURN_IF_ERROR(
+      InFile(Quoted(name), ReadSizes(json, layer, type, state)));
+  // "bnb_4bit_quant_storage" may call the bytes anything.
+  INLAY_ASSIGN_OR_RETURN(
+      state.codes, StoredTensor(stored, weight,
+                                {DType::kU8, DType::kI8, DType::kF16,
+                                 DType::kBF16, DType::kF32, DType::kF64}));
+  const auto bytes =
+      static_cast<uint64_t>(state.n) * static_cast<uint64_t>(state.k) / 2;
+  if (state.codes->bytes != bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %s has %d bytes; its state's %d by %d codes take %d",
+        Quoted(weight), state.codes->bytes, state.n, state.k, bytes));
+  }
+  INLAY_RETURN_IF_ERROR(CheckMap(stored, layer, state));
+  INLAY_ASSIGN_OR_RETURN(
+      state.absmax,
+      StoredTensor(stored, weight + ".absmax",
+                   {DType::kF32, DType::kF16, DType::kBF16, DType::kU8}));
+  const int64_t scales = DivideUp(state.n * state.k, state.block_size);
+  INLAY_RETURN_IF_ERROR(CheckCount(*state.absmax, scales));
+  INLAY_RETURN_IF_ERROR(
+      state.absmax->dtype == DType::kU8
+          ? InFile(Quoted(name), ReadNested(stored, layer, json, scales, state))
+          : CheckFiniteScales(stored, *state.absmax));
+  return state;
+}
+
+BnbLayer::BnbLayer(const std::string& layer, BnbState state,
+                   std::shared_ptr<const WeightSource> stored)
+    : QuantizedLayer(layer, state.kind, state.n, RunsOf(state.k)),
+      state_(std::move(state)),
+      stored_(std::move(stored)) {}
+
+absl::Status BnbLayer::Load(Band& band) const {
+  const int64_t begin = band.first * state_.k;
+  const int64_t count = band.rows * state_.k;
+  // The upper nibble comes first.
+  std::vector<std::byte> bytes(static_cast<size_t>(count / 2));
+  INLAY_RETURN_IF_ERROR(stored_->Read(
+      *state_.codes, static_cast<uint64_t>(begin / 2), absl::MakeSpan(bytes)));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto both = static_cast<uint8_t>(bytes[i]);
+    band.codes[2 * i] = both >> 4;
+    band.codes[2 * i + 1] = both & 15;
+  }
+  const int64_t first = begin / state_.block_size;
+  const int64_t blocks = (begin + count - 1) / state_.block_size + 1 - first;
+  std::vector<float> scales(static_cast<size_t>(blocks));
+  if (state_.absmax->dtype == DType::kU8) {
+    std::vector<std::byte> coded(static_cast<size_t>(blocks));
+    INLAY_RETURN_IF_ERROR(stored_->Read(
+        *state_.absmax, static_cast<uint64_t>(first), absl::MakeSpan(coded)));
+    for (int64_t b = 0; b < blocks; ++b) {
+      const auto at = static_cast<size_t>(b);
+      const auto nested =
+          static_cast<size_t>((first + b) / state_.nested_block_size);
+      const float product =
+          state_.map[static_cast<size_t>(coded[at])] * state_.nested[nested];
+      scales[at] = product + state_.offset;
+    }
+  } else {
+    INLAY_RETURN_IF_ERROR(
+        ReadFlat(*stored_, *state_.absmax, first, blocks, scales.data()));
+  }
+  for (int64_t run = 0; run < count / kRun; ++run) {
+    const int64_t block = (begin + run * kRun) / state_.block_size;
+    band.scales[static_cast<size_t>(run)] =
+        scales[static_cast<size_t>(block - first)];
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace inlay

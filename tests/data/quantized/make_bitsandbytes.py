@@ -1,0 +1,131 @@
+"""Writes bnb_nf4, bnb_fp4 and bnb_int8 here: a small random Llama, quantised and saved by transformers and bitsandbytes on a CPU.
+
+    pip install bitsandbytes==0.50.2 transformers==5.23.0 accelerate torch && python make_bitsandbytes.py
+
+golden.json: what the same model gives in float32 with weights that bitsandbytes itself turns into float32.
+"""
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+import bitsandbytes
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+STEPS = 20
+CONFIG = dict(vocab_size=256, hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              head_dim=32, max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=True)
+MODELS = {
+    'bnb_nf4': dict(load_in_4bit=True, bnb_4bit_quant_type='nf4', bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype='bfloat16'),
+    'bnb_fp4': dict(load_in_4bit=True, bnb_4bit_quant_type='fp4'),
+    'bnb_int8': dict(load_in_8bit=True),
+}
+
+
+def draw(folder, seed):
+    torch.manual_seed(seed)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG))
+    for name, tensor in model.named_parameters():
+        if 'norm' in name:
+            tensor.data = 1 + 0.2 * torch.randn_like(tensor)
+        else:
+            tensor.data = (0.2 if 'embed' in name else 0.1) * torch.randn_like(tensor)
+    model.to(torch.bfloat16).save_pretrained(folder)
+
+
+def float32_weight(module):
+    if isinstance(module, bitsandbytes.nn.Linear4bit):
+        state = module.weight.quant_state
+        state.dtype = torch.float32
+        return bitsandbytes.functional.dequantize_4bit(module.weight.data, state)
+    scales = module.weight.SCB if module.weight.SCB is not None else module.state.SCB
+    return bitsandbytes.functional.int8_vectorwise_dequant(module.weight.data, scales).float()
+
+
+def reference(quantised):
+    """A float32 model with the weights that `quantised` stands for."""
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG, attn_implementation='eager')).eval()
+    modules = dict(quantised.named_modules())
+    count = 0
+    for name, module in model.named_modules():
+        other = modules.get(name)
+        if isinstance(other, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
+            module.weight.data = float32_weight(other).reshape(module.weight.shape)
+            count += 1
+        elif getattr(module, 'weight', None) is not None:
+            module.weight.data = other.weight.data.float()
+    assert count == 7 * CONFIG['num_hidden_layers'], count
+    return model
+
+
+def rounded(tensor):
+    return [float('%.7g' % value) for value in tensor.tolist()]
+
+
+@torch.no_grad()
+def logits_of(model, ids):
+    return model(torch.tensor([ids]), use_cache=False, output_hidden_states=True)
+
+
+def changed(model):
+    """The same weights but for a relative 3e-7."""
+    import copy
+    other = copy.deepcopy(model)
+    for tensor in other.parameters():
+        tensor.data = tensor * (1 + 3e-7 * torch.randn_like(tensor))
+    return other
+
+
+@torch.no_grad()
+def cases_of(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    near = changed(model)
+    cases = []
+    for length in (1, 7, 33, 130):
+        while True:
+            ids = torch.randint(3, CONFIG['vocab_size'], (length,), generator=generator).tolist()
+            residual = []
+            hooks = [layer.register_forward_hook(lambda _, __, out: residual.append((out[0] if isinstance(out, tuple) else out)[0, -1]))
+                     for layer in model.model.layers]
+            logits = logits_of(model, ids).logits[0]
+            for hook in hooks:
+                hook.remove()
+            deviation = logits[-1].std().item()
+            sensitivity = ((logits_of(near, ids).logits[0] - logits).abs().max() / deviation).item()
+            positions = sorted({(length - 1) // 3, 2 * (length - 1) // 3, length - 1})
+            tokens, top, margins, prompt = [], [], [], list(ids)
+            for _ in range(STEPS):
+                last = logits_of(model, prompt).logits[0, -1]
+                best = last.topk(2)
+                tokens.append(int(best.indices[0]))
+                top.append(best.values[0])
+                margins.append(best.values[0] - best.values[1])
+                prompt.append(tokens[-1])
+            if sensitivity < 5e-5 and min(margins) > 2e-3 * deviation:
+                break
+        cases.append({'name': f'len{length}', 'input_ids': ids, 'positions': positions, 'logits': [rounded(logits[p]) for p in positions],
+                      'logit_std': float('%.7g' % deviation), 'layer_outputs_last_position': [rounded(row) for row in residual],
+                      'greedy': {'tokens': tokens, 'top1_logits': rounded(torch.stack(top)), 'margins': rounded(torch.stack(margins))},
+                      'sensitivity': float('%.3g' % sensitivity)})
+    return cases
+
+
+for index, (name, settings) in enumerate(MODELS.items()):
+    out = HERE / name
+    shutil.rmtree(out, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as source:
+        draw(source, 10 + index)
+        quantised = transformers.AutoModelForCausalLM.from_pretrained(
+            source, quantization_config=transformers.BitsAndBytesConfig(**settings), device_map='cpu', dtype=torch.bfloat16)
+        golden = {'format': 1, 'name': name, 'architecture': 'LlamaForCausalLM', 'model_type': 'llama', 'vocab_size': CONFIG['vocab_size'],
+                  'note': f'bitsandbytes {bitsandbytes.__version__}, {settings}', 'compute': 'float32 arithmetic on the weights bitsandbytes gives',
+                  'cases': cases_of(reference(quantised), 20 + index)}
+        quantised.save_pretrained(out)
+    for extra in ('generation_config.json',):
+        if (out / extra).exists():
+            os.remove(out / extra)
+    (out / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')))
+    print(name, sum(file.stat().st_size for file in out.iterdir()), [case['sensitivity'] for case in golden['cases']])
