@@ -154,7 +154,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     } else if (cut.shape.selects > 0) {
       cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
       const int64_t count =
-          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data());
+          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data(),
+                           cut.shape.select_block);
       sequences =
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }

@@ -4,6 +4,7 @@
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/block_selector.h"
 #include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
 #include "core/model/layers/mlp_moe.h"
@@ -46,6 +47,7 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       }
     }
   }
+  AddSummaries(spec, build);
   device_ = &build.weights.device();
   activation_ = build.activation;
   info_.hidden_dtype = build.activation;
@@ -53,6 +55,36 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size, states);
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();
+}
+
+// Summaries of blocks are layers of their own, behind all others.
+void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
+  summary_layers_.assign(info_.kv_layers.size(), -1);
+  if (!build.block_selection.any()) return;
+  size_t kv_layer = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
+        kv_layer += latent->indexer.has_value() ? 2 : 1;
+      }
+      const AttentionSpec* attention = AttentionOf(block.part);
+      if (attention == nullptr || attention->kv_source >= 0) continue;
+      if (CanSelectBlocks(*attention)) {
+        summary_layers_[kv_layer] = static_cast<int>(info_.kv_layers.size());
+        info_.kv_layers.push_back(
+            BlockSummaryShape(build.block_selection.method,
+                              info_.kv_layers[kv_layer], build.kv_dtype));
+      }
+      ++kv_layer;
+    }
+  }
+}
+
+KvLayerView Decoder::SummariesOf(int kv_layer) const {
+  const int layer = summary_layers_[static_cast<size_t>(kv_layer)];
+  if (layer < 0) return KvLayerView();
+  INLAY_DCHECK(kv_layout_.group_of(layer) == kv_layout_.group_of(kv_layer));
+  return kv_layout_.LayerView(layer, nullptr);
 }
 
 absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
@@ -84,7 +116,8 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
-                        kv_layout_.group_of(kv_layer), rotary_dim, build));
+                        SummariesOf(kv_layer), kv_layout_.group_of(kv_layer),
+                        rotary_dim, build));
     block.attention = static_cast<const AttentionBlock*>(block.part.get());
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
@@ -101,8 +134,11 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                                *latent, kv_layout_.LayerView(kv_layer, nullptr),
                                index_kv, kv_layout_.group_of(kv_layer), build));
   } else if (StateBytes(block_spec.part) > 0) {
-    const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
-                                  next_state_layer_++};
+    RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
+                            next_state_layer_++};
+    if (AttentionOf(block_spec.part) != nullptr) {
+      place.summaries = SummariesOf(next_kv_layer_);
+    }
     INLAY_ASSIGN_OR_RETURN(
         block.part, CreateRecurrent(block_spec.part, norm, place, build));
     if (AttentionOf(block_spec.part) != nullptr) ++next_kv_layer_;
@@ -287,6 +323,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   if (build.described != nullptr) *build.described = spec;
   auto decoder = std::make_unique<Decoder>();
   build.weights.set_optional_prefix(spec.optional_prefix);
+  build.max_positions = spec.max_positions;
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   decoder->BuildChains(build);
@@ -294,6 +331,13 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   if (build.attention_pattern.any() && !build.has_pattern) {
     return absl::InvalidArgumentError(
         "attention_pattern: no layer of this model sees all tokens before it");
+  }
+  if (build.block_selection.any() &&
+      decoder->info_.kv_layers.size() == decoder->summary_layers_.size()) {
+    return absl::UnimplementedError(
+        "block_selection: no layer of this model selects blocks; those do that "
+        "see all tokens before a token and have keys of their own heads (not "
+        "latent attention, encoders, windows or recurrent layers)");
   }
   decoder->pattern_ = build.attention_pattern;
   decoder->cuts_ = build.cuts;

@@ -115,6 +115,9 @@ class Decoder : public Model {
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
+  void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
+  // Of the KV layer's blocks; none where nothing selects them.
+  KvLayerView SummariesOf(int kv_layer) const;
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
   // Of the whole network or, `embeds` being false, for some of its layers.
@@ -154,9 +157,10 @@ class Decoder : public Model {
   int next_kv_layer_ = 0;      // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
-  int next_state_layer_ = 0;  // likewise
-  int selects_ = 0;           // LatentAttentionSpec, of any layer
-  size_t index_group_ = 0;    // of the KV of layers that select
+  int next_state_layer_ = 0;         // likewise
+  int selects_ = 0;                  // LatentAttentionSpec, of any layer
+  std::vector<int> summary_layers_;  // by KV layer with keys; -1: none
+  size_t index_group_ = 0;           // of the KV of layers that select
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   Norm final_norm_;

@@ -32,6 +32,12 @@ absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
 
 namespace {
 
+bool BlocksFit(const AttentionDesc& desc) {
+  return desc.select_block > 0 &&
+         (desc.select_block & (desc.select_block - 1)) == 0 &&
+         desc.selects % desc.select_block == 0;
+}
+
 const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
   if (!IsKvFormat(desc.kv)) {
@@ -51,6 +57,7 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   if (desc.selects > 0 && (!desc.causal || desc.window > 0)) {
     return "selected keys need causal order and no window";
   }
+  if (!BlocksFit(desc)) return "select_block must divide selects";
   return nullptr;
 }
 
@@ -152,6 +159,12 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention: selects is %d; expected 0 where not causal", desc.selects));
   }
+  if (!BlocksFit(desc)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: select_block is %d; expected a power of two that divides "
+        "selects, %d",
+        desc.select_block, desc.selects));
+  }
   if (!std::isfinite(desc.scale) || !std::isfinite(desc.softcap) ||
       desc.softcap < 0.0f) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -193,6 +206,12 @@ absl::Status CheckMask(const AttentionMask* mask,
 absl::Status CheckSelection(const AttentionDesc& desc,
                             const AttentionParams& params) {
   if (desc.selects == 0) return absl::OkStatus();
+  if (params.kv.block_size % desc.select_block != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: the cache's block_size is %d; expected a multiple of "
+        "select_block, %d",
+        params.kv.block_size, desc.select_block));
+  }
   if (params.mask != nullptr || params.alibi_slopes != nullptr) {
     return absl::InvalidArgumentError(
         "attention: a mask or ALiBi where keys are selected");

@@ -39,6 +39,9 @@ struct AttentionDesc {
   // AttentionParams::selection names (sparse attention by content). Needs
   // causal order and no window.
   int selects = 0;
+  // Keys are selected in blocks of so many, a power of two that divides
+  // `selects` and the cache's block_size; the query's own block is one of them.
+  int select_block = 1;
 
   int out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -72,10 +75,12 @@ struct AttentionParams {
   // desc and `sequences`. On the host: CUDA rows have it in the plan and do not
   // read it here. A query that sees nothing gives zeros.
   const AttentionMask* mask = nullptr;
-  // Where desc.selects: [tokens, desc.selects]; the query at p sees the keys in
-  // the first min(p + 1, desc.selects) slots of its row (block * block_size +
-  // offset in the block), in ascending order of position. There are no masks
-  // and no ALiBi then, and `blocks` of sequences are not read.
+  // Where desc.selects: [tokens, num_kv_heads, desc.selects / select_block],
+  // of each query and KV head the blocks of keys that the query sees, in
+  // ascending order of position; block b is slots [b * select_block, (b + 1) *
+  // select_block), slots being block * block_size + offset in the cache's
+  // block. The query at p sees the first SelectedKeys() keys of them. There are
+  // no masks and no ALiBi then, and `blocks` of sequences are not read.
   const int32_t* selection = nullptr;
   // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.
   void* workspace = nullptr;
@@ -83,6 +88,15 @@ struct AttentionParams {
   // they do not read `sequences` itself.
   const AttentionPlan* plan = nullptr;
 };
+
+// How many of the selected keys the query at `position` sees: all of its blocks
+// but the last, its own, and of that one what is not after it.
+inline int32_t SelectedKeys(int selects, int select_block, int32_t position) {
+  const int32_t before = position / select_block;
+  const int32_t others = selects / select_block - 1;
+  return (before < others ? before : others) * select_block +
+         position % select_block + 1;
+}
 
 using AttentionRow = KernelRow<AttentionDesc, AttentionParams>;
 

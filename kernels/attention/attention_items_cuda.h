@@ -56,7 +56,8 @@ struct AttentionItemArgs {
   float softcap;
   AttentionMaskArgs mask;
   const int32_t* selection;  // as AttentionParams has it; or null
-  int selects;
+  int selected_blocks;       // of a row of it
+  int select_shift;          // blocks are of 1 << select_shift keys
 };
 
 // What AttentionParams and AttentionPlan say, for a launch.
@@ -115,7 +116,12 @@ __device__ inline int2 PlaceOfKey(const AttentionItemArgs& args,
                                   const AttentionItem& item, int key) {
   const int size = args.kv.block_size;
   if (args.selection != nullptr) {
-    const int slot = args.selection[int64_t{item.q_begin} * args.selects + key];
+    const int64_t row =
+        int64_t{item.q_begin} * args.kv.num_kv_heads + item.kv_head;
+    const int shift = args.select_shift;
+    const int block =
+        args.selection[row * args.selected_blocks + (key >> shift)];
+    const int slot = (block << shift) + (key & ((1 << shift) - 1));
     return {slot / size, slot % size};
   }
   return {args.blocks[item.blocks_begin + key / size], key % size};

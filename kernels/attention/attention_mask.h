@@ -89,7 +89,9 @@ inline AttentionRowKeys KeysOfQuery(const AttentionDesc& desc,
       static_cast<int32_t>(sequence.kv_len - sequence.q_len + index);
   AttentionRowKeys keys;
   keys.end = desc.causal ? position + 1 : sequence.kv_len;
-  if (desc.selects > 0) keys.end = std::min(keys.end, desc.selects);
+  if (desc.selects > 0) {
+    keys.end = SelectedKeys(desc.selects, desc.select_block, position);
+  }
   if (desc.window > 0 && keys.end > desc.window) {
     keys.begin = keys.end - desc.window;
   }

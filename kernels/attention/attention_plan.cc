@@ -107,6 +107,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   shape.window = desc.window;
   shape.causal = desc.causal;
   shape.selects = desc.selects;
+  shape.select_block = desc.select_block;
   shape.block_size = block_size;
   if (row.name == "cuda_sm90") {
     shape.grid = num_sms;
@@ -125,13 +126,15 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
 }
 
 int64_t SplitIntoQueries(absl::Span<const AttentionSequence> sequences,
-                         int selects, AttentionSequence* queries) {
+                         int selects, AttentionSequence* queries,
+                         int select_block) {
   int64_t count = 0;
   for (const AttentionSequence& sequence : sequences) {
     const int32_t start = sequence.kv_len - sequence.q_len;
     for (int32_t i = 0; i < sequence.q_len; ++i) {
       queries[count++] = {sequence.q_begin + i, 1,
-                          std::min(start + i + 1, selects), nullptr};
+                          SelectedKeys(selects, select_block, start + i),
+                          nullptr};
     }
   }
   return count;

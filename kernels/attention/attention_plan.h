@@ -59,6 +59,7 @@ struct AttentionPlanShape {
   // As AttentionDesc has it; > 0: every sequence of a plan is one query and its
   // selected keys (SplitIntoQueries), and has no block table.
   int selects = 0;
+  int select_block = 1;
   int block_size = 0;
   int grid = 0;         // CTAs that run items
   int tile_tokens = 0;  // 0: everything becomes items
@@ -91,7 +92,8 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
 // selected for it as a sequence, to `queries`, one after another; returns how
 // many.
 int64_t SplitIntoQueries(absl::Span<const AttentionSequence> sequences,
-                         int selects, AttentionSequence* queries);
+                         int selects, AttentionSequence* queries,
+                         int select_block = 1);
 
 // What a plan's memory is laid out for. For a step that runs once: its exact
 // numbers (AttentionPlanLimitsOf). For a CUDA graph: the most of its bucket,
