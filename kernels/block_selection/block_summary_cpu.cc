@@ -73,14 +73,15 @@ class Block {
     std::memcpy(to, bounds, sizeof(uint16_t) * 2 * static_cast<size_t>(dim_));
   }
 
-  // Begins with the means of the block's halves. A cluster that loses all of
-  // its keys stays where it was.
+  // Begins with the key that is farthest from all keys' mean and the one that
+  // is farthest from that. A cluster that loses all of its keys stays where it
+  // was.
   void KMeans(std::byte* to) {
-    int of[kSelectBlock];
-    for (int t = 0; t < kSelectBlock; ++t) {
-      of[t] = t * kCentroids / kSelectBlock;
-    }
+    int of[kSelectBlock] = {};
     Means(of);
+    for (int c = 0; c < kCentroids; ++c) {
+      std::copy_n(Key(FarthestFrom(centroids_)), dim_, centroids_ + c * dim_);
+    }
     for (int round = 0; round < kLloydRounds; ++round) {
       for (int t = 0; t < kSelectBlock; ++t) of[t] = Nearest(Key(t));
       Means(of);
@@ -108,19 +109,33 @@ class Block {
     }
   }
 
+  float Distance(const float* a, const float* b) const {
+    float distance = 0.0f;
+    for (int d = 0; d < dim_; ++d) {
+      const float way = a[d] - b[d];
+      distance += way * way;
+    }
+    return distance;
+  }
+
+  // Of equal ones the first.
+  int FarthestFrom(const float* point) const {
+    int farthest = 0;
+    for (int t = 1; t < kSelectBlock; ++t) {
+      if (Distance(Key(t), point) > Distance(Key(farthest), point)) {
+        farthest = t;
+      }
+    }
+    return farthest;
+  }
+
   // Of equal ones the first.
   int Nearest(const float* key) const {
     int nearest = 0;
-    float least = 0.0f;
-    for (int c = 0; c < kCentroids; ++c) {
-      float distance = 0.0f;
-      for (int d = 0; d < dim_; ++d) {
-        const float way = key[d] - centroids_[c * dim_ + d];
-        distance += way * way;
-      }
-      if (c == 0 || distance < least) {
+    for (int c = 1; c < kCentroids; ++c) {
+      if (Distance(key, centroids_ + c * dim_) <
+          Distance(key, centroids_ + nearest * dim_)) {
         nearest = c;
-        least = distance;
       }
     }
     return nearest;

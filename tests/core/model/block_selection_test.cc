@@ -70,7 +70,9 @@ TEST_F(BlockSelectionModelTest, ASelectionOfEverythingIsDense) {
       ASSERT_EQ(got.size(), dense.size());
       const auto same = static_cast<size_t>(std::min(tokens, kLength));
       for (size_t i = 0; i < same; ++i) ASSERT_EQ(got[i], dense[i]) << i;
-      if (tokens < kLength) EXPECT_NE(got.back(), dense.back());
+      if (tokens < kLength) {
+        EXPECT_NE(got.back(), dense.back());
+      }
     }
   }
 }
@@ -152,7 +154,9 @@ TEST_F(BlockSelectionModelTest, Families) {
     for (size_t i = 0; i < std::min<size_t>(64, all.size()); ++i) {
       ASSERT_EQ(whole[i], all[i]) << i;
     }
-    if (tokens.size() > 100) EXPECT_NE(whole.back(), all.back());
+    if (tokens.size() > 100) {
+      EXPECT_NE(whole.back(), all.back());
+    }
   }
   EXPECT_GE(selecting, 30);
   for (const char* name : {"mamba2", "deepseek_v3", "deepseek_v32", "bert",
