@@ -109,10 +109,22 @@ TEST(BlockSelection, PreemptedAsAlone) {
       prompts.push_back(std::move(prompt));
     }
     // Room for about two of the four.
-    auto info = alone.Info();
+    auto info = Defaults(inlay_model_info_init_sized);
+    ASSERT_EQ(inlay_model_get_info(alone.model, &info, nullptr), INLAY_OK);
     options.kv_budget_bytes = info.kv_bytes_per_token * 560;
     Host tight(PocketModel(), EngineDefaults(), options);
-    EXPECT_EQ(tight.RunTogether(prompts, 60), expected) << method;
+    std::vector<inlay_session*> sessions;
+    std::vector<inlay_request*> requests;
+    for (const auto& prompt : prompts) {
+      sessions.push_back(tight.NewSession());
+      requests.push_back(
+          tight.Submit(sessions.back(), TokensRequest(prompt, 60)));
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(tight.Finish(requests[i]).tokens, expected[i]) << method;
+      inlay_session_release(sessions[i]);
+    }
+    EXPECT_GT(tight.Stats().preemptions, 0u);
   }
 }
 

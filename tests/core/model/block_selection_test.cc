@@ -133,6 +133,11 @@ TEST_F(BlockSelectionModelTest, Families) {
     ASSERT_TRUE(dense.ok()) << dense.status();
     const ModelInfo& info = (*dense)->info();
     const auto model = Load(path, Selecting(BlockMethod::kBounds, 64));
+    // Of so small chunks: summaries make blocks of its other layers larger.
+    if (std::string(name) == "llama4_text") {
+      EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+      continue;
+    }
     if (!model.ok()) {
       EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
       EXPECT_THAT(std::string(model.status().message()),
