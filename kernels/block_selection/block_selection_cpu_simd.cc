@@ -199,15 +199,14 @@ class Runner {
   }
 
   // Each head's most like key, the equal bits added up: an integer.
-  HWY_NOINLINE float HashScore(const std::byte* summary) const {
+  HWY_INLINE float HashScore(const std::byte* summary) const {
     const hn::CappedTag<uint64_t, kSelectBlock> d;
     constexpr size_t kStep = hn::MaxLanes(d);
     HWY_ALIGN uint64_t keys[kHashWords * kSelectBlock];
     std::memcpy(keys, summary, sizeof(keys));
     int score = 0;
     for (int h = 0; h < group_; ++h) {
-      uint64_t least = kHashBits;
-      HWY_ALIGN uint64_t different[kSelectBlock];
+      auto least = hn::Set(d, uint64_t{kHashBits});
       for (size_t t = 0; t < kSelectBlock; t += kStep) {
         auto count = hn::Zero(d);
         for (size_t w = 0; w < kHashWords; ++w) {
@@ -215,10 +214,13 @@ class Runner {
           const auto key = hn::Load(d, keys + w * kSelectBlock + t);
           count = hn::Add(count, hn::PopulationCount(hn::Xor(word, key)));
         }
-        hn::Store(count, d, different + t);
+        least = hn::Min(least, count);
       }
-      for (const uint64_t bits : different) least = HWY_MIN(least, bits);
-      score += kHashBits - static_cast<int>(least);
+      HWY_ALIGN uint64_t lanes[kStep];
+      hn::Store(least, d, lanes);
+      uint64_t bits = kHashBits;
+      for (const uint64_t lane : lanes) bits = HWY_MIN(bits, lane);
+      score += kHashBits - static_cast<int>(bits);
     }
     return static_cast<float>(score);
   }

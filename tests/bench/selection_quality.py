@@ -30,7 +30,7 @@ def write_lists(path, items, count, facts):
         if item["task"] == "recall" and item["kind"].startswith("kv"):
             for line in item["prompt"][-1]["content"].split("\n"):
                 if " = " in line:
-                    key, value = line.split(" = ")
+                    key, value = line.split(" = ", 1)
                     pairs[key] = value
     keys, values = sorted(pairs), sorted(set(pairs.values()))
     with open(path, "w", encoding="utf-8") as out:
