@@ -1,5 +1,7 @@
 #include "kernels/block_selection/block_selection.h"
 
+#include <limits>
+
 #include "absl/strings/str_format.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
@@ -77,6 +79,8 @@ absl::Status ValidateBlockSelection(const BlockSelectionDesc& desc) {
   INLAY_RETURN_IF_ERROR(CheckRange("block_selection", "heads a KV head",
                                    desc.num_heads / desc.num_kv_heads, 1,
                                    kMaxSelectingGroup));
+  INLAY_RETURN_IF_ERROR(CheckRange("block_selection", "max_keys", desc.max_keys,
+                                   1, std::numeric_limits<int32_t>::max()));
   return CheckRange("block_selection", "num_blocks", desc.num_blocks,
                     kMinSelectedBlocks, kMaxSelectedBlocks);
 }

@@ -47,7 +47,7 @@ struct BlockSelectionDesc {
   int num_kv_heads = 0;
   int head_dim = 0;
   int num_blocks = 0;    // that a query sees of a KV head, at most
-  int64_t max_keys = 0;  // of a sequence; CUDA rows have a workspace for them
+  int64_t max_keys = 0;  // of a sequence, for the workspace
   DType activation = DType::kF32;
 };
 

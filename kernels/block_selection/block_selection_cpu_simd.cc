@@ -1,10 +1,11 @@
-// block_selection, the vector row. A task is one query and KV head: what the
-// group's heads ask for is made into one vector (bounds: the positive and the
-// negative parts of their sum; k-means: their sum) or into words (LSH), and
-// blocks are scored some at a time. Where there are few tasks, each is several,
-// a range of blocks each, whose best meet again in the workspace: the best of
-// all are the same. A block's score is the same in every range, batch and
-// chunk: a dot product has one accumulator vector and one lane-sum tree.
+// block_selection, the vector row. What the heads of a group ask for is made
+// into one vector (bounds: the positive and the negative parts of their sum;
+// k-means: their sum) or into words (LSH), and blocks are scored some at a
+// time. A task is one query and KV head. Where there are few tasks, a query's
+// blocks are cut into ranges instead, each scored for all KV heads, whose
+// summaries lie side by side, and the scores meet in the workspace. A block's
+// score is the same either way, in every batch and chunk: a dot product has one
+// accumulator vector and one lane-sum tree.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/block_selection/block_selection_cpu_simd.cc"
@@ -31,14 +32,15 @@ constexpr int kRows = 4;  // of summaries that are multiplied at a time
 constexpr int kAhead = 8;
 constexpr int kMostWidth = 2 * kMaxSummaryHeadDim;
 
-// So few tasks are cut into up to kParts ranges of at least kLeastPart blocks.
+// Of so few tasks the queries are cut into kParts ranges of blocks.
 constexpr int64_t kFewTasks = 32;
-constexpr int kParts = 8;
-constexpr int64_t kLeastPart = 64;
+constexpr int kParts = 16;
+constexpr int kHeadTile = 8;  // KV heads whose queries are kept at a time
 
-struct Part {
-  int64_t count;  // of entries that a range has left in the workspace
-};
+// Scores of one task: of every block that a sequence may have.
+int64_t ScoresOfTask(const BlockSelectionDesc& desc) {
+  return (desc.max_keys + kSelectBlock - 1) / kSelectBlock;
+}
 
 class Runner {
  public:
@@ -58,67 +60,97 @@ class Runner {
     choice.Select(top_);
   }
 
+  // Scores part `part` of the query's blocks, for every KV head, to
+  // scores[head][block].
   HWY_NOINLINE void RunPart(const AttentionSequence& sequence, int64_t index,
-                            int head, int part, Part& to, uint64_t* entries) {
-    const BlockChoice choice(desc_, params_, sequence, index, head);
+                            int part, float* scores) {
+    const int64_t room = ScoresOfTask(desc_);
+    const BlockChoice choice(desc_, params_, sequence, index, 0);
+    if (choice.selects_all()) return;
     const int64_t count = choice.end() - kSinkBlocks;
-    const int64_t parts =
-        HWY_MIN(int64_t{kParts}, (count + kLeastPart - 1) / kLeastPart);
-    to.count = 0;
-    if (choice.selects_all() || part >= parts) return;
-    top_.Clear();
-    ScoreRange(choice, head, kSinkBlocks + count * part / parts,
-               kSinkBlocks + count * (part + 1) / parts);
-    to.count = top_.TakeEntries(entries);
+    const int64_t begin = kSinkBlocks + count * part / kParts;
+    const int64_t end = kSinkBlocks + count * (part + 1) / kParts;
+    for (int head = 0; head < desc_.num_kv_heads; head += kHeadTile) {
+      const int heads = HWY_MIN(kHeadTile, desc_.num_kv_heads - head);
+      for (int h = 0; h < heads; ++h) Load(choice, head + h, h);
+      for (int64_t b = begin; b < end; b += step()) {
+        for (int h = 0; h < heads; ++h) {
+          Prefetch(choice, head + h, b + kAhead, end);
+        }
+        for (int h = 0; h < heads; ++h) {
+          float of[kRows];
+          Score(choice, head + h, h, b, end, of);
+          for (int i = 0; i < step() && b + i < end; ++i) {
+            scores[(head + h) * room + b + i] = of[i];
+          }
+        }
+      }
+    }
   }
 
-  HWY_NOINLINE void Join(const AttentionSequence& sequence, int64_t index,
-                         int head, const Part* parts, const uint64_t* entries) {
+  HWY_NOINLINE void Choose(const AttentionSequence& sequence, int64_t index,
+                           int head, const float* scores) {
     const BlockChoice choice(desc_, params_, sequence, index, head);
     if (choice.selects_all()) return choice.SelectAllBlocks();
     top_.Clear();
-    for (int i = 0; i < kParts; ++i) {
-      top_.AddEntries(entries + int64_t{i} * Entries(desc_), parts[i].count);
+    for (int64_t b = kSinkBlocks; b < choice.end(); ++b) {
+      top_.Add(scores[b], static_cast<int32_t>(b));
     }
     choice.Select(top_);
   }
 
-  static int Entries(const BlockSelectionDesc& desc) {
-    return desc.num_blocks - kForcedBlocks;
+ private:
+  bool hashes() const { return desc_.method == BlockMethod::kLsh; }
+  bool bounds() const { return desc_.method == BlockMethod::kBounds; }
+  // Blocks that are scored at a time: a block's bounds are one row of twice
+  // head_dim, its centroids are rows of head_dim.
+  int step() const {
+    return hashes() ? 1 : bounds() ? kRows : kRows / kCentroids;
   }
 
- private:
-  const float* Query(const BlockChoice& choice, int head) const {
-    return params_.q.row<float>(choice.row) +
-           int64_t{head} * group_ * desc_.head_dim;
+  // What KV head `head` of the query asks for, into place `at`.
+  HWY_NOINLINE void Load(const BlockChoice& choice, int head, int at) {
+    const float* q = params_.q.row<float>(choice.row) +
+                     int64_t{head} * group_ * desc_.head_dim;
+    if (!hashes()) return SumHeads(q, sums_[at]);
+    for (int h = 0; h < group_; ++h, q += desc_.head_dim) {
+      HashVector(q, desc_.head_dim, sums_[at], words_[at][h]);
+    }
+  }
+
+  // Of blocks [b, b + step()), of which those from `end` on count for nothing.
+  void Score(const BlockChoice& choice, int head, int at, int64_t b,
+             int64_t end, float* scores) {
+    const KvLayerView& summaries = params_.summaries;
+    if (hashes()) {
+      scores[0] = HashScore(choice.Summary(summaries, head, b), words_[at]);
+      return;
+    }
+    const int dim = desc_.head_dim;
+    const std::byte* rows[kRows];
+    float dots[kRows];
+    for (int i = 0; i < kRows; ++i) {
+      const int64_t block =
+          HWY_MIN(b + (bounds() ? i : i / kCentroids), end - 1);
+      rows[i] = choice.Summary(summaries, head, block);
+      if (!bounds()) rows[i] += i % kCentroids * 2 * dim;
+    }
+    Dots(rows, sums_[at], bounds() ? 2 * dim : dim, dots);
+    for (int i = 0; i < step(); ++i) {
+      scores[i] = bounds() ? dots[i] : Most(dots + i * kCentroids);
+    }
   }
 
   // Adds blocks [begin, end) to top_.
   void ScoreRange(const BlockChoice& choice, int head, int64_t begin,
                   int64_t end) {
-    if (desc_.method == BlockMethod::kLsh) {
-      return HashRange(choice, head, begin, end);
-    }
-    const int dim = desc_.head_dim;
-    const bool bounds = desc_.method == BlockMethod::kBounds;
-    SumHeads(Query(choice, head), bounds);
-    // Rows of as many elements: a block's bounds are one, its centroids two.
-    const int width = bounds ? 2 * dim : dim;
-    const int blocks = bounds ? kRows : kRows / kCentroids;
-    for (int64_t b = begin; b < end; b += blocks) {
-      const std::byte* rows[kRows];
-      float dots[kRows];
-      for (int i = 0; i < kRows; ++i) {
-        const int64_t block =
-            HWY_MIN(b + (bounds ? i : i / kCentroids), end - 1);
-        rows[i] = choice.Summary(params_.summaries, head, block);
-        if (!bounds) rows[i] += i % kCentroids * 2 * dim;
-      }
-      Prefetch(choice, head, b + kAhead, blocks, end);
-      Dots(rows, width, dots);
-      for (int i = 0; i < blocks && b + i < end; ++i) {
-        const float score = bounds ? dots[i] : Most(dots + i * kCentroids);
-        top_.Add(score, static_cast<int32_t>(b + i));
+    Load(choice, head, 0);
+    for (int64_t b = begin; b < end; b += step()) {
+      Prefetch(choice, head, b + kAhead, end);
+      float scores[kRows];
+      Score(choice, head, 0, b, end, scores);
+      for (int i = 0; i < step() && b + i < end; ++i) {
+        top_.Add(scores[i], static_cast<int32_t>(b + i));
       }
     }
   }
@@ -132,34 +164,30 @@ class Runner {
     return most;
   }
 
-  void Prefetch(const BlockChoice& choice, int head, int64_t first, int count,
+  // Of blocks [b, b + step()).
+  void Prefetch(const BlockChoice& choice, int head, int64_t b,
                 int64_t end) const {
-    for (int64_t b = first; b < HWY_MIN(first + count, end); ++b) {
+    for (const int64_t last = HWY_MIN(b + step(), end); b < last; ++b) {
       const std::byte* at = choice.Summary(params_.summaries, head, b);
       for (size_t i = 0; i < bytes_; i += 64) hwy::Prefetch(at + i);
     }
   }
 
-  // sum_ = the sum of the group's queries; with `bounds` each one's negative
-  // elements, and behind them its positive ones.
-  HWY_NOINLINE void SumHeads(const float* q, bool bounds) {
+  // The sum of the group's queries; of bounds each one's negative elements, and
+  // behind them its positive ones.
+  void SumHeads(const float* q, float* sum) const {
     const int dim = desc_.head_dim;
-    std::memset(sum_, 0, sizeof(float) * static_cast<size_t>(2 * dim));
+    std::memset(sum, 0, sizeof(float) * static_cast<size_t>(2 * dim));
     for (int h = 0; h < group_; ++h, q += dim) {
       for (int d = 0; d < dim; ++d) {
-        if (!bounds) {
-          sum_[d] += q[d];
-        } else if (q[d] > 0.0f) {
-          sum_[dim + d] += q[d];
-        } else {
-          sum_[d] += q[d];
-        }
+        sum[bounds() && q[d] > 0.0f ? dim + d : d] += q[d];
       }
     }
   }
 
-  // dots[0 .. kRows) = sum_ . rows[..], of `width` elements.
-  HWY_NOINLINE void Dots(const std::byte* const* rows, int width, float* dots) {
+  // dots[0 .. kRows) = sum . rows[..], of `width` elements.
+  static HWY_NOINLINE void Dots(const std::byte* const* rows, const float* sum,
+                                int width, float* dots) {
     const DF d;
     const hwy::bfloat16_t* row[kRows];
     for (int i = 0; i < kRows; ++i) {
@@ -169,14 +197,14 @@ class Runner {
     size_t i = 0;
     const auto count = static_cast<size_t>(width);
     for (; i + kLanes <= count; i += kLanes) {
-      const VF x = hn::LoadU(d, sum_ + i);
+      const VF x = hn::LoadU(d, sum + i);
       s0 = hn::MulAdd(x, LoadWide(row[0] + i), s0);
       s1 = hn::MulAdd(x, LoadWide(row[1] + i), s1);
       s2 = hn::MulAdd(x, LoadWide(row[2] + i), s2);
       s3 = hn::MulAdd(x, LoadWide(row[3] + i), s3);
     }
     if (const size_t rest = count - i; rest > 0) {
-      const VF x = LoadWideTail(sum_ + i, rest);
+      const VF x = LoadWideTail(sum + i, rest);
       s0 = hn::MulAdd(x, LoadWideTail(row[0] + i, rest), s0);
       s1 = hn::MulAdd(x, LoadWideTail(row[1] + i, rest), s1);
       s2 = hn::MulAdd(x, LoadWideTail(row[2] + i, rest), s2);
@@ -185,21 +213,9 @@ class Runner {
     StoreSums4(s0, s1, s2, s3, dots);
   }
 
-  void HashRange(const BlockChoice& choice, int head, int64_t begin,
-                 int64_t end) {
-    const float* q = Query(choice, head);
-    for (int h = 0; h < group_; ++h, q += desc_.head_dim) {
-      HashVector(q, desc_.head_dim, sum_, words_[h]);
-    }
-    for (int64_t b = begin; b < end; ++b) {
-      Prefetch(choice, head, b + kAhead, 1, end);
-      top_.Add(HashScore(choice.Summary(params_.summaries, head, b)),
-               static_cast<int32_t>(b));
-    }
-  }
-
   // Each head's most like key, the equal bits added up: an integer.
-  HWY_INLINE float HashScore(const std::byte* summary) const {
+  HWY_INLINE float HashScore(const std::byte* summary,
+                             const uint64_t (*words)[kHashWords]) const {
     const hn::CappedTag<uint64_t, kSelectBlock> d;
     constexpr size_t kStep = hn::MaxLanes(d);
     HWY_ALIGN uint64_t keys[kHashWords * kSelectBlock];
@@ -210,7 +226,7 @@ class Runner {
       for (size_t t = 0; t < kSelectBlock; t += kStep) {
         auto count = hn::Zero(d);
         for (size_t w = 0; w < kHashWords; ++w) {
-          const auto word = hn::Set(d, words_[h][w]);
+          const auto word = hn::Set(d, words[h][w]);
           const auto key = hn::Load(d, keys + w * kSelectBlock + t);
           count = hn::Add(count, hn::PopulationCount(hn::Xor(word, key)));
         }
@@ -228,9 +244,9 @@ class Runner {
   const BlockSelectionDesc& desc_;
   const BlockSelectionParams& params_;
   int group_;
-  size_t bytes_;                     // of a summary
-  HWY_ALIGN float sum_[kMostWidth];  // or a rotation's space
-  uint64_t words_[kMaxSelectingGroup][kHashWords];
+  size_t bytes_;                                 // of a summary
+  HWY_ALIGN float sums_[kHeadTile][kMostWidth];  // or a rotation's space
+  uint64_t words_[kHeadTile][kMaxSelectingGroup][kHashWords];
   TopKeys top_;
 };
 
@@ -254,32 +270,32 @@ void ForTasks(const BlockSelectionDesc& desc,
   }
 }
 
-// Each task in parts, and then each as a whole.
+// Scores of each query in parts, and then each task.
 void RunInParts(const BlockSelectionDesc& desc,
                 const BlockSelectionParams& params, int64_t tasks,
                 ThreadPool& pool) {
-  auto* const parts = static_cast<Part*>(params.workspace);
-  auto* const entries = reinterpret_cast<uint64_t*>(parts + kFewTasks * kParts);
-  const int64_t room = Runner::Entries(desc);
-  pool.ParallelFor(tasks * kParts, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    Runner runner(desc, params);
-    for (int64_t i = begin; i < end; ++i) {
-      ForTasks(desc, params, i / kParts, i / kParts + 1,
-               [&](const AttentionSequence& sequence, int64_t query, int head) {
-                 runner.RunPart(sequence, query, head,
-                                static_cast<int>(i % kParts), parts[i],
-                                entries + i * room);
-               });
-    }
-  });
+  auto* const scores = static_cast<float*>(params.workspace);
+  const int64_t heads = desc.num_kv_heads;
+  const int64_t room = ScoresOfTask(desc);
+  pool.ParallelFor(
+      tasks / heads * kParts, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+        Runner runner(desc, params);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t task = i / kParts * heads;
+          ForTasks(desc, params, task, task + 1,
+                   [&](const AttentionSequence& sequence, int64_t query, int) {
+                     runner.RunPart(sequence, query,
+                                    static_cast<int>(i % kParts),
+                                    scores + task * room);
+                   });
+        }
+      });
   pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
     Runner runner(desc, params);
     int64_t i = begin;
     ForTasks(desc, params, begin, end,
              [&](const AttentionSequence& sequence, int64_t query, int head) {
-               runner.Join(sequence, query, head, parts + i * kParts,
-                           entries + i * kParts * room);
-               ++i;
+               runner.Choose(sequence, query, head, scores + i++ * room);
              });
   });
 }
@@ -313,13 +329,10 @@ HWY_AFTER_NAMESPACE();
 namespace inlay {
 HWY_EXPORT(RunBlockSelection);
 
-// Of every part that there may be a count; then room for as many entries as
-// compete.
 size_t BlockSelectionCpuSimdBytes(const BlockSelectionDesc& desc, int64_t) {
   namespace target = HWY_NAMESPACE::block_selection;
-  const auto entries = static_cast<size_t>(target::Runner::Entries(desc));
-  return static_cast<size_t>(target::kFewTasks * target::kParts) *
-         (sizeof(target::Part) + sizeof(uint64_t) * entries);
+  return static_cast<size_t>(target::kFewTasks * target::ScoresOfTask(desc)) *
+         sizeof(float);
 }
 
 absl::Status RunBlockSelectionCpuSimd(const BlockSelectionDesc& desc,

@@ -110,6 +110,7 @@ void Run(Bench bench, DType kv, int kv_len, int64_t tokens) {
     select.num_heads = kHeads;
     select.num_kv_heads = kKvHeads;
     select.head_dim = kDim;
+    select.max_keys = kv_len;
     select.num_blocks = static_cast<int>(tokens / kSelectBlock);
     const BlockSelectionRow& select_row =
         **Select("block_selection", BlockSelectionTable(), select, info);

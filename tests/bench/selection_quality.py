@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -24,13 +25,13 @@ def read_items():
 
 
 def write_lists(path, items, count, facts):
-    """Lists of `facts` facts, of which one is asked for: about 9 tokens a fact."""
+    """Lists of `facts` facts, of which one is asked for: about 9 tokens a fact; of plain words only."""
     pairs = {}
     for item in items:
         if item["task"] == "recall" and item["kind"].startswith("kv"):
             for line in item["prompt"][-1]["content"].split("\n"):
-                if " = " in line:
-                    key, value = line.split(" = ", 1)
+                if re.fullmatch("[a-z]+ [a-z]+ = [a-z]+", line):
+                    key, value = line.split(" = ")
                     pairs[key] = value
     keys, values = sorted(pairs), sorted(set(pairs.values()))
     with open(path, "w", encoding="utf-8") as out:
@@ -57,7 +58,7 @@ def main():
     parser.add_argument("--model", default="examples/models/pocket-7m")
     parser.add_argument("--work", required=True)
     parser.add_argument("--lists", type=int, default=24)
-    parser.add_argument("--facts", type=int, default=215)
+    parser.add_argument("--facts", type=int, default=210)
     parser.add_argument("--tokens", default="96,128,192,256,512")
     args = parser.parse_args()
     work = pathlib.Path(args.work)

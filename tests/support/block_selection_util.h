@@ -315,6 +315,7 @@ inline BlockSelectionDesc BlockDesc(BlockMethod method, int heads, int kv_heads,
   desc.num_kv_heads = kv_heads;
   desc.head_dim = head_dim;
   desc.num_blocks = num_blocks;
+  desc.max_keys = 9000;
   return desc;
 }
 
