@@ -88,7 +88,9 @@ TEST(BlockSelection, SnapshotsOfOtherSelectionsAreComputedAgain) {
     EXPECT_EQ(info.num_tokens, 201u);
     EXPECT_EQ(info.num_restored >= 192, same);
     EXPECT_EQ(info.num_restored == 0, !same);
-    if (same) EXPECT_EQ(there.Run(session, rest).tokens, expected);
+    if (same) {
+      EXPECT_EQ(there.Run(session, rest).tokens, expected);
+    }
     inlay_session_release(session);
   }
   inlay_buffer_release(saved);
@@ -109,7 +111,7 @@ TEST(BlockSelection, PreemptedAsAlone) {
       prompts.push_back(std::move(prompt));
     }
     // Room for about two of the four.
-    auto info = Defaults(inlay_model_info_init_sized);
+    auto info = Defaults(inlay_model_info_init);
     ASSERT_EQ(inlay_model_get_info(alone.model, &info, nullptr), INLAY_OK);
     options.kv_budget_bytes = info.kv_bytes_per_token * 560;
     Host tight(PocketModel(), EngineDefaults(), options);
