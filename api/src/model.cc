@@ -14,6 +14,8 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   INLAY_RETURN_IF_ERROR(
       CheckEnum(options.weights, INLAY_WEIGHTS_READ, "weights"));
   INLAY_RETURN_IF_ERROR(CheckEnum(options.kv_type, INLAY_KV_Q4, "kv_type"));
+  INLAY_RETURN_IF_ERROR(CheckEnum(
+      options.block_selection, INLAY_BLOCK_SELECTION_LSH, "block_selection"));
   ModelOptions result;
   result.vocab_only = options.vocab_only != 0;
   result.weights = options.weights == INLAY_WEIGHTS_MAP ? WeightAccess::kMap
@@ -51,6 +53,11 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   if (options.attention_pattern != nullptr) {
     result.attention_pattern = options.attention_pattern;
   }
+  constexpr BlockMethod kMethods[] = {BlockMethod::kNone, BlockMethod::kBounds,
+                                      BlockMethod::kKMeans, BlockMethod::kLsh};
+  result.block_selection.method = kMethods[options.block_selection];
+  result.block_selection.tokens = options.selected_tokens;
+  INLAY_RETURN_IF_ERROR(ValidateBlockSelectionOptions(result.block_selection));
   if (options.progress != nullptr) {
     result.progress = [progress = options.progress,
                        user = options.progress_user](LoadStage stage,

@@ -21,6 +21,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		{int(BackendAuto), capi.INLAY_BACKEND_AUTO}, {int(BackendCPU), capi.INLAY_BACKEND_CPU}, {int(BackendCUDA), capi.INLAY_BACKEND_CUDA},
 		{int(LogError) + 1, capi.INLAY_LOG_ERROR}, {int(LogWarning) + 1, capi.INLAY_LOG_WARNING},
 		{int(LogInfo) + 1, capi.INLAY_LOG_INFO}, {int(LogDebug) + 1, capi.INLAY_LOG_DEBUG},
+		{int(BlockSelectionNone), capi.INLAY_BLOCK_SELECTION_NONE}, {int(BlockSelectionBounds), capi.INLAY_BLOCK_SELECTION_BOUNDS},
+		{int(BlockSelectionKMeans), capi.INLAY_BLOCK_SELECTION_KMEANS}, {int(BlockSelectionLSH), capi.INLAY_BLOCK_SELECTION_LSH},
 		{int(KVAuto), capi.INLAY_KV_AUTO}, {int(KVF32), capi.INLAY_KV_F32}, {int(KVF16), capi.INLAY_KV_F16},
 		{int(KVBF16), capi.INLAY_KV_BF16}, {int(KVI8), capi.INLAY_KV_I8}, {int(KVF8), capi.INLAY_KV_F8}, {int(KVQ4), capi.INLAY_KV_Q4},
 		{0, capi.INLAY_WEIGHTS_MAP}, {1, capi.INLAY_WEIGHTS_READ},

@@ -22,6 +22,17 @@ const (
 	KVQ4   KVType = 6
 )
 
+// BlockSelection is how blocks of keys are chosen where a query does not see all of them.
+type BlockSelection int32
+
+// The ways; the zero value sees all.
+const (
+	BlockSelectionNone   BlockSelection = 0
+	BlockSelectionBounds BlockSelection = 1 // by the least and the most of each dimension of their keys
+	BlockSelectionKMeans BlockSelection = 2 // by two centroids of their keys
+	BlockSelectionLSH    BlockSelection = 3 // by 128-bit hashes of their keys
+)
+
 // LoadStage is what a load is at.
 type LoadStage int32
 
@@ -47,6 +58,10 @@ type ModelOptions struct {
 	DiskCache       uint64 // bytes that its files may take
 	// Sparse attention by position, on CPU: "window=1024,global=64"; inlay.h lists what there is. "": dense.
 	AttentionPattern string
+	// Sparse attention by content, on CPU: how blocks of keys are chosen for each query, and how many tokens it sees of them, a
+	// multiple of 16 from 64.
+	BlockSelection BlockSelection
+	SelectedTokens int
 	// Progress is called while loading; false cancels, and a panic in it does too. It must not call methods of the engine.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -91,6 +106,8 @@ func (e *Engine) LoadModel(ctx context.Context, path string, options *ModelOptio
 		o.SetDisk_cache_folder(memory.String(n.text("DiskCacheFolder", options.DiskCacheFolder)))
 	}
 	o.SetDisk_cache_bytes(options.DiskCache)
+	o.SetBlock_selection(int32(options.BlockSelection))
+	o.SetSelected_tokens(n.uint32("SelectedTokens", options.SelectedTokens))
 	if options.AttentionPattern != "" {
 		o.SetAttention_pattern(memory.String(n.text("AttentionPattern", options.AttentionPattern)))
 	}

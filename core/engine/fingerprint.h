@@ -34,8 +34,8 @@ absl::StatusOr<ModelFingerprint> FingerprintModel(const ModelFiles& files);
 // fault of a mapped file that is not in memory reads megabytes around it).
 absl::StatusOr<ModelFingerprint> FingerprintModelAt(const std::string& path);
 
-// Of the model where attention goes by a pattern, which KV depends on; "":
-// none.
+// Of the model where attention goes by a pattern or selects blocks, which KV
+// depends on; "": neither.
 ModelFingerprint WithAttentionPattern(const ModelFingerprint& model,
                                       std::string_view pattern);
 

@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   load.batch_invariant = options.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(load.attention_pattern,
                          ParseAttentionPattern(options.attention_pattern));
+  load.block_selection = options.block_selection;
   INLAY_ASSIGN_OR_RETURN(load.forced_kernels,
                          ParseForcedKernels(options.kernels));
   load.progress = [&options](uint64_t done, uint64_t total) {
@@ -130,8 +131,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   INLAY_ASSIGN_OR_RETURN(loaded->model, LoadModel(files, device, load));
   INLAY_ASSIGN_OR_RETURN(const ModelFingerprint model,
                          FingerprintModelAt(path));
+  // One of the two at most.
   loaded->fingerprint = WithAttentionPattern(
-      model, FormatAttentionPattern(load.attention_pattern));
+      model, load.block_selection.any()
+                 ? FormatBlockSelection(load.block_selection)
+                 : FormatAttentionPattern(load.attention_pattern));
   loaded->vocabulary = FingerprintVocabulary(loaded->tokenizer.get());
   loaded->info = loaded->model->info();
   loaded->kv_layout = loaded->model->kv_layout();

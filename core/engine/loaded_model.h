@@ -17,6 +17,7 @@
 #include "core/model/model.h"
 #include "core/text/template/chat_template.h"
 #include "core/text/tokenizer.h"
+#include "kernels/block_selection/block_selection.h"
 #include "memory/device/device.h"
 
 namespace inlay {
@@ -37,6 +38,7 @@ struct ModelOptions {
   uint64_t disk_cache_bytes = 0;
   std::string kernels;            // "op=row,op=row": forced kernel rows
   std::string attention_pattern;  // as ParseAttentionPattern() takes it
+  BlockSelectionOptions block_selection;
   // Returns false to cancel. May be empty.
   std::function<bool(LoadStage stage, float fraction)> progress;
 };

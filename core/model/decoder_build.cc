@@ -4,6 +4,7 @@
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/block_selector.h"
 #include "core/model/layers/compressed_attention.h"
 #include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
@@ -56,6 +57,7 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       }
     }
   }
+  AddSummaries(spec, build);
   device_ = &build.weights.device();
   activation_ = build.activation;
   info_.hidden_dtype = build.activation;
@@ -76,6 +78,40 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildCompressed(
     if (spec.compressor.has_value()) indexed_groups_[group] = 1;
   }
   return CompressedAttention::Create(spec, places, build);
+}
+
+// Summaries of blocks are layers of their own, behind all others.
+void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
+  summary_layers_.assign(info_.kv_layers.size(), -1);
+  if (!build.block_selection.any()) return;
+  size_t kv_layer = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
+        kv_layer += latent->indexer.has_value() ? 2 : 1;
+      }
+      if (const auto* compressed =
+              std::get_if<CompressedAttentionSpec>(&block.part)) {
+        kv_layer += CompressedAttention::KvLayers(*compressed, 0).size();
+      }
+      const AttentionSpec* attention = AttentionOf(block.part);
+      if (attention == nullptr || attention->kv_source >= 0) continue;
+      if (CanSelectBlocks(*attention)) {
+        summary_layers_[kv_layer] = static_cast<int>(info_.kv_layers.size());
+        info_.kv_layers.push_back(
+            BlockSummaryShape(build.block_selection.method,
+                              info_.kv_layers[kv_layer], build.kv_dtype));
+      }
+      ++kv_layer;
+    }
+  }
+}
+
+KvLayerView Decoder::SummariesOf(int kv_layer) const {
+  const int layer = summary_layers_[static_cast<size_t>(kv_layer)];
+  if (layer < 0) return KvLayerView();
+  INLAY_DCHECK(kv_layout_.group_of(layer) == kv_layout_.group_of(kv_layer));
+  return kv_layout_.LayerView(layer, nullptr);
 }
 
 absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
@@ -113,7 +149,8 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
-                        kv_layout_.group_of(kv_layer), rotary_dim, build));
+                        SummariesOf(kv_layer), kv_layout_.group_of(kv_layer),
+                        rotary_dim, build));
     block.attention = static_cast<const AttentionBlock*>(block.part.get());
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
@@ -135,8 +172,11 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                  std::get_if<CompressedAttentionSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part, BuildCompressed(*compressed, build));
   } else if (StateBytes(block_spec.part) > 0) {
-    const RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
-                                  next_state_layer_++};
+    RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
+                            next_state_layer_++};
+    if (AttentionOf(block_spec.part) != nullptr) {
+      place.summaries = SummariesOf(next_kv_layer_);
+    }
     INLAY_ASSIGN_OR_RETURN(
         block.part, CreateRecurrent(block_spec.part, norm, place, build));
     if (AttentionOf(block_spec.part) != nullptr) ++next_kv_layer_;
@@ -327,6 +367,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   if (build.described != nullptr) *build.described = spec;
   auto decoder = std::make_unique<Decoder>();
   build.weights.set_optional_prefix(spec.optional_prefix);
+  build.max_positions = spec.max_positions;
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   decoder->BuildChains(build);
@@ -334,6 +375,13 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   if (build.attention_pattern.any() && !build.has_pattern) {
     return absl::InvalidArgumentError(
         "attention_pattern: no layer of this model sees all tokens before it");
+  }
+  if (build.block_selection.any() &&
+      decoder->info_.kv_layers.size() == decoder->summary_layers_.size()) {
+    return absl::UnimplementedError(
+        "block_selection: no layer of this model selects blocks; those do that "
+        "see all tokens before a token and have keys of their own heads (not "
+        "latent attention, encoders, windows or recurrent layers)");
   }
   decoder->pattern_ = build.attention_pattern;
   decoder->cuts_ = build.cuts;

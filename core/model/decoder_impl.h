@@ -85,7 +85,7 @@ class Decoder : public Model {
 
  private:
   struct Workspace {
-    TensorView hidden;    // the residual stream, or all of them side by side
+    TensorView hidden;  // the residual stream, or all of them side by side
     // What a hyper-connection mixes of several; hidden itself of one.
     TensorView mixed;
     HyperConnection::Scratch hyper;
@@ -123,6 +123,9 @@ class Decoder : public Model {
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
+  void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
+  // Of the KV layer's blocks; none where nothing selects them.
+  KvLayerView SummariesOf(int kv_layer) const;
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
                      Stream& stream) const;
   // Into every stream.
@@ -167,8 +170,9 @@ class Decoder : public Model {
   int next_kv_layer_ = 0;      // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
-  int next_state_layer_ = 0;  // likewise
-  int selects_ = 0;           // LatentAttentionSpec, of any layer
+  int next_state_layer_ = 0;         // likewise
+  int selects_ = 0;                  // LatentAttentionSpec, of any layer
+  std::vector<int> summary_layers_;  // by KV layer with keys; -1: none
   // Not 0 for KV groups that DeviceBatch::index is of; empty: none.
   absl::InlinedVector<uint8_t, 4> indexed_groups_;
   HyperConnection hyper_head_;  // before the final norm, of several streams

@@ -34,6 +34,23 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
         "kv_block_size is %d; on %s it must be a multiple of %d",
         options.kv_block_size, device.name, kCudaKvBlock));
   }
+  INLAY_RETURN_IF_ERROR(ValidateBlockSelectionOptions(options.block_selection));
+  if (options.block_selection.any()) {
+    if (options.attention_pattern.any()) {
+      return absl::InvalidArgumentError(
+          "block_selection and attention_pattern, allowed: one of the two");
+    }
+    if (options.kv_block_size % kSelectBlock != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "kv_block_size is %d; with block_selection it must be a multiple of "
+          "%d",
+          options.kv_block_size, kSelectBlock));
+    }
+    if (device.kind == DeviceKind::kCuda) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "block_selection on %s: it is there on CPUs", device.name));
+    }
+  }
   if (options.input_observer != nullptr &&
       (options.fused || device.kind != DeviceKind::kCpu)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -78,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.batch_invariant = options.batch_invariant;
   build.round_inputs = options.round_inputs;
   build.attention_pattern = options.attention_pattern;
+  build.block_selection = options.block_selection;
   build.architecture = row->architecture;
   build.model_type = row->model_type;
   build.input_observer = options.input_observer;

@@ -14,6 +14,7 @@
 #include "core/model/model.h"
 #include "core/model/weights.h"
 #include "kernels/attention/attention_pattern.h"
+#include "kernels/block_selection/block_selection.h"
 #include "memory/device/device.h"
 #include "memory/dtype.h"
 
@@ -37,6 +38,10 @@ struct ModelLoadOptions {
   // What layers see that otherwise see all before a token (of an encoder: all);
   // those with windows or chunks of their own keep them.
   AttentionPattern attention_pattern;
+  // Which keys layers see that otherwise see all before a token, chosen by
+  // content; those with windows or chunks of their own keep them. Not together
+  // with a pattern. Needs whole blocks of kSelectBlock in kv_block_size.
+  BlockSelectionOptions block_selection;
   LoadProgress progress;  // may be null
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.
@@ -50,7 +55,8 @@ struct ModelLoadOptions {
 // files.weights alive. Errors: INVALID_ARGUMENT for bad values in config.json
 // or shapes that disagree with it and for a pattern that no layer takes,
 // NOT_FOUND for a missing tensor or when no kernel serves, UNIMPLEMENTED for an
-// architecture or feature that is not supported, RESOURCE_EXHAUSTED, CANCELLED.
+// architecture or feature that is not supported and for a selection of blocks
+// that no layer can make, RESOURCE_EXHAUSTED, CANCELLED.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ModelFiles& files, Device& device, const ModelLoadOptions& options);
 

@@ -14,6 +14,7 @@
 #include "core/model/weights.h"
 #include "kernels/attention/attention_pattern.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/block_selection/block_selection.h"
 #include "kernels/dispatch.h"
 #include "memory/device/device.h"
 #include "memory/dtype.h"
@@ -25,15 +26,15 @@ struct DecoderSpec;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
-    "activation",       "attention",    "columns",
-    "elementwise",      "embedding",    "expert_linear",
-    "fused_linear",     "gated_norm",   "gemm",
-    "hyper_mix",        "hyper_spread", "indexer",
-    "kv_compress",      "kv_select",    "kv_write",
-    "layer_norm",
-    "linear_attention", "linear_chain", "moe_combine",
-    "moe_routing",      "rms_norm",     "rope",
-    "rope_kv",          "short_conv",   "state_gates"};
+    "activation",       "attention",     "block_selection",
+    "block_summary",    "columns",       "elementwise",
+    "embedding",        "expert_linear", "fused_linear",
+    "gated_norm",       "gemm",          "hyper_mix",
+    "hyper_spread",     "indexer",       "kv_compress",
+    "kv_select",        "kv_write",      "layer_norm",
+    "linear_attention", "linear_chain",  "moe_combine",
+    "moe_routing",      "rms_norm",      "rope",
+    "rope_kv",          "short_conv",    "state_gates"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>
@@ -101,6 +102,8 @@ struct ModelBuild {
   bool round_inputs = true;            // as ModelLoadOptions
   AttentionPattern attention_pattern;  // as ModelLoadOptions
   bool has_pattern = false;            // an attention block built so far does
+  BlockSelectionOptions block_selection;  // as ModelLoadOptions
+  int64_t max_positions = 0;              // of the model, once that is known
   // For ModelInfo.
   std::string architecture;
   std::string model_type;

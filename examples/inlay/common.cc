@@ -1,6 +1,9 @@
 #include "examples/inlay/common.h"
 
+#include <algorithm>
+#include <charconv>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +24,29 @@ int32_t ShowLoading(void* progress, int32_t stage, float fraction) {
       "loading: " + std::string(name) + " " +
       std::to_string(static_cast<int>(fraction * 100)) + " %");
   return 0;
+}
+
+// "bounds:2048".
+Outcome ReadSelection(const std::string& text, inlay_model_options* model) {
+  static constexpr std::string_view kMethods[] = {"none", "bounds", "kmeans",
+                                                  "lsh"};
+  const size_t colon = text.find(':');
+  const std::string_view name = std::string_view(text).substr(0, colon);
+  const auto* const found =
+      std::find(std::begin(kMethods), std::end(kMethods), name);
+  const std::string_view digits =
+      colon == std::string::npos ? "0"
+                                 : std::string_view(text).substr(colon + 1);
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] =
+      std::from_chars(digits.data(), end, model->selected_tokens);
+  if (found == std::end(kMethods) || error != std::errc() || stop != end) {
+    return Outcome::Usage("--select is \"" + text +
+                          "\", allowed: METHOD:TOKENS with bounds, kmeans or "
+                          "lsh, for example bounds:2048");
+  }
+  model->block_selection = static_cast<int32_t>(found - kMethods);
+  return Outcome();
 }
 
 Outcome Open(const CommonOptions& options, const std::string& path,
@@ -57,6 +83,10 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   if (options.kernels.has_value()) model.kernels = options.kernels->c_str();
   if (options.attention_pattern.has_value()) {
     model.attention_pattern = options.attention_pattern->c_str();
+  }
+  if (options.select.has_value()) {
+    const Outcome read = ReadSelection(*options.select, &model);
+    if (!read.ok()) return read;
   }
   model.progress = ShowLoading;
   model.progress_user = &progress;
@@ -109,6 +139,9 @@ void DeclareCommon(Args& args, CommonOptions* options) {
   args.Text("attention-pattern", "SPEC",
             "sparse attention: window=1024,global=64,...; see inlay.h",
             &options->attention_pattern);
+  args.Text("select", "METHOD:TOKENS",
+            "sparse attention by content: bounds, kmeans or lsh; see inlay.h",
+            &options->select);
   args.Flag("json", "JSON on stdout, one value a line, nothing else",
             &options->json);
   args.Flag("quiet", "no warnings, progress or summary on stderr",

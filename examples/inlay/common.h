@@ -32,6 +32,7 @@ struct CommonOptions {
   uint64_t disk_cache_bytes = uint64_t{1} << 30;
   std::optional<std::string> kernels;
   std::optional<std::string> attention_pattern;
+  std::optional<std::string> select;
   std::optional<std::string> record;
   std::optional<std::string> trace;
   bool json = false;

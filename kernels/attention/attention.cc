@@ -32,6 +32,11 @@ absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
 
 namespace {
 
+bool BlocksFit(const AttentionDesc& desc) {
+  return desc.mix.block > 0 && (desc.mix.block & (desc.mix.block - 1)) == 0 &&
+         desc.selects % desc.mix.block == 0;
+}
+
 const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   if (desc.activation != DType::kF32) return "activations must be f32";
   if (!IsKvFormat(desc.kv)) {
@@ -51,6 +56,7 @@ const char* CpuRefuses(const AttentionDesc& desc, const DeviceInfo&) {
   if (desc.selects > 0 && (!desc.causal || desc.window > 0)) {
     return "selected keys need causal order and no window";
   }
+  if (!BlocksFit(desc)) return "blocks of selected keys must divide selects";
   return nullptr;
 }
 
@@ -148,14 +154,19 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
         "are selected",
         desc.window));
   }
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "the window of selected keys",
+                                   desc.mix.window, 0, desc.selects));
   INLAY_RETURN_IF_ERROR(
-      CheckRange("attention", "the window of selected keys", desc.mix.window, 0,
-                 desc.selects));
-  INLAY_RETURN_IF_ERROR(CheckRange("attention", "tokens a row",
-                                   desc.mix.row_tokens, 0, kMost));
+      CheckRange("attention", "tokens a row", desc.mix.row_tokens, 0, kMost));
   if (!desc.causal && desc.selects > 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention: selects is %d; expected 0 where not causal", desc.selects));
+  }
+  if (!BlocksFit(desc)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: selected blocks are of %d keys; expected a power of two "
+        "that divides selects, %d",
+        desc.mix.block, desc.selects));
   }
   if (!std::isfinite(desc.scale) || !std::isfinite(desc.softcap) ||
       desc.softcap < 0.0f) {
@@ -198,6 +209,12 @@ absl::Status CheckMask(const AttentionMask* mask,
 absl::Status CheckSelection(const AttentionDesc& desc,
                             const AttentionParams& params) {
   if (desc.selects == 0) return absl::OkStatus();
+  if (params.kv.block_size % desc.mix.block != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "attention: the cache's block_size is %d; expected a multiple of "
+        "the selected blocks' %d",
+        params.kv.block_size, desc.mix.block));
+  }
   if (params.mask != nullptr || params.alibi_slopes != nullptr) {
     return absl::InvalidArgumentError(
         "attention: a mask or ALiBi where keys are selected");

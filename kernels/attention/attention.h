@@ -17,21 +17,29 @@ inline constexpr int kMaxAttentionHeadDim = 576;  // latent rows of DeepSeek
 // What CUDA rows have registers for.
 inline constexpr int kMaxCudaValueDim = 512;
 
-// Of how many keys selections consist. By default the query at p sees min(p +
-// 1, selects). Where row_tokens is not 0, selections have keys of two kinds,
-// those of tokens in a window and those of row_tokens tokens each
-// (KvLayerShape::row_tokens), and there are of them
-//   min(p + 1, window) and min((p + 1) / row_tokens, selects - window).
+// What selections of keys consist of. Keys are selected in blocks of `block`, a
+// power of two that divides `selects` and the cache's block_size; the query's
+// own block is always one of them, of which it sees what is not after it.
+// Where row_tokens is not 0, blocks are of one key, and there are keys of two
+// kinds, those of tokens in a window and those of row_tokens tokens each
+// (KvLayerShape::row_tokens):
+//   min(p + 1, window) and min((p + 1) / row_tokens, selects - window)
+// of them for the query at p.
 struct KeyMix {
   int window = 0;
   int row_tokens = 0;
+  int block = 1;
 
+  // Keys of the query at `position`.
   int32_t Count(int selects, int64_t position) const {
     const int64_t seen = position + 1;
     const auto least = [](int64_t a, int64_t b) {
       return static_cast<int32_t>(a < b ? a : b);
     };
-    if (row_tokens == 0) return least(seen, selects);
+    if (row_tokens == 0) {
+      return least(position / block, selects / block - 1) * block +
+             static_cast<int32_t>(position % block) + 1;
+    }
     return least(seen, window) + least(seen / row_tokens, selects - window);
   }
   bool operator==(const KeyMix&) const = default;
@@ -93,11 +101,13 @@ struct AttentionParams {
   // desc and `sequences`. On the host: CUDA rows have it in the plan and do not
   // read it here. A query that sees nothing gives zeros.
   const AttentionMask* mask = nullptr;
-  // Where desc.selects: [tokens, desc.selects]; the query at p sees the keys in
-  // the first desc.mix.Count(desc.selects, p) slots of its row (block *
-  // block_size + offset in the block), in ascending order of position, of two
-  // kinds one kind after the other. There are no masks
-  // and no ALiBi then, and `blocks` of sequences are not read.
+  // Where desc.selects: [tokens, num_kv_heads, desc.selects / desc.mix.block],
+  // of each query and KV head the blocks of keys that the query sees, in
+  // ascending order of position (of two kinds one kind after the other); block
+  // b is slots [b * block, (b + 1) * block), slots being block of the cache *
+  // block_size + offset in it. The query at p sees the first
+  // desc.mix.Count(desc.selects, p) keys of them. There are no masks and no
+  // ALiBi then, and `blocks` of sequences are not read.
   const int32_t* selection = nullptr;
   // CUDA rows: AttentionWorkspaceBytes() of attention_plan.h.
   void* workspace = nullptr;

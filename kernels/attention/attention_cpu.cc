@@ -74,8 +74,12 @@ class Query {
   Place PlaceOf(int64_t t) const {
     const int size = params_.kv.block_size;
     if (desc_.selects > 0) {
-      const int32_t slot = params_.selection[row_ * desc_.selects + t];
-      return {slot / size, slot % size};
+      const int unit = desc_.mix.block;
+      const int64_t row = row_ * desc_.num_kv_heads + kv_head_;
+      const int64_t block =
+          params_.selection[row * (desc_.selects / unit) + t / unit];
+      const int64_t slot = block * unit + t % unit;
+      return {slot / size, static_cast<int>(slot % size)};
     }
     return {sequence_.blocks[t / size], static_cast<int>(t % size)};
   }

@@ -92,41 +92,52 @@ struct Task {
   int kv_head;
   int first_row;  // of the sequence's q_len * group (query, head) pairs
   int num_rows;
-  const int32_t* selected;  // the slots of the task's keys; null: all keys
+  const int32_t* selected;  // blocks of the task's keys; null: all keys
+  int select_block;         // KeyMix::block
 };
 
 // Walks a task's keys without a division for each, but for selected ones.
 class KeyCursor {
  public:
   KeyCursor(const Task& task, const KvLayerView& kv, int64_t key)
-      : selected_(task.selected), block_size_(kv.block_size) {
+      : selected_(task.selected),
+        block_size_(kv.block_size),
+        select_block_(task.select_block) {
     if (selected_ != nullptr) {
-      selected_ += key;
+      selected_ += key / select_block_;
+      offset_ = static_cast<int>(key % select_block_);
       return;
     }
     block_ = task.sequence->blocks + key / block_size_;
-    slot_ = static_cast<int>(key % block_size_);
+    offset_ = static_cast<int>(key % block_size_);
   }
   void Next() {
+    ++offset_;
     if (selected_ != nullptr) {
+      if (offset_ < select_block_) return;
       ++selected_;
-    } else if (++slot_ == block_size_) {
-      slot_ = 0;
+    } else {
+      if (offset_ < block_size_) return;
       ++block_;
     }
+    offset_ = 0;
   }
   int64_t block() const {
-    return selected_ != nullptr ? *selected_ / block_size_ : *block_;
+    return selected_ != nullptr ? Slot() / block_size_ : *block_;
   }
   int slot() const {
-    return selected_ != nullptr ? *selected_ % block_size_ : slot_;
+    return selected_ != nullptr ? static_cast<int>(Slot() % block_size_)
+                                : offset_;
   }
 
  private:
+  int64_t Slot() const { return int64_t{*selected_} * select_block_ + offset_; }
+
   const int32_t* selected_;
   const int32_t* block_ = nullptr;
-  int slot_ = 0;
+  int offset_ = 0;  // in the block, of either kind
   int block_size_;
+  int select_block_;
 };
 
 class Runner {
@@ -546,10 +557,14 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
       task.first_row = static_cast<int>(run * cut.run_rows + row);
       task.num_rows = static_cast<int>(
           HWY_MIN(cut.run_rows - row, int64_t{shape.max_rows}));
-      task.selected =
-          shape.selects
-              ? params.selection + (sequence.q_begin + run) * desc.selects
-              : nullptr;
+      task.select_block = desc.mix.block;
+      task.selected = nullptr;
+      if (shape.selects) {
+        const int64_t row =
+            (sequence.q_begin + run) * desc.num_kv_heads + task.kv_head;
+        task.selected =
+            params.selection + row * (desc.selects / desc.mix.block);
+      }
       Runner(desc, params, shape, task).Run();
     }
     base += count;

@@ -11,6 +11,8 @@
 // at a time: 77 KB, which every GPU has.
 // Barriers: __syncthreads only. Roofline: shared-memory bandwidth, a fifth of
 // the FMA rate; nothing is tuned.
+#include <bit>
+
 #include "kernels/attention/attention_items_cuda.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/kv_write/kv_load.cuh"
@@ -336,7 +338,9 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.softcap = desc.softcap;
   args.mask = MakeAttentionMaskArgs(params);
   args.selection = params.selection;
-  args.selects = desc.selects;
+  args.selected_blocks = desc.selects / desc.mix.block;
+  args.select_shift =
+      std::countr_zero(static_cast<uint32_t>(desc.mix.block));
   return args;
 }
 

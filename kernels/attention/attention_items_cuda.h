@@ -57,7 +57,8 @@ struct AttentionItemArgs {
   float softcap;
   AttentionMaskArgs mask;
   const int32_t* selection;  // as AttentionParams has it; or null
-  int selects;
+  int selected_blocks;       // of a row of it
+  int select_shift;          // blocks are of 1 << select_shift keys
 };
 
 // What AttentionParams and AttentionPlan say, for a launch.
@@ -116,15 +117,21 @@ __device__ inline AttentionRowKeys MaskedKeysOfRow(
 __device__ inline const int32_t* AddressOfPlace(const AttentionItemArgs& args,
                                                 const AttentionItem& item,
                                                 int key) {
-  return args.selection != nullptr
-             ? args.selection + int64_t{item.q_begin} * args.selects + key
-             : args.blocks + item.blocks_begin + key / args.kv.block_size;
+  if (args.selection == nullptr) {
+    return args.blocks + item.blocks_begin + key / args.kv.block_size;
+  }
+  const int64_t row =
+      int64_t{item.q_begin} * args.kv.num_kv_heads + item.kv_head;
+  return args.selection + row * args.selected_blocks +
+         (key >> args.select_shift);
 }
 __device__ inline int2 PlaceFound(const AttentionItemArgs& args, int found,
                                   int key) {
   const int size = args.kv.block_size;
-  if (args.selection != nullptr) return {found / size, found % size};
-  return {found, key % size};
+  if (args.selection == nullptr) return {found, key % size};
+  const int shift = args.select_shift;
+  const int slot = (found << shift) + (key & ((1 << shift) - 1));
+  return {slot / size, slot % size};
 }
 __device__ inline int2 PlaceOfKey(const AttentionItemArgs& args,
                                   const AttentionItem& item, int key) {

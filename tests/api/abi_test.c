@@ -84,6 +84,8 @@ static inlay_model* load_model(inlay_engine* engine, const char* path) {
   CHECK(options.kv_type == INLAY_KV_AUTO && options.kernels == NULL);
   CHECK(options.host_cache_bytes == 0 && options.disk_cache_folder == NULL);
   CHECK(options.attention_pattern == NULL);
+  CHECK(options.block_selection == INLAY_BLOCK_SELECTION_NONE);
+  CHECK(options.selected_tokens == 0);
   options.progress = on_progress;
   options.progress_user = &calls;
   CHECK_OK(inlay_model_load(engine, path, &options, &model, &error));

@@ -533,6 +533,22 @@ TEST_F(OptionsTest, OfModels) {
              {"attention pattern", "window"});
   ExpectLoad([](auto& o) { o.attention_pattern = "window=100"; }, bad,
              {"window is 100", "multiple of block"});
+  ExpectLoad([](auto& o) { o.block_selection = 4; }, bad, {"block_selection"});
+  ExpectLoad([](auto& o) { o.selected_tokens = 64; }, bad,
+             {"block_selection", "without a method"});
+  ExpectLoad(
+      [](auto& o) {
+        o.block_selection = INLAY_BLOCK_SELECTION_LSH;
+        o.selected_tokens = 100;
+      },
+      bad, {"block_selection", "100", "multiple of 16"});
+  ExpectLoad(
+      [](auto& o) {
+        o.block_selection = INLAY_BLOCK_SELECTION_BOUNDS;
+        o.selected_tokens = 64;
+        o.kv_block_size = 8;
+      },
+      bad, {"kv_block_size is 8", "block_selection"});
   ExpectLoad([](auto& o) { o.disk_cache_folder = "/tmp"; }, bad,
              {"disk_cache_folder", "host_cache_bytes", "disk_cache_bytes"});
   ExpectLoad(

@@ -309,6 +309,13 @@ enum {
   INLAY_WEIGHTS_MAP = 0, /* map weight files: fast to load, shared between processes; the host must not truncate them */
   INLAY_WEIGHTS_READ = 1 /* read them into memory from the engine's allocator */
 };
+/* Sparse attention by content, since 7: how blocks of 16 keys are chosen, for each query and KV head. */
+enum {
+  INLAY_BLOCK_SELECTION_NONE = 0,
+  INLAY_BLOCK_SELECTION_BOUNDS = 1, /* by the least and the most of each dimension of their keys */
+  INLAY_BLOCK_SELECTION_KMEANS = 2, /* by two centroids of their keys */
+  INLAY_BLOCK_SELECTION_LSH = 3     /* by 128-bit hashes of their keys: finds single keys best, reads least, computes most */
+};
 enum { INLAY_LOAD_CONFIG = 0, INLAY_LOAD_TOKENIZER = 1, INLAY_LOAD_WEIGHTS = 2, INLAY_LOAD_READY = 3 };
 
 /* Called while loading, on the loading thread: `stage` is INLAY_LOAD_*, `fraction` of that stage in [0, 1].
@@ -345,6 +352,14 @@ typedef struct inlay_model_options {
                                     random    blocks drawn for each block by seed (0)
                                     Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all;
                                     INLAY_UNSUPPORTED on CUDA */
+  int32_t block_selection;       /* INLAY_BLOCK_SELECTION_*; default NONE. Sparse attention by content in layers that would see all
+                                    earlier tokens: of those a query sees selected_tokens, the first 16 and the last 17 to 32
+                                    among them; the model is another one with it, prompts too, but for sequences no longer than
+                                    that. The KV cache grows by 2 to 6 % (f32 and
+                                    16 bits; i8 to 12, q4 to 25). kv_block_size must be at least 16. Not together with
+                                    attention_pattern. INLAY_UNSUPPORTED on CUDA, and where no layer can (latent attention,
+                                    encoders, windows or recurrent layers alone) */
+  uint32_t selected_tokens;      /* of a query and KV head: a multiple of 16 from 64 to 131072 */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);

@@ -26,6 +26,19 @@ namespace Inlay
         Q4 = INLAY_KV_Q4
     }
 
+    /// <summary>How blocks of keys are chosen where a query does not see all of them.</summary>
+    public enum BlockSelection
+    {
+        /// <summary>All are seen.</summary>
+        None = INLAY_BLOCK_SELECTION_NONE,
+        /// <summary>By the least and the most of each dimension of their keys.</summary>
+        Bounds = INLAY_BLOCK_SELECTION_BOUNDS,
+        /// <summary>By two centroids of their keys.</summary>
+        KMeans = INLAY_BLOCK_SELECTION_KMEANS,
+        /// <summary>By 128-bit hashes of their keys.</summary>
+        Lsh = INLAY_BLOCK_SELECTION_LSH
+    }
+
     /// <summary>Where weights are kept.</summary>
     public enum WeightStorage
     {
@@ -88,6 +101,10 @@ namespace Inlay
         public long? DiskCacheBytes { get; set; }
         /// <summary>Sparse attention by position, on CPU: "window=1024,global=64"; inlay.h lists what there is. Default: dense.</summary>
         public string AttentionPattern { get; set; }
+        /// <summary>Sparse attention by content, on CPU: how blocks of keys are chosen for each query. Default: dense.</summary>
+        public BlockSelection BlockSelection { get; set; }
+        /// <summary>Tokens that a query sees with <see cref="BlockSelection"/>: a multiple of 16 from 64.</summary>
+        public int? SelectedTokens { get; set; }
 
         internal void Write(inlay_model_options native, Pins pins)
         {
@@ -102,6 +119,8 @@ namespace Inlay
             native.disk_cache_folder = pins.CString(DiskCacheFolder, nameof(DiskCacheFolder));
             if (DiskCacheBytes is long disk) native.disk_cache_bytes = Numbers.ULong(disk, nameof(DiskCacheBytes));
             native.attention_pattern = pins.CString(AttentionPattern, nameof(AttentionPattern));
+            native.block_selection = (int)BlockSelection;
+            if (SelectedTokens is int selected) native.selected_tokens = Numbers.UInt(selected, nameof(SelectedTokens));
         }
     }
 }

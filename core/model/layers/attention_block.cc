@@ -12,7 +12,8 @@ namespace inlay {
 
 absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
     const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
-    size_t kv_group, int rotary_dim, ModelBuild& build) {
+    const KvLayerView& summaries, size_t kv_group, int rotary_dim,
+    ModelBuild& build) {
   auto block = std::make_unique<AttentionBlock>();
   block->q_width_ = int64_t{spec.num_heads} * spec.head_dim;
   block->kv_width_ = int64_t{spec.num_kv_heads} * spec.head_dim;
@@ -52,6 +53,11 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
     INLAY_ASSIGN_OR_RETURN(
         block->sinks_,
         build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
+  }
+  if (build.block_selection.any() && CanSelectBlocks(spec)) {
+    INLAY_ASSIGN_OR_RETURN(
+        block->selector_,
+        BlockSelector::Create(spec, kv, summaries, kv_group, build));
   }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
   INLAY_ASSIGN_OR_RETURN(block->gate_, OutputGate::Create(spec, build));
@@ -151,6 +157,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   attention.softcap = spec.softcap;
   attention.window = spec.window;
   attention.causal = spec.causal;
+  selector_.Describe(attention);
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
@@ -172,6 +179,10 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
   if (on_cpu_ && chunk_ > 0) {
     scratch.chunks = reinterpret_cast<AttentionSequence*>(
         arena.Take(static_cast<size_t>(tokens) * sizeof(AttentionSequence)));
+  }
+  if (selector_.present()) {
+    scratch.selection =
+        reinterpret_cast<int32_t*>(arena.Take(selector_.ScratchBytes(tokens)));
   }
   if (side_by_side_) {
     scratch.fused =
@@ -202,7 +213,9 @@ size_t AttentionBlock::ScratchBytes(int64_t tokens) const {
 
 size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
   const size_t bytes =
-      std::max(output_.KernelBytes(tokens), qkv_.KernelBytes(tokens));
+      std::max({output_.KernelBytes(tokens), qkv_.KernelBytes(tokens),
+                selector_.KernelBytes(tokens)});
+  if (selector_.present()) sequences = tokens;
   if (on_cpu_) return std::max(bytes, attention_.WorkspaceBytes(tokens));
   const int64_t parts =
       chunk_ == 0 ? sequences : MaxChunkSequences(tokens, sequences, chunk_);
@@ -328,7 +341,12 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
                                                  factors.sin, step.stream));
   }
 
+  if (selector_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        selector_.Forward(step, scratch.q, scratch.selection));
+  }
   AttentionParams params;
+  params.selection = scratch.selection;
   params.q = scratch.q;
   params.out = scratch.context;
   params.kv = kv;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/block_selector.h"
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
@@ -22,11 +23,13 @@ namespace inlay {
 class AttentionBlock : public Sublayer {
  public:
   // `norm`: of the inputs to come. `kv` with a null base: the layer's place in
-  // a block of `kv_group`.
+  // a block of `kv_group`. `summaries`: the same of its blocks' summaries,
+  // where it selects some (CanSelectBlocks).
   // `rotary_dim`: of spec.rope; unused when that is -1.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
       const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
-      size_t kv_group, int rotary_dim, ModelBuild& build);
+      const KvLayerView& summaries, size_t kv_group, int rotary_dim,
+      ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
@@ -51,6 +54,7 @@ class AttentionBlock : public Sublayer {
   // block's.
   struct Scratch {
     AttentionSequence* chunks = nullptr;
+    int32_t* selection = nullptr;
     TensorView fused;
     TensorView q_and_gate;  // empty without gates
     TensorView gate;
@@ -113,6 +117,7 @@ class AttentionBlock : public Sublayer {
   bool has_pattern_ = false;
   int query_factor_ = -1;
   RowScale scale_queries_;
+  BlockSelector selector_;
   Op<AttentionDesc, AttentionParams> attention_;
 };
 

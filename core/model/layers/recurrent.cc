@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateBoth(
       auto attention,
       AttentionBlock::Create(
           spec.attention, none, place.layout.LayerView(place.kv_layer, nullptr),
-          place.layout.group_of(place.kv_layer),
+          place.summaries, place.layout.group_of(place.kv_layer),
           rope < 0 ? 0 : place.ropes[static_cast<size_t>(rope)].rotary_dim,
           build));
   INLAY_ASSIGN_OR_RETURN(auto mamba,

@@ -54,6 +54,7 @@ struct RecurrentPlace {
   const std::vector<RopeSpec>& ropes;
   int kv_layer = 0;  // if it has attention
   int state_layer = 0;
+  KvLayerView summaries = {};  // of the attention's blocks, if it selects some
 };
 
 // A part with a state. `norm`: of the inputs to come.

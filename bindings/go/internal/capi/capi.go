@@ -380,6 +380,10 @@ extern swig_intgo _wrap_INLAY_KV_F8_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_KV_Q4_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_WEIGHTS_MAP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_WEIGHTS_READ_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_BLOCK_SELECTION_NONE_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_BLOCK_SELECTION_BOUNDS_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_BLOCK_SELECTION_KMEANS_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_BLOCK_SELECTION_LSH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOAD_CONFIG_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOAD_TOKENIZER_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_LOAD_WEIGHTS_capi_914779e82115c91f(void);
@@ -412,6 +416,10 @@ extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f
 extern swig_type_79 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_attention_pattern_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_block_selection_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_model_options_block_selection_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_selected_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -2326,6 +2334,34 @@ func _swig_getINLAY_WEIGHTS_READ() (_swig_ret int) {
 }
 
 var INLAY_WEIGHTS_READ int = _swig_getINLAY_WEIGHTS_READ()
+func _swig_getINLAY_BLOCK_SELECTION_NONE() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_BLOCK_SELECTION_NONE_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_BLOCK_SELECTION_NONE int = _swig_getINLAY_BLOCK_SELECTION_NONE()
+func _swig_getINLAY_BLOCK_SELECTION_BOUNDS() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_BLOCK_SELECTION_BOUNDS_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_BLOCK_SELECTION_BOUNDS int = _swig_getINLAY_BLOCK_SELECTION_BOUNDS()
+func _swig_getINLAY_BLOCK_SELECTION_KMEANS() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_BLOCK_SELECTION_KMEANS_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_BLOCK_SELECTION_KMEANS int = _swig_getINLAY_BLOCK_SELECTION_KMEANS()
+func _swig_getINLAY_BLOCK_SELECTION_LSH() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_BLOCK_SELECTION_LSH_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_BLOCK_SELECTION_LSH int = _swig_getINLAY_BLOCK_SELECTION_LSH()
 func _swig_getINLAY_LOAD_CONFIG() (_swig_ret int) {
 	var swig_r int
 	swig_r = (int)(C._wrap_INLAY_LOAD_CONFIG_capi_914779e82115c91f())
@@ -2545,6 +2581,32 @@ func (arg1 SwigcptrInlay_model_options) GetAttention_pattern() (_swig_ret uintpt
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_model_options) SetBlock_selection(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_options_block_selection_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_model_options) GetBlock_selection() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_inlay_model_options_block_selection_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_model_options) SetSelected_tokens(arg2 uint32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_options_selected_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_model_options) GetSelected_tokens() (_swig_ret uint32) {
+	var swig_r uint32
+	_swig_i_0 := arg1
+	swig_r = (uint32)(C._wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_model_options() (_swig_ret Inlay_model_options) {
 	var swig_r Inlay_model_options
 	swig_r = (Inlay_model_options)(SwigcptrInlay_model_options(C._wrap_new_inlay_model_options_capi_914779e82115c91f()))
@@ -2587,6 +2649,10 @@ type Inlay_model_options interface {
 	GetDisk_cache_bytes() (_swig_ret uint64)
 	SetAttention_pattern(arg2 uintptr)
 	GetAttention_pattern() (_swig_ret uintptr)
+	SetBlock_selection(arg2 int32)
+	GetBlock_selection() (_swig_ret int32)
+	SetSelected_tokens(arg2 uint32)
+	GetSelected_tokens() (_swig_ret uint32)
 }
 
 func Inlay_model_options_init_sized(arg1 Inlay_model_options, arg2 int) {

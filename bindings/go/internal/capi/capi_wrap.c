@@ -2783,6 +2783,54 @@ intgo _wrap_INLAY_WEIGHTS_READ_capi_914779e82115c91f() {
 }
 
 
+intgo _wrap_INLAY_BLOCK_SELECTION_NONE_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_BLOCK_SELECTION_NONE;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_BLOCK_SELECTION_BOUNDS_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_BLOCK_SELECTION_BOUNDS;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_BLOCK_SELECTION_KMEANS_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_BLOCK_SELECTION_KMEANS;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_BLOCK_SELECTION_LSH_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_BLOCK_SELECTION_LSH;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 intgo _wrap_INLAY_LOAD_CONFIG_capi_914779e82115c91f() {
   int result;
   intgo _swig_go_result;
@@ -3182,6 +3230,56 @@ char *_wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(stru
   
   result = (char *) ((arg1)->attention_pattern);
   _swig_go_result = (char *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_model_options_block_selection_set_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->block_selection = arg2;
+  
+}
+
+
+int _wrap_inlay_model_options_block_selection_get_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  
+  result = (int32_t) ((arg1)->block_selection);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_model_options_selected_tokens_set_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->selected_tokens = arg2;
+  
+}
+
+
+int _wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  uint32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->selected_tokens);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 

@@ -62,6 +62,17 @@ public final class ModelOptions {
     return this;
   }
 
+  /**
+   * Sparse attention by content, on CPU: how blocks of keys are chosen for each query, which sees so many tokens of them, a
+   * multiple of 16 from 64 (with {@link BlockSelection#NONE} 0). Default: dense.
+   */
+  public ModelOptions blockSelection(BlockSelection method, int selectedTokens) {
+    Check.notNegative(selectedTokens, "selectedTokens");
+    settings.add(o -> o.setBlock_selection(method.ordinal()));
+    settings.add(o -> o.setSelected_tokens(selectedTokens));
+    return this;
+  }
+
   public ModelOptions progress(ProgressListener listener) {
     this.listener = listener;
     return this;
