@@ -22,8 +22,8 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
 
 namespace {
 
-// Fewer rows of x are as fast with x as it is: taken from cuda_fp8.
-constexpr int64_t kLeastInt8Rows = 96;
+// Fewer rows of x are faster with x as it is (FP8.md).
+constexpr int64_t kLeastInt8Rows = 513;
 // Of codes of w at a time: more than fill the chip.
 constexpr int64_t kInt8CodeBytes = int64_t{128} << 20;
 // Of products at a time, so that the kernel after finds them in the L2.

@@ -193,7 +193,7 @@ TEST(GemmFp8CudaTest, ManyRows) {
   const DType outputs[] = {DType::kF32, DType::kBF16, DType::kF16};
   int turn = 0;
   for (const ScaleReach reach : kReaches) {
-    for (const int64_t m : {96, 101, 300}) {
+    for (const int64_t m : {516, 521, 700}) {
       for (const auto& [n, k] : {std::pair{264, 512}, std::pair{136, 1152}}) {
         for (const bool adds : {false, true}) {
           const DType output = outputs[turn++ % 3];
@@ -222,7 +222,7 @@ TEST(GemmFp8CudaTest, GroupsOf32) {
   INLAY_REQUIRE_FP8(cuda);
   for (const ScaleReach reach : {ScaleReach::kBlock, ScaleReach::kRow}) {
     Problem problem(cuda, {152, 640, DType::kF8_G32, DType::kBF16, DType::kF32},
-                    130, reach);
+                    642, reach);
     problem.Check(problem.Run(), true);
     EXPECT_EQ(problem.desc.scale_reach, reach);
   }
@@ -254,8 +254,8 @@ TEST(GemmFp8CudaTest, WhatIsNotFiniteStaysInItsRow) {
   const float kInfinity = std::numeric_limits<float>::infinity();
   for (const ScaleReach reach : kReaches) {
     const GemmDesc desc{256, 512, DType::kF8_G128, DType::kBF16, DType::kF32};
-    Problem problem(cuda, desc, 128, reach);
-    Problem bad(cuda, desc, 128, reach);
+    Problem problem(cuda, desc, 640, reach);
+    Problem bad(cuda, desc, 640, reach);
     bad.x.Set(1, 5, std::numeric_limits<float>::quiet_NaN());
     bad.x.Set(3, 6, kInfinity);
     for (int64_t i = 0; i < desc.k; ++i) {
@@ -264,7 +264,7 @@ TEST(GemmFp8CudaTest, WhatIsNotFiniteStaysInItsRow) {
     }
     const TestMatrix want = problem.Run(false);
     const TestMatrix got = bad.Run(false);
-    for (int64_t r = 0; r < 128; ++r) {
+    for (int64_t r = 0; r < 640; ++r) {
       if (r == 1 || r == 3) {
         for (int64_t c = 0; c < desc.n; ++c) EXPECT_TRUE(std::isnan(got(r, c)));
       } else {

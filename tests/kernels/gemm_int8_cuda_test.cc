@@ -181,7 +181,7 @@ TEST(GemmInt8CudaTest, ManyRows) {
   TestCuda cuda;
   const DType outputs[] = {DType::kF32, DType::kBF16, DType::kF16};
   int turn = 0;
-  for (const int64_t m : {96, 101, 300}) {
+  for (const int64_t m : {516, 521, 700}) {
     for (const auto& [n, k] :
          {std::pair{264, 512}, std::pair{132, 1152}, std::pair{4, 128}}) {
       for (const bool adds : {false, true}) {
@@ -216,7 +216,7 @@ TEST(GemmInt8CudaTest, ResidualInPlace) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   Int8Problem problem(
-      cuda, {256, 384, DType::kI8_G128, DType::kBF16, DType::kF32}, 128);
+      cuda, {256, 384, DType::kI8_G128, DType::kBF16, DType::kF32}, 640);
   problem.Check(problem.Run(true, true), true, true);
 }
 
@@ -224,13 +224,13 @@ TEST(GemmInt8CudaTest, FewRowsAndOtherScalesKeepX) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   const GemmDesc desc{136, 512, DType::kI8_G128, DType::kBF16, DType::kF32};
-  for (const int64_t m : {1, 7, 95}) {
+  for (const int64_t m : {1, 7, 512}) {
     SCOPED_TRACE(m);
     Int8Problem problem(cuda, desc, m);
     problem.Check(problem.Run(true), true, false);
   }
   for (const Spoilt spoilt : {Spoilt::kScale, Spoilt::kMin}) {
-    Int8Problem problem(cuda, desc, 128, spoilt);
+    Int8Problem problem(cuda, desc, 640, spoilt);
     problem.Check(problem.Run(false), false, false);
     EXPECT_NE(problem.desc.scale_reach, ScaleReach::kRow);
   }
@@ -260,8 +260,8 @@ TEST(GemmInt8CudaTest, WhatIsNotFiniteStaysInItsRow) {
   TestCuda cuda;
   const float kInfinity = std::numeric_limits<float>::infinity();
   const GemmDesc desc{256, 512, DType::kI8_G128, DType::kBF16, DType::kF32};
-  Int8Problem problem(cuda, desc, 128);
-  Int8Problem bad(cuda, desc, 128);
+  Int8Problem problem(cuda, desc, 640);
+  Int8Problem bad(cuda, desc, 640);
   bad.x.Set(1, 5, std::numeric_limits<float>::quiet_NaN());
   bad.x.Set(3, 6, kInfinity);
   bad.x.Set(5, 511, -kInfinity);
@@ -271,7 +271,7 @@ TEST(GemmInt8CudaTest, WhatIsNotFiniteStaysInItsRow) {
   }
   const TestMatrix want = problem.Run(false);
   const TestMatrix got = bad.Run(false);
-  for (int64_t r = 0; r < 128; ++r) {
+  for (int64_t r = 0; r < 640; ++r) {
     if (r == 1 || r == 3 || r == 5) {
       for (int64_t c = 0; c < desc.n; ++c) EXPECT_TRUE(std::isnan(got(r, c)));
     } else {
