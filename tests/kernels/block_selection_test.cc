@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_plan.h"
 #include "kernels/block_selection/block_hash.h"
 #include "tests/support/block_selection_util.h"
 #include "tests/support/simd_target_loop.h"
@@ -330,6 +331,46 @@ TEST(BlockSelectionTest, RefusesAndValidates) {
   for (const int64_t tokens : {0, 48, 100, 131088}) {
     options.tokens = tokens;
     EXPECT_FALSE(ValidateBlockSelectionOptions(options).ok()) << tokens;
+  }
+}
+
+// What a plan has of each query: whole blocks before its own, and of that one
+// what is not after it.
+TEST(BlockAttentionTest, HowManyKeysAQuerySees) {
+  EXPECT_EQ(SelectedKeys(80, 16, 0), 1);
+  EXPECT_EQ(SelectedKeys(80, 16, 79), 80);
+  EXPECT_EQ(SelectedKeys(80, 16, 80), 65);
+  EXPECT_EQ(SelectedKeys(80, 16, 1000), 73);
+  EXPECT_EQ(SelectedKeys(80, 1, 78), 79);
+  EXPECT_EQ(SelectedKeys(80, 1, 80), 80);
+  const int32_t block = 3;
+  const AttentionSequence sequences[] = {{0, 2, 81, &block}, {2, 1, 7, &block}};
+  AttentionSequence queries[3];
+  ASSERT_EQ(SplitIntoQueries(sequences, 80, queries, 16), 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(queries[i].q_begin, i);
+    EXPECT_EQ(queries[i].q_len, 1);
+    EXPECT_EQ(queries[i].kv_len, i == 0 ? 80 : i == 1 ? 65 : 7);
+  }
+}
+
+// A block that no multiple of the selection's can hold is refused.
+TEST(BlockAttentionTest, RefusesAndValidates) {
+  const DeviceInfo cpu{DeviceKind::kCpu, "cpu"};
+  AttentionDesc desc;
+  desc.num_heads = desc.num_kv_heads = 1;
+  desc.head_dim = 8;
+  desc.selects = 64;
+  for (const int block : {1, 16, 64}) {
+    desc.select_block = block;
+    EXPECT_TRUE(Select("attention", AttentionTable(), desc, cpu).ok()) << block;
+  }
+  for (const int block : {0, -16, 24, 128}) {
+    desc.select_block = block;
+    EXPECT_FALSE(Select("attention", AttentionTable(), desc, cpu).ok())
+        << block;
+    EXPECT_EQ(ValidateAttention(desc, {}).code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 
