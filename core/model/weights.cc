@@ -444,6 +444,15 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
                           name, index, end));
     }
     indices[i] = static_cast<int32_t>(index);
+    const size_t row = i / static_cast<size_t>(columns) *
+                       static_cast<size_t>(columns);
+    for (size_t j = row; j < i; ++j) {
+      if (indices[j] != indices[i]) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor \"%s\" has the index %d twice in row %d; those of a row "
+          "must differ",
+          name, index, static_cast<int64_t>(i) / columns));
+    }
   }
   INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(bytes));
   INLAY_RETURN_IF_ERROR(WriteAll(

@@ -129,8 +129,8 @@ class WeightLoader {
   // A vector [size] of indices of inputs: i32, each in [0, size). Null when
   // planning.
   absl::StatusOr<const int32_t*> Indices(const std::string& name, int64_t size);
-  // A table [rows, columns] of i32 or i64, each in [0, end), row by row. Null
-  // when planning; of random weights: entries that differ within a row.
+  // A table [rows, columns] of i32 or i64, each in [0, end), those of a row
+  // different, row by row. Null when planning.
   absl::StatusOr<const int32_t*> IndexTable(const std::string& name,
                                             int64_t rows, int64_t columns,
                                             int64_t end);

@@ -33,7 +33,9 @@ __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
   const T* x = x_rows.row(row) + i;
   float v[kVector];
   LoadFloats<kVector>(x, v);
-  if constexpr (HasLimit(kFunction)) {
+  constexpr bool kHasLimit = kFunction == Activation::kClampedSilu ||
+                             kFunction == Activation::kLimitedSilu;
+  if constexpr (kHasLimit) {
     float up[kVector];
     LoadFloats<kVector>(x + width, up);
 #pragma unroll
