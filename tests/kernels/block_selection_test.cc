@@ -337,16 +337,19 @@ TEST(BlockSelectionTest, RefusesAndValidates) {
 // What a plan has of each query: whole blocks before its own, and of that one
 // what is not after it.
 TEST(BlockAttentionTest, HowManyKeysAQuerySees) {
-  EXPECT_EQ(SelectedKeys(80, 16, 0), 1);
-  EXPECT_EQ(SelectedKeys(80, 16, 79), 80);
-  EXPECT_EQ(SelectedKeys(80, 16, 80), 65);
-  EXPECT_EQ(SelectedKeys(80, 16, 1000), 73);
-  EXPECT_EQ(SelectedKeys(80, 1, 78), 79);
-  EXPECT_EQ(SelectedKeys(80, 1, 80), 80);
+  const auto keys_of = [](int block, int64_t position) {
+    return KeyMix{.block = block}.Count(80, position);
+  };
+  EXPECT_EQ(keys_of(16, 0), 1);
+  EXPECT_EQ(keys_of(16, 79), 80);
+  EXPECT_EQ(keys_of(16, 80), 65);
+  EXPECT_EQ(keys_of(16, 1000), 73);
+  EXPECT_EQ(keys_of(1, 78), 79);
+  EXPECT_EQ(keys_of(1, 80), 80);
   const int32_t block = 3;
   const AttentionSequence sequences[] = {{0, 2, 81, &block}, {2, 1, 7, &block}};
   AttentionSequence queries[3];
-  ASSERT_EQ(SplitIntoQueries(sequences, 80, queries, 16), 3);
+  ASSERT_EQ(SplitIntoQueries(sequences, 80, queries, {.block = 16}), 3);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(queries[i].q_begin, i);
     EXPECT_EQ(queries[i].q_len, 1);
@@ -362,11 +365,11 @@ TEST(BlockAttentionTest, RefusesAndValidates) {
   desc.head_dim = 8;
   desc.selects = 64;
   for (const int block : {1, 16, 64}) {
-    desc.select_block = block;
+    desc.mix.block = block;
     EXPECT_TRUE(Select("attention", AttentionTable(), desc, cpu).ok()) << block;
   }
   for (const int block : {0, -16, 24, 128}) {
-    desc.select_block = block;
+    desc.mix.block = block;
     EXPECT_FALSE(Select("attention", AttentionTable(), desc, cpu).ok())
         << block;
     EXPECT_EQ(ValidateAttention(desc, {}).code(),
