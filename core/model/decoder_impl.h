@@ -85,7 +85,7 @@ class Decoder : public Model {
 
  private:
   struct Workspace {
-    TensorView hidden;    // the residual stream, or all of them side by side
+    TensorView hidden;  // the residual stream, or all of them side by side
     // What a hyper-connection mixes of several; hidden itself of one.
     TensorView mixed;
     HyperConnection::Scratch hyper;

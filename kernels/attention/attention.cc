@@ -148,11 +148,10 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
         "are selected",
         desc.window));
   }
+  INLAY_RETURN_IF_ERROR(CheckRange("attention", "the window of selected keys",
+                                   desc.mix.window, 0, desc.selects));
   INLAY_RETURN_IF_ERROR(
-      CheckRange("attention", "the window of selected keys", desc.mix.window, 0,
-                 desc.selects));
-  INLAY_RETURN_IF_ERROR(CheckRange("attention", "tokens a row",
-                                   desc.mix.row_tokens, 0, kMost));
+      CheckRange("attention", "tokens a row", desc.mix.row_tokens, 0, kMost));
   if (!desc.causal && desc.selects > 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "attention: selects is %d; expected 0 where not causal", desc.selects));

@@ -470,9 +470,8 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
     SCOPED_TRACE(disk ? "disk" : "host");
     ModelOptions model = Model(11);
     // Tiers hold full blocks, and of states there are few, and of large blocks.
-    const bool must_hit =
-        !(has_states_ || has_many_groups_) ||
-        (has_states_ && !disk && most_block_ <= 128);
+    const bool must_hit = !(has_states_ || has_many_groups_) ||
+                          (has_states_ && !disk && most_block_ <= 128);
     model.host_cache_bytes = (disk ? 8 : 64) * (block_bytes_ + 1024);
     if (has_states_) model.host_cache_bytes *= 2;
     if (disk) {
