@@ -155,9 +155,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     } else if (cut.shape.selects > 0) {
       cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
-      const int64_t count =
-          SplitIntoQueries(sequences, cut.shape.selects, cut_sequences.data(),
-                           cut.shape.mix);
+      const int64_t count = SplitIntoQueries(
+          sequences, cut.shape.selects, cut_sequences.data(), cut.shape.mix);
       sequences =
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }
@@ -171,9 +170,9 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     IndexPlan& plan = packed.index.emplace_back();
     if (indexed_groups_[g] == 0) continue;
     const size_t at = layout.index[g];
-    plan = BuildIndexPlan(batch.SequencesOf(g),
-                          kv_layout_.groups()[g].block_size, tokens, image + at,
-                          device + at);
+    plan =
+        BuildIndexPlan(batch.SequencesOf(g), kv_layout_.groups()[g].block_size,
+                       tokens, image + at, device + at);
     packed.used_bytes = at + plan.used_bytes;
   }
   return packed;

@@ -325,10 +325,10 @@ struct AttentionMambaSpec {
   MambaSpec mamba;
 };
 
-using PartSpec = std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec,
-                              MambaSpec, DeltaSpec, AttentionMambaSpec,
-                              LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
-                              CompressedAttentionSpec>;
+using PartSpec =
+    std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
+                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec, MlpMoeSpec,
+                 PerLayerSpec, CompressedAttentionSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.

@@ -427,9 +427,9 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
     INLAY_ASSIGN_OR_RETURN(stored, Bytes(*info, staging));
   }
   for (size_t i = 0; i < count; ++i) {
-    int64_t index =
-        (static_cast<int64_t>(i) / columns + static_cast<int64_t>(i) % columns) %
-        end;
+    int64_t index = (static_cast<int64_t>(i) / columns +
+                     static_cast<int64_t>(i) % columns) %
+                    end;
     if (info != nullptr && info->dtype == DType::kI64) {
       std::memcpy(&index, stored + i * sizeof(int64_t), sizeof(index));
     } else if (info != nullptr) {
@@ -444,8 +444,8 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
                           name, index, end));
     }
     indices[i] = static_cast<int32_t>(index);
-    const size_t row = i / static_cast<size_t>(columns) *
-                       static_cast<size_t>(columns);
+    const size_t row =
+        i / static_cast<size_t>(columns) * static_cast<size_t>(columns);
     for (size_t j = row; j < i; ++j) {
       if (indices[j] != indices[i]) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
@@ -456,9 +456,8 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
   }
   INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(bytes));
   INLAY_RETURN_IF_ERROR(WriteAll(
-      data,
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(indices.data()),
-                          bytes)));
+      data, absl::MakeConstSpan(
+                reinterpret_cast<const std::byte*>(indices.data()), bytes)));
   return reinterpret_cast<const int32_t*>(data);
 }
 

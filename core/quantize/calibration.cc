@@ -210,8 +210,7 @@ absl::Status Calibration::Advance(int layer,
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                          LoadModel(files, device_, options));
   const size_t bytes = model->WorkspaceBytes(
-      static_cast<int64_t>(scratch_.size()) / model->info().stream_width, 0,
-      1);
+      static_cast<int64_t>(scratch_.size()) / model->info().stream_width, 0, 1);
   if (bytes > workspace_.bytes()) {
     INLAY_ASSIGN_OR_RETURN(workspace_,
                            device_.Allocate(bytes, MemoryClass::kWorkspace));

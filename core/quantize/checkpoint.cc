@@ -217,8 +217,8 @@ class CheckpointQuantizer {
         if (moe == nullptr || !moe->routing.hashed) continue;
         const WeightInfo* table = pass_.source().Find(moe->table);
         if (table == nullptr) {
-          return absl::NotFoundError(absl::StrFormat(
-              "the weights have no tensor \"%s\"", moe->table));
+          return absl::NotFoundError(
+              absl::StrFormat("the weights have no tensor \"%s\"", moe->table));
         }
         tables_.push_back(table);
         INLAY_RETURN_IF_ERROR(
@@ -231,8 +231,7 @@ class CheckpointQuantizer {
   // As i32. What the model has loaded is i32 or i64, and in range.
   absl::Status WriteTable(const WeightInfo& table, SafetensorsWriter* writer) {
     std::vector<std::byte> bytes(table.bytes);
-    INLAY_RETURN_IF_ERROR(
-        pass_.source().Read(table, 0, absl::MakeSpan(bytes)));
+    INLAY_RETURN_IF_ERROR(pass_.source().Read(table, 0, absl::MakeSpan(bytes)));
     if (table.dtype == DType::kI64) {
       const size_t count = bytes.size() / sizeof(int64_t);
       for (size_t i = 0; i < count; ++i) {

@@ -52,8 +52,7 @@ absl::Status RunActivationCpuScalar(const ActivationDesc& desc,
     float* y = params.y.row<float>(row);
     for (int64_t i = 0; i < desc.width; ++i) {
       if (HasLimit(desc.function)) {
-        y[i] =
-            ClampedSilu(desc.function, desc.limit, x[i], x[desc.width + i]);
+        y[i] = ClampedSilu(desc.function, desc.limit, x[i], x[desc.width + i]);
         continue;
       }
       const float value = Apply(desc.function, x[i]);

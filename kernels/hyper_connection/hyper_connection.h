@@ -70,7 +70,7 @@ struct HyperSpreadDesc {
 struct HyperSpreadParams {
   TensorView y;                    // [tokens, width] f32
   const float* weights = nullptr;  // of HyperMixParams
-  TensorView streams;              // [tokens, num_streams * width] f32, in place
+  TensorView streams;  // [tokens, num_streams * width] f32, in place
 };
 
 using HyperMixRow = KernelRow<HyperMixDesc, HyperMixParams>;

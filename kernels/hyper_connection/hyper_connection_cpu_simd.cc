@@ -64,19 +64,16 @@ void MixRow(const HyperMixDesc& desc, const HyperMixParams& params,
                1.0 / std::sqrt(mean + desc.norm_epsilon), a,
                params.WeightsOf(desc, row));
   float* x = params.x.row<float>(row);
-  ForColumns(width, [&](size_t i, const auto& load, const auto& store)
-                        HWY_ATTR {
-                          VF sum = hn::Zero(d);
-                          for (int j = 0; j < n; ++j) {
-                            const VF factor =
-                                hn::Set(d, static_cast<float>(a[j]));
-                            sum = hn::MulAdd(
-                                factor,
-                                load(h + static_cast<size_t>(j) * width + i),
-                                sum);
-                          }
-                          store(sum, x + i);
-                        });
+  ForColumns(width,
+             [&](size_t i, const auto& load, const auto& store) HWY_ATTR {
+               VF sum = hn::Zero(d);
+               for (int j = 0; j < n; ++j) {
+                 const VF factor = hn::Set(d, static_cast<float>(a[j]));
+                 sum = hn::MulAdd(
+                     factor, load(h + static_cast<size_t>(j) * width + i), sum);
+               }
+               store(sum, x + i);
+             });
 }
 
 void SpreadRow(const HyperSpreadDesc& desc, const HyperSpreadParams& params,
@@ -88,26 +85,23 @@ void SpreadRow(const HyperSpreadDesc& desc, const HyperSpreadParams& params,
   const float* b = params.weights + row * desc.num_weights();
   const float* c = b + n;
   float* h = params.streams.row<float>(row);
-  ForColumns(width, [&](size_t i, const auto& load, const auto& store)
-                        HWY_ATTR {
-                          const VF given = load(y + i);
-                          VF sums[kMaxHyperStreams];
-                          for (int k = 0; k < n; ++k) {
-                            sums[k] = hn::Mul(hn::Set(d, b[k]), given);
-                          }
-                          for (int j = 0; j < n; ++j) {
-                            const VF own =
-                                load(h + static_cast<size_t>(j) * width + i);
-                            for (int k = 0; k < n; ++k) {
-                              sums[k] = hn::MulAdd(hn::Set(d, c[j * n + k]),
-                                                   own, sums[k]);
-                            }
-                          }
-                          for (int k = 0; k < n; ++k) {
-                            store(sums[k],
-                                  h + static_cast<size_t>(k) * width + i);
-                          }
-                        });
+  ForColumns(width,
+             [&](size_t i, const auto& load, const auto& store) HWY_ATTR {
+               const VF given = load(y + i);
+               VF sums[kMaxHyperStreams];
+               for (int k = 0; k < n; ++k) {
+                 sums[k] = hn::Mul(hn::Set(d, b[k]), given);
+               }
+               for (int j = 0; j < n; ++j) {
+                 const VF own = load(h + static_cast<size_t>(j) * width + i);
+                 for (int k = 0; k < n; ++k) {
+                   sums[k] = hn::MulAdd(hn::Set(d, c[j * n + k]), own, sums[k]);
+                 }
+               }
+               for (int k = 0; k < n; ++k) {
+                 store(sums[k], h + static_cast<size_t>(k) * width + i);
+               }
+             });
 }
 
 }  // namespace hyper_connection

@@ -154,10 +154,9 @@ constexpr int kFour = 4;
 absl::Status RunHyperMixCuda(const HyperMixDesc& desc,
                              const HyperMixParams& params, Stream& stream) {
   const bool vector = IsCudaVector(desc.width, {&params.streams, &params.x});
-  return LaunchCuda("hyper_mix", CudaStream::Of(stream),
-                    {params.x.rows(), kThreads},
-                    vector ? HyperMix<kFour> : HyperMix<1>, desc, params,
-                    desc.num_weights());
+  return LaunchCuda(
+      "hyper_mix", CudaStream::Of(stream), {params.x.rows(), kThreads},
+      vector ? HyperMix<kFour> : HyperMix<1>, desc, params, desc.num_weights());
 }
 
 absl::Status RunHyperSpreadCuda(const HyperSpreadDesc& desc,

@@ -35,8 +35,7 @@ struct Pool {
 
 void Compress(const KvCompressDesc& desc, const KvCompressParams& params,
               const AttentionSequence& sequence, int64_t index) {
-  const int64_t position =
-      int64_t{sequence.kv_len} - sequence.q_len + index;
+  const int64_t position = int64_t{sequence.kv_len} - sequence.q_len + index;
   float* y = params.y.row<float>(sequence.q_begin + index);
   if ((position + 1) % desc.row_tokens != 0) {
     std::fill_n(y, desc.head_dim, 0.0f);
@@ -47,8 +46,7 @@ void Compress(const KvCompressDesc& desc, const KvCompressParams& params,
   pool.Clear(desc.head_dim);
   Row values, gates;
   const int64_t own = position + 1 - desc.row_tokens;  // the first of these
-  const int64_t first =
-      desc.overlaps && own > 0 ? own - desc.row_tokens : own;
+  const int64_t first = desc.overlaps && own > 0 ? own - desc.row_tokens : own;
   for (int64_t p = first; p <= position; ++p) {
     const int head = desc.overlaps && p >= own ? 1 : 0;
     const int64_t block = sequence.blocks[p / kv.block_size];
@@ -74,12 +72,12 @@ void Compress(const KvCompressDesc& desc, const KvCompressParams& params,
 absl::Status RunKvCompressCpu(const KvCompressDesc& desc,
                               const KvCompressParams& params, Stream& stream) {
   for (const AttentionSequence& sequence : params.sequences) {
-    stream.thread_pool()->ParallelFor(
-        sequence.q_len, desc.row_tokens, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            Compress(desc, params, sequence, i);
-          }
-        });
+    stream.thread_pool()->ParallelFor(sequence.q_len, desc.row_tokens,
+                                      [&](int64_t begin, int64_t end) {
+                                        for (int64_t i = begin; i < end; ++i) {
+                                          Compress(desc, params, sequence, i);
+                                        }
+                                      });
   }
   return absl::OkStatus();
 }

@@ -76,8 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kFour; ++i) {
-      y[d + i] =
-          FromFloat<T>(ends ? pools[i].sum / pools[i].weights : 0.0f);
+      y[d + i] = FromFloat<T>(ends ? pools[i].sum / pools[i].weights : 0.0f);
     }
   }
 }

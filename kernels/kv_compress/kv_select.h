@@ -18,8 +18,8 @@ namespace inlay {
 
 struct KvSelectDesc {
   int window = 0;
-  int row_tokens = 0;  // of a compressed key
-  int most = 0;        // compressed keys of a query
+  int row_tokens = 0;      // of a compressed key
+  int most = 0;            // compressed keys of a query
   bool is_chosen = false;  // KvSelectParams::chosen is there
 
   int selects() const { return window + most; }

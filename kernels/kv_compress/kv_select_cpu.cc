@@ -51,14 +51,16 @@ absl::Status RunKvSelectCpu(const KvSelectDesc& desc,
       const int64_t count =
           std::min<int64_t>(seen / desc.row_tokens, desc.most);
       for (int64_t key = 0; key < count; ++key) {
-        *to++ = desc.is_chosen ? far.OfSlot(params.chosen[row * desc.most + key])
-                               : far.OfKey(far_blocks, key);
+        *to++ = desc.is_chosen
+                    ? far.OfSlot(params.chosen[row * desc.most + key])
+                    : far.OfKey(far_blocks, key);
       }
     };
-    stream.thread_pool()->ParallelFor(
-        sequence.q_len, 8, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) select(i);
-        });
+    stream.thread_pool()->ParallelFor(sequence.q_len, 8,
+                                      [&](int64_t begin, int64_t end) {
+                                        for (int64_t i = begin; i < end; ++i)
+                                          select(i);
+                                      });
   }
   return absl::OkStatus();
 }

@@ -66,10 +66,10 @@ struct RoutingParams {
 
 using RoutingRow = KernelRow<RoutingDesc, RoutingParams>;
 
-// A token's experts and weights depend on its own logits (and id) only. Scores are
-// compared as float32, rounded from float64; of equal ones the expert of lower
-// number is better. A NaN is better than anything: it shows in the weights.
-// Every expert number is in range whatever the logits.
+// A token's experts and weights depend on its own logits (and id) only. Scores
+// are compared as float32, rounded from float64; of equal ones the expert of
+// lower number is better. A NaN is better than anything: it shows in the
+// weights. Every expert number is in range whatever the logits.
 absl::Span<const RoutingRow> RoutingTable();
 
 // INVALID_ARGUMENT naming the first number that is out of range.

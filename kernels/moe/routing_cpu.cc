@@ -100,8 +100,8 @@ void Route(const RoutingDesc& desc, const RoutingParams& params,
       desc.hashed ? params.table + int64_t{params.ids[token]} * desc.top_k
                   : nullptr;
   for (int r = 0; r < desc.top_k; ++r) {
-    const int e = chosen != nullptr ? chosen[r]
-                                    : Best(choice, taken, desc.num_experts);
+    const int e =
+        chosen != nullptr ? chosen[r] : Best(choice, taken, desc.num_experts);
     taken[e] = true;
     experts[r] = e;
     sum += scores[e];

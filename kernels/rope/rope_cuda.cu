@@ -76,8 +76,7 @@ __global__ void FillAngles(const int32_t* positions, int32_t step,
   WaitForPrevious();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
-  const auto position =
-      static_cast<float>(positions[i / pairs] / step * step);
+  const auto position = static_cast<float>(positions[i / pairs] / step * step);
   float s;
   float c;
   sincosf(__fmul_rn(position, inv_freq[i % pairs]), &s, &c);

@@ -28,8 +28,7 @@ TEST(HyperConnectionCudaTest, MixesAsTheEquationsSay) {
                      << n << " streams of " << width << " seed " << seed);
         HyperProblem problem(n, width, only_mixes, 5, seed++);
         ForEachCudaRow(
-            HyperMixTable(), problem.desc(), cuda,
-            [&](const HyperMixRow& row) {
+            HyperMixTable(), problem.desc(), cuda, [&](const HyperMixRow& row) {
               CudaTestMatrix streams(problem.streams());
               CudaTestMatrix products(problem.products());
               CudaTestMatrix x(problem.x());

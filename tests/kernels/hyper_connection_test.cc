@@ -28,17 +28,17 @@ TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
     for (const int n : {1, 2, 3, 4, 5}) {
       for (const int64_t width : {1, 7, 64, 129}) {
         for (const bool only_mixes : {false, true}) {
-          SCOPED_TRACE(::testing::Message() << n << " streams of " << width
-                                            << " seed " << seed);
+          SCOPED_TRACE(::testing::Message()
+                       << n << " streams of " << width << " seed " << seed);
           const HyperProblem fresh(n, width, only_mixes, 5, seed++);
-          ForEachCpuRow(HyperMixTable(), fresh.desc(), cpu,
-                        [&](const HyperMixRow& row) {
-                          HyperProblem problem = fresh;
-                          ASSERT_TRUE(row.run(problem.desc(),
-                                              problem.MixParams(), *cpu.stream)
-                                          .ok());
-                          problem.ExpectMixed(kTolerance);
-                        });
+          ForEachCpuRow(
+              HyperMixTable(), fresh.desc(), cpu, [&](const HyperMixRow& row) {
+                HyperProblem problem = fresh;
+                ASSERT_TRUE(
+                    row.run(problem.desc(), problem.MixParams(), *cpu.stream)
+                        .ok());
+                problem.ExpectMixed(kTolerance);
+              });
           if (only_mixes) continue;
           HyperProblem problem = fresh;
           ASSERT_TRUE(HyperMixTable()
@@ -91,8 +91,7 @@ TEST(HyperConnectionTest, ATokenDependsOnItselfOnly) {
   ForEachCpuRow(
       HyperMixTable(), fresh.desc(), one, [&](const HyperMixRow& row) {
         HyperProblem all = fresh, alone = fresh;
-        ASSERT_TRUE(
-            row.run(all.desc(), all.MixParams(), *three.stream).ok());
+        ASSERT_TRUE(row.run(all.desc(), all.MixParams(), *three.stream).ok());
         HyperMixParams params = alone.MixParams();
         params.streams = params.streams.RowSlice(7, 1);
         params.products = params.products.RowSlice(7, 1);

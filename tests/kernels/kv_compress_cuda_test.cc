@@ -89,24 +89,24 @@ TEST(KvSelectCudaTest, NamesTheRowsOfTwoLayers) {
                                    is_chosen};
         SCOPED_TRACE(::testing::Message()
                      << DTypeName(kv) << " " << row_tokens << " " << is_chosen);
-        ForEachCudaRow(
-            KvSelectTable(), desc, cuda, [&](const KvSelectRow& row) {
-              SelectProblem problem(desc, kRagged, kv, seed);
-              const UploadedPlan near(problem.near_tables(),
-                                      problem.TokensABlock(1));
-              const UploadedPlan far(problem.far_tables(),
-                                     problem.TokensABlock(3));
-              const CudaBytes chosen(problem.chosen());
-              const CudaBytes selection(problem.selection());
-              KvSelectParams params = problem.Params();
-              if (is_chosen) params.chosen = chosen.as<int32_t>();
-              params.selection = selection.as<int32_t>();
-              params.near_plan = &near.plan;
-              params.far_plan = &far.plan;
-              ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
-              selection.Download(problem.selection().data());
-              problem.Expect(problem.selection());
-            });
+        ForEachCudaRow(KvSelectTable(), desc, cuda,
+                       [&](const KvSelectRow& row) {
+                         SelectProblem problem(desc, kRagged, kv, seed);
+                         const UploadedPlan near(problem.near_tables(),
+                                                 problem.TokensABlock(1));
+                         const UploadedPlan far(problem.far_tables(),
+                                                problem.TokensABlock(3));
+                         const CudaBytes chosen(problem.chosen());
+                         const CudaBytes selection(problem.selection());
+                         KvSelectParams params = problem.Params();
+                         if (is_chosen) params.chosen = chosen.as<int32_t>();
+                         params.selection = selection.as<int32_t>();
+                         params.near_plan = &near.plan;
+                         params.far_plan = &far.plan;
+                         ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+                         selection.Download(problem.selection().data());
+                         problem.Expect(problem.selection());
+                       });
         ++seed;
       }
     }

@@ -33,17 +33,16 @@ TEST(KvCompressTest, PoolsAsASoftmaxDoes) {
     for (const int row_tokens : {2, 4, 16, 128}) {
       for (const bool overlaps : {false, true}) {
         const KvCompressDesc desc = {32, row_tokens, overlaps, kv};
-        SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " " << row_tokens
-                                          << " seed " << seed);
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(kv) << " " << row_tokens << " seed " << seed);
         CompressProblem problem(desc, kRagged, seed % 2 == 0 ? 16 : 32, seed);
         ++seed;
-        ForEachCpuRow(KvCompressTable(), desc, cpu,
-                      [&](const KvCompressRow& row) {
-                        TestMatrix y = problem.NewOutput();
-                        ASSERT_TRUE(
-                            row.run(desc, problem.Params(y), *cpu.stream).ok());
-                        problem.Expect(y, kUnitF32);
-                      });
+        ForEachCpuRow(
+            KvCompressTable(), desc, cpu, [&](const KvCompressRow& row) {
+              TestMatrix y = problem.NewOutput();
+              ASSERT_TRUE(row.run(desc, problem.Params(y), *cpu.stream).ok());
+              problem.Expect(y, kUnitF32);
+            });
       }
     }
   }
@@ -104,8 +103,7 @@ TEST(KvSelectTest, NamesTheRowsOfTwoLayers) {
           ForEachCpuRow(
               KvSelectTable(), desc, cpu, [&](const KvSelectRow& row) {
                 SelectProblem problem(desc, kRagged, kv, seed);
-                ASSERT_TRUE(
-                    row.run(desc, problem.Params(), *cpu.stream).ok());
+                ASSERT_TRUE(row.run(desc, problem.Params(), *cpu.stream).ok());
                 problem.Expect(problem.selection());
               });
           ++seed;
@@ -135,8 +133,7 @@ TEST(KvWriteTest, RowsOfSeveralTokens) {
     std::vector<float> cache(3 * layout.block_bytes() / sizeof(float), -7.0f);
     KvWriteParams params;
     params.k = k.view();
-    params.kv =
-        layout.LayerView(0, reinterpret_cast<std::byte*>(cache.data()));
+    params.kv = layout.LayerView(0, reinterpret_cast<std::byte*>(cache.data()));
     params.slots = slots.data();
     ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
     int written = 0;

@@ -195,8 +195,7 @@ TEST(RoutingTest, ExpertsByToken) {
       for (int r = 0; r < 4; ++r) {
         const auto slot = static_cast<size_t>(t * 4 + r);
         ASSERT_EQ(got.experts[slot], expert(r));
-        const double want =
-            1.5 * scores[static_cast<size_t>(expert(r))] / sum;
+        const double want = 1.5 * scores[static_cast<size_t>(expert(r))] / sum;
         ASSERT_NEAR(got.weights[slot], want, 4 * kUnitF32 * want);
       }
     }

@@ -170,8 +170,8 @@ TEST(KvLayoutTest, GroupsFillTheirBlocksAndStayInThem) {
 // Of several tokens a row: fewer rows a block, whole numbers of them, and
 // layers that count rows lie at whole rows of their block.
 TEST(KvLayoutTest, RowsOfSeveralTokens) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8,
-                            DType::kF8E4M3, DType::kKvQ4}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3, DType::kKvQ4}) {
     for (const int block_size : {1, 16, 32}) {
       const KvLayout layout({{1, 40, 12, 40, 1, true},
                              {2, 40, 8},
@@ -189,7 +189,8 @@ TEST(KvLayoutTest, RowsOfSeveralTokens) {
       for (const int layer : {0, 2, 4}) {
         const KvLayerView view = layout.LayerView(layer, memory.data());
         const KvLayerView rows = view.InRows();
-        EXPECT_EQ(rows.block_size, layout.LayerView(0, nullptr).InRows().block_size);
+        EXPECT_EQ(rows.block_size,
+                  layout.LayerView(0, nullptr).InRows().block_size);
         for (int t = 0; t < view.block_size; ++t) {
           const int slot = view.first_row() + t;
           ASSERT_LT(slot, rows.block_size);

@@ -117,8 +117,8 @@ class HyperProblem {
       for (int64_t i = 0; i < desc_.width; ++i) {
         double sum = 0.0, size = 0.0;
         for (int j = 0; j < n; ++j) {
-          const double part = want[static_cast<size_t>(j)] *
-                              streams_(t, j * desc_.width + i);
+          const double part =
+              want[static_cast<size_t>(j)] * streams_(t, j * desc_.width + i);
           sum += part;
           size += std::fabs(part);
         }
@@ -126,9 +126,8 @@ class HyperProblem {
       }
       if (desc_.only_mixes) continue;
       for (int i = 0; i < desc_.num_weights(); ++i) {
-        ASSERT_NEAR(
-            weights_[static_cast<size_t>(t * desc_.num_weights() + i)],
-            want[static_cast<size_t>(n + i)], tolerance * 2)
+        ASSERT_NEAR(weights_[static_cast<size_t>(t * desc_.num_weights() + i)],
+                    want[static_cast<size_t>(n + i)], tolerance * 2)
             << t << " " << i;
       }
     }

@@ -1,9 +1,9 @@
 // DeepSeek-V4: several residual streams (manifold-constrained
-// hyper-connections, arXiv:2512.24880), windows with sinks, keys compressed by 4
-// (overlapping, chosen by an indexer) or by 128, experts chosen by the token's id
-// in some layers. Sources: names, defaults and the older spelling of fields as
-// transformers' configuration_deepseek_v4; tensors as the published files name
-// them.
+// hyper-connections, arXiv:2512.24880), windows with sinks, keys compressed by
+// 4 (overlapping, chosen by an indexer) or by 128, experts chosen by the
+// token's id in some layers. Sources: names, defaults and the older spelling of
+// fields as transformers' configuration_deepseek_v4; tensors as the published
+// files name them.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -39,8 +39,8 @@ constexpr std::string_view kKeyNames[] = {"sliding_attention",
 struct V4Config {
   DecoderConfig decoder;
   MoeConfig moe;
-  std::vector<Keys> keys;    // by layer
-  std::vector<bool> hashed;  // likewise: experts by the token's id
+  std::vector<Keys> keys;     // by layer
+  std::vector<bool> hashed;   // likewise: experts by the token's id
   int64_t sparse_tokens = 0;  // tokens a compressed key
   int64_t heavy_tokens = 0;
   int64_t query_rank = 0;
@@ -112,8 +112,7 @@ absl::StatusOr<std::vector<Keys>> ReadKeys(const Json& json, int num_layers) {
         });
   }
   if (const Json* ratios = JsonFind(json, "compress_ratios")) {
-    return ReadList<Keys>(*ratios, "compress_ratios", num_layers,
-                          "0, 4 or 128",
+    return ReadList<Keys>(*ratios, "compress_ratios", num_layers, "0, 4 or 128",
                           [](const Json& entry) -> std::optional<Keys> {
                             if (entry == 0) return Keys::kWindow;
                             if (entry == 4) return Keys::kSparse;
@@ -186,9 +185,9 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
                         "%d",
                         decoder.head_dim, kMaxAttentionHeadDim));
   }
-  INLAY_ASSIGN_OR_RETURN(const double partial,
-                         JsonNumber(json, "partial_rotary_factor",
-                                    64.0 / 512.0, 0.0, 1.0));
+  INLAY_ASSIGN_OR_RETURN(
+      const double partial,
+      JsonNumber(json, "partial_rotary_factor", 64.0 / 512.0, 0.0, 1.0));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t rope_dim,
       JsonInt(json, "qk_rope_head_dim",
@@ -203,10 +202,10 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
   config->rope_dim = static_cast<int>(rope_dim);
   INLAY_ASSIGN_OR_RETURN(config->query_rank,
                          JsonInt(json, "q_lora_rank", 1024, 1, kMaxHidden));
-  INLAY_ASSIGN_OR_RETURN(config->num_groups,
-                         JsonInt(json, "o_groups",
-                                 std::min(8, decoder.num_heads), 1,
-                                 decoder.num_heads));
+  INLAY_ASSIGN_OR_RETURN(
+      config->num_groups,
+      JsonInt(json, "o_groups", std::min(8, decoder.num_heads), 1,
+              decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(config->group_rank,
                          JsonInt(json, "o_lora_rank", 1024, 1, kMaxHidden));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
@@ -223,12 +222,11 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
 }
 
 absl::Status ReadIndex(const Json& json, V4Config* config) {
+  INLAY_ASSIGN_OR_RETURN(config->index_heads,
+                         JsonInt(json, "index_n_heads", 64, 1, kMaxIndexHeads));
   INLAY_ASSIGN_OR_RETURN(
-      config->index_heads,
-      JsonInt(json, "index_n_heads", 64, 1, kMaxIndexHeads));
-  INLAY_ASSIGN_OR_RETURN(config->index_dim,
-                         JsonInt(json, "index_head_dim", 128, config->rope_dim,
-                                 kMaxIndexHeadDim));
+      config->index_dim,
+      JsonInt(json, "index_head_dim", 128, config->rope_dim, kMaxIndexHeadDim));
   INLAY_ASSIGN_OR_RETURN(config->top_k,
                          JsonInt(json, "index_topk", 512, 1, kMaxPositions));
   const int64_t most = config->decoder.max_positions / config->sparse_tokens;
@@ -291,9 +289,8 @@ absl::StatusOr<V4Config> ReadV4Config(const Json& json) {
   const int num_layers = config.decoder.num_layers;
   INLAY_ASSIGN_OR_RETURN(config.keys, ReadKeys(json, num_layers));
   INLAY_ASSIGN_OR_RETURN(config.hashed, ReadHashed(json, num_layers));
-  INLAY_ASSIGN_OR_RETURN(
-      config.sparse_tokens,
-      ReadRate(json, Keys::kSparse, "compress_rate_csa", 4));
+  INLAY_ASSIGN_OR_RETURN(config.sparse_tokens,
+                         ReadRate(json, Keys::kSparse, "compress_rate_csa", 4));
   INLAY_ASSIGN_OR_RETURN(
       config.heavy_tokens,
       ReadRate(json, Keys::kHeavy, "compress_rate_hca", 128));
@@ -377,15 +374,13 @@ void AddCompressedKeys(const V4Config& config, Keys keys,
                        const std::string& name, int64_t max_positions,
                        CompressedAttentionSpec* spec) {
   const bool is_sparse = keys == Keys::kSparse;
-  const int64_t tokens =
-      is_sparse ? config.sparse_tokens : config.heavy_tokens;
+  const int64_t tokens = is_sparse ? config.sparse_tokens : config.heavy_tokens;
   const int64_t max_keys = std::max<int64_t>(1, max_positions / tokens);
   spec->rope = kCompress;
   spec->rope_back = kCompressBack;
   spec->compressed_rope = kCompressedKeys + (is_sparse ? 0 : 1);
-  spec->compressor =
-      Compressor(config, name + "compressor.", spec->head_dim, tokens,
-                 is_sparse);
+  spec->compressor = Compressor(config, name + "compressor.", spec->head_dim,
+                                tokens, is_sparse);
   spec->most = static_cast<int>(is_sparse ? config.top_k : max_keys);
   if (!is_sparse) return;
   const std::string indexer = name + "indexer.";
@@ -452,9 +447,8 @@ MoeSpec Experts(const V4Config& config, bool hashed,
     spec.correction = name + "gate.bias";
   }
   if (config.num_shared > 0) {
-    spec.shared =
-        SharedExpert(config.decoder, name + "shared_experts.",
-                     config.moe.width * config.num_shared, names);
+    spec.shared = SharedExpert(config.decoder, name + "shared_experts.",
+                               config.moe.width * config.num_shared, names);
     spec.shared->limit = config.limit;
   }
   for (MlpSpec& expert : spec.experts) expert.limit = config.limit;

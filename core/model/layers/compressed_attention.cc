@@ -84,7 +84,8 @@ absl::Status CompressedAttention::CreateIndex(
       KvCompressor::Create(compressor, places[3], places[4],
                            spec.compressed_rope, spec.rope_dim, build));
   INLAY_ASSIGN_OR_RETURN(
-      made.query, Linear::Create(index.query, LinearOutput::kActivation, build));
+      made.query,
+      Linear::Create(index.query, LinearOutput::kActivation, build));
   INLAY_ASSIGN_OR_RETURN(
       made.weights, Linear::Create(index.weights, LinearOutput::kFloat, build));
   INLAY_ASSIGN_OR_RETURN(
@@ -290,13 +291,11 @@ absl::Status CompressedAttention::SelectIndexed(const Step& step,
                                                 const Scratch& scratch) const {
   const Index& index = *index_;
   INLAY_RETURN_IF_ERROR(index.compressor.Forward(step, x, scratch.compressor));
-  INLAY_RETURN_IF_ERROR(index.query.Forward(scratch.low_query, {},
-                                            scratch.index_query,
-                                            step.kernel_workspace,
-                                            step.stream));
-  INLAY_RETURN_IF_ERROR(index.weights.Forward(x, {}, scratch.index_weights,
-                                              step.kernel_workspace,
-                                              step.stream));
+  INLAY_RETURN_IF_ERROR(
+      index.query.Forward(scratch.low_query, {}, scratch.index_query,
+                          step.kernel_workspace, step.stream));
+  INLAY_RETURN_IF_ERROR(index.weights.Forward(
+      x, {}, scratch.index_weights, step.kernel_workspace, step.stream));
   INLAY_RETURN_IF_ERROR(Rotate(index.rope, rope_, scratch.index_query, step));
   IndexerParams params;
   params.q = scratch.index_query;
@@ -360,8 +359,8 @@ absl::Status CompressedAttention::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(SelectKeys(step, x.normalised, scratch));
   }
   INLAY_RETURN_IF_ERROR(Attend(step, scratch));
-  INLAY_RETURN_IF_ERROR(groups_.Forward(scratch.context, scratch.grouped,
-                                        scratch.groups, step));
+  INLAY_RETURN_IF_ERROR(
+      groups_.Forward(scratch.context, scratch.grouped, scratch.groups, step));
   return output_.Forward(scratch.grouped, residual, y, step.kernel_workspace,
                          step.stream);
 }

@@ -50,9 +50,9 @@ class CompressedAttention : public Sublayer {
     TensorView grouped;
     TensorView index_query;
     TensorView index_weights;
-    int32_t* chosen = nullptr;     // IndexerParams::selection
-    int32_t* selection = nullptr;  // AttentionParams::selection
-    std::byte* groups = nullptr;   // GroupedLinear::ScratchBytes
+    int32_t* chosen = nullptr;        // IndexerParams::selection
+    int32_t* selection = nullptr;     // AttentionParams::selection
+    std::byte* groups = nullptr;      // GroupedLinear::ScratchBytes
     std::byte* compressor = nullptr;  // KvCompressor::ScratchBytes, of either
   };
   struct Index {
@@ -89,8 +89,8 @@ class CompressedAttention : public Sublayer {
   int rope_back_ = 0;
   DType activation_ = DType::kF32;
   bool on_cpu_ = true;
-  KvPlace near_;  // the tokens' keys
-  KvPlace far_;   // compressed ones
+  KvPlace near_;    // the tokens' keys
+  KvPlace far_;     // compressed ones
   size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
   AttentionPlanShape cut_shape_;
   Linear low_query_;

@@ -4,9 +4,11 @@
 
 namespace inlay {
 
-absl::StatusOr<HyperConnection> HyperConnection::Create(
-    const StreamsSpec& spec, const std::string& name, int64_t hidden_size,
-    bool only_mixes, ModelBuild& build) {
+absl::StatusOr<HyperConnection> HyperConnection::Create(const StreamsSpec& spec,
+                                                        const std::string& name,
+                                                        int64_t hidden_size,
+                                                        bool only_mixes,
+                                                        ModelBuild& build) {
   HyperConnection hyper;
   HyperMixDesc mix;
   mix.num_streams = spec.count;
@@ -30,9 +32,9 @@ absl::StatusOr<HyperConnection> HyperConnection::Create(
   product.batch_invariant = build.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(hyper.product_,
                          build.kernels.Choose("gemm", GemmTable(), product));
-  INLAY_ASSIGN_OR_RETURN(hyper.fn_,
-                         build.weights.Floats(name + "_fn", product.n,
-                                              product.k, VectorKind::kBias));
+  INLAY_ASSIGN_OR_RETURN(
+      hyper.fn_, build.weights.Floats(name + "_fn", product.n, product.k,
+                                      VectorKind::kBias));
   INLAY_ASSIGN_OR_RETURN(
       hyper.base_,
       build.weights.Vector(name + "_base", product.n, VectorKind::kBias));
@@ -63,8 +65,7 @@ absl::Status HyperConnection::Mix(const TensorView& streams,
   const GemmDesc& desc = product_.desc;
   GemmParams product;
   product.x = streams;
-  product.w =
-      MatrixView(const_cast<float*>(fn_), DType::kF32, desc.n, desc.k);
+  product.w = MatrixView(const_cast<float*>(fn_), DType::kF32, desc.n, desc.k);
   product.y = MatrixView(scratch.products, DType::kF32, x.rows(), desc.n);
   product.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(product_.Run(product, step.stream));

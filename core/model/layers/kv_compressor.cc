@@ -44,10 +44,9 @@ absl::StatusOr<KvCompressor> KvCompressor::Create(const CompressorSpec& spec,
       build.weights.Floats(spec.bias, spec.row_tokens,
                            int64_t{spec.num_heads()} * spec.head_dim,
                            VectorKind::kBias));
-  INLAY_ASSIGN_OR_RETURN(compressor.norm_,
-                         Norm::Create(spec.norm, spec.head_dim,
-                                      build.activation, build.activation,
-                                      build));
+  INLAY_ASSIGN_OR_RETURN(
+      compressor.norm_, Norm::Create(spec.norm, spec.head_dim, build.activation,
+                                     build.activation, build));
   return compressor;
 }
 
@@ -106,10 +105,10 @@ absl::Status KvCompressor::Forward(const Step& step, const TensorView& x,
                                    std::byte* scratch_bytes) const {
   Arena arena(scratch_bytes);
   const Scratch scratch = Place(arena, x.rows());
-  INLAY_RETURN_IF_ERROR(values_.Forward(
-      x, {}, scratch.values, step.kernel_workspace, step.stream));
-  INLAY_RETURN_IF_ERROR(gates_.Forward(x, {}, scratch.gates,
-                                       step.kernel_workspace, step.stream));
+  INLAY_RETURN_IF_ERROR(values_.Forward(x, {}, scratch.values,
+                                        step.kernel_workspace, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      gates_.Forward(x, {}, scratch.gates, step.kernel_workspace, step.stream));
   KvWriteParams write;
   write.k = scratch.values;
   write.v = scratch.gates;
@@ -125,8 +124,7 @@ absl::Status KvCompressor::Forward(const Step& step, const TensorView& x,
   compress.y = scratch.keys;
   compress.plan = step.device.IndexOf(tokens_.group);
   INLAY_RETURN_IF_ERROR(compress_.Run(compress, step.stream));
-  INLAY_RETURN_IF_ERROR(
-      norm_.Forward(scratch.keys, scratch.keys, step.stream));
+  INLAY_RETURN_IF_ERROR(norm_.Forward(scratch.keys, scratch.keys, step.stream));
   RopeParams rope;
   rope.x = scratch.keys;
   rope.cos = step.angles[static_cast<size_t>(rope_)].cos;

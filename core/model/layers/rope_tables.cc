@@ -134,12 +134,11 @@ absl::Status RopeTables::FillOnDevice(size_t index, const ForwardBatch& batch,
   const auto fill = [&](int64_t begin, int64_t end, bool is_long) {
     const OnDevice& arrays = on_device_[index];
     const int64_t offset = begin * pairs;
-    return FillRopeAnglesCuda(device.positions + begin, end - begin,
-                              is_long ? arrays.long_inv_freq : arrays.inv_freq,
-                              pairs, rope.attention_factor,
-                              const_cast<float*>(angles.cos) + offset,
-                              const_cast<float*>(angles.sin) + offset, stream,
-                              rope.position_step);
+    return FillRopeAnglesCuda(
+        device.positions + begin, end - begin,
+        is_long ? arrays.long_inv_freq : arrays.inv_freq, pairs,
+        rope.attention_factor, const_cast<float*>(angles.cos) + offset,
+        const_cast<float*>(angles.sin) + offset, stream, rope.position_step);
   };
   if (rope.long_inv_freq.empty()) return fill(0, device.tokens, false);
   const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);

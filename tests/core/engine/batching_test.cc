@@ -121,16 +121,14 @@ TEST_P(BatchingTest, EqualsIsolated) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, BatchingTest,
-                         ::testing::Values("llama3", "gemma3_text", "mistral",
-                                           "gpt2", "cohere2", "olmo3",
-                                           "llama4_text", "minimax_m2", "lfm2",
-                                           "qwen3_next", "deepseek_v3",
-                                           "deepseek_v32", "deepseek_v4",
-                                           "deepseek_v4_rates", "glm_moe_dsa",
-                                           "qwen3_5_text", "gemma4_text",
-                                           "gemma4_moe_text"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, BatchingTest,
+    ::testing::Values("llama3", "gemma3_text", "mistral", "gpt2", "cohere2",
+                      "olmo3", "llama4_text", "minimax_m2", "lfm2",
+                      "qwen3_next", "deepseek_v3", "deepseek_v32",
+                      "deepseek_v4", "deepseek_v4_rates", "glm_moe_dsa",
+                      "qwen3_5_text", "gemma4_text", "gemma4_moe_text"),
+    [](const auto& info) { return info.param; });
 
 // Turns of many sessions over a cache that holds few of them: what was evicted
 // is computed again and the answers do not change.

@@ -90,6 +90,7 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     uint64_t block_bytes = 0;  // of 16 tokens
     bool has_states = false;
     int most_block = 0;  // tokens of a block
+    bool has_many_groups = false;
   };
 
   DeterminismTest() {
@@ -105,9 +106,10 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
         reference.block_bytes = 16 * layout.bytes_per_token();
         reference.has_states = layout.has_states();
         reference.most_block = layout.max_block_size();
+        reference.has_many_groups = layout.num_groups() > 2;
         // Ten are what the longest request needs, and little more; also where
         // groups are so many that their blocks count more than their tokens.
-        if (layout.has_states() || layout.num_groups() > 2) {
+        if (layout.has_states() || reference.has_many_groups) {
           reference.block_bytes =
               static_cast<uint64_t>(KvBlocksFor(140, layout.groups()) + 3) *
               layout.block_bytes() / 10;
@@ -118,6 +120,7 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     block_bytes_ = reference.block_bytes;
     has_states_ = reference.has_states;
     most_block_ = reference.most_block;
+    has_many_groups_ = reference.has_many_groups;
   }
 
   // States are there where blocks and sequences end, so that less may be
@@ -173,6 +176,7 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
   uint64_t block_bytes_ = 0;
   bool has_states_ = false;
   int most_block_ = 0;
+  bool has_many_groups_ = false;
 };
 
 TEST_P(DeterminismTest, AmongOthersOnAnyThreads) {
@@ -465,8 +469,9 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
   for (const bool disk : {false, true}) {
     SCOPED_TRACE(disk ? "disk" : "host");
     ModelOptions model = Model(11);
-    // Tiers hold full blocks, and of states there are few.
-    const bool must_hit = !has_states_ || (!disk && most_block_ <= 128);
+    // Tiers hold full blocks, and of states there are few, and of large blocks.
+    const bool must_hit = !(has_states_ || has_many_groups_) ||
+                          (has_states_ && !disk && most_block_ <= 128);
     model.host_cache_bytes = (disk ? 8 : 64) * (block_bytes_ + 1024);
     if (has_states_) model.host_cache_bytes *= 2;
     if (disk) {

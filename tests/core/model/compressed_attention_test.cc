@@ -1,5 +1,5 @@
-// Attention over compressed keys (deepseek_v4): where the cache holds what, long
-// sequences in chunks and formats of every kind, weights in every format,
+// Attention over compressed keys (deepseek_v4): where the cache holds what,
+// long sequences in chunks and formats of every kind, weights in every format,
 // configurations that make no sense.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -166,9 +166,13 @@ TEST(CompressedAttentionTest, ConfigurationsThatMakeNoSense) {
       {"layer_types", {"sliding_attention", "full_attention", "x"}, kInvalid},
       {"mlp_layer_types", {"moe", "moe", "dense"}, kInvalid},
       {"num_hash_layers", -1, kInvalid},
-      {"compress_rates", {{"heavily_compressed_attention", 100}}, kUnknown,
+      {"compress_rates",
+       {{"heavily_compressed_attention", 100}},
+       kUnknown,
        "powers of two"},
-      {"compress_rates", {{"compressed_sparse_attention", 2048}}, kUnknown,
+      {"compress_rates",
+       {{"compressed_sparse_attention", 2048}},
+       kUnknown,
        "powers of two"},
       {"compress_rates", 4, kInvalid},
       {"hc_mult", 0, kInvalid},
@@ -192,7 +196,9 @@ TEST(CompressedAttentionTest, ConfigurationsThatMakeNoSense) {
       {"topk_method", "greedy", kUnknown},
       {"attention_bias", true, kUnknown},
       {"hidden_act", "gelu", kUnknown},
-      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, kUnknown,
+      {"rope_scaling",
+       {{"type", "linear"}, {"factor", 2.0}},
+       kUnknown,
        "rope type"},
   };
   for (const Bad& bad : cases) {

@@ -266,9 +266,8 @@ TEST_F(CalibratedTest, ExpertsAreMatrices) {
   QuantizeOptions options;
   options.type = "i8_g32";
   options.num_threads = 2;
-  for (const char* model :
-       {"mixtral", "qwen2_moe", "gpt_oss", "gemma4_moe_text", "deepseek_v32",
-        "deepseek_v4"}) {
+  for (const char* model : {"mixtral", "qwen2_moe", "gpt_oss",
+                            "gemma4_moe_text", "deepseek_v32", "deepseek_v4"}) {
     SCOPED_TRACE(model);
     const std::string out = folder_ + "/experts";
     const auto report = QuantizePath(Golden(model), options, out);
