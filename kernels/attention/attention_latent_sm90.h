@@ -1,9 +1,9 @@
-// Between the two kernels of cuda_latent.
+// What the kernels of cuda_latent share that run wide items.
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_LATENT_SM90_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_LATENT_SM90_H_
 
 #include "absl/status/status.h"
-#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_items_cuda.h"
 #include "memory/device/cuda_stream.h"
 
 namespace inlay {
@@ -13,7 +13,39 @@ namespace inlay {
 absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
                                        const AttentionParams& params,
                                        CudaStream& stream);
+// Folds their partial results and writes those rows out:
+// attention_latent_fold_sm90.cu. `lists`: AttentionPlanShape::grid.
+absl::Status LaunchAttentionLatentFold(const AttentionItemArgs& args, int lists,
+                                       CudaStream& stream);
 
+namespace latent_sm90 {
+
+inline constexpr int kValueDim = 512;
+inline constexpr int kRows = kAttentionWideItemRows;  // a CTA's
+// A partial result of a CTA's rows: sums, then maximum and sum of each row.
+inline constexpr int64_t kPartialFloats = int64_t{kRows} * (kValueDim + 2);
+
+#ifdef __CUDACC__
+
+// What the sums of the item's row `row` are multiplied with in the end;
+// `max_and_sum` is that row's. The head's sink counts; a row that sees nothing
+// gives 0.
+__device__ inline float InverseSum(const AttentionItemArgs& args,
+                                   const AttentionItem& item, int row,
+                                   float2 max_and_sum) {
+  float sum = max_and_sum.y;
+  if (args.sinks != nullptr) {
+    const float base = max_and_sum.x == -INFINITY ? 0.0f : max_and_sum.x;
+    const int head =
+        item.kv_head * args.group + (item.row_begin + row) % args.group;
+    sum += Exp2(args.sinks[head] * kLog2E - base);
+  }
+  return sum == 0.0f ? 0.0f : __frcp_rn(sum);
+}
+
+#endif  // __CUDACC__
+
+}  // namespace latent_sm90
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_ATTENTION_ATTENTION_LATENT_SM90_H_

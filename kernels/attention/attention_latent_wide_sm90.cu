@@ -18,7 +18,7 @@
 // so that the scores of a tile are in the matrix units while the values of the
 // tile before are. Registers: 40, 128 and twice 176. Barriers: full/empty of
 // the queries, of each tile and of the message. An item is one chunk: it writes
-// its rows out, or a partial result that a second kernel folds, in order.
+// its rows out, or a partial result (attention_latent_fold_sm90.cu).
 // Roofline, 16 heads: the bytes of the cache over the copy bandwidth. 128
 // heads: a tile is 1152 + 1024 cycles of the matrix units (730 TFLOP/s are 190
 // us for 128 x 4k), and 74 KB from the level-2 cache, of which an SM gets some
@@ -31,11 +31,10 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace latent_sm90 {
 namespace {
 
 constexpr int kHeadDim = 576;
-constexpr int kValueDim = 512;
-constexpr int kRows = kAttentionWideItemRows;  // a CTA's
 constexpr int kKeys = 64;
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 4 * kWarpgroup;
@@ -56,9 +55,6 @@ constexpr int kSlabBytes = 64 * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
 constexpr int kStages = 2;
 constexpr int kWeightStride = kKeys + 8;  // elements: no conflicts of ldmatrix
-
-// A partial result: sums, then maximum and sum of each row.
-constexpr int64_t kPartialFloats = int64_t{kRows} * (kValueDim + 2);
 
 // The maximum may lag by so much, in units of log 2: sums are rescaled seldom.
 constexpr float kLag = 8.0f;
@@ -521,23 +517,6 @@ class Summer {
     }
   }
 
- public:
-  // What the sums of the item's row are multiplied with in the end; `row` is
-  // (maximum, sum). The head's sink counts; a row that sees nothing gives 0.
-  __device__ static float InverseSum(const AttentionItemArgs& args,
-                                     const AttentionItem& item, int row,
-                                     float2 max_and_sum) {
-    float sum = max_and_sum.y;
-    if (args.sinks != nullptr) {
-      const float base = max_and_sum.x == -INFINITY ? 0.0f : max_and_sum.x;
-      const int head =
-          item.kv_head * args.group + (item.row_begin + row) % args.group;
-      sum += Exp2(args.sinks[head] * kLog2E - base);
-    }
-    return sum == 0.0f ? 0.0f : __frcp_rn(sum);
-  }
-
- private:
   const AttentionItemArgs& args_;
   Shared& shared_;
   int half_;
@@ -580,100 +559,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// Folds the partial results of items whose keys are cut, a row a block at a
-// time. Of a list's items only the last can be the first piece of such. Threads
-// (slice, four columns): a slice has every kFoldSlices-th chunk.
-constexpr int kFoldSlices = 4;
-constexpr int kFoldColumns = kValueDim / 4;  // threads a slice
-constexpr int kFoldThreads = kFoldSlices * kFoldColumns;
-constexpr int kFoldBlocksAList = 2;
-
-template <typename T>
-__global__ void __launch_bounds__(kFoldThreads)
-    AttentionLatentFold(const __grid_constant__ AttentionItemArgs args,
-                        int lists) {
-  __shared__ int pieces[kFoldThreads];  // first pieces of items, in order
-  __shared__ int counts[kFoldThreads / 32];
-  __shared__ float2 pairs[kFoldThreads];
-  __shared__ float4 slices[kFoldThreads];
-  __shared__ float weights[kFoldSlices];
-  WaitForPrevious();
-  LetNextBegin();
-  const int thread = static_cast<int>(threadIdx.x);
-  int end = 0;
-  bool cut = false;
-  if (thread < lists) {
-    end = args.cta_items[thread + 1];
-    cut = end > args.cta_items[thread] && args.items[end - 1].slot >= 0 &&
-          args.items[end - 1].first_chunk == 0;
-  }
-  const unsigned votes = __ballot_sync(0xffffffffu, cut);
-  if (thread % 32 == 0) counts[thread / 32] = __popc(votes);
-  __syncthreads();
-  int before = 0;
-  int num_pieces = 0;
-  for (int i = 0; i < kFoldThreads / 32; ++i) {
-    before += i < thread / 32 ? counts[i] : 0;
-    num_pieces += counts[i];
-  }
-  if (cut) {
-    pieces[before + __popc(votes & ((1u << thread % 32) - 1))] = end - 1;
-  }
-  __syncthreads();
-  const int rows = args.item_rows;
-  const int slice = thread / kFoldColumns;
-  const int column = thread % kFoldColumns * 4;
-  const int64_t slot = rows / kRows * kPartialFloats;
-  for (int work = static_cast<int>(blockIdx.x); work < num_pieces * rows;
-       work += static_cast<int>(gridDim.x)) {
-    const AttentionItem item = args.items[pieces[work / rows]];
-    const int row = work % rows;
-    if (row >= item.num_rows) continue;
-    const float* first =
-        args.partials + item.slot * slot + row / kRows * kPartialFloats;
-    const float* of_row = first + kRows * kValueDim + row % kRows * 2;
-    const float* values = first + row % kRows * kValueDim + column;
-    __syncthreads();  // the row before is done with shared memory
-    for (int c = thread; c < item.num_chunks; c += kFoldThreads) {
-      pairs[c] = __ldcg(reinterpret_cast<const float2*>(of_row + c * slot));
-    }
-    __syncthreads();
-    float top = -INFINITY;
-    for (int c = 0; c < item.num_chunks; ++c) top = fmaxf(top, pairs[c].x);
-    const float base = top == -INFINITY ? 0.0f : top;
-    float4 sums = {0.0f, 0.0f, 0.0f, 0.0f};
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int c = slice; c < item.num_chunks; c += kFoldSlices) {
-      const float4 x =
-          __ldcg(reinterpret_cast<const float4*>(values + c * slot));
-      const float weight = Exp2(pairs[c].x - base);
-      sum = fmaf(weight, pairs[c].y, sum);
-      sums.x = fmaf(weight, x.x, sums.x);
-      sums.y = fmaf(weight, x.y, sums.y);
-      sums.z = fmaf(weight, x.z, sums.z);
-      sums.w = fmaf(weight, x.w, sums.w);
-    }
-    slices[thread] = sums;
-    if (column == 0) weights[slice] = sum;
-    __syncthreads();
-    if (slice != 0) continue;
-    for (int i = 1; i < kFoldSlices; ++i) {
-      const float4 x = slices[i * kFoldColumns + thread];
-      sum += weights[i];
-      sums = {sums.x + x.x, sums.y + x.y, sums.z + x.z, sums.w + x.w};
-    }
-    const float inverse = Summer<T>::InverseSum(args, item, row, {top, sum});
-    const int of_sequence = item.row_begin + row;
-    char* out = static_cast<char*>(args.out) +
-                (item.q_begin + of_sequence / args.group) * args.out_stride +
-                2 * (HeadOffset(args, item, of_sequence, kValueDim) + column);
-    *reinterpret_cast<uint2*>(out) = {
-        sm90::Pack<T>(sums.x * inverse, sums.y * inverse),
-        sm90::Pack<T>(sums.z * inverse, sums.w * inverse)};
-  }
-}
-
 template <typename T>
 absl::Status Launch(const AttentionItemArgs& args, bool masked, int lists,
                     CudaStream& stream) {
@@ -682,12 +567,11 @@ absl::Status Launch(const AttentionItemArgs& args, bool masked, int lists,
       "attention (wide latent)", stream, {ctas, kThreads, sizeof(Shared)},
       masked ? AttentionLatentWide<T, true> : AttentionLatentWide<T, false>,
       args));
-  return LaunchCuda("attention (fold of latent)", stream,
-                    {kFoldBlocksAList * ctas, kFoldThreads, 0},
-                    AttentionLatentFold<T>, args, lists);
+  return LaunchAttentionLatentFold(args, lists, stream);
 }
 
 }  // namespace
+}  // namespace latent_sm90
 
 absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
                                        const AttentionParams& params,
@@ -696,8 +580,8 @@ absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
   const bool masked = HasMask(params);
   const int lists = params.plan->shape.grid;
   return desc.activation == DType::kF16
-             ? Launch<__half>(args, masked, lists, stream)
-             : Launch<__nv_bfloat16>(args, masked, lists, stream);
+             ? latent_sm90::Launch<__half>(args, masked, lists, stream)
+             : latent_sm90::Launch<__nv_bfloat16>(args, masked, lists, stream);
 }
 
 }  // namespace inlay
