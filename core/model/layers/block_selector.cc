@@ -74,7 +74,7 @@ absl::Status BlockSelector::Forward(const Step& step, const TensorView& q,
   select.sequences = step.batch.SequencesOf(kv_group_);
   select.selection = selection;
   select.workspace = step.kernel_workspace;
-  select.plan = &step.device.index;
+  select.plan = step.device.IndexOf(kv_group_);
   return select_.Run(select, step.stream);
 }
 
