@@ -48,11 +48,12 @@ class QuantizedCudaTest : public testing::Test {
     gpu_ = *std::move(gpu);
   }
 
-  // Logits of the prompt, once for each way to cut it into chunks.
+  // Logits of the prompt, once for each way to cut it into chunks; beside
+  // `company` more sequences with the same prompt, where it is not cut.
   static std::vector<ModelHarness::Logits> Run(
       const ModelFiles& files, Device& device,
       const std::vector<int32_t>& prompt, const std::vector<int64_t>& chunks,
-      const char* gemm, bool round_inputs = true) {
+      const char* gemm, bool round_inputs = true, int company = 0) {
     std::vector<ModelHarness::Logits> all(chunks.size());
     ModelLoadOptions options;
     options.round_inputs = round_inputs;
@@ -64,11 +65,19 @@ class QuantizedCudaTest : public testing::Test {
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return all;
     const auto length = static_cast<int64_t>(prompt.size());
-    ModelHarness harness(**model, device,
-                         2 * length * static_cast<int64_t>(chunks.size()));
+    ModelHarness harness(
+        **model, device,
+        (2 + company) * length * static_cast<int64_t>(chunks.size()));
     for (size_t i = 0; i < chunks.size(); ++i) {
-      auto logits = harness.Run(harness.AddSequence(length), prompt, chunks[i]);
+      std::vector<ModelHarness::Chunk> whole;
+      for (int s = 0; s <= company; ++s) {
+        whole.push_back({harness.AddSequence(length), prompt});
+      }
+      auto logits = company > 0 && chunks[i] >= length
+                        ? harness.Forward(whole)
+                        : harness.Run(whole[0].sequence, prompt, chunks[i]);
       EXPECT_TRUE(logits.ok()) << logits.status();
+      if (logits.ok()) logits->resize(prompt.size());
       if (logits.ok()) all[i] = *std::move(logits);
     }
     return all;
@@ -197,12 +206,14 @@ TEST_F(QuantizedCudaTest, Int8InputsAsTheCheckpointSays) {
   const auto files = OpenModelFiles(directory, {});
   ASSERT_TRUE(files.ok()) << files.status();
   const GoldenCase golden = ReadGolden(directory).back();
-  ASSERT_GE(golden.input_ids.size(), 96u);
+  constexpr int kCompany = 3;
+  ASSERT_GT((1 + kCompany) * golden.input_ids.size(), 512u);
   ASSERT_FALSE(golden.rounded_logits.empty());
   const std::vector<int64_t> chunks = {5, 1 << 20};
-  const auto got = Run(*files, *gpu_, golden.input_ids, chunks, nullptr);
+  const auto got =
+      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, true, kCompany);
   const auto kept =
-      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, false);
+      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, false, kCompany);
   EXPECT_TRUE(got[0] == kept[0]);
   EXPECT_FALSE(got[1] == kept[1]);
   ASSERT_EQ(got[1].size(), golden.input_ids.size());
