@@ -145,6 +145,15 @@ struct CompressorSpec {
   int num_heads() const { return overlaps ? 2 : 1; }
 };
 
+// What selects compressed keys: it has keys of its own, compressed alike.
+struct CompressedIndexSpec {
+  int num_heads = 0;
+  int64_t max_keys = 0;  // of a sequence
+  CompressorSpec compressor;
+  LinearSpec query;  // of the queries of low rank; all heads
+  LinearSpec weights;
+};
+
 // Attention over compressed keys (DeepSeek-V4): queries of low rank, one key a
 // token for all heads that is its value too; a query sees those in a window
 // and, in one softmax with these, keys that `compressor` makes of several
@@ -175,15 +184,7 @@ struct CompressedAttentionSpec {
 
   std::optional<CompressorSpec> compressor;
   int most = 0;  // compressed keys that a query sees, at most
-  // Where an indexer selects these: it has keys of its own, compressed alike.
-  struct Index {
-    int num_heads = 0;
-    int64_t max_keys = 0;  // of a sequence
-    CompressorSpec compressor;
-    LinearSpec query;  // of the queries of low rank; all heads
-    LinearSpec weights;
-  };
-  std::optional<Index> index;
+  std::optional<CompressedIndexSpec> index;
 };
 
 struct MlpSpec {

@@ -16,6 +16,8 @@ namespace {
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kThreads = 256;
 static_assert(kMaxHyperStreams * kMaxHyperStreams <= 32);
+constexpr int kMixes = 8;
+static_assert(kMaxHyperStreams <= kMixes);
 
 __device__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kThreads)
     HyperMix(const __grid_constant__ HyperMixDesc desc,
              const __grid_constant__ HyperMixParams params, int num_weights) {
   __shared__ float scratch[32];
-  __shared__ float a[kMaxHyperStreams];
+  // Read four at a time, the last ones too.
+  __shared__ alignas(16) float a[kMixes];
   LetNextBegin();
   WaitForPrevious();
   const int64_t token = blockIdx.x;

@@ -384,7 +384,7 @@ void AddCompressedKeys(const V4Config& config, Keys keys,
   spec->most = static_cast<int>(is_sparse ? config.top_k : max_keys);
   if (!is_sparse) return;
   const std::string indexer = name + "indexer.";
-  CompressedAttentionSpec::Index& index = spec->index.emplace();
+  CompressedIndexSpec& index = spec->index.emplace();
   index.num_heads = static_cast<int>(config.index_heads);
   index.max_keys = max_keys;
   index.compressor = Compressor(config, indexer + "compressor.",

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CompressedAttention::Create(
 absl::Status CompressedAttention::CreateIndex(
     const CompressedAttentionSpec& spec, absl::Span<const KvPlace> places,
     ModelBuild& build) {
-  const CompressedAttentionSpec::Index& index = *spec.index;
+  const CompressedIndexSpec& index = *spec.index;
   const CompressorSpec& compressor = index.compressor;
   Index& made = index_.emplace();
   made.keys = places[4];
