@@ -34,7 +34,8 @@ inline constexpr std::string_view kOpNames[] = {
     "kv_select",        "kv_write",      "layer_norm",
     "linear_attention", "linear_chain",  "moe_combine",
     "moe_routing",      "rms_norm",      "rope",
-    "rope_kv",          "short_conv",    "state_gates"};
+    "rope_kv",          "rounding",      "short_conv",
+    "state_gates"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>

@@ -212,4 +212,14 @@ absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
   return op_.Run(params, stream);
 }
 
+absl::Status Linear::ForwardRounded(const RoundedRows& x,
+                                    const TensorView& residual,
+                                    const TensorView& y, void* workspace,
+                                    Stream& stream) const {
+  GemmParams params = Params(x.codes, residual, y);
+  params.x_scales = x.scales;
+  params.workspace = workspace;
+  return op_.Run(params, stream);
+}
+
 }  // namespace inlay
