@@ -32,7 +32,7 @@ struct ModelLoadOptions {
   // On CUDA: a sequence's logits have the same bits in every batch, however its
   // prompt was cut. On CPU always so.
   bool batch_invariant = false;
-  // Inputs are rounded where the checkpoint says so (WeightInfo::int8_inputs)
+  // Inputs are rounded where the checkpoint says so (WeightInfo::input_codes)
   // and a kernel does that.
   bool round_inputs = true;
   // What layers see that otherwise see all before a token (of an encoder: all);

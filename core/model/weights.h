@@ -108,8 +108,8 @@ class WeightLoader {
                                       const Packing& packing);
   // Whether all that are there have one dtype.
   bool SameDType(absl::Span<const Rows> parts) const;
-  // Whether all of them say so of their inputs (WeightInfo::int8_inputs).
-  bool HaveInt8Inputs(absl::Span<const Rows> parts) const;
+  // What all of them say of their inputs.
+  InputCodes InputCodesOf(absl::Span<const Rows> parts) const;
   // A vector [size], widened to float32; the file may have dimensions of 1
   // besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,

@@ -63,7 +63,7 @@ class Linear {
  private:
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
-                                       bool permuted, bool int8_inputs,
+                                       bool permuted, InputCodes input_codes,
                                        LinearOutput output,
                                        const ModelBuild& build);
   // Whether such layers may become one.
