@@ -43,6 +43,7 @@ StatePlan BuildStatePlan(absl::Span<const AttentionSequence> sequences,
                      sequence.blocks[part.block],
                      sequence.q_begin,
                      sources[s],
+                     sequence.q_len,
                      {}};
       std::fill_n(run_of_row + part.row, part.count, count);
       ++count;

@@ -17,10 +17,11 @@ namespace inlay {
 struct StatePlanRun {
   int32_t row;
   int32_t count;
-  int32_t to;            // block
-  int32_t sequence_row;  // of the sequence's first token
-  int32_t source;        // block with the state before that one; -1: zeros
-  int32_t reserved[3];
+  int32_t to;             // block
+  int32_t sequence_row;   // of the sequence's first token
+  int32_t source;         // block with the state before that one; -1: zeros
+  int32_t sequence_rows;  // the sequence's tokens
+  int32_t reserved[2];
 };
 static_assert(sizeof(StatePlanRun) == 32);
 
