@@ -10,16 +10,12 @@
 #include <string>
 
 #include "tests/core/model/golden_models.h"
-#include "tests/support/engine_harness.h"
 
 namespace inlay {
 namespace {
 
-using ::inlay::testing::EngineHarness;
-using ::inlay::testing::Outcome;
-using ::inlay::testing::PocketModel;
-using ::inlay::testing::TokenRequest;
-
+const std::string kPocket =
+    std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m";
 constexpr int64_t kLength = 300;
 constexpr BlockMethod kMethods[] = {BlockMethod::kBounds, BlockMethod::kKMeans,
                                     BlockMethod::kLsh};
@@ -94,10 +90,10 @@ class CudaBlockSelectionTest : public ::testing::Test {
   }
   Logits OnGpu(const ModelLoadOptions& options, bool wide,
                int64_t chunk = 1 << 20) {
-    return Run(*Load(PocketModel(), *gpu_, options, wide), *gpu_, chunk);
+    return Run(*Load(kPocket, *gpu_, options, wide), *gpu_, chunk);
   }
   Logits OnCpu(const ModelLoadOptions& options) {
-    return Run(*Load(PocketModel(), *cpu_, options, false), *cpu_);
+    return Run(*Load(kPocket, *cpu_, options, false), *cpu_);
   }
 
   std::unique_ptr<Device> cpu_ = *CreateCpuDevice(2, 0);
@@ -161,9 +157,9 @@ TEST_F(CudaBlockSelectionTest, ChunkedAndBatchedAsWhole) {
       options.batch_invariant = true;
       options.kv_dtype = kv;
       options.kv_block_size = 64;
-      const auto large = Load(PocketModel(), *gpu_, options, wide);
+      const auto large = Load(kPocket, *gpu_, options, wide);
       options.kv_block_size = 16;
-      const auto model = Load(PocketModel(), *gpu_, options, wide);
+      const auto model = Load(kPocket, *gpu_, options, wide);
       const Logits whole = Run(*model, *gpu_);
       EXPECT_TRUE(Run(*large, *gpu_, 33) == whole);
       for (const int64_t chunk : {1, 7, 100}) {
@@ -220,58 +216,6 @@ TEST_F(CudaBlockSelectionTest, OtherFamilies) {
     EXPECT_LT(Compare(whole, want, 0, std::min<size_t>(64, length)).root_mean,
               0.1);
     tokens_ = all;
-  }
-}
-
-EngineOptions EngineOnGpu() {
-  EngineOptions options;
-  options.backend = Backend::kCuda;
-  options.batch_invariant = true;
-  options.scheduler.max_batch_tokens = 128;
-  options.scheduler.max_running = 8;
-  return options;
-}
-
-// Decoding runs in CUDA graphs, prompts do not: what was decoded is decoded
-// again when its beginning comes as a prompt; alone, together, in a fork.
-TEST_F(CudaBlockSelectionTest, DecodedAsComputedAgain) {
-  for (const BlockMethod method : kMethods) {
-    SCOPED_TRACE(static_cast<int>(method));
-    ModelOptions model;
-    model.block_selection = {method, 64};
-    EngineHarness engine(PocketModel(), EngineOnGpu(), model);
-    ASSERT_TRUE(engine.ok());
-    std::vector<RequestOptions> requests;
-    for (const int length : {30, 64, 100, 200, 211}) {
-      requests.push_back(
-          TokenRequest({tokens_.begin(), tokens_.begin() + length}, 80));
-    }
-    const std::vector<Outcome> together = engine.RunTogether(requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      SCOPED_TRACE(i);
-      const auto& decoded = together[i].tokens;
-      ASSERT_EQ(decoded.size(), 80u);
-      EXPECT_EQ(engine.RunAlone(requests[i]).tokens, decoded);
-      for (const size_t done : {1, 17, 48, 79}) {
-        std::vector<int32_t> prompt = requests[i].tokens;
-        prompt.insert(prompt.end(), decoded.begin(),
-                      decoded.begin() + static_cast<ptrdiff_t>(done));
-        const auto rest = engine.RunAlone(
-            TokenRequest(prompt, static_cast<int64_t>(80 - done)));
-        EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(),
-                               decoded.begin() + static_cast<ptrdiff_t>(done)))
-            << "after " << done;
-      }
-    }
-    // A fork reads the blocks, and the summaries, of the session it is of.
-    const SessionId session = *engine.runner().CreateSession();
-    engine.Run(session, TokenRequest(tokens_, 1));
-    const SessionId fork = *engine.runner().Fork(session);
-    const std::vector<int32_t> more(tokens_.begin(), tokens_.begin() + 20);
-    const auto here = engine.Run(session, TokenRequest(more, 40)).tokens;
-    const auto there = engine.Run(fork, TokenRequest(more, 40)).tokens;
-    EXPECT_EQ(here, there);
-    EXPECT_EQ(here.size(), 40u);
   }
 }
 
