@@ -81,6 +81,11 @@ class Bench {
         "load %.2f s, %.1f GB, %.1f GB/s\n", seconds,
         1e-9 * static_cast<double>(model_->info().weight_bytes),
         1e-9 * static_cast<double>(model_->info().weight_bytes) / seconds);
+    if (context_ + kSteps > model_->info().max_positions) {
+      Require(absl::InvalidArgumentError(
+          "CONTEXT: expected at least 48 tokens less than the model's " +
+          std::to_string(model_->info().max_positions)));
+    }
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
     if (model_->kv_layout().num_groups() != 1) {
