@@ -46,10 +46,6 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
           "%d",
           options.kv_block_size, kSelectBlock));
     }
-    if (device.kind == DeviceKind::kCuda) {
-      return absl::UnimplementedError(absl::StrFormat(
-          "block_selection on %s: it is there on CPUs", device.name));
-    }
   }
   if (options.input_observer != nullptr &&
       (options.fused || device.kind != DeviceKind::kCpu)) {

@@ -1,15 +1,20 @@
 // Times a model's steps on a device without a scheduler above them: loading, a
 // long prompt, decodes by batch size; beside the device's copy bandwidth of the
 // same run.
-//   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]
-// MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row",
-// "kv=TYPE" (the cache's), or "apart": ops are not fused.
+//   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS [BATCH]]]]
+// MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"). PROMPT 0: none.
+// CONTEXT may be several lengths, "65536,131000": no prompt is computed for
+// them, the cache holds random numbers. KERNELS "op=row", "kv=TYPE" (the
+// cache's), "select=METHOD:TOKENS" (blocks of keys, bounds, kmeans or lsh), or
+// "apart": ops are not fused; several with spaces between. BATCH: the largest
+// to decode, 64 where it is not given.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -60,21 +65,15 @@ double CopyBandwidth(Device& device) {
 class Bench {
  public:
   Bench(const std::string& path, const std::string& device, int64_t prompt,
-        int64_t context, const std::string& kernels)
-      : prompt_(prompt), context_(context) {
+        int64_t context, const std::string& kernels, int64_t most_batch)
+      : prompt_(prompt), context_(context), most_batch_(most_batch) {
     device_ =
         Take(device == "cuda" ? CreateCudaDevice(0, 0) : CreateCpuDevice(0, 0));
     std::printf("%s on %s\n", path.c_str(), device_->info().name.c_str());
     const ModelFiles files = Take(OpenModelFiles(path, {}));
     ModelLoadOptions options;
-    options.fused = kernels != "apart";
-    const size_t equals = kernels.find('=');
-    if (kernels.starts_with("kv=")) {
-      options.kv_dtype = DTypeFromName(kernels.substr(3));
-    } else if (equals != std::string::npos) {
-      options.forced_kernels[kernels.substr(0, equals)] =
-          kernels.substr(equals + 1);
-    }
+    std::istringstream words(kernels);
+    for (std::string word; words >> word;) AddOption(word, options);
     auto begin = Clock::now();
     model_ = Take(LoadModel(files, *device_, options));
     const double seconds = SecondsSince(begin);
@@ -82,6 +81,11 @@ class Bench {
         "load %.2f s, %.1f GB, %.1f GB/s\n", seconds,
         1e-9 * static_cast<double>(model_->info().weight_bytes),
         1e-9 * static_cast<double>(model_->info().weight_bytes) / seconds);
+    if (context_ + kSteps > model_->info().max_positions) {
+      Require(absl::InvalidArgumentError(
+          "CONTEXT: expected at least 48 tokens less than the model's " +
+          std::to_string(model_->info().max_positions)));
+    }
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
     if (model_->kv_layout().num_groups() != 1) {
@@ -90,7 +94,7 @@ class Bench {
     }
     block_size_ = model_->kv_layout().block_size();
     const int64_t tokens =
-        std::max(prompt_, kMostBatch * (context_ + kSteps + block_size_));
+        std::max(prompt_, most_batch_ * (context_ + kSteps + block_size_));
     storage_ = std::make_unique<KvStorage>(
         device_.get(), model_->kv_layout().block_bytes(), size_t{64} << 20);
     while (int64_t{storage_->num_extents()} * storage_->blocks_per_extent() *
@@ -98,9 +102,10 @@ class Bench {
            tokens) {
       Take(storage_->AddExtent());
     }
-    executor_ =
-        Take(Executor::Create(device_.get(), model_.get(), pool_.get(),
-                              {prompt_, kMostBatch, tokens / block_size_}));
+    FillCache();
+    executor_ = Take(Executor::Create(
+        device_.get(), model_.get(), pool_.get(),
+        {std::max(prompt_, most_batch_), most_batch_, tokens / block_size_}));
   }
 
   // One sequence of `prompt` tokens in one step.
@@ -115,13 +120,14 @@ class Bench {
     }
   }
 
-  void Decode(int batch) {
+  // `context`: at most what the cache was made for.
+  void Decode(int batch, int64_t context) {
     std::vector<double> times;
     for (int step = 0; step < kSteps; ++step) {
       std::vector<Sequence> sequences;
       std::vector<int32_t> rows;
       for (int32_t i = 0; i < batch; ++i) {
-        sequences.push_back({i, 1, static_cast<int32_t>(context_) + step + 1});
+        sequences.push_back({i, 1, static_cast<int32_t>(context) + step + 1});
         rows.push_back(i);
       }
       const auto begin = Clock::now();
@@ -135,14 +141,13 @@ class Bench {
     std::printf(
         "decode batch %3d at %d: %.3f ms (best %.3f, worst %.3f), %.0f tok/s, "
         "weights %.0f GB/s, %.0f %% of copy (%.0f GB/s)\n",
-        batch, static_cast<int>(context_), 1e3 * seconds, 1e3 * times.front(),
+        batch, static_cast<int>(context), 1e3 * seconds, 1e3 * times.front(),
         1e3 * times.back(), batch / seconds, 1e-9 * bytes / seconds,
         100 * bytes / seconds / copy_, 1e-9 * copy_);
   }
 
  private:
   static constexpr int kSteps = 48;
-  static constexpr int64_t kMostBatch = 64;
 
   // The last q_len of kv_len tokens; the i-th of the batch has blocks of its
   // own.
@@ -151,6 +156,50 @@ class Bench {
     int32_t q_len;
     int32_t kv_len;
   };
+
+  static void AddOption(const std::string& word, ModelLoadOptions& options) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const std::string value =
+        equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (word == "apart") {
+      options.fused = false;
+    } else if (name == "kv") {
+      options.kv_dtype = DTypeFromName(value);
+    } else if (name == "select") {
+      for (const BlockMethod method :
+           {BlockMethod::kBounds, BlockMethod::kKMeans, BlockMethod::kLsh}) {
+        const int64_t tokens =
+            std::atoll(value.substr(value.find(':') + 1).c_str());
+        if (FormatBlockSelection({method, tokens}) == value) {
+          options.block_selection = {method, tokens};
+        }
+      }
+      if (!options.block_selection.any()) {
+        Require(absl::InvalidArgumentError(
+            "select: expected bounds:TOKENS, kmeans:TOKENS or lsh:TOKENS"));
+      }
+    } else {
+      options.forced_kernels[name] = value;
+    }
+  }
+
+  // Numbers that are finite and not small in every format of the cache, as
+  // elements and as scales, so that scores are of all sizes.
+  void FillCache() {
+    std::vector<uint16_t> numbers(storage_->extent_bytes() / 2);
+    for (uint16_t& x : numbers) {
+      const auto bits = static_cast<uint32_t>(random_());
+      x = static_cast<uint16_t>((bits & 0x80ffu) | 0x3f00u);
+    }
+    const auto stream = Take(device_->CreateStream());
+    for (int32_t i = 0; i < storage_->num_extents(); ++i) {
+      Require(device_->Copy(storage_->Block(i * storage_->blocks_per_extent()),
+                            reinterpret_cast<const std::byte*>(numbers.data()),
+                            storage_->extent_bytes(), *stream));
+    }
+    Require(stream->Synchronize());
+  }
 
   void Step(const std::vector<Sequence>& wanted,
             const std::vector<int32_t>& rows) {
@@ -201,7 +250,8 @@ class Bench {
   }
 
   const int64_t prompt_;
-  const int64_t context_;
+  const int64_t context_;  // the longest
+  const int64_t most_batch_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ThreadPool> pool_;
@@ -217,16 +267,28 @@ class Bench {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr,
-                 "usage: %s MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS [BATCH]]]]\n",
+        argv[0]);
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  inlay::Bench bench(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 8192,
-                     argc > 4 ? std::atoi(argv[4]) : 512,
-                     argc > 5 ? argv[5] : "");
-  for (const int batch : {1, 2, 4, 8, 16, 32, 64}) bench.Decode(batch);
-  bench.Prompt();
+  std::vector<int64_t> contexts;
+  std::istringstream lengths(argc > 4 ? argv[4] : "512");
+  for (std::string length; std::getline(lengths, length, ',');) {
+    contexts.push_back(std::atoll(length.c_str()));
+  }
+  const int64_t prompt = argc > 3 ? std::atoll(argv[3]) : 8192;
+  const int most_batch = argc > 6 ? std::atoi(argv[6]) : 64;
+  inlay::Bench bench(argv[1], argv[2], prompt,
+                     *std::max_element(contexts.begin(), contexts.end()),
+                     argc > 5 ? argv[5] : "", most_batch);
+  for (const int64_t context : contexts) {
+    for (int batch = 1; batch <= most_batch; batch *= 2) {
+      bench.Decode(batch, context);
+    }
+  }
+  if (prompt > 0) bench.Prompt();
   return 0;
 }

@@ -350,15 +350,14 @@ typedef struct inlay_model_options {
                                     dilated, dilation   every so many tokens back, as far as dilated
                                     stride    the last block of each so many tokens
                                     random    blocks drawn for each block by seed (0)
-                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all;
-                                    INLAY_UNSUPPORTED on CUDA */
+                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all */
   int32_t block_selection;       /* INLAY_BLOCK_SELECTION_*; default NONE. Sparse attention by content in layers that would see all
                                     earlier tokens: of those a query sees selected_tokens, the first 16 and the last 17 to 32
                                     among them; the model is another one with it, prompts too, but for sequences no longer than
                                     that. The KV cache grows by 2 to 6 % (f32 and
                                     16 bits; i8 to 12, q4 to 25). kv_block_size must be at least 16. Not together with
-                                    attention_pattern. INLAY_UNSUPPORTED on CUDA, and where no layer can (latent attention,
-                                    encoders, windows or recurrent layers alone) */
+                                    attention_pattern. INLAY_UNSUPPORTED where no layer can (latent attention, encoders, windows
+                                    or recurrent layers alone) */
   uint32_t selected_tokens;      /* of a query and KV head: a multiple of 16 from 64 to 131072 */
 } inlay_model_options;
 
