@@ -19,6 +19,18 @@
 
 namespace inlay {
 
+// The weights of a model's experts, shared ones left out.
+struct ExpertMemory {
+  uint64_t bytes = 0;       // of all
+  uint64_t slot_bytes = 0;  // of one in each layer
+  int least_slots = 0;      // experts that one token goes to in a layer
+  // Of each layer's experts the device has so many at a time, the others lie in
+  // host memory; 0: it has all.
+  int slots = 0;
+  uint64_t device_bytes = 0;
+  uint64_t host_bytes = 0;
+};
+
 struct ModelInfo {
   std::string
       architecture;  // as config.json spells it, for example "LlamaForCausalLM"
@@ -35,6 +47,7 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  // bytes of all weights as stored
   uint64_t weight_bytes_per_token =
       0;  // bytes a decode step at batch 1 must read
+  ExpertMemory experts;
   // Sequences of at most this many positions and longer ones rotate their keys
   // differently, so that neither can use the other's KV (see
   // ForwardBatch::final_lengths); 0: no such distinction.
