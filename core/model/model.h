@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/model/device_batch.h"
 #include "kernels/attention/attention.h"
+#include "kernels/moe/expert_fetch.h"
 #include "memory/device/device.h"
 #include "memory/kv/kv_layout.h"
 
@@ -172,6 +174,12 @@ class Model {
   virtual absl::Status Logits(TensorView hidden, TensorView logits,
                               absl::Span<std::byte> workspace,
                               Stream& stream) const = 0;
+  // What steps so far found of the experts they needed, over all layers whose
+  // experts lie in host memory (`steps` is theirs too); waits for the stream.
+  // For tests and measurements.
+  virtual absl::StatusOr<ExpertFetchCounts> ReadExpertCounts(Stream&) const {
+    return ExpertFetchCounts();
+  }
 };
 
 }  // namespace inlay

@@ -116,6 +116,7 @@ struct ModelBuild {
   int expert_slots = 0;
   // Of the layers built so far.
   ExpertMemory experts;
+  std::vector<const ExpertFetchCounts*> expert_counts;  // on the device
 
   // ModelLoadOptions.
   InputObserver* input_observer = nullptr;

@@ -3,7 +3,8 @@
 // same run.
 //   bench_model MODEL cpu|cuda [PROMPT [CONTEXT [KERNELS]]]
 // MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"); KERNELS "op=row",
-// "kv=TYPE" (the cache's), or "apart": ops are not fused.
+// "kv=TYPE" (the cache's), "experts=PERCENT" (so much of them on the device,
+// the others in host memory), or "apart": ops are not fused.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/executor.h"
@@ -71,6 +73,11 @@ class Bench {
     const size_t equals = kernels.find('=');
     if (kernels.starts_with("kv=")) {
       options.kv_dtype = DTypeFromName(kernels.substr(3));
+    } else if (kernels.starts_with("experts=")) {
+      const ExpertMemory experts =
+          Take(PlanModel(files, *device_, options))->info().experts;
+      options.expert_device_bytes =
+          experts.bytes * std::strtoull(kernels.c_str() + 8, nullptr, 10) / 100;
     } else if (equals != std::string::npos) {
       options.forced_kernels[kernels.substr(0, equals)] =
           kernels.substr(equals + 1);
@@ -82,6 +89,14 @@ class Bench {
         "load %.2f s, %.1f GB, %.1f GB/s\n", seconds,
         1e-9 * static_cast<double>(model_->info().weight_bytes),
         1e-9 * static_cast<double>(model_->info().weight_bytes) / seconds);
+    const ExpertMemory& experts = model_->info().experts;
+    if (experts.slots > 0) {
+      std::printf(
+          "%d experts of each layer on the device, %.1f GB; %.1f GB in "
+          "host memory\n",
+          experts.slots, 1e-9 * static_cast<double>(experts.device_bytes),
+          1e-9 * static_cast<double>(experts.host_bytes));
+    }
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
     if (model_->kv_layout().num_groups() != 1) {
@@ -113,10 +128,12 @@ class Bench {
       std::printf("prompt %d: %.1f ms, %.0f tok/s\n", tokens, 1e3 * seconds,
                   tokens / seconds);
     }
+    PrintExperts(3, 0.0);
   }
 
   void Decode(int batch) {
     std::vector<double> times;
+    PrintExperts(0, 0.0);
     for (int step = 0; step < kSteps; ++step) {
       std::vector<Sequence> sequences;
       std::vector<int32_t> rows;
@@ -138,6 +155,7 @@ class Bench {
         batch, static_cast<int>(context_), 1e3 * seconds, 1e3 * times.front(),
         1e3 * times.back(), batch / seconds, 1e-9 * bytes / seconds,
         100 * bytes / seconds / copy_, 1e-9 * copy_);
+    PrintExperts(kSteps, seconds);
   }
 
  private:
@@ -151,6 +169,30 @@ class Bench {
     int32_t q_len;
     int32_t kv_len;
   };
+
+  // What became of the experts that the last `steps` steps, of `seconds` each,
+  // needed; 0 steps: counting begins.
+  void PrintExperts(int steps, double seconds) {
+    const ExpertMemory& experts = model_->info().experts;
+    if (experts.slots == 0) return;
+    const auto stream = Take(device_->CreateStream());
+    const ExpertFetchCounts now = Take(model_->ReadExpertCounts(*stream));
+    const ExpertFetchCounts before = std::exchange(counts_, now);
+    const auto hits = static_cast<double>(now.hits - before.hits);
+    const auto fetches = static_cast<double>(now.fetches - before.fetches);
+    const auto direct = static_cast<double>(now.direct - before.direct);
+    if (steps == 0) return;
+    const double layers = static_cast<double>(now.steps - before.steps) / steps;
+    const double fetched =
+        fetches / steps * static_cast<double>(experts.slot_bytes) / layers;
+    std::printf(
+        "  experts a step: %.1f on the device (%.0f %%), %.1f fetched "
+        "(%.0f MB",
+        hits / steps, 100 * hits / (hits + fetches + direct), fetches / steps,
+        1e-6 * fetched);
+    if (seconds > 0) std::printf(", %.1f GB/s", 1e-9 * fetched / seconds);
+    std::printf("), %.1f read where they are\n", direct / steps);
+  }
 
   void Step(const std::vector<Sequence>& wanted,
             const std::vector<int32_t>& rows) {
@@ -209,6 +251,7 @@ class Bench {
   std::unique_ptr<Executor> executor_;
   int64_t block_size_ = 0;
   double copy_ = 0;
+  ExpertFetchCounts counts_;
   std::mt19937 random_{1};
 };
 

@@ -147,6 +147,7 @@ absl::Status Moe::PlaceExperts(ExpertPlace place, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       cache_,
       ExpertCache::Create(matrices, num_experts, build.expert_slots, build));
+  build.expert_counts.push_back(cache_.counts());
   memory.slots = build.expert_slots;
   memory.device_bytes += cache_.device_bytes();
   memory.host_bytes += cache_.host_bytes();
