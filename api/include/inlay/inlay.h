@@ -366,7 +366,8 @@ typedef struct inlay_model_options {
                                     GPU has the experts that were needed last, as many of each layer, and fetches others when a
                                     step needs them. What comes out is the same to the bit. Shared experts and routers stay on
                                     the GPU. INLAY_INVALID_ARGUMENT names the least, the experts of one token in every layer;
-                                    INLAY_RESOURCE_EXHAUSTED: no such host memory. On CPU, and without experts, no effect */
+                                    INLAY_RESOURCE_EXHAUSTED: the machine has less host memory, INLAY_OUT_OF_MEMORY: it cannot
+                                    be pinned. On CPU, and without experts, no effect */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);
