@@ -362,6 +362,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
       scale_, ChooseElementwise(Elementwise::kScale, spec.hidden_size, build));
   info_.num_parameters = build.weights.num_parameters();
   info_.weight_bytes = build.weights.bytes();
+  info_.experts = build.experts;
+  expert_counts_ = build.expert_counts;
   info_.weight_bytes_per_token =
       info_.weight_bytes - sparse_bytes_ - build.idle_bytes;
   return absl::OkStatus();

@@ -490,6 +490,7 @@ absl::StatusOr<WeightStorage> WeightLoader::TakeStorage() {
     INLAY_RETURN_IF_ERROR(upload_->Finish());
     upload_ = nullptr;
     band_ = Buffer();
+    packed_ = Buffer();
     storage_.source = nullptr;  // all of it has been copied
     INLAY_RETURN_IF_ERROR(Report(bytes_));
   }

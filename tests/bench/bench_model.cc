@@ -5,9 +5,10 @@
 // MODEL as `inlay` takes it ("random:CONFIG_DIR?dtype=bf16"). PROMPT 0: none.
 // CONTEXT may be several lengths, "65536,131000": no prompt is computed for
 // them, the cache holds random numbers. KERNELS "op=row", "kv=TYPE" (the
-// cache's), "select=METHOD:TOKENS" (blocks of keys, bounds, kmeans or lsh), or
-// "apart": ops are not fused; several with spaces between. BATCH: the largest
-// to decode, 64 where it is not given.
+// cache's), "select=METHOD:TOKENS" (blocks of keys, bounds, kmeans or lsh),
+// "experts=PERCENT" (so much of them on the device, the others in host memory),
+// or "apart": ops are not fused; several with spaces between. BATCH: the
+// largest to decode, 64 where it is not given.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/executor.h"
@@ -73,7 +75,7 @@ class Bench {
     const ModelFiles files = Take(OpenModelFiles(path, {}));
     ModelLoadOptions options;
     std::istringstream words(kernels);
-    for (std::string word; words >> word;) AddOption(word, options);
+    for (std::string word; words >> word;) AddOption(word, files, options);
     auto begin = Clock::now();
     model_ = Take(LoadModel(files, *device_, options));
     const double seconds = SecondsSince(begin);
@@ -85,6 +87,14 @@ class Bench {
       Require(absl::InvalidArgumentError(
           "CONTEXT: expected at least 48 tokens less than the model's " +
           std::to_string(model_->info().max_positions)));
+    }
+    const ExpertMemory& experts = model_->info().experts;
+    if (experts.slots > 0) {
+      std::printf(
+          "%d experts of each layer on the device, %.1f GB; %.1f GB in "
+          "host memory\n",
+          experts.slots, 1e-9 * static_cast<double>(experts.device_bytes),
+          1e-9 * static_cast<double>(experts.host_bytes));
     }
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
@@ -118,11 +128,13 @@ class Bench {
       std::printf("prompt %d: %.1f ms, %.0f tok/s\n", tokens, 1e3 * seconds,
                   tokens / seconds);
     }
+    PrintExperts(3, 0.0);
   }
 
   // `context`: at most what the cache was made for.
   void Decode(int batch, int64_t context) {
     std::vector<double> times;
+    PrintExperts(0, 0.0);
     for (int step = 0; step < kSteps; ++step) {
       std::vector<Sequence> sequences;
       std::vector<int32_t> rows;
@@ -144,6 +156,7 @@ class Bench {
         batch, static_cast<int>(context), 1e3 * seconds, 1e3 * times.front(),
         1e3 * times.back(), batch / seconds, 1e-9 * bytes / seconds,
         100 * bytes / seconds / copy_, 1e-9 * copy_);
+    PrintExperts(kSteps, seconds);
   }
 
  private:
@@ -157,7 +170,8 @@ class Bench {
     int32_t kv_len;
   };
 
-  static void AddOption(const std::string& word, ModelLoadOptions& options) {
+  void AddOption(const std::string& word, const ModelFiles& files,
+                 ModelLoadOptions& options) {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     const std::string value =
@@ -179,6 +193,11 @@ class Bench {
         Require(absl::InvalidArgumentError(
             "select: expected bounds:TOKENS, kmeans:TOKENS or lsh:TOKENS"));
       }
+    } else if (name == "experts") {
+      const ExpertMemory experts =
+          Take(PlanModel(files, *device_, options))->info().experts;
+      options.expert_device_bytes =
+          experts.bytes * std::strtoull(value.c_str(), nullptr, 10) / 100;
     } else {
       options.forced_kernels[name] = value;
     }
@@ -199,6 +218,30 @@ class Bench {
                             storage_->extent_bytes(), *stream));
     }
     Require(stream->Synchronize());
+  }
+
+  // What became of the experts that the last `steps` steps, of `seconds` each,
+  // needed; 0 steps: counting begins.
+  void PrintExperts(int steps, double seconds) {
+    const ExpertMemory& experts = model_->info().experts;
+    if (experts.slots == 0) return;
+    const auto stream = Take(device_->CreateStream());
+    const ExpertFetchCounts now = Take(model_->ReadExpertCounts(*stream));
+    const ExpertFetchCounts before = std::exchange(counts_, now);
+    const auto hits = static_cast<double>(now.hits - before.hits);
+    const auto fetches = static_cast<double>(now.fetches - before.fetches);
+    const auto direct = static_cast<double>(now.direct - before.direct);
+    if (steps == 0) return;
+    const double layers = static_cast<double>(now.steps - before.steps) / steps;
+    const double fetched =
+        fetches / steps * static_cast<double>(experts.slot_bytes) / layers;
+    std::printf(
+        "  experts a step: %.1f on the device (%.0f %%), %.1f fetched "
+        "(%.0f MB",
+        hits / steps, 100 * hits / (hits + fetches + direct), fetches / steps,
+        1e-6 * fetched);
+    if (seconds > 0) std::printf(", %.1f GB/s", 1e-9 * fetched / seconds);
+    std::printf("), %.1f read where they are\n", direct / steps);
   }
 
   void Step(const std::vector<Sequence>& wanted,
@@ -259,6 +302,7 @@ class Bench {
   std::unique_ptr<Executor> executor_;
   int64_t block_size_ = 0;
   double copy_ = 0;
+  ExpertFetchCounts counts_;
   std::mt19937 random_{1};
 };
 
