@@ -177,8 +177,8 @@ TEST_F(QuantizedCudaTest, GptOssGolden) {
 
 // Checkpoints, act order among them, against the reference's outputs.
 TEST_F(QuantizedCudaTest, Goldens) {
-  for (const char* name :
-       {"awq_int4", "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
+  for (const char* name : {"awq_int4", "bnb_fp4", "bnb_int8", "bnb_nf4",
+                           "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
     SCOPED_TRACE(name);
     const std::string directory =
         std::string(INLAY_TEST_DATA "/quantized/") + name;
