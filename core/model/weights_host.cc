@@ -25,6 +25,7 @@ absl::StatusOr<const std::byte*> WeightLoader::InHostMemory(
   INLAY_DCHECK(!device_.host_addressable());
   std::byte* base = nullptr;
   if (mode_ == Mode::kLoad) {
+    // Pinned memory has one address for host and device.
     INLAY_ASSIGN_OR_RETURN(Buffer memory,
                            device_.AllocateStaging(pitch * matrices.size()));
     base = memory.data();

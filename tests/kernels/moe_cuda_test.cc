@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -303,7 +304,7 @@ class Problem {
   }
   TestMatrix Run(const ExpertLinearRow& row, Routed& routed, TestMatrix& x) {
     const CudaBytes weights(experts_.bytes());
-    const ExpertsApart scattered(experts_, desc_.num_experts);
+    std::optional<ExpertsApart> scattered;
     const CudaBytes experts(routed.experts), offsets(routed.offsets),
         slots(routed.slots);
     CudaTestMatrix device_x(x), device_bias(bias_);
@@ -315,8 +316,9 @@ class Problem {
     params.w.base = weights.as<std::byte>();
     params.w.stride_bytes = experts_.stride();
     if (apart_) {
-      params.w.base = scattered.base();
-      params.w.table = scattered.table();
+      scattered.emplace(experts_, desc_.num_experts);
+      params.w.base = scattered->base();
+      params.w.table = scattered->table();
     }
     params.bias = device_bias.floats();
     if (!every_) {
