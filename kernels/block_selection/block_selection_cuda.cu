@@ -18,7 +18,8 @@
 // blocks that are always selected.
 //
 // The grid follows from the limits alone, lengths are read on the device: a
-// CUDA graph is for any step. Rows of nobody have no keys, and nothing is
+// CUDA graph is for any step. Plans and block tables are read while the kernel
+// before runs. Rows of nobody have no keys, and nothing is
 // written for them. Barriers: __syncthreads only. Roofline: the summaries over
 // the bandwidth of reading: 8,192 blocks (131,072 keys) x 8 KV heads x 512
 // bytes (bounds, k-means, 128 dimensions) = 34 MB, 8 us at 4.2 TB/s; LSH half
@@ -132,6 +133,7 @@ struct Turns {
 template <typename Layout, typename Prepare, typename Score>
 __device__ void ForTiles(const SelectionArgs& args, const Task& task, int part,
                          Prepare prepare, Score score) {
+  LetNextBegin();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int end = task.end();
@@ -144,7 +146,6 @@ __device__ void ForTiles(const SelectionArgs& args, const Task& task, int part,
   // Block tables are the step's: no kernel writes them.
   int64_t at = task.selects ? find(tile) : 0;
   WaitForPrevious();
-  LetNextBegin();
   if (!task.selects || first >= end) return;
   prepare();
   float* const scores = task.Scores(args);
@@ -170,8 +171,10 @@ __device__ int PartOfCta(const SelectionArgs& args) {
 }
 
 __device__ float Bf16At(const uint4& bits, int i) {
-  const uint32_t word = i < 2 ? bits.x : i < 4 ? bits.y : i < 6 ? bits.z
-                                                                : bits.w;
+  const uint32_t word = i < 2   ? bits.x
+                        : i < 4 ? bits.y
+                        : i < 6 ? bits.z
+                                : bits.w;
   return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
 }
 
@@ -226,10 +229,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int p = 0; p < kPieces; ++p) {
           const int piece = first + p * kHalf;
-          rows[i][p] =
-              8 * piece < args.head_dim
-                  ? __ldcg(reinterpret_cast<const uint4*>(row) + piece)
-                  : make_uint4(0, 0, 0, 0);
+          rows[i][p] = 8 * piece < args.head_dim
+                           ? __ldcg(reinterpret_cast<const uint4*>(row) + piece)
+                           : make_uint4(0, 0, 0, 0);
         }
       }
 #pragma unroll
@@ -359,8 +361,8 @@ __global__ void __launch_bounds__(kSelectThreads)
   int32_t* const selection =
       args.selection +
       (task.row * args.num_kv_heads + task.head) * args.num_blocks;
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   if (!task.selects) {
     for (int i = thread; i < task.count; i += kSelectThreads) {
       selection[i] = task.Place(args, i);
@@ -372,8 +374,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     selection[args.num_blocks - 1 - thread] =
         task.Place(args, task.count - 1 - thread);
   }
-  BestSelector best(task.Scores(args) + kSinkBlocks,
-                    task.count - kForcedBlocks,
+  BestSelector best(task.Scores(args) + kSinkBlocks, task.count - kForcedBlocks,
                     args.num_blocks - kForcedBlocks, shared);
   best.Run([&](int at, int block) {
     selection[kSinkBlocks + at] = task.Place(args, kSinkBlocks + block);
@@ -408,8 +409,8 @@ int64_t MaxBlocks(const BlockSelectionDesc& desc) {
 }
 
 int64_t RowsAtOnce(const BlockSelectionDesc& desc, int64_t max_rows) {
-  const int64_t row_bytes = desc.num_kv_heads * MaxBlocks(desc) *
-                            static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes =
+      desc.num_kv_heads * MaxBlocks(desc) * static_cast<int64_t>(sizeof(float));
   return std::min(max_rows, std::max<int64_t>(1, kScoreBytes / row_bytes));
 }
 
