@@ -19,13 +19,13 @@
 //
 // The grid follows from the limits alone, lengths are read on the device: a
 // CUDA graph is for any step. Plans and block tables are read while the kernel
-// before runs. Rows of nobody have no keys, and nothing is
-// written for them. Barriers: __syncthreads only. Roofline: the summaries over
-// the bandwidth of reading: 8,192 blocks (131,072 keys) x 8 KV heads x 512
-// bytes (bounds, k-means, 128 dimensions) = 34 MB, 8 us at 4.2 TB/s; LSH half
-// of that, and as much time for the population counts (16 a clock and
-// multiprocessor). Then one more launch, whose 8 CTAs read 32 KB of scores each
-// from the level-2 cache.
+// before runs, and a warp's first summaries are prefetched. Rows of nobody have
+// no keys, and nothing is written for them. Barriers: __syncthreads only.
+// Roofline: the summaries over the bandwidth of reading: 8,192 blocks (131,072
+// keys) x 8 KV heads x 512 bytes (bounds, k-means, 128 dimensions) = 34 MB, 8
+// us at 4.2 TB/s; LSH half of that, and as much time for the population counts
+// (16 a clock and multiprocessor). Then one more launch, whose 8 CTAs read 32
+// KB of scores each from the level-2 cache.
 #include <algorithm>
 
 #include "kernels/block_selection/block_hash.cuh"
@@ -43,6 +43,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kTile = 16;  // blocks of a warp at a time
 constexpr int kCtaTile = kWarps * kTile;
 constexpr int kCtasAnSm = 4;
+constexpr int kLineBytes = 128;
 constexpr int kLoadsAhead = 8;  // of 16 bytes a lane
 constexpr unsigned kAll = 0xffffffffu;
 
@@ -56,6 +57,7 @@ struct SelectionArgs {
   DType activation;
   KvLayerView summaries;
   int64_t row_bytes;  // kSelectBlock rows are a summary
+  int summary_lines;  // of kLineBytes
   int units;          // blocks in a block of the cache
   int group;
   int num_kv_heads;
@@ -125,6 +127,15 @@ struct Turns {
   static_assert(kTurns <= kLanes);
 };
 
+// Begins to bring the line at `from` to the level-2 cache: there it is also
+// what kernels write that still run.
+__device__ void PrefetchLine(const std::byte* from) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from))
+               : "memory");
+#endif
+}
+
 // What all score kernels do around their arithmetic: a warp's tiles, one after
 // another. prepare() is called by all threads of CTAs that have something to
 // score, once the kernels before are done. score(at) gives each lane the score
@@ -144,7 +155,15 @@ __device__ void ForTiles(const SelectionArgs& args, const Task& task, int part,
   };
   int tile = first + warp * kTile;
   // Block tables are the step's: no kernel writes them.
-  int64_t at = task.selects ? find(tile) : 0;
+  int64_t at = 0;
+  if (task.selects && tile < end) {
+    at = find(tile);
+    static_assert(32 % kTile == 0);
+    for (int line = lane / kTile; line < args.summary_lines;
+         line += 32 / kTile) {
+      PrefetchLine(args.summaries.base.base + at + line * kLineBytes);
+    }
+  }
   WaitForPrevious();
   if (!task.selects || first >= end) return;
   prepare();
@@ -433,6 +452,9 @@ absl::Status RunBlockSelectionCuda(const BlockSelectionDesc& desc,
   args.activation = desc.activation;
   args.summaries = params.summaries;
   args.row_bytes = params.summaries.row_bytes();
+  args.summary_lines = static_cast<int>(
+      (BlockSummaryBytes(desc.method, desc.head_dim) + kLineBytes - 1) /
+      kLineBytes);
   args.units = params.summaries.block_size / kSelectBlock;
   args.group = desc.num_heads / desc.num_kv_heads;
   args.num_kv_heads = desc.num_kv_heads;
