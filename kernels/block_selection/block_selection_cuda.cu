@@ -18,13 +18,14 @@
 // blocks that are always selected.
 //
 // The grid follows from the limits alone, lengths are read on the device: a
-// CUDA graph is for any step. Rows of nobody have no keys, and nothing is
-// written for them. Barriers: __syncthreads only. Roofline: the summaries over
-// the bandwidth of reading: 8,192 blocks (131,072 keys) x 8 KV heads x 512
-// bytes (bounds, k-means, 128 dimensions) = 34 MB, 8 us at 4.2 TB/s; LSH half
-// of that, and as much time for the population counts (16 a clock and
-// multiprocessor). Then one more launch, whose 8 CTAs read 32 KB of scores each
-// from the level-2 cache.
+// CUDA graph is for any step. Plans and block tables are read while the kernel
+// before runs, and a warp's first summaries are prefetched. Rows of nobody have
+// no keys, and nothing is written for them. Barriers: __syncthreads only.
+// Roofline: the summaries over the bandwidth of reading: 8,192 blocks (131,072
+// keys) x 8 KV heads x 512 bytes (bounds, k-means, 128 dimensions) = 34 MB, 8
+// us at 4.2 TB/s; LSH half of that, and as much time for the population counts
+// (16 a clock and multiprocessor). Then one more launch, whose 8 CTAs read 32
+// KB of scores each from the level-2 cache.
 #include <algorithm>
 
 #include "kernels/block_selection/block_hash.cuh"
@@ -42,6 +43,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kTile = 16;  // blocks of a warp at a time
 constexpr int kCtaTile = kWarps * kTile;
 constexpr int kCtasAnSm = 4;
+constexpr int kLineBytes = 128;
 constexpr int kLoadsAhead = 8;  // of 16 bytes a lane
 constexpr unsigned kAll = 0xffffffffu;
 
@@ -55,6 +57,7 @@ struct SelectionArgs {
   DType activation;
   KvLayerView summaries;
   int64_t row_bytes;  // kSelectBlock rows are a summary
+  int summary_lines;  // of kLineBytes
   int units;          // blocks in a block of the cache
   int group;
   int num_kv_heads;
@@ -124,6 +127,15 @@ struct Turns {
   static_assert(kTurns <= kLanes);
 };
 
+// Begins to bring the line at `from` to the level-2 cache: there it is also
+// what kernels write that still run.
+__device__ void PrefetchLine(const std::byte* from) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from))
+               : "memory");
+#endif
+}
+
 // What all score kernels do around their arithmetic: a warp's tiles, one after
 // another. prepare() is called by all threads of CTAs that have something to
 // score, once the kernels before are done. score(at) gives each lane the score
@@ -132,6 +144,7 @@ struct Turns {
 template <typename Layout, typename Prepare, typename Score>
 __device__ void ForTiles(const SelectionArgs& args, const Task& task, int part,
                          Prepare prepare, Score score) {
+  LetNextBegin();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int end = task.end();
@@ -142,9 +155,16 @@ __device__ void ForTiles(const SelectionArgs& args, const Task& task, int part,
   };
   int tile = first + warp * kTile;
   // Block tables are the step's: no kernel writes them.
-  int64_t at = task.selects ? find(tile) : 0;
+  int64_t at = 0;
+  if (task.selects && tile < end) {
+    at = find(tile);
+    static_assert(32 % kTile == 0);
+    for (int line = lane / kTile; line < args.summary_lines;
+         line += 32 / kTile) {
+      PrefetchLine(args.summaries.base.base + at + line * kLineBytes);
+    }
+  }
   WaitForPrevious();
-  LetNextBegin();
   if (!task.selects || first >= end) return;
   prepare();
   float* const scores = task.Scores(args);
@@ -170,8 +190,10 @@ __device__ int PartOfCta(const SelectionArgs& args) {
 }
 
 __device__ float Bf16At(const uint4& bits, int i) {
-  const uint32_t word = i < 2 ? bits.x : i < 4 ? bits.y : i < 6 ? bits.z
-                                                                : bits.w;
+  const uint32_t word = i < 2   ? bits.x
+                        : i < 4 ? bits.y
+                        : i < 6 ? bits.z
+                                : bits.w;
   return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
 }
 
@@ -226,10 +248,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int p = 0; p < kPieces; ++p) {
           const int piece = first + p * kHalf;
-          rows[i][p] =
-              8 * piece < args.head_dim
-                  ? __ldcg(reinterpret_cast<const uint4*>(row) + piece)
-                  : make_uint4(0, 0, 0, 0);
+          rows[i][p] = 8 * piece < args.head_dim
+                           ? __ldcg(reinterpret_cast<const uint4*>(row) + piece)
+                           : make_uint4(0, 0, 0, 0);
         }
       }
 #pragma unroll
@@ -359,8 +380,8 @@ __global__ void __launch_bounds__(kSelectThreads)
   int32_t* const selection =
       args.selection +
       (task.row * args.num_kv_heads + task.head) * args.num_blocks;
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   if (!task.selects) {
     for (int i = thread; i < task.count; i += kSelectThreads) {
       selection[i] = task.Place(args, i);
@@ -372,8 +393,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     selection[args.num_blocks - 1 - thread] =
         task.Place(args, task.count - 1 - thread);
   }
-  BestSelector best(task.Scores(args) + kSinkBlocks,
-                    task.count - kForcedBlocks,
+  BestSelector best(task.Scores(args) + kSinkBlocks, task.count - kForcedBlocks,
                     args.num_blocks - kForcedBlocks, shared);
   best.Run([&](int at, int block) {
     selection[kSinkBlocks + at] = task.Place(args, kSinkBlocks + block);
@@ -408,8 +428,8 @@ int64_t MaxBlocks(const BlockSelectionDesc& desc) {
 }
 
 int64_t RowsAtOnce(const BlockSelectionDesc& desc, int64_t max_rows) {
-  const int64_t row_bytes = desc.num_kv_heads * MaxBlocks(desc) *
-                            static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes =
+      desc.num_kv_heads * MaxBlocks(desc) * static_cast<int64_t>(sizeof(float));
   return std::min(max_rows, std::max<int64_t>(1, kScoreBytes / row_bytes));
 }
 
@@ -432,6 +452,9 @@ absl::Status RunBlockSelectionCuda(const BlockSelectionDesc& desc,
   args.activation = desc.activation;
   args.summaries = params.summaries;
   args.row_bytes = params.summaries.row_bytes();
+  args.summary_lines = static_cast<int>(
+      (BlockSummaryBytes(desc.method, desc.head_dim) + kLineBytes - 1) /
+      kLineBytes);
   args.units = params.summaries.block_size / kSelectBlock;
   args.group = desc.num_heads / desc.num_kv_heads;
   args.num_kv_heads = desc.num_kv_heads;

@@ -196,9 +196,8 @@ class Block {
   __device__ unsigned NearTheSecond() const {
     static_assert(kCentroids * kSelectBlock == 32);
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const float mine =
-        Distance(keys_ + lane % kSelectBlock * stride_,
-                 centroids_ + lane / kSelectBlock * stride_);
+    const float mine = Distance(keys_ + lane % kSelectBlock * stride_,
+                                centroids_ + lane / kSelectBlock * stride_);
     const float other = __shfl_xor_sync(kAll, mine, kSelectBlock);
     return __ballot_sync(kAll, lane < kSelectBlock && other < mine);
   }
@@ -212,8 +211,8 @@ class Block {
 __global__ void __launch_bounds__(kThreads)
     SummariseBlocks(const __grid_constant__ SummaryArgs args) {
   extern __shared__ float shared[];
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int head = static_cast<int>(blockIdx.x) % args.num_kv_heads;
   const int64_t last = args.slots[blockIdx.x / args.num_kv_heads];
   // Slots of nobody are negative.
@@ -256,10 +255,10 @@ absl::Status RunBlockSummaryCuda(const BlockSummaryDesc& desc,
   args.method = desc.method;
   args.num_kv_heads = desc.num_kv_heads;
   args.head_dim = desc.head_dim;
-  return LaunchCuda("block_summary", CudaStream::Of(stream),
-                    {params.tokens * desc.num_kv_heads, kThreads,
-                     SharedBytes(desc.head_dim)},
-                    SummariseBlocks, args);
+  return LaunchCuda(
+      "block_summary", CudaStream::Of(stream),
+      {params.tokens * desc.num_kv_heads, kThreads, SharedBytes(desc.head_dim)},
+      SummariseBlocks, args);
 }
 
 }  // namespace inlay

@@ -198,7 +198,8 @@ class BestSelector {
     }
     __syncthreads();
     // Of the warps before.
-    greater = __reduce_add_sync(kAll, lane_ < warp_ ? shared_.greater[lane_] : 0);
+    greater =
+        __reduce_add_sync(kAll, lane_ < warp_ ? shared_.greater[lane_] : 0);
     equal = __reduce_add_sync(kAll, lane_ < warp_ ? shared_.equal[lane_] : 0);
     const unsigned lanes_before = (1u << lane_) - 1;
     ForEach([&](int key, uint32_t order) {

@@ -189,8 +189,8 @@ TEST_F(CudaBlockSelectionTest, ChunkedAndBatchedAsWhole) {
 // Layers with windows, or without rotation, beside those that select; heads of
 // other sizes.
 TEST_F(CudaBlockSelectionTest, OtherFamilies) {
-  for (const char* name : {"llama3", "gemma2", "gemma3_text", "qwen3",
-                           "gpt_oss", "falcon_h1", "phi3"}) {
+  for (const std::string name : {"llama3", "gemma2", "gemma3_text", "qwen3",
+                                 "phi3", "gpt_oss", "falcon_h1"}) {
     SCOPED_TRACE(name);
     const std::string path = Directory(name);
     auto files = OpenModelFiles(path, {});
@@ -210,7 +210,13 @@ TEST_F(CudaBlockSelectionTest, OtherFamilies) {
     const std::vector<int32_t> all = tokens_;
     tokens_.resize(length);
     const Logits whole = Run(**on_gpu, *gpu_);
-    EXPECT_TRUE(Run(**on_gpu, *gpu_, 23) == whole);
+    const Logits chunked = Run(**on_gpu, *gpu_, 23);
+    // States of recurrent layers are summed up chunk by chunk, and experts get
+    // other rows together: near ties may fall the other way.
+    if (name != "gpt_oss" && name != "falcon_h1") {
+      EXPECT_TRUE(chunked == whole);
+    }
+    EXPECT_LT(Compare(chunked, whole, 0, length).root_mean, 0.05);
     const Logits want = Run(**on_cpu, *cpu_);
     // Narrow weights: what their rounding does, and near ties besides.
     EXPECT_LT(Compare(whole, want, 0, std::min<size_t>(64, length)).root_mean,
