@@ -132,6 +132,7 @@ QuantizedLayer::QuantizedLayer(const std::string& layer, CodeKind kind,
   weight_.name = layer + ".weight";
   weight_.dtype = BlockDType(kind, grouping_.block);
   weight_.shape = {n, k};
+  weight_.rows_are_outputs = true;
   weight_.bytes = static_cast<uint64_t>(n) *
                   RowBytes(weight_.dtype, static_cast<size_t>(k));
   permutation_.name = layer + ".input_permutation";
