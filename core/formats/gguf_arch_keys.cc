@@ -30,6 +30,11 @@ absl::StatusOr<std::optional<double>> GgufArchKeys::Number(
   return GgufNumber(header_, Name(key));
 }
 
+absl::StatusOr<std::optional<bool>> GgufArchKeys::Bool(
+    std::string_view key) const {
+  return GgufBool(header_, Name(key));
+}
+
 absl::StatusOr<std::optional<std::string>> GgufArchKeys::String(
     std::string_view key) const {
   return GgufString(header_, Name(key));

@@ -31,6 +31,7 @@ class GgufArchKeys {
                                                   int64_t layers, int64_t min,
                                                   int64_t max) const;
   absl::StatusOr<std::optional<double>> Number(std::string_view key) const;
+  absl::StatusOr<std::optional<bool>> Bool(std::string_view key) const;
   absl::StatusOr<std::optional<std::string>> String(std::string_view key) const;
 
   // The value of one that must be there: INVALID_ARGUMENT where it is not.

@@ -15,6 +15,7 @@ namespace inlay {
 struct GgufConfig {
   Json json;
   GgufHeads heads;
+  int64_t layers = 0;  // without those that predict further tokens
 };
 
 // INVALID_ARGUMENT naming the key for what is missing, of another type or out

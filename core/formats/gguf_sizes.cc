@@ -15,6 +15,8 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
   INLAY_ASSIGN_OR_RETURN(const auto key, size("attention.key_length"));
   INLAY_ASSIGN_OR_RETURN(const auto value, size("attention.value_length"));
   sizes->head_dim = key.value_or(sizes->hidden / sizes->heads);
+  // Latent attention has sizes of its own (gguf_latent.h).
+  if (keys.Find("attention.kv_lora_rank") != nullptr) return absl::OkStatus();
   if (sizes->head_dim >= 1 &&
       value.value_or(sizes->head_dim) == sizes->head_dim) {
     return absl::OkStatus();
@@ -45,8 +47,13 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   INLAY_ASSIGN_OR_RETURN(const auto kv_heads,
                          of_layers("attention.head_count_kv"));
   sizes.kv_heads = kv_heads.value_or(sizes.heads);
+  // Where all layers have experts there may be no other width.
   constexpr char kInner[] = "feed_forward_length";
-  INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(kInner, of_layers(kInner)));
+  constexpr char kExpertInner[] = "expert_feed_forward_length";
+  const bool has_inner =
+      keys.Find(kInner) != nullptr || keys.Find(kExpertInner) == nullptr;
+  const char* inner = has_inner ? kInner : kExpertInner;
+  INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->info.shape.size() != 2) {
     return absl::InvalidArgumentError(
@@ -54,6 +61,9 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   }
   sizes.vocab = embedding->info.shape[0];
   INLAY_RETURN_IF_ERROR(ReadHeadDim(keys, &sizes));
+  INLAY_ASSIGN_OR_RETURN(const auto predictors,
+                         keys.Int("nextn_predict_layers", 0, sizes.layers - 1));
+  sizes.layers -= predictors.value_or(0);
   return sizes;
 }
 

@@ -14,7 +14,7 @@ inline constexpr int64_t kMaxGgufLayers = 4096;
 inline constexpr int64_t kMaxGgufSize = int64_t{1} << 28;
 
 struct GgufSizes {
-  int64_t layers = 0;
+  int64_t layers = 0;  // without those that predict further tokens
   int64_t hidden = 0;
   int64_t context = 0;
   int64_t heads = 0;

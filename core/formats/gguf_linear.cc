@@ -1,0 +1,79 @@
+#include "core/formats/gguf_linear.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int64_t kDefaultInterval = 4;
+
+// A bool for each layer, or every which layer attends.
+absl::Status ReadLayers(const GgufArchKeys& keys, const GgufSizes& sizes,
+                        Json* config) {
+  constexpr char kRecurrent[] = "attention.recurrent_layers";
+  const GgufValue* recurrent = keys.Find(kRecurrent);
+  if (recurrent == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto interval,
+        keys.Int("full_attention_interval", 1, kMaxGgufLayers));
+    (*config)["full_attention_interval"] = interval.value_or(kDefaultInterval);
+    return absl::OkStatus();
+  }
+  if (!recurrent->is_array || recurrent->type != GgufType::kBool ||
+      recurrent->count < static_cast<uint64_t>(sizes.layers)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d values, allowed: a bool for each of %d layers",
+                        keys.Name(kRecurrent), recurrent->count, sizes.layers));
+  }
+  Json types = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    types.push_back(recurrent->data[static_cast<size_t>(i)] == std::byte{0}
+                        ? "full_attention"
+                        : "linear_attention");
+  }
+  (*config)["layer_types"] = std::move(types);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config) {
+  const auto required = [&](const char* key) {
+    return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
+  };
+  INLAY_ASSIGN_OR_RETURN(const int64_t taps, required("ssm.conv_kernel"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim, required("ssm.state_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_heads, required("ssm.group_count"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads, required("ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, required("ssm.inner_size"));
+  if (heads % key_heads != 0 || width % heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %d, allowed: a multiple of the %d key heads that divides the "
+        "width %d",
+        keys.Name("ssm.time_step_rank"), heads, key_heads, width));
+  }
+  (*config)["linear_conv_kernel_dim"] = taps;
+  (*config)["linear_key_head_dim"] = key_dim;
+  (*config)["linear_num_key_heads"] = key_heads;
+  (*config)["linear_num_value_heads"] = heads;
+  (*config)["linear_value_head_dim"] = width / heads;
+  (*config)["attention_bias"] = false;
+  if (keys.arch() == "qwen3next") {
+    bool is_apart = true;
+    for (int64_t i = 0; i < sizes.layers; ++i) {
+      is_apart &= files.FindTensor(
+                      absl::StrFormat("blk.%d.ssm_in.weight", i)) == nullptr;
+    }
+    if (is_apart) {
+      (*config)["architectures"] = {"Qwen3_5MoeForCausalLM"};
+      (*config)["model_type"] = "qwen3_5_moe_text";
+    }
+  }
+  return ReadLayers(keys, sizes, config);
+}
+
+}  // namespace inlay

@@ -1,0 +1,22 @@
+// The keys of linear attention as Qwen 3 Next's config.json has them.
+#ifndef INLAY_CORE_FORMATS_GGUF_LINEAR_H_
+#define INLAY_CORE_FORMATS_GGUF_LINEAR_H_
+
+#include "absl/status/status.h"
+#include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_files.h"
+#include "core/formats/gguf_sizes.h"
+#include "core/json/json.h"
+
+namespace inlay {
+
+// Sizes, and which layers attend. Files of Qwen 3 Next whose projections are
+// apart are taken for Qwen 3.5's with experts: the same network, a layer each
+// for qkv, z, b and a. INVALID_ARGUMENT naming the key that is missing or out
+// of range.
+absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config);
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_FORMATS_GGUF_LINEAR_H_
