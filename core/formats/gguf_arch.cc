@@ -37,6 +37,9 @@ constexpr GgufArch kArchs[] = {
      false},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
      gguf_names::kQwen35Moe, false},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", gguf_names::kLfm2, false},
+    {"kimi-linear", "KimiLinearForCausalLM", "kimi_linear",
+     gguf_names::kKimiLinear, false},
     // V3's files and Kimi K2's too (gguf_config.h tells them apart).
     {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2",
      gguf_names::kDeepseek2, false},

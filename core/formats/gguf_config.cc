@@ -107,11 +107,34 @@ absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
 }
 
 // Files of OLMo 3 say "olmo2" too, and have windows.
-absl::Status CheckOlmo2(const GgufArchKeys& keys, bool has_window) {
-  if (keys.arch() != "olmo2" || !has_window) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrFormat("%s is there: files of OLMo 3 are not supported",
-                      keys.Name("attention.sliding_window")));
+absl::Status ReadOlmo3(const GgufArchKeys& keys, const GgufSizes& sizes,
+                       int64_t window, Json* config) {
+  (*config)["architectures"] = {"Olmo3ForCausalLM"};
+  (*config)["model_type"] = "olmo3";
+  (*config)["sliding_window"] = window;
+  return ReadGgufPattern(keys, sizes.layers, false, config);
+}
+
+absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
+                      const GgufSizes& sizes, Json* config) {
+  constexpr char kTaps[] = "shortconv.l_cache";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t taps,
+      keys.Required(kTaps, keys.Int(kTaps, 1, kMaxGgufSize)));
+  (*config)["conv_L_cache"] = taps;
+  (*config)["block_auto_adjust_ff_dim"] = false;
+  bool has_bias = false;
+  Json types = Json::array();
+  for (size_t i = 0; i < static_cast<size_t>(sizes.layers); ++i) {
+    has_bias |= files.FindTensor(absl::StrFormat("blk.%d.shortconv.conv.bias",
+                                                 i)) != nullptr;
+    const bool attends = sizes.attends.empty() || sizes.attends[i];
+    types.push_back(attends ? "full_attention" : "conv");
+  }
+  (*config)["conv_bias"] = has_bias;
+  (*config)["layer_types"] = std::move(types);
+  return keys.CopyNumber("attention.layer_norm_rms_epsilon", "norm_eps",
+                         config);
 }
 
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
@@ -128,9 +151,17 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "qwen3next" || keys.arch().starts_with("qwen35")) {
     return ReadGgufLinear(files, keys, sizes, config);
   }
-  if (keys.arch() == "deepseek2") return ReadGgufLatent(keys, sizes, config);
+  if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(keys, sizes, config));
+    return keys.arch() == "deepseek2"
+               ? absl::OkStatus()
+               : ReadGgufKimi(files, keys, sizes, config);
+  }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
-  INLAY_RETURN_IF_ERROR(CheckOlmo2(keys, window.has_value()));
+  if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
+  if (keys.arch() == "olmo2" && window.has_value()) {
+    INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
+  }
   if (keys.arch() == "llama4") {
     INLAY_RETURN_IF_ERROR(ReadLlama4(keys, sizes, config));
   }

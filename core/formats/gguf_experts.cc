@@ -24,6 +24,7 @@ constexpr ExpertsRow kExpertArchs[] = {
     {"gpt-oss", "intermediate_size", true},
     {"qwen3next", "moe_intermediate_size", true},
     {"qwen35moe", "moe_intermediate_size", true},
+    {"kimi-linear", "moe_intermediate_size", true},
     {"deepseek2", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
     {"minimax-m2", "intermediate_size", true},
@@ -56,7 +57,7 @@ absl::Status ReadDeepseekExperts(const GgufArchKeys& keys,
   // Files without a scale say 0.
   (*config)["routed_scaling_factor"] =
       scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
-  (*config)["norm_topk_prob"] = normalised.value_or(false);
+  if (normalised.has_value()) (*config)["norm_topk_prob"] = *normalised;
   return absl::OkStatus();
 }
 
@@ -98,7 +99,8 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     Json& scaling = (*config)["rope_scaling"];
     if (scaling.is_object()) scaling["truncate"] = false;
   }
-  if (keys.arch() == "glm4moe" || keys.arch() == "deepseek2") {
+  if (keys.arch() == "glm4moe" || keys.arch() == "deepseek2" ||
+      keys.arch() == "kimi-linear") {
     return ReadDeepseekExperts(keys, sizes, *experts, config);
   }
   if (found->width != std::string_view("moe_intermediate_size") ||

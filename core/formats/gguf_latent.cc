@@ -36,6 +36,7 @@ absl::Status ReadRouting(const GgufArchKeys& keys, Json* config) {
         groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
     return absl::OkStatus();
   }
+  if (keys.arch() != "deepseek2") return absl::OkStatus();
   (*config)["architectures"] = {"DeepseekV3ForCausalLM"};
   (*config)["model_type"] = "deepseek_v3";
   return absl::OkStatus();

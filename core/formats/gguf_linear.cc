@@ -76,4 +76,32 @@ absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
   return ReadLayers(keys, sizes, config);
 }
 
+absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
+                          const GgufSizes& sizes, Json* config) {
+  constexpr char kTaps[] = "ssm.conv_kernel";
+  constexpr char kHeadDim[] = "kda.head_dim";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t taps,
+      keys.Required(kTaps, keys.Int(kTaps, 1, kMaxGgufSize)));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t head_dim,
+      keys.Required(kHeadDim, keys.Int(kHeadDim, 1, kMaxGgufSize)));
+  int64_t heads = sizes.heads;
+  Json attends = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const GgufTensor* beta =
+        files.FindTensor(absl::StrFormat("blk.%d.ssm_beta.weight", i));
+    if (beta != nullptr) heads = beta->info.shape.front();
+    // Counted from 1.
+    if (sizes.attends.empty() || sizes.attends[static_cast<size_t>(i)]) {
+      attends.push_back(i + 1);
+    }
+  }
+  (*config)["linear_attn_config"] = {{"short_conv_kernel_size", taps},
+                                     {"head_dim", head_dim},
+                                     {"num_heads", heads},
+                                     {"full_attn_layers", std::move(attends)}};
+  return absl::OkStatus();
+}
+
 }  // namespace inlay

@@ -1,4 +1,5 @@
-// The keys of linear attention as Qwen 3 Next's config.json has them.
+// The keys of linear attention as the config.json of Qwen 3 Next and of Kimi
+// Linear has them.
 #ifndef INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 #define INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 
@@ -16,6 +17,11 @@ namespace inlay {
 // of range.
 absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
                             const GgufSizes& sizes, Json* config);
+
+// Kimi Linear's linear_attn_config; its other keys are latent attention's. The
+// number of heads is that of ssm_beta's rows.
+absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
+                          const GgufSizes& sizes, Json* config);
 
 }  // namespace inlay
 

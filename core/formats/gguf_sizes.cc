@@ -1,5 +1,6 @@
 #include "core/formats/gguf_sizes.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -26,6 +27,39 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
       sizes->head_dim, value.value_or(sizes->head_dim)));
 }
 
+// One number, or one for each layer: equal ones, and 0 where `may_lack`.
+absl::Status ReadKvHeads(const GgufArchKeys& keys, bool may_lack,
+                         GgufSizes* sizes) {
+  constexpr char kKvHeads[] = "attention.head_count_kv";
+  const GgufValue* value = keys.Find(kKvHeads);
+  if (!may_lack || value == nullptr || !value->is_array) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto heads,
+        keys.LayerInt(kKvHeads, sizes->layers, 1, kMaxGgufSize));
+    sizes->kv_heads = heads.value_or(sizes->heads);
+    return absl::OkStatus();
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto found, keys.Ints(kKvHeads));
+  const std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
+  for (const int64_t heads : list) {
+    sizes->attends.push_back(heads != 0);
+    sizes->kv_heads = std::max(sizes->kv_heads, heads);
+  }
+  const bool is_known =
+      static_cast<int64_t>(list.size()) == sizes->layers &&
+      sizes->kv_heads <= kMaxGgufSize &&
+      std::all_of(list.begin(), list.end(), [&](int64_t heads) {
+        return heads == 0 || heads == sizes->kv_heads;
+      });
+  if (!is_known) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s: allowed: 0 or one number of at most %d for each of %d layers",
+        keys.Name(kKvHeads), kMaxGgufSize, sizes->layers));
+  }
+  sizes->kv_heads = std::max<int64_t>(sizes->kv_heads, 1);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
@@ -44,9 +78,8 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   constexpr char kHeads[] = "attention.head_count";
   INLAY_ASSIGN_OR_RETURN(sizes.heads, keys.Required(kHeads, of_layers(kHeads)));
-  INLAY_ASSIGN_OR_RETURN(const auto kv_heads,
-                         of_layers("attention.head_count_kv"));
-  sizes.kv_heads = kv_heads.value_or(sizes.heads);
+  const bool may_lack = keys.arch() == "lfm2" || keys.arch() == "kimi-linear";
+  INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
   // Where all layers have experts there may be no other width.
   constexpr char kInner[] = "feed_forward_length";
   constexpr char kExpertInner[] = "expert_feed_forward_length";

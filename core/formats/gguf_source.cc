@@ -252,6 +252,11 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
           tensor.info.shape.size() == 1) {
         tensor.info.shape.insert(tensor.info.shape.begin(), 1);
       }
+      // Kimi's are [1, channels, 1, taps].
+      if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 4 &&
+          tensor.info.shape.front() == 1) {
+        tensor.info.shape.erase(tensor.info.shape.begin());
+      }
       if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 2) {
         tensor.info.shape.insert(tensor.info.shape.begin() + 1, 1);
       }

@@ -320,6 +320,10 @@ inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
   if (layout == GgufLayout::kVector) tensor->shape.erase(tensor->shape.begin());
   if (layout == GgufLayout::kTaps) {
     tensor->shape.erase(tensor->shape.begin() + 1);
+    // Kimi Linear's three.
+    if (tensor->name.find("ssm_conv1d_") != std::string::npos) {
+      tensor->shape = {1, tensor->shape[0], 1, tensor->shape[1]};
+    }
   }
   if (tensor->shape.size() == 1) {
     Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, tensor);

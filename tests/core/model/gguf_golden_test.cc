@@ -132,15 +132,25 @@ class WrittenGguf : public GgufGoldenModel {
         writer.SetString("general.architecture", name),
         writer.SetU32(key("block_count"), number("num_hidden_layers")),
         writer.SetU32(key("embedding_length"), number("hidden_size")),
-        writer.SetU32(key("context_length"), number("max_position_embeddings")),
+        writer.SetU32(key("context_length"),
+                      number(config.contains("model_max_length")
+                                 ? "model_max_length"
+                                 : "max_position_embeddings")),
         writer.SetU32(key("attention.head_count"),
                       number("num_attention_heads")),
     };
     // Models of nothing but experts have no such width.
     if (config.contains(width)) {
-      all.push_back(writer.SetU32(key("feed_forward_length"), number(width)));
+      // LFM2's is adjusted.
+      const int64_t size =
+          name == "lfm2"
+              ? published.weights->Find("model.layers.0.feed_forward.w1.weight")
+                    ->shape[0]
+              : number(width);
+      all.push_back(writer.SetU32(key("feed_forward_length"),
+                                  static_cast<uint32_t>(size)));
     }
-    if (config.contains("head_dim")) {
+    if (config.contains("head_dim") && !config.contains("kv_lora_rank")) {
       all.push_back(
           writer.SetU32(key("attention.key_length"), number("head_dim")));
     }
@@ -161,7 +171,44 @@ class WrittenGguf : public GgufGoldenModel {
     if (auto factors = Llama3Factors(config)) {
       tensors.push_back(*std::move(factors));
     }
+    if (round_latent_) RoundLatent(store_rounded_, &tensors);
     return WriteGgufTensors(tensors, &writer);
+  }
+
+  // Rounds the two matrices of the latent to q8_0, and stores what that gives
+  // as such or in f32.
+  static void RoundLatent(bool in_blocks,
+                          std::vector<GgufTensorData>* tensors) {
+    constexpr size_t kBlock = 32;
+    for (GgufTensorData& tensor : *tensors) {
+      if (!tensor.name.ends_with("_b.weight") || tensor.shape.size() != 3) {
+        continue;
+      }
+      const size_t count = tensor.bytes.size() / RowBytes(tensor.dtype, 1);
+      std::string rounded;
+      for (size_t first = 0; first < count; first += kBlock) {
+        float most = 0;
+        for (size_t i = 0; i < kBlock; ++i) {
+          most = std::max(most, std::fabs(FloatFrom(tensor.bytes, tensor.dtype,
+                                                    first + i)));
+        }
+        const uint16_t scale = F32ToF16(most / 127.0f);
+        if (in_blocks) {
+          rounded.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
+        }
+        for (size_t i = 0; i < kBlock; ++i) {
+          const float value = FloatFrom(tensor.bytes, tensor.dtype, first + i);
+          const auto code = static_cast<int8_t>(
+              std::clamp(std::round(value / F16ToF32(scale)), -127.0f, 127.0f));
+          const float back = F16ToF32(scale) * code;
+          in_blocks ? rounded.append(1, static_cast<char>(code))
+                    : rounded.append(reinterpret_cast<const char*>(&back),
+                                     sizeof(back));
+        }
+      }
+      tensor.bytes = std::move(rounded);
+      tensor.dtype = in_blocks ? DType::kQ8_0 : DType::kF32;
+    }
   }
 
   void SetOptional(const Json& config, const std::string& arch,
@@ -179,6 +226,7 @@ class WrittenGguf : public GgufGoldenModel {
     set("rope_local_base_freq", "rope.freq_base_swa", false);
     set("rope_theta", "rope.freq_base", false);
     set("rms_norm_eps", "attention.layer_norm_rms_epsilon", false);
+    set("norm_eps", "attention.layer_norm_rms_epsilon", false);
     set("layer_norm_eps", "attention.layer_norm_epsilon", false);
     const auto set_int = [&](const char* from, const char* to) {
       if (!config.contains(from) || config[from].is_null()) return;
@@ -187,8 +235,23 @@ class WrittenGguf : public GgufGoldenModel {
     };
     set_int("sliding_window", "attention.sliding_window");
     set_int("sliding_window_pattern", "attention.sliding_window_pattern");
+    if (arch == "olmo2" && config.contains("layer_types")) {
+      std::string slides;
+      for (const Json& type : config["layer_types"]) {
+        slides.push_back(type == "sliding_attention" ? 1 : 0);
+      }
+      all->push_back(
+          writer->Set(arch + ".attention.sliding_window_pattern",
+                      {GgufType::kBool,
+                       true,
+                       slides.size(),
+                       {reinterpret_cast<const std::byte*>(slides.data()),
+                        slides.size()}}));
+    }
     // Latent attention caches one row for all heads.
-    if (config.contains("kv_lora_rank")) {
+    if (arch == "lfm2" || arch == "kimi-linear") {
+      SetLayers(config, arch, writer, all);
+    } else if (config.contains("kv_lora_rank")) {
       all->push_back(writer->SetU32(arch + ".attention.head_count_kv", 1));
     } else {
       set_int("num_key_value_heads", "attention.head_count_kv");
@@ -222,6 +285,8 @@ class WrittenGguf : public GgufGoldenModel {
           {"num_local_experts", "expert_count"},
           {"n_routed_experts", "expert_count"},
           {"num_experts_per_tok", "expert_used_count"},
+          {"num_experts_per_token", "expert_used_count"},
+          {"num_shared_experts", "expert_shared_count"},
           {"moe_intermediate_size", "expert_feed_forward_length"},
           {"shared_expert_intermediate_size",
            "expert_shared_feed_forward_length"},
@@ -271,7 +336,8 @@ class WrittenGguf : public GgufGoldenModel {
     set("rope.dimension_count", rope);
     set("attention.key_length", is_old ? key + rope : rank + rope);
     set("attention.value_length", is_old ? value : rank);
-    if (config.value("scoring_func", "") == "sigmoid") {
+    if (config.value("scoring_func", "") == "sigmoid" ||
+        config.contains("moe_router_activation_func")) {
       set("expert_gating_func", 2);
     }
     const Json& scaling = config["rope_scaling"];
@@ -284,6 +350,36 @@ class WrittenGguf : public GgufGoldenModel {
     set("attention.key_length_mla", key + rope);
     set("attention.value_length_mla", value);
     return {key, value};
+  }
+
+  // KV heads of layers with attention, 0 of others.
+  static void SetLayers(const Json& config, const std::string& arch,
+                        GgufWriter* writer, std::vector<absl::Status>* all) {
+    const auto set = [&](const char* key, const Json& value) {
+      all->push_back(writer->SetU32(arch + "." + key, value.get<uint32_t>()));
+    };
+    std::vector<uint32_t> heads(config["num_hidden_layers"].get<size_t>(), 0);
+    if (arch == "lfm2") {
+      set("shortconv.l_cache", config["conv_L_cache"]);
+      for (size_t i = 0; i < heads.size(); ++i) {
+        if (config["layer_types"][i] == "conv") continue;
+        heads[i] = config["num_key_value_heads"].get<uint32_t>();
+      }
+    } else {
+      const Json& linear = config["linear_attn_config"];
+      set("ssm.conv_kernel", linear["short_conv_kernel_size"]);
+      set("kda.head_dim", linear["head_dim"]);
+      for (const Json& layer : linear["full_attn_layers"]) {
+        heads[layer.get<size_t>() - 1] = 1;
+      }
+    }
+    all->push_back(
+        writer->Set(arch + ".attention.head_count_kv",
+                    {GgufType::kU32,
+                     true,
+                     heads.size(),
+                     {reinterpret_cast<const std::byte*>(heads.data()),
+                      heads.size() * sizeof(uint32_t)}}));
   }
 
   static LinearShape SetLinear(const Json& config, const std::string& arch,
@@ -355,6 +451,10 @@ class WrittenGguf : public GgufGoldenModel {
                                  : scaling["type"].get<std::string>();
     // Of llama3 the file has factors alone.
     if (type == "llama3") return;
+    if (scaling.contains("attention_factor")) {
+      all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
+                                    scaling["attention_factor"].get<float>()));
+    }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
     all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
                                   scaling["factor"].get<float>()));
@@ -365,6 +465,8 @@ class WrittenGguf : public GgufGoldenModel {
     }
   }
 
+  bool round_latent_ = false;
+  bool store_rounded_ = false;
   std::string path_ =
       testing::TempDir() + "written_" + std::to_string(getpid()) + ".gguf";
 };
@@ -393,7 +495,10 @@ TEST_P(WrittenGguf, Goldens) {
       {"deepseek_v3", "deepseek2"},
       {"qwen3_next", "qwen3next"},
       {"qwen3_5_text", "qwen35"},
-      {"qwen3_5_moe_text", "qwen35moe"}};
+      {"qwen3_5_moe_text", "qwen35moe"},
+      {"olmo3", "olmo2"},
+      {"lfm2", "lfm2"},
+      {"kimi_linear", "kimi-linear"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -416,7 +521,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "glm4_moe",
                     "minimax_m2", "llama4_text", "gpt_neox", "deepseek_v2",
                     "deepseek_v2_lite", "deepseek_v3", "qwen3_next",
-                    "qwen3_5_text", "qwen3_5_moe_text"),
+                    "qwen3_5_text", "qwen3_5_moe_text", "olmo3", "lfm2",
+                    "kimi_linear"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
@@ -440,6 +546,42 @@ TEST_P(OldGguf, Goldens) {
 INSTANTIATE_TEST_SUITE_P(Models, OldGguf,
                          testing::Values("deepseek_v2", "deepseek_v2_lite",
                                          "deepseek_v3", "qwen3_next"),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+// Blocks of the two matrices of the latent are what they decode to.
+class RoundedLatentGguf : public WrittenGguf {};
+
+TEST_P(RoundedLatentGguf, IsWhatItDecodesTo) {
+  std::vector<ModelHarness::Logits> logits;
+  round_latent_ = true;
+  for (const bool in_blocks : {false, true}) {
+    store_rounded_ = in_blocks;
+    const absl::Status written =
+        Write(Open(GetParam(), "config.json"), "deepseek2");
+    ASSERT_TRUE(written.ok()) << written;
+    const auto files = OpenModelFiles(path_, {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(
+        files->weights->Find("model.layers.0.self_attn.k_b_proj.weight")->dtype,
+        in_blocks ? DType::kQ8_0 : DType::kF32);
+    const auto model = LoadModel(*files, *device_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    logits.push_back(RunWhole(**model)[0]);
+  }
+  double worst = 0;
+  for (size_t i = 0; i < logits[0].size(); ++i) {
+    for (size_t j = 0; j < logits[0][i].size(); ++j) {
+      worst =
+          std::max<double>(worst, std::fabs(logits[0][i][j] - logits[1][i][j]));
+    }
+  }
+  EXPECT_LT(worst, kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RoundedLatentGguf,
+                         testing::Values("deepseek_v2", "deepseek_v3"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
