@@ -10,9 +10,11 @@ namespace {
 
 using enum GgufLayout;
 
-// Mistral and Mixtral files say "llama".
+// Mistral's files say "llama". Of rows with one name files have the first; the
+// keys tell the others (gguf_config.h).
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
+    {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama, false},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
@@ -24,6 +26,7 @@ constexpr GgufArch kArchs[] = {
     {"phi3", "Phi3ForCausalLM", "phi3", gguf_names::kPhi3},
     {"gpt2", "GPT2LMHeadModel", "gpt2", gguf_names::kGpt2},
     {"olmo2", "Olmo2ForCausalLM", "olmo2", gguf_names::kPostNorms},
+    {"olmo2", "Olmo3ForCausalLM", "olmo3", gguf_names::kPostNorms, false},
     {"granite", "GraniteForCausalLM", "granite", gguf_names::kLlama},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2",
      gguf_names::kStarcoder2},
@@ -40,20 +43,15 @@ constexpr GgufArch kArchs[] = {
     {"lfm2", "Lfm2ForCausalLM", "lfm2", gguf_names::kLfm2, false},
     {"kimi-linear", "KimiLinearForCausalLM", "kimi_linear",
      gguf_names::kKimiLinear, false},
-    // V3's files and Kimi K2's too (gguf_config.h tells them apart).
     {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2",
+     gguf_names::kDeepseek2, false},
+    {"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3",
      gguf_names::kDeepseek2, false},
     {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe, false},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2", gguf_names::kMiniMaxM2,
      false},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4, false},
     {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox, false},
-};
-
-// Families whose files have another's name: architecture, model_type, name.
-constexpr std::string_view kAliases[][3] = {
-    {"MistralForCausalLM", "mistral", "llama"},
-    {"DeepseekV3ForCausalLM", "deepseek_v3", "deepseek2"},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a
@@ -108,8 +106,11 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
 
 absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name) {
   std::string known;
+  std::string_view last;
   for (const GgufArch& arch : kArchs) {
     if (arch.name == name) return &arch;
+    if (arch.name == last) continue;
+    last = arch.name;
     if (!known.empty()) known += ", ";
     known += arch.name;
   }
@@ -125,8 +126,8 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
   const std::string name = is_listed ? list->front().get<std::string>() : type;
-  for (const auto& [alias, type_alias, arch] : kAliases) {
-    if (name == alias || name == type_alias) return FindGgufArch(arch);
+  if (name == "MistralForCausalLM" || name == "mistral") {
+    return FindGgufArch("llama");
   }
   for (const GgufArch& arch : kArchs) {
     if (name == arch.architecture || (!is_listed && name == arch.model_type)) {

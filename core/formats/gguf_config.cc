@@ -152,7 +152,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufLinear(files, keys, sizes, config);
   }
   if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
-    INLAY_RETURN_IF_ERROR(ReadGgufLatent(keys, sizes, config));
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return keys.arch() == "deepseek2"
                ? absl::OkStatus()
                : ReadGgufKimi(files, keys, sizes, config);

@@ -1,6 +1,7 @@
 #include "core/formats/gguf_latent.h"
 
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_format.h"
 #include "memory/status.h"
@@ -19,11 +20,22 @@ absl::StatusOr<int64_t> HeadSize(const GgufArchKeys& keys, const char* mla,
   return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
 }
 
-absl::Status ReadRouting(const GgufArchKeys& keys, Json* config) {
+// Whether choices are corrected, which goes with sigmoid scores.
+bool HasCorrection(const GgufFiles& files, const GgufSizes& sizes) {
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const std::string name = absl::StrFormat("blk.%d.exp_probs_b.bias", i);
+    if (files.FindTensor(name) != nullptr) return true;
+  }
+  return false;
+}
+
+absl::Status ReadRouting(const GgufFiles& files, const GgufArchKeys& keys,
+                         const GgufSizes& sizes, Json* config) {
   constexpr char kGating[] = "expert_gating_func";
   INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
-  // 0, or no such key: DeepSeek-V2's files.
-  const int64_t score = gating.value_or(0) == 0 ? kSoftmax : *gating;
+  int64_t score = gating.value_or(0);
+  // DeepSeek-V2's files have no such key, nor have GLM-4.7-Flash's.
+  if (score == 0) score = HasCorrection(files, sizes) ? kSigmoid : kSoftmax;
   if (score != kSoftmax && score != kSigmoid) {
     return absl::UnimplementedError(
         absl::StrFormat("%s is %d, allowed: %d (softmax), %d (sigmoid)",
@@ -44,8 +56,8 @@ absl::Status ReadRouting(const GgufArchKeys& keys, Json* config) {
 
 }  // namespace
 
-absl::Status ReadGgufLatent(const GgufArchKeys& keys, const GgufSizes& sizes,
-                            Json* config) {
+absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config) {
   constexpr char kRank[] = "attention.kv_lora_rank";
   constexpr char kQueryRank[] = "attention.q_lora_rank";
   constexpr char kRope[] = "rope.dimension_count";
@@ -89,7 +101,7 @@ absl::Status ReadGgufLatent(const GgufArchKeys& keys, const GgufSizes& sizes,
     (*scaling)["mscale"] = *magnitude * 10.0;
     (*scaling)["mscale_all_dim"] = *magnitude * 10.0;
   }
-  return ReadRouting(keys, config);
+  return ReadRouting(files, keys, sizes, config);
 }
 
 }  // namespace inlay
