@@ -32,6 +32,7 @@ enum class GgufLayout : uint8_t {
                 // with its sign turned
   kTaps,        // stored without the 1 of its published shape
                 // [channels, 1, taps]
+  kFlat,        // stored [groups, n], to be [groups * n]
   kHeads,       // stored [heads, n, k], to be [heads * n, k]
 };
 

@@ -158,6 +158,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                : ReadGgufKimi(files, keys, sizes, config);
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
+  if (keys.arch().starts_with("nemotron_h")) {
+    return ReadGgufNemotron(files, keys, sizes, config);
+  }
   if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
   if (keys.arch() == "olmo2" && window.has_value()) {
     INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));

@@ -24,6 +24,7 @@ constexpr ExpertsRow kExpertArchs[] = {
     {"gpt-oss", "intermediate_size", true},
     {"qwen3next", "moe_intermediate_size", true},
     {"qwen35moe", "moe_intermediate_size", true},
+    {"nemotron_h_moe", "moe_intermediate_size", false},
     {"kimi-linear", "moe_intermediate_size", true},
     {"deepseek2", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
@@ -99,9 +100,11 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     Json& scaling = (*config)["rope_scaling"];
     if (scaling.is_object()) scaling["truncate"] = false;
   }
+  const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch() == "deepseek2" ||
-      keys.arch() == "kimi-linear") {
-    return ReadDeepseekExperts(keys, sizes, *experts, config);
+      keys.arch() == "kimi-linear" || is_nemotron) {
+    INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
+    if (!is_nemotron) return absl::OkStatus();
   }
   if (found->width != std::string_view("moe_intermediate_size") ||
       keys.arch() == "qwen3moe") {
@@ -111,7 +114,8 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
   INLAY_ASSIGN_OR_RETURN(
       const int64_t shared,
       keys.Required(kShared, keys.Int(kShared, 1, kMaxGgufSize)));
-  (*config)["shared_expert_intermediate_size"] = shared;
+  (*config)[is_nemotron ? "moe_shared_expert_intermediate_size"
+                        : "shared_expert_intermediate_size"] = shared;
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #include "core/formats/gguf_linear.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -102,6 +103,53 @@ absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
                                      {"num_heads", heads},
                                      {"full_attn_layers", std::move(attends)}};
   return absl::OkStatus();
+}
+
+absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
+                              const GgufSizes& sizes, Json* config) {
+  constexpr char kLatent[] = "moe_latent_size";
+  INLAY_ASSIGN_OR_RETURN(const auto latent, keys.Int(kLatent, 0, kMaxGgufSize));
+  if (latent.value_or(0) > 0) {
+    return absl::UnimplementedError(
+        absl::StrFormat("%s is %d: experts over a narrower input are not "
+                        "supported",
+                        keys.Name(kLatent), *latent));
+  }
+  const auto required = [&](const char* key) {
+    return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
+  };
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads, required("ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, required("ssm.inner_size"));
+  INLAY_ASSIGN_OR_RETURN((*config)["n_groups"], required("ssm.group_count"));
+  INLAY_ASSIGN_OR_RETURN((*config)["ssm_state_size"],
+                         required("ssm.state_size"));
+  INLAY_ASSIGN_OR_RETURN((*config)["conv_kernel"], required("ssm.conv_kernel"));
+  (*config)["mamba_num_heads"] = heads;
+  (*config)["mamba_head_dim"] = width / heads;
+  bool conv_bias = false, attention_bias = false, mlp_bias = false;
+  std::string pattern;
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const auto find = [&](const char* name) {
+      return files.FindTensor(absl::StrFormat("blk.%d.%s", i, name));
+    };
+    conv_bias |= find("ssm_conv1d.bias") != nullptr;
+    attention_bias |= find("attn_q.bias") != nullptr;
+    mlp_bias |= find("ffn_up.bias") != nullptr;
+    const GgufTensor* up = find("ffn_up.weight");
+    if (up != nullptr) {
+      (*config)["intermediate_size"] = up->info.shape.front();
+    }
+    pattern += find("ssm_in.weight") != nullptr         ? 'M'
+               : find("attn_q.weight") != nullptr       ? '*'
+               : find("ffn_gate_inp.weight") != nullptr ? 'E'
+                                                        : '-';
+  }
+  (*config)["hybrid_override_pattern"] = pattern;
+  (*config)["use_conv_bias"] = conv_bias;
+  (*config)["attention_bias"] = attention_bias;
+  (*config)["mlp_bias"] = mlp_bias;
+  return keys.CopyNumber("attention.layer_norm_rms_epsilon",
+                         "layer_norm_epsilon", config);
 }
 
 }  // namespace inlay

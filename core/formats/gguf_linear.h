@@ -1,5 +1,5 @@
-// The keys of linear attention as the config.json of Qwen 3 Next and of Kimi
-// Linear has them.
+// The keys of linear attention as the config.json of Qwen 3 Next, Kimi
+// Linear and Nemotron H has them.
 #ifndef INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 #define INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 
@@ -22,6 +22,12 @@ absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
 // number of heads is that of ssm_beta's rows.
 absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
                           const GgufSizes& sizes, Json* config);
+
+// Nemotron H: its Mamba 2 layers' sizes, and by their tensors which layers are
+// of which kind, their biases and the MLPs' width. UNIMPLEMENTED for experts
+// over a narrower input.
+absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
+                              const GgufSizes& sizes, Json* config);
 
 }  // namespace inlay
 

@@ -525,6 +525,38 @@ inline constexpr GgufName kKimiLinear[] = {
      "model.layers.#.block_sparse_moe.shared_experts.down_proj"},
 };
 
+// One mixer a layer. Rows of q and k may be turned: without rope it is the
+// same.
+inline constexpr GgufName kNemotronH[] = {
+    {"token_embd", "backbone.embeddings"},
+    {"output_norm", "backbone.norm_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "backbone.layers.#.norm"},
+    {"blk.#.ssm_in", "backbone.layers.#.mixer.in_proj"},
+    {"blk.#.ssm_conv1d", "backbone.layers.#.mixer.conv1d", GgufLayout::kTaps},
+    {"blk.#.ssm_a", "backbone.layers.#.mixer.A_log", GgufLayout::kLogOfMinus},
+    {"blk.#.ssm_d", "backbone.layers.#.mixer.D", GgufLayout::kWhole},
+    {"blk.#.ssm_dt.bias", "backbone.layers.#.mixer.dt_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ssm_norm", "backbone.layers.#.mixer.norm", GgufLayout::kFlat},
+    {"blk.#.ssm_out", "backbone.layers.#.mixer.out_proj"},
+    {"blk.#.attn_q", "backbone.layers.#.mixer.q_proj"},
+    {"blk.#.attn_k", "backbone.layers.#.mixer.k_proj"},
+    {"blk.#.attn_v", "backbone.layers.#.mixer.v_proj"},
+    {"blk.#.attn_output", "backbone.layers.#.mixer.o_proj"},
+    {"blk.#.ffn_up", "backbone.layers.#.mixer.up_proj"},
+    {"blk.#.ffn_down", "backbone.layers.#.mixer.down_proj"},
+    {"blk.#.ffn_gate_inp", "backbone.layers.#.mixer.gate"},
+    {"blk.#.exp_probs_b.bias",
+     "backbone.layers.#.mixer.gate.e_score_correction_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_up_exps", "backbone.layers.#.mixer.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "backbone.layers.#.mixer.experts.down_proj"},
+    {"blk.#.ffn_up_shexp", "backbone.layers.#.mixer.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp",
+     "backbone.layers.#.mixer.shared_experts.down_proj"},
+};
+
 }  // namespace inlay::gguf_names
 
 #endif  // INLAY_CORE_FORMATS_GGUF_NAMES_H_

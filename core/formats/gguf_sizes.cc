@@ -78,7 +78,9 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   constexpr char kHeads[] = "attention.head_count";
   INLAY_ASSIGN_OR_RETURN(sizes.heads, keys.Required(kHeads, of_layers(kHeads)));
-  const bool may_lack = keys.arch() == "lfm2" || keys.arch() == "kimi-linear";
+  const bool is_nemotron = keys.arch().starts_with("nemotron_h");
+  const bool may_lack =
+      keys.arch() == "lfm2" || keys.arch() == "kimi-linear" || is_nemotron;
   INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
   // Where all layers have experts there may be no other width.
   constexpr char kInner[] = "feed_forward_length";
@@ -86,7 +88,13 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const bool has_inner =
       keys.Find(kInner) != nullptr || keys.Find(kExpertInner) == nullptr;
   const char* inner = has_inner ? kInner : kExpertInner;
-  INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
+  const GgufValue* inners = keys.Find(inner);
+  if (is_nemotron && inners != nullptr && inners->is_array) {
+    // 0 of other layers; the tensors say the rest (gguf_linear.h).
+    sizes.inner = 1;
+  } else {
+    INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
+  }
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->info.shape.size() != 2) {
     return absl::InvalidArgumentError(

@@ -132,6 +132,7 @@ class GgufSource final : public WeightSource {
       case GgufLayout::kWhole:
       case GgufLayout::kTaps:
       case GgufLayout::kHeads:
+      case GgufLayout::kFlat:
         break;
     }
     return files_[location->file].Read(location->offset + offset, destination);
@@ -259,6 +260,9 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
       }
       if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 2) {
         tensor.info.shape.insert(tensor.info.shape.begin() + 1, 1);
+      }
+      if (name->layout == GgufLayout::kFlat && tensor.info.shape.size() == 2) {
+        tensor.info.shape = {tensor.info.shape[0] * tensor.info.shape[1]};
       }
       if (name->layout == GgufLayout::kHeads && tensor.info.shape.size() == 3) {
         const int64_t heads_rows = tensor.info.shape[0] * tensor.info.shape[1];

@@ -328,6 +328,11 @@ inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
   if (tensor->shape.size() == 1) {
     Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, tensor);
   }
+  if (tensor->name.ends_with(".ssm_d")) tensor->shape.push_back(1);
+  // Mamba's, in two groups.
+  if (layout == GgufLayout::kFlat) {
+    tensor->shape = {2, tensor->shape[0] / 2};
+  }
   if (layout != GgufLayout::kLogOfMinus) return;
   for (size_t i = 0; i < tensor->bytes.size(); i += sizeof(float)) {
     float value;

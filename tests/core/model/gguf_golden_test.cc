@@ -140,7 +140,16 @@ class WrittenGguf : public GgufGoldenModel {
                       number("num_attention_heads")),
     };
     // Models of nothing but experts have no such width.
-    if (config.contains(width)) {
+    if (name == "nemotron_h_moe") {
+      const uint32_t widths[] = {0, number("moe_intermediate_size"), 0,
+                                 number(width)};
+      all.push_back(writer.Set(
+          key("feed_forward_length"),
+          {GgufType::kU32,
+           true,
+           std::size(widths),
+           {reinterpret_cast<const std::byte*>(widths), sizeof(widths)}}));
+    } else if (config.contains(width)) {
       // LFM2's is adjusted.
       const int64_t size =
           name == "lfm2"
@@ -249,7 +258,7 @@ class WrittenGguf : public GgufGoldenModel {
                         slides.size()}}));
     }
     // Latent attention caches one row for all heads.
-    if (arch == "lfm2" || arch == "kimi-linear") {
+    if (arch == "lfm2" || arch == "kimi-linear" || arch == "nemotron_h_moe") {
       SetLayers(config, arch, writer, all);
     } else if (config.contains("kv_lora_rank")) {
       all->push_back(writer->SetU32(arch + ".attention.head_count_kv", 1));
@@ -366,6 +375,22 @@ class WrittenGguf : public GgufGoldenModel {
         if (config["layer_types"][i] == "conv") continue;
         heads[i] = config["num_key_value_heads"].get<uint32_t>();
       }
+    } else if (arch == "nemotron_h_moe") {
+      const std::string kinds = config["hybrid_override_pattern"];
+      for (size_t i = 0; i < heads.size(); ++i) {
+        if (kinds[i] != '*') continue;
+        heads[i] = config["num_key_value_heads"].get<uint32_t>();
+      }
+      set("ssm.conv_kernel", config["conv_kernel"]);
+      set("ssm.state_size", config["ssm_state_size"]);
+      set("ssm.group_count", config["n_groups"]);
+      set("ssm.time_step_rank", config["mamba_num_heads"]);
+      set("ssm.inner_size", config["mamba_num_heads"].get<uint32_t>() *
+                                config["mamba_head_dim"].get<uint32_t>());
+      set("expert_shared_feed_forward_length",
+          config["moe_shared_expert_intermediate_size"]);
+      all->push_back(writer->SetF32(arch + ".attention.layer_norm_rms_epsilon",
+                                    config["layer_norm_epsilon"].get<float>()));
     } else {
       const Json& linear = config["linear_attn_config"];
       set("ssm.conv_kernel", linear["short_conv_kernel_size"]);
@@ -499,7 +524,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"qwen3_5_moe_text", "qwen35moe"},
       {"olmo3", "olmo2"},
       {"lfm2", "lfm2"},
-      {"kimi_linear", "kimi-linear"}};
+      {"kimi_linear", "kimi-linear"},
+      {"nemotron_h", "nemotron_h_moe"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -523,7 +549,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "minimax_m2", "llama4_text", "gpt_neox", "deepseek_v2",
                     "deepseek_v2_lite", "deepseek_v3", "qwen3_next",
                     "qwen3_5_text", "qwen3_5_moe_text", "olmo3", "lfm2",
-                    "kimi_linear"),
+                    "kimi_linear", "nemotron_h"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
