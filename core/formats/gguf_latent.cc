@@ -86,6 +86,8 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["qk_nope_head_dim"] = key - rope;
   (*config)["qk_rope_head_dim"] = rope;
   (*config)["v_head_dim"] = value;
+  // Without experts all layers are dense; with them gguf_experts.h says.
+  (*config)["first_k_dense_replace"] = sizes.layers;
   // Keys and values are made for all heads, whatever the file caches.
   (*config)["num_key_value_heads"] = sizes.heads;
   config->erase("head_dim");

@@ -128,9 +128,12 @@ class WrittenGguf : public GgufGoldenModel {
     const char* width = config.contains("intermediate_size_mlp")
                             ? "intermediate_size_mlp"
                             : "intermediate_size";
+    // GLM 4.5's files have a layer more, which predicts further tokens.
+    const uint32_t predictors = name == "glm4moe" ? 1 : 0;
     std::vector<absl::Status> all = {
         writer.SetString("general.architecture", name),
-        writer.SetU32(key("block_count"), number("num_hidden_layers")),
+        writer.SetU32(key("block_count"),
+                      number("num_hidden_layers") + predictors),
         writer.SetU32(key("embedding_length"), number("hidden_size")),
         writer.SetU32(key("context_length"),
                       number(config.contains("model_max_length")
@@ -140,6 +143,9 @@ class WrittenGguf : public GgufGoldenModel {
                       number("num_attention_heads")),
     };
     // Models of nothing but experts have no such width.
+    if (predictors > 0) {
+      all.push_back(writer.SetU32(key("nextn_predict_layers"), predictors));
+    }
     if (name == "nemotron_h_moe") {
       const uint32_t widths[] = {0, number("moe_intermediate_size"), 0,
                                  number(width)};
@@ -179,6 +185,13 @@ class WrittenGguf : public GgufGoldenModel {
     EXPECT_EQ(parts, published.weights->weights().size());
     if (auto factors = Llama3Factors(config)) {
       tensors.push_back(*std::move(factors));
+    }
+    if (name == "glm4moe") {
+      const std::string last = std::to_string(number("num_hidden_layers"));
+      tensors.push_back({"blk." + last + ".nextn.eh_proj.weight",
+                         DType::kF32,
+                         {1, 1},
+                         std::string(4, 0)});
     }
     if (round_latent_) RoundLatent(store_rounded_, &tensors);
     return WriteGgufTensors(tensors, &writer);
