@@ -117,6 +117,10 @@ struct LatentAttentionSpec {
   LinearSpec down;  // the latent and the keys' rotated part
   NormSpec norm;    // of the latent
   LinearSpec up;    // of the latent; head by head its keys and its values
+  // What files may have instead (GGUF's do): each head's keys turned, `rank`
+  // rows of `key_dim`, and its values.
+  LinearSpec up_keys;
+  LinearSpec up_values;
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;

@@ -75,6 +75,10 @@ class GgufQuantizer {
 
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
+    if (!arch_->is_written) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "files of \"%s\" are read, not written", arch_->name));
+    }
     INLAY_RETURN_IF_ERROR(pass_.Open());
     for (QuantizedTensor& row : pass_.report().tensors) {
       const auto name = GgufTensorName(*arch_, row.name);
