@@ -92,8 +92,7 @@ Ids Encode(const Tokenizer& tokenizer, const std::string& text,
 }
 
 // The ids and texts that the original library gave.
-void CheckCases(const Tokenizer& tokenizer, const std::string& name,
-                bool decodes) {
+void CheckCases(const Tokenizer& tokenizer, const std::string& name) {
   const Json cases = ReadJson(Folder(name) + "/cases.json");
   ASSERT_GE(cases["cases"].size(), 200u);
   for (const Json& item : cases["cases"]) {
@@ -102,7 +101,7 @@ void CheckCases(const Tokenizer& tokenizer, const std::string& name,
         << text;
     const auto ids = item["ids"].get<Ids>();
     EXPECT_EQ(Encode(tokenizer, text, false), ids) << text;
-    if (decodes) EXPECT_EQ(tokenizer.Decode(ids, {}), item["decoded"]) << text;
+    EXPECT_EQ(tokenizer.Decode(ids, {}), item["decoded"]) << text;
   }
 }
 
@@ -133,7 +132,7 @@ TEST_F(PieceTokenizer, ModelsGiveTheirIds) {
     SCOPED_TRACE(name);
     const auto tokenizer = WriteAndRead(ReadModel(name), model);
     ASSERT_NE(tokenizer, nullptr);
-    CheckCases(*tokenizer, name, true);
+    CheckCases(*tokenizer, name);
     const auto original =
         MakeSentencePieceTokenizer(ReadText(Folder(name) + "/tokenizer.model"));
     ASSERT_TRUE(original.ok()) << original.status();
@@ -227,7 +226,7 @@ TEST_F(PieceTokenizer, UnigramOfTokenizerJsonGivesSentencePiecesIds) {
     const auto tokenizer =
         WriteAndRead(PublishedUnigram("spm_unigram", splits), "t5");
     ASSERT_NE(tokenizer, nullptr);
-    CheckCases(*tokenizer, "spm_unigram", true);
+    CheckCases(*tokenizer, "spm_unigram");
     const auto files = OpenGgufFiles(path_, WeightAccess::kRead);
     ASSERT_TRUE(files.ok()) << files.status();
     EXPECT_NE(files->header().Find("tokenizer.huggingface.json"), nullptr);
@@ -241,19 +240,22 @@ TEST_F(PieceTokenizer, UnigramOfTokenizerJsonKeepsBytes) {
   ASSERT_NE(tokenizer, nullptr);
   const auto original = MakeTokenizerFromDocument(file);
   ASSERT_TRUE(original.ok()) << original.status();
-  int unlike = 0;
+  int checked = 0;
   const Json cases =
       ReadJson(Folder("unigram_bytefallback") + "/cases.json")["cases"];
   for (const Json& item : cases) {
     const auto text = item["text"].get<std::string>();
-    // Special tokens in text are tokens to tokenizers, text to SentencePiece.
-    if (text.find('<') != text.npos) continue;
-    if (Encode(*tokenizer, text, true) != Encode(**original, text, true)) {
-      ++unlike;
-      ADD_FAILURE() << item["text"];
+    // Special tokens in text are tokens to tokenizers, text to SentencePiece;
+    // Metaspace puts no space before another.
+    if (text.find('<') != text.npos || text.starts_with(' ') ||
+        text.starts_with(kSpace)) {
+      continue;
     }
+    EXPECT_EQ(Encode(*tokenizer, text, true), Encode(**original, text, true))
+        << text;
+    ++checked;
   }
-  EXPECT_EQ(unlike, 0);
+  EXPECT_GE(checked, 150);
 }
 
 TEST_F(PieceTokenizer, WordPieceGivesHuggingFacesIds) {
@@ -262,7 +264,7 @@ TEST_F(PieceTokenizer, WordPieceGivesHuggingFacesIds) {
     const Json file = ReadJson(Folder(name) + "/tokenizer.json");
     const auto tokenizer = WriteAndRead(file, "bert");
     ASSERT_NE(tokenizer, nullptr);
-    CheckCases(*tokenizer, name, true);
+    CheckCases(*tokenizer, name);
   }
 }
 
