@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/json/json.h"
+#include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/tokenizer_json.h"
 #include "memory/status.h"
@@ -64,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
     const Json& file) {
+  if (IsSentencePieceDocument(file)) return MakeSentencePieceFromDocument(file);
   return JsonTokenizer::Create(file);
 }
 

@@ -85,7 +85,8 @@ class Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir);
 
-// The same from the text of a tokenizer.json, or from the document.
+// The same from the text of a tokenizer.json, or from the document (which may
+// be one of sentencepiece_document.h).
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
     std::string_view json);
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
