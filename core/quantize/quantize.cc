@@ -44,7 +44,13 @@ absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
   const std::string pieces = files.directory + "/tokenizer.model";
   if (!IsRegularFile(pieces)) return Json();
   INLAY_ASSIGN_OR_RETURN(const std::string bytes, ReadText(pieces));
-  auto document = SentencePieceDocument(bytes);
+  Json config;
+  const std::string beside = files.directory + "/tokenizer_config.json";
+  if (IsRegularFile(beside)) {
+    INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(beside));
+    INLAY_ASSIGN_OR_RETURN(config, ParseJson(text, beside));
+  }
+  auto document = SentencePieceDocument(bytes, config);
   if (document.ok()) return document;
   return absl::Status(
       document.status().code(),

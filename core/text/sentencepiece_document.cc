@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "core/text/sentencepiece_model.h"
 #include "memory/status.h"
@@ -136,6 +137,24 @@ absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes) {
   if (!proto.denormalizer_spec().precompiled_charsmap().empty()) {
     document["denormalizer"] = NormalizerJson(proto.denormalizer_spec());
   }
+  return document;
+}
+
+absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes,
+                                           const Json& tokenizer_config) {
+  INLAY_ASSIGN_OR_RETURN(Json document,
+                         SentencePieceDocument(model_proto_bytes));
+  if (!tokenizer_config.is_object()) return document;
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(tokenizer_config, "tokenizer_class", ""));
+  const bool only_bos =
+      absl::StrContains(type, "Llama") || absl::StrContains(type, "Gemma");
+  INLAY_ASSIGN_OR_RETURN(const bool bos,
+                         JsonBool(tokenizer_config, "add_bos_token", true));
+  INLAY_ASSIGN_OR_RETURN(
+      const bool eos, JsonBool(tokenizer_config, "add_eos_token", !only_bos));
+  if (!bos) document["model"].erase("bos_piece");
+  if (!eos) document["model"].erase("eos_piece");
   return document;
 }
 

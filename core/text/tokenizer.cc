@@ -39,11 +39,29 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
   return bytes;
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceOf(
+    std::string_view bytes, const Json& config) {
+  // A document of many pieces takes its time.
+  if (config.is_null()) return MakeSentencePieceTokenizer(bytes);
+  INLAY_ASSIGN_OR_RETURN(const Json document,
+                         SentencePieceDocument(bytes, config));
+  return MakeSentencePieceFromDocument(document);
+}
+
 absl::Status Named(const std::filesystem::path& path, absl::Status status) {
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
       absl::StrFormat("%s: %s", path.string(), std::string(status.message())));
+}
+
+// tokenizer_config.json; null where there is none.
+absl::StatusOr<Json> ReadTokenizerConfig(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "tokenizer_config.json";
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return Json();
+  INLAY_RETURN_IF_ERROR(text.status());
+  return ParseJson(*text, path.string());
 }
 
 }  // namespace
@@ -85,7 +103,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
         "%s: neither tokenizer.json nor tokenizer.model is there", dir));
   }
   INLAY_RETURN_IF_ERROR(bytes.status());
-  auto tokenizer = MakeSentencePieceTokenizer(*bytes);
+  INLAY_ASSIGN_OR_RETURN(const Json config, ReadTokenizerConfig(folder));
+  auto tokenizer = SentencePieceOf(*bytes, config);
   if (tokenizer.ok()) return tokenizer;
   return Named(folder / "tokenizer.model", tokenizer.status());
 }

@@ -78,7 +78,8 @@ class Tokenizer {
   virtual std::string TokenBytes(int32_t id) const = 0;
 };
 
-// Reads tokenizer.json, else tokenizer.model, from the folder `dir`. NOT_FOUND
+// Reads tokenizer.json, else tokenizer.model (and what tokenizer_config.json
+// says of BOS and EOS around texts), from the folder `dir`. NOT_FOUND
 // when it holds neither, RESOURCE_EXHAUSTED for a file above 256 MiB,
 // INVALID_ARGUMENT for a malformed one, UNIMPLEMENTED (named) for a
 // well-formed one that asks for something unknown.
