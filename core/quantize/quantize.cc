@@ -43,14 +43,16 @@ absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
   }
   const std::string pieces = files.directory + "/tokenizer.model";
   if (!IsRegularFile(pieces)) return Json();
-  INLAY_ASSIGN_OR_RETURN(const std::string bytes, ReadText(pieces));
+  INLAY_ASSIGN_OR_RETURN(std::string bytes, ReadText(pieces));
   Json config;
   const std::string beside = files.directory + "/tokenizer_config.json";
   if (IsRegularFile(beside)) {
     INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(beside));
     INLAY_ASSIGN_OR_RETURN(config, ParseJson(text, beside));
   }
-  auto document = SentencePieceDocument(bytes, config);
+  INLAY_ASSIGN_OR_RETURN(bytes,
+                         ConfiguredSentencePiece(std::move(bytes), config));
+  auto document = SentencePieceDocument(bytes);
   if (document.ok()) return document;
   return absl::Status(
       document.status().code(),

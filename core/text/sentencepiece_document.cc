@@ -140,11 +140,9 @@ absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes) {
   return document;
 }
 
-absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes,
-                                           const Json& tokenizer_config) {
-  INLAY_ASSIGN_OR_RETURN(Json document,
-                         SentencePieceDocument(model_proto_bytes));
-  if (!tokenizer_config.is_object()) return document;
+absl::StatusOr<std::string> ConfiguredSentencePiece(
+    std::string model_proto_bytes, const Json& tokenizer_config) {
+  if (!tokenizer_config.is_object()) return model_proto_bytes;
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(tokenizer_config, "tokenizer_class", ""));
   const bool only_bos =
@@ -153,9 +151,13 @@ absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes,
                          JsonBool(tokenizer_config, "add_bos_token", true));
   INLAY_ASSIGN_OR_RETURN(
       const bool eos, JsonBool(tokenizer_config, "add_eos_token", !only_bos));
-  if (!bos) document["model"].erase("bos_piece");
-  if (!eos) document["model"].erase("eos_piece");
-  return document;
+  if (bos && eos) return model_proto_bytes;
+  ModelProto proto;
+  // What is no model is refused by who makes one of it.
+  if (!proto.ParseFromString(model_proto_bytes)) return model_proto_bytes;
+  if (!bos) proto.mutable_trainer_spec()->set_bos_piece("");
+  if (!eos) proto.mutable_trainer_spec()->set_eos_piece("");
+  return proto.SerializeAsString();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceFromDocument(

@@ -14,6 +14,7 @@
 #define INLAY_CORE_TEXT_SENTENCEPIECE_DOCUMENT_H_
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -27,12 +28,13 @@ bool IsSentencePieceDocument(const Json& document);
 // Errors as MakeSentencePieceTokenizer's: what it refuses is refused here.
 absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes);
 
-// The same as tokenizer_config.json (null: there is none) has it:
+// A model as tokenizer_config.json (null: there is none) has it:
 // "add_bos_token" and "add_eos_token" say what is put around a text; where they
 // are silent, only BOS with the classes of Llama and Gemma, otherwise what the
-// model has. Source: transformers' slow tokenizers.
-absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes,
-                                           const Json& tokenizer_config);
+// model has. Bytes that are no model come back as they are. INVALID_ARGUMENT
+// for members of other types. Source: transformers' slow tokenizers.
+absl::StatusOr<std::string> ConfiguredSentencePiece(
+    std::string model_proto_bytes, const Json& tokenizer_config);
 
 // What is absent has the .proto's default, but for bos_piece and eos_piece:
 // without them nothing is put around a text. INVALID_ARGUMENT for members of

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/json/json.h"
@@ -37,15 +38,6 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
                                    path.string(), size));
   }
   return bytes;
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceOf(
-    std::string_view bytes, const Json& config) {
-  // A document of many pieces takes its time.
-  if (config.is_null()) return MakeSentencePieceTokenizer(bytes);
-  INLAY_ASSIGN_OR_RETURN(const Json document,
-                         SentencePieceDocument(bytes, config));
-  return MakeSentencePieceFromDocument(document);
 }
 
 absl::Status Named(const std::filesystem::path& path, absl::Status status) {
@@ -104,7 +96,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
   }
   INLAY_RETURN_IF_ERROR(bytes.status());
   INLAY_ASSIGN_OR_RETURN(const Json config, ReadTokenizerConfig(folder));
-  auto tokenizer = SentencePieceOf(*bytes, config);
+  bytes = ConfiguredSentencePiece(*std::move(bytes), config);
+  if (!bytes.ok()) {
+    return Named(folder / "tokenizer_config.json", bytes.status());
+  }
+  auto tokenizer = MakeSentencePieceTokenizer(*bytes);
   if (tokenizer.ok()) return tokenizer;
   return Named(folder / "tokenizer.model", tokenizer.status());
 }
