@@ -158,7 +158,12 @@ class ExpertEntries {
   }
 
   absl::Status AddMatrices(const WeightInfo& info, const Fused& fused) {
-    INLAY_RETURN_IF_ERROR(Check(info, kFloats, 3));
+    // Rows may be of blocks, columns not.
+    INLAY_RETURN_IF_ERROR(Check(info,
+                                by_inputs_
+                                    ? absl::MakeConstSpan(kFloats)
+                                    : absl::MakeConstSpan(&info.dtype, 1),
+                                3));
     const int64_t outputs = info.shape[by_inputs_ ? 2 : 1];
     const int64_t k = info.shape[by_inputs_ ? 1 : 2];
     return AddParts(info, fused, outputs, "weight",

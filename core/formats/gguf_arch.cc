@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/gguf_names.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -9,231 +10,52 @@ namespace {
 
 using enum GgufLayout;
 
-constexpr GgufName kLlama[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", kQueryRows},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", kKeyRows},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    // With experts: Mixtral.
-    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
-    {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
-    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"},
-    {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
-};
-
-constexpr GgufName kQwen[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-};
-
-constexpr GgufName kQwenMoe[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
-    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
-    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
-    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
-    {"blk.#.ffn_gate_inp_shexp", "model.layers.#.mlp.shared_expert_gate",
-     kVector},
-    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_expert.gate_proj"},
-    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_expert.up_proj"},
-    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj"},
-};
-
-constexpr GgufName kGptOss[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.attn_sinks", "model.layers.#.self_attn.sinks", kBareName},
-    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.router"},
-    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
-    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
-    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
-};
-
-constexpr GgufName kGemma[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm", kPlusOne},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm", kPlusOne},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm", kPlusOne},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-};
-
-// Gemma 2 has no norms on q and k, and no file with them.
-constexpr GgufName kGemma2And3[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm", kPlusOne},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm", kPlusOne},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", kPlusOne},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", kPlusOne},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm",
-     kPlusOne},
-    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", kPlusOne},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm",
-     kPlusOne},
-};
-
-constexpr GgufName kPhi3[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-};
-
-constexpr GgufName kGpt2[] = {
-    {"token_embd", "transformer.wte"},
-    {"position_embd", "transformer.wpe"},
-    {"output_norm", "transformer.ln_f"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
-    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", kTransposed},
-    {"blk.#.attn_output", "transformer.h.#.attn.c_proj", kTransposed},
-    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
-    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", kTransposed},
-    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", kTransposed},
-};
-
-// OLMo 2 and EXAONE 4: norms after the parts.
-constexpr GgufName kPostNorms[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"},
-};
-
-constexpr GgufName kStarcoder2[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.c_fc"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.c_proj"},
-};
-
-constexpr GgufName kGlm4[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.post_attention_norm", "model.layers.#.post_self_attn_layernorm"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    {"blk.#.post_ffw_norm", "model.layers.#.post_mlp_layernorm"},
-};
-
-// One norm a layer.
-constexpr GgufName kCohere2[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-};
-
-// Mistral and Mixtral files say "llama".
+// Mistral's files say "llama". Of rows with one name files have the first; the
+// keys tell the others (gguf_config.h).
 constexpr GgufArch kArchs[] = {
-    {"llama", "LlamaForCausalLM", "llama", kLlama},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", kQwen},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen},
-    {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", kQwenMoe},
-    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe", kQwenMoe},
-    {"gpt-oss", "GptOssForCausalLM", "gpt_oss", kGptOss},
-    {"gemma", "GemmaForCausalLM", "gemma", kGemma},
-    {"gemma2", "Gemma2ForCausalLM", "gemma2", kGemma2And3},
-    {"gemma3", "Gemma3ForCausalLM", "gemma3_text", kGemma2And3},
-    {"phi3", "Phi3ForCausalLM", "phi3", kPhi3},
-    {"gpt2", "GPT2LMHeadModel", "gpt2", kGpt2},
-    {"olmo2", "Olmo2ForCausalLM", "olmo2", kPostNorms},
-    {"granite", "GraniteForCausalLM", "granite", kLlama},
-    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", kStarcoder2},
-    {"glm4", "Glm4ForCausalLM", "glm4", kGlm4},
-    {"smollm3", "SmolLM3ForCausalLM", "smollm3", kLlama},
-    {"exaone4", "Exaone4ForCausalLM", "exaone4", kPostNorms},
-    {"cohere2", "Cohere2ForCausalLM", "cohere2", kCohere2},
+    {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
+    {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama, false},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
+    {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
+    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe", gguf_names::kQwenMoe},
+    {"gpt-oss", "GptOssForCausalLM", "gpt_oss", gguf_names::kGptOss},
+    {"gemma", "GemmaForCausalLM", "gemma", gguf_names::kGemma},
+    {"gemma2", "Gemma2ForCausalLM", "gemma2", gguf_names::kGemma2And3},
+    {"gemma3", "Gemma3ForCausalLM", "gemma3_text", gguf_names::kGemma2And3},
+    {"phi3", "Phi3ForCausalLM", "phi3", gguf_names::kPhi3},
+    {"gpt2", "GPT2LMHeadModel", "gpt2", gguf_names::kGpt2},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2", gguf_names::kPostNorms},
+    {"olmo2", "Olmo3ForCausalLM", "olmo3", gguf_names::kPostNorms, false},
+    {"granite", "GraniteForCausalLM", "granite", gguf_names::kLlama},
+    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2",
+     gguf_names::kStarcoder2},
+    {"glm4", "Glm4ForCausalLM", "glm4", gguf_names::kGlm4},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3", gguf_names::kLlama},
+    {"exaone4", "Exaone4ForCausalLM", "exaone4", gguf_names::kPostNorms},
+    {"cohere2", "Cohere2ForCausalLM", "cohere2", gguf_names::kCohere2},
+    {"qwen3next", "Qwen3NextForCausalLM", "qwen3_next", gguf_names::kQwen3Next,
+     false},
+    {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text", gguf_names::kQwen35,
+     false},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
+     gguf_names::kQwen35Moe, false},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", gguf_names::kNemotronH,
+     false},
+    {"nemotron_h_moe", "NemotronHForCausalLM", "nemotron_h",
+     gguf_names::kNemotronH, false},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", gguf_names::kLfm2, false},
+    {"kimi-linear", "KimiLinearForCausalLM", "kimi_linear",
+     gguf_names::kKimiLinear, false},
+    {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2",
+     gguf_names::kDeepseek2, false},
+    {"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3",
+     gguf_names::kDeepseek2, false},
+    {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe, false},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2", gguf_names::kMiniMaxM2,
+     false},
+    {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4, false},
+    {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox, false},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a
@@ -264,16 +86,19 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
   const size_t dot = name.rfind('.');
   if (dot == name.npos) return std::nullopt;
   const std::string_view suffix = name.substr(dot);
-  if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
+  const bool is_bias = suffix == ".bias";
   for (const GgufName& row : arch.names) {
-    const auto layer = MatchLayer(row.*from, name.substr(0, dot));
+    const bool whole = row.layout == kWhole || row.layout == kLogOfMinus;
+    if (!whole && !is_bias && suffix != ".weight") continue;
+    const auto layer =
+        MatchLayer(row.*from, whole ? name : name.substr(0, dot));
     if (!layer.has_value()) continue;
     TensorName result = {std::string(row.*to), row.layout};
     const size_t hash = result.name.find('#');
     if (hash != std::string::npos) result.name.replace(hash, 1, *layer);
-    const bool is_bias = suffix == ".bias";
-    if (row.layout != kBareName || is_bias) result.name += suffix;
-    if (is_bias && (row.layout == kTransposed || row.layout == kPlusOne)) {
+    if (!whole && (row.layout != kBareName || is_bias)) result.name += suffix;
+    if (is_bias && (row.layout == kTransposed || row.layout == kPlusOne ||
+                    row.layout == kTaps)) {
       result.layout = kSame;
     }
     return result;
@@ -285,8 +110,11 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
 
 absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name) {
   std::string known;
+  std::string_view last;
   for (const GgufArch& arch : kArchs) {
     if (arch.name == name) return &arch;
+    if (arch.name == last) continue;
+    last = arch.name;
     if (!known.empty()) known += ", ";
     known += arch.name;
   }

@@ -27,9 +27,17 @@ enum class GgufLayout : uint8_t {
   kTransposed,  // stored as [outputs, inputs], published as [inputs, outputs]
   kVector,      // stored without the 1 of its published shape [1, inputs]
   kBareName,    // published without ".weight"
+  kWhole,       // both names are whole, and the values are the same
+  kLogOfMinus,  // whole names; published is the logarithm of what is stored,
+                // with its sign turned
+  kTaps,        // stored without the 1 of its published shape
+                // [channels, 1, taps]
+  kFlat,        // stored [groups, n], to be [groups * n]
+  kHeads,       // stored [heads, n, k], to be [heads * n, k]
 };
 
-// Names without ".weight" or ".bias"; '#' stands for a layer's number.
+// Names without ".weight" or ".bias", but where the layout says whole ones; '#'
+// stands for a layer's number.
 struct GgufName {
   std::string_view gguf;
   std::string_view published;
@@ -41,6 +49,8 @@ struct GgufArch {
   std::string_view architecture;  // config.json's "architectures"
   std::string_view model_type;
   absl::Span<const GgufName> names;
+  // Whether gguf_config_writer.h says its config.json in keys.
+  bool is_written = true;
 };
 
 // UNIMPLEMENTED listing those known.

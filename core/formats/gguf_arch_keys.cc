@@ -25,9 +25,19 @@ absl::StatusOr<std::optional<int64_t>> GgufArchKeys::LayerInt(
   return GgufLayerInt(header_, Name(key), layers, min, max);
 }
 
+absl::StatusOr<std::optional<std::vector<int64_t>>> GgufArchKeys::Ints(
+    std::string_view key) const {
+  return GgufInts(header_, Name(key));
+}
+
 absl::StatusOr<std::optional<double>> GgufArchKeys::Number(
     std::string_view key) const {
   return GgufNumber(header_, Name(key));
+}
+
+absl::StatusOr<std::optional<bool>> GgufArchKeys::Bool(
+    std::string_view key) const {
+  return GgufBool(header_, Name(key));
 }
 
 absl::StatusOr<std::optional<std::string>> GgufArchKeys::String(

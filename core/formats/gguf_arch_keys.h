@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,7 +31,10 @@ class GgufArchKeys {
   absl::StatusOr<std::optional<int64_t>> LayerInt(std::string_view key,
                                                   int64_t layers, int64_t min,
                                                   int64_t max) const;
+  absl::StatusOr<std::optional<std::vector<int64_t>>> Ints(
+      std::string_view key) const;
   absl::StatusOr<std::optional<double>> Number(std::string_view key) const;
+  absl::StatusOr<std::optional<bool>> Bool(std::string_view key) const;
   absl::StatusOr<std::optional<std::string>> String(std::string_view key) const;
 
   // The value of one that must be there: INVALID_ARGUMENT where it is not.

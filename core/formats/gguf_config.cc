@@ -3,11 +3,14 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
+#include "core/formats/gguf_latent.h"
+#include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_sizes.h"
 #include "memory/status.h"
@@ -57,6 +60,42 @@ absl::Status ReadGranite(const GgufArchKeys& keys, Json* config) {
   return absl::OkStatus();
 }
 
+absl::Status ReadNeox(const GgufArchKeys& keys, const GgufFiles& files,
+                      Json* config) {
+  INLAY_ASSIGN_OR_RETURN(const auto parallel,
+                         keys.Bool("use_parallel_residual"));
+  (*config)["use_parallel_residual"] = parallel.value_or(true);
+  (*config)["attention_bias"] =
+      files.FindTensor("blk.0.attn_qkv.bias") != nullptr;
+  return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_eps",
+                         config);
+}
+
+// A window of 0: no chunks and rope in all layers. What the published models
+// have in common has no keys; their norms of q and k llama.cpp tells by the
+// number of experts.
+absl::Status ReadLlama4(const GgufArchKeys& keys, const GgufSizes& sizes,
+                        Json* config) {
+  constexpr int64_t kExpertsWithoutNorms = 128;
+  INLAY_ASSIGN_OR_RETURN(const auto window,
+                         keys.Int("attention.sliding_window", 0, kMaxGgufSize));
+  if (window.has_value() && *window == 0) {
+    (*config)["attention_chunk_size"] = Json();
+    (*config)["no_rope_layers"] =
+        std::vector<int>(static_cast<size_t>(sizes.layers), 1);
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto experts,
+                         keys.Int("expert_count", 0, kMaxGgufSize));
+  (*config)["use_qk_norm"] = experts != kExpertsWithoutNorms;
+  constexpr char kStep[] = "interleave_moe_layer_step";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t step,
+      keys.Required(kStep, keys.Int(kStep, 1, kMaxGgufLayers)));
+  (*config)["interleave_moe_layer_step"] = step;
+  (*config)["intermediate_size_mlp"] = sizes.inner;
+  return absl::OkStatus();
+}
+
 // Those whose norms are LayerNorms.
 absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
   const bool is_cohere = keys.arch() == "cohere2";
@@ -68,11 +107,34 @@ absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
 }
 
 // Files of OLMo 3 say "olmo2" too, and have windows.
-absl::Status CheckOlmo2(const GgufArchKeys& keys, bool has_window) {
-  if (keys.arch() != "olmo2" || !has_window) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrFormat("%s is there: files of OLMo 3 are not supported",
-                      keys.Name("attention.sliding_window")));
+absl::Status ReadOlmo3(const GgufArchKeys& keys, const GgufSizes& sizes,
+                       int64_t window, Json* config) {
+  (*config)["architectures"] = {"Olmo3ForCausalLM"};
+  (*config)["model_type"] = "olmo3";
+  (*config)["sliding_window"] = window;
+  return ReadGgufPattern(keys, sizes.layers, false, config);
+}
+
+absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
+                      const GgufSizes& sizes, Json* config) {
+  constexpr char kTaps[] = "shortconv.l_cache";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t taps,
+      keys.Required(kTaps, keys.Int(kTaps, 1, kMaxGgufSize)));
+  (*config)["conv_L_cache"] = taps;
+  (*config)["block_auto_adjust_ff_dim"] = false;
+  bool has_bias = false;
+  Json types = Json::array();
+  for (size_t i = 0; i < static_cast<size_t>(sizes.layers); ++i) {
+    has_bias |= files.FindTensor(absl::StrFormat("blk.%d.shortconv.conv.bias",
+                                                 i)) != nullptr;
+    const bool attends = sizes.attends.empty() || sizes.attends[i];
+    types.push_back(attends ? "full_attention" : "conv");
+  }
+  (*config)["conv_bias"] = has_bias;
+  (*config)["layer_types"] = std::move(types);
+  return keys.CopyNumber("attention.layer_norm_rms_epsilon", "norm_eps",
+                         config);
 }
 
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
@@ -86,7 +148,26 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     return absl::OkStatus();
   }
-  INLAY_RETURN_IF_ERROR(CheckOlmo2(keys, window.has_value()));
+  if (keys.arch() == "qwen3next" || keys.arch().starts_with("qwen35")) {
+    return ReadGgufLinear(files, keys, sizes, config);
+  }
+  if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
+    return keys.arch() == "deepseek2"
+               ? absl::OkStatus()
+               : ReadGgufKimi(files, keys, sizes, config);
+  }
+  if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
+  if (keys.arch().starts_with("nemotron_h")) {
+    return ReadGgufNemotron(files, keys, sizes, config);
+  }
+  if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
+  if (keys.arch() == "olmo2" && window.has_value()) {
+    INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
+  }
+  if (keys.arch() == "llama4") {
+    INLAY_RETURN_IF_ERROR(ReadLlama4(keys, sizes, config));
+  }
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, config));
   }
@@ -107,9 +188,14 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  (*config)["attention_bias"] = has(
-      keys.arch() == "glm4" ? "blk.0.attn_q.bias" : "blk.0.attn_output.bias");
-  if (is_starcoder) (*config)["use_bias"] = has("blk.0.attn_q.bias");
+  const bool has_query_bias = has("blk.0.attn_q.bias");
+  (*config)["attention_bias"] = keys.arch().starts_with("glm4")
+                                    ? has_query_bias
+                                    : has("blk.0.attn_output.bias");
+  if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2") {
+    (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
+  }
+  if (is_starcoder) (*config)["use_bias"] = has_query_bias;
   (*config)["mlp_bias"] = has("blk.0.ffn_gate.bias");
   return absl::OkStatus();
 }
@@ -132,7 +218,8 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
   INLAY_RETURN_IF_ERROR(ReadGgufExperts(keys, sizes, &config));
-  return GgufConfig{std::move(config), {sizes.heads, sizes.kv_heads}};
+  return GgufConfig{
+      std::move(config), {sizes.heads, sizes.kv_heads}, sizes.layers};
 }
 
 }  // namespace inlay

@@ -1,6 +1,8 @@
 #include "core/formats/gguf_experts.h"
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/strings/str_format.h"
@@ -20,7 +22,45 @@ constexpr ExpertsRow kExpertArchs[] = {
     {"qwen2moe", "moe_intermediate_size", false},
     {"qwen3moe", "moe_intermediate_size", true},
     {"gpt-oss", "intermediate_size", true},
+    {"qwen3next", "moe_intermediate_size", true},
+    {"qwen35moe", "moe_intermediate_size", true},
+    {"nemotron_h_moe", "moe_intermediate_size", false},
+    {"kimi-linear", "moe_intermediate_size", true},
+    {"deepseek2", "moe_intermediate_size", false},
+    {"glm4moe", "moe_intermediate_size", false},
+    {"minimax-m2", "intermediate_size", true},
+    {"llama4", "intermediate_size", false},
 };
+
+// What DeepSeek's published config.json calls it. Where files say nothing, all
+// experts are one group, their weights are not normalised and their scale is 1,
+// as llama.cpp has it.
+absl::Status ReadDeepseekExperts(const GgufArchKeys& keys,
+                                 const GgufSizes& sizes, int64_t experts,
+                                 Json* config) {
+  const struct {
+    const char* key;
+    const char* name;
+    int64_t fallback;
+    int64_t max;
+  } integers[] = {
+      {"leading_dense_block_count", "first_k_dense_replace", 0, sizes.layers},
+      {"expert_shared_count", "n_shared_experts", 0, kMaxGgufSize},
+      {"expert_group_count", "n_group", 1, experts},
+      {"expert_group_used_count", "topk_group", 1, experts}};
+  for (const auto& [key, name, fallback, max] : integers) {
+    INLAY_ASSIGN_OR_RETURN(const auto value, keys.Int(key, 0, max));
+    (*config)[name] = std::max(value.value_or(fallback), fallback);
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("expert_weights_scale"));
+  INLAY_ASSIGN_OR_RETURN(const auto normalised,
+                         keys.Bool("expert_weights_norm"));
+  // Files without a scale say 0.
+  (*config)["routed_scaling_factor"] =
+      scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
+  if (normalised.has_value()) (*config)["norm_topk_prob"] = *normalised;
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -31,14 +71,15 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
                          keys.Int(kExperts, 0, kMaxGgufSize));
   if (experts.value_or(0) == 0) return absl::OkStatus();
   const ExpertsRow* found = nullptr;
+  std::string known;
   for (const ExpertsRow& row : kExpertArchs) {
     if (row.arch == keys.arch()) found = &row;
+    known += (known.empty() ? "" : ", ") + std::string(row.arch);
   }
   if (found == nullptr) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "%s is %d: experts load in the architectures llama, qwen2moe, "
-        "qwen3moe and gpt-oss",
-        keys.Name(kExperts), *experts));
+    return absl::UnimplementedError(
+        absl::StrFormat("%s is %d: experts load in the architectures %s",
+                        keys.Name(kExperts), *experts, known));
   }
   constexpr char kUsed[] = "expert_used_count";
   INLAY_ASSIGN_OR_RETURN(const int64_t used,
@@ -59,12 +100,22 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     Json& scaling = (*config)["rope_scaling"];
     if (scaling.is_object()) scaling["truncate"] = false;
   }
-  if (keys.arch() != "qwen2moe") return absl::OkStatus();
+  const bool is_nemotron = keys.arch() == "nemotron_h_moe";
+  if (keys.arch() == "glm4moe" || keys.arch() == "deepseek2" ||
+      keys.arch() == "kimi-linear" || is_nemotron) {
+    INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
+    if (!is_nemotron) return absl::OkStatus();
+  }
+  if (found->width != std::string_view("moe_intermediate_size") ||
+      keys.arch() == "qwen3moe") {
+    return absl::OkStatus();
+  }
   constexpr char kShared[] = "expert_shared_feed_forward_length";
   INLAY_ASSIGN_OR_RETURN(
       const int64_t shared,
       keys.Required(kShared, keys.Int(kShared, 1, kMaxGgufSize)));
-  (*config)["shared_expert_intermediate_size"] = shared;
+  (*config)[is_nemotron ? "moe_shared_expert_intermediate_size"
+                        : "shared_expert_intermediate_size"] = shared;
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "core/formats/gguf_config.h"
 #include "core/formats/gguf_files.h"
 #include "core/formats/gguf_metadata.h"
+#include "core/formats/gguf_parts.h"
 #include "core/formats/gguf_source.h"
 #include "core/formats/gguf_text.h"
 #include "core/formats/gguf_tokenizer.h"
@@ -63,8 +64,11 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
   INLAY_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(files, *arch));
   INLAY_RETURN_IF_ERROR(CheckVocabulary(header, config.json));
   model->config = std::move(config.json);
-  INLAY_ASSIGN_OR_RETURN(auto stored,
-                         MakeGgufSource(std::move(files), *arch, config.heads));
+  INLAY_ASSIGN_OR_RETURN(
+      auto stored,
+      MakeGgufSource(std::move(files), *arch, config.heads, config.layers));
+  INLAY_ASSIGN_OR_RETURN(stored,
+                         PresentGgufParts(model->config, std::move(stored)));
   INLAY_ASSIGN_OR_RETURN(model->weights,
                          PresentExperts(model->config, std::move(stored)));
   return absl::OkStatus();

@@ -33,6 +33,16 @@ constexpr const char* kDeepSeek3[] = {
 constexpr const char* kDeepSeekCoder[] = {
     R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+",
     R"(\p{N})"};
+constexpr const char* kDeepSeek[] = {
+    R"([\r\n])",
+    R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)",
+    R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
+    R"(\s+$)",
+    R"([一-龥ࠀ-一가-퟿]+)",
+    R"(\p{N}+)",
+};
+constexpr const char* kQwen35[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 // What llama.cpp does for files that name nothing.
 constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split[0],
                                     R"(\p{N}+)", "[0-9][0-9][0-9]"};
@@ -70,6 +80,14 @@ constexpr Row kRows[] = {
     {"tekken", kTekken, true, true},
     {"deepseek-v3", kDeepSeek3},
     {"deepseek-coder", kDeepSeekCoder},
+    {"deepseek-llm", kDeepSeek},
+    {"qwen35", kQwen35, false, false, true},
+    {"llama4", kO200k},
+    {"minimax-m2", kO200k},
+    {"glm4", kLlama3, true},
+    {"chatglm-bpe", kLlama3},
+    {"lfm2", kLlama3, true, true},
+    {"pixtral", kLlama3, true, true},
 };
 
 Json ByteLevel(bool use_regex) {

@@ -1,5 +1,6 @@
 #include "core/formats/gguf_sizes.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -15,6 +16,8 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
   INLAY_ASSIGN_OR_RETURN(const auto key, size("attention.key_length"));
   INLAY_ASSIGN_OR_RETURN(const auto value, size("attention.value_length"));
   sizes->head_dim = key.value_or(sizes->hidden / sizes->heads);
+  // Latent attention has sizes of its own (gguf_latent.h).
+  if (keys.Find("attention.kv_lora_rank") != nullptr) return absl::OkStatus();
   if (sizes->head_dim >= 1 &&
       value.value_or(sizes->head_dim) == sizes->head_dim) {
     return absl::OkStatus();
@@ -22,6 +25,39 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
   return absl::UnimplementedError(absl::StrFormat(
       "heads of %d for keys and %d for values, allowed: one size, at least 1",
       sizes->head_dim, value.value_or(sizes->head_dim)));
+}
+
+// One number, or one for each layer: equal ones, and 0 where `may_lack`.
+absl::Status ReadKvHeads(const GgufArchKeys& keys, bool may_lack,
+                         GgufSizes* sizes) {
+  constexpr char kKvHeads[] = "attention.head_count_kv";
+  const GgufValue* value = keys.Find(kKvHeads);
+  if (!may_lack || value == nullptr || !value->is_array) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto heads,
+        keys.LayerInt(kKvHeads, sizes->layers, 1, kMaxGgufSize));
+    sizes->kv_heads = heads.value_or(sizes->heads);
+    return absl::OkStatus();
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto found, keys.Ints(kKvHeads));
+  const std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
+  for (const int64_t heads : list) {
+    sizes->attends.push_back(heads != 0);
+    sizes->kv_heads = std::max(sizes->kv_heads, heads);
+  }
+  const bool is_known =
+      static_cast<int64_t>(list.size()) == sizes->layers &&
+      sizes->kv_heads <= kMaxGgufSize &&
+      std::all_of(list.begin(), list.end(), [&](int64_t heads) {
+        return heads == 0 || heads == sizes->kv_heads;
+      });
+  if (!is_known) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s: allowed: 0 or one number of at most %d for each of %d layers",
+        keys.Name(kKvHeads), kMaxGgufSize, sizes->layers));
+  }
+  sizes->kv_heads = std::max<int64_t>(sizes->kv_heads, 1);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -42,11 +78,23 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   constexpr char kHeads[] = "attention.head_count";
   INLAY_ASSIGN_OR_RETURN(sizes.heads, keys.Required(kHeads, of_layers(kHeads)));
-  INLAY_ASSIGN_OR_RETURN(const auto kv_heads,
-                         of_layers("attention.head_count_kv"));
-  sizes.kv_heads = kv_heads.value_or(sizes.heads);
+  const bool is_nemotron = keys.arch().starts_with("nemotron_h");
+  const bool may_lack =
+      keys.arch() == "lfm2" || keys.arch() == "kimi-linear" || is_nemotron;
+  INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
+  // Where all layers have experts there may be no other width.
   constexpr char kInner[] = "feed_forward_length";
-  INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(kInner, of_layers(kInner)));
+  constexpr char kExpertInner[] = "expert_feed_forward_length";
+  const bool has_inner =
+      keys.Find(kInner) != nullptr || keys.Find(kExpertInner) == nullptr;
+  const char* inner = has_inner ? kInner : kExpertInner;
+  const GgufValue* inners = keys.Find(inner);
+  if (is_nemotron && inners != nullptr && inners->is_array) {
+    // 0 of other layers; the tensors say the rest (gguf_linear.h).
+    sizes.inner = 1;
+  } else {
+    INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
+  }
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->info.shape.size() != 2) {
     return absl::InvalidArgumentError(
@@ -54,6 +102,9 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   }
   sizes.vocab = embedding->info.shape[0];
   INLAY_RETURN_IF_ERROR(ReadHeadDim(keys, &sizes));
+  INLAY_ASSIGN_OR_RETURN(const auto predictors,
+                         keys.Int("nextn_predict_layers", 0, sizes.layers - 1));
+  sizes.layers -= predictors.value_or(0);
   return sizes;
 }
 

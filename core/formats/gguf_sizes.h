@@ -3,6 +3,7 @@
 #define INLAY_CORE_FORMATS_GGUF_SIZES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/formats/gguf_arch_keys.h"
@@ -14,7 +15,7 @@ inline constexpr int64_t kMaxGgufLayers = 4096;
 inline constexpr int64_t kMaxGgufSize = int64_t{1} << 28;
 
 struct GgufSizes {
-  int64_t layers = 0;
+  int64_t layers = 0;  // without those that predict further tokens
   int64_t hidden = 0;
   int64_t context = 0;
   int64_t heads = 0;
@@ -22,6 +23,9 @@ struct GgufSizes {
   int64_t inner = 0;  // of the feed-forward network
   int64_t head_dim = 0;
   int64_t vocab = 0;  // rows of the embedding
+  // Which layers have attention, where files say so by KV heads: those of the
+  // others are 0. Empty where all have it, or other keys say so.
+  std::vector<bool> attends;
 };
 
 // All at least 1. INVALID_ARGUMENT naming a key or tensor that is missing or

@@ -1,7 +1,10 @@
 #include "core/formats/gguf_source.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +54,21 @@ absl::Status UnknownTensor(std::string_view name, const GgufArch& arch) {
       "tensor %s is none of the architecture \"%s\"", Quoted(name), arch.name));
 }
 
+// Whether values are not those of the file.
+bool IsComputed(GgufLayout layout) {
+  return layout == GgufLayout::kPlusOne || layout == GgufLayout::kLogOfMinus;
+}
+
+// Whether "blk.N..." has an N of at least `layers`.
+bool IsOfLaterLayer(std::string_view name, int64_t layers) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock)) return false;
+  int64_t layer = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kBlock.size(), end, layer);
+  return parsed.ec == std::errc() && layer >= layers;
+}
+
 // Rows of a matrix, elements of a bias.
 int64_t Rows(const WeightInfo& info) { return info.shape.front(); }
 
@@ -81,7 +99,7 @@ class GgufSource final : public WeightSource {
     if (location == nullptr) return nullptr;
     const bool as_it_lies = location->layout != GgufLayout::kQueryRows &&
                             location->layout != GgufLayout::kKeyRows &&
-                            location->layout != GgufLayout::kPlusOne;
+                            !IsComputed(location->layout);
     const std::optional<MappedFile>& map = files_[location->file].map;
     if (!as_it_lies || !map.has_value()) return nullptr;
     return map->bytes().data() + location->offset;
@@ -105,11 +123,16 @@ class GgufSource final : public WeightSource {
       case GgufLayout::kKeyRows:
         return ReadRows(own, *location, offset, destination);
       case GgufLayout::kPlusOne:
-        return ReadMinusOne(own, *location, offset, destination);
+      case GgufLayout::kLogOfMinus:
+        return ReadComputed(own, *location, offset, destination);
       case GgufLayout::kSame:
       case GgufLayout::kTransposed:
       case GgufLayout::kVector:
       case GgufLayout::kBareName:
+      case GgufLayout::kWhole:
+      case GgufLayout::kTaps:
+      case GgufLayout::kHeads:
+      case GgufLayout::kFlat:
         break;
     }
     return files_[location->file].Read(location->offset + offset, destination);
@@ -145,7 +168,7 @@ class GgufSource final : public WeightSource {
     return absl::OkStatus();
   }
 
-  absl::Status ReadMinusOne(const WeightInfo& info,
+  absl::Status ReadComputed(const WeightInfo& info,
                             const GgufLocation& location, uint64_t offset,
                             absl::Span<std::byte> destination) const {
     if (destination.empty()) return absl::OkStatus();
@@ -159,7 +182,10 @@ class GgufSource final : public WeightSource {
                        values.size() * sizeof(float));
     INLAY_RETURN_IF_ERROR(files_[location.file].Read(
         location.offset + first * sizeof(float), bytes));
-    for (float& value : values) value -= 1.0f;
+    for (float& value : values) {
+      value = location.layout == GgufLayout::kPlusOne ? value - 1.0f
+                                                      : std::log(-value);
+    }
     std::memcpy(destination.data(), bytes.data() + offset % sizeof(float),
                 destination.size());
     return absl::OkStatus();
@@ -177,9 +203,9 @@ absl::Status WrongTensor(std::string_view name, const std::string& message) {
 
 absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
                        GgufLocation* location) {
-  if (location->layout == GgufLayout::kPlusOne && info.dtype != DType::kF32) {
+  if (IsComputed(location->layout) && info.dtype != DType::kF32) {
     return WrongTensor(info.name,
-                       absl::StrFormat("a norm of type %s, allowed: f32",
+                       absl::StrFormat("a vector of type %s, allowed: f32",
                                        DTypeName(info.dtype)));
   }
   const bool is_query = location->layout == GgufLayout::kQueryRows;
@@ -205,11 +231,15 @@ absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
-    GgufFiles files, const GgufArch& arch, const GgufHeads& heads) {
+    GgufFiles files, const GgufArch& arch, const GgufHeads& heads,
+    int64_t layers) {
   std::vector<GgufSource::Tensor> tensors;
   for (size_t i = 0; i < files.files.size(); ++i) {
     for (GgufTensor& tensor : files.files[i].header.tensors) {
-      if (IsNoWeight(tensor.info.name)) continue;
+      if (IsNoWeight(tensor.info.name) ||
+          IsOfLaterLayer(tensor.info.name, layers)) {
+        continue;
+      }
       const auto name = PublishedTensorName(arch, tensor.info.name);
       if (!name.has_value()) {
         return InFile(files.files[i].path,
@@ -222,6 +252,21 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
       if (name->layout == GgufLayout::kVector &&
           tensor.info.shape.size() == 1) {
         tensor.info.shape.insert(tensor.info.shape.begin(), 1);
+      }
+      // Kimi's are [1, channels, 1, taps].
+      if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 4 &&
+          tensor.info.shape.front() == 1) {
+        tensor.info.shape.erase(tensor.info.shape.begin());
+      }
+      if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 2) {
+        tensor.info.shape.insert(tensor.info.shape.begin() + 1, 1);
+      }
+      if (name->layout == GgufLayout::kFlat && tensor.info.shape.size() == 2) {
+        tensor.info.shape = {tensor.info.shape[0] * tensor.info.shape[1]};
+      }
+      if (name->layout == GgufLayout::kHeads && tensor.info.shape.size() == 3) {
+        const int64_t heads_rows = tensor.info.shape[0] * tensor.info.shape[1];
+        tensor.info.shape = {heads_rows, tensor.info.shape[2]};
       }
       tensor.info.rows_are_outputs = name->layout == GgufLayout::kTransposed;
       tensors.emplace_back(std::move(tensor.info), location);

@@ -19,11 +19,13 @@ struct GgufHeads {
   int64_t key = 0;
 };
 
-// Takes the open files over. UNIMPLEMENTED for a tensor that `arch` does not
-// have, INVALID_ARGUMENT for one whose rows do not divide into heads or that
-// lies in several files.
+// Takes the open files over. Tensors of layers from `layers` on, which predict
+// further tokens, are passed over. UNIMPLEMENTED for a tensor that `arch` does
+// not have, INVALID_ARGUMENT for one whose rows do not divide into heads or
+// that lies in several files.
 absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
-    GgufFiles files, const GgufArch& arch, const GgufHeads& heads);
+    GgufFiles files, const GgufArch& arch, const GgufHeads& heads,
+    int64_t layers);
 
 }  // namespace inlay
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_pre_tokenizer.h"
+#include "core/formats/gguf_tokenizer_parts.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -20,8 +21,21 @@ bool IsAdded(GgufTokenType type) {
          type == GgufTokenType::kUserDefined;
 }
 
+Json SpecialItem(std::string_view token) {
+  return Json{{"SpecialToken", Json{{"id", token}, {"type_id", 0}}}};
+}
+
+void AddSegment(const Json& bos, const char* segment, const Json& eos,
+                Json* items) {
+  if (!bos.is_null()) items->push_back(bos);
+  items->push_back(Json{{"Sequence", Json{{"id", segment}, {"type_id", 0}}}});
+  if (!eos.is_null()) items->push_back(eos);
+}
+
+}  // namespace
+
 // All ids are the vocabulary's, special tokens' too.
-absl::StatusOr<Json> VocabularyJson(const std::vector<std::string>& texts) {
+absl::StatusOr<Json> GgufVocabularyJson(const std::vector<std::string>& texts) {
   Json vocabulary = Json::object();
   for (size_t id = 0; id < texts.size(); ++id) {
     const auto [at, is_new] = vocabulary.emplace(texts[id], id);
@@ -33,8 +47,8 @@ absl::StatusOr<Json> VocabularyJson(const std::vector<std::string>& texts) {
   return vocabulary;
 }
 
-Json AddedTokensJson(const GgufVocab& vocab,
-                     const std::vector<std::string>& texts) {
+Json GgufAddedTokensJson(const GgufVocab& vocab,
+                         const std::vector<std::string>& texts) {
   Json added = Json::array();
   for (size_t id = 0; id < texts.size(); ++id) {
     const GgufTokenType type = vocab.types[id];
@@ -50,20 +64,8 @@ Json AddedTokensJson(const GgufVocab& vocab,
   return added;
 }
 
-Json SpecialItem(std::string_view token) {
-  return Json{{"SpecialToken", Json{{"id", token}, {"type_id", 0}}}};
-}
-
-void AddSegment(const Json& bos, const char* segment, const Json& eos,
-                Json* items) {
-  if (!bos.is_null()) items->push_back(bos);
-  items->push_back(Json{{"Sequence", Json{{"id", segment}, {"type_id", 0}}}});
-  if (!eos.is_null()) items->push_back(eos);
-}
-
-// Null where neither is added.
-absl::StatusOr<Json> PostProcessorJson(const GgufVocab& vocab,
-                                       bool adds_bos_by_default) {
+absl::StatusOr<Json> GgufPostProcessorJson(const GgufVocab& vocab,
+                                           bool adds_bos_by_default) {
   const bool adds_bos =
       vocab.add_bos.value_or(adds_bos_by_default && vocab.bos_id.has_value());
   const bool adds_eos = vocab.add_eos.value_or(false);
@@ -93,15 +95,17 @@ absl::StatusOr<Json> PostProcessorJson(const GgufVocab& vocab,
               {"special_tokens", std::move(tokens)}};
 }
 
+namespace {
+
 absl::StatusOr<Json> BytePairJson(const GgufVocab& vocab) {
   INLAY_ASSIGN_OR_RETURN(GgufPreTokenizer pre, FindGgufPreTokenizer(vocab.pre));
   const std::vector<std::string> texts(vocab.tokens.begin(),
                                        vocab.tokens.end());
-  INLAY_ASSIGN_OR_RETURN(Json vocabulary, VocabularyJson(texts));
+  INLAY_ASSIGN_OR_RETURN(Json vocabulary, GgufVocabularyJson(texts));
   Json merges = Json::array();
   for (const std::string_view merge : vocab.merges) merges.push_back(merge);
-  INLAY_ASSIGN_OR_RETURN(Json post, PostProcessorJson(vocab, pre.adds_bos));
-  return Json{{"added_tokens", AddedTokensJson(vocab, texts)},
+  INLAY_ASSIGN_OR_RETURN(Json post, GgufPostProcessorJson(vocab, pre.adds_bos));
+  return Json{{"added_tokens", GgufAddedTokensJson(vocab, texts)},
               {"normalizer", std::move(pre.normalizer)},
               {"pre_tokenizer", std::move(pre.pre_tokenizer)},
               {"post_processor", std::move(post)},
@@ -158,15 +162,15 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab) {
     if (vocab.types[id] != GgufTokenType::kUserDefined) continue;
     texts[id] = absl::StrReplaceAll(texts[id], {{" ", kSpace}});
   }
-  INLAY_ASSIGN_OR_RETURN(Json vocabulary, VocabularyJson(texts));
+  INLAY_ASSIGN_OR_RETURN(Json vocabulary, GgufVocabularyJson(texts));
   INLAY_ASSIGN_OR_RETURN(Json merges, GgufScoreMerges(vocab, texts));
-  INLAY_ASSIGN_OR_RETURN(Json post, PostProcessorJson(vocab, true));
+  INLAY_ASSIGN_OR_RETURN(Json post, GgufPostProcessorJson(vocab, true));
   const bool byte_fallback =
       std::find(vocab.types.begin(), vocab.types.end(), GgufTokenType::kByte) !=
       vocab.types.end();
   const std::optional<std::string> unknown = UnknownToken(vocab);
   const bool prefix = vocab.add_space_prefix.value_or(true);
-  return Json{{"added_tokens", AddedTokensJson(vocab, texts)},
+  return Json{{"added_tokens", GgufAddedTokensJson(vocab, texts)},
               {"normalizer", SpaceNormalizer(prefix)},
               {"pre_tokenizer", Json()},
               {"post_processor", std::move(post)},
@@ -184,10 +188,19 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab) {
 
 absl::StatusOr<Json> GgufTokenizerJson(const GgufVocab& vocab) {
   if (vocab.model == "gpt2") return BytePairJson(vocab);
-  if (vocab.model == "llama") return SentencePieceJson(vocab);
+  if (vocab.model == "llama") {
+    // Converters of llama.cpp give these keys to "t5" only: with them a file
+    // says that it means SentencePiece itself, not tokenizers' rendering of it.
+    const bool is_original =
+        vocab.remove_extra_spaces.has_value() || !vocab.charsmap.empty();
+    return is_original ? GgufSentencePieceDocument(vocab)
+                       : SentencePieceJson(vocab);
+  }
+  if (vocab.model == "t5") return GgufSentencePieceDocument(vocab);
+  if (vocab.model == "bert") return GgufWordPieceJson(vocab);
   return absl::UnimplementedError(absl::StrFormat(
       "key \"tokenizer.ggml.model\": %s, allowed: \"gpt2\" (byte-level BPE), "
-      "\"llama\" (SentencePiece BPE)",
+      "\"llama\" (SentencePiece BPE), \"t5\" (Unigram), \"bert\" (WordPiece)",
       Quoted(vocab.model)));
 }
 

@@ -1,6 +1,8 @@
 // From the token list of a GGUF header to the tokenizer.json of the same model,
-// so that text becomes the ids that Hugging Face's tokenizer gives. Knows
-// nothing of how a tokenizer.json is run.
+// so that text becomes the ids that Hugging Face's tokenizer gives; for "t5",
+// and for "llama" with the keys of SentencePiece's normaliser, to a document of
+// core/text/sentencepiece_document.h, for the ids that SentencePiece gives.
+// Knows nothing of how either is run.
 #ifndef INLAY_CORE_FORMATS_GGUF_TOKENIZER_H_
 #define INLAY_CORE_FORMATS_GGUF_TOKENIZER_H_
 

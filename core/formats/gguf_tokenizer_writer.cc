@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_pre_tokenizer.h"
+#include "core/formats/gguf_token_lists.h"
 #include "core/formats/gguf_vocab.h"
 #include "memory/status.h"
 
@@ -20,60 +20,15 @@ absl::Status Bad(const std::string& message) {
   return absl::InvalidArgumentError("tokenizer.json: " + message);
 }
 
-// "<0x0A>": a byte that is no part of any piece.
-bool IsByte(std::string_view token) {
-  return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">");
-}
-
-struct Lists {
-  std::vector<std::string> tokens;
-  std::vector<int32_t> types;
-  std::vector<std::string> merges;  // "left right"
-  std::unordered_map<std::string, int32_t> ids;
-
-  std::optional<int32_t> Find(const std::string& token) const {
-    const auto found = ids.find(token);
-    if (found == ids.end()) return std::nullopt;
-    return found->second;
-  }
-};
-
-absl::Status AddToken(const std::string& text, const Json& id,
-                      GgufTokenType type, Lists* lists) {
-  const auto size = static_cast<int64_t>(lists->tokens.size());
-  if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
-      id.get<int64_t>() >= size) {
-    return Bad(absl::StrFormat("token %s has the id %s, allowed: 0 to %d",
-                               Quoted(text), DumpJson(id), size - 1));
-  }
-  const auto at = id.get<size_t>();
-  lists->tokens[at] = text;
-  lists->types[at] = static_cast<int32_t>(type);
-  lists->ids[text] = static_cast<int32_t>(at);
-  return absl::OkStatus();
-}
+using Lists = GgufTokenLists;
 
 absl::Status ReadTokens(const Json& file, const Json& vocab, Lists* lists) {
   for (const auto& [text, id] : vocab.items()) {
-    INLAY_RETURN_IF_ERROR(AddToken(
-        text, id, IsByte(text) ? GgufTokenType::kByte : GgufTokenType::kNormal,
-        lists));
+    INLAY_RETURN_IF_ERROR(lists->Add(
+        text, id,
+        IsByteToken(text) ? GgufTokenType::kByte : GgufTokenType::kNormal));
   }
-  const Json* added = JsonFind(file, "added_tokens");
-  if (added == nullptr || !added->is_array()) return absl::OkStatus();
-  for (const Json& token : *added) {
-    const Json* id = JsonFind(token, "id");
-    if (id == nullptr) return Bad("an added token has no id");
-    INLAY_ASSIGN_OR_RETURN(const std::string text,
-                           JsonString(token, "content", ""));
-    INLAY_ASSIGN_OR_RETURN(const bool special,
-                           JsonBool(token, "special", false));
-    INLAY_RETURN_IF_ERROR(AddToken(
-        text, *id,
-        special ? GgufTokenType::kControl : GgufTokenType::kUserDefined,
-        lists));
-  }
-  return absl::OkStatus();
+  return lists->AddAdded(file);
 }
 
 absl::Status ReadMerges(const Json& model, Lists* lists) {
@@ -93,24 +48,6 @@ absl::Status ReadMerges(const Json& model, Lists* lists) {
                             merge[1].get<std::string>());
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<Lists> ReadLists(const Json& file, const Json& model,
-                                int64_t vocab_size) {
-  const Json* vocab = JsonFind(model, "vocab");
-  if (vocab == nullptr || !vocab->is_object()) return Bad("no vocab");
-  Lists lists;
-  lists.tokens.resize(static_cast<size_t>(vocab_size));
-  lists.types.assign(lists.tokens.size(),
-                     static_cast<int32_t>(GgufTokenType::kUnused));
-  INLAY_RETURN_IF_ERROR(ReadTokens(file, *vocab, &lists));
-  for (size_t id = 0; id < lists.tokens.size(); ++id) {
-    if (lists.tokens[id].empty()) {
-      lists.tokens[id] = absl::StrFormat("[PAD%d]", id);
-    }
-  }
-  INLAY_RETURN_IF_ERROR(ReadMerges(model, &lists));
-  return lists;
 }
 
 absl::Status SetByteLevel(const Json& file, const Json& model,
@@ -146,44 +83,40 @@ std::vector<float> Scores(const Lists& lists) {
   return scores;
 }
 
-// Whether a text gets a space in front: by the normalizer, or by "Metaspace".
-bool AddsSpace(const Json& section) {
-  const Json* type = JsonFind(section, "type");
-  if (type == nullptr) return false;
-  if (*type == "Prepend") return true;
-  if (*type == "Metaspace") {
-    const Json* scheme = JsonFind(section, "prepend_scheme");
-    return scheme == nullptr || *scheme != "never";
-  }
-  for (const char* list : {"normalizers", "pretokenizers"}) {
-    const Json* steps = JsonFind(section, list);
-    if (steps == nullptr || !steps->is_array()) continue;
-    if (std::any_of(steps->begin(), steps->end(), AddsSpace)) return true;
-  }
-  return false;
-}
-
 absl::Status SetPieces(const Json& file, const Json& model, Lists* lists,
                        GgufWriter* writer) {
   INLAY_ASSIGN_OR_RETURN(const std::string unknown,
                          JsonString(model, "unk_token", ""));
   const auto unk = lists->Find(unknown);
   if (unk.has_value()) {
-    lists->types[static_cast<size_t>(*unk)] =
-        static_cast<int32_t>(GgufTokenType::kUnknown);
+    lists->SetType(*unk, GgufTokenType::kUnknown);
     INLAY_RETURN_IF_ERROR(writer->SetU32("tokenizer.ggml.unknown_token_id",
                                          static_cast<uint32_t>(*unk)));
   }
   bool adds_space = false;
   for (const char* name : {"normalizer", "pre_tokenizer"}) {
     const Json* section = JsonFind(file, name);
-    adds_space = adds_space || (section != nullptr && AddsSpace(*section));
+    adds_space =
+        adds_space || (section != nullptr && AddsSpaceInFront(*section));
   }
   INLAY_RETURN_IF_ERROR(writer->SetString("tokenizer.ggml.model", "llama"));
   INLAY_RETURN_IF_ERROR(writer->SetString("tokenizer.ggml.pre", "default"));
   INLAY_RETURN_IF_ERROR(
       writer->SetBool("tokenizer.ggml.add_space_prefix", adds_space));
-  return writer->SetF32s("tokenizer.ggml.scores", Scores(*lists));
+  lists->scores = Scores(*lists);
+  return absl::OkStatus();
+}
+
+absl::Status SetBytePair(const Json& file, const Json& model, Lists* lists,
+                         GgufWriter* writer) {
+  const Json* vocab = JsonFind(model, "vocab");
+  if (vocab == nullptr || !vocab->is_object()) return Bad("no vocab");
+  INLAY_RETURN_IF_ERROR(ReadTokens(file, *vocab, lists));
+  INLAY_RETURN_IF_ERROR(ReadMerges(model, lists));
+  INLAY_ASSIGN_OR_RETURN(const bool has_bytes,
+                         JsonBool(model, "byte_fallback", false));
+  return has_bytes ? SetPieces(file, model, lists, writer)
+                   : SetByteLevel(file, model, *lists, writer);
 }
 
 // The items around a text, from the last template there is.
@@ -199,20 +132,50 @@ const Json* SingleTemplate(const Json& processor) {
   return nullptr;
 }
 
-absl::Status SetSpecialIds(const Json& file, const ModelFiles& files,
-                           const Lists& lists, GgufWriter* writer) {
+// The tokens that the template puts at the ends of a text.
+void ReadTemplate(const Json& file, Lists* lists) {
+  const Json* processor = JsonFind(file, "post_processor");
+  if (processor == nullptr) return;
+  // RobertaProcessing, BertProcessing: [text, id] each.
+  const auto named = [&](const Json* pair) -> std::optional<int32_t> {
+    if (pair == nullptr || !pair->is_array() || pair->empty() ||
+        !pair->front().is_string()) {
+      return std::nullopt;
+    }
+    return lists->Find(pair->front().get<std::string>());
+  };
+  lists->front = named(JsonFind(*processor, "cls"));
+  lists->back = named(JsonFind(*processor, "sep"));
+  const Json* items = SingleTemplate(*processor);
+  if (items == nullptr || items->empty()) return;
+  const auto token = [&](const Json& item) -> std::optional<int32_t> {
+    const Json* special = JsonFind(item, "SpecialToken");
+    const Json* id = special == nullptr ? nullptr : JsonFind(*special, "id");
+    if (id == nullptr || !id->is_string()) return std::nullopt;
+    return lists->Find(id->get<std::string>());
+  };
+  lists->front = token(items->front());
+  lists->back = token(items->back());
+}
+
+absl::Status SetSpecialIds(const ModelFiles& files, const Lists& lists,
+                           GgufWriter* writer) {
   const auto set = [&](const char* key, int32_t id) {
     return writer->SetU32(key, static_cast<uint32_t>(id));
   };
-  std::optional<int32_t> bos = lists.Find(files.chat.bos_token);
+  // What is put around a text has to be what these keys name.
+  std::optional<int32_t> bos = lists.front;
+  if (!bos.has_value()) bos = lists.Find(files.chat.bos_token);
   if (!bos.has_value()) bos = files.generation.bos_id;
   std::vector<int32_t> ends = files.generation.eos_ids;
-  // The template's comes first: readers show it there.
-  const std::optional<int32_t> eos = lists.Find(files.chat.eos_token);
-  if (eos.has_value()) {
+  const auto put_first = [&](std::optional<int32_t> eos) {
+    if (!eos.has_value()) return;
     std::erase(ends, *eos);
     ends.insert(ends.begin(), *eos);
-  }
+  };
+  // The chat template's comes first: readers show it there.
+  put_first(lists.Find(files.chat.eos_token));
+  put_first(lists.back);
   if (bos.has_value()) {
     INLAY_RETURN_IF_ERROR(set("tokenizer.ggml.bos_token_id", *bos));
   }
@@ -227,18 +190,10 @@ absl::Status SetSpecialIds(const Json& file, const ModelFiles& files,
     INLAY_RETURN_IF_ERROR(
         set("tokenizer.ggml.padding_token_id", *files.generation.pad_id));
   }
-  const Json* processor = JsonFind(file, "post_processor");
-  const Json* items =
-      processor == nullptr ? nullptr : SingleTemplate(*processor);
-  const bool has_items = items != nullptr && !items->empty();
-  const auto adds = [&](bool front) {
-    return has_items &&
-           (front ? items->front() : items->back()).contains("SpecialToken");
-  };
-  INLAY_RETURN_IF_ERROR(writer->SetBool("tokenizer.ggml.add_bos_token",
-                                        bos.has_value() && adds(true)));
+  INLAY_RETURN_IF_ERROR(
+      writer->SetBool("tokenizer.ggml.add_bos_token", lists.front.has_value()));
   return writer->SetBool("tokenizer.ggml.add_eos_token",
-                         !ends.empty() && adds(false));
+                         lists.back.has_value());
 }
 
 absl::Status SetTemplates(const ChatFormat& chat, GgufWriter* writer) {
@@ -262,23 +217,36 @@ absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
   if (model == nullptr || !model->is_object()) return Bad("no model");
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(*model, "type", "BPE"));
-  if (type != "BPE") {
+  Lists lists(vocab_size);
+  if (type == "BPE") {
+    INLAY_RETURN_IF_ERROR(SetBytePair(tokenizer, *model, &lists, writer));
+  } else if (type == "Unigram") {
+    INLAY_RETURN_IF_ERROR(SetGgufUnigram(tokenizer, *model, &lists, writer));
+  } else if (type == "WordPiece") {
+    INLAY_RETURN_IF_ERROR(SetGgufWordPiece(tokenizer, *model, &lists, writer));
+  } else if (type == "SentencePiece") {
+    INLAY_RETURN_IF_ERROR(
+        SetGgufSentencePiece(tokenizer, *model, &lists, writer));
+  } else {
     return absl::UnimplementedError(absl::StrFormat(
-        "tokenizer.json: a model of type %s cannot be written, allowed: BPE",
+        "tokenizer.json: a model of type %s has no name in GGUF, allowed: BPE, "
+        "Unigram, WordPiece",
         Quoted(type)));
   }
-  INLAY_ASSIGN_OR_RETURN(Lists lists, ReadLists(tokenizer, *model, vocab_size));
-  INLAY_ASSIGN_OR_RETURN(const bool has_bytes,
-                         JsonBool(*model, "byte_fallback", false));
-  INLAY_RETURN_IF_ERROR(has_bytes
-                            ? SetPieces(tokenizer, *model, &lists, writer)
-                            : SetByteLevel(tokenizer, *model, lists, writer));
+  const bool has_json = type != "SentencePiece";
+  if (has_json) ReadTemplate(tokenizer, &lists);
+  INLAY_RETURN_IF_ERROR(SetSpecialIds(files, lists, writer));
+  lists.NameUnused();
   INLAY_RETURN_IF_ERROR(
       writer->SetStrings("tokenizer.ggml.tokens", lists.tokens));
   INLAY_RETURN_IF_ERROR(
       writer->SetI32s("tokenizer.ggml.token_type", lists.types));
-  INLAY_RETURN_IF_ERROR(SetSpecialIds(tokenizer, files, lists, writer));
+  if (!lists.scores.empty()) {
+    INLAY_RETURN_IF_ERROR(
+        writer->SetF32s("tokenizer.ggml.scores", lists.scores));
+  }
   INLAY_RETURN_IF_ERROR(SetTemplates(files.chat, writer));
+  if (!has_json) return absl::OkStatus();
   return writer->SetString("tokenizer.huggingface.json", DumpJson(tokenizer));
 }
 

@@ -1,4 +1,4 @@
-// From a tokenizer.json to the token list of a GGUF file: what gguf_tokenizer.h
+// From a tokenizer to the token list of a GGUF file: what gguf_tokenizer.h
 // undoes. Knows nothing of how a tokenizer.json is run.
 #ifndef INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_
 #define INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_
@@ -15,14 +15,22 @@ namespace inlay {
 // Sets the keys of tokens, types, scores, merges, special ids and the chat
 // templates of `files`. Ids up to `vocab_size` that no token has are filled
 // with unused ones, as readers want one for each row of the embedding.
-// `tokenizer` itself is put beside them (tokenizer.huggingface.json), which
-// Inlay prefers: the same ids come out to the last rule that the lists cannot
-// say.
+// A tokenizer.json is put beside them (tokenizer.huggingface.json), which Inlay
+// prefers: the same ids come out to the last rule that the lists cannot say.
 //
-// Byte-level BPE, and BPE over SentencePiece's pieces: their scores are the
-// order in which merges first make them. UNIMPLEMENTED for other models, and
-// for cuts that have no name in GGUF; INVALID_ARGUMENT for a malformed document
-// and more tokens than `vocab_size`.
+//   tokenizer                               tokenizer.ggml.model
+//   tokenizer.json, byte-level BPE          "gpt2"
+//     BPE over SentencePiece's pieces       "llama": scores are the order in
+//                                           which merges first make a piece
+//     Unigram                               "t5"
+//     WordPiece                             "bert"
+//   tokenizer.model (a document of          "llama", "t5": pieces, scores and
+//     sentencepiece_document.h), BPE and    types as stored; the lists say all,
+//     Unigram                               nothing is put beside them
+//
+// UNIMPLEMENTED for other models, and for rules that have no name or key in
+// GGUF; INVALID_ARGUMENT for a malformed document and more tokens than
+// `vocab_size`.
 absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
                               int64_t vocab_size, GgufWriter* writer);
 

@@ -82,6 +82,7 @@ absl::Status ReadIds(const GgufHeader& header, GgufVocab* vocab) {
       {"tokenizer.ggml.unknown_token_id", &vocab->unk_id},
       {"tokenizer.ggml.seperator_token_id", &vocab->sep_id},  // sic
       {"tokenizer.ggml.cls_token_id", &vocab->cls_id},
+      {"tokenizer.ggml.mask_token_id", &vocab->mask_id},
       {"tokenizer.ggml.padding_token_id", &vocab->pad_id},
   };
   const auto last = static_cast<int64_t>(vocab->tokens.size()) - 1;
@@ -89,6 +90,34 @@ absl::Status ReadIds(const GgufHeader& header, GgufVocab* vocab) {
     INLAY_ASSIGN_OR_RETURN(const auto number, GgufInt(header, key, 0, last));
     if (number.has_value()) *id = static_cast<int32_t>(*number);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRules(const GgufHeader& header, GgufVocab* vocab) {
+  const struct {
+    std::string_view key;
+    std::optional<bool>* rule;
+  } rules[] = {
+      {"tokenizer.ggml.add_bos_token", &vocab->add_bos},
+      {"tokenizer.ggml.add_eos_token", &vocab->add_eos},
+      {"tokenizer.ggml.add_space_prefix", &vocab->add_space_prefix},
+      {"tokenizer.ggml.remove_extra_whitespaces", &vocab->remove_extra_spaces},
+      {"tokenizer.ggml.normalizer.lowercase", &vocab->lowercase},
+      {"tokenizer.ggml.normalizer.strip_accents", &vocab->strip_accents},
+  };
+  for (const auto& [key, rule] : rules) {
+    INLAY_ASSIGN_OR_RETURN(*rule, GgufBool(header, key));
+  }
+  constexpr std::string_view kMap = "tokenizer.ggml.precompiled_charsmap";
+  const GgufValue* map = header.Find(kMap);
+  if (map == nullptr) return absl::OkStatus();
+  if (!map->is_array ||
+      (map->type != GgufType::kU8 && map->type != GgufType::kI8)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "key \"%s\" is no array of bytes, allowed: u8 or i8", kMap));
+  }
+  vocab->charsmap.assign(reinterpret_cast<const char*>(map->data.data()),
+                         map->data.size());
   return absl::OkStatus();
 }
 
@@ -108,12 +137,7 @@ absl::StatusOr<std::optional<GgufVocab>> ReadGgufVocab(
   vocab.pre = pre.value_or("default");
   INLAY_RETURN_IF_ERROR(ReadLists(header, &vocab));
   INLAY_RETURN_IF_ERROR(ReadIds(header, &vocab));
-  INLAY_ASSIGN_OR_RETURN(vocab.add_bos,
-                         GgufBool(header, "tokenizer.ggml.add_bos_token"));
-  INLAY_ASSIGN_OR_RETURN(vocab.add_eos,
-                         GgufBool(header, "tokenizer.ggml.add_eos_token"));
-  INLAY_ASSIGN_OR_RETURN(vocab.add_space_prefix,
-                         GgufBool(header, "tokenizer.ggml.add_space_prefix"));
+  INLAY_RETURN_IF_ERROR(ReadRules(header, &vocab));
   return std::optional(std::move(vocab));
 }
 

@@ -35,8 +35,10 @@ struct GgufVocab {
   std::vector<double> scores;            // as many, or none
   std::vector<std::string_view> merges;  // "left right"
   std::optional<int32_t> bos_id, eos_id, eot_id, eom_id, unk_id, sep_id, cls_id,
-      pad_id;
+      mask_id, pad_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> remove_extra_spaces, lowercase, strip_accents;
+  std::string charsmap;  // SentencePiece's, empty where there is none
 
   std::string_view token(int32_t id) const {
     return tokens[static_cast<size_t>(id)];

@@ -150,6 +150,11 @@ absl::Status GgufWriter::SetString(std::string_view key,
   return AddEntry(key, GgufType::kString, false, 1, data);
 }
 
+absl::Status GgufWriter::SetBytes(std::string_view key,
+                                  std::string_view bytes) {
+  return AddEntry(key, GgufType::kU8, true, bytes.size(), bytes);
+}
+
 absl::Status GgufWriter::SetI32s(std::string_view key,
                                  absl::Span<const int32_t> values) {
   return AddEntry(key, GgufType::kI32, true, values.size(), Bytes(values));

@@ -40,6 +40,7 @@ class GgufWriter {
   absl::Status SetF32(std::string_view key, float value);
   absl::Status SetBool(std::string_view key, bool value);
   absl::Status SetString(std::string_view key, std::string_view value);
+  absl::Status SetBytes(std::string_view key, std::string_view bytes);  // u8s
   absl::Status SetI32s(std::string_view key, absl::Span<const int32_t> values);
   absl::Status SetF32s(std::string_view key, absl::Span<const float> values);
   absl::Status SetStrings(std::string_view key,

@@ -118,6 +118,54 @@ absl::Status ReadColumns(const WeightSource& source, const TensorSlice& slice,
   return absl::OkStatus();
 }
 
+// Where run `run` of `count` is stored.
+int64_t StoredRun(const TensorSlice& slice, int64_t run, int64_t count) {
+  return run % slice.step * (count / slice.step) + run / slice.step;
+}
+
+absl::Status ReadTurnedRuns(const WeightSource& source,
+                            const TensorSlice& slice, const WeightInfo& info,
+                            int64_t first, int64_t count, std::byte* dst) {
+  const int64_t row_bytes = RowBytesOf(info);
+  const WeightInfo rows = AsRows(*slice.stored, row_bytes);
+  const int64_t runs = (info.shape[0] - slice.first) / slice.run;
+  for (int64_t taken = 0; taken < count;) {
+    const int64_t row = first + taken;
+    int64_t stored = row;
+    int64_t here = std::min(count - taken, slice.first - row);
+    if (row >= slice.first) {
+      const int64_t at = (row - slice.first) % slice.run;
+      const int64_t run = (row - slice.first) / slice.run;
+      stored = slice.first + StoredRun(slice, run, runs) * slice.run + at;
+      here = std::min(count - taken, slice.run - at);
+    }
+    INLAY_RETURN_IF_ERROR(ReadStrip(source, rows, stored, here, 0, row_bytes,
+                                    dst + taken * row_bytes));
+    taken += here;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTurnedColumns(const WeightSource& source,
+                               const TensorSlice& slice, const WeightInfo& info,
+                               int64_t first, int64_t count, std::byte* dst) {
+  const int64_t row_bytes = RowBytesOf(info);
+  const WeightInfo rows = AsRows(*slice.stored, row_bytes);
+  const int64_t runs = info.shape.back() / slice.run;
+  const int64_t run_bytes = row_bytes / runs;
+  std::vector<std::byte> strip(static_cast<size_t>(count * row_bytes));
+  INLAY_RETURN_IF_ERROR(
+      ReadStrip(source, rows, first, count, 0, row_bytes, strip.data()));
+  for (int64_t row = 0; row < count; ++row) {
+    const std::byte* from = strip.data() + row * row_bytes;
+    for (int64_t run = 0; run < runs; ++run, dst += run_bytes) {
+      std::memcpy(dst, from + StoredRun(slice, run, runs) * run_bytes,
+                  static_cast<size_t>(run_bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // In the files byte i of a block holds elements 2 i and 2 i + 1, low nibble
 // first; in ours elements i and 16 + i.
 void TakeTurns(const std::byte* src, std::byte* dst) {
@@ -174,6 +222,10 @@ absl::Status ReadSlice(const WeightSource& source, const TensorSlice& slice,
         switch (slice.layout) {
           case SliceLayout::kColumns:
             return ReadColumns(source, slice, info, first, count, dst);
+          case SliceLayout::kTurnedRuns:
+            return ReadTurnedRuns(source, slice, info, first, count, dst);
+          case SliceLayout::kTurnedColumns:
+            return ReadTurnedColumns(source, slice, info, first, count, dst);
           case SliceLayout::kMxfp4:
             return ReadMxfp4(source, slice, info, first, count, dst);
           case SliceLayout::kRows:

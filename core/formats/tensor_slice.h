@@ -21,6 +21,12 @@ enum class SliceLayout : uint8_t {
   // Element (i, j) is stored at row expert * inputs + j, column first + i *
   // step.
   kColumns,
+  // Rows before `first` lie as they are. Of the runs of `run` rows after them,
+  // run a * step + b, with b below `step`, is stored as run b * count / step +
+  // a of the `count`.
+  kTurnedRuns,
+  // The same of each row's columns, `first` being 0 and `run` whole blocks.
+  kTurnedColumns,
   // Rows as in kRows, of e2m1 codes in blocks and their scales apart.
   kMxfp4,
 };
@@ -32,7 +38,7 @@ struct TensorSlice {
   int64_t expert = 0;                  // of kColumns
   int64_t first = 0;
   int64_t step = 1;
-  int64_t run = 1;  // of kRows and kMxfp4
+  int64_t run = 1;  // of all but kColumns
 };
 
 // Where the slice, presented as `info`, lies as it is; null: nowhere.

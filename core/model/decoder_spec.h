@@ -117,6 +117,10 @@ struct LatentAttentionSpec {
   LinearSpec down;  // the latent and the keys' rotated part
   NormSpec norm;    // of the latent
   LinearSpec up;    // of the latent; head by head its keys and its values
+  // What files may have instead (GGUF's do): each head's keys turned, `rank`
+  // rows of `key_dim`, and its values.
+  LinearSpec up_keys;
+  LinearSpec up_values;
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;
@@ -320,6 +324,22 @@ struct DeltaSpec {
   }
 };
 
+// Lightning attention (arXiv:2401.04658; MiniMax-01, arXiv:2501.08313): linear
+// attention whose feature map is an activation, of q, k and v alike, with a
+// fixed decay a head.
+struct LightningSpec {
+  int num_heads = 0;
+  int head_dim = 0;
+  Activation activation = Activation::kSilu;
+  LinearSpec qkv;  // head by head its q, k and v
+  LinearSpec gate;
+  LinearSpec output;
+  NormSpec norm;  // of all heads together; the gate's sigmoid comes after it
+  std::vector<float> decays;  // [num_heads], factors
+
+  int64_t width() const { return int64_t{num_heads} * head_dim; }
+};
+
 // Both read the same input, their outputs are added (Falcon H1).
 struct AttentionMambaSpec {
   AttentionSpec attention;
@@ -328,8 +348,9 @@ struct AttentionMambaSpec {
 
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 DeltaSpec, AttentionMambaSpec, LatentAttentionSpec, MlpMoeSpec,
-                 PerLayerSpec, CompressedAttentionSpec>;
+                 DeltaSpec, LightningSpec, AttentionMambaSpec,
+                 LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
+                 CompressedAttentionSpec>;
 
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.

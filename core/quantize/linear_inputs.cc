@@ -70,6 +70,10 @@ void AddRecurrent(const PartSpec& part, size_t first,
       inputs->push_back(ReadOnly(pair->back()));
     }
     inputs->push_back(ReadOnly(delta->output));
+  } else if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
+    (*inputs)[first].readers.push_back(&lightning->qkv);
+    (*inputs)[first].readers.push_back(&lightning->gate);
+    inputs->push_back(ReadOnly(lightning->output));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,6 +14,7 @@
 #include "core/quantize/checkpoint.h"
 #include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
+#include "core/text/sentencepiece_document.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -21,25 +23,40 @@ namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;
 
-// The document, or null where the model has none to write.
-absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
-  if (!files.tokenizer.is_null()) return files.tokenizer;
-  if (files.directory.empty() || files.random.has_value()) return Json();
-  const std::string path = files.directory + "/tokenizer.json";
-  if (!IsRegularFile(path)) {
-    const std::string pieces = files.directory + "/tokenizer.model";
-    if (!IsRegularFile(pieces)) return Json();
-    return absl::UnimplementedError(absl::StrFormat(
-        "%s cannot be written into a GGUF file, allowed: a tokenizer.json, or "
-        "no tokenizer",
-        pieces));
-  }
+absl::StatusOr<std::string> ReadText(const std::string& path) {
   INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
   std::string text(file.size(), '\0');
   INLAY_RETURN_IF_ERROR(file.ReadAt(
       0,
       absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
-  return ParseJson(text, path);
+  return text;
+}
+
+// The document, or null where the model has none to write.
+absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
+  if (!files.tokenizer.is_null()) return files.tokenizer;
+  if (files.directory.empty() || files.random.has_value()) return Json();
+  const std::string path = files.directory + "/tokenizer.json";
+  if (IsRegularFile(path)) {
+    INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+    return ParseJson(text, path);
+  }
+  const std::string pieces = files.directory + "/tokenizer.model";
+  if (!IsRegularFile(pieces)) return Json();
+  INLAY_ASSIGN_OR_RETURN(std::string bytes, ReadText(pieces));
+  Json config;
+  const std::string beside = files.directory + "/tokenizer_config.json";
+  if (IsRegularFile(beside)) {
+    INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(beside));
+    INLAY_ASSIGN_OR_RETURN(config, ParseJson(text, beside));
+  }
+  INLAY_ASSIGN_OR_RETURN(bytes,
+                         ConfiguredSentencePiece(std::move(bytes), config));
+  auto document = SentencePieceDocument(bytes);
+  if (document.ok()) return document;
+  return absl::Status(
+      document.status().code(),
+      absl::StrFormat("%s: %s", pieces, document.status().message()));
 }
 
 class GgufQuantizer {
@@ -75,6 +92,10 @@ class GgufQuantizer {
 
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
+    if (!arch_->is_written) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "files of \"%s\" are read, not written", arch_->name));
+    }
     INLAY_RETURN_IF_ERROR(pass_.Open());
     for (QuantizedTensor& row : pass_.report().tensors) {
       const auto name = GgufTensorName(*arch_, row.name);

@@ -3,9 +3,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/json/json.h"
+#include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/tokenizer_json.h"
 #include "memory/status.h"
@@ -45,6 +47,15 @@ absl::Status Named(const std::filesystem::path& path, absl::Status status) {
       absl::StrFormat("%s: %s", path.string(), std::string(status.message())));
 }
 
+// tokenizer_config.json; null where there is none.
+absl::StatusOr<Json> ReadTokenizerConfig(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "tokenizer_config.json";
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return Json();
+  INLAY_RETURN_IF_ERROR(text.status());
+  return ParseJson(*text, path.string());
+}
+
 }  // namespace
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> ids,
@@ -64,6 +75,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
     const Json& file) {
+  if (IsSentencePieceDocument(file)) return MakeSentencePieceFromDocument(file);
   return JsonTokenizer::Create(file);
 }
 
@@ -83,6 +95,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
         "%s: neither tokenizer.json nor tokenizer.model is there", dir));
   }
   INLAY_RETURN_IF_ERROR(bytes.status());
+  INLAY_ASSIGN_OR_RETURN(const Json config, ReadTokenizerConfig(folder));
+  bytes = ConfiguredSentencePiece(*std::move(bytes), config);
+  if (!bytes.ok()) {
+    return Named(folder / "tokenizer_config.json", bytes.status());
+  }
   auto tokenizer = MakeSentencePieceTokenizer(*bytes);
   if (tokenizer.ok()) return tokenizer;
   return Named(folder / "tokenizer.model", tokenizer.status());

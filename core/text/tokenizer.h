@@ -78,14 +78,16 @@ class Tokenizer {
   virtual std::string TokenBytes(int32_t id) const = 0;
 };
 
-// Reads tokenizer.json, else tokenizer.model, from the folder `dir`. NOT_FOUND
+// Reads tokenizer.json, else tokenizer.model (and what tokenizer_config.json
+// says of BOS and EOS around texts), from the folder `dir`. NOT_FOUND
 // when it holds neither, RESOURCE_EXHAUSTED for a file above 256 MiB,
 // INVALID_ARGUMENT for a malformed one, UNIMPLEMENTED (named) for a
 // well-formed one that asks for something unknown.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir);
 
-// The same from the text of a tokenizer.json, or from the document.
+// The same from the text of a tokenizer.json, or from the document (which may
+// be one of sentencepiece_document.h).
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromJson(
     std::string_view json);
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(

@@ -3,6 +3,7 @@
 #ifndef INLAY_TESTS_SUPPORT_GGUF_FROM_PUBLISHED_H_
 #define INLAY_TESTS_SUPPORT_GGUF_FROM_PUBLISHED_H_
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -110,42 +111,284 @@ inline absl::StatusOr<GgufTensorData> StackExperts(
   return stack;
 }
 
+// q's rows, then k's, then v's.
+inline absl::StatusOr<GgufTensorData> JoinQkv(const WeightSource& weights,
+                                              const std::string& name,
+                                              const std::string& published) {
+  GgufTensorData all{name};
+  all.parts = 0;
+  const size_t at = published.find("qkv_proj");
+  if (at == published.npos) return all;
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    std::string one = published;
+    one.replace(at, 8, part);
+    const WeightInfo* info = weights.Find(one);
+    if (info == nullptr) return all;
+    INLAY_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(weights, *info));
+    all.dtype = info->dtype;
+    all.bytes += bytes;
+    all.shape = info->shape;
+    ++all.parts;
+  }
+  all.shape[0] *= 3;
+  if (all.shape.size() == 1) Widen(0.0f, &all);
+  return all;
+}
+
+// Heads of linear attention.
+struct LinearShape {
+  int64_t keys = 0;  // 0: there is none
+  int64_t values = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  // Old files of Qwen 3 Next: in_proj_qkvz as published.
+  bool is_fused = false;
+};
+
+// Rows of key heads, each `parts` one after another, as all heads' rows of
+// parts [first, last).
+inline std::string PartsOfHeads(const std::string& bytes, int64_t keys,
+                                const std::vector<int64_t>& parts, size_t first,
+                                size_t last) {
+  int64_t rows = 0;
+  for (const int64_t part : parts) rows += part;
+  const size_t row = bytes.size() / static_cast<size_t>(rows * keys);
+  std::string out;
+  for (size_t part = first; part < last; ++part) {
+    int64_t before = 0;
+    for (size_t i = 0; i < part; ++i) before += parts[i];
+    for (int64_t key = 0; key < keys; ++key) {
+      out += bytes.substr(static_cast<size_t>(key * rows + before) * row,
+                          static_cast<size_t>(parts[part]) * row);
+    }
+  }
+  return out;
+}
+
+// Value heads of `rows` rows each, those of one key head side by side, by their
+// place there, as the converter's _reorder_v_heads().
+inline std::string TurnHeads(const std::string& bytes,
+                             const LinearShape& shape) {
+  const int64_t group = shape.values / shape.keys;
+  const size_t head = bytes.size() / static_cast<size_t>(shape.values);
+  std::string out;
+  for (int64_t place = 0; place < group; ++place) {
+    for (int64_t key = 0; key < shape.keys; ++key) {
+      out +=
+          bytes.substr(static_cast<size_t>(key * group + place) * head, head);
+    }
+  }
+  return out;
+}
+
+// One tensor of linear attention in Qwen 3.5's names, taken out of Qwen 3
+// Next's where those are published; empty where there is none.
+inline absl::StatusOr<GgufTensorData> LinearTensor(const WeightSource& weights,
+                                                   const std::string& published,
+                                                   const LinearShape& shape) {
+  GgufTensorData tensor{published};
+  tensor.parts = 0;
+  const int64_t values = shape.values / shape.keys;
+  const std::vector<int64_t> qkvz = {shape.key_dim, shape.key_dim,
+                                     values * shape.value_dim,
+                                     values * shape.value_dim};
+  const struct {
+    const char* name;
+    const char* fused;
+    std::vector<int64_t> parts;
+    size_t first;
+    size_t last;
+  } rows[] = {{"in_proj_qkv.", "in_proj_qkvz.", qkvz, 0, 3},
+              {"in_proj_z.", "in_proj_qkvz.", qkvz, 3, 4},
+              {"in_proj_b.", "in_proj_ba.", {values, values}, 0, 1},
+              {"in_proj_a.", "in_proj_ba.", {values, values}, 1, 2}};
+  const WeightInfo* info = weights.Find(published);
+  if (info != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(tensor.bytes, BytesOf(weights, *info));
+    tensor.dtype = info->dtype;
+    tensor.shape = info->shape;
+    tensor.parts = 1;
+    return tensor;
+  }
+  for (const auto& row : rows) {
+    const size_t at = published.find(row.name);
+    if (at == published.npos) continue;
+    std::string fused = published;
+    fused.replace(at, std::string_view(row.name).size(), row.fused);
+    info = weights.Find(fused);
+    if (info == nullptr) continue;
+    INLAY_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(weights, *info));
+    tensor.bytes =
+        PartsOfHeads(bytes, shape.keys, row.parts, row.first, row.last);
+    tensor.dtype = info->dtype;
+    tensor.shape = {info->shape[0] * static_cast<int64_t>(tensor.bytes.size()) /
+                        static_cast<int64_t>(bytes.size()),
+                    info->shape[1]};
+    tensor.parts = row.first == 0 ? 1 : 0;
+  }
+  return tensor;
+}
+
+// The tensor that a file of Qwen 3 Next or Qwen 3.5 has for `published`, of
+// Qwen 3.5 with heads turned; before what Convert() does.
+inline absl::StatusOr<GgufTensorData> SplitLinear(const WeightSource& weights,
+                                                  const std::string& name,
+                                                  std::string published,
+                                                  const LinearShape& shape) {
+  GgufTensorData none{name};
+  none.parts = 0;
+  if (shape.keys == 0 || shape.is_fused) return none;
+  const size_t at = published.find(".turned.");
+  const bool is_turned = at != published.npos;
+  if (is_turned) published.replace(at, 8, ".");
+  INLAY_ASSIGN_OR_RETURN(GgufTensorData tensor,
+                         LinearTensor(weights, published, shape));
+  tensor.name = name;
+  if (!is_turned || tensor.bytes.empty()) return tensor;
+  if (name.ends_with(".ssm_out.weight")) {
+    const size_t row =
+        tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
+    std::string turned;
+    for (size_t i = 0; i < tensor.bytes.size(); i += row) {
+      turned += TurnHeads(tensor.bytes.substr(i, row), shape);
+    }
+    tensor.bytes = std::move(turned);
+    return tensor;
+  }
+  size_t before = 0;
+  if (name.ends_with(".attn_qkv.weight") ||
+      name.ends_with(".ssm_conv1d.weight")) {
+    before = static_cast<size_t>(2 * shape.keys * shape.key_dim) *
+             (tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]));
+  }
+  tensor.bytes = tensor.bytes.substr(0, before) +
+                 TurnHeads(tensor.bytes.substr(before), shape);
+  return tensor;
+}
+
+// How latent attention's kv_b_proj lies: as published, in old files, or head by
+// head keys, turned, and values.
+struct LatentShape {
+  int64_t key_dim = 0;  // 0: as published
+  int64_t value_dim = 0;
+};
+
+inline absl::StatusOr<GgufTensorData> SplitLatent(const WeightSource& weights,
+                                                  const std::string& name,
+                                                  const std::string& published,
+                                                  int64_t heads,
+                                                  const LatentShape& latent) {
+  GgufTensorData part{name};
+  part.parts = 0;
+  const bool is_key = published.ends_with(".k_b_proj.weight");
+  if (latent.key_dim == 0 ||
+      (!is_key && !published.ends_with(".v_b_proj.weight"))) {
+    return part;
+  }
+  const WeightInfo* info = weights.Find(
+      published.substr(0, published.rfind('.', published.size() - 8)) +
+      ".kv_b_proj.weight");
+  if (info == nullptr) return part;
+  INLAY_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(weights, *info));
+  const int64_t rank = info->shape[1];
+  const size_t row = bytes.size() / static_cast<size_t>(info->shape[0]);
+  const auto keys = static_cast<size_t>(latent.key_dim) * row;
+  const auto values = static_cast<size_t>(latent.value_dim) * row;
+  for (size_t h = 0; h < static_cast<size_t>(heads); ++h) {
+    const size_t first = h * (keys + values);
+    GgufTensorData head{name, info->dtype, {latent.key_dim, rank}};
+    head.bytes = bytes.substr(first, keys);
+    Turn(&head);
+    part.bytes += is_key ? head.bytes : bytes.substr(first + keys, values);
+  }
+  part.dtype = info->dtype;
+  part.shape = {heads, is_key ? rank : latent.value_dim,
+                is_key ? latent.key_dim : rank};
+  part.parts = is_key ? 1 : 0;
+  return part;
+}
+
+// What the converter makes of one tensor of the checkpoint.
+inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
+                    GgufTensorData* tensor) {
+  if (layout == GgufLayout::kQueryRows || layout == GgufLayout::kKeyRows) {
+    tensor->bytes =
+        TakeTurns(tensor->bytes, tensor->shape[0],
+                  layout == GgufLayout::kQueryRows ? heads : kv_heads);
+  }
+  if (layout == GgufLayout::kTransposed) Turn(tensor);
+  if (layout == GgufLayout::kVector) tensor->shape.erase(tensor->shape.begin());
+  if (layout == GgufLayout::kTaps) {
+    tensor->shape.erase(tensor->shape.begin() + 1);
+    // Kimi Linear's three.
+    if (tensor->name.find("ssm_conv1d_") != std::string::npos) {
+      tensor->shape = {1, tensor->shape[0], 1, tensor->shape[1]};
+    }
+  }
+  if (tensor->shape.size() == 1) {
+    Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, tensor);
+  }
+  if (tensor->name.ends_with(".ssm_d")) tensor->shape.push_back(1);
+  // Mamba's, in two groups.
+  if (layout == GgufLayout::kFlat) {
+    tensor->shape = {2, tensor->shape[0] / 2};
+  }
+  if (layout != GgufLayout::kLogOfMinus) return;
+  for (size_t i = 0; i < tensor->bytes.size(); i += sizeof(float)) {
+    float value;
+    std::memcpy(&value, tensor->bytes.data() + i, sizeof(float));
+    value = -std::exp(value);
+    std::memcpy(tensor->bytes.data() + i, &value, sizeof(float));
+  }
+}
+
 // All tensors of `weights`, as a file of the architecture `arch` has them.
 inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
     const WeightSource& weights, const GgufArch& arch, int layers,
-    int64_t heads, int64_t kv_heads) {
+    int64_t heads, int64_t kv_heads, const LatentShape& latent = {},
+    const LinearShape& linear = {}) {
   std::vector<GgufTensorData> out;
   for (const GgufName& row : arch.names) {
     const size_t hash = row.gguf.find('#');
+    const bool is_whole = row.layout == GgufLayout::kWhole ||
+                          row.layout == GgufLayout::kLogOfMinus;
     for (int layer = 0; layer < (hash == row.gguf.npos ? 1 : layers); ++layer) {
       for (const char* suffix : {".weight", ".bias"}) {
         std::string name(row.gguf);
         if (hash != name.npos) name.replace(hash, 1, std::to_string(layer));
-        name += suffix;
+        if (is_whole && suffix == std::string(".bias")) continue;
+        if (!is_whole) name += suffix;
+        const bool has_ssm_in = linear.keys == 0 || linear.is_fused;
+        if (name.ends_with(".ssm_in.weight") && !has_ssm_in) continue;
         const auto published = PublishedTensorName(arch, name);
         const WeightInfo* info = weights.Find(published->name);
-        if (info == nullptr) {
+        const bool comes_apart =
+            latent.key_dim > 0 && name.ends_with(".attn_kv_b.weight");
+        if (info == nullptr || comes_apart) {
           INLAY_ASSIGN_OR_RETURN(GgufTensorData stack,
                                  StackExperts(weights, name, published->name));
-          if (stack.parts > 0) out.push_back(std::move(stack));
+          if (stack.bytes.empty()) {
+            INLAY_ASSIGN_OR_RETURN(stack,
+                                   JoinQkv(weights, name, published->name));
+          }
+          if (stack.bytes.empty()) {
+            INLAY_ASSIGN_OR_RETURN(
+                stack,
+                SplitLatent(weights, name, published->name, heads, latent));
+          }
+          if (stack.bytes.empty()) {
+            INLAY_ASSIGN_OR_RETURN(
+                stack, SplitLinear(weights, name, published->name, linear));
+            if (!stack.bytes.empty()) {
+              Convert(published->layout, heads, kv_heads, &stack);
+            }
+          }
+          if (!stack.bytes.empty()) out.push_back(std::move(stack));
           continue;
         }
         GgufTensorData tensor{name, info->dtype, info->shape};
         INLAY_ASSIGN_OR_RETURN(tensor.bytes, BytesOf(weights, *info));
-        const GgufLayout layout = published->layout;
-        if (layout == GgufLayout::kQueryRows ||
-            layout == GgufLayout::kKeyRows) {
-          tensor.bytes =
-              TakeTurns(tensor.bytes, tensor.shape[0],
-                        layout == GgufLayout::kQueryRows ? heads : kv_heads);
-        }
-        if (layout == GgufLayout::kTransposed) Turn(&tensor);
-        if (layout == GgufLayout::kVector) {
-          tensor.shape.erase(tensor.shape.begin());
-        }
-        if (tensor.shape.size() == 1) {
-          Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, &tensor);
-        }
+        Convert(published->layout, heads, kv_heads, &tensor);
         out.push_back(std::move(tensor));
       }
     }

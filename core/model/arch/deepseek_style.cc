@@ -167,6 +167,8 @@ LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
   spec.norm = {NormKind::kRms, name + "kv_a_layernorm", kLatentEpsilon};
   spec.up = {name + "kv_b_proj",
              heads * (int64_t{spec.key_dim} + spec.value_dim), spec.rank};
+  spec.up_keys = {name + "k_b_proj", heads * spec.rank, spec.key_dim};
+  spec.up_values = {name + "v_b_proj", heads * spec.value_dim, spec.rank};
   spec.output = {name + "o_proj", hidden, heads * spec.value_dim, latent.bias};
   spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.query_dim()));
   return spec;

@@ -92,10 +92,51 @@ struct HeadPacking {
   }
 };
 
+// One head's rows of a tensor that holds either keys or values, as a kernel
+// wants them.
+struct HeadMatrix {
+  GemmDesc desc;
+  DType stored = DType::kF32;
+  const BlockCodec* codec = nullptr;  // of blocks; null: plain floats
+  const WeightPacking<GemmDesc>* packing = nullptr;
+
+  size_t stored_bytes() const {
+    return RowBytes(stored, static_cast<size_t>(desc.n * desc.k));
+  }
+  size_t bytes() const {
+    return Aligned(
+        packing == nullptr
+            ? RowBytes(desc.weight, static_cast<size_t>(desc.n * desc.k))
+            : packing->bytes(desc));
+  }
+
+  // Runs on several threads and allocates nothing.
+  void Pack(const std::byte* from, std::byte* to) const {
+    if (packing != nullptr) {
+      packing->pack(desc, from, 0, desc.n, to);
+    } else if (desc.weight == stored) {
+      std::memcpy(to, from, stored_bytes());
+    } else {
+      const FormatInfo& format = GetFormatInfo(stored);
+      float block[kMaxBlockElements];
+      for (int64_t i = 0; i < desc.n * desc.k; i += format.block_elements) {
+        codec->decode(from, 1, block);
+        from += format.block_bytes;
+        for (int e = 0; e < format.block_elements; ++e) {
+          StoreFloat(desc.weight, to, i + e, block[e]);
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 
 absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
                                                 ModelBuild& build) {
+  if (build.weights.Has(spec.up_keys.name + ".weight")) {
+    return CreateApart(spec, build);
+  }
   const std::string name = spec.up.name + ".weight";
   if (build.weights.Has(spec.up.name + ".input_permutation")) {
     return absl::UnimplementedError(absl::StrFormat(
@@ -110,6 +151,62 @@ absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
   INLAY_RETURN_IF_ERROR(heads.Choose(spec, stored, build));
   INLAY_RETURN_IF_ERROR(heads.Load(spec, stored, build));
   return heads;
+}
+
+absl::StatusOr<LatentHeads> LatentHeads::CreateApart(
+    const LatentAttentionSpec& spec, ModelBuild& build) {
+  LatentHeads heads;
+  heads.on_cpu_ = build.on_cpu();
+  INLAY_RETURN_IF_ERROR(LoadApart(spec, spec.up_keys, build, &heads.keys_));
+  INLAY_RETURN_IF_ERROR(LoadApart(spec, spec.up_values, build, &heads.values_));
+  return heads;
+}
+
+absl::Status LatentHeads::LoadApart(const LatentAttentionSpec& spec,
+                                    const LinearSpec& layer, ModelBuild& build,
+                                    Product* product) {
+  const std::string name = layer.name + ".weight";
+  INLAY_ASSIGN_OR_RETURN(const DType stored,
+                         build.weights.MatrixDType(name, layer.n, layer.k));
+  ExpertLinearDesc desc;
+  desc.num_experts = desc.top_k = spec.num_heads;
+  desc.row_a_slot = true;
+  desc.gemm.activation = desc.gemm.output = build.activation;
+  desc.gemm.batch_invariant = build.batch_invariant;
+  desc.gemm.n = layer.n / spec.num_heads;
+  desc.gemm.k = layer.k;
+  const bool as_stored = build.on_cpu() || !IsBlockFormat(stored);
+  desc.gemm.weight = as_stored ? stored : build.activation;
+  INLAY_ASSIGN_OR_RETURN(
+      product->op,
+      build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  const HeadMatrix head = {desc.gemm, stored, FindBlockCodec(stored),
+                           ExpertPacking(*product->op.row, desc.gemm)};
+  WeightLoader::Packing packing;
+  packing.bytes = static_cast<size_t>(spec.num_heads) * head.bytes();
+  packing.group = desc.gemm.n;
+  packing.pack = [head](const std::byte* rows, int64_t first, int64_t count,
+                        std::byte* packed) {
+    for (int64_t i = 0; i < count / head.desc.n; ++i) {
+      head.Pack(
+          rows + static_cast<size_t>(i) * head.stored_bytes(),
+          packed + static_cast<size_t>(first / head.desc.n + i) * head.bytes());
+    }
+  };
+  INLAY_ASSIGN_OR_RETURN(
+      const TensorView packed,
+      build.weights.Packed({{name, layer.n}}, layer.k, packing));
+  if (packed.empty()) return absl::OkStatus();  // planning
+  if (!build.on_cpu()) {
+    product->stacked.base = packed.data;
+    product->stacked.stride_bytes = head.bytes();
+    return absl::OkStatus();
+  }
+  for (int h = 0; h < spec.num_heads; ++h) {
+    product->each.push_back(packed.data +
+                            static_cast<size_t>(h) * head.bytes());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LatentHeads::Choose(const LatentAttentionSpec& spec, DType stored,

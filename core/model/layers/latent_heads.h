@@ -21,6 +21,8 @@ class LatentHeads {
   // Keys' matrices are turned, so quantised ones are widened to float32;
   // values' keep their format. On CUDA quantised ones of both are widened, to
   // activations' type.
+  // Matrices that the file has apart (LatentAttentionSpec::up_keys) lie as the
+  // products want them, so on CPU both keep their format.
   // UNIMPLEMENTED where the inputs are permuted.
   static absl::StatusOr<LatentHeads> Create(const LatentAttentionSpec& spec,
                                             ModelBuild& build);
@@ -53,6 +55,11 @@ class LatentHeads {
     int32_t* slots = nullptr;
   };
 
+  static absl::StatusOr<LatentHeads> CreateApart(
+      const LatentAttentionSpec& spec, ModelBuild& build);
+  static absl::Status LoadApart(const LatentAttentionSpec& spec,
+                                const LinearSpec& layer, ModelBuild& build,
+                                Product* product);
   absl::Status Choose(const LatentAttentionSpec& spec, DType stored,
                       const ModelBuild& build);
   absl::Status Load(const LatentAttentionSpec& spec, DType stored,

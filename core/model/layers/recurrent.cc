@@ -5,6 +5,7 @@
 
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/delta_block.h"
+#include "core/model/layers/lightning_block.h"
 #include "core/model/layers/mamba_block.h"
 #include "core/model/layers/short_conv_block.h"
 #include "memory/status.h"
@@ -94,6 +95,9 @@ size_t StateBytes(const PartSpec& part) {
     return LayerState::Bytes(DeltaBlock::ConvFloats(*delta),
                              DeltaBlock::MatrixFloats(*delta));
   }
+  if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
+    return LayerState::Bytes(0, LightningBlock::MatrixFloats(*lightning));
+  }
   const auto* mamba = std::get_if<MambaSpec>(&part);
   if (const auto* both = std::get_if<AttentionMambaSpec>(&part)) {
     mamba = &both->mamba;
@@ -115,6 +119,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateRecurrent(
   }
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     return DeltaBlock::Create(*delta, state, build);
+  }
+  if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
+    return LightningBlock::Create(*lightning, state, build);
   }
   return CreateBoth(std::get<AttentionMambaSpec>(part), state, place, build);
 }

@@ -124,7 +124,7 @@ TEST_P(BatchingTest, EqualsIsolated) {
 INSTANTIATE_TEST_SUITE_P(
     Models, BatchingTest,
     ::testing::Values("llama3", "gemma3_text", "mistral", "gpt2", "cohere2",
-                      "olmo3", "llama4_text", "minimax_m2", "lfm2",
+                      "olmo3", "llama4_text", "minimax", "minimax_m2", "lfm2",
                       "qwen3_next", "deepseek_v3", "deepseek_v32",
                       "deepseek_v4", "deepseek_v4_rates", "glm_moe_dsa",
                       "qwen3_5_text", "gemma4_text", "gemma4_moe_text"),

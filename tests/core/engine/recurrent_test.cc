@@ -225,7 +225,7 @@ std::vector<Case> On(Backend backend) {
   std::vector<Case> cases;
   for (const char* model :
        {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
-        "falcon_h1", "granitemoehybrid", "nemotron_h"}) {
+        "falcon_h1", "granitemoehybrid", "nemotron_h", "minimax"}) {
     cases.push_back({model, backend});
   }
   return cases;

@@ -226,6 +226,7 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   features->Add("short convolutions",
                 std::holds_alternative<ShortConvSpec>(part));
   features->Add("mamba 2", std::holds_alternative<MambaSpec>(part));
+  features->Add("lightning", std::holds_alternative<LightningSpec>(part));
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     features->Add(delta->decays_channels ? "Kimi delta attention"
                                          : "gated DeltaNet");

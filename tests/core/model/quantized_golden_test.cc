@@ -9,8 +9,9 @@ namespace inlay {
 namespace {
 
 constexpr const char* kQuantized[] = {
-    "awq_int4",     "bnb_fp4",   "bnb_int8",      "bnb_nf4",
-    "ct_int8_w8a8", "fp8_block", "gpt_oss_mxfp4", "gptq_int4_actorder"};
+    "awq_int4",  "bnb_fp4",       "bnb_int8",
+    "bnb_nf4",   "bnb_nf4_gpt2",  "ct_int8_w8a8",
+    "fp8_block", "gpt_oss_mxfp4", "gptq_int4_actorder"};
 
 std::string QuantizedDirectory(const std::string& model) {
   return std::string(INLAY_TEST_DATA "/quantized/") + model;

@@ -87,10 +87,9 @@ TEST_F(WrittenTokenizer, GivesHuggingFacesIds) {
 }
 
 TEST_F(WrittenTokenizer, WhatHasNoNameIsRefused) {
-  // Spaces in front; another model.
+  // Spaces in front; NFKC.
   EXPECT_TRUE(absl::IsUnimplemented(Write("bbpe_roberta", "")));
   EXPECT_TRUE(absl::IsUnimplemented(Write("unigram_nfkc", "")));
-  EXPECT_TRUE(absl::IsUnimplemented(Write("wordpiece_cased", "")));
 }
 
 TEST_F(WrittenTokenizer, PiecesHaveTheirKinds) {

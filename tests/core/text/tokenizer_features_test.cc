@@ -4,6 +4,7 @@
 // [ids, text, text without special tokens]).
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -146,6 +147,39 @@ TEST(TokenizerFeatures, ProcessorsByTheirOldNames) {
 TEST(TokenizerFeatures, LoadingAFolderWithoutTokenizer) {
   const auto missing = LoadTokenizer(std::string(INLAY_TEST_DATA) + "/none");
   EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+}
+
+// What tokenizer_config.json says of what is put around a text, beside a model
+// that has both.
+TEST(TokenizerFeatures, SentencePieceAsItsConfigurationSays) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "spm_configured";
+  fs::create_directories(folder);
+  fs::copy_file(
+      fs::path(INLAY_TEST_DATA) / "tokenizers/spm_bpe/tokenizer.model",
+      folder / "tokenizer.model", fs::copy_options::overwrite_existing);
+  const auto ends = [&](const char* config) {
+    std::ofstream(folder / "tokenizer_config.json") << config;
+    const auto tokenizer = LoadTokenizer(folder.string());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (!tokenizer.ok()) return std::pair(false, false);
+    const Ids ids = Encode(**tokenizer, "word", {});
+    return std::pair(ids.front() == 1, ids.back() == 2);
+  };
+  EXPECT_EQ(ends("{}"), std::pair(true, true));
+  EXPECT_EQ(ends(R"({"tokenizer_class": "LlamaTokenizer"})"),
+            std::pair(true, false));
+  EXPECT_EQ(ends(R"({"tokenizer_class": "GemmaTokenizer",
+                     "add_eos_token": true})"),
+            std::pair(true, true));
+  EXPECT_EQ(ends(R"({"add_bos_token": false, "add_eos_token": false})"),
+            std::pair(false, false));
+  EXPECT_EQ(ends(R"({"tokenizer_class": "T5Tokenizer",
+                     "add_bos_token": false})"),
+            std::pair(false, true));
+  std::ofstream(folder / "tokenizer_config.json") << R"({"add_bos_token": 1})";
+  EXPECT_TRUE(absl::IsInvalidArgument(LoadTokenizer(folder.string()).status()));
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-"""Writes bnb_nf4, bnb_fp4 and bnb_int8 here: a small random Llama, quantised and saved by transformers and bitsandbytes on a CPU.
+"""Writes bnb_nf4, bnb_fp4, bnb_int8 and bnb_nf4_gpt2 here: a small random Llama (and GPT-2, whose layers are Conv1D), quantised and saved by transformers and bitsandbytes on a CPU.
 
-    pip install bitsandbytes==0.50.2 transformers==5.23.0 accelerate torch && python make_bitsandbytes.py
+    pip install bitsandbytes==0.50.2 transformers==5.23.0 accelerate torch && python make_bitsandbytes.py [NAME..]
 
 golden.json: what the same model gives in float32 with weights that bitsandbytes itself turns into float32.
 """
@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 
 import bitsandbytes
@@ -22,17 +23,29 @@ MODELS = {
     'bnb_nf4': dict(load_in_4bit=True, bnb_4bit_quant_type='nf4', bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype='bfloat16'),
     'bnb_fp4': dict(load_in_4bit=True, bnb_4bit_quant_type='fp4'),
     'bnb_int8': dict(load_in_8bit=True),
+    'bnb_nf4_gpt2': dict(load_in_4bit=True, bnb_4bit_quant_type='nf4'),
 }
+GPT2 = dict(vocab_size=256, n_embd=128, n_inner=192, n_layer=2, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=2)
 
 
-def draw(folder, seed):
+def make(name, **options):
+    if name.endswith('gpt2'):
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **options))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG, **options))
+
+
+def layers_of(model):
+    return model.transformer.h if hasattr(model, 'transformer') else model.model.layers
+
+
+def draw(kind, folder, seed):
     torch.manual_seed(seed)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG))
+    model = make(kind)
     for name, tensor in model.named_parameters():
-        if 'norm' in name:
+        if ('norm' in name or 'ln_' in name) and name.endswith('weight'):
             tensor.data = 1 + 0.2 * torch.randn_like(tensor)
         else:
-            tensor.data = (0.2 if 'embed' in name else 0.1) * torch.randn_like(tensor)
+            tensor.data = (0.2 if 'embed' in name or 'wte' in name else 0.1) * torch.randn_like(tensor)
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
@@ -45,19 +58,23 @@ def float32_weight(module):
     return bitsandbytes.functional.int8_vectorwise_dequant(module.weight.data, scales).float()
 
 
-def reference(quantised):
+def reference(kind, quantised):
     """A float32 model with the weights that `quantised` stands for."""
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG, attn_implementation='eager')).eval()
+    model = make(kind, attn_implementation='eager').eval()
     modules = dict(quantised.named_modules())
     count = 0
     for name, module in model.named_modules():
         other = modules.get(name)
         if isinstance(other, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
-            module.weight.data = float32_weight(other).reshape(module.weight.shape)
+            weight = float32_weight(other)
+            turned = isinstance(module, transformers.pytorch_utils.Conv1D)
+            module.weight.data = weight.T.contiguous() if turned else weight.reshape(module.weight.shape)
             count += 1
         elif getattr(module, 'weight', None) is not None:
             module.weight.data = other.weight.data.float()
-    assert count == 7 * CONFIG['num_hidden_layers'], count
+        if getattr(module, 'bias', None) is not None:
+            module.bias.data = other.bias.data.float()
+    assert count == (4 if kind.endswith('gpt2') else 7) * len(layers_of(model)), count
     return model
 
 
@@ -89,7 +106,7 @@ def cases_of(model, seed):
             ids = torch.randint(3, CONFIG['vocab_size'], (length,), generator=generator).tolist()
             residual = []
             hooks = [layer.register_forward_hook(lambda _, __, out: residual.append((out[0] if isinstance(out, tuple) else out)[0, -1]))
-                     for layer in model.model.layers]
+                     for layer in layers_of(model)]
             logits = logits_of(model, ids).logits[0]
             for hook in hooks:
                 hook.remove()
@@ -114,15 +131,17 @@ def cases_of(model, seed):
 
 
 for index, (name, settings) in enumerate(MODELS.items()):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        continue
     out = HERE / name
     shutil.rmtree(out, ignore_errors=True)
     with tempfile.TemporaryDirectory() as source:
-        draw(source, 10 + index)
+        draw(name, source, 10 + index)
         quantised = transformers.AutoModelForCausalLM.from_pretrained(
             source, quantization_config=transformers.BitsAndBytesConfig(**settings), device_map='cpu', dtype=torch.bfloat16)
-        golden = {'format': 1, 'name': name, 'architecture': 'LlamaForCausalLM', 'model_type': 'llama', 'vocab_size': CONFIG['vocab_size'],
+        golden = {'format': 1, 'name': name, 'architecture': quantised.config.architectures[0], 'model_type': quantised.config.model_type, 'vocab_size': CONFIG['vocab_size'],
                   'note': f'bitsandbytes {bitsandbytes.__version__}, {settings}', 'compute': 'float32 arithmetic on the weights bitsandbytes gives',
-                  'cases': cases_of(reference(quantised), 20 + index)}
+                  'cases': cases_of(reference(name, quantised), 20 + index)}
         quantised.save_pretrained(out)
     for extra in ('generation_config.json',):
         if (out / extra).exists():

@@ -1,0 +1,155 @@
+#include "core/formats/gguf_linear.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int64_t kDefaultInterval = 4;
+
+// A bool for each layer, or every which layer attends.
+absl::Status ReadLayers(const GgufArchKeys& keys, const GgufSizes& sizes,
+                        Json* config) {
+  constexpr char kRecurrent[] = "attention.recurrent_layers";
+  const GgufValue* recurrent = keys.Find(kRecurrent);
+  if (recurrent == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto interval,
+        keys.Int("full_attention_interval", 1, kMaxGgufLayers));
+    (*config)["full_attention_interval"] = interval.value_or(kDefaultInterval);
+    return absl::OkStatus();
+  }
+  if (!recurrent->is_array || recurrent->type != GgufType::kBool ||
+      recurrent->count < static_cast<uint64_t>(sizes.layers)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d values, allowed: a bool for each of %d layers",
+                        keys.Name(kRecurrent), recurrent->count, sizes.layers));
+  }
+  Json types = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    types.push_back(recurrent->data[static_cast<size_t>(i)] == std::byte{0}
+                        ? "full_attention"
+                        : "linear_attention");
+  }
+  (*config)["layer_types"] = std::move(types);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config) {
+  const auto required = [&](const char* key) {
+    return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
+  };
+  INLAY_ASSIGN_OR_RETURN(const int64_t taps, required("ssm.conv_kernel"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim, required("ssm.state_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_heads, required("ssm.group_count"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads, required("ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, required("ssm.inner_size"));
+  if (heads % key_heads != 0 || width % heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %d, allowed: a multiple of the %d key heads that divides the "
+        "width %d",
+        keys.Name("ssm.time_step_rank"), heads, key_heads, width));
+  }
+  (*config)["linear_conv_kernel_dim"] = taps;
+  (*config)["linear_key_head_dim"] = key_dim;
+  (*config)["linear_num_key_heads"] = key_heads;
+  (*config)["linear_num_value_heads"] = heads;
+  (*config)["linear_value_head_dim"] = width / heads;
+  (*config)["attention_bias"] = false;
+  if (keys.arch() == "qwen3next") {
+    bool is_apart = true;
+    for (int64_t i = 0; i < sizes.layers; ++i) {
+      is_apart &= files.FindTensor(
+                      absl::StrFormat("blk.%d.ssm_in.weight", i)) == nullptr;
+    }
+    if (is_apart) {
+      (*config)["architectures"] = {"Qwen3_5MoeForCausalLM"};
+      (*config)["model_type"] = "qwen3_5_moe_text";
+    }
+  }
+  return ReadLayers(keys, sizes, config);
+}
+
+absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
+                          const GgufSizes& sizes, Json* config) {
+  constexpr char kTaps[] = "ssm.conv_kernel";
+  constexpr char kHeadDim[] = "kda.head_dim";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t taps,
+      keys.Required(kTaps, keys.Int(kTaps, 1, kMaxGgufSize)));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t head_dim,
+      keys.Required(kHeadDim, keys.Int(kHeadDim, 1, kMaxGgufSize)));
+  int64_t heads = sizes.heads;
+  Json attends = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const GgufTensor* beta =
+        files.FindTensor(absl::StrFormat("blk.%d.ssm_beta.weight", i));
+    if (beta != nullptr) heads = beta->info.shape.front();
+    // Counted from 1.
+    if (sizes.attends.empty() || sizes.attends[static_cast<size_t>(i)]) {
+      attends.push_back(i + 1);
+    }
+  }
+  (*config)["linear_attn_config"] = {{"short_conv_kernel_size", taps},
+                                     {"head_dim", head_dim},
+                                     {"num_heads", heads},
+                                     {"full_attn_layers", std::move(attends)}};
+  return absl::OkStatus();
+}
+
+absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
+                              const GgufSizes& sizes, Json* config) {
+  constexpr char kLatent[] = "moe_latent_size";
+  INLAY_ASSIGN_OR_RETURN(const auto latent, keys.Int(kLatent, 0, kMaxGgufSize));
+  if (latent.value_or(0) > 0) {
+    return absl::UnimplementedError(
+        absl::StrFormat("%s is %d: experts over a narrower input are not "
+                        "supported",
+                        keys.Name(kLatent), *latent));
+  }
+  const auto required = [&](const char* key) {
+    return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
+  };
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads, required("ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, required("ssm.inner_size"));
+  INLAY_ASSIGN_OR_RETURN((*config)["n_groups"], required("ssm.group_count"));
+  INLAY_ASSIGN_OR_RETURN((*config)["ssm_state_size"],
+                         required("ssm.state_size"));
+  INLAY_ASSIGN_OR_RETURN((*config)["conv_kernel"], required("ssm.conv_kernel"));
+  (*config)["mamba_num_heads"] = heads;
+  (*config)["mamba_head_dim"] = width / heads;
+  bool conv_bias = false, attention_bias = false, mlp_bias = false;
+  std::string pattern;
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const auto find = [&](const char* name) {
+      return files.FindTensor(absl::StrFormat("blk.%d.%s", i, name));
+    };
+    conv_bias |= find("ssm_conv1d.bias") != nullptr;
+    attention_bias |= find("attn_q.bias") != nullptr;
+    mlp_bias |= find("ffn_up.bias") != nullptr;
+    const GgufTensor* up = find("ffn_up.weight");
+    if (up != nullptr) {
+      (*config)["intermediate_size"] = up->info.shape.front();
+    }
+    pattern += find("ssm_in.weight") != nullptr         ? 'M'
+               : find("attn_q.weight") != nullptr       ? '*'
+               : find("ffn_gate_inp.weight") != nullptr ? 'E'
+                                                        : '-';
+  }
+  (*config)["hybrid_override_pattern"] = pattern;
+  (*config)["use_conv_bias"] = conv_bias;
+  (*config)["attention_bias"] = attention_bias;
+  (*config)["mlp_bias"] = mlp_bias;
+  return keys.CopyNumber("attention.layer_norm_rms_epsilon",
+                         "layer_norm_epsilon", config);
+}
+
+}  // namespace inlay

@@ -1,0 +1,280 @@
+#include "core/formats/gguf_parts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/formats/describe.h"
+#include "core/formats/sliced_source.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr std::string_view kTurned = ".turned.";
+
+// Adds equal vectors of int32 to a source.
+class WithIndices final : public WeightSource {
+ public:
+  WithIndices(std::shared_ptr<const WeightSource> stored,
+              absl::Span<const std::string> names, std::vector<int32_t> values)
+      : stored_(std::move(stored)),
+        names_(names.begin(), names.end()),
+        values_(std::move(values)) {
+    infos_.assign(stored_->weights().begin(), stored_->weights().end());
+    for (const std::string& name : names_) {
+      infos_.push_back({name,
+                        DType::kI32,
+                        {static_cast<int64_t>(values_.size())},
+                        values_.size() * sizeof(int32_t)});
+    }
+    std::sort(infos_.begin(), infos_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    return IsOwn(info) ? reinterpret_cast<const std::byte*>(values_.data())
+                       : stored_->Mapped(info);
+  }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    if (!IsOwn(info)) return stored_->Read(info, offset, destination);
+    const uint64_t bytes = values_.size() * sizeof(int32_t);
+    if (offset > bytes || destination.size() > bytes - offset) {
+      return absl::OutOfRangeError(absl::StrFormat(
+          "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
+          Quoted(info.name), destination.size(), offset, bytes));
+    }
+    std::memcpy(destination.data(), Mapped(info) + offset, destination.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  bool IsOwn(const WeightInfo& info) const {
+    return std::find(names_.begin(), names_.end(), info.name) != names_.end();
+  }
+
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<std::string> names_;
+  std::vector<int32_t> values_;
+  std::vector<WeightInfo> infos_;
+};
+
+// Of linear attention; all 0 elsewhere.
+struct LinearHeads {
+  int64_t keys = 0;
+  int64_t values = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+
+  int64_t values_a_key() const { return values / keys; }
+};
+
+absl::StatusOr<LinearHeads> ReadHeads(const Json& config) {
+  LinearHeads heads;
+  for (const auto& [key, to] :
+       {std::pair{"linear_num_key_heads", &heads.keys},
+        std::pair{"linear_num_value_heads", &heads.values},
+        std::pair{"linear_key_head_dim", &heads.key_dim},
+        std::pair{"linear_value_head_dim", &heads.value_dim}}) {
+    INLAY_ASSIGN_OR_RETURN(*to, JsonInt(config, key, 1, 1, int64_t{1} << 28));
+  }
+  if (heads.values % heads.keys == 0) return heads;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d value heads, allowed: a multiple of the %d key heads",
+                      heads.values, heads.keys));
+}
+
+class PartEntries {
+ public:
+  PartEntries(std::string_view model_type, const LinearHeads& heads)
+      : type_(model_type), heads_(heads) {}
+
+  absl::Status Add(const WeightInfo& info) {
+    constexpr std::string_view kQkv = ".qkv_proj.";
+    constexpr std::string_view kBa = ".in_proj_ba.";
+    const bool is_linear = type_.starts_with("qwen3_5");
+    if (const size_t at = info.name.rfind(kQkv);
+        type_ == "gpt_neox" && at != info.name.npos) {
+      return AddQkv(info, at);
+    }
+    if (const size_t at = info.name.rfind(kBa);
+        is_linear && at != info.name.npos) {
+      return AddBa(info, at, kBa.size());
+    }
+    if (const size_t at = info.name.rfind(kTurned);
+        is_linear && at != info.name.npos) {
+      return AddTurned(info, at);
+    }
+    entries_.push_back({info});
+    return absl::OkStatus();
+  }
+
+  bool any() const { return any_; }
+  absl::Span<const std::string> permuted() const { return permuted_; }
+  std::vector<SlicedTensor> Take() && { return std::move(entries_); }
+
+ private:
+  absl::Status WrongShape(const WeightInfo& info) const {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %s has shape [%s], which is none of %d value heads of %d and "
+        "%d key heads of %d",
+        Quoted(info.name), absl::StrJoin(info.shape, ", "), heads_.values,
+        heads_.value_dim, heads_.keys, heads_.key_dim));
+  }
+
+  absl::Status AddBa(const WeightInfo& info, size_t at, size_t size) {
+    if (info.shape.empty() || info.shape[0] != 2 * heads_.values) {
+      return WrongShape(info);
+    }
+    const int64_t run = heads_.values_a_key();
+    for (int64_t part = 0; part < 2; ++part) {
+      std::string name = info.name;
+      name.replace(at, size, part == 0 ? ".in_proj_b." : ".in_proj_a.");
+      AddRows(info, std::move(name), heads_.values, part * run, run, 2 * run);
+    }
+    return absl::OkStatus();
+  }
+
+  // How many rows of q and k come before, and how many a value head has.
+  std::pair<int64_t, int64_t> RowsOf(std::string_view name) const {
+    if (name.starts_with("in_proj_qkv.") || name.starts_with("conv1d.")) {
+      return {2 * heads_.keys * heads_.key_dim, heads_.value_dim};
+    }
+    return {0, name.starts_with("in_proj_z.") ? heads_.value_dim : 1};
+  }
+
+  absl::Status AddTurned(const WeightInfo& info, size_t at) {
+    any_ = true;
+    SlicedTensor& entry = entries_.emplace_back();
+    entry.info = info;
+    entry.info.name.replace(at, kTurned.size(), ".");
+    entry.is_slice = true;
+    TensorSlice& slice = entry.slice;
+    slice.stored = &info;
+    slice.step = heads_.values_a_key();
+    const std::string_view name =
+        std::string_view(info.name).substr(at + kTurned.size());
+    if (name == "out_proj.weight") return TurnColumns(info, entry);
+    const auto [first, run] = RowsOf(name);
+    if (info.shape.empty() || info.bytes == 0 ||
+        info.shape[0] != first + heads_.values * run) {
+      return WrongShape(info);
+    }
+    slice.layout = SliceLayout::kTurnedRuns;
+    slice.first = first;
+    slice.run = run;
+    return absl::OkStatus();
+  }
+
+  absl::Status TurnColumns(const WeightInfo& info, SlicedTensor& entry) {
+    if (info.shape.size() != 2 || info.bytes == 0 ||
+        info.shape[1] != heads_.values * heads_.value_dim) {
+      return WrongShape(info);
+    }
+    entry.slice.run = heads_.value_dim;
+    entry.slice.layout = SliceLayout::kTurnedColumns;
+    if (heads_.value_dim % GetFormatInfo(info.dtype).block_elements == 0) {
+      return absl::OkStatus();
+    }
+    entry.slice.layout = SliceLayout::kRows;
+    entry.slice.run = entry.slice.step = 1;
+    if (heads_.values_a_key() > 1 && heads_.keys > 1) {
+      std::string name = entry.info.name;
+      name.resize(name.rfind('.'));
+      permuted_.push_back(name + ".input_permutation");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckRows(const WeightInfo& info, int64_t multiple) const {
+    const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
+    if (is_shaped && info.bytes > 0 && info.shape[0] % multiple == 0) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %s has shape [%s]; its rows must be a multiple of %d",
+        Quoted(info.name), absl::StrJoin(info.shape, ", "), multiple));
+  }
+
+  // Rows in runs of `run`, which begin `step` apart from row `first` on.
+  void AddRows(const WeightInfo& info, std::string name, int64_t rows,
+               int64_t first, int64_t run, int64_t step) {
+    any_ = true;
+    SlicedTensor& entry = entries_.emplace_back();
+    entry.info = info;
+    entry.info.name = std::move(name);
+    entry.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]) *
+                       static_cast<uint64_t>(rows);
+    entry.info.shape[0] = rows;
+    entry.is_slice = true;
+    entry.slice.stored = &info;
+    entry.slice.first = first;
+    entry.slice.run = run;
+    entry.slice.step = step;
+  }
+
+  absl::Status AddQkv(const WeightInfo& info, size_t at) {
+    constexpr std::string_view kParts[] = {".q_proj.", ".k_proj.", ".v_proj."};
+    INLAY_RETURN_IF_ERROR(CheckRows(info, std::size(kParts)));
+    const int64_t rows = info.shape[0] / 3;
+    for (int64_t part = 0; part < 3; ++part) {
+      std::string name = info.name;
+      name.replace(at, std::string_view(".qkv_proj.").size(), kParts[part]);
+      AddRows(info, std::move(name), rows, part * rows, 1, 1);
+    }
+    return absl::OkStatus();
+  }
+
+  std::string_view type_;
+  LinearHeads heads_;
+  bool any_ = false;
+  std::vector<std::string> permuted_;
+  std::vector<SlicedTensor> entries_;
+};
+
+// Which input each column of a turned out_proj takes.
+std::vector<int32_t> TurnedInputs(const LinearHeads& heads) {
+  std::vector<int32_t> inputs;
+  for (int64_t place = 0; place < heads.values_a_key(); ++place) {
+    for (int64_t key = 0; key < heads.keys; ++key) {
+      const int64_t head = key * heads.values_a_key() + place;
+      for (int64_t i = 0; i < heads.value_dim; ++i) {
+        inputs.push_back(static_cast<int32_t>(head * heads.value_dim + i));
+      }
+    }
+  }
+  return inputs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> PresentGgufParts(
+    const Json& config, std::shared_ptr<const WeightSource> stored) {
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(config, "model_type", ""));
+  INLAY_ASSIGN_OR_RETURN(const LinearHeads heads, ReadHeads(config));
+  PartEntries entries(type, heads);
+  for (const WeightInfo& info : stored->weights()) {
+    INLAY_RETURN_IF_ERROR(entries.Add(info));
+  }
+  if (!entries.any()) return stored;
+  const std::vector<std::string> permuted(entries.permuted().begin(),
+                                          entries.permuted().end());
+  INLAY_ASSIGN_OR_RETURN(
+      std::shared_ptr<const WeightSource> parts,
+      MakeSlicedSource(std::move(stored), std::move(entries).Take()));
+  if (permuted.empty()) return parts;
+  return std::make_shared<WithIndices>(std::move(parts), permuted,
+                                       TurnedInputs(heads));
+}
+
+}  // namespace inlay
