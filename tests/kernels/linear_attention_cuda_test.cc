@@ -323,6 +323,7 @@ class ChunkedStep {
     for (size_t s = 0; s < kLengths.size(); ++s) {
       Inputs in(test, kLengths[s], static_cast<unsigned>(20 * s + 1),
                 DType::kBF16);
+      if (s > 0) in.skip = inputs_[0].skip;  // of heads, for everybody
       for (int64_t r = 0; slow && r < kLengths[s]; ++r) {
         for (int64_t c = 0; c < in.decay.cols(); ++c) {
           in.decay.Set(r, c, 1.0f - 0.02f * (1.0f - in.decay(r, c)));
