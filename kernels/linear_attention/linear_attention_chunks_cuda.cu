@@ -739,7 +739,7 @@ absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
                                       const LinearAttentionParams& params,
                                       Stream& stream) {
   const StatePlan& plan = *params.state.plan;
-  if (plan.rows < kStateChunk || !LiesOn16(params.q) || !LiesOn16(params.k) ||
+  if (plan.longest < kStateChunk || !LiesOn16(params.q) || !LiesOn16(params.k) ||
       !LiesOn16(params.v) || !LiesOn16(params.y)) {
     return RunLinearAttentionTokens(desc, params, false, stream);
   }

@@ -30,6 +30,7 @@ struct StatePlan {
   // rows that are computed for nobody no sequence.
   int64_t sequences = 0;
   int64_t rows = 0;
+  int64_t longest = 0;  // tokens of the sequence that has most
   // On the device.
   const StatePlanRun* runs = nullptr;   // sequence by sequence
   const int32_t* first_runs = nullptr;  // [sequences + 1]
