@@ -75,6 +75,7 @@ class Decoder : public Model {
                                         const BatchLimits& limits,
                                         std::byte* image,
                                         std::byte* device) const override;
+  size_t ExchangeBytes() const override;
   bool CanBeFixed() const override;
   absl::Status Forward(const ForwardBatch& batch,
                        absl::Span<std::byte> workspace,

@@ -160,6 +160,9 @@ class Model {
                                                 const BatchLimits& limits,
                                                 std::byte* image,
                                                 std::byte* device) const = 0;
+  // What kernels hand from step to step on one stream: device memory that is
+  // zeros at first, DeviceBatch::exchange of all its steps. 0: none.
+  virtual size_t ExchangeBytes() const { return 0; }
   // Whether steps of one token a sequence may be recorded once and replayed
   // (BatchLimits::fixed).
   virtual bool CanBeFixed() const = 0;

@@ -107,7 +107,8 @@ class QuantizedCudaTest : public testing::Test {
   std::unique_ptr<Device> cpu_ = *CreateCpuDevice(2, 0);
 };
 
-// Each format, drawn alike on both devices: few rows at a time and many.
+// Each format, drawn alike on both devices: one row at a time and two (chains
+// of layers in one launch), few and many.
 TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
   constexpr int64_t kWhole = 1 << 20;
   std::vector<int32_t> prompt;
@@ -123,7 +124,8 @@ TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
       files.config = *config;
       files.random = RandomWeights{codec->dtype, 7};
       const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
-      const auto got = Run(files, *gpu_, prompt, {3, 12, kWhole}, nullptr);
+      const auto got =
+          Run(files, *gpu_, prompt, {1, 2, 3, 12, kWhole}, nullptr);
       std::printf("%-8s %s max error / logit_std",
                   std::string(DTypeName(codec->dtype)).c_str(),
                   tied ? "tied" : "    ");
