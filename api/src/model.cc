@@ -58,6 +58,7 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   result.block_selection.method = kMethods[options.block_selection];
   result.block_selection.tokens = options.selected_tokens;
   INLAY_RETURN_IF_ERROR(ValidateBlockSelectionOptions(result.block_selection));
+  result.expert_device_bytes = options.expert_device_bytes;
   if (options.progress != nullptr) {
     result.progress = [progress = options.progress,
                        user = options.progress_user](LoadStage stage,

@@ -62,6 +62,8 @@ type ModelOptions struct {
 	// multiple of 16 from 64.
 	BlockSelection BlockSelection
 	SelectedTokens int
+	// Bytes of a GPU's memory for the experts of all layers; those it does not hold lie in host memory. 0: all are on the GPU.
+	ExpertDeviceBytes uint64
 	// Progress is called while loading; false cancels, and a panic in it does too. It must not call methods of the engine.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -108,6 +110,7 @@ func (e *Engine) LoadModel(ctx context.Context, path string, options *ModelOptio
 	o.SetDisk_cache_bytes(options.DiskCache)
 	o.SetBlock_selection(int32(options.BlockSelection))
 	o.SetSelected_tokens(n.uint32("SelectedTokens", options.SelectedTokens))
+	o.SetExpert_device_bytes(options.ExpertDeviceBytes)
 	if options.AttentionPattern != "" {
 		o.SetAttention_pattern(memory.String(n.text("AttentionPattern", options.AttentionPattern)))
 	}

@@ -398,6 +398,7 @@ void Engine::GetStats(EngineStats* stats) {
   for (const auto& runner : Runners()) {
     ++metrics.models;
     metrics.mapped_bytes += runner->loaded().mapped_bytes;
+    metrics.expert_host_bytes += runner->loaded().info.experts.host_bytes;
     runner->AddMetrics(&metrics);
   }
   // An idle engine may have been woken to reclaim one while it was held here.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
@@ -91,6 +92,7 @@ absl::Status Executor::Allocate() {
                                              MemoryClass::kWorkspace));
   }
   if (device_->host_addressable()) return absl::OkStatus();
+  INLAY_RETURN_IF_ERROR(AllocateExchange());
   if (!info.is_encoder) {
     INLAY_ASSIGN_OR_RETURN(
         host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
@@ -102,6 +104,17 @@ absl::Status Executor::Allocate() {
   most.blocks = 2 * limits_.blocks;
   most.longest = info.max_positions;
   return ReserveImage(options_room_ + model_->BatchImageBytes(most));
+}
+
+absl::Status Executor::AllocateExchange() {
+  const size_t bytes = model_->ExchangeBytes();
+  if (bytes == 0) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(exchange_,
+                         device_->Allocate(bytes, MemoryClass::kWorkspace));
+  const std::vector<std::byte> zeros(bytes);
+  INLAY_RETURN_IF_ERROR(
+      device_->Copy(exchange_.data(), zeros.data(), bytes, *stream_));
+  return stream_->Synchronize();
 }
 
 absl::Status Executor::ReserveImage(size_t bytes) {
@@ -129,6 +142,7 @@ absl::Status Executor::Upload(ForwardBatch& batch, const BatchLimits& limits,
   INLAY_ASSIGN_OR_RETURN(
       device_batch_, model_->PackBatch(batch, limits, staging + options_room_,
                                        image_.data() + options_room_));
+  device_batch_.exchange = exchange_.data();
   batch.device = &device_batch_;
   size_t begin = options_room_;
   if (sampling != nullptr) {

@@ -97,6 +97,7 @@ class Executor {
   Executor(Device* device, const Model* model, const Limits& limits)
       : device_(device), model_(model), limits_(limits) {}
   absl::Status Allocate();
+  absl::Status AllocateExchange();
   // A step at fixed addresses; the second of its limits is recorded.
   struct Recorded {
     bool warm = false;  // its kernels have run
@@ -142,6 +143,7 @@ class Executor {
   Buffer workspace_;
   TensorView hidden_;  // [limits.tokens, hidden_size]
   Buffer hidden_memory_;
+  Buffer exchange_;  // DeviceBatch::exchange; may be empty
   int64_t logit_rows_ = kLogitSlice;
   Buffer logits_;  // [logit_rows_, vocab_size] float32
   // [kLogitSlice, vocab_size]; empty where the host reads logits_.

@@ -119,6 +119,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   INLAY_ASSIGN_OR_RETURN(load.attention_pattern,
                          ParseAttentionPattern(options.attention_pattern));
   load.block_selection = options.block_selection;
+  load.expert_device_bytes = options.expert_device_bytes;
   INLAY_ASSIGN_OR_RETURN(load.forced_kernels,
                          ParseForcedKernels(options.kernels));
   load.progress = [&options](uint64_t done, uint64_t total) {
@@ -153,6 +154,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
           "them mapped",
           path, info.architecture, info.num_parameters, info.weight_bytes,
           loaded->mapped_bytes));
+  if (info.experts.slots > 0) {
+    log(LogLevel::kInfo,
+        absl::StrFormat("%d experts of each layer on the device, %d bytes; %d "
+                        "bytes of experts in host memory",
+                        info.experts.slots, info.experts.device_bytes,
+                        info.experts.host_bytes));
+  }
   return loaded;
 }
 

@@ -39,6 +39,7 @@ struct ModelOptions {
   std::string kernels;            // "op=row,op=row": forced kernel rows
   std::string attention_pattern;  // as ParseAttentionPattern() takes it
   BlockSelectionOptions block_selection;
+  uint64_t expert_device_bytes = 0;  // as ModelLoadOptions
   // Returns false to cancel. May be empty.
   std::function<bool(LoadStage stage, float fraction)> progress;
 };

@@ -42,7 +42,7 @@ struct Scheme {
   std::string strategy;
   int64_t group_size = 0;
   ScaleGrid block;
-  bool int8_inputs = false;  // WeightInfo::int8_inputs
+  InputCodes input_codes = InputCodes::kNone;  // as WeightInfo
 };
 
 absl::StatusOr<Storage> ReadStorage(const std::string& format,
@@ -120,11 +120,10 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
   return scheme;
 }
 
-// Of a config group, whose weights may be read with any inputs: whether they
-// are rounded to int8 by the token.
-absl::StatusOr<bool> RoundsToInt8(const Json& group) {
+// Of a config group, whose weights may be read with any inputs.
+absl::StatusOr<InputCodes> ReadInputCodes(const Json& group) {
   const Json* inputs = JsonFind(group, "input_activations");
-  if (inputs == nullptr || !inputs->is_object()) return false;
+  if (inputs == nullptr || !inputs->is_object()) return InputCodes::kNone;
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(*inputs, "type", "int"));
   INLAY_ASSIGN_OR_RETURN(const int64_t bits,
@@ -134,8 +133,12 @@ absl::StatusOr<bool> RoundsToInt8(const Json& group) {
   INLAY_ASSIGN_OR_RETURN(const std::string strategy,
                          JsonString(*inputs, "strategy", "tensor"));
   const Json* dynamic = JsonFind(*inputs, "dynamic");
-  return type == "int" && bits == 8 && symmetric && strategy == "token" &&
-         dynamic != nullptr && dynamic->is_boolean() && dynamic->get<bool>();
+  if (bits != 8 || !symmetric) return InputCodes::kNone;
+  if (type == "float") return InputCodes::kFp8;
+  return type == "int" && strategy == "token" && dynamic != nullptr &&
+                 dynamic->is_boolean() && dynamic->get<bool>()
+             ? InputCodes::kInt8
+             : InputCodes::kNone;
 }
 
 // That nothing else was done to the weights.
@@ -184,7 +187,7 @@ absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
       return BadSetting("weights", *weights, "an object");
     }
     INLAY_ASSIGN_OR_RETURN(Scheme scheme, ReadScheme(*weights, own));
-    INLAY_ASSIGN_OR_RETURN(scheme.int8_inputs, RoundsToInt8(group));
+    INLAY_ASSIGN_OR_RETURN(scheme.input_codes, ReadInputCodes(group));
     schemes.push_back(scheme);
   }
   if (schemes.empty()) {
@@ -293,7 +296,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
   INLAY_ASSIGN_OR_RETURN(const LayerSize size,
                          ReadCtSize(*stored, scheme, layer, *tensors.codes));
   tensors.grid = CtGrid(scheme, size.n, size.k);
-  tensors.int8_inputs = scheme.int8_inputs;
+  tensors.input_codes = scheme.input_codes;
   INLAY_ASSIGN_OR_RETURN(
       tensors.scales,
       StoredTensor(*stored, layer + ".weight_scale", kScaleDTypes));

@@ -56,6 +56,7 @@ absl::Status AddFp8Layer(const std::shared_ptr<const WeightSource>& stored,
                          QuantizedLayers& found) {
   RowMajorTensors tensors;
   tensors.kind = CodeKind::kF8;
+  tensors.input_codes = InputCodes::kFp8;
   INLAY_ASSIGN_OR_RETURN(tensors.codes, StoredMatrix(*stored, layer + ".weight",
                                                      {DType::kF8E4M3}));
   const int64_t n = tensors.codes->shape[0];

@@ -93,7 +93,7 @@ class QuantizedLayer {
   // Fills the vectors of `band`, sized already, for its rows.
   virtual absl::Status Load(Band& band) const = 0;
 
-  void set_int8_inputs(bool value) { weight_.int8_inputs = value; }
+  void set_input_codes(InputCodes codes) { weight_.input_codes = codes; }
   int64_t n() const { return weight_.shape[0]; }
   const Grouping& grouping() const { return grouping_; }
 

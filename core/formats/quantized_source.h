@@ -24,7 +24,7 @@ namespace inlay {
 // Weights are exact: scale * code + min differs from the checkpoint's
 // scale * (code - zero) by rounding in float32 at most. How activations were
 // to be rounded ("input_activations", input_scale) is checked and not kept, but
-// for WeightInfo::int8_inputs.
+// for WeightInfo::input_codes.
 //
 // Converted tensors are never mapped; reading converts whole rows: cheapest in
 // pieces of many rows, front to back. INVALID_ARGUMENT or NOT_FOUND for what

@@ -42,7 +42,7 @@ RowMajorLayer::RowMajorLayer(const std::string& layer, int64_t n,
     : QuantizedLayer(layer, tensors.kind, n, std::move(grouping)),
       tensors_(tensors),
       stored_(std::move(stored)) {
-  set_int8_inputs(tensors.int8_inputs);
+  set_input_codes(tensors.input_codes);
 }
 
 absl::Status RowMajorLayer::LoadCodes(Band& band) const {

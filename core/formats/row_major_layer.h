@@ -25,8 +25,8 @@ struct RowMajorTensors {
   // along k, i32 [n / fields, grid columns].
   const WeightInfo* zeros = nullptr;
   ScaleGrid grid;
-  float scale_divisor = 1.0f;  // of every scale
-  bool int8_inputs = false;  // WeightInfo::int8_inputs
+  float scale_divisor = 1.0f;                  // of every scale
+  InputCodes input_codes = InputCodes::kNone;  // as WeightInfo
 };
 
 class RowMajorLayer final : public QuantizedLayer {

@@ -16,6 +16,11 @@
 
 namespace inlay {
 
+// kInt8: symmetrically, with a scale a token. kFp8: e4m3, with scales made
+// while it runs (a token, or a group of columns of one) or kept in the
+// checkpoint.
+enum class InputCodes : uint8_t { kNone, kInt8, kFp8 };
+
 struct WeightInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -26,9 +31,9 @@ struct WeightInfo {
   // A matrix that checkpoints of its architecture store as [inputs, outputs]
   // (GPT-2's Conv1D) lies here as [outputs, inputs], and `shape` says so.
   bool rows_are_outputs = false;
-  // A quantised matrix whose checkpoint has the layer's inputs rounded to int8
-  // while it runs, symmetrically, with a scale a token.
-  bool int8_inputs = false;
+  // Of a quantised matrix: what its checkpoint has the layer's inputs rounded
+  // to while it runs.
+  InputCodes input_codes = InputCodes::kNone;
 };
 
 // Immutable after construction; every method may run from any number of

@@ -365,4 +365,19 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
       space);
 }
 
+absl::StatusOr<ExpertFetchCounts> Decoder::ReadExpertCounts(
+    Stream& stream) const {
+  ExpertFetchCounts sum;
+  for (const ExpertFetchCounts* counts : expert_counts_) {
+    ExpertFetchCounts one;
+    INLAY_RETURN_IF_ERROR(device_->Copy(&one, counts, sizeof(one), stream));
+    INLAY_RETURN_IF_ERROR(stream.Synchronize());
+    sum.steps += one.steps;
+    sum.hits += one.hits;
+    sum.fetches += one.fetches;
+    sum.direct += one.direct;
+  }
+  return sum;
+}
+
 }  // namespace inlay

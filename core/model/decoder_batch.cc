@@ -1,5 +1,5 @@
 // Decoder's batches for devices that cannot read the host's arrays. An image:
-//   ids | positions | slots, group by group | logit rows | barrier | state plan
+//   ids | positions | slots, group by group | logit rows | state plan
 //   | plan | plan ... | index plan | index plan ...
 // each at a multiple of kPart bytes. What holds block tables comes last: of
 // what it may need it uses the beginning.
@@ -23,7 +23,6 @@ struct Layout {
   size_t positions = 0;
   size_t slots = 0;
   size_t logit_rows = 0;
-  size_t barrier = 0;
   size_t states = 0;
   absl::InlinedVector<size_t, 2> plans;
   absl::InlinedVector<size_t, 4> index;  // by group; where it is asked for
@@ -62,8 +61,7 @@ Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
   layout.slots = layout.positions + round(tokens * sizeof(int32_t));
   layout.logit_rows =
       layout.slots + round(kv.num_groups() * tokens * sizeof(int64_t));
-  layout.barrier = layout.logit_rows + round(tokens * sizeof(int32_t));
-  layout.states = layout.barrier + kPart;
+  layout.states = layout.logit_rows + round(tokens * sizeof(int32_t));
   layout.bytes = layout.states;
   if (kv.has_states()) {
     layout.bytes += round(StatePlanBytes(limits.sequences, limits.tokens));
@@ -96,6 +94,14 @@ size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   return LayOut(limits, kv_layout_, cuts_, pattern_, indexed_groups_).bytes;
 }
 
+size_t Decoder::ExchangeBytes() const {
+  size_t bytes = 0;
+  for (const DecoderLayer& layer : layers_) {
+    bytes = std::max(bytes, layer.chain.exchange_bytes());
+  }
+  return bytes;
+}
+
 absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
                                                const BatchLimits& limits,
                                                std::byte* image,
@@ -126,8 +132,6 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   packed.slots = reinterpret_cast<const int64_t*>(device + layout.slots);
   packed.logit_rows =
       reinterpret_cast<const int32_t*>(device + layout.logit_rows);
-  std::memset(image + layout.barrier, 0, kPart);
-  packed.barrier = reinterpret_cast<uint32_t*>(device + layout.barrier);
   packed.used_bytes = layout.bytes;
   if (kv_layout_.has_states()) {
     const size_t group = kv_layout_.state_group();

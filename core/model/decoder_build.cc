@@ -63,6 +63,11 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.hidden_dtype = build.activation;
   kv_layout_ =
       KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size, states);
+  for (size_t layer = 0; layer < summary_layers_.size(); ++layer) {
+    if (summary_layers_[layer] < 0) continue;
+    indexed_groups_.resize(kv_layout_.num_groups(), 0);
+    indexed_groups_[kv_layout_.group_of(static_cast<int>(layer))] = 1;
+  }
   ropes_ = RopeTables(spec.ropes);
   info_.rope_threshold = ropes_.threshold();
 }
@@ -357,6 +362,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
       scale_, ChooseElementwise(Elementwise::kScale, spec.hidden_size, build));
   info_.num_parameters = build.weights.num_parameters();
   info_.weight_bytes = build.weights.bytes();
+  info_.experts = build.experts;
+  expert_counts_ = build.expert_counts;
   info_.weight_bytes_per_token =
       info_.weight_bytes - sparse_bytes_ - build.idle_bytes;
   return absl::OkStatus();

@@ -75,6 +75,7 @@ class Decoder : public Model {
                                         const BatchLimits& limits,
                                         std::byte* image,
                                         std::byte* device) const override;
+  size_t ExchangeBytes() const override;
   bool CanBeFixed() const override;
   absl::Status Forward(const ForwardBatch& batch,
                        absl::Span<std::byte> workspace,
@@ -82,6 +83,8 @@ class Decoder : public Model {
   absl::Status Logits(TensorView hidden, TensorView logits,
                       absl::Span<std::byte> workspace,
                       Stream& stream) const override;
+  absl::StatusOr<ExpertFetchCounts> ReadExpertCounts(
+      Stream& stream) const override;
 
  private:
   struct Workspace {
@@ -178,6 +181,7 @@ class Decoder : public Model {
   HyperConnection hyper_head_;  // before the final norm, of several streams
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
+  std::vector<const ExpertFetchCounts*> expert_counts_;  // on the device
   Norm final_norm_;
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;

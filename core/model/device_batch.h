@@ -36,8 +36,9 @@ struct DeviceBatch {
   const int32_t* positions = nullptr;   // [tokens]
   const int64_t* slots = nullptr;       // [groups][tokens]; -1: nowhere
   const int32_t* logit_rows = nullptr;  // of ForwardBatch
-  // LinearChainParams::barrier; null on CPU.
-  uint32_t* barrier = nullptr;
+  // Model::ExchangeBytes() of the device's memory, the caller's. PackBatch sets
+  // it to null.
+  void* exchange = nullptr;
   // One for each of the model's ways to cut attention; none on CPU.
   absl::InlinedVector<AttentionPlan, 2> plans;
   // Of models with states; not on CPU.

@@ -68,6 +68,11 @@ void AddModel(const Model& model, OrderedJson& out) {
   out["memory"] = {{"weights_bytes", info.weight_bytes},
                    {"weights_bytes_per_token", info.weight_bytes_per_token},
                    {"kv_bytes_per_1k_tokens", 1024 * token_bytes},
+                   {"experts_bytes", info.experts.bytes},
+                   {"experts_bytes_per_slot", info.experts.slot_bytes},
+                   {"experts_least_slots", info.experts.least_slots},
+                   {"experts_device_bytes", info.experts.device_bytes},
+                   {"experts_host_bytes", info.experts.host_bytes},
                    {"workspace_tokens", kWorkspaceTokens},
                    {"workspace_bytes",
                     model.WorkspaceBytes(kWorkspaceTokens, kWorkspaceRows)}};

@@ -24,6 +24,11 @@ namespace inlay {
 //                                 groups: [[block_size, window], ...],
 //                                 bytes_per_token, bytes_per_block
 //   memory                        weights_bytes, kv_bytes_per_1k_tokens,
+//                                 experts_bytes (of weights_bytes; the device
+//                                 and the host hold experts_device_bytes and
+//                                 experts_host_bytes), experts_bytes_per_slot
+//                                 times experts_least_slots: the least
+//                                 expert_device_bytes other than 0,
 //                                 workspace_bytes (for workspace_tokens tokens
 //                                 a step with logits of 16 rows)
 //   formats                       name -> {tensors, bytes} of the stored

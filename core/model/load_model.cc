@@ -46,10 +46,6 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
           "%d",
           options.kv_block_size, kSelectBlock));
     }
-    if (device.kind == DeviceKind::kCuda) {
-      return absl::UnimplementedError(absl::StrFormat(
-          "block_selection on %s: it is there on CPUs", device.name));
-    }
   }
   if (options.input_observer != nullptr &&
       (options.fused || device.kind != DeviceKind::kCpu)) {
@@ -82,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
                                              const DeviceInfo& device,
                                              const ModelLoadOptions& options,
                                              WeightLoader& weights,
+                                             int expert_slots = 0,
                                              DecoderSpec* described = nullptr) {
   INLAY_ASSIGN_OR_RETURN(const ArchRow* row, FindArchitecture(files.config));
   const KernelChooser kernels(device, options.forced_kernels);
@@ -96,11 +93,44 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.round_inputs = options.round_inputs;
   build.attention_pattern = options.attention_pattern;
   build.block_selection = options.block_selection;
+  build.expert_slots = expert_slots;
   build.architecture = row->architecture;
   build.model_type = row->model_type;
   build.input_observer = options.input_observer;
   build.described = described;
   return row->factory(files.config, build);
+}
+
+// How many of each layer's experts the device keeps; 0: all.
+absl::StatusOr<int> ExpertSlots(const ExpertMemory& experts,
+                                const DeviceInfo& device,
+                                const ModelLoadOptions& options) {
+  const uint64_t budget = options.expert_device_bytes;
+  if (device.kind == DeviceKind::kCpu || budget == 0 ||
+      budget >= experts.bytes) {
+    return 0;
+  }
+  const uint64_t slots = budget / experts.slot_bytes;
+  if (slots < static_cast<uint64_t>(experts.least_slots)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expert_device_bytes is %d, allowed: 0 (all experts on the device) or "
+        "at least %d, the %d experts of one token in every layer; all take %d",
+        budget, experts.slot_bytes * static_cast<uint64_t>(experts.least_slots),
+        experts.least_slots, experts.bytes));
+  }
+  return static_cast<int>(slots);
+}
+
+// A clean refusal before the machine begins to swap.
+absl::Status CheckHostRoom(const ExpertMemory& experts) {
+  if (experts.host_bytes == 0) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
+                         CreateCpuDevice(1, 0));
+  const uint64_t room = host->info().memory_bytes;
+  if (experts.host_bytes <= room) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the experts take %d bytes of pinned host memory; the machine has %d",
+      experts.host_bytes, room));
 }
 
 }  // namespace
@@ -110,7 +140,13 @@ absl::StatusOr<std::unique_ptr<Model>> PlanModel(
   INLAY_RETURN_IF_ERROR(CheckOptions(options, device.info()));
   INLAY_RETURN_IF_ERROR(CheckFiles(files));
   WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
-  return Build(files, device.info(), options, weights);
+  INLAY_ASSIGN_OR_RETURN(std::unique_ptr<Model> plan,
+                         Build(files, device.info(), options, weights));
+  INLAY_ASSIGN_OR_RETURN(const int slots, ExpertSlots(plan->info().experts,
+                                                      device.info(), options));
+  if (slots == 0) return plan;
+  WeightLoader again(files, device, WeightLoader::Mode::kPlan);
+  return Build(files, device.info(), options, again, slots);
 }
 
 absl::StatusOr<DecoderSpec> DescribeDecoder(const ModelFiles& files,
@@ -119,7 +155,8 @@ absl::StatusOr<DecoderSpec> DescribeDecoder(const ModelFiles& files,
   WeightLoader weights(files, device, WeightLoader::Mode::kPlan);
   DecoderSpec spec;
   INLAY_RETURN_IF_ERROR(
-      Build(files, device.info(), ModelLoadOptions(), weights, &spec).status());
+      Build(files, device.info(), ModelLoadOptions(), weights, 0, &spec)
+          .status());
   if (!spec.layers.empty()) return spec;
   return absl::UnimplementedError("the model is no decoder of known parts");
 }
@@ -148,15 +185,20 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(
                          PlanModel(files, device, options));
   const uint64_t total_bytes = plan->info().weight_bytes;
   // Files bound what they can ask for; a draw is as large as config.json says.
+  const ExpertMemory& experts = plan->info().experts;
+  const uint64_t device_bytes =
+      experts.slots == 0 ? total_bytes
+                         : total_bytes - experts.bytes + experts.device_bytes;
   if (files.random && device.info().memory_bytes != 0 &&
-      total_bytes > device.info().memory_bytes) {
+      device_bytes > device.info().memory_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("the weights take %d bytes; %s has %d", total_bytes,
+        absl::StrFormat("the weights take %d bytes; %s has %d", device_bytes,
                         device.info().name, device.info().memory_bytes));
   }
+  INLAY_RETURN_IF_ERROR(CheckHostRoom(experts));
   WeightLoader weights(files, device, WeightLoader::Mode::kLoad,
                        options.progress, total_bytes);
-  return Build(files, device.info(), options, weights);
+  return Build(files, device.info(), options, weights, experts.slots);
 }
 
 }  // namespace inlay

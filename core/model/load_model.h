@@ -32,7 +32,7 @@ struct ModelLoadOptions {
   // On CUDA: a sequence's logits have the same bits in every batch, however its
   // prompt was cut. On CPU always so.
   bool batch_invariant = false;
-  // Inputs are rounded where the checkpoint says so (WeightInfo::int8_inputs)
+  // Inputs are rounded where the checkpoint says so (WeightInfo::input_codes)
   // and a kernel does that.
   bool round_inputs = true;
   // What layers see that otherwise see all before a token (of an encoder: all);
@@ -42,6 +42,11 @@ struct ModelLoadOptions {
   // content; those with windows or chunks of their own keep them. Not together
   // with a pattern. Needs whole blocks of kSelectBlock in kv_block_size.
   BlockSelectionOptions block_selection;
+  // What the experts of all layers may take of the device's memory, not a
+  // CPU's; 0, and where all fit: all are there. Otherwise they lie in pinned
+  // host memory, and the device has those that were asked for last: the same
+  // number of each layer's.
+  uint64_t expert_device_bytes = 0;
   LoadProgress progress;  // may be null
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.
@@ -53,7 +58,8 @@ struct ModelLoadOptions {
 // Everything is checked (configuration, names, shapes, dtypes, room) before the
 // first weight is read. `device` must outlive the model; the model keeps
 // files.weights alive. Errors: INVALID_ARGUMENT for bad values in config.json
-// or shapes that disagree with it and for a pattern that no layer takes,
+// or shapes that disagree with it, for a pattern that no layer takes and for
+// expert_device_bytes that do not hold the experts of one token,
 // NOT_FOUND for a missing tensor or when no kernel serves, UNIMPLEMENTED for an
 // architecture or feature that is not supported and for a selection of blocks
 // that no layer can make, RESOURCE_EXHAUSTED, CANCELLED.

@@ -11,13 +11,27 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/model/device_batch.h"
 #include "kernels/attention/attention.h"
+#include "kernels/moe/expert_fetch.h"
 #include "memory/device/device.h"
 #include "memory/kv/kv_layout.h"
 
 namespace inlay {
+
+// The weights of a model's experts, shared ones left out.
+struct ExpertMemory {
+  uint64_t bytes = 0;       // of all
+  uint64_t slot_bytes = 0;  // of one in each layer
+  int least_slots = 0;      // experts that one token goes to in a layer
+  // Of each layer's experts the device has so many at a time, the others lie in
+  // host memory; 0: it has all.
+  int slots = 0;
+  uint64_t device_bytes = 0;
+  uint64_t host_bytes = 0;
+};
 
 struct ModelInfo {
   std::string
@@ -35,6 +49,7 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  // bytes of all weights as stored
   uint64_t weight_bytes_per_token =
       0;  // bytes a decode step at batch 1 must read
+  ExpertMemory experts;
   // Sequences of at most this many positions and longer ones rotate their keys
   // differently, so that neither can use the other's KV (see
   // ForwardBatch::final_lengths); 0: no such distinction.
@@ -145,6 +160,9 @@ class Model {
                                                 const BatchLimits& limits,
                                                 std::byte* image,
                                                 std::byte* device) const = 0;
+  // What kernels hand from step to step on one stream: device memory that is
+  // zeros at first, DeviceBatch::exchange of all its steps. 0: none.
+  virtual size_t ExchangeBytes() const { return 0; }
   // Whether steps of one token a sequence may be recorded once and replayed
   // (BatchLimits::fixed).
   virtual bool CanBeFixed() const = 0;
@@ -159,6 +177,12 @@ class Model {
   virtual absl::Status Logits(TensorView hidden, TensorView logits,
                               absl::Span<std::byte> workspace,
                               Stream& stream) const = 0;
+  // What steps so far found of the experts they needed, over all layers whose
+  // experts lie in host memory (`steps` is theirs too); waits for the stream.
+  // For tests and measurements.
+  virtual absl::StatusOr<ExpertFetchCounts> ReadExpertCounts(Stream&) const {
+    return ExpertFetchCounts();
+  }
 };
 
 }  // namespace inlay

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/model.h"
 #include "core/model/weights.h"
 #include "kernels/attention/attention_pattern.h"
 #include "kernels/attention/attention_plan.h"
@@ -26,15 +27,14 @@ struct DecoderSpec;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
-    "activation",       "attention",     "block_selection",
-    "block_summary",    "columns",       "elementwise",
-    "embedding",        "expert_linear", "fused_linear",
-    "gated_norm",       "gemm",          "hyper_mix",
-    "hyper_spread",     "indexer",       "kv_compress",
-    "kv_select",        "kv_write",      "layer_norm",
-    "linear_attention", "linear_chain",  "moe_combine",
-    "moe_routing",      "rms_norm",      "rope",
-    "rope_kv",          "short_conv",    "state_gates"};
+    "activation",    "attention",    "block_selection", "block_summary",
+    "columns",       "elementwise",  "embedding",       "expert_fetch",
+    "expert_linear", "fused_linear", "gated_norm",      "gemm",
+    "hyper_mix",     "hyper_spread", "indexer",         "kv_compress",
+    "kv_select",     "kv_write",     "layer_norm",      "linear_attention",
+    "linear_chain",  "moe_combine",  "moe_routing",     "rms_norm",
+    "rope",          "rope_kv",      "rounding",        "short_conv",
+    "state_gates"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>
@@ -112,6 +112,12 @@ struct ModelBuild {
   // Bytes of weights that a decode step at batch 1 leaves alone, so far: of the
   // experts that one token does not go to.
   uint64_t idle_bytes = 0;
+
+  // Of a layer's experts the device keeps so many; 0: all.
+  int expert_slots = 0;
+  // Of the layers built so far.
+  ExpertMemory experts;
+  std::vector<const ExpertFetchCounts*> expert_counts;  // on the device
 
   // ModelLoadOptions.
   InputObserver* input_observer = nullptr;

@@ -186,11 +186,15 @@ bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
   return true;
 }
 
-bool WeightLoader::HaveInt8Inputs(absl::Span<const Rows> parts) const {
-  return std::all_of(parts.begin(), parts.end(), [this](const Rows& part) {
+InputCodes WeightLoader::InputCodesOf(absl::Span<const Rows> parts) const {
+  InputCodes codes = InputCodes::kNone;
+  for (const Rows& part : parts) {
     const WeightInfo* info = Lookup(part.name);
-    return info != nullptr && info->int8_inputs;
-  });
+    if (info == nullptr) return InputCodes::kNone;
+    if (&part == parts.data()) codes = info->input_codes;
+    if (info->input_codes != codes) return InputCodes::kNone;
+  }
+  return codes;
 }
 
 absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
@@ -486,6 +490,7 @@ absl::StatusOr<WeightStorage> WeightLoader::TakeStorage() {
     INLAY_RETURN_IF_ERROR(upload_->Finish());
     upload_ = nullptr;
     band_ = Buffer();
+    packed_ = Buffer();
     storage_.source = nullptr;  // all of it has been copied
     INLAY_RETURN_IF_ERROR(Report(bytes_));
   }

@@ -106,10 +106,21 @@ class WeightLoader {
   // The same of a matrix that is loaded already, and is kept.
   absl::StatusOr<TensorView> Repacked(const TensorView& matrix,
                                       const Packing& packing);
+  // Matrices [.., k] in pinned host memory that the device reads, which is not
+  // the host's own: each of its parts as Stacked() has them, or with `packing`
+  // (of one matrix) Packed(). Matrix i lies at i * pitch of what comes back;
+  // null when planning.
+  absl::StatusOr<const std::byte*> InHostMemory(
+      absl::Span<const std::vector<Rows>> matrices, int64_t k,
+      const Packing* packing, size_t pitch);
+  // Memory of the device that lives as long as the weights: with unspecified
+  // contents, or with `bytes`. Not counted as weights. Null when planning.
+  absl::StatusOr<std::byte*> Room(size_t bytes);
+  absl::StatusOr<std::byte*> Image(absl::Span<const std::byte> bytes);
   // Whether all that are there have one dtype.
   bool SameDType(absl::Span<const Rows> parts) const;
-  // Whether all of them say so of their inputs (WeightInfo::int8_inputs).
-  bool HaveInt8Inputs(absl::Span<const Rows> parts) const;
+  // What all of them say of their inputs.
+  InputCodes InputCodesOf(absl::Span<const Rows> parts) const;
   // A vector [size], widened to float32; the file may have dimensions of 1
   // besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
@@ -186,6 +197,14 @@ class WeightLoader {
                         int64_t first, std::byte* packed);
   absl::Status WriteMatrix(const std::string& name, const Pending& pending,
                            std::byte* dst);
+  // One matrix of InHostMemory().
+  absl::Status StackInHostMemory(absl::Span<const Rows> parts, int64_t k,
+                                 std::byte* to);
+  absl::Status PackInHostMemory(absl::Span<const Rows> parts, int64_t k,
+                                const Packing& packing, std::byte* to);
+  // Checks and counts a matrix that will be packed.
+  absl::StatusOr<DType> PlanPacked(absl::Span<const Rows> parts, int64_t k,
+                                   const Packing& packing);
   absl::Status ReadPiece(const WeightInfo& info, uint64_t offset,
                          absl::Span<std::byte> piece);
   // Has `fill` make `bytes` bytes of the device's memory at `dst`.
@@ -220,6 +239,7 @@ class WeightLoader {
   // under way.
   Buffer band_;
   Buffer host_band_;
+  Buffer packed_;                         // a matrix on its way to host memory
   std::unique_ptr<WeightUpload> upload_;  // null until it is needed
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;

@@ -171,9 +171,9 @@ absl::Status WeightLoader::Inspect(const Packing& packing,
   return packing.inspect(packed, upload_->stream());
 }
 
-absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
-                                                int64_t k,
-                                                const Packing& packing) {
+absl::StatusOr<DType> WeightLoader::PlanPacked(absl::Span<const Rows> parts,
+                                               int64_t k,
+                                               const Packing& packing) {
   int64_t rows = 0;
   for (const Rows& part : parts) rows += part.n;
   INLAY_ASSIGN_OR_RETURN(const DType dtype,
@@ -186,6 +186,15 @@ absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
           files_.random ? nullptr : Lookup(part.name)});
   }
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(rows * k), packing.bytes));
+  return dtype;
+}
+
+absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
+                                                int64_t k,
+                                                const Packing& packing) {
+  INLAY_ASSIGN_OR_RETURN(const DType dtype, PlanPacked(parts, k, packing));
+  int64_t rows = 0;
+  for (const Rows& part : parts) rows += part.n;
   TensorView view = MatrixView(nullptr, dtype, rows, k);
   if (mode_ == Mode::kPlan) return view;
   INLAY_ASSIGN_OR_RETURN(view.data, Allocate(packing.bytes));

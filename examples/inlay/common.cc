@@ -76,6 +76,7 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   model.max_context = options.max_context;
   model.kv_budget_bytes = options.kv_budget_bytes;
   model.host_cache_bytes = options.host_cache_bytes;
+  model.expert_device_bytes = options.expert_device_bytes;
   if (options.disk_cache.has_value()) {
     model.disk_cache_folder = options.disk_cache->c_str();
     model.disk_cache_bytes = options.disk_cache_bytes;
@@ -134,6 +135,9 @@ void DeclareCommon(Args& args, CommonOptions* options) {
             &options->disk_cache);
   args.Bytes("disk-cache-bytes", "what its files may take (default 1G)",
              &options->disk_cache_bytes);
+  args.Bytes("expert-memory",
+             "GPU memory for experts; what it does not hold is in the host's",
+             &options->expert_device_bytes);
   args.Text("kernels", "SPEC", "forces kernels: gemm=cpu_scalar,...",
             &options->kernels);
   args.Text("attention-pattern", "SPEC",

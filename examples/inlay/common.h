@@ -28,6 +28,7 @@ struct CommonOptions {
   uint64_t tpot_target_us = 0;
   int32_t prefix_sharing = 1;
   uint64_t host_cache_bytes = 0;
+  uint64_t expert_device_bytes = 0;
   std::optional<std::string> disk_cache;
   uint64_t disk_cache_bytes = uint64_t{1} << 30;
   std::optional<std::string> kernels;

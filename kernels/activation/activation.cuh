@@ -38,6 +38,59 @@ __device__ inline float ApplyActivation(Activation function, float x) {
   }
 }
 
+// HasLimit(), for device code.
+template <Activation kFunction>
+inline constexpr bool kHasLimit = kFunction == Activation::kClampedSilu ||
+                                  kFunction == Activation::kLimitedSilu;
+
+// Gated ones of two arguments. NaN stays.
+template <Activation kFunction>
+__device__ float ClampedSilu(float limit, float gate, float up) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up;
+  up = up < -limit ? -limit : up;
+  if constexpr (kFunction == Activation::kLimitedSilu) {
+    return gate / (1.0f + expf(-gate)) * up;
+  }
+  return gate / (1.0f + expf(-kClampedSiluSlope * gate)) * (up + 1.0f);
+}
+
+// v = f(v) * up.
+template <Activation kFunction, int kCount>
+__device__ void ApplyGated(float limit, float (&v)[kCount],
+                           const float (&up)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if constexpr (kHasLimit<kFunction>) {
+      v[i] = ClampedSilu<kFunction>(limit, v[i], up[i]);
+    } else {
+      v[i] = ApplyActivation<kFunction>(v[i]) * up[i];
+    }
+  }
+}
+
+// The same where the function is known at run time only.
+template <int kCount>
+__device__ void ApplyGated(Activation function, float limit, float (&v)[kCount],
+                           const float (&up)[kCount]) {
+  switch (function) {
+    case Activation::kGelu:
+      return ApplyGated<Activation::kGelu>(limit, v, up);
+    case Activation::kGeluTanh:
+      return ApplyGated<Activation::kGeluTanh>(limit, v, up);
+    case Activation::kRelu:
+      return ApplyGated<Activation::kRelu>(limit, v, up);
+    case Activation::kReluSquared:
+      return ApplyGated<Activation::kReluSquared>(limit, v, up);
+    case Activation::kClampedSilu:
+      return ApplyGated<Activation::kClampedSilu>(limit, v, up);
+    case Activation::kLimitedSilu:
+      return ApplyGated<Activation::kLimitedSilu>(limit, v, up);
+    default:
+      return ApplyGated<Activation::kSilu>(limit, v, up);
+  }
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_ACTIVATION_ACTIVATION_CUH_

@@ -9,18 +9,6 @@ namespace inlay {
 namespace {
 
 // y may be the gate half of x: a thread reads both halves before it writes.
-// NaN stays.
-template <Activation kFunction>
-__device__ float ClampedSilu(float limit, float gate, float up) {
-  gate = gate > limit ? limit : gate;
-  up = up > limit ? limit : up;
-  up = up < -limit ? -limit : up;
-  if constexpr (kFunction == Activation::kLimitedSilu) {
-    return gate / (1.0f + expf(-gate)) * up;
-  }
-  return gate / (1.0f + expf(-kClampedSiluSlope * gate)) * (up + 1.0f);
-}
-
 template <typename T, Activation kFunction, int kVector>
 __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
                          int64_t width, int64_t chunks, float limit) {
@@ -33,24 +21,13 @@ __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
   const T* x = x_rows.row(row) + i;
   float v[kVector];
   LoadFloats<kVector>(x, v);
-  constexpr bool kHasLimit = kFunction == Activation::kClampedSilu ||
-                             kFunction == Activation::kLimitedSilu;
-  if constexpr (kHasLimit) {
+  if (gated) {
     float up[kVector];
     LoadFloats<kVector>(x + width, up);
+    ApplyGated<kFunction>(limit, v, up);
+  } else if constexpr (!kHasLimit<kFunction>) {
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      v[j] = ClampedSilu<kFunction>(limit, v[j], up[j]);
-    }
-  } else {
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) v[j] = ApplyActivation<kFunction>(v[j]);
-    if (gated) {
-      float up[kVector];
-      LoadFloats<kVector>(x + width, up);
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) v[j] *= up[j];
-    }
+    for (float& value : v) value = ApplyActivation<kFunction>(value);
   }
   StoreFloats<kVector>(y_rows.row(row) + i, v);
 }

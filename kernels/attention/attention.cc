@@ -74,6 +74,9 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   return CpuRefuses(rest, device);
 }
 
+// Rows that it copies at a time.
+constexpr int kSm90SelectedBlock = 16;
+
 const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
     return "activations must be f16 or bf16";
@@ -83,7 +86,10 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
     return "the cache must be i8, f8_e4m3 or of the activations' type";
   }
   if (desc.value_dim > 0) return "values must have rows of their own";
-  if (desc.selects > 0) return "keys must not be selected";
+  if (desc.selects > 0 &&
+      (desc.mix.row_tokens != 0 || desc.mix.block % kSm90SelectedBlock != 0)) {
+    return "keys must not be selected, but in blocks of a multiple of 16";
+  }
   switch (desc.head_dim) {
     case 80:
       if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";

@@ -23,13 +23,17 @@ absl::StatusOr<CUtensorMap> Encode(DType dtype, void* base,
 
 absl::Status LaunchItems(const AttentionDesc& desc,
                          const AttentionParams& params, CudaStream& stream) {
+  const bool selects = desc.selects > 0;
   switch (desc.kv) {
     case DType::kI8:
-      return LaunchAttentionItemsI8(desc, params, stream);
+      return selects ? LaunchAttentionSelectedI8(desc, params, stream)
+                     : LaunchAttentionItemsI8(desc, params, stream);
     case DType::kF8E4M3:
-      return LaunchAttentionItemsF8(desc, params, stream);
+      return selects ? LaunchAttentionSelectedF8(desc, params, stream)
+                     : LaunchAttentionItemsF8(desc, params, stream);
     default:
-      return LaunchAttentionItems16Bit(desc, params, stream);
+      return selects ? LaunchAttentionSelected16Bit(desc, params, stream)
+                     : LaunchAttentionItems16Bit(desc, params, stream);
   }
 }
 

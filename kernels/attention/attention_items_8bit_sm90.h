@@ -89,7 +89,8 @@ __device__ inline void DecodeKeys(uint32_t x, uint32_t (&k)[2]) {
   }
 }
 
-template <typename Type, int kDimension, bool kF8, bool kMaskOrAlibi>
+template <typename Type, int kDimension, bool kF8, bool kMaskOrAlibi,
+          bool kSelected = false>
 struct Format8 {
   using T = Type;
   static constexpr bool kHasMask = kMaskOrAlibi;
@@ -97,6 +98,7 @@ struct Format8 {
   static_assert(kDim % 32 == 0);
   static constexpr int kWarps = kDim <= 128 ? kDecodingWarps : 4;
   static constexpr bool kSharesKeys = false;
+  static constexpr bool kSelectsKeys = kSelected;
   static constexpr int kTileKeys = 32;
   static constexpr int kRowBytes = kKvScaleBytes + kDim;
   static constexpr int kTileBytes = kTileKeys * kRowBytes;
@@ -253,36 +255,42 @@ struct Format8 {
   }
 };
 
-template <typename T, int kDim, bool kF8>
+template <typename T, int kDim, bool kF8, bool kSelected>
 absl::Status LaunchDim8(const AttentionDesc& desc,
                         const AttentionParams& params, CudaStream& stream) {
-  return Launch<Format8<T, kDim, kF8, false>, Format8<T, kDim, kF8, true>>(
-      desc, params, stream);
+  if constexpr (kSelected) {
+    return LaunchSelected<Format8<T, kDim, kF8, false, true>>(desc, params,
+                                                              stream);
+  } else {
+    return Launch<Format8<T, kDim, kF8, false>, Format8<T, kDim, kF8, true>>(
+        desc, params, stream);
+  }
 }
 
-template <typename T, bool kF8>
+template <typename T, bool kF8, bool kSelected>
 absl::Status LaunchFor8(const AttentionDesc& desc,
                         const AttentionParams& params, CudaStream& stream) {
   switch (desc.head_dim) {
     case 64:
-      return LaunchDim8<T, 64, kF8>(desc, params, stream);
+      return LaunchDim8<T, 64, kF8, kSelected>(desc, params, stream);
     case 96:
-      return LaunchDim8<T, 96, kF8>(desc, params, stream);
+      return LaunchDim8<T, 96, kF8, kSelected>(desc, params, stream);
     case 128:
-      return LaunchDim8<T, 128, kF8>(desc, params, stream);
+      return LaunchDim8<T, 128, kF8, kSelected>(desc, params, stream);
     case 192:
-      return LaunchDim8<T, 192, kF8>(desc, params, stream);
+      return LaunchDim8<T, 192, kF8, kSelected>(desc, params, stream);
     default:
-      return LaunchDim8<T, 256, kF8>(desc, params, stream);
+      return LaunchDim8<T, 256, kF8, kSelected>(desc, params, stream);
   }
 }
 
-template <bool kF8>
+// kSelected: desc.selects.
+template <bool kF8, bool kSelected = false>
 absl::Status Launch8(const AttentionDesc& desc, const AttentionParams& params,
                      CudaStream& stream) {
   return desc.activation == DType::kF16
-             ? LaunchFor8<__half, kF8>(desc, params, stream)
-             : LaunchFor8<__nv_bfloat16, kF8>(desc, params, stream);
+             ? LaunchFor8<__half, kF8, kSelected>(desc, params, stream)
+             : LaunchFor8<__nv_bfloat16, kF8, kSelected>(desc, params, stream);
 }
 
 }  // namespace inlay::items_sm90

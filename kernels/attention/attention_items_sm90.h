@@ -1,6 +1,6 @@
 // attention on Hopper, a plan's items: few rows against many keys, where only
 // the time to read the cache counts. The frame; formats of the cache are
-// attention_items_16bit_sm90.cu and attention_items_8bit_sm90.h.
+// attention_items_16bit_sm90.h and attention_items_8bit_sm90.h.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four or eight warps. Of as many tiles of
@@ -28,6 +28,9 @@
 //       share no function: a second caller changes what is inlined
 //   kSharesKeys  there are items of shared keys too, kWarps units each; of the
 //       type for the same reason. Not with kHasMask
+//   kSelectsKeys  queries see selected blocks, of a multiple of sixteen keys;
+//       of the type too. A selection is of this step, so that nothing is read
+//       while the kernel before runs. With neither of the other two
 //   kRowBytes  in the cache
 //   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
 //       warp, cp.async
@@ -150,7 +153,7 @@ class Loader {
   // Reads what of the plan the first Next() needs.
   __device__ void Prepare() {
     FindTile();
-    if (item_ == items_.end) return;
+    if (item_ == items_.end || Format::kSelectsKeys) return;
     FindBlocks();
     cached_ = kTilesCached;
   }
@@ -182,7 +185,7 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
-    old_ = (item.kv_len - item.q_len) / P::kTileKeys;
+    old_ = Format::kSelectsKeys ? 0 : (item.kv_len - item.q_len) / P::kTileKeys;
     tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
@@ -204,7 +207,13 @@ class Loader {
     // Blocks that no row sees may not exist any more.
     seen_ = key < item.key_end && key + 16 > item.key_begin;
     offset_ = 0;
-    if (seen_) {
+    if constexpr (Format::kSelectsKeys) {
+      if (!seen_) return;
+      const int2 place = PlaceOfKey(args_, item, key);
+      offset_ = place.x * args_.kv.block_stride_bytes +
+                (int64_t{item.kv_head} * args_.kv.block_size + place.y) *
+                    Format::kRowBytes;
+    } else if (seen_) {
       const int in_sequence = key / args_.kv.block_size;
       const int slot = key - in_sequence * args_.kv.block_size;
       offset_ = args_.blocks[item.blocks_begin + in_sequence] *
@@ -710,6 +719,17 @@ absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
                     masked   ? AttentionItems<Masked>
                     : shares ? AttentionItems<Sharing>
                              : AttentionItems<Plain>,
+                    MakeAttentionItemArgs(desc, params));
+}
+
+// Format::kSelectsKeys.
+template <typename Format>
+absl::Status LaunchSelected(const AttentionDesc& desc,
+                            const AttentionParams& params, CudaStream& stream) {
+  return LaunchCuda("attention (selected)", stream,
+                    {params.plan->shape.grid, Plan<Format>::kThreads,
+                     static_cast<size_t>(Plan<Format>::kSharedBytes)},
+                    AttentionItems<Format>,
                     MakeAttentionItemArgs(desc, params));
 }
 

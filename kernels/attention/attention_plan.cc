@@ -116,6 +116,8 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
   shape.block_size = block_size;
   if (row.name == "cuda_sm90") {
     shape.grid = num_sms;
+    // Selected keys are each query's own: items, and nothing is shared.
+    if (desc.selects > 0) return shape;
     shape.tile_tokens = AttentionTileRows(desc.head_dim) / shape.group;
     if (desc.kv == desc.activation) {
       shape.prefix_units = kAttentionUnits16Bit;

@@ -48,6 +48,16 @@ absl::Status LaunchAttentionItemsI8(const AttentionDesc& desc,
 absl::Status LaunchAttentionItemsF8(const AttentionDesc& desc,
                                     const AttentionParams& params,
                                     CudaStream& stream);
+// The same where desc.selects, by the cache's format.
+absl::Status LaunchAttentionSelected16Bit(const AttentionDesc& desc,
+                                          const AttentionParams& params,
+                                          CudaStream& stream);
+absl::Status LaunchAttentionSelectedI8(const AttentionDesc& desc,
+                                       const AttentionParams& params,
+                                       CudaStream& stream);
+absl::Status LaunchAttentionSelectedF8(const AttentionDesc& desc,
+                                       const AttentionParams& params,
+                                       CudaStream& stream);
 #define INLAY_ATTENTION_TILES(kDim)                                       \
   absl::Status LaunchAttentionTilesD##kDim(const AttentionDesc& desc,     \
                                            const AttentionParams& params, \

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "kernels/cpu_float.h"
 #include "kernels/validate.h"
 #include "memory/status.h"
 
@@ -16,6 +17,15 @@ absl::Status RunBlockSelectionCpuScalar(
     const BlockSelectionDesc& desc, const BlockSelectionParams& params,
     Stream& stream);  // block_selection_cpu.cc
 
+#if INLAY_HAS_CUDA
+// block_selection_cuda.cu
+absl::Status RunBlockSelectionCuda(const BlockSelectionDesc& desc,
+                                   const BlockSelectionParams& params,
+                                   Stream& stream);
+size_t BlockSelectionCudaBytes(const BlockSelectionDesc& desc,
+                               int64_t max_rows);
+#endif
+
 namespace {
 
 const char* CpuRefuses(const BlockSelectionDesc& desc, const DeviceInfo&) {
@@ -25,7 +35,24 @@ const char* CpuRefuses(const BlockSelectionDesc& desc, const DeviceInfo&) {
              : "the method, heads, head_dim or num_blocks is out of range";
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const BlockSelectionDesc& desc,
+                        const DeviceInfo& device) {
+  if (!IsPlainFloat(desc.activation)) {
+    return "activations must be f32, f16 or bf16";
+  }
+  if (desc.head_dim % 8 != 0) return "head_dim must be a multiple of 8";
+  BlockSelectionDesc rest = desc;
+  rest.activation = DType::kF32;
+  return CpuRefuses(rest, device);
+}
+#endif
+
 constexpr BlockSelectionRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, BlockSelectionCudaBytes,
+     RunBlockSelectionCuda},
+#endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, BlockSelectionCpuSimdBytes,
      RunBlockSelectionCpuSimd},
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr,

@@ -8,6 +8,11 @@ namespace inlay {
 absl::Status RunBlockSummaryCpu(const BlockSummaryDesc& desc,
                                 const BlockSummaryParams& params,
                                 Stream& stream);  // block_summary_cpu.cc
+#if INLAY_HAS_CUDA
+absl::Status RunBlockSummaryCuda(const BlockSummaryDesc& desc,
+                                 const BlockSummaryParams& params,
+                                 Stream& stream);  // block_summary_cuda.cu
+#endif
 
 namespace {
 
@@ -20,7 +25,18 @@ const char* CpuRefuses(const BlockSummaryDesc& desc, const DeviceInfo&) {
              : "the method, num_kv_heads or head_dim is out of range";
 }
 
+#if INLAY_HAS_CUDA
+const char* CudaRefuses(const BlockSummaryDesc& desc,
+                        const DeviceInfo& device) {
+  if (desc.head_dim % 8 != 0) return "head_dim must be a multiple of 8";
+  return CpuRefuses(desc, device);
+}
+#endif
+
 constexpr BlockSummaryRow kRows[] = {
+#if INLAY_HAS_CUDA
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunBlockSummaryCuda},
+#endif
     {"cpu", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunBlockSummaryCpu},
 };
 

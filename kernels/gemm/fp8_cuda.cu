@@ -1,13 +1,12 @@
-// Operands of products in e4m3 (fp8_cuda.h). All are bound by memory; roofline:
+// Weights of products in 8 bits (fp8_cuda.h). All is bound by memory; roofline:
 // bytes read and written over the copy bandwidth.
 //
-// Weights: ShareScales finds the scale of each row, block or group, by a warp
-// or (groups) a thread each. Then a warp a unit of 16 rows by 128 columns puts
-// its codes, which lie as operands of mma.m16n8k16, into shared memory row by
-// row (2.3 KB a warp, rows 144 bytes apart: no bank twice) and stores rows of
-// 128 bytes. Codes of a scale smaller than its block's are made smaller.
-// x: a block a row, which it reads twice, the second time from its L1; or, with
-// scales of 128 columns, a thread 8 columns and 16 lanes a scale.
+// ShareRowScales and ShareScales find the scale of each row (a block 16 of
+// them), block (a warp) or group (a thread). Then a warp a unit of 16 rows by
+// 128 columns puts its codes, which lie as operands of mma.m16n8k16, into
+// shared memory row by row (2.3 KB a warp, rows 144 bytes apart: no bank twice)
+// and stores rows of 128 bytes. Codes of a scale smaller than its block's are
+// made smaller.
 #include <cuda_fp8.h>
 
 #include <cfloat>
@@ -24,7 +23,6 @@ constexpr int kUnpackWarps = 4;
 constexpr int kRowBytes = kQuantColumns + 16;  // in shared memory
 constexpr unsigned kAll = 0xffffffffu;
 constexpr uint32_t kNanCodes = 0x7f7f7f7fu;
-constexpr float kMostCode = 448.0f;
 constexpr float kLeastRatio = 1.0f / 64.0f;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -185,60 +183,101 @@ __device__ uint16_t ScalePair(uint16_t codes, __half2 ratio) {
                                     __NV_E4M3);
 }
 
-// Of a row's group: what its codes are multiplied by.
-__device__ float RatioOf(float scale, float shared) {
+// Of whole rows: a block a tile, whose scales of a unit lie side by side.
+__global__ void __launch_bounds__(kThreads)
+    ShareRowScales(const __grid_constant__ PackedRows rows, float* scales) {
+  __shared__ float mosts[kThreads];
+  LetNextBegin();
+  WaitForPrevious();
+  const int r = threadIdx.x % kQuantRows;
+  const int row = static_cast<int>(blockIdx.x) * kQuantRows + r;
+  const int groups = kQuantColumns / rows.form.group;
+  float most = 0.0f;
+  if (row < rows.count) {
+    for (int i = threadIdx.x / kQuantRows; i < rows.units * groups;
+         i += kThreads / kQuantRows) {
+      const float scale = fabsf(rows.Scale(row, i / groups, i % groups));
+      if (scale <= FLT_MAX) most = fmaxf(most, scale);
+    }
+  }
+  mosts[threadIdx.x] = most;
+  __syncthreads();
+  if (threadIdx.x >= kQuantRows || row >= rows.count) return;
+  for (int i = r; i < kThreads; i += kQuantRows) most = fmaxf(most, mosts[i]);
+  scales[row] = most;
+}
+
+// What codes of (row, unit, group) are multiplied by; NaN and infinity: they
+// become NaN.
+__device__ float RatioAt(const PackedRows& rows, int row, int unit, int group,
+                         float shared) {
+  const float scale = rows.Scale(row, unit, group);
   return scale == shared ? 1.0f : scale / shared;
 }
 
+// Two codes of `word`: bytes of registers 0 and 2 are row g's, of 1 and 3 row g
+// + 8's.
+template <int kHalf>
+__device__ uint16_t PairOf(uint32_t word, float ratio) {
+  const auto pair =
+      static_cast<uint16_t>(__byte_perm(word, 0, kHalf == 0 ? 0x4420 : 0x4431));
+  if (ratio == 1.0f) return pair;
+  if (!(fabsf(ratio) <= FLT_MAX)) return static_cast<uint16_t>(kNanCodes);
+  return ScalePair(pair, __float2half2_rn(ratio));
+}
+
+// kGroups: scales a unit.
+template <int kGroups>
 __global__ void __launch_bounds__(32 * kUnpackWarps)
     UnpackCodes(const __grid_constant__ PackedRows rows,
-                const __grid_constant__ ScaleShape shape, const float* scales,
-                uint8_t* codes) {
+                const __grid_constant__ ScaleShape shape,
+                const float* __restrict__ scales, uint8_t* codes) {
   __shared__ __align__(16) uint8_t staged[kUnpackWarps][kQuantRows][kRowBytes];
-  LetNextBegin();
-  WaitForPrevious();
+  constexpr int kPieces = kQuantColumns / 32;
   const int job =
       static_cast<int>(blockIdx.x * kUnpackWarps + threadIdx.x / 32);
   const int row = job / rows.units * kQuantRows;
-  if (row >= rows.count) return;
   const int unit = job % rows.units;
   const int lane = threadIdx.x % 32;
-  float shared[2] = {};
+  // Weights may be read before the kernel before has ended.
+  uint4 words[kPieces] = {};
+  if (row < rows.count) {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      words[piece] = *reinterpret_cast<const uint4*>(rows.Unit(row, unit) +
+                                                     piece * 512 + lane * 16);
+    }
+  }
+  LetNextBegin();
+  WaitForPrevious();
+  if (row >= rows.count) return;
+  float ratios[2][kGroups];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    // Rows that fill up the last tile have no scale.
     const int r = row + lane / 4 + 8 * half;
-    if (r >= rows.count) continue;  // fills up the last tile: has no scale
-    shared[half] = scales[r / shape.rows * shape.row_stride +
-                          unit / shape.units * shape.unit_stride];
+    const float shared = r >= rows.count
+                             ? 0.0f
+                             : scales[r / shape.rows * shape.row_stride +
+                                      unit / shape.units * shape.unit_stride];
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      ratios[half][group] = RatioAt(rows, r, unit, group, shared);
+    }
   }
   auto& to = staged[threadIdx.x / 32];
 #pragma unroll
-  for (int piece = 0; piece < kQuantColumns / 32; ++piece) {
-    const uint4 v = *reinterpret_cast<const uint4*>(rows.Unit(row, unit) +
-                                                    piece * 512 + lane * 16);
-    const uint32_t words[] = {v.x, v.y, v.z, v.w};
-    const int group = rows.form.group == 32 ? piece : 0;
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const uint4 v = words[piece];
+    const uint32_t word[] = {v.x, v.y, v.z, v.w};
+    const int group = piece * kGroups / kPieces;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = lane / 4 + 8 * half;
-      const float ratio =
-          RatioOf(rows.Scale(row + r, unit, group), shared[half]);
-      const bool finite = fabsf(ratio) <= FLT_MAX;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        // Bytes of registers 0 and 2 are row g's, of 1 and 3 row g + 8's.
-        uint32_t pair =
-            __byte_perm(words[i], 0, half == 0 ? 0x4420 : 0x4431) & 0xffff;
-        if (!finite) {
-          pair = kNanCodes;
-        } else if (ratio != 1.0f) {
-          pair =
-              ScalePair(static_cast<uint16_t>(pair), __float2half2_rn(ratio));
-        }
-        *reinterpret_cast<uint16_t*>(
-            &to[r][piece * 32 + i * 8 + lane % 4 * 2]) =
-            static_cast<uint16_t>(pair);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int column = piece * 32 + i * 8 + lane % 4 * 2;
+      *reinterpret_cast<uint16_t*>(&to[lane / 4][column]) =
+          PairOf<0>(word[i], ratios[0][group]);
+      *reinterpret_cast<uint16_t*>(&to[lane / 4 + 8][column]) =
+          PairOf<1>(word[i], ratios[1][group]);
     }
   }
   __syncwarp();
@@ -251,109 +290,6 @@ __global__ void __launch_bounds__(32 * kUnpackWarps)
                               unit * kQuantColumns + lane % 8 * 16) =
         *reinterpret_cast<const uint4*>(&to[r][lane % 8 * 16]);
   }
-}
-
-__device__ float LargestOf(const float (&x)[kCudaVector]) {
-  float most = 0.0f;
-#pragma unroll
-  for (const float value : x) most = fmaxf(most, fabsf(value));
-  return most;
-}
-
-// What x is multiplied by. With an infinity among x: NaN, whatever else is.
-__device__ float InverseOf(float most) {
-  if (most == 0.0f) return 0.0f;
-  return most <= FLT_MAX ? fminf(kMostCode / most, FLT_MAX)
-                         : __uint_as_float(0x7fc00000u);
-}
-
-__device__ void StoreCodes(const float (&x)[kCudaVector], float inverse,
-                           uint8_t* to) {
-  uint32_t words[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    uint32_t pairs[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      pairs[j] =
-          __nv_cvt_float2_to_fp8x2(make_float2(x[4 * i + 2 * j] * inverse,
-                                               x[4 * i + 2 * j + 1] * inverse),
-                                   __NV_SATFINITE, __NV_E4M3);
-    }
-    words[i] = pairs[0] | pairs[1] << 16;
-  }
-  *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    QuantiseGroups(CudaMatrix<const T> x, int64_t m, int64_t k, int chunks,
-                   uint8_t* codes, float* scales) {
-  LetNextBegin();
-  WaitForPrevious();
-  const int64_t row = blockIdx.x / chunks;
-  const int64_t column =
-      (int64_t{blockIdx.x} % chunks * kThreads + threadIdx.x) * kCudaVector;
-  float values[kCudaVector] = {};
-  if (column < k) LoadFloats(x.row(row) + column, values);
-  float most = LargestOf(values);
-#pragma unroll
-  for (int step = 8; step > 0; step /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
-  }
-  if (column >= k) return;
-  StoreCodes(values, InverseOf(most), codes + row * k + column);
-  if (threadIdx.x % 16 == 0) {
-    scales[column / kQuantColumns * m + row] = most / kMostCode;
-  }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    QuantiseRows(CudaMatrix<const T> x, int64_t k, uint8_t* codes,
-                 float* scales) {
-  __shared__ float mosts[kThreads / 32];
-  LetNextBegin();
-  WaitForPrevious();
-  const int64_t row = blockIdx.x;
-  float values[kCudaVector];
-  float most = 0.0f;
-  const auto first = static_cast<int64_t>(threadIdx.x * kCudaVector);
-  for (int64_t c = first; c < k; c += kThreads * kCudaVector) {
-    LoadFloats(x.row(row) + c, values);
-    most = fmaxf(most, LargestOf(values));
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
-  }
-  if (threadIdx.x % 32 == 0) mosts[threadIdx.x / 32] = most;
-  __syncthreads();
-#pragma unroll
-  for (const float other : mosts) most = fmaxf(most, other);
-  const float inverse = InverseOf(most);
-  for (int64_t c = first; c < k; c += kThreads * kCudaVector) {
-    LoadFloats(x.row(row) + c, values);
-    StoreCodes(values, inverse, codes + row * k + c);
-  }
-  if (threadIdx.x == 0) scales[row] = most / kMostCode;
-}
-
-template <typename T>
-absl::Status LaunchQuantise(const TensorView& x, ScaleReach reach,
-                            std::byte* codes, float* scales,
-                            CudaStream& stream) {
-  constexpr char kWhat[] = "quantising to e4m3";
-  auto* to = reinterpret_cast<uint8_t*>(codes);
-  const CudaMatrix<const T> from(x);
-  if (reach == ScaleReach::kRow) {
-    return LaunchCuda(kWhat, stream, {x.rows(), kThreads}, QuantiseRows<T>,
-                      from, x.cols(), to, scales);
-  }
-  const int64_t chunks = CeilDiv(x.cols(), kThreads * kCudaVector);
-  return LaunchCuda(kWhat, stream, {x.rows() * chunks, kThreads},
-                    QuantiseGroups<T>, from, x.rows(), x.cols(),
-                    static_cast<int>(chunks), to, scales);
 }
 
 // Blocks of the kernels on scales.
@@ -376,10 +312,6 @@ int64_t Fp8WeightScales(ScaleReach reach, int64_t rows, int64_t k) {
   return reach == ScaleReach::kGroup
              ? rows * QuantUnits(k)
              : CeilDiv(rows, shape.rows) * shape.row_stride;
-}
-
-int64_t Fp8InputScales(ScaleReach reach, int64_t rows, int64_t k) {
-  return reach == ScaleReach::kRow ? rows : rows * QuantUnits(k);
 }
 
 absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
@@ -420,25 +352,29 @@ absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
   constexpr char kWhat[] = "unpacking weights of 8 bits";
   const PackedRows rows = RowsOf(matrix, packed, first, count);
   const ScaleShape shape = ShapeOf(reach, count, matrix.k);
-  INLAY_RETURN_IF_ERROR(
-      reach == ScaleReach::kGroup
-          ? LaunchCuda(kWhat, stream, {ScaleBlocks(rows, shape, 1), kThreads},
-                       ShareScales<1>, rows, shape, scales)
-          : LaunchCuda(kWhat, stream, {ScaleBlocks(rows, shape, 32), kThreads},
-                       ShareScales<32>, rows, shape, scales));
+  switch (reach) {
+    case ScaleReach::kRow:
+      INLAY_RETURN_IF_ERROR(LaunchCuda(kWhat, stream,
+                                       {CeilDiv(count, kQuantRows), kThreads},
+                                       ShareRowScales, rows, scales));
+      break;
+    case ScaleReach::kBlock:
+      INLAY_RETURN_IF_ERROR(LaunchCuda(kWhat, stream,
+                                       {ScaleBlocks(rows, shape, 32), kThreads},
+                                       ShareScales<32>, rows, shape, scales));
+      break;
+    default:
+      INLAY_RETURN_IF_ERROR(LaunchCuda(kWhat, stream,
+                                       {ScaleBlocks(rows, shape, 1), kThreads},
+                                       ShareScales<1>, rows, shape, scales));
+  }
   const int64_t jobs = CeilDiv(count, kQuantRows) * rows.units;
-  return LaunchCuda(kWhat, stream,
-                    {CeilDiv(jobs, kUnpackWarps), 32 * kUnpackWarps},
-                    UnpackCodes, rows, shape, static_cast<const float*>(scales),
-                    reinterpret_cast<uint8_t*>(codes));
-}
-
-absl::Status RunQuantiseFp8(const TensorView& x, ScaleReach reach,
-                            std::byte* codes, float* scales,
-                            CudaStream& stream) {
-  return x.dtype == DType::kF16
-             ? LaunchQuantise<__half>(x, reach, codes, scales, stream)
-             : LaunchQuantise<__nv_bfloat16>(x, reach, codes, scales, stream);
+  return LaunchCuda(
+      kWhat, stream, {CeilDiv(jobs, kUnpackWarps), 32 * kUnpackWarps},
+      matrix.form.group == kQuantColumns ? UnpackCodes<1>
+                                         : UnpackCodes<kQuantColumns / 32>,
+      rows, shape, static_cast<const float*>(scales),
+      reinterpret_cast<uint8_t*>(codes));
 }
 
 }  // namespace inlay

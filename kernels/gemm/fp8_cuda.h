@@ -1,7 +1,7 @@
-// Operands of products in e4m3 (Fp8Scales, cublaslt.h) from packed f8_g*
-// weights (quantised/layout.h) and from 16-bit x; the weights' part is that of
-// products in int8 (int8_cuda.h) too. All pointers are device
-// pointers; codes and scales lie on multiples of 16 bytes.
+// Weights of products in e4m3 (Fp8Scales, cublaslt.h) and in int8
+// (int8_cuda.h) from packed f8_g* and i8_g128 ones (quantised/layout.h). x's
+// codes are rounding's (kernels/rounding). All pointers are device pointers;
+// codes and scales lie on multiples of 16 bytes.
 #ifndef INLAY_KERNELS_GEMM_FP8_CUDA_H_
 #define INLAY_KERNELS_GEMM_FP8_CUDA_H_
 
@@ -21,8 +21,6 @@ inline constexpr int64_t kFp8BlockRows = 128;
 
 // Floats of the scales of w [rows, k], k a multiple of 128.
 int64_t Fp8WeightScales(ScaleReach reach, int64_t rows, int64_t k);
-// And of x.
-int64_t Fp8InputScales(ScaleReach reach, int64_t rows, int64_t k);
 
 // How far scales of a packed matrix [n, k] of f8_g128 or f8_g32 reach. Scales
 // of one reach differ by powers of two, at most 2^-6 of the largest, so that
@@ -39,14 +37,6 @@ absl::StatusOr<ScaleReach> FindScaleReach(const QuantMatrix& matrix, int64_t n,
 // becomes NaNs. kGroup: f8_g128 only; i8_g128: kRow only.
 absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
                             int64_t first, int64_t count, ScaleReach reach,
-                            std::byte* codes, float* scales,
-                            CudaStream& stream);
-
-// x [m, k] of f16 or bf16 as codes [m, k], rounded to nearest even, and scales:
-// the largest magnitude / 448 of each row (kRow) or each 128 columns of it.
-// What is not finite makes its row or group NaN. x lies on a multiple of 16
-// bytes, and so do its rows.
-absl::Status RunQuantiseFp8(const TensorView& x, ScaleReach reach,
                             std::byte* codes, float* scales,
                             CudaStream& stream);
 

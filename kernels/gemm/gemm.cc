@@ -54,10 +54,12 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
                                   const GemmParams& params, Stream& stream);
 // gemm_cuda_fp8.cc
 const WeightPacking<GemmDesc>* GemmCudaRoundsPacking(const GemmDesc& desc);
+RowRounding GemmCudaFp8Rounding(const GemmDesc& desc, int64_t m);
 size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
                             Stream& stream);
 // gemm_cuda_int8.cc
+RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m);
 size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream);
@@ -205,6 +207,16 @@ constexpr GemmRow kRows[] = {
 }  // namespace
 
 absl::Span<const GemmRow> GemmTable() { return kRows; }
+
+RowRounding GemmRounding([[maybe_unused]] const GemmRow& row,
+                         [[maybe_unused]] const GemmDesc& desc,
+                         [[maybe_unused]] int64_t m) {
+#if INLAY_HAS_CUDA
+  if (row.run == RunGemmCudaFp8) return GemmCudaFp8Rounding(desc, m);
+  if (row.run == RunGemmCudaInt8) return GemmCudaInt8Rounding(desc, m);
+#endif
+  return RowRounding::kNone;
+}
 
 absl::Status ValidateGemm(const GemmDesc& desc, const GemmParams& params) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/dispatch.h"
+#include "kernels/rounding/rounding.h"
 #include "memory/tensor.h"
 
 namespace inlay {
@@ -32,7 +33,10 @@ struct GemmDesc {
 };
 
 struct GemmParams {
-  TensorView x;                 // [m, k], rows may be strided
+  // [m, k], rows may be strided. Where GemmRounding(row, desc, m) is one, x may
+  // be its codes already, with their scales beside them.
+  TensorView x;
+  const float* x_scales = nullptr;
   TensorView w;                 // [n, k], rows may be strided
   const float* bias = nullptr;  // [n] or null
   // [k]: column i of w is multiplied by x[m, permutation[i]] (weights whose
@@ -53,6 +57,9 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // it where desc.batch_invariant says so; so does "cuda_quantised", whose packed
 // weights round scales to f16.
 absl::Span<const GemmRow> GemmTable();
+
+// How `row` rounds m rows of x before it multiplies: who makes x may do it.
+RowRounding GemmRounding(const GemmRow& row, const GemmDesc& desc, int64_t m);
 
 // Loads cuBLASLt for a CUDA stream, which otherwise happens at its first
 // product; that of many rows must not happen first while a graph is captured.

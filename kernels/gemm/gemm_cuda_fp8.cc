@@ -9,6 +9,7 @@
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/rounded_input.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -16,8 +17,6 @@ namespace inlay {
 // gemm_cuda_quantised.cc
 const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc& desc);
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
-absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
-                                  const GemmParams& params, Stream& stream);
 
 namespace {
 
@@ -34,37 +33,23 @@ struct Fp8Workspace {
     rows = std::min(desc.n, std::max<int64_t>(most, 1) * kFp8BlockRows);
     w_codes = CublasLt::kWorkspaceBytes;
     w_scales = After(w_codes, rows * desc.k);
-    x_codes = After(w_scales, Floats(Fp8WeightScales, desc, rows));
-    x_scales = After(x_codes, max_rows * desc.k);
-    bytes = After(x_scales, Floats(Fp8InputScales, desc, max_rows));
+    // Of whatever reach: it is known later.
+    int64_t scales = 0;
+    for (const ScaleReach reach :
+         {ScaleReach::kGroup, ScaleReach::kBlock, ScaleReach::kRow}) {
+      scales = std::max(scales, Fp8WeightScales(reach, rows, desc.k));
+    }
+    x = After(w_scales, scales * static_cast<int64_t>(sizeof(float)));
+    bytes = x + RoundedInputBytes(max_rows, desc.k);
   }
   static size_t After(size_t at, int64_t bytes) {
     return (at + static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment *
            kAlignment;
   }
-  // Of whatever reach: it is known later.
-  static int64_t Floats(int64_t (*count)(ScaleReach, int64_t, int64_t),
-                        const GemmDesc& desc, int64_t rows) {
-    int64_t most = 0;
-    for (const ScaleReach reach :
-         {ScaleReach::kGroup, ScaleReach::kBlock, ScaleReach::kRow}) {
-      most = std::max(most, count(reach, rows, desc.k));
-    }
-    return most * static_cast<int64_t>(sizeof(float));
-  }
 
   int64_t rows;  // of w at a time
-  size_t w_codes, w_scales, x_codes, x_scales, bytes;
+  size_t w_codes, w_scales, x, bytes;
 };
-
-bool TakesFp8(const GemmDesc& desc, const GemmParams& params) {
-  // One scale for 32 columns is for nobody's products.
-  const bool scales =
-      desc.weight == DType::kF8_G128 || desc.scale_reach != ScaleReach::kGroup;
-  return scales && params.x.rows() >= kLeastRows &&
-         params.x.row_stride_bytes % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;
-}
 
 // UNIMPLEMENTED: cuBLASLt has no algorithm; y is as before.
 absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
@@ -74,10 +59,13 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
   const Fp8Workspace workspace(desc, m);
   auto* base = static_cast<std::byte*>(params.workspace);
   auto* w_scales = reinterpret_cast<float*>(base + workspace.w_scales);
-  auto* x_scales = reinterpret_cast<float*>(base + workspace.x_scales);
-  INLAY_RETURN_IF_ERROR(RunQuantiseFp8(
-      params.x, desc.scale_reach, base + workspace.x_codes, x_scales, stream));
-  const Fp8Scales scales = {desc.scale_reach, w_scales, x_scales};
+  INLAY_ASSIGN_OR_RETURN(
+      const RoundedRows x,
+      RoundInput(desc, params,
+                 desc.scale_reach == ScaleReach::kRow ? RowRounding::kFp8Rows
+                                                      : RowRounding::kFp8Groups,
+                 base + workspace.x, stream));
+  const Fp8Scales scales = {desc.scale_reach, w_scales, x.scales};
   for (int64_t first = 0; first < desc.n; first += workspace.rows) {
     GemmDesc slice = desc;
     slice.n = std::min(workspace.rows, desc.n - first);
@@ -86,7 +74,7 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
         RunUnpackCodes(matrix, params.w.data, first, slice.n, desc.scale_reach,
                        base + workspace.w_codes, w_scales, stream));
     GemmParams part = ColumnsOfCall(params, first, slice.n);
-    part.x = MatrixView(base + workspace.x_codes, DType::kF8E4M3, m, desc.k);
+    part.x = x.codes;
     part.w =
         MatrixView(base + workspace.w_codes, DType::kF8E4M3, slice.n, desc.k);
     const absl::Status status = cublas.Run(slice, part, stream, &scales);
@@ -116,8 +104,19 @@ const WeightPacking<GemmDesc>* GemmCudaRoundsPacking(const GemmDesc&) {
   return &packing;
 }
 
+RowRounding GemmCudaFp8Rounding(const GemmDesc& desc, int64_t m) {
+  if (m < kLeastRows) return RowRounding::kNone;
+  if (desc.scale_reach == ScaleReach::kRow) return RowRounding::kFp8Rows;
+  // One scale for 32 columns is for nobody's products; cuBLASLt reads scales of
+  // groups of x 16 bytes at a time.
+  const bool scales =
+      desc.weight == DType::kF8_G128 || desc.scale_reach != ScaleReach::kGroup;
+  return scales && m % 4 == 0 ? RowRounding::kFp8Groups : RowRounding::kNone;
+}
+
 size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  const size_t others = GemmCudaQuantisedWorkspaceBytes(desc, max_rows);
+  const size_t others =
+      GemmCudaQuantisedWorkspaceBytes(desc, max_rows) + WidenedInputBytes(desc);
   if (max_rows < kLeastRows) return others;
   return std::max(others, Fp8Workspace(desc, max_rows).bytes);
 }
@@ -125,22 +124,23 @@ size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
 absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
                             Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  if (!TakesFp8(desc, params)) {
-    return RunGemmCudaQuantised(desc, params, stream);
+  const int64_t m = params.x.rows();
+  // The rows beyond go with x as it is.
+  const int64_t most = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
+  if (GemmCudaFp8Rounding(desc, most) == RowRounding::kNone ||
+      !HasCodes(params)) {
+    return RunKeepingInput(desc, params, cuda);
   }
   const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
-  if (!cublas.ok()) return RunGemmCudaQuantised(desc, params, stream);
-  // cuBLASLt reads scales of groups of x 16 bytes at a time.
-  const int64_t m = params.x.rows();
-  const int64_t most = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
+  if (!cublas.ok()) return RunKeepingInput(desc, params, cuda);
   const absl::Status status =
       RunProducts(desc, RowsOfCall(params, 0, most), **cublas, cuda);
   if (absl::IsUnimplemented(status)) {
-    return RunGemmCudaQuantised(desc, params, stream);
+    return RunKeepingInput(desc, params, cuda);
   }
   INLAY_RETURN_IF_ERROR(status);
   if (most == m) return absl::OkStatus();
-  return RunGemmCudaQuantised(desc, RowsOfCall(params, most, m - most), stream);
+  return RunKeepingInput(desc, RowsOfCall(params, most, m - most), cuda);
 }
 
 }  // namespace inlay

@@ -11,14 +11,13 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_parts.h"
 #include "kernels/gemm/int8_cuda.h"
+#include "kernels/gemm/rounded_input.h"
 #include "memory/status.h"
 
 namespace inlay {
 
 // gemm_cuda_quantised.cc
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
-absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
-                                  const GemmParams& params, Stream& stream);
 
 namespace {
 
@@ -38,9 +37,8 @@ struct Int8Workspace {
     rows = std::min(most, WholeBlocks(kProductBytes / (4 * m)));
     w_codes = CublasLt::kWorkspaceBytes;
     w_scales = After(w_codes, most * desc.k);
-    x_codes = After(w_scales, most * 4);
-    x_scales = After(x_codes, m * desc.k);
-    products = After(x_scales, m * 4);
+    x = After(w_scales, most * 4);
+    products = x + RoundedInputBytes(m, desc.k);
     bytes = After(products, 4 * m *
                                 std::min(most, std::max(kProductBytes / (4 * m),
                                                         kFp8BlockRows)));
@@ -54,15 +52,8 @@ struct Int8Workspace {
   }
 
   int64_t rows;  // of w at a time
-  size_t w_codes, w_scales, x_codes, x_scales, products, bytes;
+  size_t w_codes, w_scales, x, products, bytes;
 };
-
-bool TakesInt8(const GemmDesc& desc, const GemmParams& params) {
-  return desc.scale_reach == ScaleReach::kRow &&
-         params.x.rows() >= kLeastInt8Rows &&
-         params.x.row_stride_bytes % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;
-}
 
 // UNIMPLEMENTED: cuBLASLt has no algorithm; y is as before.
 absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
@@ -72,14 +63,14 @@ absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
   const Int8Workspace workspace(desc, m);
   auto* base = static_cast<std::byte*>(params.workspace);
   auto* w_scales = reinterpret_cast<float*>(base + workspace.w_scales);
-  auto* x_scales = reinterpret_cast<float*>(base + workspace.x_scales);
-  INLAY_RETURN_IF_ERROR(
-      RunQuantiseInt8(params.x, base + workspace.x_codes, x_scales, stream));
+  INLAY_ASSIGN_OR_RETURN(const RoundedRows x,
+                         RoundInput(desc, params, RowRounding::kInt8Rows,
+                                    base + workspace.x, stream));
   GemmDesc slice = desc;
   slice.weight = slice.activation = DType::kI8;
   slice.output = DType::kI32;
   GemmParams product;
-  product.x = MatrixView(base + workspace.x_codes, DType::kI8, m, desc.k);
+  product.x = x.codes;
   product.workspace = params.workspace;
   for (int64_t first = 0; first < desc.n; first += workspace.rows) {
     slice.n = std::min(workspace.rows, desc.n - first);
@@ -95,7 +86,7 @@ absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
     }
     INLAY_RETURN_IF_ERROR(status);
     INLAY_RETURN_IF_ERROR(
-        RunScaleInt8(reinterpret_cast<const int32_t*>(product.y.data), x_scales,
+        RunScaleInt8(reinterpret_cast<const int32_t*>(product.y.data), x.scales,
                      w_scales, ColumnsOfCall(params, first, slice.n), stream));
   }
   return absl::OkStatus();
@@ -103,8 +94,15 @@ absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
 
 }  // namespace
 
+RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m) {
+  return desc.scale_reach == ScaleReach::kRow && m >= kLeastInt8Rows
+             ? RowRounding::kInt8Rows
+             : RowRounding::kNone;
+}
+
 size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  const size_t others = GemmCudaQuantisedWorkspaceBytes(desc, max_rows);
+  const size_t others =
+      GemmCudaQuantisedWorkspaceBytes(desc, max_rows) + WidenedInputBytes(desc);
   if (max_rows < kLeastInt8Rows) return others;
   return std::max(others, Int8Workspace(desc, max_rows).bytes);
 }
@@ -112,14 +110,15 @@ size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
 absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  if (TakesInt8(desc, params)) {
+  if (GemmCudaInt8Rounding(desc, params.x.rows()) != RowRounding::kNone &&
+      HasCodes(params)) {
     const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
     if (cublas.ok()) {
       const absl::Status status = RunInt8Products(desc, params, **cublas, cuda);
       if (!absl::IsUnimplemented(status)) return status;
     }
   }
-  return RunGemmCudaQuantised(desc, params, stream);
+  return RunKeepingInput(desc, params, cuda);
 }
 
 }  // namespace inlay

@@ -12,11 +12,8 @@
 // then over lanes or threads in a fixed tree: a score does not depend on how
 // rows and tiles are dealt out.
 //
-// Select: a CTA a row. The top_k-th best score by its bits, 8 at a time (radix
-// select: a histogram of the scores that agree in the bits before), then one
-// pass in the order of positions that writes the slots of what is better and of
-// the first of what is equal. Queries that see no more than top_k keys are not
-// scored.
+// Select: a CTA a row (select_best.cuh). Queries that see no more than top_k
+// keys are not scored.
 //
 // Barriers: __syncthreads only. Roofline: the matrix units at 16 bits,
 // shared-memory bandwidth otherwise; nothing is tuned.
@@ -25,7 +22,7 @@
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/indexer/indexer.h"
-#include "kernels/indexer/score_order.h"
+#include "kernels/indexer/select_best.cuh"
 #include "kernels/kv_write/kv_load.cuh"
 
 namespace inlay {
@@ -41,9 +38,6 @@ constexpr int kMmaHeads = 16;  // at a time
 constexpr int kMmaKeys = 32;   // of a warp, 8 a product
 constexpr int kMmaTiles = kMmaKeys / 8;
 constexpr int kWarps = kThreads / 32;
-constexpr int kSelectThreads = 512;
-constexpr int kSelectWarps = kSelectThreads / 32;
-constexpr int kBins = 256;
 constexpr unsigned kAll = 0xffffffffu;
 
 // Scores of all rows at once, beside which a row of the longest sequence may
@@ -298,72 +292,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-struct SelectShared {
-  int bins[kSelectWarps][kBins];
-  int greater[2][kSelectWarps];  // of one run of keys, and of the next
-  int equal[2][kSelectWarps];
-  uint32_t prefix;
-  int wanted;
-};
-
-__device__ uint32_t OrderAt(const float* scores, int key) {
-  return ScoreOrder(__float_as_uint(scores[key]));
-}
-
-// Counts scores whose bits above `shift` + 8 are those of `prefix`, by the 8
-// bits at `shift`; and finds in which of them the wanted-th largest is.
-__device__ void RefinePrefix(const float* scores, int num_keys, int shift,
-                             SelectShared& shared) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  for (int i = thread; i < kSelectWarps * kBins; i += kSelectThreads) {
-    (&shared.bins[0][0])[i] = 0;
-  }
-  __syncthreads();
-  const uint32_t prefix = shared.prefix;
-  int* const bins = shared.bins[thread / 32];
-  const int rounded = (num_keys + kSelectThreads - 1) / kSelectThreads;
-  for (int i = 0; i < rounded; ++i) {
-    const int key = i * kSelectThreads + thread;
-    int digit = -1;
-    if (key < num_keys) {
-      const uint32_t order = OrderAt(scores, key);
-      const bool counts = shift == 24 || (order ^ prefix) >> (shift + 8) == 0;
-      if (counts) digit = static_cast<int>(order >> shift & (kBins - 1));
-    }
-    const unsigned same = __match_any_sync(kAll, digit);
-    if (digit >= 0 && lane == __ffs(static_cast<int>(same)) - 1) {
-      bins[digit] += __popc(same);
-    }
-    __syncwarp();
-  }
-  __syncthreads();
-  for (int i = thread; i < kBins; i += kSelectThreads) {
-    int sum = 0;
-    for (int warp = 0; warp < kSelectWarps; ++warp) sum += shared.bins[warp][i];
-    shared.bins[0][i] = sum;
-  }
-  __syncthreads();
-  if (thread == 0) {
-    int wanted = shared.wanted;
-    int digit = kBins - 1;
-    while (shared.bins[0][digit] < wanted) wanted -= shared.bins[0][digit--];
-    shared.prefix = prefix | static_cast<uint32_t>(digit) << shift;
-    shared.wanted = wanted;
-  }
-  __syncthreads();
-}
-
-// Of what the threads of this warp have: how many before this lane's.
-__device__ int Before(unsigned ballot) {
-  return __popc(ballot & ((1u << threadIdx.x % 32) - 1));
-}
-
 __global__ void __launch_bounds__(kSelectThreads)
     IndexerSelect(const __grid_constant__ IndexerArgs args) {
   __shared__ SelectShared shared;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / 32;
   WaitForPrevious();
   LetNextBegin();
   const int64_t row = args.first_row + blockIdx.x;
@@ -375,55 +306,15 @@ __global__ void __launch_bounds__(kSelectThreads)
     return blocks[key / size] * size + key % size;
   };
   if (query.num_keys <= args.top_k) {
-    for (int i = thread; i < query.num_keys; i += kSelectThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < query.num_keys;
+         i += kSelectThreads) {
       selection[i] = slot_of(i);
     }
     return;
   }
-  const float* const scores = args.scores + blockIdx.x * args.max_keys;
-  if (thread == 0) {
-    shared.prefix = 0;
-    shared.wanted = args.top_k;
-  }
-  __syncthreads();
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    RefinePrefix(scores, query.num_keys, shift, shared);
-  }
-  // The order of the last one selected, and how many of it are.
-  const uint32_t last = shared.prefix;
-  const int wanted = shared.wanted;
-  int greater_before = 0;
-  int equal_before = 0;
-  const int rounded = (query.num_keys + kSelectThreads - 1) / kSelectThreads;
-  for (int i = 0; i < rounded; ++i) {
-    const int key = i * kSelectThreads + thread;
-    const bool has = key < query.num_keys;
-    const uint32_t order = has ? OrderAt(scores, key) : 0;
-    const bool greater = has && order > last;
-    const bool equal = has && order == last;
-    const unsigned all_greater = __ballot_sync(kAll, greater);
-    const unsigned all_equal = __ballot_sync(kAll, equal);
-    if (thread % 32 == 0) {
-      shared.greater[i % 2][warp] = __popc(all_greater);
-      shared.equal[i % 2][warp] = __popc(all_equal);
-    }
-    // One barrier a run: the other counts are the run before's.
-    __syncthreads();
-    int greater_here = greater_before + Before(all_greater);
-    int equal_here = equal_before + Before(all_equal);
-    for (int w = 0; w < kSelectWarps; ++w) {
-      const int counts[2] = {shared.greater[i % 2][w], shared.equal[i % 2][w]};
-      if (w < warp) {
-        greater_here += counts[0];
-        equal_here += counts[1];
-      }
-      greater_before += counts[0];
-      equal_before += counts[1];
-    }
-    if (greater || (equal && equal_here < wanted)) {
-      selection[greater_here + min(equal_here, wanted)] = slot_of(key);
-    }
-  }
+  BestSelector best(args.scores + blockIdx.x * args.max_keys, query.num_keys,
+                    args.top_k, shared);
+  best.Run([&](int place, int key) { selection[place] = slot_of(key); });
 }
 
 int64_t RowsAtOnce(const IndexerDesc& desc, int64_t max_rows) {

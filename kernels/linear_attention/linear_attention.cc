@@ -1,6 +1,9 @@
 #include "kernels/linear_attention/linear_attention.h"
 
 #include "kernels/cpu_float.h"
+#if INLAY_HAS_CUDA
+#include "kernels/linear_attention/linear_attention_cuda.h"
+#endif
 
 namespace inlay {
 
@@ -10,12 +13,6 @@ absl::Status RunLinearAttentionCpuSimd(
 absl::Status RunLinearAttentionCpuScalar(
     const LinearAttentionDesc& desc, const LinearAttentionParams& params,
     Stream& stream);  // linear_attention_cpu.cc
-
-#if INLAY_HAS_CUDA
-absl::Status RunLinearAttentionCuda(
-    const LinearAttentionDesc& desc, const LinearAttentionParams& params,
-    Stream& stream);  // linear_attention_cuda.cu
-#endif
 
 namespace {
 
@@ -41,10 +38,24 @@ const char* CudaRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
 }
 #endif
 
+#if INLAY_HAS_CUDA
+const char* ChunksRefuse(const LinearAttentionDesc& desc,
+                         const DeviceInfo& device) {
+  if (const char* why = CudaRefuses(desc, device)) return why;
+  return LinearAttentionChunksRefuses(desc);
+}
+
+absl::Status RunCuda(const LinearAttentionDesc& desc,
+                     const LinearAttentionParams& params, Stream& stream) {
+  return RunLinearAttentionTokens(desc, params, false, stream);
+}
+#endif
+
 constexpr LinearAttentionRow kRows[] = {
 #if INLAY_HAS_CUDA
-    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr,
-     RunLinearAttentionCuda},
+    {"cuda_chunks", DeviceKind::kCuda, 80, ChunksRefuse,
+     LinearAttentionChunksWorkspaceBytes, RunLinearAttentionChunks},
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunCuda},
 #endif
     {"cpu_simd", DeviceKind::kCpu, 0, CpuRefuses, nullptr,
      RunLinearAttentionCpuSimd},

@@ -37,6 +37,7 @@ struct LinearAttentionDesc {
   StateDecay decay = StateDecay::kNone;
   bool delta = false;
   DType activation = DType::kF32;
+  bool batch_invariant = false;  // see LinearAttentionTable()
 };
 
 // Floats of a layer's state: [num_heads][key_dim][value_dim].
@@ -54,6 +55,7 @@ struct LinearAttentionParams {
   TensorView beta;   // float32, [tokens, num_heads]; empty: 1
   const float* skip = nullptr;  // [num_heads], or null: 0
   StateParams state;            // 64-byte aligned
+  void* workspace = nullptr;    // 16-byte aligned
   TensorView y;                 // as v; may be v itself; CUDA rows leave rows
                                 // of no sequence as they are
 };
@@ -62,7 +64,8 @@ using LinearAttentionRow =
     KernelRow<LinearAttentionDesc, LinearAttentionParams>;
 
 // A token's result depends on its sequence only, bit for bit: tokens are taken
-// one after another, and sums over keys run in one order.
+// one after another, and sums over keys run in one order. Not so of
+// "cuda_chunks", whose sums depend on where a step's tokens begin.
 absl::Span<const LinearAttentionRow> LinearAttentionTable();
 
 }  // namespace inlay

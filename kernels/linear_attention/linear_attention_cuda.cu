@@ -16,9 +16,11 @@
 //
 // Aims: one token a sequence at the memory's bandwidth (the state read and
 // written once), prompts at the rate of float32 multiply-adds.
+#include <climits>
+
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
-#include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/linear_attention_cuda.h"
 #include "kernels/linear_attention/state_plan.cuh"
 
 namespace inlay {
@@ -56,7 +58,8 @@ struct Args {
   int value_dim;
   int slabs;  // blocks that a head's columns are cut into
   DType activation;
-  bool aligned;  // four elements of q, k, v, y and decay at a time
+  bool aligned;     // four elements of q, k, v, y and decay at a time
+  int most_tokens;  // of sequences; longer ones are left alone
 };
 
 // Four neighbours of a row as they lie in memory.
@@ -512,7 +515,10 @@ __global__ void __launch_bounds__(kThreads)
   const int sequence = task / args.num_heads;
   HeadSlab state(args, shared, task % args.num_heads, slab * HeadSlab::kSlab);
   const int32_t run = args.plan.first_runs[sequence];
-  const int32_t end_run = args.plan.first_runs[sequence + 1];
+  int32_t end_run = args.plan.first_runs[sequence + 1];
+  if (run < end_run && args.plan.runs[run].sequence_rows > args.most_tokens) {
+    end_run = run;
+  }
   // The plan and the states are of before the step.
   if (run < end_run) state.Load(args.plan.runs[run].source);
   WaitForPrevious();
@@ -561,9 +567,9 @@ bool IsAlignedForFours(const TensorView& view) {
 
 }  // namespace
 
-absl::Status RunLinearAttentionCuda(const LinearAttentionDesc& desc,
-                                    const LinearAttentionParams& params,
-                                    Stream& stream) {
+absl::Status RunLinearAttentionTokens(const LinearAttentionDesc& desc,
+                                      const LinearAttentionParams& params,
+                                      bool short_only, Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
   const bool decays = desc.decay != StateDecay::kNone;
   const bool channel = desc.decay == StateDecay::kChannel;
@@ -585,7 +591,8 @@ absl::Status RunLinearAttentionCuda(const LinearAttentionDesc& desc,
                desc.key_dim % 4 == 0 && desc.value_dim % 4 == 0 &&
                    IsAlignedForFours(params.q) && IsAlignedForFours(params.k) &&
                    IsAlignedForFours(params.v) && IsAlignedForFours(params.y) &&
-                   (!channel || IsAlignedForFours(params.decay))};
+                   (!channel || IsAlignedForFours(params.decay)),
+               short_only ? kStateChunk - 1 : INT_MAX};
   if (desc.key_dim <= 32) return LaunchKeys<4>(desc, args, cuda);
   if (desc.key_dim <= 64) return LaunchKeys<8>(desc, args, cuda);
   if (desc.key_dim <= 128) return LaunchKeys<16>(desc, args, cuda);

@@ -33,9 +33,11 @@ StatePlan BuildStatePlan(absl::Span<const AttentionSequence> sequences,
   auto* const firsts = reinterpret_cast<int32_t*>(image + firsts_at);
   auto* const run_of_row = reinterpret_cast<int32_t*>(image + rows_at);
   std::fill_n(run_of_row, rows, -1);
+  StatePlan plan;
   int32_t count = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const AttentionSequence& sequence = sequences[s];
+    plan.longest = std::max<int64_t>(plan.longest, sequence.q_len);
     firsts[s] = count;
     ForEachStateBlock(sequence, block_size, [&](const StateBlockRun& part) {
       runs[count] = {static_cast<int32_t>(part.row),
@@ -43,13 +45,13 @@ StatePlan BuildStatePlan(absl::Span<const AttentionSequence> sequences,
                      sequence.blocks[part.block],
                      sequence.q_begin,
                      sources[s],
+                     sequence.q_len,
                      {}};
       std::fill_n(run_of_row + part.row, part.count, count);
       ++count;
     });
   }
   std::fill(firsts + sequences.size(), firsts + num_sequences + 1, count);
-  StatePlan plan;
   plan.sequences = num_sequences;
   plan.rows = rows;
   plan.runs = reinterpret_cast<const StatePlanRun*>(device);

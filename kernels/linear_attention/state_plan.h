@@ -17,10 +17,11 @@ namespace inlay {
 struct StatePlanRun {
   int32_t row;
   int32_t count;
-  int32_t to;            // block
-  int32_t sequence_row;  // of the sequence's first token
-  int32_t source;        // block with the state before that one; -1: zeros
-  int32_t reserved[3];
+  int32_t to;             // block
+  int32_t sequence_row;   // of the sequence's first token
+  int32_t source;         // block with the state before that one; -1: zeros
+  int32_t sequence_rows;  // the sequence's tokens
+  int32_t reserved[2];
 };
 static_assert(sizeof(StatePlanRun) == 32);
 
@@ -29,6 +30,7 @@ struct StatePlan {
   // rows that are computed for nobody no sequence.
   int64_t sequences = 0;
   int64_t rows = 0;
+  int64_t longest = 0;  // tokens of the sequence that has most
   // On the device.
   const StatePlanRun* runs = nullptr;   // sequence by sequence
   const int32_t* first_runs = nullptr;  // [sequences + 1]

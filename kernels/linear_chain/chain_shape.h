@@ -16,10 +16,23 @@ namespace inlay {
 
 inline constexpr int kChainWarps = 16;
 inline constexpr int kChainThreads = 32 * kChainWarps;
-// Rows of x: columns of an mma's result that are kept. More were slower than
-// the products apart.
+// Four more warps, of which one copies: registers are given back by four.
+inline constexpr int kChainBlock = kChainThreads + 128;
+// Rows of x: three columns of an mma's result each. More were slower than the
+// products apart.
 inline constexpr int kChainRows = 2;
-inline constexpr int kMostChainRing = 8;  // places of a warp's ring
+inline constexpr int kChainDigits = 3;  // of a number of x
+inline constexpr int kMostChainRing = 16;
+inline constexpr uint32_t kChainBarriers = kMostChainRing * 16;  // bytes
+
+// What has to be known of a unit of a row of x, in float32: what its digits are
+// multiplied by, and where weights have minima or an offset its groups' sums;
+// those of four groups begin 16 bytes on.
+INLAY_HOST_DEVICE constexpr int ChainFactsOfX(QuantCodes codes, int group,
+                                              bool has_min) {
+  if (!has_min && codes != QuantCodes::kLinear4) return 1;
+  return group == kQuantColumns ? 2 : 8;
+}
 
 // `count` things shared out to `shares`, neighbours together, the first ones
 // having one more.
@@ -40,13 +53,16 @@ struct ChainStage {
   const uint8_t* w;
   const float* bias;
   const float* norm_weight;
-  const void* x;  // null: the norm of hidden
-  void* y;        // null: hidden
+  const void* x;         // null: the norm of hidden
+  const uint64_t* from;  // where x or hidden is handed on; null: nowhere
+  uint64_t* to;          // where y is handed on; null: nowhere
+  void* y;               // null: hidden
   int64_t x_stride;
   int64_t y_stride;
   int64_t tile_bytes;
   float epsilon;
-  int n;  // outputs: half the rows of w where gated
+  float mean;  // 1 / k
+  int n;       // outputs: half the rows of w where gated
   int k;
   int units;
   ChainCut jobs;  // tiles of 16 outputs to blocks
@@ -54,28 +70,41 @@ struct ChainStage {
   Activation function;
 };
 
-// Byte offsets in shared memory.
+// Byte offsets in shared memory. Before them: full and empty barriers of the
+// ring's places, ChainShape.
 struct ChainPlaces {
-  uint32_t sums;      // [kChainRows][32] float32: of squares
-  uint32_t starts;    // [slots] uint16: where a tile's first partial sum is
-  uint32_t partials;  // [warps][pieces][16][kChainRows] float32
-  uint32_t x_sums;    // [groups of K][kChainRows] float32
-  uint32_t x;         // [m][x_stride bytes]
-  uint32_t rings;     // [warps][ring][stage_bytes]
+  uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
+  uint32_t partials[2];  // [tiles][ChainPartials] float32, stages in turns
+  uint32_t facts;        // [units][m][ChainFactsOfX] float32
+  uint32_t x;            // [m][kChainDigits][x_stride bytes]
+  uint32_t ring;         // [places][place_units] units
   uint32_t x_stride;
   uint32_t bytes;  // of all
+};
+
+// Sums of a tile: [warps][m][16], and a gap that keeps tiles apart in banks.
+INLAY_HOST_DEVICE constexpr int ChainPartials(int m) {
+  return kChainWarps * m * kQuantRows + kQuantRows;
+}
+
+// What blocks hand on, in device memory. A number has a tag beside it, so that
+// who reads both knows whether it is of this launch.
+struct ChainExchange {
+  uint32_t launches;  // that are complete: a tag is one more
+  uint32_t ended;     // blocks of this launch
+  uint32_t unused[14];
 };
 
 struct ChainShape {
   ChainStage stages[kMostChainStages];
   float* hidden;
   int64_t hidden_stride;  // elements
-  uint32_t* barrier;
+  ChainExchange* exchange;
   int count;  // of stages
   int m;
-  int ring;         // places of a warp's ring
-  int place_units;  // units of a place
-  int pieces;       // of tiles that a warp has in a stage, at most
+  int ring;         // places
+  int under_way;    // of them, at most
+  int place_units;  // units of a place: a multiple of kChainWarps
   ChainPlaces at;
 };
 

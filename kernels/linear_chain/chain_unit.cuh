@@ -1,96 +1,281 @@
-// A unit of packed weights (gemm/quantised/layout.h) times up to 8 rows of x by
-// a warp.
+// A unit of packed weights (gemm/quantised/layout.h) times up to kChainRows
+// rows of x by a warp, in integers: mma.m16n8k32 of 8-bit integers (PTX ISA,
+// "Matrix fragments for mma.m16n8k32") takes codes almost as they lie, where
+// 16-bit floats of them cost several instructions each.
+//
+// x: in each unit of 128 columns a row's numbers are integers of 23 bits times
+// a power of two, exact for bf16 whose magnitude is within 2^-14 of the unit's
+// largest; what is less is rounded at 2^-22 of the largest. Three digits to the
+// base 256, from -128 to 127, are three columns of the product. In shared
+// memory ("planes") digits of 16 columns lie as a lane has their codes: of
+// columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9 for t from 0 to 3. Numbers that are
+// not bf16 are rounded so too: 2^-22 of a unit's largest is less than what
+// float32 sums of such products are off by.
+//
+// Sums of a group's products stay below 2^22, so that they begin as the bits of
+// 1.5 * 2^23 and end as a float32 that holds them exactly.
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 
 #include "kernels/cuda_float.cuh"
-#include "kernels/gemm/gemv_mma.cuh"
-#include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/layout.h"
+#include "kernels/linear_chain/chain_shape.h"
 
 namespace inlay {
 
-inline constexpr int kChainProduct = 16;  // columns of one mma
+inline constexpr unsigned kChainLanes = 0xffffffffu;  // of a warp, all
+inline constexpr int kChainProduct = 32;              // columns of one mma
+inline constexpr float kChainMagic = 12582912.0f;
+inline constexpr int32_t kChainMagicBits = 0x4b400000;
 
 template <QuantCodes kCodesOf, int kGroupOf, bool kMinOf>
 struct ChainForm {
   static constexpr QuantCodes kCodes = kCodesOf;
   static constexpr int kGroup = kGroupOf;
   static constexpr bool kMin = kMinOf;
+  static constexpr bool kNibbles = kCodes == QuantCodes::kLinear4;
   static constexpr int kGroups = kQuantColumns / kGroup;  // of a unit
   static constexpr int kUnitBytes = QuantUnitBytes(kCodes, kGroup, kMin);
-  // As in gemm/quantised/product_sm90.cuh: where sums of x are there (minima
-  // need them), bf16's offset stays in the levels.
-  template <typename T>
-  using Decoder =
-      QuantDecoder<kCodes, T,
-                   kMin && kIsBf16<T> && kCodes != QuantCodes::kInt8>;
+  static constexpr int kFactsOfX = ChainFactsOfX(kCodes, kGroup, kMin);
+  static constexpr bool kSums = kFactsOfX > 1;
+  // Levels are codes less this.
+  static constexpr float kMiddle = kNibbles ? 8.0f : 0.0f;
+  static_assert(kNibbles || kCodes == QuantCodes::kInt8);
 };
 
-// Adds a unit's products, without the factors of its rows: sums[0] and [1] are
-// of row lane / 4 and columns 2 (lane % 4) and one more of x's rows, [2] and
-// [3] of row lane / 4 + 8. `x`: where ldmatrix finds the lane's part of the
-// unit's first 32 columns; `x_sums`: sums over the first group of the lane's
-// two columns, those of the next `sums_stride` floats on.
-template <class Form, typename T>
-__device__ void AddChainUnit(const uint8_t* unit, uint32_t x,
-                             const float* x_sums, int sums_stride,
-                             float (&sums)[4]) {
-  using Decoder = typename Form::template Decoder<T>;
-  constexpr int kInGroup = Form::kGroup / kChainProduct;
-  // Of two rows, and of a group.
-  constexpr int kRowBytes = Form::kMin ? 8 : 4;
-  constexpr int kGroupBytes = kQuantRows / 2 * kRowBytes;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint8_t* scales =
-      unit + QuantCodeBytes(Form::kCodes) + lane / 4 * kRowBytes;
-  float part[4];
-  uint32_t b[4];
+// Of this block's shared memory, as it is when a warp has waited for it.
+__device__ inline uint4 LoadChain16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
+}
+__device__ inline uint2 LoadChain8(uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "r"(address));
+  return v;
+}
+__device__ inline uint32_t LoadChain4(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+  return v;
+}
+
+template <class Form>
+__device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t (&a)[4],
+                              uint32_t b0, uint32_t b1) {
+  if constexpr (Form::kNibbles) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// A lane's sums over units, without the factors of w's rows. Columns of
+// products: 4 r + d is digit d of row r of x, so that a lane with an even
+// number has digits 0 and 1 of row lane % 4 / 2, its neighbour digit 2.
+struct ChainSums {
+  // Of w's row lane / 4, and lane / 4 + 8, with both lanes of a row of x.
+  template <class Form>
+  __device__ float2 Total() const {
+    // Of nibbles the upper rows come 16 times as large: ChainUnit.
+    constexpr float kUpper = Form::kNibbles ? 0x1p-4f : 1.0f;
+    const bool even = threadIdx.x % 2 == 0;
+    const float first = even ? 1.0f : 65536.0f;
+    const float second = even ? 256.0f : 0.0f;
+    float low = fmaf(second, products[1], first * products[0]);
+    float high = fmaf(second, products[3], first * products[2]) * kUpper;
+    if (even) low += offsets[0], high += offsets[1];
+    low += __shfl_xor_sync(kChainLanes, low, 1);
+    high += __shfl_xor_sync(kChainLanes, high, 1);
+    return make_float2(low, high);
+  }
+  float products[4] = {};
+  float offsets[2] = {};
+};
+
+// What a lane has of a unit of x. Addresses are of shared memory.
+template <class Form>
+struct ChainUnitOfX {
+  // `x`: where ldmatrix finds the lane's part of the unit's first 64 columns;
+  // `facts`: the unit's, of the lane's row of x.
+  __device__ ChainUnitOfX(uint32_t x, uint32_t facts) {
 #pragma unroll
-  for (int piece = 0; piece < 2; ++piece) {
-    Decoder decoder;
-    decoder.Load(unit, lane, piece, LevelBytes());
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const int product = piece * 4 + q;
-      if (product % 2 == 0) {
-        asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-            : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-            : "r"(x + product * kChainProduct * 2));
+    for (int i = 0; i < 2; ++i) {
+      asm volatile(
+          "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+          : "=r"(digits[4 * i]), "=r"(digits[4 * i + 1]),
+            "=r"(digits[4 * i + 2]), "=r"(digits[4 * i + 3])
+          : "r"(x + i * 64));
+    }
+    if constexpr (Form::kFactsOfX == 2) {
+      const uint2 two = LoadChain8(facts);
+      scale = __uint_as_float(two.x);
+      sums[0] = __uint_as_float(two.y);
+    } else {
+      scale = __uint_as_float(LoadChain4(facts));
+      if constexpr (Form::kSums) {
+        const uint4 four = LoadChain16(facts + 16);
+        sums[0] = __uint_as_float(four.x), sums[1] = __uint_as_float(four.y);
+        sums[2] = __uint_as_float(four.z), sums[3] = __uint_as_float(four.w);
       }
+    }
+  }
+  uint32_t digits[8];
+  float scale;
+  float sums[4];  // of groups
+};
+
+// What a lane has of a unit of w.
+template <class Form>
+class ChainUnit {
+ public:
+  __device__ explicit ChainUnit(uint32_t unit) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) {
+      const uint4 v = LoadChain16(unit + i * 512 + lane * 16);
+      words_[4 * i] = v.x, words_[4 * i + 1] = v.y;
+      words_[4 * i + 2] = v.z, words_[4 * i + 3] = v.w;
+    }
+    constexpr uint32_t kRowBytes = Form::kMin ? 8 : 4;  // of two rows
+    const uint32_t at =
+        unit + QuantCodeBytes(Form::kCodes) + lane / 4 * kRowBytes;
+#pragma unroll
+    for (int g = 0; g < Form::kGroups; ++g) {
+      const uint32_t of_group = at + g * (kQuantRows / 2 * kRowBytes);
+      if constexpr (Form::kMin) {
+        scales_[g] = LoadChain8(of_group);
+      } else {
+        scales_[g] = make_uint2(LoadChain4(of_group), 0);
+      }
+    }
+  }
+
+  __device__ void AddTo(const ChainUnitOfX<Form>& x, ChainSums& sums) const {
+    constexpr int kInGroup = Form::kGroup / kChainProduct;
+    int32_t part[4];
+#pragma unroll
+    for (int product = 0; product < kQuantColumns / kChainProduct; ++product) {
       if (product % kInGroup == 0) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) part[j] = 0.0f;
+        for (int j = 0; j < 4; ++j) part[j] = kChainMagicBits;
       }
       uint32_t a[4];
-      decoder.Operand(q, a);
-      MultiplyTile<T>(part, a, b[product % 2 * 2], b[product % 2 * 2 + 1]);
-      if (product % kInGroup != kInGroup - 1) continue;
-      const int group = product / kInGroup;
-      const uint8_t* at = scales + group * kGroupBytes;
-      uint2 bits = {};
-      if constexpr (Form::kMin) {
-        bits = *reinterpret_cast<const uint2*>(at);
+      Operand(product, a);
+      MultiplyCodes<Form>(part, a, x.digits[2 * product],
+                          x.digits[2 * product + 1]);
+      if (product % kInGroup == kInGroup - 1) {
+        AddGroup(product / kInGroup, part, x, sums);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kWords = Form::kNibbles ? 8 : 16;
+
+  // Of nibbles rows 8 to 15 keep those of rows 0 to 7 in their lower halves:
+  // their products are subtracted from the sums.
+  __device__ void Operand(int product, uint32_t (&a)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (Form::kNibbles) {
+        a[2 * i] = words_[2 * product + i] & 0x0f0f0f0fu;
+        a[2 * i + 1] = words_[2 * product + i];
       } else {
-        bits.x = *reinterpret_cast<const uint32_t*>(at);
+        const uint32_t* w = &words_[4 * product + 2 * i];
+        a[2 * i] = __byte_perm(w[0], w[1], 0x6240);
+        a[2 * i + 1] = __byte_perm(w[0], w[1], 0x7351);
       }
-      const float2 scale = WidenPair<__half>(bits.x);
+    }
+  }
+  __device__ void AddGroup(int g, const int32_t (&part)[4],
+                           const ChainUnitOfX<Form>& x, ChainSums& sums) const {
+    const float2 scale = WidenPair<__half>(scales_[g].x);
+    const float low = scale.x * x.scale, high = scale.y * x.scale;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        sums[j] = fmaf(j < 2 ? scale.x : scale.y, part[j], sums[j]);
-      }
-      if constexpr (Form::kMin) {
-        const float2 min = WidenPair<__half>(bits.y);
-        const float low = fmaf(-Decoder::kOffset, scale.x, min.x);
-        const float high = fmaf(-Decoder::kOffset, scale.y, min.y);
-        const float2 of_x =
-            *reinterpret_cast<const float2*>(x_sums + group * sums_stride);
+    for (int j = 0; j < 2; ++j) {
+      const float upper = __int_as_float(part[j]);
+      const float lower = __int_as_float(part[2 + j]);
+      sums.products[j] = fmaf(low, upper - kChainMagic, sums.products[j]);
+      sums.products[2 + j] =
+          fmaf(high, lower - (Form::kNibbles ? upper : kChainMagic),
+               sums.products[2 + j]);
+    }
+    if constexpr (Form::kSums) {
+      const float2 min = WidenPair<__half>(scales_[g].y);  // or zeros
+      sums.offsets[0] = fmaf(fmaf(-Form::kMiddle, scale.x, min.x), x.sums[g],
+                             sums.offsets[0]);
+      sums.offsets[1] = fmaf(fmaf(-Form::kMiddle, scale.y, min.y), x.sums[g],
+                             sums.offsets[1]);
+    }
+  }
+
+  uint32_t words_[kWords];
+  uint2 scales_[Form::kGroups];
+};
+
+// A unit of a row of x, of which a lane has columns c, c + 1, c + 8 and c + 9,
+// c being lane / 4 * 16 + lane % 4 * 2: digits to planes that begin at `planes`
+// and lie `stride` bytes apart, what has to be known of it to `facts`. All
+// lanes call it. A number that is not finite makes the unit's products NaN.
+template <class Form>
+__device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
+                                   float* facts, const float (&x)[4]) {
+  constexpr uint32_t kOne = 1u << 23;  // of exponents
+  constexpr uint32_t kMiddles = 0x00808080u;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint32_t most = 0;  // magnitudes as integers: NaN is the largest
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          sums[j] =
-              fmaf(j < 2 ? low : high, j % 2 == 0 ? of_x.x : of_x.y, sums[j]);
-        }
-      }
+  for (int i = 0; i < 4; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
+  most = __reduce_max_sync(kChainLanes, most);
+  // 2^e up to the largest, e at least -97: numbers below 2^22 / 2^e.
+  const uint32_t exponent = min(max(most & 0x7f800000u, 30 * kOne), 254 * kOne);
+  const float inverse = __uint_as_float(275 * kOne - exponent);
+  const float scale = most >= 0x7f800000u
+                          ? __uint_as_float(0x7fffffffu)
+                          : __uint_as_float(exponent - 21 * kOne);
+  uint32_t t[4];
+  int32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t bits =
+        __float_as_uint(fmaf(x[i], inverse, kChainMagic)) - kChainMagicBits;
+    sum += static_cast<int32_t>(bits);
+    t[i] = bits + kMiddles;
+  }
+  const uint32_t low = __byte_perm(t[0], t[2], 0x5140);
+  const uint32_t high = __byte_perm(t[1], t[3], 0x5140);
+  const uint32_t digits[] = {
+      __byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632),
+      __byte_perm(__byte_perm(t[0], t[2], 0x0062),
+                  __byte_perm(t[1], t[3], 0x0062), 0x5410)};
+#pragma unroll
+  for (int d = 0; d < kChainDigits; ++d) {
+    *reinterpret_cast<uint32_t*>(planes + d * stride + lane * 4) =
+        digits[d] ^ 0x80808080u;
+  }
+  if (lane == 0) *facts = scale;
+  if constexpr (!Form::kSums) return;
+  if constexpr (Form::kGroups == 1) {
+    sum = __reduce_add_sync(kChainLanes, sum);
+    if (lane == 0) facts[1] = static_cast<float>(sum) * scale;
+  } else {
+#pragma unroll
+    for (int lanes = 1; lanes < Form::kGroup / 4; lanes *= 2) {
+      sum += __shfl_xor_sync(kChainLanes, sum, lanes);
+    }
+    if (lane % (Form::kGroup / 4) == 0) {
+      facts[4 + lane / (Form::kGroup / 4)] = static_cast<float>(sum) * scale;
     }
   }
 }

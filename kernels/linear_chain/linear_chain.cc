@@ -50,12 +50,15 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
     return "has no code for weights that are packed so";
   }
   int64_t added = 0;
-  bool hands_on = true;  // what comes before the stage, x for the first
+  int64_t handed_on = first.k;  // what comes before the stage gives; 0: nothing
   for (const LinearChainStage& stage : desc.stages) {
-    if (!stage.normalised && !hands_on) {
+    if (!stage.normalised && handed_on != stage.gemm.k) {
       return "a stage without a norm reads what the one before hands on";
     }
-    hands_on = !stage.adds;
+    if (stage.normalised && added != 0 && added != stage.gemm.k) {
+      return "what is normalised has the width of what is added";
+    }
+    handed_on = stage.adds ? 0 : stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
     if (stage.adds) {
       if (added != 0 && stage.gemm.n != added) {
         return "all that is added has the same width";
@@ -88,6 +91,7 @@ int64_t LinearChainRows(const LinearChainDesc& desc, const DeviceInfo& device) {
 #else
 absl::Span<const LinearChainRow> LinearChainTable() { return {}; }
 int64_t LinearChainRows(const LinearChainDesc&, const DeviceInfo&) { return 0; }
+size_t LinearChainExchangeBytes(const LinearChainDesc&) { return 0; }
 #endif
 
 }  // namespace inlay

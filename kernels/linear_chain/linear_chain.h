@@ -48,15 +48,20 @@ struct LinearChainParams {
   TensorView x;       // [m, k] of the first stage
   TensorView hidden;  // [m, width], f32
   absl::InlinedVector<Stage, kMostChainStages> stages;
-  // Where blocks wait for each other: a word of the device's that is 0 at
-  // first. One for all calls of a stream.
-  uint32_t* barrier = nullptr;
+  // Where blocks hand on what they computed: LinearChainExchangeBytes() of the
+  // device's memory, of zeros at first, nobody else's. One for all chains of a
+  // stream, as large as the largest asks for.
+  void* exchange = nullptr;
 };
 
 using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;
-// Rows for GPUs only. Bits: those of the ops apart, but for the order in which
-// a product's parts are added up; a token's do not depend on the others.
+// Rows for GPUs only. Numbers are those of the ops apart, but that normalised
+// rows are not rounded to 16 bits and that a product's parts are added up in
+// another order; a token's do not depend on the others.
 absl::Span<const LinearChainRow> LinearChainTable();
+
+// LinearChainParams::exchange.
+size_t LinearChainExchangeBytes(const LinearChainDesc& desc);
 
 // The most rows of x that a row serves on such a device, at most as many as
 // pay. With fewer multiprocessors each has more to keep.

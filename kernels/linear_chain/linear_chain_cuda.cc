@@ -12,13 +12,11 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr uint32_t kMostShared = 227 << 10;
-constexpr uint32_t kBarrierBytes = kChainWarps * kMostChainRing * 8;
-// Of a place of a ring, about: one copy.
-
-constexpr int kPlaceBytes = 2304;
+// Units of a place: one for each warp.
+constexpr int kPlaceUnits = kChainWarps;
+// With more under way the memory gives no more, and all else waits longer.
+constexpr int kUnderWay = 2;
 constexpr int kLeastRing = 3;
-// Pieces of tiles are counted in a byte.
-constexpr int kMostPieces = 255;
 
 uint32_t Align(int64_t bytes) {
   return static_cast<uint32_t>((bytes + 127) / 128 * 128);
@@ -36,7 +34,21 @@ int CutStage(const LinearChainStage& from, int blocks, ChainStage& stage) {
   return (stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0)) * tiles_a_job;
 }
 
+// Words that stage s hands on a row of x: to the one behind it, or where it
+// adds to whoever normalises hidden.
+int64_t WordsOf(const LinearChainStage& stage) {
+  if (stage.adds) return stage.gemm.n;
+  return ((stage.gated ? stage.gemm.n / 2 : stage.gemm.n) + 1) / 2;
+}
+
 }  // namespace
+
+size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
+  int64_t words = 0;
+  for (const LinearChainStage& stage : desc.stages) words += WordsOf(stage);
+  return sizeof(ChainExchange) +
+         static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
+}
 
 bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
                 ChainShape& shape) {
@@ -44,45 +56,37 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   const QuantForm form = QuantFormOf(desc.stages.front().gemm.weight);
   const int unit_bytes = QuantUnitBytes(form);
   int units = 0;
-  int slots = 0;
-  shape.pieces = 1;
+  int64_t tiles[2] = {};
   for (size_t s = 0; s < desc.stages.size(); ++s) {
     const GemmDesc& gemm = desc.stages[s].gemm;
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
-    if (gemm.n > kMost || gemm.k * 2 > kMostShared) return false;
-    const int tiles = CutStage(desc.stages[s], blocks, shape.stages[s]);
-    slots = std::max(slots, tiles);
+    if (gemm.n > kMost || gemm.k * kChainDigits > kMostShared) return false;
+    const int of_stage = CutStage(desc.stages[s], blocks, shape.stages[s]);
+    tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     units = std::max(units, shape.stages[s].units);
-    const int of_warp = (tiles + kChainWarps - 1) / kChainWarps;
-    shape.pieces = std::max(shape.pieces, of_warp + 1);
   }
-  if (shape.pieces > kMostPieces) return false;
+  const int64_t tile_bytes = int64_t{ChainPartials(m)} * sizeof(float);
+  if ((tiles[0] + tiles[1]) * tile_bytes > kMostShared) return false;
   ChainPlaces& at = shape.at;
-  at.sums = kBarrierBytes;
-  at.starts = at.sums + kChainRows * 32 * sizeof(float);
-  at.partials = Align(at.starts + int64_t{slots} * 2);
-  at.x_sums = at.partials + Align(int64_t{kChainWarps} * shape.pieces *
-                                  kQuantRows * kChainRows * 4);
-  at.x = at.x_sums;
-  if (form.has_min) {
-    at.x +=
-        Align(int64_t{units} * (kQuantColumns / form.group) * kChainRows * 4);
-  }
+  at.squares = Align(kChainBarriers + sizeof(ChainShape));
+  at.partials[0] =
+      Align(at.squares + int64_t{2} * kChainRows * kChainWarps * sizeof(float));
+  at.partials[1] = at.partials[0] + Align(tiles[0] * tile_bytes);
+  at.facts = at.partials[1] + Align(tiles[1] * tile_bytes);
+  at.x = at.facts + Align(int64_t{units} * m * 4 *
+                          ChainFactsOfX(form.codes, form.group, form.has_min));
   // Rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks.
-  at.x_stride = static_cast<uint32_t>(units * kQuantColumns * 2 + 16);
-  at.rings = Align(at.x + int64_t{m} * at.x_stride);
-  if (at.rings >= kMostShared) return false;
+  at.x_stride = static_cast<uint32_t>(units * kQuantColumns + 16);
+  at.ring = Align(at.x + int64_t{m} * kChainDigits * at.x_stride);
+  if (at.ring >= kMostShared) return false;
   shape.m = m;
-  shape.place_units = std::max(1, kPlaceBytes / unit_bytes);
-  const auto room = static_cast<int>((kMostShared - at.rings) / kChainWarps);
-  while (shape.place_units > 1 &&
-         room / (shape.place_units * unit_bytes) < kLeastRing) {
-    --shape.place_units;
-  }
-  const int place = shape.place_units * unit_bytes;
+  const auto room = static_cast<int>(kMostShared - at.ring);
+  shape.place_units = kPlaceUnits;
+  const int place = kPlaceUnits * unit_bytes;
   shape.ring = std::min(room / place, kMostChainRing);
-  at.bytes = at.rings + static_cast<uint32_t>(kChainWarps * shape.ring * place);
+  shape.under_way = kUnderWay;
+  at.bytes = at.ring + static_cast<uint32_t>(shape.ring * place);
   return shape.ring >= kLeastRing;
 }
 
@@ -104,7 +108,10 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   shape.count = static_cast<int>(desc.stages.size());
   shape.hidden = reinterpret_cast<float*>(params.hidden.data);
   shape.hidden_stride = elements(params.hidden);
-  shape.barrier = params.barrier;
+  shape.exchange = static_cast<ChainExchange*>(params.exchange);
+  auto* words = reinterpret_cast<uint64_t*>(shape.exchange + 1);
+  const uint64_t* hidden_words = nullptr;
+  const uint64_t* x_words = nullptr;
   TensorView x = params.x;
   for (size_t s = 0; s < desc.stages.size(); ++s) {
     const LinearChainStage& from = desc.stages[s];
@@ -115,6 +122,8 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     stage.bias = with.bias;
     stage.norm_weight = with.norm_weight;
     stage.epsilon = with.epsilon;
+    stage.mean = 1.0f / static_cast<float>(stage.k);
+    stage.from = from.normalised ? hidden_words : x_words;
     if (!from.normalised) {
       stage.x = x.data;
       stage.x_stride = elements(x);
@@ -124,6 +133,10 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
       stage.y_stride = elements(with.y);
     }
     x = with.y;
+    if (s + 1 == desc.stages.size()) break;  // nobody waits for it
+    stage.to = words;
+    (from.adds ? hidden_words : x_words) = words;
+    words += WordsOf(from) * m;
   }
   const DType type = desc.stages.front().gemm.activation;
   return form.codes == QuantCodes::kInt8

@@ -49,6 +49,23 @@ struct ExpertItems {
   int64_t count;
 };
 
+// Where experts' matrices are: by value.
+struct ExpertBases {
+  explicit ExpertBases(const ExpertMatrices& w)
+      : base(reinterpret_cast<const uint8_t*>(w.base)),
+        stride_bytes(static_cast<int64_t>(w.stride_bytes)),
+        table(w.table) {}
+
+  // After WaitForPrevious(): the table is the result of the work before.
+  __device__ const uint8_t* Of(int expert) const {
+    return base + (table == nullptr ? expert * stride_bytes : table[expert]);
+  }
+
+  const uint8_t* base;
+  int64_t stride_bytes;
+  const int64_t* table;
+};
+
 struct ExpertItem {
   int expert = 0;
   int rows = 0;  // 0: no work

@@ -26,7 +26,11 @@ struct ExpertMatrices {
   const std::byte* const* each = nullptr;
   // Others: that of expert e lies at base + e * stride_bytes.
   const std::byte* base = nullptr;
-  size_t stride_bytes = 0;
+  size_t stride_bytes = 0;  // the bytes of one
+  // CUDA rows: if not null, that of expert e lies at base + table[e] instead,
+  // at a multiple of 16. [num_experts], on the device; made by work queued
+  // before (expert_fetch.h). Outputs have the same bits.
+  const int64_t* table = nullptr;
 };
 
 struct ExpertLinearParams {

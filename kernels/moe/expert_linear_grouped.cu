@@ -68,7 +68,7 @@ absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,
   product.bias = params.bias;
   product.y = params.y;
   const WideGroups groups = {desc.num_experts, params.w.stride_bytes,
-                             params.offsets, params.slots};
+                             params.offsets, params.slots, params.w.table};
   return RunQuantisedWideGroups(desc.gemm, product,
                                 QuantFormOf(desc.gemm.weight), groups, stream);
 }

@@ -18,7 +18,7 @@ __device__ uint4 Load16(const T* from) {
 
 template <typename T, typename Y, bool kMany>
 __global__ void __launch_bounds__(32 * kExpertWarps)
-    ExpertMma(CudaMatrix<const T> x, const uint8_t* w, int64_t stride_bytes,
+    ExpertMma(CudaMatrix<const T> x, const __grid_constant__ ExpertBases w,
               const float* bias, CudaMatrix<Y> y,
               const __grid_constant__ ExpertItems items, int64_t n, int64_t k) {
   using Cut = ExpertCut<kMany>;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
   if (item.rows == 0) return;
   const int64_t tile = Cut::Tile(blockIdx.x % blocks_n);
   const int lane = threadIdx.x % 32;
-  const T* matrix = reinterpret_cast<const T*>(w + item.expert * stride_bytes);
+  const T* matrix = reinterpret_cast<const T*>(w.Of(item.expert));
   // Rows beyond the matrix are its last one, whose sums are dropped.
   const auto row = [&](int64_t r) {
     return matrix + min(tile * kExpertTile + r, n - 1) * k + lane % 4 * 8;
@@ -65,9 +65,8 @@ absl::Status Launch(const ExpertLinearDesc& desc,
   return LaunchCuda("expert_linear", stream,
                     {Cut::GridBlocks(items, desc.gemm.n), 32 * kExpertWarps},
                     ExpertMma<T, Y, kMany>, CudaMatrix<const T>(params.x),
-                    reinterpret_cast<const uint8_t*>(params.w.base),
-                    static_cast<int64_t>(params.w.stride_bytes), params.bias,
-                    CudaMatrix<Y>(params.y), items, desc.gemm.n, desc.gemm.k);
+                    ExpertBases(params.w), params.bias, CudaMatrix<Y>(params.y),
+                    items, desc.gemm.n, desc.gemm.k);
 }
 
 template <typename T, typename Y>

@@ -17,10 +17,10 @@ constexpr int kWarps = 8;
 constexpr int kRows = 8;
 
 template <typename W, typename X, typename Y, int kVector>
-__global__ void ExpertPlain(CudaMatrix<const X> x, const uint8_t* w,
-                            int64_t stride_bytes, const float* bias,
-                            CudaMatrix<Y> y, ExpertItems items, int64_t n,
-                            int64_t k) {
+__global__ void ExpertPlain(CudaMatrix<const X> x,
+                            const __grid_constant__ ExpertBases w,
+                            const float* bias, CudaMatrix<Y> y,
+                            ExpertItems items, int64_t n, int64_t k) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t blocks_n = (n + kWarps - 1) / kWarps;
@@ -28,8 +28,7 @@ __global__ void ExpertPlain(CudaMatrix<const X> x, const uint8_t* w,
   const ExpertItem item =
       FindExpertItem<kRows>(items, static_cast<int>(blockIdx.x / blocks_n));
   if (column >= n || item.rows == 0) return;
-  const W* weights =
-      reinterpret_cast<const W*>(w + item.expert * stride_bytes) + column * k;
+  const W* weights = reinterpret_cast<const W*>(w.Of(item.expert)) + column * k;
   const X* rows[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -71,10 +70,9 @@ absl::Status Launch(const ExpertLinearDesc& desc,
       vector ? ExpertPlain<W, X, Y, kCudaVector> : ExpertPlain<W, X, Y, 1>;
   const int64_t blocks = (gemm.n + kWarps - 1) / kWarps * items.count;
   return LaunchCuda("expert_linear", stream, {blocks, 32 * kWarps}, kernel,
-                    CudaMatrix<const X>(params.x),
-                    reinterpret_cast<const uint8_t*>(params.w.base),
-                    static_cast<int64_t>(params.w.stride_bytes), params.bias,
-                    CudaMatrix<Y>(params.y), items, gemm.n, gemm.k);
+                    CudaMatrix<const X>(params.x), ExpertBases(params.w),
+                    params.bias, CudaMatrix<Y>(params.y), items, gemm.n,
+                    gemm.k);
 }
 
 }  // namespace

@@ -106,9 +106,9 @@ __device__ void AddUnit(const QuantForm& form, const LevelBytes& levels,
 
 template <QuantCodes kCodes, bool kMin, typename T, typename Y>
 __global__ void __launch_bounds__(32 * kExpertWarps)
-    ExpertQuantised(CudaMatrix<const T> x, const uint8_t* w,
-                    int64_t stride_bytes, const float* bias, CudaMatrix<Y> y,
-                    const __grid_constant__ ExpertItems items,
+    ExpertQuantised(CudaMatrix<const T> x,
+                    const __grid_constant__ ExpertBases w, const float* bias,
+                    CudaMatrix<Y> y, const __grid_constant__ ExpertItems items,
                     const __grid_constant__ QuantForm form,
                     const __grid_constant__ LevelBytes levels, int64_t n,
                     int64_t k) {
@@ -120,8 +120,7 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
   if (item.rows == 0) return;
   const int64_t index = Cut::Tile(blockIdx.x % blocks_n);
   if (index * kExpertTile >= n) return;
-  const uint8_t* tile =
-      w + item.expert * stride_bytes + index * QuantTileBytes(form, k);
+  const uint8_t* tile = w.Of(item.expert) + index * QuantTileBytes(form, k);
   const T* inputs[kBlocks];
   FindExpertInputs<T>(x, items, item, inputs);
   float sums[kBlocks][4] = {};
@@ -149,11 +148,9 @@ absl::Status Launch(const ExpertLinearDesc& desc,
   return LaunchCuda("expert_linear", stream,
                     {Cut::GridBlocks(items, desc.gemm.n), 32 * kExpertWarps},
                     ExpertQuantised<kCodes, kMin, T, Y>,
-                    CudaMatrix<const T>(params.x),
-                    reinterpret_cast<const uint8_t*>(params.w.base),
-                    static_cast<int64_t>(params.w.stride_bytes), params.bias,
-                    CudaMatrix<Y>(params.y), items, form, LevelBytesOf<T>(form),
-                    desc.gemm.n, desc.gemm.k);
+                    CudaMatrix<const T>(params.x), ExpertBases(params.w),
+                    params.bias, CudaMatrix<Y>(params.y), items, form,
+                    LevelBytesOf<T>(form), desc.gemm.n, desc.gemm.k);
 }
 
 template <QuantCodes kCodes, bool kMin, typename T>

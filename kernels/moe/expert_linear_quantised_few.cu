@@ -155,8 +155,9 @@ __device__ void AddUnits(const uint8_t* units, int k, const T* row,
 
 template <class Form, typename T, typename Y>
 __global__ void __launch_bounds__(32 * kExpertWarps)
-    ExpertQuantisedFew(CudaMatrix<const T> x, const uint8_t* w,
-                       int64_t stride_bytes, const float* bias, CudaMatrix<Y> y,
+    ExpertQuantisedFew(CudaMatrix<const T> x,
+                       const __grid_constant__ ExpertBases w, const float* bias,
+                       CudaMatrix<Y> y,
                        const __grid_constant__ ExpertItems items,
                        const __grid_constant__ LevelBytes levels, int blocks_n,
                        int n, int k) {
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(32 * kExpertWarps)
   WaitForPrevious();
   const ExpertItem item = FindExpertItem<Cut::kSlots>(items, index);
   if (item.rows == 0) return;
-  const uint8_t* from = w + item.expert * stride_bytes + tile * tile_bytes;
+  const uint8_t* from = w.Of(item.expert) + tile * tile_bytes;
   const T* inputs[1];
   FindExpertInputs<T>(x, items, item, inputs);
   const auto* factors = reinterpret_cast<const float*>(from);
@@ -191,9 +192,8 @@ absl::Status LaunchTyped(const ExpertLinearDesc& desc,
       "expert_linear", stream,
       {Cut::GridBlocks(items, n), 32 * kExpertWarps, Form::kRingBytes},
       ExpertQuantisedFew<Form, T, Y>, CudaMatrix<const T>(params.x),
-      reinterpret_cast<const uint8_t*>(params.w.base),
-      static_cast<int64_t>(params.w.stride_bytes), params.bias,
-      CudaMatrix<Y>(params.y), items, LevelBytesOf<T>(form),
+      ExpertBases(params.w), params.bias, CudaMatrix<Y>(params.y), items,
+      LevelBytesOf<T>(form),
       static_cast<int>((n + kExpertTile - 1) / kExpertTile),
       static_cast<int>(n), static_cast<int>(desc.gemm.k));
 }

@@ -51,9 +51,11 @@ class CudaDevice final : public Device {
     INLAY_RETURN_IF_ERROR(status());
     const CudaContext::Scope scope(*context_);
     void* data = nullptr;
-    const absl::Status allocated =
-        context_->Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable),
-                        "pinning host memory");
+    // Mapped: kernels read it at the same address (experts).
+    const absl::Status allocated = context_->Check(
+        cudaHostAlloc(&data, bytes,
+                      cudaHostAllocPortable | cudaHostAllocMapped),
+        "pinning host memory");
     if (absl::IsResourceExhausted(allocated)) {
       return OutOfMemoryError(std::string(allocated.message()));
     }

@@ -86,6 +86,7 @@ static inlay_model* load_model(inlay_engine* engine, const char* path) {
   CHECK(options.attention_pattern == NULL);
   CHECK(options.block_selection == INLAY_BLOCK_SELECTION_NONE);
   CHECK(options.selected_tokens == 0);
+  CHECK(options.expert_device_bytes == 0);
   options.progress = on_progress;
   options.progress_user = &calls;
   CHECK_OK(inlay_model_load(engine, path, &options, &model, &error));

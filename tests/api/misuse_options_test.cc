@@ -549,6 +549,13 @@ TEST_F(OptionsTest, OfModels) {
         o.kv_block_size = 8;
       },
       bad, {"kv_block_size is 8", "block_selection"});
+  // Experts are in host memory there, and this model has none.
+  {
+    auto options = ModelDefaults();
+    options.expert_device_bytes = 1;
+    Host host(PocketModel(), EngineDefaults(), options);
+    EXPECT_EQ(host.RunAlone(TokensRequest({7, 8, 9}, 3)).tokens.size(), 3u);
+  }
   ExpectLoad([](auto& o) { o.disk_cache_folder = "/tmp"; }, bad,
              {"disk_cache_folder", "host_cache_bytes", "disk_cache_bytes"});
   ExpectLoad(

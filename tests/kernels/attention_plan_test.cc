@@ -753,6 +753,34 @@ TEST(AttentionPlanTest, QueriesOfSelectedKeys) {
   }
 }
 
+// Whatever the row does with all keys of a sequence.
+TEST(AttentionPlanTest, WhatIsSelectedBecomesItemsInEveryRow) {
+  for (const char* name : {"cuda_sm90", "cuda_plain"}) {
+    const AttentionRow row = {name,    DeviceKind::kCuda, 80,
+                              nullptr, nullptr,           nullptr};
+    for (const DType kv : {DType::kBF16, DType::kI8}) {
+      AttentionDesc desc;
+      desc.num_heads = 32;
+      desc.num_kv_heads = 8;
+      desc.head_dim = 128;
+      desc.activation = DType::kBF16;
+      desc.kv = kv;
+      const AttentionPlanShape dense =
+          MakeAttentionPlanShape(row, desc, 16, 132);
+      desc.selects = 2048;
+      desc.mix.block = 16;
+      const AttentionPlanShape shape =
+          MakeAttentionPlanShape(row, desc, 16, 132);
+      EXPECT_EQ(shape.grid, dense.grid);
+      EXPECT_EQ(shape.selects, 2048);
+      EXPECT_EQ(shape.mix.block, 16);
+      EXPECT_EQ(shape.tile_tokens, 0);
+      EXPECT_EQ(shape.prefix_units, 0);
+      EXPECT_EQ(shape.unpack_bytes, 0);
+    }
+  }
+}
+
 TEST(AttentionPlanTest, GraphsAlwaysLaunchItemsAndNothingElse) {
   const AttentionPlanShape shape = Shape(1, 71, 1);
   Batch batch;

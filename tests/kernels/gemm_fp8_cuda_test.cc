@@ -11,6 +11,7 @@
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
 #include "tests/support/cuda_test_util.h"
+#include "tests/support/rounded_codes.h"
 
 namespace inlay {
 namespace {
@@ -89,7 +90,7 @@ class Problem {
                                          std::byte{0xff});
     const CudaBytes workspace(scratch);
     CudaTestMatrix x_on(x), bias_on(bias), residual_on(residual);
-    CudaTestMatrix y(desc.output, m, desc.n, 16);
+    CudaTestMatrix y(desc.output, m, desc.n, y_padding);
     GemmParams params;
     params.x = x_on.view();
     params.w =
@@ -98,6 +99,7 @@ class Problem {
     if (adds) params.residual = residual_on.view();
     params.y = y.view();
     params.workspace = workspace.as<void>();
+    const TestCodes codes(**row, desc, params, *cuda_.stream, rounds_before);
     const absl::Status status = (*row)->run(desc, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return y.Download();
@@ -172,6 +174,8 @@ class Problem {
   GemmDesc desc;
   int64_t m;
   TestMatrix x, bias, residual;
+  bool rounds_before = false;  // x comes as codes
+  int64_t y_padding = 16;
 
  private:
   TestCuda& cuda_;
@@ -213,6 +217,52 @@ TEST(GemmFp8CudaTest, ManyRows) {
         }
       }
     }
+  }
+}
+
+TEST(GemmFp8CudaTest, CodesInsteadOfX) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  INLAY_REQUIRE_FP8(cuda);
+  for (const ScaleReach reach : kReaches) {
+    for (const int64_t m : {513, 516}) {
+      Problem problem(cuda,
+                      {264, 512, DType::kF8_G128, DType::kBF16, DType::kF32}, m,
+                      reach);
+      const TestMatrix want = problem.Run();
+      problem.rounds_before = true;
+      const TestMatrix got = problem.Run();
+      for (int64_t r = 0; r < m; ++r) {
+        ASSERT_EQ(got.RowBits(r), want.RowBits(r)) << r;
+      }
+    }
+  }
+}
+
+// Rows of y on odd addresses: nothing of cuBLASLt's serves, so that codes
+// become numbers again.
+TEST(GemmFp8CudaTest, CodesWithoutAnAlgorithm) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  INLAY_REQUIRE_FP8(cuda);
+  for (const ScaleReach reach : kReaches) {
+    Problem problem(cuda,
+                    {264, 512, DType::kF8_G128, DType::kBF16, DType::kBF16},
+                    1028, reach);
+    const TestMatrix want = problem.Run(false);
+    problem.rounds_before = true;
+    problem.y_padding = 1;
+    const TestMatrix got = problem.Run(false);
+    double off = 0.0, all = 0.0;
+    for (int64_t r = 0; r < problem.m; ++r) {
+      for (int64_t c = 0; c < problem.desc.n; ++c) {
+        off += std::pow(double{got(r, c)} - want(r, c), 2);
+        all += std::pow(double{want(r, c)}, 2);
+      }
+    }
+    // x, 2^-9 of itself at most, and y twice.
+    EXPECT_LT(std::sqrt(off / all), 0.004);
+    EXPECT_GT(all, 0.0);
   }
 }
 

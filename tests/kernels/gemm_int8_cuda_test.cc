@@ -13,6 +13,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/int8_cuda.h"
 #include "tests/support/cuda_test_util.h"
+#include "tests/support/rounded_codes.h"
 
 namespace inlay {
 namespace {
@@ -97,6 +98,7 @@ class Int8Problem {
     if (adds) params.residual = residual_on.view();
     params.y = in_place ? params.residual : y.view();
     params.workspace = workspace.as<void>();
+    const TestCodes codes(**row, desc, params, *cuda_.stream, rounds_before);
     const absl::Status status = (*row)->run(desc, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return in_place ? residual_on.Download() : y.Download();
@@ -167,6 +169,7 @@ class Int8Problem {
   GemmDesc desc;
   int64_t m;
   TestMatrix x, bias, residual;
+  bool rounds_before = false;  // x comes as codes
 
  private:
   TestCuda& cuda_;
@@ -281,37 +284,17 @@ TEST(GemmInt8CudaTest, WhatIsNotFiniteStaysInItsRow) {
   EXPECT_EQ(got(4, 7), 0.0f);
 }
 
-// A row's codes and scale do not depend on the rows beside it.
-TEST(GemmInt8CudaTest, CodesAreThoseOfTheHost) {
+TEST(GemmInt8CudaTest, CodesInsteadOfX) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  std::mt19937 rng(3);
-  for (const DType dtype : {DType::kF16, DType::kBF16}) {
-    TestMatrix x(dtype, 5, 2176, 8);
-    x.Randomize(rng);
-    x.Set(2, 7, 1000.0f);
-    CudaTestMatrix on(x);
-    const CudaBytes codes(static_cast<size_t>(x.view().rows() * 2176));
-    const CudaBytes scales(static_cast<size_t>(x.view().rows() * 4));
-    ASSERT_TRUE(RunQuantiseInt8(on.view(), codes.as<std::byte>(),
-                                scales.as<float>(), *cuda.stream)
-                    .ok());
-    std::vector<int8_t> got(5 * 2176);
-    std::vector<float> got_scales(5);
-    codes.Download(got.data());
-    scales.Download(got_scales.data());
-    for (int64_t r = 0; r < 5; ++r) {
-      float most = 0.0f;
-      for (int64_t i = 0; i < 2176; ++i) {
-        most = std::max(most, std::abs(x(r, i)));
-      }
-      EXPECT_EQ(got_scales[static_cast<size_t>(r)], most / 127.0f);
-      const float inverse = 127.0f / most;
-      for (int64_t i = 0; i < 2176; ++i) {
-        ASSERT_EQ(got[static_cast<size_t>(r * 2176 + i)],
-                  std::nearbyint(x(r, i) * inverse))
-            << r << " " << i;
-      }
+  for (const DType output : {DType::kF32, DType::kBF16}) {
+    Int8Problem problem(cuda, {264, 640, DType::kI8_G128, DType::kBF16, output},
+                        517);
+    const TestMatrix want = problem.Run(true);
+    problem.rounds_before = true;
+    const TestMatrix got = problem.Run(true);
+    for (int64_t r = 0; r < got.rows(); ++r) {
+      ASSERT_EQ(got.RowBits(r), want.RowBits(r)) << r;
     }
   }
 }

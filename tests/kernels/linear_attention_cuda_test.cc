@@ -4,6 +4,9 @@
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "kernels/linear_attention/linear_attention.h"
@@ -37,8 +40,8 @@ constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 // States whose pool is on the device, and the plan of the step taken last.
 class DeviceStates {
  public:
-  DeviceStates(int64_t floats, int num_blocks)
-      : host_(floats, num_blocks), pool_(host_.bytes()) {}
+  DeviceStates(int64_t floats, int num_blocks, int block_tokens = kStateBlock)
+      : host_(floats, num_blocks, block_tokens), pool_(host_.bytes()) {}
 
   States& host() { return host_; }
 
@@ -308,6 +311,210 @@ TEST(LinearAttentionCudaTest, ManySequencesInAStepOfFixedSize) {
                      }
                    });
   }
+}
+
+// Sequences of one step whose rows lie one after another on multiples of 16
+// bytes, and rows of nobody behind them.
+class ChunkedStep {
+ public:
+  static constexpr int64_t kNobody = 7;
+
+  ChunkedStep(const LinearAttentionCase& test, bool slow) : test_(test) {
+    for (size_t s = 0; s < kLengths.size(); ++s) {
+      Inputs in(test, kLengths[s], static_cast<unsigned>(20 * s + 1),
+                DType::kBF16);
+      if (s > 0) in.skip = inputs_[0].skip;  // of heads, for everybody
+      for (int64_t r = 0; slow && r < kLengths[s]; ++r) {
+        for (int64_t c = 0; c < in.decay.cols(); ++c) {
+          in.decay.Set(r, c, 1.0f - 0.02f * (1.0f - in.decay(r, c)));
+        }
+      }
+      wanted_.push_back(Reference(test, in));
+      inputs_.push_back(std::move(in));
+    }
+  }
+
+  // In two steps, of which the second has what `first` leaves; compares y with
+  // float64 and returns the states that are left.
+  std::vector<std::string> Run(TestCuda& cuda, const LinearAttentionRow& row,
+                               const std::vector<int64_t>& first) {
+    DeviceStates states(LinearAttentionStateFloats(test_.desc), 64, 96);
+    std::vector<States::Sequence> sequences(kLengths.size());
+    std::vector<int64_t> done(kLengths.size());
+    std::vector<std::vector<double>> got(kLengths.size());
+    for (const bool rest : {false, true}) {
+      std::vector<int64_t> counts;
+      for (size_t s = 0; s < kLengths.size(); ++s) {
+        counts.push_back(rest ? kLengths[s] - done[s] : first[s]);
+      }
+      Take(cuda, row, counts, done, states, sequences, got);
+      for (size_t s = 0; s < counts.size(); ++s) done[s] += counts[s];
+    }
+    std::vector<std::string> left;
+    for (size_t s = 0; s < kLengths.size(); ++s) {
+      Compare(got[s], wanted_[s]);
+      left.push_back(states.State(sequences[s].blocks.back()));
+      left.push_back(states.State(sequences[s].blocks.front()));
+    }
+    return left;
+  }
+
+  static constexpr std::array<int64_t, 4> kLengths = {300, 5, 161, 64};
+
+ private:
+  void Take(TestCuda& cuda, const LinearAttentionRow& row,
+            const std::vector<int64_t>& counts,
+            const std::vector<int64_t>& done, DeviceStates& states,
+            std::vector<States::Sequence>& sequences,
+            std::vector<std::vector<double>>& got) {
+    int64_t rows = kNobody;
+    for (const int64_t count : counts) rows += count;
+    const auto gather = [&](TestMatrix Inputs::*part) {
+      const TestMatrix& one = inputs_[0].*part;
+      TestMatrix all(part == &Inputs::decay || part == &Inputs::beta
+                         ? DType::kF32
+                         : DType::kBF16,
+                     rows, one.cols(), 8);
+      int64_t to = 0;
+      for (size_t s = 0; s < counts.size(); ++s) {
+        const TestMatrix& from = inputs_[s].*part;
+        for (int64_t r = 0; r < counts[s]; ++r, ++to) {
+          for (int64_t c = 0; c < from.cols(); ++c) {
+            all.Set(to, c, from(done[s] + r, c));
+          }
+        }
+      }
+      return CudaTestMatrix(all);
+    };
+    CudaTestMatrix q = gather(&Inputs::q), k = gather(&Inputs::k),
+                   v = gather(&Inputs::v), decay = gather(&Inputs::decay),
+                   beta = gather(&Inputs::beta);
+    CudaTestMatrix skip(inputs_[0].skip);
+    int64_t begin = 0;
+    for (size_t s = 0; s < counts.size(); ++s) {
+      if (counts[s] > 0) states.host().Add(sequences[s], begin, counts[s]);
+      begin += counts[s];
+    }
+    const CudaBytes workspace(row.workspace_bytes == nullptr
+                                  ? 16
+                                  : row.workspace_bytes(test_.desc, rows));
+    LinearAttentionParams params;
+    params.q = q.view();
+    params.k = k.view();
+    params.v = params.y = v.view();
+    if (test_.desc.decay != StateDecay::kNone) params.decay = decay.view();
+    if (test_.beta) params.beta = beta.view();
+    if (test_.skip) params.skip = skip.floats();
+    params.workspace = workspace.as<void>();
+    params.state = states.Take(rows, static_cast<int64_t>(counts.size()) + 2);
+    ASSERT_TRUE(row.run(test_.desc, params, *cuda.stream).ok());
+    const TestMatrix& y = v.Download();
+    int64_t at = 0;
+    for (size_t s = 0; s < counts.size(); ++s) {
+      for (int64_t r = 0; r < counts[s]; ++r, ++at) {
+        for (int64_t c = 0; c < y.cols(); ++c) got[s].push_back(y(at, c));
+      }
+    }
+    for (; at < rows; ++at) {
+      for (int64_t c = 0; c < y.cols(); ++c) EXPECT_TRUE(std::isnan(y(at, c)));
+    }
+  }
+
+  // Rounded to bf16 once or twice, which is 2^-9 of a term at most: T, P and U.
+  void Compare(const std::vector<double>& got, const Expected& want) {
+    ASSERT_EQ(got.size(), want.y.size());
+    double off = 0, all = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double error = got[i] - want.y[i];
+      ASSERT_LE(std::abs(error), 0x1p-7 * want.magnitude[i] + 1e-6) << i;
+      off += error * error;
+      all += want.y[i] * want.y[i];
+    }
+    worst = std::max(worst, std::sqrt(off / all));
+    EXPECT_LT(std::sqrt(off / all), 0.006);
+  }
+
+  LinearAttentionCase test_;
+  std::vector<Inputs> inputs_;
+  std::vector<Expected> wanted_;
+
+ public:
+  double worst = 0;
+};
+
+// Prompts by chunks: against float64, cut where chunks do not end, beside
+// others; states are near those of the row that takes token after token.
+TEST(LinearAttentionCudaTest, ChunksOfTokens) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const auto& [key_dim, value_dim] :
+       {std::pair{128, 128}, {64, 32}, {128, 64}, {64, 96}}) {
+    for (const bool delta : {false, true}) {
+      for (const bool slow : {false, true}) {
+        LinearAttentionCase test;
+        test.desc.num_heads = 4;
+        test.desc.num_key_heads = value_dim == 64 ? 1 : 2;
+        test.desc.key_dim = key_dim;
+        test.desc.value_dim = value_dim;
+        test.desc.decay =
+            value_dim == 32 ? StateDecay::kNone : StateDecay::kHead;
+        test.desc.delta = delta;
+        test.desc.activation = DType::kBF16;
+        test.beta = value_dim != 96 || delta;
+        test.skip = !delta;
+        SCOPED_TRACE(Name(test) + (slow ? " slow" : ""));
+        ChunkedStep step(test, slow);
+        const DeviceInfo& device = cuda.info;
+        const auto chunks = Select("linear_attention", LinearAttentionTable(),
+                                   test.desc, device);
+        ASSERT_TRUE(chunks.ok());
+        ASSERT_EQ((*chunks)->name, "cuda_chunks");
+        const auto tokens = Select("linear_attention", LinearAttentionTable(),
+                                   test.desc, device, "cuda");
+        const auto want = step.Run(cuda, **tokens, {300, 5, 161, 64});
+        const double apart = std::exchange(step.worst, 0.0);
+        for (const std::vector<int64_t>& first :
+             {std::vector<int64_t>{300, 5, 161, 64},
+              {100, 0, 161, 1},
+              {70, 3, 64, 0}}) {
+          const auto got = step.Run(cuda, **chunks, first);
+          for (size_t s = 0; s < got.size(); ++s) {
+            double off = 0, all = 0;
+            ASSERT_EQ(got[s].size(), want[s].size());
+            for (size_t i = 0; i < got[s].size(); i += 4) {
+              float a = 0, b = 0;
+              std::memcpy(&a, got[s].data() + i, 4);
+              std::memcpy(&b, want[s].data() + i, 4);
+              if (std::isnan(a) && std::isnan(b)) continue;  // padding
+              off += double{a - b} * (a - b);
+              all += double{b} * b;
+            }
+            EXPECT_LT(std::sqrt(off / all), 0.006) << s;
+          }
+        }
+        std::printf("%s%s: %.2e off, token by token %.2e\n", Name(test).c_str(),
+                    slow ? " slow" : "", step.worst, apart);
+      }
+    }
+  }
+}
+
+TEST(LinearAttentionCudaTest, ChunksAreNotForBatchInvariance) {
+  LinearAttentionDesc desc;
+  desc.num_heads = desc.num_key_heads = 2;
+  desc.key_dim = desc.value_dim = 128;
+  desc.activation = DType::kBF16;
+  const DeviceInfo device{DeviceKind::kCuda, "cuda", 90};
+  const auto name = [&] {
+    return (*Select("linear_attention", LinearAttentionTable(), desc, device))
+        ->name;
+  };
+  EXPECT_EQ(name(), "cuda_chunks");
+  desc.batch_invariant = true;
+  EXPECT_EQ(name(), "cuda");
+  desc.batch_invariant = false;
+  desc.activation = DType::kF32;
+  EXPECT_EQ(name(), "cuda");
 }
 
 // One decay a head for all tokens, as lightning attention has it.

@@ -10,7 +10,6 @@
 
 #include "kernels/gemm/quantised/pack.h"
 #include "kernels/linear_chain/linear_chain.h"
-#include "kernels/rms_norm/rms_norm.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/random_blocks.h"
 
@@ -41,13 +40,13 @@ struct Weights {
     host_bias = TestMatrix(DType::kF32, 1, gemm.n);
     host_bias.Randomize(rng);
     bias = std::make_unique<CudaTestMatrix>(host_bias);
-    TestMatrix n(DType::kF32, 1, gemm.k);
-    n.Randomize(rng);
-    norm = std::make_unique<CudaTestMatrix>(std::move(n));
+    host_norm = TestMatrix(DType::kF32, 1, gemm.k);
+    host_norm.Randomize(rng);
+    norm = std::make_unique<CudaTestMatrix>(host_norm);
   }
   std::vector<float> values;
   float most = 0.0f;
-  TestMatrix host_bias;
+  TestMatrix host_bias, host_norm;
   std::unique_ptr<CudaBytes> device;
   std::unique_ptr<CudaTestMatrix> bias, norm;
 };
@@ -71,8 +70,8 @@ class Chain {
     x.Randomize(rng);
     hidden = TestMatrix(DType::kF32, m, Width(), kPad);
     hidden.Randomize(rng, 3.0f);
-    const std::vector<uint32_t> zero(1, 0);
-    barrier_ = std::make_unique<CudaBytes>(zero);
+    const std::vector<uint8_t> zeros(LinearChainExchangeBytes(this->desc), 0);
+    exchange_ = std::make_unique<CudaBytes>(zeros);
   }
 
   const LinearChainRow& Row() const {
@@ -94,7 +93,7 @@ class Chain {
     LinearChainParams params;
     params.x = on_device_x.view().RowSlice(first, rows);
     params.hidden = on_device_hidden.view().RowSlice(first, rows);
-    params.barrier = barrier_->as<uint32_t>();
+    params.exchange = exchange_->as<void>();
     for (size_t s = 0; s < count; ++s) {
       const LinearChainStage& stage = part.stages[s];
       const GemmDesc& gemm = stage.gemm;
@@ -218,26 +217,27 @@ class Chain {
     }
     return 8;
   }
-  // By the op, whose bits the chain has.
-  TestMatrix Normalised(size_t s, const TestMatrix& from) {
-    const GemmDesc& gemm = desc.stages[s].gemm;
-    CudaTestMatrix on_device(from);
-    CudaTestMatrix y(gemm.activation, from.rows(), gemm.k);
-    const RmsNormDesc norm{gemm.k, DType::kF32, gemm.activation};
-    const auto row = Select("rms_norm", RmsNormTable(), norm, cuda_.info);
-    EXPECT_TRUE(row.ok()) << row.status();
-    RmsNormParams params;
-    params.x = on_device.view();
-    if (HasWeight(s)) params.weight = weights_[s].norm->floats();
-    params.epsilon = kEpsilon;
-    params.y = y.view();
-    EXPECT_TRUE((*row)->run(norm, params, *cuda_.stream).ok());
-    return y.Download();
+  TestMatrix Normalised(size_t s, const TestMatrix& from) const {
+    const auto& weights = weights_[s];
+    TestMatrix y(DType::kF32, from.rows(), desc.stages[s].gemm.k);
+    for (int64_t r = 0; r < y.rows(); ++r) {
+      double squares = 0.0;
+      for (int64_t i = 0; i < y.cols(); ++i) {
+        squares += double{from(r, i)} * from(r, i);
+      }
+      const double factor =
+          1.0 / std::sqrt(squares / static_cast<double>(y.cols()) + kEpsilon);
+      for (int64_t i = 0; i < y.cols(); ++i) {
+        const double weight = HasWeight(s) ? weights.host_norm(0, i) : 1.0;
+        y.Set(r, i, static_cast<float>(from(r, i) * factor * weight));
+      }
+    }
+    return y;
   }
 
   TestCuda& cuda_;
   std::vector<Weights> weights_;
-  std::unique_ptr<CudaBytes> barrier_;
+  std::unique_ptr<CudaBytes> exchange_;
 };
 
 // What lies between two attentions of a decoder.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -163,6 +165,44 @@ class Experts {
   std::vector<std::byte> bytes_;
 };
 
+// The same matrices where no stride finds them.
+class ExpertsApart {
+ public:
+  ExpertsApart(const Experts& experts, int num_experts) {
+    const size_t bytes = experts.stride();
+    const size_t pitch = (bytes + 255) / 256 * 256;
+    const auto count = static_cast<size_t>(num_experts);
+    EXPECT_EQ(cudaHostAlloc(&host_, pitch * count, cudaHostAllocPortable),
+              cudaSuccess);
+    std::vector<std::byte> slots(pitch * count);
+    std::vector<int64_t> table;
+    for (size_t e = 0; e < count; ++e) {
+      const size_t slot = count - 1 - e;
+      const bool here = e % 3 != 1;
+      std::byte* to =
+          (here ? slots.data() : static_cast<std::byte*>(host_)) + slot * pitch;
+      std::copy_n(experts.bytes().data() + e * bytes, bytes, to);
+      table.push_back(static_cast<int64_t>(slot * pitch));
+    }
+    slots_ = std::make_unique<CudaBytes>(slots);
+    for (size_t e = 1; e < count; e += 3) {
+      table[e] += reinterpret_cast<intptr_t>(host_) -
+                  reinterpret_cast<intptr_t>(slots_->as<std::byte>());
+    }
+    table_ = std::make_unique<CudaBytes>(table);
+  }
+  ~ExpertsApart() { cudaFreeHost(host_); }
+  ExpertsApart(const ExpertsApart&) = delete;
+  ExpertsApart& operator=(const ExpertsApart&) = delete;
+
+  const std::byte* base() const { return slots_->as<std::byte>(); }
+  const int64_t* table() const { return table_->as<int64_t>(); }
+
+ private:
+  void* host_ = nullptr;
+  std::unique_ptr<CudaBytes> slots_, table_;
+};
+
 // A call over tokens that go to experts below `idle` only; idle 0: to every
 // expert, in their order.
 class Problem {
@@ -194,6 +234,15 @@ class Problem {
   }
 
   TestMatrix Run(const ExpertLinearRow& row) { return Run(row, *routed_, x_); }
+
+  // With experts here and there: some in pinned host memory, the others on the
+  // device, in another order.
+  TestMatrix RunApart(const ExpertLinearRow& row) {
+    apart_ = true;
+    TestMatrix y = Run(row, *routed_, x_);
+    apart_ = false;
+    return y;
+  }
 
   // Token t alone.
   TestMatrix RunAlone(const ExpertLinearRow& row, int64_t t) {
@@ -255,6 +304,7 @@ class Problem {
   }
   TestMatrix Run(const ExpertLinearRow& row, Routed& routed, TestMatrix& x) {
     const CudaBytes weights(experts_.bytes());
+    std::optional<ExpertsApart> scattered;
     const CudaBytes experts(routed.experts), offsets(routed.offsets),
         slots(routed.slots);
     CudaTestMatrix device_x(x), device_bias(bias_);
@@ -265,6 +315,11 @@ class Problem {
     params.x = device_x.view();
     params.w.base = weights.as<std::byte>();
     params.w.stride_bytes = experts_.stride();
+    if (apart_) {
+      scattered.emplace(experts_, desc_.num_experts);
+      params.w.base = scattered->base();
+      params.w.table = scattered->table();
+    }
     params.bias = device_bias.floats();
     if (!every_) {
       params.experts = experts.as<int32_t>();
@@ -284,6 +339,7 @@ class Problem {
   }
 
   ExpertLinearDesc desc_;
+  bool apart_ = false;
   bool every_;
   int64_t tokens_;
   TestCuda& cuda_;
@@ -296,9 +352,15 @@ class Problem {
 void CheckRows(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
                int idle, unsigned seed) {
   Problem problem(cuda, desc, tokens, idle, seed);
-  ForEachCudaRow(
-      ExpertLinearTable(), desc, cuda,
-      [&](const ExpertLinearRow& row) { problem.Check(problem.Run(row)); });
+  ForEachCudaRow(ExpertLinearTable(), desc, cuda,
+                 [&](const ExpertLinearRow& row) {
+                   const TestMatrix y = problem.Run(row);
+                   problem.Check(y);
+                   const TestMatrix apart = problem.RunApart(row);
+                   for (int64_t s = 0; s < problem.num_slots(); ++s) {
+                     ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
+                   }
+                 });
 }
 
 TEST(MoeCudaTest, PlainWeightsMatchFloat64) {

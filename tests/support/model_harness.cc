@@ -109,6 +109,17 @@ absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
   return absl::OkStatus();
 }
 
+absl::Status ModelHarness::MakeExchange() {
+  const size_t bytes = model_.ExchangeBytes();
+  if (bytes == exchange_.bytes()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(exchange_,
+                         device_.Allocate(bytes, MemoryClass::kWorkspace));
+  const std::vector<std::byte> zeros(bytes);
+  INLAY_RETURN_IF_ERROR(
+      device_.Copy(exchange_.data(), zeros.data(), bytes, *stream_));
+  return stream_->Synchronize();
+}
+
 absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
   BatchLimits limits;
   limits.tokens = static_cast<int64_t>(arrays.tokens.size());
@@ -124,6 +135,8 @@ absl::Status ModelHarness::Upload(const Arrays& arrays, ForwardBatch& batch) {
   INLAY_ASSIGN_OR_RETURN(
       device_batch_,
       model_.PackBatch(batch, limits, staging.data(), image_.data()));
+  INLAY_RETURN_IF_ERROR(MakeExchange());
+  device_batch_.exchange = exchange_.data();
   batch.device = &device_batch_;
   INLAY_RETURN_IF_ERROR(device_.Copy(image_.data(), staging.data(),
                                      device_batch_.used_bytes, *stream_));

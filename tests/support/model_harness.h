@@ -72,6 +72,7 @@ class ModelHarness {
   absl::StatusOr<Buffer> Poisoned(size_t bytes);
   // The batch's arrays on the device, where it needs that.
   absl::Status Upload(const Arrays& arrays, ForwardBatch& batch);
+  absl::Status MakeExchange();
   absl::StatusOr<Logits> Run(const Arrays& arrays, ForwardBatch& batch);
 
   const Model& model_;
@@ -80,6 +81,7 @@ class ModelHarness {
   int64_t num_blocks_ = 0;
   Buffer kv_;
   Buffer image_;
+  Buffer exchange_;
   DeviceBatch device_batch_;
   std::vector<int32_t> free_blocks_;
   std::vector<Sequence> sequences_;

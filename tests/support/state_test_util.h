@@ -29,13 +29,13 @@ inline TestMatrix RandomMatrix(DType dtype, int64_t rows, int64_t cols,
 // their own, never to the one they read.
 class States {
  public:
-  States(int64_t floats, int num_blocks)
+  States(int64_t floats, int num_blocks, int block_tokens = kStateBlock)
       : stride_((static_cast<size_t>(floats) * 4 + 63) / 64 * 64 + 64),
         memory_(stride_ * static_cast<size_t>(num_blocks), std::byte{0xff}) {
     view_.base = memory_.data();
     view_.block_stride_bytes = static_cast<int64_t>(stride_);
     view_.offset_bytes = 64;
-    view_.block_size = kStateBlock;
+    view_.block_size = block_tokens;
   }
 
   struct Sequence {
@@ -47,9 +47,10 @@ class States {
   void Add(Sequence& sequence, int64_t row, int64_t count) {
     int32_t source = -1;
     if (sequence.length > 0) source = sequence.blocks.back();
-    if (sequence.length % kStateBlock != 0) sequence.blocks.back() = next_++;
+    const int64_t tokens = view_.block_size;
+    if (sequence.length % tokens != 0) sequence.blocks.back() = next_++;
     sequence.length += count;
-    while (static_cast<int64_t>(sequence.blocks.size()) * kStateBlock <
+    while (static_cast<int64_t>(sequence.blocks.size()) * tokens <
            sequence.length) {
       sequence.blocks.push_back(next_++);
     }

@@ -60,7 +60,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 7
+#define INLAY_ABI_VERSION 8
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -350,16 +350,23 @@ typedef struct inlay_model_options {
                                     dilated, dilation   every so many tokens back, as far as dilated
                                     stride    the last block of each so many tokens
                                     random    blocks drawn for each block by seed (0)
-                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all;
-                                    INLAY_UNSUPPORTED on CUDA */
+                                    Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all */
   int32_t block_selection;       /* INLAY_BLOCK_SELECTION_*; default NONE. Sparse attention by content in layers that would see all
                                     earlier tokens: of those a query sees selected_tokens, the first 16 and the last 17 to 32
                                     among them; the model is another one with it, prompts too, but for sequences no longer than
                                     that. The KV cache grows by 2 to 6 % (f32 and
                                     16 bits; i8 to 12, q4 to 25). kv_block_size must be at least 16. Not together with
-                                    attention_pattern. INLAY_UNSUPPORTED on CUDA, and where no layer can (latent attention,
-                                    encoders, windows or recurrent layers alone) */
+                                    attention_pattern. INLAY_UNSUPPORTED where no layer can (latent attention, encoders, windows
+                                    or recurrent layers alone) */
   uint32_t selected_tokens;      /* of a query and KV head: a multiple of 16 from 64 to 131072 */
+  /* Since 8: mixtures of experts that are larger than the GPU's memory. */
+  uint64_t expert_device_bytes;  /* what the experts of all layers may take of a GPU's memory; 0 (default), or enough for all: all
+                                    are there. Otherwise they lie in pinned host memory, beside the engine's memory budget, and the
+                                    GPU has the experts that were needed last, as many of each layer, and fetches others when a
+                                    step needs them. What comes out is the same to the bit. Shared experts and routers stay on
+                                    the GPU. INLAY_INVALID_ARGUMENT names the least, the experts of one token in every layer;
+                                    INLAY_RESOURCE_EXHAUSTED: the machine has less host memory, INLAY_OUT_OF_MEMORY: it cannot
+                                    be pinned. On CPU, and without experts, no effect */
 } inlay_model_options;
 
 INLAY_API void inlay_model_options_init(inlay_model_options* options);

@@ -105,6 +105,8 @@ namespace Inlay
         public BlockSelection BlockSelection { get; set; }
         /// <summary>Tokens that a query sees with <see cref="BlockSelection"/>: a multiple of 16 from 64.</summary>
         public int? SelectedTokens { get; set; }
+        /// <summary>Bytes of a GPU's memory for the experts of all layers; those it does not hold lie in host memory. Default: all are on the GPU.</summary>
+        public long? ExpertDeviceBytes { get; set; }
 
         internal void Write(inlay_model_options native, Pins pins)
         {
@@ -121,6 +123,7 @@ namespace Inlay
             native.attention_pattern = pins.CString(AttentionPattern, nameof(AttentionPattern));
             native.block_selection = (int)BlockSelection;
             if (SelectedTokens is int selected) native.selected_tokens = Numbers.UInt(selected, nameof(SelectedTokens));
+            if (ExpertDeviceBytes is long experts) native.expert_device_bytes = Numbers.ULong(experts, nameof(ExpertDeviceBytes));
         }
     }
 }

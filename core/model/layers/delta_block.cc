@@ -72,9 +72,11 @@ absl::StatusOr<DeltaBlock::Projection> DeltaBlock::Load(
 
 absl::Status DeltaBlock::ChooseKernels(const DeltaSpec& spec,
                                        ModelBuild& build) {
+  LinearAttentionDesc desc = RuleOf(spec, build.activation);
+  desc.batch_invariant = build.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(
-      rule_, build.kernels.Choose("linear_attention", LinearAttentionTable(),
-                                  RuleOf(spec, build.activation)));
+      rule_,
+      build.kernels.Choose("linear_attention", LinearAttentionTable(), desc));
   INLAY_ASSIGN_OR_RETURN(conv_,
                          build.kernels.Choose("short_conv", ShortConvTable(),
                                               ConvOf(spec, build.activation)));
@@ -196,7 +198,8 @@ size_t DeltaBlock::ScratchBytes(int64_t tokens) const {
 }
 
 size_t DeltaBlock::KernelBytes(int64_t tokens, int64_t) const {
-  size_t bytes = output_.KernelBytes(tokens);
+  size_t bytes =
+      std::max(output_.KernelBytes(tokens), rule_.WorkspaceBytes(tokens));
   for (const Projection* projection :
        {&qkvz_, &ba_, &low_rank_z_, &low_rank_a_}) {
     bytes = std::max(bytes, projection->KernelBytes(tokens));
@@ -283,6 +286,7 @@ absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
   rule.decay = gates.decay;
   rule.beta = gates.beta;
   rule.state = state_.Matrices(step);
+  rule.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(rule_.Run(rule, step.stream));
   GatedNormParams norm;
   norm.x = norm.y = rule.y;

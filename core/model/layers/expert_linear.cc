@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "kernels/moe/expert_fetch.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -34,7 +35,8 @@ absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
 absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
                                                   int top_k, bool row_a_slot,
                                                   LinearOutput output,
-                                                  ModelBuild& build) {
+                                                  ModelBuild& build,
+                                                  ExpertPlace place) {
   ExpertLinear linear;
   ExpertLinearDesc desc;
   desc.num_experts = static_cast<int>(experts.size());
@@ -50,20 +52,20 @@ absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
   INLAY_ASSIGN_OR_RETURN(
       linear.op_,
       build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
-  INLAY_RETURN_IF_ERROR(linear.Load(experts, build));
+  INLAY_RETURN_IF_ERROR(linear.Load(experts, place, build));
   INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
   return linear;
 }
 
-absl::Status ExpertLinear::Load(const Experts& experts, ModelBuild& build) {
-  size_t bytes = 0;  // of one expert
-  if (build.on_cpu()) {
-    INLAY_ASSIGN_OR_RETURN(bytes, LoadApart(experts, build));
-  } else {
-    INLAY_ASSIGN_OR_RETURN(bytes, LoadStacked(experts, build));
-  }
+absl::Status ExpertLinear::Load(const Experts& experts, ExpertPlace place,
+                                ModelBuild& build) {
+  auto bytes = build.on_cpu()                ? LoadApart(experts, build)
+               : place == ExpertPlace::kHost ? LoadInHostMemory(experts, build)
+                                             : LoadStacked(experts, build);
+  INLAY_RETURN_IF_ERROR(bytes.status());
+  expert_bytes_ = *bytes;
   const int idle = op_.desc.num_experts - op_.desc.top_k;
-  build.idle_bytes += bytes * static_cast<uint64_t>(idle);
+  build.idle_bytes += expert_bytes_ * static_cast<uint64_t>(idle);
   return absl::OkStatus();
 }
 
@@ -87,13 +89,14 @@ absl::StatusOr<size_t> ExpertLinear::LoadApart(const Experts& experts,
              : packing->bytes(desc);
 }
 
-absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
-                                                 ModelBuild& build) {
+absl::StatusOr<std::vector<std::vector<WeightLoader::Rows>>>
+ExpertLinear::Parts(const Experts& experts, const ModelBuild& build) const {
   const GemmDesc& one = op_.desc.gemm;
   const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, one);
   const int64_t group = packing == nullptr ? 1 : packing->group;
-  std::vector<WeightLoader::Rows> parts;
+  std::vector<std::vector<WeightLoader::Rows>> matrices;
   for (const std::vector<LinearSpec>& layers : experts) {
+    std::vector<WeightLoader::Rows>& parts = matrices.emplace_back();
     for (const LinearSpec& layer : layers) {
       parts.push_back({layer.name + ".weight", layer.n});
       if (layer.n % group == 0) continue;
@@ -103,6 +106,37 @@ absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
           parts.back().name, layer.n, DTypeName(one.weight),
           build.kernels.device().name, group));
     }
+  }
+  return matrices;
+}
+
+absl::StatusOr<size_t> ExpertLinear::LoadInHostMemory(const Experts& experts,
+                                                      ModelBuild& build) {
+  GemmDesc& one = op_.desc.gemm;
+  INLAY_ASSIGN_OR_RETURN(const auto matrices, Parts(experts, build));
+  const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, one);
+  stacked_.stride_bytes =
+      packing == nullptr ? MatrixView(nullptr, one.weight, one.n, one.k).bytes()
+                         : packing->bytes(one);
+  const size_t pitch = (stacked_.stride_bytes + kExpertAlignment - 1) /
+                       kExpertAlignment * kExpertAlignment;
+  WeightLoader::Packing loader;
+  if (packing != nullptr) loader = LoaderPacking(*packing, &one);
+  INLAY_ASSIGN_OR_RETURN(
+      host_,
+      build.weights.InHostMemory(
+          matrices, one.k, packing == nullptr ? nullptr : &loader, pitch));
+  return stacked_.stride_bytes;
+}
+
+absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
+                                                 ModelBuild& build) {
+  const GemmDesc& one = op_.desc.gemm;
+  const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, one);
+  INLAY_ASSIGN_OR_RETURN(const auto matrices, Parts(experts, build));
+  std::vector<WeightLoader::Rows> parts;
+  for (const auto& matrix : matrices) {
+    parts.insert(parts.end(), matrix.begin(), matrix.end());
   }
   // Packed rows lie one group after another, so one matrix is all experts'.
   GemmDesc all = one;

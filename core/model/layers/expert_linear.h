@@ -13,6 +13,10 @@
 
 namespace inlay {
 
+// Where all matrices lie: where the kernels run, or in host memory that they
+// read, of which an ExpertCache keeps some on the device.
+enum class ExpertPlace : uint8_t { kDevice, kHost };
+
 class ExpertLinear {
  public:
   // For each expert the layers that read one x, their outputs side by side.
@@ -20,15 +24,25 @@ class ExpertLinear {
 
   ExpertLinear() = default;
   // UNIMPLEMENTED naming the tensor where experts differ in their format.
-  // `row_a_slot`: see ExpertLinearDesc.
-  static absl::StatusOr<ExpertLinear> Create(const Experts& experts, int top_k,
-                                             bool row_a_slot,
-                                             LinearOutput output,
-                                             ModelBuild& build);
+  // `row_a_slot`: see ExpertLinearDesc. kHost is not for CPUs; Forward then
+  // wants UseSlots().
+  static absl::StatusOr<ExpertLinear> Create(
+      const Experts& experts, int top_k, bool row_a_slot, LinearOutput output,
+      ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice);
 
   int64_t outputs() const { return op_.desc.gemm.n; }
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);
+  }
+  // The bytes of one expert.
+  size_t expert_bytes() const { return expert_bytes_; }
+  // With kHost: expert e at a multiple of kExpertAlignment, as
+  // ExpertFetchParams has it; null when planning.
+  const std::byte* in_host_memory() const { return host_; }
+  // As ExpertMatrices has base and table.
+  void UseSlots(const std::byte* base, const int64_t* table) {
+    stacked_.base = base;
+    stacked_.table = table;
   }
   // `routed`: what routing gave.
   absl::Status Forward(const TensorView& x, const RoutingParams& routed,
@@ -36,15 +50,24 @@ class ExpertLinear {
                        Stream& stream) const;
 
  private:
-  absl::Status Load(const Experts& experts, ModelBuild& build);
+  absl::Status Load(const Experts& experts, ExpertPlace place,
+                    ModelBuild& build);
   // The bytes of one expert.
   absl::StatusOr<size_t> LoadApart(const Experts& experts, ModelBuild& build);
   absl::StatusOr<size_t> LoadStacked(const Experts& experts, ModelBuild& build);
+  absl::StatusOr<size_t> LoadInHostMemory(const Experts& experts,
+                                          ModelBuild& build);
+  // Names and rows, expert by expert; UNIMPLEMENTED naming the tensor where
+  // rows cannot be packed so.
+  absl::StatusOr<std::vector<std::vector<WeightLoader::Rows>>> Parts(
+      const Experts& experts, const ModelBuild& build) const;
   absl::Status LoadBiases(const Experts& experts, ModelBuild& build);
 
   Op<ExpertLinearDesc, ExpertLinearParams> op_;
   std::vector<const std::byte*> each_;  // on CPU
   ExpertMatrices stacked_;              // elsewhere
+  const std::byte* host_ = nullptr;
+  size_t expert_bytes_ = 0;
   const float* bias_ = nullptr;
 };
 

@@ -13,6 +13,7 @@ absl::StatusOr<InputLinear> InputLinear::Create(
   InputLinear input;
   INLAY_ASSIGN_OR_RETURN(input.layers_, Linear::CreateSideBySide(specs, build));
   if (input.is_one()) input.ChooseFused(norm, activation, build);
+  input.ChooseRounded(norm, build);
   return input;
 }
 
@@ -48,6 +49,52 @@ void InputLinear::ChooseFused(const Norm& norm,
   }
 }
 
+void InputLinear::ChooseRounded(const Norm& norm, const ModelBuild& build) {
+  if (!build.fused || !norm.is_rms() || build.kernels.IsForced("rms_norm") ||
+      build.on_cpu()) {
+    return;
+  }
+  RoundingDesc desc;
+  desc.source = RoundingSource::kRmsNorm;
+  desc.width = layers_.front().desc().k;
+  desc.input = DType::kF32;
+  desc.activation = build.activation;
+  const auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
+  if (op.ok()) rounded_ = *op;
+}
+
+RowRounding InputLinear::RoundingOf(int64_t rows) const {
+  if (rounded_.row == nullptr) return RowRounding::kNone;
+  const RowRounding rounding = layers_.front().RoundingOf(rows);
+  for (const Linear& layer : layers_) {
+    if (layer.RoundingOf(rows) != rounding) return RowRounding::kNone;
+  }
+  return rounding;
+}
+
+absl::Status InputLinear::ForwardRounded(
+    const Step& step, const BlockInput& x, RowRounding rounding,
+    absl::Span<const TensorView> outputs) const {
+  // Codes and scales take less than the norm in 16 bits.
+  const int64_t rows = x.hidden.rows();
+  const int64_t width = rounded_.desc.width;
+  RoundingParams params;
+  params.rounding = rounding;
+  params.x = x.hidden;
+  params.weight = x.norm.weight();
+  params.epsilon = x.norm.epsilon();
+  params.codes =
+      MatrixView(x.normalised.data, RoundingDType(rounding), rows, width);
+  params.scales = reinterpret_cast<float*>(x.normalised.data + rows * width);
+  INLAY_RETURN_IF_ERROR(rounded_.Run(params, step.stream));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    INLAY_RETURN_IF_ERROR(
+        layers_[i].ForwardRounded({params.codes, params.scales}, {}, outputs[i],
+                                  step.kernel_workspace, step.stream));
+  }
+  return absl::OkStatus();
+}
+
 size_t InputLinear::KernelBytes(int64_t tokens) const {
   size_t bytes = 0;
   for (const Linear& linear : layers_) {
@@ -65,6 +112,10 @@ absl::Status InputLinear::Forward(const Step& step, const BlockInput& x,
     params.norm_weight = x.norm.weight();
     params.epsilon = x.norm.epsilon();
     return normalised_.Run(params, step.stream);
+  }
+  const RowRounding rounding = RoundingOf(rows);
+  if (rounding != RowRounding::kNone) {
+    return ForwardRounded(step, x, rounding, outputs);
   }
   INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
   if (Serves(gated_, rows)) {

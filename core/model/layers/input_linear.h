@@ -1,6 +1,7 @@
 // InputLinear: the matrices that a part of a layer reads its input with, and,
 // where a kernel does these in one launch and rows are few, the norm before
-// them and the activation after them.
+// them and the activation after them. Where the matrices round many rows of
+// their input to codes of 8 bits, the norm does it.
 #ifndef INLAY_CORE_MODEL_LAYERS_INPUT_LINEAR_H_
 #define INLAY_CORE_MODEL_LAYERS_INPUT_LINEAR_H_
 
@@ -12,6 +13,7 @@
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
 #include "kernels/fused_linear/fused_linear.h"
+#include "kernels/rounding/rounding.h"
 
 namespace inlay {
 
@@ -34,7 +36,7 @@ class InputLinear {
   size_t KernelBytes(int64_t tokens) const;
   // Whether Forward of so many rows gives what the activation gives.
   bool Activates(int64_t rows) const { return Serves(gated_, rows); }
-  // Into outputs, one a layer.
+  // Into outputs, one a layer. What x.normalised holds after is unspecified.
   absl::Status Forward(const Step& step, const BlockInput& x,
                        absl::Span<const TensorView> outputs) const;
 
@@ -46,11 +48,20 @@ class InputLinear {
   // Leaves out what no kernel serves.
   void ChooseFused(const Norm& norm, const ActivationDesc* activation,
                    const ModelBuild& build);
+  void ChooseRounded(const Norm& norm, const ModelBuild& build);
+
+  // What all layers round so many rows to, and the norm can.
+  RowRounding RoundingOf(int64_t rows) const;
+  absl::Status ForwardRounded(const Step& step, const BlockInput& x,
+                              RowRounding rounding,
+                              absl::Span<const TensorView> outputs) const;
 
   std::vector<Linear> layers_;
   // Of one layer: with the norm (and the activation), with the activation only.
   Fused normalised_;
   Fused gated_;
+  // Norm and rounding; no row: apart.
+  Op<RoundingDesc, RoundingParams> rounded_;
 };
 
 }  // namespace inlay

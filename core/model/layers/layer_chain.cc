@@ -72,7 +72,7 @@ absl::Status LayerChain::Forward(const Step& step,
   const int64_t tokens = hidden.rows();
   LinearChainParams params;
   params.hidden = hidden;
-  params.barrier = step.device.barrier;
+  params.exchange = step.device.exchange;
   params.x = attention_->ContextOf(step, tokens);
   const auto add = [&](const Linear& linear,
                        const TensorView& y) -> LinearChainParams::Stage& {

@@ -31,6 +31,10 @@ class LayerChain {
 
   // Whether it serves a step of so many tokens.
   bool Serves(int64_t tokens) const { return tokens <= rows_; }
+  // DeviceBatch::exchange has to have.
+  size_t exchange_bytes() const {
+    return op_.row == nullptr ? 0 : LinearChainExchangeBytes(op_.desc);
+  }
   // Whether it runs the next layer's AttentionBlock::Begin.
   bool begins_next() const { return next_.part != nullptr; }
   // After attention's Attend.

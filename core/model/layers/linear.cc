@@ -17,7 +17,7 @@ std::string PermutationName(const LinearSpec& spec) {
 }  // namespace
 
 absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
-                                      bool permuted, bool int8_inputs,
+                                      bool permuted, InputCodes input_codes,
                                       LinearOutput output,
                                       const ModelBuild& build) {
   Linear linear;
@@ -30,9 +30,11 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   desc.batch_invariant = build.batch_invariant;
   desc.output = output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   // Where the checkpoint asks for it and a row does it.
-  if (int8_inputs && build.round_inputs && !build.kernels.IsForced("gemm")) {
-    const auto op =
-        build.kernels.Choose("gemm", GemmTable(), desc, "cuda_int8");
+  if (input_codes != InputCodes::kNone && build.round_inputs &&
+      !build.kernels.IsForced("gemm")) {
+    const auto op = build.kernels.Choose(
+        "gemm", GemmTable(), desc,
+        input_codes == InputCodes::kFp8 ? "cuda_fp8" : "cuda_int8");
     if (op.ok()) {
       linear.op_ = *op;
       return linear;
@@ -72,7 +74,7 @@ absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
                                     LinearOutput output, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       Linear linear, Choose(weight.rows(), weight.cols(), weight.dtype, false,
-                            false, output, build));
+                            InputCodes::kNone, output, build));
   linear.weight_ = weight;
   if (linear.is_packed()) {
     INLAY_ASSIGN_OR_RETURN(
@@ -98,7 +100,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
     INLAY_ASSIGN_OR_RETURN(
         linear,
         Choose(spec.n, spec.k, dtype, permuted,
-               build.weights.HaveInt8Inputs({{name, spec.n}}), output, build));
+               build.weights.InputCodesOf({{name, spec.n}}), output, build));
     if (permuted) {
       INLAY_ASSIGN_OR_RETURN(linear.permutation_,
                              build.weights.Indices(permutation, spec.k));
@@ -172,7 +174,7 @@ absl::StatusOr<std::optional<Linear>> Linear::Stack(
       build.weights.MatrixDType(weights[0].name, weights[0].n, k));
   INLAY_ASSIGN_OR_RETURN(
       Linear linear,
-      Choose(rows, k, dtype, false, build.weights.HaveInt8Inputs(weights),
+      Choose(rows, k, dtype, false, build.weights.InputCodesOf(weights),
              LinearOutput::kActivation, build));
   if (linear.is_packed()) {
     const WeightLoader::Packing packing = linear.PackingForLoader();
@@ -208,6 +210,16 @@ absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
                              Stream& stream) const {
   if (observer_ != nullptr) observer_->OnInput(name_, x);
   GemmParams params = Params(x, residual, y);
+  params.workspace = workspace;
+  return op_.Run(params, stream);
+}
+
+absl::Status Linear::ForwardRounded(const RoundedRows& x,
+                                    const TensorView& residual,
+                                    const TensorView& y, void* workspace,
+                                    Stream& stream) const {
+  GemmParams params = Params(x.codes, residual, y);
+  params.x_scales = x.scales;
   params.workspace = workspace;
   return op_.Run(params, stream);
 }

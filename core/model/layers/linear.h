@@ -44,6 +44,11 @@ class Linear {
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);
   }
+  // How Forward rounds so many rows of x; ForwardRounded takes these.
+  RowRounding RoundingOf(int64_t rows) const {
+    return observer_ != nullptr ? RowRounding::kNone
+                                : GemmRounding(*op_.row, op_.desc, rows);
+  }
   // Of a product without scratch.
   GemmParams Params(const TensorView& x, const TensorView& residual,
                     const TensorView& y) const;
@@ -51,11 +56,14 @@ class Linear {
   absl::Status Forward(const TensorView& x, const TensorView& residual,
                        const TensorView& y, void* workspace,
                        Stream& stream) const;
+  absl::Status ForwardRounded(const RoundedRows& x, const TensorView& residual,
+                              const TensorView& y, void* workspace,
+                              Stream& stream) const;
 
  private:
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
-                                       bool permuted, bool int8_inputs,
+                                       bool permuted, InputCodes input_codes,
                                        LinearOutput output,
                                        const ModelBuild& build);
   // Whether such layers may become one.

@@ -52,9 +52,11 @@ int64_t MambaBlock::MatrixFloats(const MambaSpec& spec) {
 
 absl::Status MambaBlock::ChooseKernels(const MambaSpec& spec,
                                        ModelBuild& build) {
+  LinearAttentionDesc desc = ScanOf(spec, build.activation);
+  desc.batch_invariant = build.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(
-      scan_, build.kernels.Choose("linear_attention", LinearAttentionTable(),
-                                  ScanOf(spec, build.activation)));
+      scan_,
+      build.kernels.Choose("linear_attention", LinearAttentionTable(), desc));
   INLAY_ASSIGN_OR_RETURN(conv_,
                          build.kernels.Choose("short_conv", ShortConvTable(),
                                               ConvOf(spec, build.activation)));
@@ -149,7 +151,8 @@ size_t MambaBlock::ScratchBytes(int64_t tokens) const {
 }
 
 size_t MambaBlock::KernelBytes(int64_t tokens, int64_t) const {
-  return std::max(input_.KernelBytes(tokens), output_.KernelBytes(tokens));
+  return std::max({input_.KernelBytes(tokens), output_.KernelBytes(tokens),
+                   scan_.WorkspaceBytes(tokens)});
 }
 
 absl::StatusOr<TensorView> MambaBlock::Mix(const Step& step,
@@ -178,6 +181,7 @@ absl::StatusOr<TensorView> MambaBlock::Mix(const Step& step,
   scan.beta = scratch.step;
   scan.skip = skip_;
   scan.state = state_.Matrices(step);
+  scan.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(scan_.Run(scan, step.stream));
   return scan.y;
 }

@@ -38,7 +38,32 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
         mlp->scale_,
         build.kernels.Choose("elementwise", ElementwiseTable(), scale));
   }
+  mlp->ChooseRounded(build);
   return std::unique_ptr<Sublayer>(std::move(mlp));
+}
+
+void Mlp::ChooseRounded(const ModelBuild& build) {
+  const ActivationDesc& activation = activation_.desc;
+  if (!build.fused || build.on_cpu() || !activation.gated ||
+      inner_scale_ != 1.0f || build.kernels.IsForced("activation")) {
+    return;
+  }
+  RoundingDesc desc;
+  desc.source = RoundingSource::kActivation;
+  desc.width = activation.width;
+  desc.input = desc.activation = activation.activation;
+  desc.function = activation.function;
+  desc.limit = activation.limit;
+  const auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
+  if (op.ok()) rounded_ = *op;
+}
+
+int64_t Mlp::ScaleCount(int64_t rows) const {
+  return rounded_.row == nullptr
+             ? 0
+             : std::max(RoundingScales(RowRounding::kFp8Groups, rows,
+                                       rounded_.desc.width),
+                        rows);
 }
 
 absl::Status Mlp::Scale(const TensorView& y, float factor,
@@ -66,6 +91,7 @@ TensorView Mlp::InnerOf(const Step& step, int64_t tokens) const {
 size_t Mlp::ScratchBytes(int64_t tokens) const {
   Arena arena(nullptr);
   arena.TakeMatrix(tokens, inner_columns_, activation_.desc.activation);
+  arena.TakeMatrix(1, ScaleCount(tokens), DType::kF32);
   return arena.used();
 }
 
@@ -92,6 +118,21 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(
         input_.Forward(step, x, {apart ? params.y : inner, up}));
     INLAY_RETURN_IF_ERROR(Scale(params.y, gate_scale_, step.stream));
+    const RowRounding rounding =
+        rounded_.row == nullptr ? RowRounding::kNone : output_.RoundingOf(rows);
+    if (rounding != RowRounding::kNone) {
+      RoundingParams round;
+      round.rounding = rounding;
+      round.x = inner;
+      round.codes = inner;
+      round.codes.dtype = RoundingDType(rounding);
+      round.codes.dims[1] = activation_.desc.width;
+      round.scales =
+          arena.TakeMatrix(1, ScaleCount(rows), DType::kF32).row<float>(0);
+      INLAY_RETURN_IF_ERROR(rounded_.Run(round, step.stream));
+      return output_.ForwardRounded({round.codes, round.scales}, residual, y,
+                                    step.kernel_workspace, step.stream);
+    }
     INLAY_RETURN_IF_ERROR(activation_.Run(params, step.stream));
   }
   INLAY_RETURN_IF_ERROR(Scale(params.y, inner_scale_, step.stream));

@@ -11,6 +11,7 @@
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/rounding/rounding.h"
 
 namespace inlay {
 
@@ -36,11 +37,16 @@ class Mlp : public Sublayer {
   TensorView InnerOf(const Step& step, int64_t tokens) const;
 
  private:
+  // Where output_ rounds its input to codes of 8 bits, the activation does it.
+  void ChooseRounded(const ModelBuild& build);
+  // Floats, for so many rows, of the scales.
+  int64_t ScaleCount(int64_t rows) const;
   absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;
 
   int64_t inner_columns_ = 0;  // twice the width when gated
   InputLinear input_;
   Op<ActivationDesc, ActivationParams> activation_;
+  Op<RoundingDesc, RoundingParams> rounded_;  // no row: activation_ first
   Op<ElementwiseDesc, ElementwiseParams> scale_;
   float gate_scale_ = 1.0f;
   float inner_scale_ = 1.0f;

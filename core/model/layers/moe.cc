@@ -109,15 +109,48 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     }
     outputs.push_back({expert.output});
   }
+  const bool keeps_some = !build.on_cpu() && build.expert_slots > 0 &&
+                          build.expert_slots < spec.routing.num_experts;
+  const ExpertPlace place =
+      keeps_some ? ExpertPlace::kHost : ExpertPlace::kDevice;
   for (const ExpertLinear::Experts& input : inputs) {
     INLAY_ASSIGN_OR_RETURN(
         input_.emplace_back(),
         ExpertLinear::Create(input, top_k, false, LinearOutput::kActivation,
-                             build));
+                             build, place));
   }
   INLAY_ASSIGN_OR_RETURN(
-      output_,
-      ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat, build));
+      output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
+                                    build, place));
+  return PlaceExperts(place, build);
+}
+
+absl::Status Moe::PlaceExperts(ExpertPlace place, ModelBuild& build) {
+  std::vector<ExpertLinear*> matrices;
+  for (ExpertLinear& input : input_) matrices.push_back(&input);
+  matrices.push_back(&output_);
+  const int num_experts = routing_.desc.num_experts;
+  ExpertMemory& memory = build.experts;
+  uint64_t bytes = 0;
+  for (const ExpertLinear* matrix : matrices) {
+    const size_t rounded = (matrix->expert_bytes() + kExpertAlignment - 1) /
+                           kExpertAlignment * kExpertAlignment;
+    memory.slot_bytes += rounded;
+    bytes += matrix->expert_bytes() * static_cast<uint64_t>(num_experts);
+  }
+  memory.bytes += bytes;
+  memory.least_slots = std::max(memory.least_slots, routing_.desc.top_k);
+  if (place == ExpertPlace::kDevice) {
+    memory.device_bytes += bytes;
+    return absl::OkStatus();
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      cache_,
+      ExpertCache::Create(matrices, num_experts, build.expert_slots, build));
+  build.expert_counts.push_back(cache_.counts());
+  memory.slots = build.expert_slots;
+  memory.device_bytes += cache_.device_bytes();
+  memory.host_bytes += cache_.host_bytes();
   return absl::OkStatus();
 }
 
@@ -203,6 +236,9 @@ absl::Status Moe::Route(const Step& step, const BlockInput& x,
 
 absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
                              const Scratch& scratch) const {
+  if (cache_.present()) {
+    INLAY_RETURN_IF_ERROR(cache_.Fetch(scratch.routed, step.stream));
+  }
   int64_t column = 0;
   for (const ExpertLinear& input : input_) {
     INLAY_RETURN_IF_ERROR(input.Forward(

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/expert_cache.h"
 #include "core/model/layers/expert_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
@@ -47,6 +48,8 @@ class Moe : public Sublayer {
   absl::Status CreateRouter(const MoeSpec& spec, int64_t hidden_size,
                             ModelBuild& build);
   absl::Status CreateExperts(const MoeSpec& spec, ModelBuild& build);
+  // Says what they take, and keeps some on the device where not all are there.
+  absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
   absl::Status Route(const Step& step, const BlockInput& x,
@@ -72,6 +75,7 @@ class Moe : public Sublayer {
   RowScale weigh_inputs_;
   Op<ActivationDesc, ActivationParams> activation_;
   ExpertLinear output_;
+  ExpertCache cache_;
   std::unique_ptr<Sublayer> shared_;  // may be null
   bool shared_gated_ = false;
   Linear shared_gate_;

@@ -21,7 +21,8 @@
 // Groups of rows of x with matrices of their own (a mixture's experts): which
 // rows a job has is found on the device; matrices lie one after another and are
 // one to the copy engine, and what is copied of the next group's rows beside a
-// job's own goes nowhere.
+// job's own goes nowhere. Or they lie apart, some of them in host memory: then
+// the copying warp's lanes copy a tile each. Sums are the same.
 //
 // Sums: K ascending in a block, blocks in ascending order: the same bits every
 // time. Weights: QUANTISED.md says what their rounding costs.
@@ -127,15 +128,19 @@ struct WideStage {
   uint32_t parity = 0;
 };
 
+// Whether all rows of x go with one matrix, or groups of them with their own:
+// one after another, or apart (WideShape::table).
+enum class WideRows : uint8_t { kTogether, kGroups, kGroupsApart };
+
 // What a block goes through: units [first, end) of its jobs.
-template <bool kGroups>
+template <WideRows kRows>
 struct WideCursor {
   // All lanes of a warp call it.
   __device__ void Begin(const WideShape& shape, int job_now) {
     job = job_now;
     unit = first;
     int block;
-    if constexpr (!kGroups) {
+    if constexpr (kRows == WideRows::kTogether) {
       block = job / shape.blocks_m;
       row = job % shape.blocks_m * shape.columns;
       rows = min(shape.columns, shape.m - row);
@@ -167,17 +172,18 @@ struct WideCursor {
 };
 
 // One warp, whose first lane copies.
-template <bool kGroups>
+template <WideRows kRows>
 class WideProducer {
  public:
   __device__ WideProducer(const WideShape& shape, const CUtensorMap& x,
-                          const CUtensorMap& w, uint32_t base,
-                          const WideCursor<kGroups>& begin)
+                          const CUtensorMap& w, const std::byte* matrix,
+                          uint32_t base, const WideCursor<kRows>& begin)
       : shape_(shape),
         x_(x),
         w_(w),
+        matrix_(matrix),
         base_(base),
-        policy_(WidePolicy(kGroups || shape.blocks_m > 1)),
+        policy_(WidePolicy(kRows != WideRows::kTogether || shape.blocks_m > 1)),
         next_w_(begin),
         next_x_(begin) {}
 
@@ -203,13 +209,32 @@ class WideProducer {
     if (next_w_.Done(shape_)) return;
     const uint32_t full = base_ + kWideWFull + 8 * w_stage_.index;
     const int bytes = kWideTiles * shape_.unit_bytes;
-    if (threadIdx.x % 32 == 0) {
+    if constexpr (kRows == WideRows::kGroupsApart) {
+      CopyTiles(base_ + shape_.w_ring + w_stage_.index * bytes, full);
+    } else if (threadIdx.x % 32 == 0) {
       Expect(full, bytes);
       CopyWideUnit(base_ + shape_.w_ring + w_stage_.index * bytes, w_,
                    next_w_.unit, next_w_.tile, full, policy_);
     }
     w_stage_.Next(shape_.w_stages);
     next_w_.Next(shape_);
+  }
+  // The same where matrices lie apart: a lane a tile. What is beyond the
+  // matrix's last tile stays as it was: nobody stores its rows.
+  __device__ void CopyTiles(uint32_t to, uint32_t full) {
+    const int lane = threadIdx.x % 32;
+    const int first = next_w_.n / kQuantRows;
+    const int tiles = min(kWideTiles, shape_.group_tiles - first);
+    if (lane == 0) Expect(full, tiles * shape_.unit_bytes);
+    __syncwarp();
+    if (lane < tiles) {
+      CopyRow(to + lane * shape_.unit_bytes,
+              matrix_ + shape_.table[next_w_.group] + kQuantHeadBytes +
+                  (first + lane) * shape_.tile_bytes +
+                  next_w_.unit * shape_.unit_bytes,
+              shape_.unit_bytes, full);
+    }
+    __syncwarp();
   }
   // The unit's two halves; zeros beyond K and beyond the last row.
   __device__ void CopyX() {
@@ -230,9 +255,10 @@ class WideProducer {
   const WideShape& shape_;
   const CUtensorMap& x_;
   const CUtensorMap& w_;
+  const std::byte* matrix_;  // the first, where it is not w_ that says so
   uint32_t base_;
   uint64_t policy_;
-  WideCursor<kGroups> next_w_, next_x_;
+  WideCursor<kRows> next_w_, next_x_;
   WideStage w_stage_, x_stage_;
 };
 
@@ -305,9 +331,9 @@ struct WideScales {
 };
 
 // A warp that multiplies: its tile of each job.
-template <class Form, typename T, int kColumns, bool kGroups>
+template <class Form, typename T, int kColumns, WideRows kRows>
 class WideConsumer {
-  using Cursor = WideCursor<kGroups>;
+  using Cursor = WideCursor<kRows>;
 
  public:
   __device__ WideConsumer(const WideShape& shape, uint8_t* shared,
@@ -458,7 +484,7 @@ class WideConsumer {
       const int64_t n = at.n + column;
       if (n >= shape_.n) continue;
       int m = first_m + i / 2;
-      if constexpr (kGroups) m = shape_.slots[m];
+      if constexpr (kRows != WideRows::kTogether) m = shape_.slots[m];
       if (shape_.narrow) {
         StoreFour<T>(m, n, values, bias, residual, y);
       } else {
@@ -508,7 +534,7 @@ class WideConsumer {
   float sums_[kColumns / 2];
 };
 
-template <class Form, typename T, int kColumns, bool kGroups>
+template <class Form, typename T, int kColumns, WideRows kRows>
 __global__ void __launch_bounds__(kWideThreads, 1)
     QuantWide(const __grid_constant__ CUtensorMap x,
               const __grid_constant__ CUtensorMap w_map,
@@ -533,35 +559,41 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   __syncthreads();
   // Which rows there are is the result of the work before.
-  if constexpr (kGroups) WaitForPrevious();
-  WideCursor<kGroups> cursor;
+  if constexpr (kRows != WideRows::kTogether) WaitForPrevious();
+  WideCursor<kRows> cursor;
   cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
   cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
   cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
   if (threadIdx.x >= 32 * kWideWarps) {
     sm90::LowerRegisters<kWideFewRegisters>();
     if (threadIdx.x / 32 == kWideWarps) {
-      WideProducer<kGroups>(shape, x, w_map, base, cursor).Run();
+      WideProducer<kRows>(shape, x, w_map, w, base, cursor).Run();
     }
     return;
   }
   sm90::RaiseRegisters<kWideManyRegisters>();
-  WideConsumer<Form, T, kColumns, kGroups> consumer(shape, wide_shared, base,
-                                                    levels);
+  WideConsumer<Form, T, kColumns, kRows> consumer(shape, wide_shared, base,
+                                                  levels);
 #pragma unroll 1
   for (; !cursor.Done(shape);
        cursor.Begin(shape, cursor.job + shape.clusters)) {
-    const int tile =
+    int tile =
         min(cursor.tile + static_cast<int>(threadIdx.x) / 32, shape.tiles - 1);
+    const std::byte* matrix = w;
+    if constexpr (kRows == WideRows::kGroupsApart) {
+      matrix += shape.table[cursor.group];
+      tile = min(cursor.n / kQuantRows + static_cast<int>(threadIdx.x) / 32,
+                 shape.group_tiles - 1);
+    }
     const auto* head =
-        reinterpret_cast<const float*>(w + tile * shape.tile_bytes) +
+        reinterpret_cast<const float*>(matrix + tile * shape.tile_bytes) +
         threadIdx.x % 32 / 4;
     const float factors[2] = {head[0] * kWideFactor<T>,
                               head[8] * kWideFactor<T>};
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
     const float* own_bias = bias;
-    if constexpr (kGroups) {
+    if constexpr (kRows != WideRows::kTogether) {
       if (bias != nullptr) own_bias += cursor.group * shape.n;
     }
     consumer.Finish(cursor, rank, factors, own_bias, residual, y);
@@ -579,11 +611,14 @@ absl::Status LaunchWideTyped(const GemmParams& params, const WideMaps& maps,
   grid.cluster = shape.splits;
   const std::byte* w = params.w.data;
   const LevelBytes levels = LevelBytesOf<T>(form);
-  return LaunchCuda(
-      "wide quantised gemm", stream, grid,
-      shape.offsets == nullptr ? QuantWide<Form, T, kColumns, false>
-                               : QuantWide<Form, T, kColumns, true>,
-      maps.x, maps.w, w, params.bias, params.residual, params.y, levels, shape);
+  return LaunchCuda("wide quantised gemm", stream, grid,
+                    shape.offsets == nullptr
+                        ? QuantWide<Form, T, kColumns, WideRows::kTogether>
+                    : shape.table == nullptr
+                        ? QuantWide<Form, T, kColumns, WideRows::kGroups>
+                        : QuantWide<Form, T, kColumns, WideRows::kGroupsApart>,
+                    maps.x, maps.w, w, params.bias, params.residual, params.y,
+                    levels, shape);
 }
 
 }  // namespace

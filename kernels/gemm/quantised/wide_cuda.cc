@@ -49,6 +49,10 @@ absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                                 static_cast<cuuint64_t>(x.rows()), 1},
                                {x.row_stride_bytes, 0},
                                {64, static_cast<cuuint32_t>(shape.box), 1}}));
+  if (shape.table != nullptr) {
+    maps.w = maps.x;  // not looked at
+    return maps;
+  }
   // Halves, since a box has at most 256 elements a side.
   const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
   INLAY_ASSIGN_OR_RETURN(
@@ -249,6 +253,7 @@ absl::Status RunQuantisedWideGroups(const GemmDesc& desc,
   shape.offsets = groups.offsets;
   shape.slots = groups.slots;
   shape.num_groups = groups.num_groups;
+  shape.table = groups.table;
   shape.group_tiles = static_cast<int>(groups.stride_bytes / shape.tile_bytes);
   shape.blocks_n = static_cast<int>(CeilDiv(desc.n, kWideRows));
   shape.tiles = shape.group_tiles * groups.num_groups;

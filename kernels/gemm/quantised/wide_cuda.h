@@ -47,6 +47,9 @@ struct WideGroups {
   size_t stride_bytes = 0;
   const int32_t* offsets = nullptr;  // [num_groups + 1], of rows of x
   const int32_t* slots = nullptr;    // row i of x makes row slots[i] of y
+  // If not null, matrix g lies at params.w.data + table[g], at a multiple of
+  // 16: units are copied tile by tile. [num_groups], on the device.
+  const int64_t* table = nullptr;
 };
 
 // The same for groups; params.w.data is the first matrix, params.bias that of

@@ -48,8 +48,9 @@ struct WideShape {
   const int32_t* offsets;  // [num_groups + 1]
   const int32_t* slots;
   int num_groups;
-  int group_tiles;  // of a group's matrix
-  int blocks_n;     // of kWideRows of its rows
+  const int64_t* table;  // WideGroups
+  int group_tiles;       // of a group's matrix
+  int blocks_n;          // of kWideRows of its rows
   int log_columns;
   uint32_t w_ring;  // offsets in shared memory
   uint32_t x_ring;

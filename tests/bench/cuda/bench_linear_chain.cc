@@ -53,14 +53,14 @@ class Layers {
         normalised_(1 << 20),
         inner_(1 << 20),
         workspace_(size_t{64} << 20),
-        barrier_(64) {
+        exchange_(1 << 20) {
     device_.kind = DeviceKind::kCuda;
     device_.name = "cuda";
     device_.sm = bench.stream.sm();
     device_.num_sms = bench.stream.num_sms();
     x_.Randomize(kType, 1);
     Require(cudaMemset(hidden_.data(), 0, hidden_.bytes()));
-    Require(cudaMemset(barrier_.data(), 0, barrier_.bytes()));
+    Require(cudaMemset(exchange_.data(), 0, exchange_.bytes()));
   }
 
   // Random codes; scales and minima are whatever they are, finite.
@@ -91,7 +91,7 @@ class Layers {
     LinearChainParams params;
     params.x = MatrixView(x_.data(), kType, m, kWidth);
     params.hidden = MatrixView(hidden_.data(), DType::kF32, m, kWidth);
-    params.barrier = reinterpret_cast<uint32_t*>(barrier_.data());
+    params.exchange = exchange_.data();
     std::byte* at = weights_.data() + static_cast<size_t>(layer) %
                                           (kPoolBytes / layer_bytes) *
                                           layer_bytes;
@@ -167,7 +167,7 @@ class Layers {
   Bench& bench_;
   DeviceInfo device_;
   DeviceMemory weights_, x_, hidden_, y_, normalised_, inner_, workspace_,
-      barrier_;
+      exchange_;
 };
 
 }  // namespace

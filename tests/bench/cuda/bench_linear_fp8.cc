@@ -9,6 +9,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/rounding/rounding_cuda.h"
 #include "memory/status.h"
 #include "tests/bench/cuda/bench_cuda.h"
 
@@ -108,20 +109,23 @@ Times TimesOf(Bench& bench, Memory& memory, CublasLt& cublas,
   std::byte* x_codes = part(m * layer.k);
   auto* w_scales = reinterpret_cast<float*>(
       part(4 * Fp8WeightScales(reach, layer.n, layer.k)));
-  auto* x_scales =
-      reinterpret_cast<float*>(part(4 * Fp8InputScales(reach, m, layer.k)));
+  auto* x_scales = reinterpret_cast<float*>(part(4 * m * QuantUnits(layer.k)));
   times.unpack = bench.Seconds(
       [&](int) {
         Require(RunUnpackCodes(matrix, memory.weights.data(), 0, layer.n, reach,
                                w_codes, w_scales, bench.stream));
       },
       3);
+  RoundingDesc plain;
+  plain.width = layer.k;
+  RoundingParams round;
+  round.rounding = reach == ScaleReach::kRow ? RowRounding::kFp8Rows
+                                             : RowRounding::kFp8Groups;
+  round.x = params.x;
+  round.codes = MatrixView(x_codes, DType::kF8E4M3, m, layer.k);
+  round.scales = x_scales;
   times.quantise = bench.Seconds(
-      [&](int) {
-        Require(
-            RunQuantiseFp8(params.x, reach, x_codes, x_scales, bench.stream));
-      },
-      3);
+      [&](int) { Require(RunRoundingCuda(plain, round, bench.stream)); }, 3);
   const Fp8Scales scales = {reach, w_scales, x_scales};
   desc.weight = desc.activation = DType::kF8E4M3;
   params.x = MatrixView(x_codes, DType::kF8E4M3, m, layer.k);

@@ -172,6 +172,9 @@ class Section {
     params.decay = Floats(0, rows, desc.num_heads);
     params.beta = Floats(kMostTokens * 128, rows, desc.num_heads);
     const auto& row = RowOf(bench_, LinearAttentionTable(), desc);
+    const DeviceMemory workspace(
+        row.workspace_bytes == nullptr ? 16 : row.workspace_bytes(desc, rows));
+    params.workspace = workspace.data();
     Report("rule", calls,
            static_cast<double>(
                step.states() * floats * 4 +

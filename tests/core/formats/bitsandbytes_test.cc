@@ -195,7 +195,7 @@ TEST(BitsAndBytesTest, EightBits) {
   // Inputs are not rounded: outliers would need more than 8 bits.
   const auto source = OpenQuantized(unnamed.config, unnamed.weights);
   ASSERT_TRUE(source.ok());
-  EXPECT_FALSE((*source)->Find("l.weight")->int8_inputs);
+  EXPECT_EQ((*source)->Find("l.weight")->input_codes, InputCodes::kNone);
 }
 
 void ExpectError(const Checkpoint& checkpoint, absl::StatusCode code,

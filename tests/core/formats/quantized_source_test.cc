@@ -283,7 +283,7 @@ TEST(QuantizedSourceTest, CompressedTensors) {
   }
 }
 
-TEST(QuantizedSourceTest, Int8InputsAreToldOf) {
+TEST(QuantizedSourceTest, InputCodesAreToldOf) {
   const Json token = {{"num_bits", 8},
                       {"type", "int"},
                       {"strategy", "token"},
@@ -296,21 +296,22 @@ TEST(QuantizedSourceTest, Int8InputsAreToldOf) {
     group["input_activations"] = inputs;
     const auto source = OpenQuantized(checkpoint.config, checkpoint.weights);
     EXPECT_TRUE(source.ok()) << source.status();
-    return source.ok() && (*source)->Find("l.weight")->int8_inputs;
+    return source.ok() ? (*source)->Find("l.weight")->input_codes
+                       : InputCodes::kNone;
   };
-  EXPECT_TRUE(told(token));
-  EXPECT_FALSE(told(nullptr));
+  EXPECT_EQ(told(token), InputCodes::kInt8);
+  EXPECT_EQ(told(nullptr), InputCodes::kNone);
   const auto with = [&](const char* key, const Json& value) {
     Json other = token;
     other[key] = value;
     return other;
   };
-  EXPECT_FALSE(told(with("dynamic", false)));
-  EXPECT_FALSE(told(with("dynamic", "local")));
-  EXPECT_FALSE(told(with("strategy", "tensor")));
-  EXPECT_FALSE(told(with("symmetric", false)));
-  EXPECT_FALSE(told(with("num_bits", 4)));
-  EXPECT_FALSE(told(with("type", "float")));
+  EXPECT_EQ(told(with("dynamic", false)), InputCodes::kNone);
+  EXPECT_EQ(told(with("dynamic", "local")), InputCodes::kNone);
+  EXPECT_EQ(told(with("strategy", "tensor")), InputCodes::kNone);
+  EXPECT_EQ(told(with("symmetric", false)), InputCodes::kNone);
+  EXPECT_EQ(told(with("num_bits", 4)), InputCodes::kNone);
+  EXPECT_EQ(told(with("type", "float")), InputCodes::kFp8);
 }
 
 // An fp8 checkpoint out of one of compressed-tensors.

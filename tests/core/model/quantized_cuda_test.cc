@@ -107,7 +107,8 @@ class QuantizedCudaTest : public testing::Test {
   std::unique_ptr<Device> cpu_ = *CreateCpuDevice(2, 0);
 };
 
-// Each format, drawn alike on both devices: few rows at a time and many.
+// Each format, drawn alike on both devices: one row at a time and two (chains
+// of layers in one launch), few and many.
 TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
   constexpr int64_t kWhole = 1 << 20;
   std::vector<int32_t> prompt;
@@ -123,7 +124,8 @@ TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
       files.config = *config;
       files.random = RandomWeights{codec->dtype, 7};
       const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
-      const auto got = Run(files, *gpu_, prompt, {3, 12, kWhole}, nullptr);
+      const auto got =
+          Run(files, *gpu_, prompt, {1, 2, 3, 12, kWhole}, nullptr);
       std::printf("%-8s %s max error / logit_std",
                   std::string(DTypeName(codec->dtype)).c_str(),
                   tied ? "tied" : "    ");
@@ -177,8 +179,8 @@ TEST_F(QuantizedCudaTest, GptOssGolden) {
 
 // Checkpoints, act order among them, against the reference's outputs.
 TEST_F(QuantizedCudaTest, Goldens) {
-  for (const char* name :
-       {"awq_int4", "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
+  for (const char* name : {"awq_int4", "bnb_fp4", "bnb_int8", "bnb_nf4",
+                           "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
     SCOPED_TRACE(name);
     const std::string directory =
         std::string(INLAY_TEST_DATA "/quantized/") + name;
@@ -229,6 +231,36 @@ TEST_F(QuantizedCudaTest, Int8InputsAsTheCheckpointSays) {
   EXPECT_LT(worst, kRounded);
   EXPECT_GT(product / std::sqrt(squares * wanted), 0.998);
   std::printf("inputs in int8: max error / logit_std %.2e\n", worst);
+}
+
+// The same in e4m3, by groups of columns, where k is whole groups of them.
+TEST_F(QuantizedCudaTest, Fp8InputsAsTheCheckpointSays) {
+  if (gpu_->info().sm != 90) GTEST_SKIP() << "for compute capability 9.0";
+  const std::string directory = INLAY_TEST_DATA "/quantized/fp8_block";
+  const auto files = OpenModelFiles(directory, {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const GoldenCase golden = ReadGolden(directory).back();
+  const auto company =
+      static_cast<int>(512 / golden.input_ids.size() / 4 * 4 + 3);
+  const std::vector<int64_t> chunks = {5, 1 << 20};
+  const auto got =
+      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, true, company);
+  const auto kept =
+      Run(*files, *gpu_, golden.input_ids, chunks, nullptr, false, company);
+  EXPECT_TRUE(got[0] == kept[0]);
+  EXPECT_FALSE(got[1] == kept[1]);
+  ASSERT_EQ(got[1].size(), kept[1].size());
+  double off = 0, all = 0;
+  for (size_t row = 0; row < kept[1].size(); ++row) {
+    for (size_t i = 0; i < kept[1][row].size(); ++i) {
+      off += std::pow(double{got[1][row][i]} - kept[1][row][i], 2);
+      all += std::pow(double{kept[1][row][i]}, 2);
+    }
+  }
+  // Rounding moves a product by 2.5 % of itself; layers add up.
+  EXPECT_LT(std::sqrt(off / all), 0.1);
+  std::printf("inputs in e4m3: logits move by %.2e of themselves\n",
+              std::sqrt(off / all));
 }
 
 }  // namespace

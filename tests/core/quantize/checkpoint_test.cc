@@ -39,6 +39,17 @@ class CheckpointTest : public QuantizedFiles {
   }
 };
 
+InputCodes InputsOf(const CheckpointType& type) {
+  if (type.codes == CheckpointCodes::kF8) {
+    return type.inputs == CheckpointInputs::kKept ? InputCodes::kNone
+                                                  : InputCodes::kFp8;
+  }
+  return type.codes == CheckpointCodes::kI8 &&
+                 type.inputs == CheckpointInputs::kToken
+             ? InputCodes::kInt8
+             : InputCodes::kNone;
+}
+
 // A layer as it was and as it is read back.
 struct Layer {
   std::vector<float> stored;
@@ -126,8 +137,7 @@ TEST_F(CheckpointTest, EveryTypeComesBack) {
       if (!IsBlockFormat(tensor.to)) continue;
       ++layers;
       SCOPED_TRACE(tensor.name);
-      EXPECT_EQ(info.int8_inputs, type.codes == CheckpointCodes::kI8 &&
-                                      type.inputs == CheckpointInputs::kToken);
+      EXPECT_EQ(info.input_codes, InputsOf(type));
       CheckLayer(type, Layer(ReadAll(*files->weights, info), info,
                              Stored(*source->weights, tensor.name)));
     }

@@ -106,11 +106,11 @@ typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef long long swig_type_78;
 typedef long long swig_type_79;
-typedef _gostring_ swig_type_80;
-typedef _gostring_ swig_type_81;
+typedef long long swig_type_80;
+typedef long long swig_type_81;
 typedef _gostring_ swig_type_82;
-typedef long long swig_type_83;
-typedef long long swig_type_84;
+typedef _gostring_ swig_type_83;
+typedef _gostring_ swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
 typedef long long swig_type_87;
@@ -125,33 +125,33 @@ typedef long long swig_type_95;
 typedef long long swig_type_96;
 typedef long long swig_type_97;
 typedef long long swig_type_98;
-typedef _gostring_ swig_type_99;
-typedef _gostring_ swig_type_100;
+typedef long long swig_type_99;
+typedef long long swig_type_100;
 typedef _gostring_ swig_type_101;
 typedef _gostring_ swig_type_102;
-typedef _goslice_ swig_type_103;
-typedef _goslice_ swig_type_104;
-typedef _gostring_ swig_type_105;
-typedef long long swig_type_106;
-typedef long long swig_type_107;
+typedef _gostring_ swig_type_103;
+typedef _gostring_ swig_type_104;
+typedef _goslice_ swig_type_105;
+typedef _goslice_ swig_type_106;
+typedef _gostring_ swig_type_107;
 typedef long long swig_type_108;
 typedef long long swig_type_109;
-typedef _goslice_ swig_type_110;
-typedef _gostring_ swig_type_111;
-typedef long long swig_type_112;
-typedef long long swig_type_113;
+typedef long long swig_type_110;
+typedef long long swig_type_111;
+typedef _goslice_ swig_type_112;
+typedef _gostring_ swig_type_113;
 typedef long long swig_type_114;
 typedef long long swig_type_115;
-typedef _gostring_ swig_type_116;
-typedef _gostring_ swig_type_117;
+typedef long long swig_type_116;
+typedef long long swig_type_117;
 typedef _gostring_ swig_type_118;
-typedef _goslice_ swig_type_119;
-typedef long long swig_type_120;
-typedef long long swig_type_121;
-typedef _gostring_ swig_type_122;
-typedef _gostring_ swig_type_123;
-typedef long long swig_type_124;
-typedef long long swig_type_125;
+typedef _gostring_ swig_type_119;
+typedef _gostring_ swig_type_120;
+typedef _goslice_ swig_type_121;
+typedef long long swig_type_122;
+typedef long long swig_type_123;
+typedef _gostring_ swig_type_124;
+typedef _gostring_ swig_type_125;
 typedef long long swig_type_126;
 typedef long long swig_type_127;
 typedef long long swig_type_128;
@@ -173,8 +173,10 @@ typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
-typedef _gostring_ swig_type_147;
-typedef _gostring_ swig_type_148;
+typedef long long swig_type_147;
+typedef long long swig_type_148;
+typedef _gostring_ swig_type_149;
+typedef _gostring_ swig_type_150;
 extern void _wrap_Swig_free_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_capi_914779e82115c91f(swig_intgo arg1);
 extern swig_type_1 _wrap_inlay_version_capi_914779e82115c91f(void);
@@ -420,33 +422,35 @@ extern void _wrap_inlay_model_options_block_selection_set_capi_914779e82115c91f(
 extern int _wrap_inlay_model_options_block_selection_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_selected_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_inlay_model_options_expert_device_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern void _wrap_inlay_model_release_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_num_layers_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_num_layers_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_81 arg2);
-extern swig_type_82 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_83 arg2);
-extern swig_type_84 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_85 arg2);
-extern swig_type_86 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_87 arg2);
-extern swig_type_88 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_89 arg2);
-extern swig_type_90 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_91 arg2);
-extern swig_type_92 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_93 arg2);
-extern swig_type_94 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_95 arg2);
-extern swig_type_96 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_97 arg2);
-extern swig_type_98 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_83 arg2);
+extern swig_type_84 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_85 arg2);
+extern swig_type_86 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_87 arg2);
+extern swig_type_88 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_89 arg2);
+extern swig_type_90 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_91 arg2);
+extern swig_type_92 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_93 arg2);
+extern swig_type_94 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_95 arg2);
+extern swig_type_96 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_97 arg2);
+extern swig_type_98 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_99 arg2);
+extern swig_type_100 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_bos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_bos_token_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_eos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -459,7 +463,7 @@ extern uintptr_t _wrap_new_inlay_model_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_model_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_99 arg1, swig_voidp arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_101 arg1, swig_voidp arg2, swig_voidp arg3);
 extern swig_intgo _wrap_INLAY_QUANTIZE_NEAREST_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_IMATRIX_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_GPTQ_capi_914779e82115c91f(void);
@@ -502,13 +506,13 @@ extern int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(uint
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_100 arg1, swig_type_101 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_102 arg1, swig_type_103 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_intgo _wrap_INLAY_TEXT_ADD_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_PARSE_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_SKIP_SPECIAL_capi_914779e82115c91f(void);
-extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_102 arg2, int arg3, swig_type_103 arg4, swig_voidp arg5, swig_voidp arg6);
-extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_105 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2, int arg3, swig_type_105 arg4, swig_voidp arg5, swig_voidp arg6);
+extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_106 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_107 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_session_create_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_session_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_fork_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
@@ -517,32 +521,32 @@ extern void _wrap_inlay_session_info_struct_size_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_session_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_busy_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_session_info_busy_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_106 arg2);
-extern swig_type_107 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2);
-extern swig_type_109 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2);
+extern swig_type_109 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2);
+extern swig_type_111 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_session_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_session_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2, swig_voidp arg3);
+extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_113 arg2, swig_voidp arg3);
 extern int _wrap_inlay_session_save_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_restore_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2);
-extern swig_type_113 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
+extern swig_type_117 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
+extern swig_type_119 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_restore_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_restore_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
-extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_119 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_121 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
 extern void _wrap_inlay_prefix_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_pin_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -563,25 +567,25 @@ extern void _wrap_inlay_prefix_options_text_flags_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_prefix_options_text_flags_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2);
-extern swig_type_121 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_prefix_pin_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_voidp arg3);
 extern int _wrap_inlay_prefix_open_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_prefix_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_pinned_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_pinned_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2);
-extern swig_type_129 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2);
+extern swig_type_129 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -645,8 +649,8 @@ extern void _wrap_inlay_request_options_presence_penalty_set_capi_914779e82115c9
 extern float _wrap_inlay_request_options_presence_penalty_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_request_options_logit_bias_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_num_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -669,10 +673,10 @@ extern void _wrap_inlay_request_options_resume_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_request_options_resume_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
+extern swig_type_137 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -690,16 +694,16 @@ extern void _wrap_inlay_quote_fits_now_set_capi_914779e82115c91f(uintptr_t arg1,
 extern int _wrap_inlay_quote_fits_now_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quote_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
-extern swig_type_139 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
-extern swig_type_141 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
+extern swig_type_139 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
+extern swig_type_141 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quote_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quote_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -715,12 +719,12 @@ extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_ERROR_capi_914779e82115c91f(void);
-extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2, swig_voidp arg3, swig_voidp arg4);
 extern void _wrap_inlay_event_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_event_fd_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_147 arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_149 arg2, swig_voidp arg3);
 extern int _wrap_inlay_model_record_stop_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2);
-extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2, swig_voidp arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -776,7 +780,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 7
+const INLAY_ABI_VERSION int = 8
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -2607,6 +2611,19 @@ func (arg1 SwigcptrInlay_model_options) GetSelected_tokens() (_swig_ret uint32) 
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_model_options) SetExpert_device_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_model_options) GetExpert_device_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_model_options_expert_device_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_model_options() (_swig_ret Inlay_model_options) {
 	var swig_r Inlay_model_options
 	swig_r = (Inlay_model_options)(SwigcptrInlay_model_options(C._wrap_new_inlay_model_options_capi_914779e82115c91f()))
@@ -2653,6 +2670,8 @@ type Inlay_model_options interface {
 	GetBlock_selection() (_swig_ret int32)
 	SetSelected_tokens(arg2 uint32)
 	GetSelected_tokens() (_swig_ret uint32)
+	SetExpert_device_bytes(arg2 uint64)
+	GetExpert_device_bytes() (_swig_ret uint64)
 }
 
 func Inlay_model_options_init_sized(arg1 Inlay_model_options, arg2 int) {
@@ -2668,7 +2687,7 @@ func Inlay_model_load(arg1 uintptr, arg2 string, arg3 Inlay_model_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2718,7 +2737,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_layers() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_model_info) SetArchitecture(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2737,7 +2756,7 @@ func (arg1 SwigcptrInlay_model_info) GetArchitecture() (_swig_ret string) {
 func (arg1 SwigcptrInlay_model_info) SetVocab_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_83(_swig_i_1))
+	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_85(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
@@ -2750,7 +2769,7 @@ func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetHidden_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_85(_swig_i_1))
+	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
@@ -2763,7 +2782,7 @@ func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetMax_context(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1))
+	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
@@ -2776,7 +2795,7 @@ func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetNum_parameters(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
+	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
@@ -2789,7 +2808,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetWeight_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1))
+	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
@@ -2802,7 +2821,7 @@ func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetBytes_per_decode(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1))
+	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_95(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
@@ -2815,7 +2834,7 @@ func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetKv_bytes_per_token(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_95(_swig_i_1))
+	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) {
@@ -2828,7 +2847,7 @@ func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) 
 func (arg1 SwigcptrInlay_model_info) SetKv_capacity_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
+	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_99(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_capacity_tokens() (_swig_ret uint64) {
@@ -2955,7 +2974,7 @@ func Inlay_model_inspect(arg1 string, arg2 *uintptr, arg3 *uintptr) (_swig_ret i
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_99)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_101)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3290,7 +3309,7 @@ func Inlay_quantize(arg1 string, arg2 string, arg3 Inlay_quantize_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_100)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_102)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3329,7 +3348,7 @@ func Inlay_model_tokenize(arg1 uintptr, arg2 string, arg3 uint32, arg4 []int32, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_102)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_104)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3346,7 +3365,7 @@ func Inlay_model_detokenize(arg1 uintptr, arg2 []int32, arg3 uint32, arg4 *uintp
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_104)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3359,7 +3378,7 @@ func Inlay_chat_render(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_107)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3436,7 +3455,7 @@ func (arg1 SwigcptrInlay_session_info) GetBusy() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_session_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1))
+	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3449,7 +3468,7 @@ func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_session_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1))
+	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_cached() (_swig_ret uint64) {
@@ -3503,7 +3522,7 @@ func Inlay_session_tokens(arg1 uintptr, arg2 []int32, arg3 *int, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3515,7 +3534,7 @@ func Inlay_session_save(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret int
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_113)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3569,7 +3588,7 @@ func (arg1 SwigcptrInlay_restore_info) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3582,7 +3601,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_restored(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
@@ -3595,7 +3614,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNote(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3649,7 +3668,7 @@ func Inlay_session_restore(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 Inlay_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3663,7 +3682,7 @@ func Inlay_session_restore_buffer(arg1 uintptr, arg2 []byte, arg3 *uintptr, arg4
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_121)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3812,7 +3831,7 @@ func (arg1 SwigcptrInlay_prefix_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_options) SetBudget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1))
+	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_options) GetBudget_bytes() (_swig_ret uint64) {
@@ -3872,7 +3891,7 @@ func Inlay_prefix_create(arg1 uintptr, arg2 string, arg3 Inlay_prefix_options, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3885,7 +3904,7 @@ func Inlay_prefix_find(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3948,7 +3967,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetPinned() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3961,7 +3980,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
@@ -3974,7 +3993,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
+	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetKv_bytes() (_swig_ret uint64) {
@@ -4424,7 +4443,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetSeed() (_swig_ret uint64) {
@@ -4580,7 +4599,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetDeadline_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
@@ -4593,7 +4612,7 @@ func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_request_options) SetShare_key(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
@@ -4812,7 +4831,7 @@ func (arg1 SwigcptrInlay_quote) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quote) SetPrompt_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
@@ -4825,7 +4844,7 @@ func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetCached_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
+	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
@@ -4838,7 +4857,7 @@ func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
+	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
@@ -4851,7 +4870,7 @@ func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetNew_kv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
@@ -4864,7 +4883,7 @@ func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetFirst_token_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetFirst_token_us() (_swig_ret uint64) {
@@ -5006,7 +5025,7 @@ func Inlay_request_next_event(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *ui
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -5029,7 +5048,7 @@ func Inlay_model_record_start(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_147)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_149)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5050,7 +5069,7 @@ func Inlay_model_replay(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_148)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_150)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}

@@ -3284,6 +3284,31 @@ int _wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(struct i
 }
 
 
+void _wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0, long long _swig_go_1) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->expert_device_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_model_options_expert_device_bytes_get_capi_914779e82115c91f(struct inlay_model_options *_swig_go_0) {
+  struct inlay_model_options *arg1 = (struct inlay_model_options *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_model_options **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->expert_device_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_model_options *_wrap_new_inlay_model_options_capi_914779e82115c91f() {
   struct inlay_model_options *result = 0 ;
   struct inlay_model_options *_swig_go_result;

@@ -73,6 +73,13 @@ public final class ModelOptions {
     return this;
   }
 
+  /** Of a GPU's memory for the experts of all layers; those it does not hold lie in host memory. 0 (default): all are on the GPU. */
+  public ModelOptions expertDeviceMemory(long bytes) {
+    Check.notNegative(bytes, "expertDeviceMemory");
+    settings.add(o -> o.setExpert_device_bytes(bytes));
+    return this;
+  }
+
   public ModelOptions progress(ProgressListener listener) {
     this.listener = listener;
     return this;

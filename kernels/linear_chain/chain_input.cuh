@@ -1,0 +1,181 @@
+// How numbers are handed from block to block, and how a warp makes its part of
+// a stage's x of them.
+#ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_INPUT_CUH_
+#define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_INPUT_CUH_
+
+#include "kernels/cuda_float.cuh"
+#include "kernels/linear_chain/chain_shape.h"
+#include "kernels/linear_chain/chain_unit.cuh"
+#include "kernels/rms_norm/rms_norm.cuh"
+
+namespace inlay {
+
+// Words that are handed on. Each is read and written whole (PTX ISA, "Memory
+// Consistency Model": relaxed, scope gpu).
+__device__ inline uint64_t Tagged(uint32_t bits, uint32_t tag) {
+  return uint64_t{tag} << 32 | bits;
+}
+__device__ inline bool HasTag(uint64_t word, uint32_t tag) {
+  return static_cast<uint32_t>(word >> 32) == tag;
+}
+__device__ inline void HandOn(uint64_t* to, uint64_t word) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(word)
+               : "memory");
+}
+__device__ inline void ReadHandedOn(const uint64_t* from, uint64_t& word) {
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];"
+               : "=l"(word)
+               : "l"(from)
+               : "memory");
+}
+__device__ inline void ReadHandedOn(const uint64_t* from, uint64_t& first,
+                                    uint64_t& second) {
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(from)
+               : "memory");
+}
+
+// A lane's four numbers of a unit of a row of x, columns as in StoreChainX.
+// kHidden: of hidden, a number a word; otherwise two of T.
+template <typename T, bool kHidden>
+class ChainInput {
+ public:
+  // Begins to read. `column`: the lane's first.
+  __device__ void Begin(const ChainStage& stage, const ChainShape& shape, int r,
+                        int column, uint32_t tag) {
+    is_there_ = column < stage.k;
+    from_ = nullptr;
+    if (!is_there_) return;
+    if (stage.from != nullptr) {
+      from_ =
+          stage.from + (int64_t{r} * stage.k + column) / (kHidden ? 1 : kPair);
+      Read();
+    } else if constexpr (kHidden) {
+      const float* at = shape.hidden + r * shape.hidden_stride + column;
+      const float2 first = __ldcg(reinterpret_cast<const float2*>(at));
+      const float2 second = __ldcg(reinterpret_cast<const float2*>(at + kNext));
+      words_[0] = Tagged(__float_as_uint(first.x), tag);
+      words_[1] = Tagged(__float_as_uint(first.y), tag);
+      words_[2] = Tagged(__float_as_uint(second.x), tag);
+      words_[3] = Tagged(__float_as_uint(second.y), tag);
+    } else {
+      const auto* at = reinterpret_cast<const uint32_t*>(
+          static_cast<const T*>(stage.x) + r * stage.x_stride + column);
+      words_[0] = Tagged(__ldcg(at), tag);
+      words_[1] = Tagged(__ldcg(at + kNext / kPair), tag);
+    }
+  }
+  // Waits for what is handed on. Zeros behind the last column.
+  __device__ void Take(uint32_t tag, float (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = 0.0f;
+    if (!is_there_) return;
+    if (from_ != nullptr) {
+      while (!IsThere(tag)) Read();
+    }
+    if constexpr (kHidden) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = __uint_as_float(static_cast<uint32_t>(words_[i]));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float2 pair = WidenPair<T>(static_cast<uint32_t>(words_[i]));
+        x[2 * i] = pair.x, x[2 * i + 1] = pair.y;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPair = 2;
+  static constexpr int kNext = 8;  // columns from the first two to the others
+  __device__ void Read() {
+    if constexpr (kHidden) {
+      ReadHandedOn(from_, words_[0], words_[1]);
+      ReadHandedOn(from_ + kNext, words_[2], words_[3]);
+    } else {
+      ReadHandedOn(from_, words_[0]);
+      ReadHandedOn(from_ + kNext / kPair, words_[1]);
+    }
+  }
+  __device__ bool IsThere(uint32_t tag) const {
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < (kHidden ? 4 : 2); ++i) {
+      all = all && HasTag(words_[i], tag);
+    }
+    return all;
+  }
+
+  const uint64_t* from_;
+  uint64_t words_[kHidden ? 4 : 2];
+  bool is_there_;
+};
+
+// The warp's units of x into shared memory; of hidden times the norm's weights,
+// and the sums of its squares to `squares`.
+template <class Form, typename T, int kRows, bool kHidden>
+__device__ void MakeChainX(const ChainStage& stage, const ChainShape& shape,
+                           uint32_t tag, uint8_t* shared, float* squares) {
+  constexpr int kAtOnce = (kHidden ? 2 : 4) / kRows;  // units
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
+  const int own = lane / 4 * 16 + lane % 4 * 2;  // column of a unit
+  float sums[kRows] = {};
+#pragma unroll 1
+  for (int first = warp; first < stage.units; first += kAtOnce * kChainWarps) {
+    ChainInput<T, kHidden> in[kAtOnce][kRows];
+    float2 weight[kAtOnce][2];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int column = (first + i * kChainWarps) * kQuantColumns + own;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        in[i][r].Begin(stage, shape, r, column, tag);
+      }
+      weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
+      if (kHidden && stage.norm_weight != nullptr && column < stage.k) {
+        const float* at = stage.norm_weight + column;
+        weight[i][0] = *reinterpret_cast<const float2*>(at);
+        weight[i][1] = *reinterpret_cast<const float2*>(at + 8);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int unit = first + i * kChainWarps;
+      if (unit >= stage.units) break;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float x[4];
+        in[i][r].Take(tag, x);
+        __syncwarp();
+        if constexpr (kHidden) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            sums[r] = fmaf(x[j], x[j], sums[r]);
+            x[j] *= j % 2 == 0 ? weight[i][j / 2].x : weight[i][j / 2].y;
+          }
+        }
+        StoreChainX<Form>(
+            shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
+                unit * kQuantColumns,
+            shape.at.x_stride, facts + (unit * kRows + r) * Form::kFactsOfX, x);
+      }
+    }
+  }
+  if constexpr (kHidden) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = WarpSum(sums[r]);
+      if (lane == 0) squares[r * kChainWarps + warp] = sum;
+    }
+  }
+  __syncwarp();
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_LINEAR_CHAIN_CHAIN_INPUT_CUH_
