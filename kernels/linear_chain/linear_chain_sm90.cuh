@@ -113,8 +113,8 @@ class ChainProducts {
          (lane % 8 / 4 % kRows * kChainDigits + digit) * shape.at.x_stride;
   }
 
-  // The warp's units of `count` tiles, from `turn` on, sums of each to
-  // `partials`.
+  // The warp's units of kTiles tiles, whose places begin at `turn`, and the sums
+  // of each to `partials`.
   template <int kTiles>
   __device__ void Run(RingTurn& turn, float* partials) const {
     ChainSums sums[kTiles];
