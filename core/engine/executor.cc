@@ -233,11 +233,11 @@ absl::Status Executor::Launch(const ForwardBatch& batch,
     if (samples) return QueueSampling(limits.tokens);
     return logits_queued_ ? QueueLogits(0, limits.tokens) : absl::OkStatus();
   };
-  uint32_t shares = 0;
+  uint64_t plans = 0;
   for (const AttentionPlan& plan : device_batch_.plans) {
-    shares = shares << 1 | (plan.shares ? 1 : 0);
+    plans = plans << 2 | (plan.shares ? 1 : 0) | (plan.few ? 2 : 0);
   }
-  Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples, shares}];
+  Recorded& recorded = graphs_[{limits.tokens, limits.blocks, samples, plans}];
   if (recorded.graph == nullptr && recorded.warm && !recorded.refused) {
     INLAY_RETURN_IF_ERROR(stream_->BeginGraph());
     // Should the host's memory run out meanwhile.

@@ -104,9 +104,9 @@ class Executor {
     bool refused = false;
     std::unique_ptr<Graph> graph;
   };
-  // Tokens, blocks, whether it samples; a bit for each of the batch's plans:
-  // AttentionPlan::shares.
-  using GraphKey = std::tuple<int64_t, int64_t, bool, uint32_t>;
+  // Tokens, blocks, whether it samples; two bits for each of the batch's plans:
+  // AttentionPlan::shares and few.
+  using GraphKey = std::tuple<int64_t, int64_t, bool, uint64_t>;
 
   // What a pass under way has to itself. A turn's last pass is over before the
   // next begins: at most one is queued behind the one that computes.

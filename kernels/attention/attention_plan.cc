@@ -52,6 +52,29 @@ int64_t BlocksOf(const AttentionPlanShape& shape,
   return CeilDiv(sequence.kv_len, shape.block_size);
 }
 
+// Whether a plan has a list of its queries.
+bool HasQueries(const AttentionPlanShape& shape,
+                const AttentionPlanLimits& limits) {
+  return limits.tokens > 0 && limits.tokens <= shape.few_rows;
+}
+
+// Lists the queries; whether decode_attention may run.
+bool ListQueries(const AttentionPlanShape& shape,
+                 const AttentionPlanLimits& limits,
+                 absl::Span<const AttentionSequence> sequences,
+                 AttentionQuery* queries) {
+  std::fill_n(queries, limits.tokens, AttentionQuery{});
+  bool few = true;
+  int32_t blocks_begin = 0;
+  for (const AttentionSequence& sequence : sequences) {
+    if (sequence.q_len == 0) continue;
+    few = few && sequence.q_len == 1 && sequence.kv_len <= kAttentionFewKeys;
+    queries[sequence.q_begin] = {sequence.kv_len, blocks_begin};
+    blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequence));
+  }
+  return few;
+}
+
 // Copies all block tables, one behind the other; returns their entries. What
 // they cost that are in no group is added to `cost`.
 int32_t CopyBlocks(const AttentionPlanShape& shape, const AttentionMask* mask,
@@ -188,6 +211,8 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
   const ItemRoom room = MostItems(shape, pairs, limits.sequences);
   layout.counters = place(2 + room.counters, sizeof(int32_t));
   layout.cta_items = place(shape.grid + 1, sizeof(int32_t));
+  layout.queries = place(HasQueries(shape, limits) ? limits.tokens : 0,
+                         sizeof(AttentionQuery));
   layout.items = place(room.items, sizeof(AttentionItem));
   layout.tiles = place(tiles, sizeof(AttentionTile));
   layout.blocks =
@@ -248,6 +273,11 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
   plan.shares = groups.Deal(dealer, blocks, num_blocks);
+  if (mask == nullptr && HasQueries(shape, limits)) {
+    plan.few =
+        ListQueries(shape, limits, sequences,
+                    reinterpret_cast<AttentionQuery*>(image + layout.queries));
+  }
   Chunker chunker(shape, mask);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);
   int32_t blocks_begin = 0;

@@ -84,6 +84,10 @@ struct AttentionPlanShape {
   // sequences, some KV heads (attention_unpack.h). Sequences of which one KV
   // head does not fit become items. 0: tiles read the cache.
   int64_t unpack_bytes = 0;
+  // Steps of at most so many sequences, one query each, may be for
+  // decode_attention (AttentionPlan::few): it has room for as many rows. 0:
+  // none.
+  int few_rows = 0;
 
   bool wide_items() const { return item_rows > kAttentionItemRows; }
   // Where a CTA's share ends, not at chunks.
@@ -190,10 +194,21 @@ struct AttentionTile {
 };
 static_assert(sizeof(AttentionTile) == 32);
 
+// A row of q of a step of few queries. Rows of nobody are zeros.
+struct AttentionQuery {
+  int32_t kv_len;
+  int32_t blocks_begin;  // index into blocks
+};
+
+// With more keys attention's items, which take all multiprocessors, are faster
+// than decode_attention.
+inline constexpr int32_t kAttentionFewKeys = 8192;
+
 // One contiguous image; offsets in bytes from its start, all multiples of 64.
 //   counters  int32: [0] next tile, [1] CTAs done with tiles, [2 ..] arrivals;
 //             zero before and after each launch (kernels set them back)
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
+//   queries   AttentionQuery [tokens], where few_rows allows so many
 //   items, tiles
 //   blocks    int32: the block tables, and then groups' AttentionUnits; with
 //             unpack_bytes, tables of tiles are of the unpacked cache, and
@@ -203,6 +218,7 @@ static_assert(sizeof(AttentionTile) == 32);
 struct AttentionPlanLayout {
   size_t counters = 0;
   size_t cta_items = 0;
+  size_t queries = 0;
   size_t items = 0;
   size_t tiles = 0;
   size_t blocks = 0;
@@ -243,6 +259,9 @@ struct AttentionPlan {
   // There are items of shared keys. Plans that differ in this are launched
   // differently: a CUDA graph is for one of the two.
   bool shares = false;
+  // decode_attention may run instead of items, which are there all the same.
+  // Plans that differ in this may be launched differently, too.
+  bool few = false;
   bool masked = false;
   int num_tiles = 0;
   // With unpack_bytes: the tiles, none twice, and what of the workspace the

@@ -61,7 +61,10 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
   INLAY_ASSIGN_OR_RETURN(block->gate_, OutputGate::Create(spec, build));
-  if (!build.on_cpu()) block->AddCut(build);
+  if (!build.on_cpu()) {
+    block->ChooseDecodeAttention(build);
+    block->AddCut(build);
+  }
   return std::unique_ptr<Sublayer>(std::move(block));
 }
 
@@ -164,10 +167,26 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   return absl::OkStatus();
 }
 
+void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
+  if (rope_kv_.row == nullptr || build.batch_invariant ||
+      build.kernels.IsForced("attention") ||
+      build.kernels.IsForced("rope_kv") || has_pattern_ || chunk_ > 0 ||
+      query_factor_ >= 0 || selector_.present()) {
+    return;
+  }
+  auto op = build.kernels.Choose("decode_attention", DecodeAttentionTable(),
+                                 {rope_kv_.desc, attention_.desc});
+  if (op.ok()) decode_attention_ = *std::move(op);
+}
+
 void AttentionBlock::AddCut(ModelBuild& build) {
   cut_shape_ =
       MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
                              build.kernels.device().num_sms);
+  if (decode_attention_.row != nullptr) {
+    cut_shape_.few_rows =
+        DecodeAttentionRows(decode_attention_.desc, build.kernels.device());
+  }
   if (has_pattern_) cut_shape_.prefix_units = 0;  // what is shared has no mask
   cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});
   cut_shape_ = build.cuts[cut_].shape;
@@ -272,7 +291,7 @@ absl::Status AttentionBlock::Rotate(const Step& step,
   return k_rope_.Run(params, step.stream);
 }
 
-absl::Status AttentionBlock::FinishFused(const Step& step,
+RopeKvParams AttentionBlock::FusedParams(const Step& step,
                                          const KvLayerView& kv,
                                          const Scratch& scratch) const {
   RopeKvParams params;
@@ -286,12 +305,14 @@ absl::Status AttentionBlock::FinishFused(const Step& step,
   }
   params.kv = kv;
   params.slots = step.device.SlotsOf(kv_group_);
-  return rope_kv_.Run(params, step.stream);
+  return params;
 }
 
 absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
                                     const Scratch& scratch) const {
-  if (rope_kv_.row != nullptr) return FinishFused(step, kv, scratch);
+  if (rope_kv_.row != nullptr) {
+    return rope_kv_.Run(FusedParams(step, kv, scratch), step.stream);
+  }
   INLAY_RETURN_IF_ERROR(NormaliseHeads(step, scratch));
   INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
   if (reads_other_kv_) return absl::OkStatus();
@@ -334,6 +355,15 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
   const Scratch scratch = Place(arena, tokens);
   KvLayerView kv = kv_;
   kv.base = step.batch.kv_base;
+  if (decode_attention_.row != nullptr && step.device.plans[cut_].few) {
+    DecodeAttentionParams params;
+    params.rope_kv = FusedParams(step, kv, scratch);
+    params.out = scratch.context;
+    params.sinks = sinks_;
+    params.plan = &step.device.plans[cut_];
+    INLAY_RETURN_IF_ERROR(decode_attention_.Run(params, step.stream));
+    return gate_.Apply(scratch.context, scratch.gate, step.stream);
+  }
   INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
   if (query_factor_ >= 0) {
     const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];

@@ -14,6 +14,7 @@
 #include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
+#include "kernels/decode_attention/decode_attention.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
 #include "kernels/rope_kv/rope_kv.h"
@@ -71,6 +72,8 @@ class AttentionBlock : public Sublayer {
   // One pass over the fused row, where a kernel serves.
   void ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
                     const ModelBuild& build);
+  // Finish and attention in one pass for few tokens, where a kernel serves.
+  void ChooseDecodeAttention(const ModelBuild& build);
   // The block's place in build.cuts, which gets its way to cut attention.
   void AddCut(ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
@@ -80,7 +83,8 @@ class AttentionBlock : public Sublayer {
   // other.
   absl::Status Finish(const Step& step, const KvLayerView& kv,
                       const Scratch& scratch) const;
-  absl::Status FinishFused(const Step& step, const KvLayerView& kv,
+  // What rope_kv_ reads.
+  RopeKvParams FusedParams(const Step& step, const KvLayerView& kv,
                            const Scratch& scratch) const;
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
@@ -119,6 +123,8 @@ class AttentionBlock : public Sublayer {
   RowScale scale_queries_;
   BlockSelector selector_;
   Op<AttentionDesc, AttentionParams> attention_;
+  // No row: attention_ for any step.
+  Op<DecodeAttentionDesc, DecodeAttentionParams> decode_attention_;
 };
 
 }  // namespace inlay
