@@ -17,6 +17,8 @@ namespace inlay {
 namespace {
 
 constexpr int kMostThreads = 1024;
+// With two blocks on an SM one loads while the other computes.
+constexpr int kGatedThreads = 512;
 constexpr int kMostVectors = 4;  // of a thread
 constexpr unsigned kAll = 0xffffffffu;
 
@@ -91,12 +93,20 @@ struct ToInt8 {
   }
 };
 
-// Sources: values of a row from `column` on, and what all of it says of each.
+// Sources: what values of a row from `column` on are made of (so that all of a
+// thread's loads are on their way before it computes), the values, and what all
+// of the row says of each.
 template <typename T>
 struct PlainRows {
-  __device__ void Load(int64_t row, int64_t column,
-                       float (&v)[kCudaVector]) const {
-    LoadFloats(x.row(row) + column, v);
+  struct Loaded {
+    float v[kCudaVector];
+  };
+  __device__ void Load(int64_t row, int64_t column, Loaded& to) const {
+    LoadFloats(x.row(row) + column, to.v);
+  }
+  __device__ void Make(const Loaded& from, float (&v)[kCudaVector]) const {
+#pragma unroll
+    for (int j = 0; j < kCudaVector; ++j) v[j] = from.v[j];
   }
   template <int kVectors>
   __device__ void Finish(float (&)[kVectors][kCudaVector], int64_t) const {}
@@ -107,9 +117,13 @@ struct PlainRows {
 // rms_norm's bits: threads are as many and sums in the same order.
 template <typename X, typename T>
 struct NormRows {
-  __device__ void Load(int64_t row, int64_t column,
-                       float (&v)[kCudaVector]) const {
-    LoadFloats(x.row(row) + column, v);
+  using Loaded = typename PlainRows<X>::Loaded;
+  __device__ void Load(int64_t row, int64_t column, Loaded& to) const {
+    LoadFloats(x.row(row) + column, to.v);
+  }
+  __device__ void Make(const Loaded& from, float (&v)[kCudaVector]) const {
+#pragma unroll
+    for (int j = 0; j < kCudaVector; ++j) v[j] = from.v[j];
   }
   template <int kVectors>
   __device__ void Finish(float (&v)[kVectors][kCudaVector],
@@ -137,11 +151,17 @@ struct NormRows {
 
 template <typename T>
 struct GatedRows {
-  __device__ void Load(int64_t row, int64_t column,
-                       float (&v)[kCudaVector]) const {
+  struct Loaded {
+    uint4 gate, up;
+  };
+  __device__ void Load(int64_t row, int64_t column, Loaded& to) const {
+    to.gate = *reinterpret_cast<const uint4*>(x.row(row) + column);
+    to.up = *reinterpret_cast<const uint4*>(x.row(row) + width + column);
+  }
+  __device__ void Make(const Loaded& from, float (&v)[kCudaVector]) const {
     float up[kCudaVector];
-    LoadFloats(x.row(row) + column, v);
-    LoadFloats(x.row(row) + width + column, up);
+    LoadFloats(reinterpret_cast<const T*>(&from.gate), v);
+    LoadFloats(reinterpret_cast<const T*>(&from.up), up);
     ApplyGated(function, limit, v, up);
     RoundTo<T>(v);
   }
@@ -179,13 +199,18 @@ __global__ void __launch_bounds__(kMostThreads)
   LetNextBegin();
   WaitForPrevious();
   const int64_t row = blockIdx.x;
-  float v[kVectors][kCudaVector];
+  const auto column_of = [](int i) {
+    return int64_t{i * blockDim.x + threadIdx.x} * kCudaVector;
+  };
+  typename Source::Loaded loaded[kVectors] = {};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const int64_t column = int64_t{i * blockDim.x + threadIdx.x} * kCudaVector;
+    if (column_of(i) < width) source.Load(row, column_of(i), loaded[i]);
+  }
+  float v[kVectors][kCudaVector] = {};
 #pragma unroll
-    for (float& value : v[i]) value = 0.0f;
-    if (column < width) source.Load(row, column, v[i]);
+  for (int i = 0; i < kVectors; ++i) {
+    if (column_of(i) < width) source.Make(loaded[i], v[i]);
   }
   source.Finish(v, width);
   float most = 0.0f;
@@ -199,7 +224,7 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const int64_t column = int64_t{i * blockDim.x + threadIdx.x} * kCudaVector;
+    const int64_t column = column_of(i);
     if constexpr (kGroups) {
       most = To::Largest(v[i], 0.0f);
 #pragma unroll
@@ -225,7 +250,10 @@ int ThreadsOf(const RoundingDesc& desc) {
                : RowGrid(1, desc.width, kCudaVector).threads;
   }
   const int64_t vectors = desc.width / kCudaVector;
-  const int64_t each = (vectors + kMostThreads - 1) / kMostThreads;
+  const bool halves = desc.source == RoundingSource::kActivation &&
+                      vectors <= kGatedThreads * kMostVectors;
+  const int64_t most = halves ? kGatedThreads : kMostThreads;
+  const int64_t each = (vectors + most - 1) / most;
   return static_cast<int>(((vectors + each - 1) / each + 31) / 32 * 32);
 }
 
