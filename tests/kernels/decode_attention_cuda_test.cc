@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/attention/attention_plan.h"
-#include "kernels/cpu_float.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "tests/support/cuda_test_util.h"
 
@@ -20,6 +19,8 @@ namespace {
 
 using ::inlay::testing::CudaBytes;
 using ::inlay::testing::CudaTestMatrix;
+using ::inlay::testing::GetFloat;
+using ::inlay::testing::PutFloat;
 using ::inlay::testing::Rounding;
 using ::inlay::testing::TestCuda;
 using ::inlay::testing::TestMatrix;

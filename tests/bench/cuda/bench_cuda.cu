@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
   BenchSample(bench);
   BenchRecurrent(bench);
   BenchLinearChain(bench);
+  BenchDecodeAttention(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

@@ -1,0 +1,87 @@
+// AttentionPlan::few: which steps are for decode_attention, and the list of
+// queries that it reads.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/attention/attention_plan.h"
+
+namespace inlay {
+namespace {
+
+AttentionPlanShape Shape(int few_rows) {
+  AttentionPlanShape shape;
+  shape.num_kv_heads = 8;
+  shape.group = 4;
+  shape.head_dim = 128;
+  shape.block_size = 16;
+  shape.grid = 132;
+  shape.tile_tokens = 32;
+  shape.few_rows = few_rows;
+  return shape;
+}
+
+struct Built {
+  // Rows beyond the sequences' are nobody's.
+  Built(const AttentionPlanShape& shape,
+        const std::vector<AttentionSequence>& sequences, int64_t tokens,
+        bool graph = true, const AttentionMask* mask = nullptr) {
+    AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences, mask);
+    limits.tokens = tokens;
+    limits.graph = graph;
+    const AttentionPlanLayout layout = LayOutAttentionPlan(shape, limits);
+    storage.resize(layout.bytes / sizeof(AttentionItem) + 1);
+    auto* image = reinterpret_cast<std::byte*>(storage.data());
+    std::fill_n(image, layout.bytes, std::byte{0xee});
+    plan = BuildAttentionPlan(shape, limits, sequences, image, mask);
+    queries =
+        reinterpret_cast<const AttentionQuery*>(image + plan.layout.queries);
+    blocks = reinterpret_cast<const int32_t*>(image + plan.layout.blocks);
+  }
+  std::vector<AttentionItem> storage;
+  AttentionPlan plan;
+  const AttentionQuery* queries = nullptr;
+  const int32_t* blocks = nullptr;
+};
+
+class AttentionPlanFewTest : public ::testing::Test {
+ protected:
+  AttentionPlanFewTest() {
+    for (int i = 0; i < 1024; ++i) table_.push_back(5 * i + 1);
+  }
+  AttentionSequence Sequence(int row, int q_len, int kv_len) const {
+    return {row, q_len, kv_len, table_.data() + row};
+  }
+  std::vector<int32_t> table_;
+};
+
+TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
+  const Built built(Shape(4), {Sequence(0, 1, 33), Sequence(2, 1, 500)}, 4);
+  EXPECT_TRUE(built.plan.few);
+  EXPECT_EQ(built.queries[0].kv_len, 33);
+  EXPECT_EQ(built.queries[2].kv_len, 500);
+  for (const int nobody : {1, 3}) EXPECT_EQ(built.queries[nobody].kv_len, 0);
+  for (const int row : {0, 2}) {
+    const int32_t begin = built.queries[row].blocks_begin;
+    for (int i = 0; i * 16 < built.queries[row].kv_len; ++i) {
+      ASSERT_EQ(built.blocks[begin + i], table_[static_cast<size_t>(row + i)]);
+    }
+  }
+  // Items are there all the same.
+  EXPECT_TRUE(built.plan.run_items);
+}
+
+TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {
+  EXPECT_TRUE(Built(Shape(1), {Sequence(0, 1, kAttentionFewKeys)}, 1).plan.few);
+  EXPECT_FALSE(
+      Built(Shape(1), {Sequence(0, 1, kAttentionFewKeys + 1)}, 1).plan.few);
+  EXPECT_FALSE(Built(Shape(0), {Sequence(0, 1, 40)}, 1).plan.few);
+  const std::vector<AttentionSequence> two = {Sequence(0, 1, 40),
+                                              Sequence(1, 1, 40)};
+  EXPECT_TRUE(Built(Shape(2), two, 2).plan.few);
+  EXPECT_FALSE(Built(Shape(2), two, 3).plan.few);
+  EXPECT_FALSE(Built(Shape(2), {Sequence(0, 2, 40)}, 2, false).plan.few);
+}
+
+}  // namespace
+}  // namespace inlay
