@@ -24,7 +24,8 @@ class Run {
       : bench_(bench),
         rows_(rows),
         keys_(keys),
-        layout_({{kLayers, 32}, {kv_heads, head_dim}}, kType, kBlockSize),
+        layout_(std::vector<KvLayerShape>(kLayers, {kv_heads, head_dim}), kType,
+                kBlockSize),
         table_blocks_((keys + kBlockSize - 1) / kBlockSize),
         cache_(layout_.block_bytes() *
                static_cast<size_t>(rows * table_blocks_)),
