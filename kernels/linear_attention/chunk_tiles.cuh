@@ -84,7 +84,7 @@ __device__ inline void StorePair(Element* to, float low, float high) {
 }
 
 // 16 bytes to shared memory; zeros where not `there`.
-__device__ inline void CopyAsync(Element* to, const Element* from, bool there) {
+__device__ inline void CopyAsync(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
                : "r"(SharedAddress(to)), "l"(from), "r"(there ? 16 : 0)
@@ -106,6 +106,14 @@ __device__ void CopyRows(Element* to, const Element* from, int64_t stride,
 
 __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
+}
+// The thread's copies since the last call are a group, one that may be empty.
+__device__ inline void GroupCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// For all groups but the last one.
+__device__ inline void WaitForCopiesButOneGroup() {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
 }  // namespace inlay::chunks

@@ -25,9 +25,21 @@
 namespace inlay {
 namespace {
 
-int64_t ChunkElements(const LinearAttentionDesc& desc, int64_t rows) {
-  return rows * desc.num_heads * kStateChunk;
-}
+// Of the workspace, for so many rows.
+struct Layout {
+  Layout(const LinearAttentionDesc& desc, int64_t rows)
+      : square(rows * desc.num_heads * kStateChunk),
+        keys(desc.decay == StateDecay::kChannel
+                 ? rows * desc.num_heads * desc.key_dim
+                 : 0),
+        growths(keys == 0
+                    ? 0
+                    : MostStateChunks(rows) * desc.num_heads * desc.key_dim) {}
+
+  int64_t square;   // elements of T, of P
+  int64_t keys;     // of each kind of keys of decays a channel
+  int64_t growths;  // floats
+};
 
 bool LiesOn16(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 &&
@@ -39,7 +51,6 @@ bool LiesOn16(const TensorView& view) {
 const char* LinearAttentionChunksRefuses(const LinearAttentionDesc& desc) {
   if (desc.batch_invariant) return "chunks decide the order of sums";
   if (desc.activation != DType::kBF16) return "activations must be bf16";
-  if (desc.decay == StateDecay::kChannel) return "takes no decay a channel";
   if (desc.key_dim != 64 && desc.key_dim != 128) {
     return "keys must have 64 or 128 elements";
   }
@@ -49,8 +60,10 @@ const char* LinearAttentionChunksRefuses(const LinearAttentionDesc& desc) {
 
 size_t LinearAttentionChunksWorkspaceBytes(const LinearAttentionDesc& desc,
                                            int64_t max_rows) {
-  return static_cast<size_t>(2 * ChunkElements(desc, max_rows)) *
-         sizeof(chunks::Element);
+  const Layout layout(desc, max_rows);
+  return static_cast<size_t>(2 * layout.square + 3 * layout.keys) *
+             sizeof(chunks::Element) +
+         static_cast<size_t>(layout.growths) * sizeof(float);
 }
 
 absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
@@ -61,8 +74,18 @@ absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
       !LiesOn16(params.k) || !LiesOn16(params.v) || !LiesOn16(params.y)) {
     return RunLinearAttentionTokens(desc, params, false, stream);
   }
+  const bool channel = desc.decay == StateDecay::kChannel;
+  if (channel && (params.state.state.block_size < kStateChunk ||
+                  !LiesOn16(params.decay))) {
+    return RunLinearAttentionTokens(desc, params, false, stream);
+  }
   INLAY_RETURN_IF_ERROR(RunLinearAttentionTokens(desc, params, true, stream));
-  auto* const workspace = static_cast<chunks::Element*>(params.workspace);
+  const Layout layout(desc, plan.rows);
+  auto* const inner = static_cast<chunks::Element*>(params.workspace);
+  chunks::Element* const seen = inner + layout.square;
+  chunks::Element* const grown_k = seen + layout.square;
+  chunks::Element* const grown_q = grown_k + layout.keys;
+  chunks::Element* const last_k = grown_q + layout.keys;
   const bool decays = desc.decay != StateDecay::kNone;
   const chunks::ChunkArgs args = {
       CudaMatrix<const chunks::Element>(params.q),
@@ -77,8 +100,12 @@ absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
       desc.num_heads,
       desc.num_heads / desc.num_key_heads,
       desc.value_dim,
-      workspace,
-      workspace + ChunkElements(desc, plan.rows)};
+      inner,
+      seen,
+      grown_k,
+      grown_q,
+      last_k,
+      reinterpret_cast<float*>(last_k + layout.keys)};
   CudaStream& cuda = CudaStream::Of(stream);
   INLAY_RETURN_IF_ERROR(chunks::LaunchMakeChunks(desc, args, cuda));
   return chunks::LaunchRunChunks(desc, args, cuda);

@@ -16,24 +16,13 @@ namespace {
 
 constexpr int kMakeThreads = 128;
 
-// The chunk that begins at the thread's row: its tokens, 0: none does.
-__device__ inline int ChunkAt(const StatePlan& plan, int64_t row) {
-  if (row >= plan.rows) return 0;
-  const int32_t index = plan.run_of_row[row];
-  if (index < 0) return 0;
-  const StatePlanRun run = plan.runs[index];
-  const auto in_run = static_cast<int>(row - run.row);
-  if (run.sequence_rows < kStateChunk || in_run % kChunk != 0) return 0;
-  return min(kChunk, run.count - in_run);
-}
-
 template <int kKeys, bool kDelta>
 class ChunkMaker {
  public:
   struct Shared {
     alignas(16) Element k[kChunk * (kKeys + kPad)];
     alignas(16) Element q[kChunk * (kKeys + kPad)];
-    alignas(16) float a[kDelta ? kChunk : 1][kChunk + 4];
+    alignas(16) float a[kDelta ? kChunk : 1][kSolveStride];
     float logs[kChunk];  // summed up
     float betas[kChunk];
     float first;  // the first warp's
@@ -53,9 +42,9 @@ class ChunkMaker {
       Product(shared_.k, warp, sums);
       StoreInner(warp, sums);
       __syncthreads();
-      Solve();
+      SolveInner(shared_.a, shared_.k);
       __syncthreads();
-      WriteInner(row, count);
+      WriteInner<kMakeThreads>(args_, head_, row, count, shared_.k);
     }
     __syncthreads();
   }
@@ -69,7 +58,7 @@ class ChunkMaker {
                                           args_.q.stride, count);
     float log = 0.0f;
     if (threadIdx.x < kChunk) {
-      const Gate gate = LoadGate(args_, head_, row, count);
+      const Gate gate = LoadGate<true>(args_, head_, row, count);
       log = SumInWarp(gate.log);
       shared_.betas[threadIdx.x] = gate.beta;
       if (threadIdx.x == 31) shared_.first = log;
@@ -141,40 +130,6 @@ class ChunkMaker {
     });
   }
 
-  // Column j of (1 + A)^-1, by thread j, to where k was.
-  __device__ void Solve() {
-    if (threadIdx.x >= kChunk) return;
-    const int j = threadIdx.x;
-    float x[kChunk];
-    Element* const out = shared_.k;
-#pragma unroll
-    for (int t = 0; t < kChunk; ++t) {
-      float sums[4] = {};
-#pragma unroll
-      for (int s = 0; s < t; s += 4) {
-        const float4 a = *reinterpret_cast<const float4*>(&shared_.a[t][s]);
-        sums[0] = fmaf(a.x, x[s], sums[0]);
-        if (s + 1 < t) sums[1] = fmaf(a.y, x[s + 1], sums[1]);
-        if (s + 2 < t) sums[2] = fmaf(a.z, x[s + 2], sums[2]);
-        if (s + 3 < t) sums[3] = fmaf(a.w, x[s + 3], sums[3]);
-      }
-      const float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-      x[t] = t == j ? 1.0f : t < j ? 0.0f : -sum;
-      out[t * (kChunk + kPad) + j] = __float2bfloat16_rn(x[t]);
-    }
-  }
-
-  __device__ void WriteInner(int64_t row, int count) {
-    constexpr int kPieces = kChunk / 8;
-    for (int i = threadIdx.x; i < count * kPieces; i += kMakeThreads) {
-      const int t = i / kPieces, piece = i % kPieces * 8;
-      *reinterpret_cast<uint4*>(
-          args_.inner + ((row + t) * args_.num_heads + head_) * kChunk +
-          piece) = *reinterpret_cast<const uint4*>(shared_.k +
-                                                   t * (kChunk + kPad) + piece);
-    }
-  }
-
   const ChunkArgs& args_;
   Shared& shared_;
   const int head_;
@@ -191,7 +146,7 @@ __global__ void __launch_bounds__(kMakeThreads)
   const int head = static_cast<int>(blockIdx.x) % args.num_heads;
   const int64_t window = int64_t{blockIdx.x / args.num_heads} * kChunk;
   if (threadIdx.x < kChunk) {
-    shared.counts[threadIdx.x] = ChunkAt(args.plan, window + threadIdx.x);
+    shared.counts[threadIdx.x] = ChunkAt(args.plan, window + threadIdx.x).count;
   }
   WaitForPrevious();
   __syncthreads();
@@ -214,12 +169,13 @@ absl::Status Launch(const ChunkArgs& args, CudaStream& stream) {
 
 absl::Status LaunchMakeChunks(const LinearAttentionDesc& desc,
                               const ChunkArgs& args, CudaStream& stream) {
-  if (desc.key_dim == 64) {
-    return desc.delta ? Launch<64, true>(args, stream)
-                      : Launch<64, false>(args, stream);
+  if (desc.decay == StateDecay::kChannel) {
+    return LaunchMakeChannelChunks(desc, args, stream);
   }
-  return desc.delta ? Launch<128, true>(args, stream)
-                    : Launch<128, false>(args, stream);
+  return WithVariant(desc, [&](auto variant) {
+    using V = decltype(variant);
+    return Launch<V::kKeys, V::kDelta>(args, stream);
+  });
 }
 
 }  // namespace inlay::chunks

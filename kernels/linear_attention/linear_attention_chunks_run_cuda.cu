@@ -27,6 +27,10 @@ class Chunks {
   __device__ bool Done() const { return run_ >= end_run_; }
   __device__ const StatePlanRun& run() const { return current_; }
   __device__ int64_t row() const { return int64_t{current_.row} + first_; }
+  // Of the plan's chunks.
+  __device__ int index() const {
+    return current_.first_chunk + first_ / kChunk;
+  }
   __device__ int count() const { return min(kChunk, current_.count - first_); }
   __device__ bool EndsRun() const { return first_ + kChunk >= current_.count; }
   __device__ void Next() {
@@ -44,7 +48,7 @@ class Chunks {
   StatePlanRun current_ = {};
 };
 
-template <int kKeys, bool kDelta>
+template <int kKeys, bool kDelta, bool kChannel>
 class ChunkRunner {
  public:
   struct Stage {
@@ -60,10 +64,11 @@ class ChunkRunner {
     alignas(16) Element low[kKeys * (kSlab + kPad)];
     alignas(16) Element b[kDelta ? kChunk * (kSlab + kPad) : 8];
     alignas(16) Element u[kChunk * (kSlab + kPad)];
-    alignas(
-        16) Element left[kChunk * (kSlab + kPad)];  // u as the state gets it
-    float grown[kChunk];                            // g
-    float to_end[kChunk];                           // g_last / g
+    // As the state gets it: u; of decays a channel k, which waits for u.
+    alignas(16) Element
+        left[kChannel ? kChunk * (kKeys + kPad) : kChunk * (kSlab + kPad)];
+    float grown[kChannel ? 1 : kChunk];   // g
+    float to_end[kChannel ? 1 : kChunk];  // g_last / g
     float betas[kChunk];
     float sums[2];  // of the logarithms of each warp's
   };
@@ -96,14 +101,21 @@ class ChunkRunner {
     Fetch(chunks, shared_.stages[0]);
     for (int turn = 0; !chunks.Done(); turn ^= 1) {
       const Gate gate = gate_;
+      const float2 growth = growth_;
       const int64_t row = chunks.row();
       const int count = chunks.count();
       const int32_t to = chunks.EndsRun() ? chunks.run().to : -1;
       chunks.Next();
       WaitForCopies();
       __syncthreads();
+      if constexpr (kChannel) {
+        CopyRows<kChunk, kKeys, kRunThreads>(
+            shared_.left, args_.last_k + OfKeys(row), KeyStride(), count);
+        GroupCopies();
+      }
       if (!chunks.Done()) Fetch(chunks, shared_.stages[turn ^ 1]);
-      Chunk(shared_.stages[turn], gate, row, count);
+      if constexpr (kChannel) GroupCopies();
+      Chunk(shared_.stages[turn], gate, growth, row, count);
       if (to >= 0) StoreState(to);
     }
   }
@@ -154,17 +166,39 @@ class ChunkRunner {
     });
   }
 
+  // Where the workspace has a row's keys.
+  __device__ int64_t OfKeys(int64_t row) const {
+    return (row * args_.num_heads + head_) * kKeys;
+  }
+  __device__ int64_t KeyStride() const {
+    return int64_t{args_.num_heads} * kKeys;
+  }
+
   // Begins to read what a chunk needs.
   __device__ void Fetch(const Chunks& chunks, Stage& stage) {
     const int64_t row = chunks.row();
     const int count = chunks.count();
-    const int key = head_ / args_.heads_a_key * kKeys;
     const int64_t stride = int64_t{args_.num_heads} * kChunk;
     const int64_t first = (row * args_.num_heads + head_) * kChunk;
-    CopyRows<kChunk, kKeys, kRunThreads>(stage.k, args_.k.row(row) + key,
-                                         args_.k.stride, count);
-    CopyRows<kChunk, kKeys, kRunThreads>(stage.q, args_.q.row(row) + key,
-                                         args_.q.stride, count);
+    if constexpr (kChannel) {
+      if constexpr (kDelta) {
+        CopyRows<kChunk, kKeys, kRunThreads>(
+            stage.k, args_.grown_k + OfKeys(row), KeyStride(), count);
+      }
+      CopyRows<kChunk, kKeys, kRunThreads>(stage.q, args_.grown_q + OfKeys(row),
+                                           KeyStride(), count);
+      const float* const growth =
+          args_.growth +
+          (int64_t{chunks.index()} * args_.num_heads + head_) * kKeys +
+          state_row() + lane_ / 4;
+      growth_ = make_float2(growth[0], growth[8]);
+    } else {
+      const int key = head_ / args_.heads_a_key * kKeys;
+      CopyRows<kChunk, kKeys, kRunThreads>(stage.k, args_.k.row(row) + key,
+                                           args_.k.stride, count);
+      CopyRows<kChunk, kKeys, kRunThreads>(stage.q, args_.q.row(row) + key,
+                                           args_.q.stride, count);
+    }
     CopyRows<kChunk, kSlab, kRunThreads>(
         stage.v, args_.v.row(row) + int64_t{head_} * args_.value_dim + column_,
         args_.v.stride, count);
@@ -174,7 +208,9 @@ class ChunkRunner {
       CopyRows<kChunk, kChunk, kRunThreads>(stage.inner, args_.inner + first,
                                             stride, count);
     }
-    if (threadIdx.x < kChunk) gate_ = LoadGate(args_, head_, row, count);
+    if (threadIdx.x < kChunk) {
+      gate_ = LoadGate<!kChannel>(args_, head_, row, count);
+    }
   }
 
   // Two 16 x 8 tiles of a product with rows [16 (warp % 4), + 16) of a lower
@@ -205,12 +241,14 @@ class ChunkRunner {
     }
   }
 
-  __device__ void Chunk(const Stage& stage, const Gate& gate, int64_t row,
-                        int count) {
+  __device__ void Chunk(const Stage& stage, const Gate& gate,
+                        const float2& growth, int64_t row, int count) {
     float log = 0.0f;
     if (threadIdx.x < kChunk) {
-      log = SumInWarp(gate.log);
-      if (lane_ == 31) shared_.sums[warp_] = log;
+      if constexpr (!kChannel) {
+        log = SumInWarp(gate.log);
+        if (lane_ == 31) shared_.sums[warp_] = log;
+      }
       shared_.betas[threadIdx.x] = gate.beta;
     }
     float known[2][4] = {}, ahead[2][4] = {};  // K S and Q S
@@ -226,38 +264,45 @@ class ChunkRunner {
       Tile<kKeys>::LoadA(stage.q, 16 * (warp_ % 4), key, a);
       Add(ahead, a, high, low);
     }
-    // The second warp's sums go on from the first's.
     __syncthreads();
-    const float total = shared_.sums[0] + shared_.sums[1];
-    if (threadIdx.x < kChunk) {
-      if (warp_ == 1) log += shared_.sums[0];
-      shared_.grown[threadIdx.x] = exp2f(log);
-      shared_.to_end[threadIdx.x] = exp2f(total - log);
+    float total = 0.0f;
+    if constexpr (!kChannel) {
+      // The second warp's sums go on from the first's.
+      total = shared_.sums[0] + shared_.sums[1];
+      if (threadIdx.x < kChunk) {
+        if (warp_ == 1) log += shared_.sums[0];
+        shared_.grown[threadIdx.x] = exp2f(log);
+        shared_.to_end[threadIdx.x] = exp2f(total - log);
+      }
+      __syncthreads();
     }
-    __syncthreads();
     Element* const b = kDelta ? shared_.b : shared_.u;
     ForEachOfTiles(known, [&](int t, int column, float low, float high) {
       const float2 v = Values(stage, t, column);
-      const float beta = shared_.betas[t], grown = shared_.grown[t];
+      const float beta = shared_.betas[t], grown = Grown(t);
       low = beta * (v.x - grown * low);
       high = beta * (v.y - grown * high);
       StorePair(b + t * Tile<kSlab>::kStride + column, low, high);
-      if constexpr (!kDelta) StoreLeft(t, column, low, high);
+      if constexpr (!kDelta && !kChannel) StoreLeft(t, column, low, high);
     });
+    if constexpr (!kDelta && kChannel) WaitForCopiesButOneGroup();
     __syncthreads();
     if constexpr (kDelta) {
       float u[2][4] = {};
       Triangle(stage.inner, shared_.b, u);
       ForEachOfTiles(u, [&](int t, int column, float low, float high) {
         StorePair(shared_.u + t * Tile<kSlab>::kStride + column, low, high);
-        StoreLeft(t, column, low, high);
+        if constexpr (!kChannel) StoreLeft(t, column, low, high);
       });
+      if constexpr (kChannel) WaitForCopiesButOneGroup();
       __syncthreads();
     }
-    ForEachOfTiles(ahead, [&](int t, int, float& low, float& high) {
-      low *= shared_.grown[t];
-      high *= shared_.grown[t];
-    });
+    if constexpr (!kChannel) {
+      ForEachOfTiles(ahead, [&](int t, int, float& low, float& high) {
+        low *= shared_.grown[t];
+        high *= shared_.grown[t];
+      });
+    }
     Triangle(stage.seen, shared_.u, ahead);
     ForEachOfTiles(ahead, [&](int t, int column, float low, float high) {
       if (t >= count) return;
@@ -266,7 +311,12 @@ class ChunkRunner {
                     column_ + column,
                 fmaf(skip_, v.x, low), fmaf(skip_, v.y, high));
     });
-    GrowState(stage, exp2f(total));
+    if constexpr (kChannel) {
+      GrowState(shared_.left, shared_.u, growth);
+    } else {
+      const float factor = exp2f(total);
+      GrowState(stage.k, shared_.left, make_float2(factor, factor));
+    }
     ShareState();
   }
 
@@ -282,25 +332,34 @@ class ChunkRunner {
     return WidenPair<Element>(*reinterpret_cast<const uint32_t*>(
         stage.v + t * Tile<kSlab>::kStride + column));
   }
+  __device__ float Grown(int t) const {
+    if constexpr (kChannel) return 1.0f;
+    return shared_.grown[t];
+  }
   __device__ void StoreLeft(int t, int column, float low, float high) {
     const float factor = shared_.to_end[t];
     StorePair(shared_.left + t * Tile<kSlab>::kStride + column, factor * low,
               factor * high);
   }
 
-  __device__ void GrowState(const Stage& stage, float factor) {
-    ForEachOfState([&](int, int, float& low, float& high) {
-      low *= factor;
-      high *= factor;
-    });
+  // By `factors` of the lane's rows, and + k^T u.
+  __device__ void GrowState(const Element* k, const Element* u,
+                            const float2& factors) {
+#pragma unroll
+    for (auto& tile : state_) {
+      tile[0] *= factors.x;
+      tile[1] *= factors.x;
+      tile[2] *= factors.y;
+      tile[3] *= factors.y;
+    }
 #pragma unroll
     for (int t = 0; t < kChunk; t += 16) {
       uint32_t a[4];
-      Tile<kKeys>::LoadTransposedA(stage.k, t, state_row(), a);
+      Tile<kKeys>::LoadTransposedA(k, t, state_row(), a);
 #pragma unroll
       for (int tile = 0; tile < kStateTiles; tile += 2) {
         uint32_t b[4];
-        Tile<kSlab>::LoadB(shared_.left, t, state_column() + 8 * tile, b);
+        Tile<kSlab>::LoadB(u, t, state_column() + 8 * tile, b);
         Multiply(state_[tile], a, b[0], b[1]);
         Multiply(state_[tile + 1], a, b[2], b[3]);
       }
@@ -317,15 +376,17 @@ class ChunkRunner {
   const int slab_;   // the warp's first column there
   const float skip_;
   float state_[kStateTiles][4];
-  Gate gate_;  // of the chunk that is on its way
+  // Of the chunk that is on its way.
+  Gate gate_;
+  float2 growth_ = {};  // of the lane's rows of the state
 };
 
 // Blocks: sequences * heads * slabs. y may be v, as a row is read by the block
 // that writes it, before.
-template <int kKeys, bool kDelta>
+template <int kKeys, bool kDelta, bool kChannel>
 __global__ void __launch_bounds__(kRunThreads)
     RunChunks(const __grid_constant__ ChunkArgs args) {
-  using Runner = ChunkRunner<kKeys, kDelta>;
+  using Runner = ChunkRunner<kKeys, kDelta, kChannel>;
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<typename Runner::Shared*>(memory);
   LetNextBegin();
@@ -341,25 +402,26 @@ __global__ void __launch_bounds__(kRunThreads)
   if (mine) runner.Run(chunks);
 }
 
-template <int kKeys, bool kDelta>
+template <int kKeys, bool kDelta, bool kChannel>
 absl::Status Launch(const ChunkArgs& args, CudaStream& stream) {
   const int64_t slabs = args.value_dim / kSlab;
-  return LaunchCuda(kWhat, stream,
-                    {args.plan.sequences * args.num_heads * slabs, kRunThreads,
-                     sizeof(typename ChunkRunner<kKeys, kDelta>::Shared)},
-                    RunChunks<kKeys, kDelta>, args);
+  return LaunchCuda(
+      kWhat, stream,
+      {args.plan.sequences * args.num_heads * slabs, kRunThreads,
+       sizeof(typename ChunkRunner<kKeys, kDelta, kChannel>::Shared)},
+      RunChunks<kKeys, kDelta, kChannel>, args);
 }
 
 }  // namespace
 
 absl::Status LaunchRunChunks(const LinearAttentionDesc& desc,
                              const ChunkArgs& args, CudaStream& stream) {
-  if (desc.key_dim == 64) {
-    return desc.delta ? Launch<64, true>(args, stream)
-                      : Launch<64, false>(args, stream);
-  }
-  return desc.delta ? Launch<128, true>(args, stream)
-                    : Launch<128, false>(args, stream);
+  return WithVariant(desc, [&](auto variant) {
+    using V = decltype(variant);
+    return desc.decay == StateDecay::kChannel
+               ? Launch<V::kKeys, V::kDelta, true>(args, stream)
+               : Launch<V::kKeys, V::kDelta, false>(args, stream);
+  });
 }
 
 }  // namespace inlay::chunks
