@@ -6,11 +6,9 @@
 #include <cstdint>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/state_plan.h"
 
 namespace inlay {
-
-// Tokens of a chunk. Sequences with fewer in a step go token by token.
-inline constexpr int kStateChunk = 64;
 
 // Token by token; `short_only`: sequences of fewer than kStateChunk tokens.
 absl::Status RunLinearAttentionTokens(const LinearAttentionDesc& desc,

@@ -34,7 +34,7 @@ StatePlan BuildStatePlan(absl::Span<const AttentionSequence> sequences,
   auto* const run_of_row = reinterpret_cast<int32_t*>(image + rows_at);
   std::fill_n(run_of_row, rows, -1);
   StatePlan plan;
-  int32_t count = 0;
+  int32_t count = 0, chunks = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const AttentionSequence& sequence = sequences[s];
     plan.longest = std::max<int64_t>(plan.longest, sequence.q_len);
@@ -46,9 +46,14 @@ StatePlan BuildStatePlan(absl::Span<const AttentionSequence> sequences,
                      sequence.q_begin,
                      sources[s],
                      sequence.q_len,
-                     {}};
+                     chunks,
+                     0};
       std::fill_n(run_of_row + part.row, part.count, count);
       ++count;
+      if (sequence.q_len >= kStateChunk) {
+        chunks +=
+            static_cast<int32_t>((part.count + kStateChunk - 1) / kStateChunk);
+      }
     });
   }
   std::fill(firsts + sequences.size(), firsts + num_sequences + 1, count);

@@ -12,6 +12,15 @@
 
 namespace inlay {
 
+// Tokens of a chunk: what CUDA rows take at once of sequences that have as many
+// in a step. A run's chunks begin with the run; the last may be shorter.
+inline constexpr int kStateChunk = 64;
+
+// Chunks of a plan of so many rows, at most, where blocks have kStateChunk
+// tokens or more: n >= 64 tokens of a sequence lie in n / 64 + 2 runs or fewer,
+// and chunks are n / 64 and one a run.
+inline int64_t MostStateChunks(int64_t rows) { return rows / 16; }
+
 // StateRun, its state before the first token left out: of a sequence's first
 // run that is `source`, of others the one that the run before leaves.
 struct StatePlanRun {
@@ -21,7 +30,8 @@ struct StatePlanRun {
   int32_t sequence_row;   // of the sequence's first token
   int32_t source;         // block with the state before that one; -1: zeros
   int32_t sequence_rows;  // the sequence's tokens
-  int32_t reserved[2];
+  int32_t first_chunk;    // chunks of the plan before the run's
+  int32_t reserved;
 };
 static_assert(sizeof(StatePlanRun) == 32);
 

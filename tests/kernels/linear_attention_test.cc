@@ -196,6 +196,41 @@ TEST(LinearAttentionTest, RefusesWhatItCannotDo) {
 }
 
 // What kernels on devices read says what ForEachStateRun does.
+// Of all sequences with enough tokens for one, in order, and no more than there
+// is room for.
+TEST(StatePlanTest, NumbersChunks) {
+  std::mt19937 rng(5);
+  for (const int block : {64, 65, 96, 500}) {
+    for (int turn = 0; turn < 50; ++turn) {
+      States states(16, 200, block);
+      std::vector<States::Sequence> sequences(5);
+      for (States::Sequence& sequence : sequences) {
+        states.Add(sequence, 0, 1 + static_cast<int64_t>(rng() % 100));
+      }
+      states.Take();
+      int64_t rows = 0;
+      for (States::Sequence& sequence : sequences) {
+        const auto count =
+            static_cast<int64_t>(turn % 2 == 0 ? 62 + rng() % 5 : rng() % 400);
+        states.Add(sequence, rows, count + 1);
+        rows += count + 1;
+      }
+      const StateParams params = states.Take();
+      std::vector<std::byte> image(StatePlanBytes(5, rows));
+      const StatePlan plan =
+          BuildStatePlan(params.sequences, params.sources, block, 5, rows,
+                         image.data(), image.data());
+      int32_t chunks = 0;
+      for (int32_t run = 0; run < plan.first_runs[5]; ++run) {
+        ASSERT_EQ(plan.runs[run].first_chunk, chunks);
+        if (plan.runs[run].sequence_rows < kStateChunk) continue;
+        chunks += (plan.runs[run].count + kStateChunk - 1) / kStateChunk;
+      }
+      ASSERT_LE(chunks, MostStateChunks(rows));
+    }
+  }
+}
+
 TEST(StatePlanTest, SaysWhereStatesAreFoundAndLeft) {
   States states(16, 64);
   std::vector<States::Sequence> sequences(3);

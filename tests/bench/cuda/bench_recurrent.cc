@@ -1,6 +1,7 @@
-// What recurrent layers consist of, at the sizes of Qwen3-Next-80B and Mamba2
-// 2.7B: a token of 1 and of 64 sequences, a prompt of 8,192. Time in a graph,
-// GB/s of what must be read and written, and its share of the copy bandwidth.
+// What recurrent layers consist of, at the sizes of Qwen3-Next-80B, Mamba2 2.7B
+// and Kimi Linear 48B (a decay a channel): a token of 1 and of 64 sequences, a
+// prompt of 8,192. Time in a graph, GB/s of what must be read and written, and
+// its share of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/short_conv.h"
@@ -12,7 +13,10 @@ namespace inlay::bench {
 namespace {
 
 constexpr int64_t kMostTokens = 8192;
-constexpr int kBlock = 1024;  // tokens a state
+constexpr int64_t kMostDecays = 4096;  // of a token
+constexpr int64_t kMostHeads = 128;
+constexpr int64_t kMostChannels = 12288;  // of a convolution
+constexpr int kBlock = 1024;              // tokens a state
 
 struct Shape {
   const char* name;
@@ -37,7 +41,11 @@ std::vector<Shape> Shapes() {
   mamba.norm.width = 5120;
   mamba.norm.gate_first = true;
   mamba.norm.activation = DType::kBF16;
-  return {qwen, mamba};
+  Shape kimi = qwen;
+  kimi.name = "kimi";
+  kimi.rule = {32, 32, 128, 128, StateDecay::kChannel, true, DType::kBF16};
+  kimi.conv.channels = 12288;
+  return {qwen, mamba, kimi};
 }
 
 template <typename Row, typename Desc>
@@ -113,9 +121,9 @@ class Section {
   explicit Section(Bench& bench)
       : bench_(bench),
         x_(size_t{kMostTokens} * 3 * 8192 * 2),
-        y_(size_t{kMostTokens} * 8192 * 2),
-        gates_(size_t{kMostTokens} * 2 * 128 * 4),
-        floats_(size_t{8} * 8192 * 4) {
+        y_(size_t{kMostTokens} * kMostChannels * 2),
+        gates_(size_t{kMostTokens} * (kMostDecays + kMostHeads) * 4),
+        floats_(size_t{4} * kMostChannels * 4) {
     x_.Randomize(DType::kBF16, 1);
     Require(cudaMemset(gates_.data(), 0, gates_.bytes()));
     Require(cudaMemset(floats_.data(), 0, floats_.bytes()));
@@ -128,7 +136,7 @@ class Section {
                   static_cast<int>(tokens));
       Rule(shape.rule, sequences, tokens);
       Conv(shape.conv, sequences, tokens);
-      Gates(shape.rule.num_heads, sequences * tokens);
+      Gates(shape.rule, sequences * tokens);
       Norm(shape.norm, sequences * tokens);
       std::printf("\n");
     }
@@ -169,8 +177,9 @@ class Section {
     params.k = Of(x_, keys, rows, keys, stride);
     params.v = Of(x_, 2 * keys, rows, values, stride);
     params.y = Of(y_, 0, rows, values, values);
-    params.decay = Floats(0, rows, desc.num_heads);
-    params.beta = Floats(kMostTokens * 128, rows, desc.num_heads);
+    const int64_t decays = Decays(desc) * desc.num_heads;
+    params.decay = Floats(0, rows, decays);
+    params.beta = Floats(kMostTokens * kMostDecays, rows, desc.num_heads);
     const auto& row = RowOf(bench_, LinearAttentionTable(), desc);
     const DeviceMemory workspace(
         row.workspace_bytes == nullptr ? 16 : row.workspace_bytes(desc, rows));
@@ -178,7 +187,7 @@ class Section {
     Report("rule", calls,
            static_cast<double>(
                step.states() * floats * 4 +
-               rows * (2 * (stride + values) + 8 * desc.num_heads)),
+               rows * (2 * (stride + values) + 4 * (decays + desc.num_heads))),
            [&](int i) {
              params.state = step.Params(i);
              return row.run(desc, params, bench_.stream);
@@ -204,18 +213,25 @@ class Section {
            });
   }
 
-  void Gates(int64_t heads, int64_t rows) const {
+  static int64_t Decays(const LinearAttentionDesc& desc) {
+    return desc.decay == StateDecay::kChannel ? desc.key_dim : 1;
+  }
+
+  void Gates(const LinearAttentionDesc& rule, int64_t rows) const {
+    const int64_t heads = rule.num_heads;
     StateGatesDesc desc;
     desc.num_heads = heads;
+    desc.channels = Decays(rule);
     desc.activation = DType::kBF16;
+    const int64_t width = heads * desc.channels;
     StateGatesParams params;
-    params.x = Of(x_, 0, rows, heads, 2 * heads);
-    params.b = Of(x_, heads, rows, heads, 2 * heads);
+    params.x = Of(x_, 0, rows, width, width + heads);
+    params.b = Of(x_, width, rows, heads, width + heads);
     params.bias = params.a_log = reinterpret_cast<const float*>(floats_.data());
-    params.decay = Floats(0, rows, heads);
-    params.beta = Floats(kMostTokens * 128, rows, heads);
+    params.decay = Floats(0, rows, width);
+    params.beta = Floats(kMostTokens * kMostDecays, rows, heads);
     const auto& row = RowOf(bench_, StateGatesTable(), desc);
-    Report("gates", 20, static_cast<double>(rows * heads * 12),
+    Report("gates", 20, static_cast<double>(rows * (6 * width + 6 * heads)),
            [&](int) { return row.run(desc, params, bench_.stream); });
   }
 
