@@ -94,6 +94,17 @@ int32_t CopyBlocks(const AttentionPlanShape& shape, const AttentionMask* mask,
   return num_blocks;
 }
 
+void AddItemTokens(const AttentionSequence& sequence, AttentionPlan& plan) {
+  if (!plan.item_tokens.empty()) {
+    AttentionTokenRange& last = plan.item_tokens.back();
+    if (last.begin + last.count == sequence.q_begin) {
+      last.count += sequence.q_len;
+      return;
+    }
+  }
+  plan.item_tokens.push_back({sequence.q_begin, sequence.q_len});
+}
+
 // Deals out what the sequence becomes where it is in no group: items, or tiles.
 void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                const AttentionSequence& sequence, int32_t blocks_begin,
@@ -101,10 +112,19 @@ void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                AttentionTile* tiles, AttentionPlan& plan) {
   if (sequence.q_len == 0) return;
   if (!BecomesItems(shape, mask, sequence)) {
-    if (shape.unpack_bytes > 0) rounds.Add(sequence, blocks_begin, plan);
+    int32_t first_block = 0;
+    if (shape.unpack_bytes > 0) {
+      first_block = rounds.Add(sequence, blocks_begin, plan);
+    }
+    const int first_tile = plan.num_tiles;
     AddTiles(shape, mask, sequence, blocks_begin, tiles, plan.num_tiles);
+    if (!shape.expands) return;
+    for (int i = first_tile; i < plan.num_tiles; ++i) {
+      tiles[i].runs_begin = first_block * shape.block_size;
+    }
     return;
   }
+  if (shape.expands) AddItemTokens(sequence, plan);
   const int64_t chunk = chunker.ChunkOf(sequence);
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
        row += shape.item_rows) {

@@ -50,6 +50,10 @@ constexpr int AttentionTileKeys(int head_dim) {
   return head_dim <= 128 ? 128 : head_dim <= 192 ? 112 : 80;
 }
 
+// The same where keys and values are expanded latents.
+inline constexpr int kExpandedTileTokens = 128;
+inline constexpr int kExpandedTileKeys = 128;
+
 // What of a layer decides how its work is cut. Layers of equal shape that also
 // share a KV group share a plan.
 struct AttentionPlanShape {
@@ -84,11 +88,17 @@ struct AttentionPlanShape {
   // sequences, some KV heads (attention_unpack.h). Sequences of which one KV
   // head does not fit become items. 0: tiles read the cache.
   int64_t unpack_bytes = 0;
+  // Of latents, with unpack_bytes: sequences for which it takes less time
+  // become tiles of which each head, not each KV head, has its own keys and
+  // values: those that the cache's rows are expanded to (attention_expand.h).
+  bool expands = false;
   // Steps of at most so many sequences, one query each, may be for
   // decode_attention (AttentionPlan::few): it has room for as many rows. 0:
   // none.
   int few_rows = 0;
 
+  // Heads that what is unpacked has.
+  int unpacked_heads() const { return expands ? group : num_kv_heads; }
   bool wide_items() const { return item_rows > kAttentionItemRows; }
   // Where a CTA's share ends, not at chunks.
   bool cuts_anywhere() const {
@@ -190,6 +200,7 @@ struct AttentionTile {
   int32_t key_end;
   int32_t blocks_begin;
   int32_t runs_begin;  // with a mask: the tile's runs of keys, index into runs,
+                       // of expanded latents: the row of the sequence's key 0;
   int32_t num_blocks;  // and the blocks of keys in them
 };
 static_assert(sizeof(AttentionTile) == 32);
@@ -211,8 +222,9 @@ inline constexpr int32_t kAttentionFewKeys = 8192;
 //   queries   AttentionQuery [tokens], where few_rows allows so many
 //   items, tiles
 //   blocks    int32: the block tables, and then groups' AttentionUnits; with
-//             unpack_bytes, tables of tiles are of the unpacked cache, and
-//             the cache's blocks that rounds unpack come behind all tables
+//             unpack_bytes, tables of tiles are of the unpacked cache (of
+//             expanded latents they stay the cache's), and the cache's blocks
+//             that rounds unpack come behind all tables
 //   mask_rows, mask_bits, runs  of a mask
 //   scratch   of BuildAttentionPlan, not for the device
 struct AttentionPlanLayout {
@@ -251,6 +263,12 @@ struct AttentionUnpackRound {
   int32_t num_blocks;
 };
 
+// Queries [begin, begin + count) of a step.
+struct AttentionTokenRange {
+  int32_t begin;
+  int32_t count;
+};
+
 struct AttentionPlan {
   AttentionPlanShape shape;
   AttentionPlanLayout layout;
@@ -268,6 +286,8 @@ struct AttentionPlan {
   // unpacked cache takes, a multiple of 64; partial results are behind it.
   absl::InlinedVector<AttentionUnpackRound, 1> rounds;
   size_t unpacked_bytes = 0;
+  // Where the shape expands and there are tiles: the queries of items.
+  absl::InlinedVector<AttentionTokenRange, 2> item_tokens;
   // The image on the device, set by whoever uploads it; must stay until the
   // last layer has run.
   std::byte* device = nullptr;

@@ -4,6 +4,7 @@
 #define INLAY_KERNELS_ATTENTION_ATTENTION_TILES_LOAD_SM90_H_
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/attention_tiles_mask_sm90.h"
@@ -13,18 +14,27 @@ namespace inlay::tiles_sm90 {
 
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kWarpgroup = 128;
-template <int kDim>
+// kValueDim: where it is not kDim, keys and values are expanded latents
+// (expanded_attention.h): a head's first kValueDim columns of keys, and values,
+// by row numbers of their own, the other columns in the cache.
+template <int kDim, int kValueDim = kDim>
 struct Shape {
+  static constexpr bool kExpanded = kValueDim != kDim;
   static constexpr int kGroups = AttentionTileRows(kDim) / 64;
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kThreads = kWarpgroup * (kGroups + 1);
-  static constexpr int kKeys = AttentionTileKeys(kDim);
+  static constexpr int kKeys =
+      kExpanded ? kExpandedTileKeys : AttentionTileKeys(kDim);
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
   static constexpr int kSlabBytes = kKeys * kSlabRowBytes;
+  static constexpr int kValueSlabs =
+      (kValueDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kBlockBytes = kSlabs * kSlabBytes;
-  static constexpr int kStages = std::min(
-      4, (kSharedMost - 2048 - kSlabs * kQuerySlabBytes) / (2 * kBlockBytes));
+  static constexpr int kValueBytes = kValueSlabs * kSlabBytes;
+  static constexpr int kStages =
+      std::min(4, (kSharedMost - 2048 - kSlabs * kQuerySlabBytes) /
+                      (kBlockBytes + kValueBytes));
   // Queries in registers for the whole tile: half the shared memory traffic of
   // the scores, and room for the next tile's queries at once.
   static constexpr bool kKeepQueries = kDim > 64 && kDim <= 128;
@@ -34,9 +44,9 @@ struct Shape {
 };
 
 // The end of shared memory.
-template <int kDim>
+template <int kDim, int kValueDim = kDim>
 struct Head {
-  static constexpr int kStages = Shape<kDim>::kStages;
+  static constexpr int kStages = Shape<kDim, kValueDim>::kStages;
   uint64_t key_full[kStages];
   uint64_t key_empty[kStages];
   uint64_t value_full[kStages];
@@ -47,11 +57,12 @@ struct Head {
   int head;  // < 0: no tile is left
 };
 
-template <int kDim>
+template <int kDim, int kValueDim = kDim>
 constexpr int SharedBytes() {
-  using S = Shape<kDim>;
+  using S = Shape<kDim, kValueDim>;
   return 1024 + S::kSlabs * S::kQuerySlabBytes +
-         2 * S::kStages * S::kBlockBytes + static_cast<int>(sizeof(Head<kDim>));
+         S::kStages * (S::kBlockBytes + S::kValueBytes) +
+         static_cast<int>(sizeof(Head<kDim, kValueDim>));
 }
 
 struct TileArgs {
@@ -80,6 +91,14 @@ struct Maps {
   CUtensorMap k;
   CUtensorMap v;
 };
+// Of expanded latents: k and v are [head][row][kValueDim], a box is a block of
+// keys x a slab's columns; `cache` is of latents' rows.
+struct ExpandedMaps : Maps {
+  CUtensorMap cache;
+  int cache_column;  // of keys' columns behind the first kValueDim
+};
+template <int kDim, int kValueDim>
+using MapsOf = std::conditional_t<kDim == kValueDim, Maps, ExpandedMaps>;
 
 // A place in a ring.
 template <int kStages>
@@ -94,29 +113,31 @@ struct Cursor {
   }
 };
 
-template <int kDim>
+template <int kDim, int kValueDim = kDim>
 struct Shared {
-  using S = Shape<kDim>;
+  using S = Shape<kDim, kValueDim>;
   __device__ explicit Shared(unsigned char* base) {
     const uint32_t at = sm90::SharedAddress(base);
     queries = base + ((1024 - at % 1024) % 1024);
     keys = queries + S::kSlabs * S::kQuerySlabBytes;
     values = keys + S::kStages * S::kBlockBytes;
-    head = reinterpret_cast<Head<kDim>*>(values + S::kStages * S::kBlockBytes);
+    head = reinterpret_cast<Head<kDim, kValueDim>*>(
+        values + S::kStages * S::kValueBytes);
   }
   unsigned char* queries;
   unsigned char* keys;
   unsigned char* values;
-  Head<kDim>* head;
+  Head<kDim, kValueDim>* head;
 };
 
 // One of the two warps that load.
-template <int kDim, bool kMasked>
+template <int kDim, bool kMasked, int kValueDim = kDim>
 class Loader {
  public:
-  using S = Shape<kDim>;
-  __device__ Loader(const TileArgs& args, const Maps& maps,
-                    const TileMask& mask, const Shared<kDim>& shared)
+  using S = Shape<kDim, kValueDim>;
+  using MapsType = MapsOf<kDim, kValueDim>;
+  __device__ Loader(const TileArgs& args, const MapsType& maps,
+                    const TileMask& mask, const Shared<kDim, kValueDim>& shared)
       : args_(args),
         maps_(maps),
         mask_(mask),
@@ -138,8 +159,13 @@ class Loader {
       if (lane_ == 0) {
         next = static_cast<int>(gridDim.x) + atomicAdd(args_.counters, 1);
       }
-      LoadBlocks(tile, head, maps_.k, shared_.keys, shared_.head->key_full,
-                 shared_.head->key_empty);
+      if constexpr (S::kExpanded) {
+        LoadExpanded<true>(tile, head, maps_.k, shared_.keys,
+                           shared_.head->key_full, shared_.head->key_empty);
+      } else {
+        LoadBlocks(tile, head, maps_.k, shared_.keys, shared_.head->key_full,
+                   shared_.head->key_empty);
+      }
       next = __shfl_sync(0xffffffffu, next, 0);
     }
     if (lane_ != 0) return;
@@ -160,8 +186,14 @@ class Loader {
       if (head < 0) return;
       const AttentionTile tile = shared_.head->tile;
       sm90::Arrive(&shared_.head->query_empty);
-      LoadBlocks(tile, head, maps_.v, shared_.values, shared_.head->value_full,
-                 shared_.head->value_empty);
+      if constexpr (S::kExpanded) {
+        LoadExpanded<false>(tile, head, maps_.v, shared_.values,
+                            shared_.head->value_full,
+                            shared_.head->value_empty);
+      } else {
+        LoadBlocks(tile, head, maps_.v, shared_.values,
+                   shared_.head->value_full, shared_.head->value_empty);
+      }
     }
   }
 
@@ -235,10 +267,55 @@ class Loader {
     }
   }
 
+  // The same of expanded latents: the first lanes bring keys' last slab from
+  // the cache, one box each, the last two a slab each of what is expanded.
+  template <bool kOfKeys>
+  __device__ void LoadExpanded(const AttentionTile& tile, int head,
+                               const CUtensorMap& map,
+                               const unsigned char* ring, uint64_t* full,
+                               uint64_t* empty) {
+    static_assert(S::kValueSlabs == 2 && S::kSlabs == 3);
+    constexpr int kBytes = kOfKeys ? S::kBlockBytes : S::kValueBytes;
+    const uint32_t to = sm90::SharedAddress(ring);
+    const int slab = lane_ - (32 - S::kValueSlabs);
+    const int row = lane_ * args_.box_rows;
+    KeyWalk<S::kKeys, kMasked> walk(tile, mask_);
+#pragma unroll 1
+    for (; !walk.done(); walk.Next()) {
+      const int key = walk.block() * S::kKeys + row;
+      const bool issue = kOfKeys && row < S::kKeys && key < tile.key_end;
+      int block = 0;
+      if (issue) {
+        block = args_.blocks[tile.blocks_begin + key / args_.block_size];
+      }
+      const int boxes = __popc(__ballot_sync(0xffffffffu, issue));
+      sm90::Wait(&empty[at_.stage], at_.phase ^ 1);
+      if (lane_ == 0) {
+        sm90::ArriveExpect(
+            &full[at_.stage],
+            static_cast<uint32_t>(S::kValueBytes +
+                                  boxes * args_.box_rows * kSlabRowBytes));
+      }
+      __syncwarp();
+      const uint32_t stage = to + at_.stage * kBytes;
+      if (slab >= 0) {
+        sm90::CopyBox3(&map, &full[at_.stage], stage + slab * S::kSlabBytes,
+                       slab * kSlabColumns,
+                       tile.runs_begin + walk.block() * S::kKeys, head);
+      }
+      if (issue) {
+        sm90::CopyBox4(&maps_.cache, &full[at_.stage],
+                       stage + S::kValueBytes + row * kSlabRowBytes,
+                       maps_.cache_column, key % args_.block_size, 0, block);
+      }
+      at_.Next();
+    }
+  }
+
   const TileArgs& args_;
-  const Maps& maps_;
+  const MapsType& maps_;
   const TileMask& mask_;
-  const Shared<kDim>& shared_;
+  const Shared<kDim, kValueDim>& shared_;
   int lane_;
   Cursor<S::kStages> at_;
 };

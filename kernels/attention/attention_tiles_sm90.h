@@ -42,16 +42,16 @@ constexpr int kClearBarrier = 6;
 constexpr float kLag = 8.0f;
 
 // A thread of a computing warpgroup; it has two rows, r = 0 and 1.
-template <typename T, int kDim, bool kMasked>
+template <typename T, int kDim, bool kMasked, int kValueDim = kDim>
 class Worker {
  public:
-  using S = Shape<kDim>;
+  using S = Shape<kDim, kValueDim>;
   using Scores = sm90::Wgmma<T, S::kKeys>;
-  using Values = sm90::Wgmma<T, kDim>;
+  using Values = sm90::Wgmma<T, kValueDim>;
   using Rows = TileRows<TileArgs, S::kKeys, kMasked>;
 
   __device__ Worker(const TileArgs& args, const TileMask& mask,
-                    const Shared<kDim>& shared, int group)
+                    const Shared<kDim, kValueDim>& shared, int group)
       : args_(args),
         mask_(mask),
         shared_(shared),
@@ -72,7 +72,7 @@ class Worker {
 
  private:
   static constexpr int kScoreRegisters = S::kKeys / 2;
-  static constexpr int kOutRegisters = kDim / 2;
+  static constexpr int kOutRegisters = kValueDim / 2;
 
   __device__ void TakeTurn() const {
     sm90::SyncNamed(kTurnBarrier + group_, 2 * kWarpgroup);
@@ -214,7 +214,7 @@ class Worker {
                               const uint32_t (&p)[S::kKeys / 16][4],
                               bool begun) const {
     const uint64_t v = sm90::MatrixDescriptor(
-        sm90::SharedAddress(shared_.values) + values_.stage * S::kBlockBytes,
+        sm90::SharedAddress(shared_.values) + values_.stage * S::kValueBytes,
         S::kSlabBytes);
 #pragma unroll
     for (int step = 0; step < S::kKeys / 16; ++step) {
@@ -231,13 +231,13 @@ class Worker {
     const int end = min(S::kKeys, tile_.key_end - n * S::kKeys);
     if (begin == 0 && end == S::kKeys) return;
     sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
-    unsigned char* block = shared_.values + values_.stage * S::kBlockBytes;
+    unsigned char* block = shared_.values + values_.stage * S::kValueBytes;
     for (int i = group_ * kWarpgroup + thread_; i < S::kKeys * 8;
          i += S::kGroups * kWarpgroup) {
       const int row = i / 8;
       if (row >= begin && row < end) continue;
 #pragma unroll
-      for (int slab = 0; slab < S::kSlabs; ++slab) {
+      for (int slab = 0; slab < S::kValueSlabs; ++slab) {
         *reinterpret_cast<uint4*>(block + slab * S::kSlabBytes + i * 16) = {
             0, 0, 0, 0};
       }
@@ -321,11 +321,11 @@ class Worker {
       const float inverse = kMasked && l == 0.0f ? 0.0f : __frcp_rn(l);
       char* out = static_cast<char*>(args_.out) +
                   (tile_.q_row + token) * args_.out_stride +
-                  int64_t{head} * kDim * 2;
+                  int64_t{head} * kValueDim * 2;
       // Four lanes have a row; among four blocks of 8 columns, each ends up
       // with one block whole.
 #pragma unroll
-      for (int quad = 0; quad < kDim / 32; ++quad) {
+      for (int quad = 0; quad < kValueDim / 32; ++quad) {
         uint32_t x[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -339,7 +339,7 @@ class Worker {
         }
       }
 #pragma unroll
-      for (int j = kDim / 32 * 4; j < kDim / 8; ++j) {
+      for (int j = kValueDim / 32 * 4; j < kValueDim / 8; ++j) {
         const uint32_t x = sm90::Pack<T>(o[4 * j + 2 * r] * inverse,
                                          o[4 * j + 2 * r + 1] * inverse);
         if (valid) {
@@ -369,7 +369,7 @@ class Worker {
 
   const TileArgs& args_;
   const TileMask& mask_;
-  const Shared<kDim>& shared_;
+  const Shared<kDim, kValueDim>& shared_;
   int group_;
   int thread_;
   int lane_;
@@ -384,15 +384,15 @@ class Worker {
 };
 
 // kMasked: there is a mask, or ALiBi.
-template <typename T, int kDim, bool kMasked>
-__global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
+template <typename T, int kDim, bool kMasked, int kValueDim = kDim>
+__global__ void __launch_bounds__(Shape<kDim, kValueDim>::kThreads, 1)
     AttentionTiles(const __grid_constant__ TileArgs args,
-                   const __grid_constant__ Maps maps,
+                   const __grid_constant__ MapsOf<kDim, kValueDim> maps,
                    const __grid_constant__ TileMask mask) {
   LetNextBegin();
   extern __shared__ unsigned char memory[];
-  using S = Shape<kDim>;
-  const Shared<kDim> shared(memory);
+  using S = Shape<kDim, kValueDim>;
+  const Shared<kDim, kValueDim> shared(memory);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       sm90::InitBarrier(&shared.head->key_full[i], 1);
@@ -410,15 +410,15 @@ __global__ void __launch_bounds__(Shape<kDim>::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     sm90::LowerRegisters<S::kLoadRegisters>();
     if (threadIdx.x < 32) {
-      Loader<kDim, kMasked>(args, maps, mask, shared).RunKeys();
+      Loader<kDim, kMasked, kValueDim>(args, maps, mask, shared).RunKeys();
     } else if (threadIdx.x < 64) {
-      Loader<kDim, kMasked>(args, maps, mask, shared).RunValues();
+      Loader<kDim, kMasked, kValueDim>(args, maps, mask, shared).RunValues();
     }
   } else {
     sm90::RaiseRegisters<S::kComputeRegisters>();
     const int group = __shfl_sync(
         0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup - 1, 0);
-    Worker<T, kDim, kMasked>(args, mask, shared, group).Run();
+    Worker<T, kDim, kMasked, kValueDim>(args, mask, shared, group).Run();
   }
 }
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_expand.h"
+
 namespace inlay {
 namespace {
 
 // Keys and values of a block of one KV head, 16 bits each.
 int64_t BlockBytes(const AttentionPlanShape& shape) {
+  if (shape.expands) return ExpandedRowBytes() * shape.block_size;
   return int64_t{4} * shape.head_dim * shape.block_size;
 }
 
@@ -22,6 +25,7 @@ KeyRange BlocksSeen(const AttentionPlanShape& shape, const AttentionMask* mask,
 bool CanBeTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence) {
   if (shape.unpack_bytes == 0) return true;
+  if (shape.expands) return mask == nullptr && Expands(shape, sequence);
   if (sequence.q_len <= shape.tile_tokens &&
       2 * RowTiles(shape, sequence.q_len) * shape.num_kv_heads <= shape.grid) {
     return false;
@@ -31,21 +35,23 @@ bool CanBeTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
 }
 
 int UnpackedHeads(const AttentionPlanShape& shape, int64_t blocks) {
-  if (blocks == 0) return shape.num_kv_heads;
+  const int heads = shape.unpacked_heads();
+  if (blocks == 0) return heads;
   const int64_t most = std::clamp<int64_t>(
-      shape.unpack_bytes / (blocks * BlockBytes(shape)), 1, shape.num_kv_heads);
-  const int64_t turns = CeilDiv(shape.num_kv_heads, most);
-  return static_cast<int>(CeilDiv(shape.num_kv_heads, turns));
+      shape.unpack_bytes / (blocks * BlockBytes(shape)), 1, heads);
+  const int64_t turns = CeilDiv(heads, most);
+  return static_cast<int>(CeilDiv(heads, turns));
 }
 
 int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t tokens) {
-  const bool tiles =
-      shape.tile_tokens > 0 && tokens * shape.group > kAttentionSplitRows;
+  const bool many = shape.expands ? tokens >= kLeastExpandedTokens
+                                  : tokens * shape.group > kAttentionSplitRows;
+  const bool tiles = shape.tile_tokens > 0 && many;
   return tiles ? shape.unpack_bytes : 0;
 }
 
-void UnpackRounds::Add(const AttentionSequence& sequence, int32_t blocks_begin,
-                       AttentionPlan& plan) {
+int32_t UnpackRounds::Add(const AttentionSequence& sequence,
+                          int32_t blocks_begin, AttentionPlan& plan) {
   const KeyRange seen = BlocksSeen(shape_, mask_, sequence);
   const auto count = static_cast<int32_t>(seen.end - seen.begin);
   if (plan.rounds.empty() ||
@@ -56,10 +62,13 @@ void UnpackRounds::Add(const AttentionSequence& sequence, int32_t blocks_begin,
   }
   AttentionUnpackRound& round = plan.rounds.back();
   int32_t* table = blocks_ + blocks_begin;
+  const int32_t first = round.num_blocks;
   for (int64_t i = seen.begin; i < seen.end; ++i) {
     blocks_[end_++] = table[i];
-    table[i] = round.num_blocks++;
+    if (!shape_.expands) table[i] = round.num_blocks;
+    ++round.num_blocks;
   }
+  return first;
 }
 
 int32_t UnpackRounds::Finish(AttentionPlan& plan) {

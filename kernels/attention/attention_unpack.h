@@ -44,9 +44,10 @@ class UnpackRounds {
                int32_t* blocks, int32_t num_blocks)
       : shape_(shape), mask_(mask), blocks_(blocks), end_(num_blocks) {}
 
-  // The plan's next tiles will be those of `sequence`, which fits.
-  void Add(const AttentionSequence& sequence, int32_t blocks_begin,
-           AttentionPlan& plan);
+  // The plan's next tiles will be those of `sequence`, which fits. Returns
+  // which of the round's blocks is its first.
+  int32_t Add(const AttentionSequence& sequence, int32_t blocks_begin,
+              AttentionPlan& plan);
   // The plan has all its tiles. Returns the entries of `blocks`.
   int32_t Finish(AttentionPlan& plan);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/model/model.h"
+#include "kernels/attention/attention_expand.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -57,8 +58,8 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
   block->activation_ = build.activation;
   block->kv_ = kv;
   block->kv_group_ = kv_group;
-  INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
   INLAY_RETURN_IF_ERROR(block->Load(spec, build));
+  INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
   if (spec.indexer.has_value()) {
     INLAY_ASSIGN_OR_RETURN(block->indexer_,
                            Indexer::Create(spec, index_kv, kv_group, build));
@@ -81,10 +82,12 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
   if (!on_cpu_) {
-    cut_ = build.AddCut(
-        {MakeAttentionPlanShape(*attention_.row, attention, kv_.block_size,
-                                build.kernels.device().num_sms),
-         kv_group_});
+    AttentionPlanShape shape =
+        MakeAttentionPlanShape(*attention_.row, attention, kv_.block_size,
+                               build.kernels.device().num_sms);
+    INLAY_RETURN_IF_ERROR(ChooseExpanded(spec, build));
+    if (expanded_.row != nullptr) LetExpand(shape);
+    cut_ = build.AddCut({shape, kv_group_});
     cut_shape_ = build.cuts[cut_].shape;
   }
   KvWriteDesc write;
@@ -110,6 +113,35 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   rope.first = spec.key_dim;
   INLAY_ASSIGN_OR_RETURN(query_rope_,
                          build.kernels.Choose("rope", RopeTable(), rope));
+  return absl::OkStatus();
+}
+
+absl::Status LatentAttention::ChooseExpanded(const LatentAttentionSpec& spec,
+                                             ModelBuild& build) {
+  // Another row for attention is asked for to be seen.
+  if (build.batch_invariant || spec.selects > 0 ||
+      attention_.row->name != "cuda_latent" ||
+      heads_.KeyType() != heads_.ValueType()) {
+    return absl::OkStatus();
+  }
+  ExpandedAttentionDesc desc;
+  desc.num_heads = spec.num_heads;
+  desc.rank = spec.rank;
+  desc.key_dim = spec.key_dim;
+  desc.rope_dim = spec.rope_dim;
+  desc.value_dim = spec.value_dim;
+  desc.block_size = kv_.block_size;
+  desc.kv = kv_.dtype;
+  desc.weight = heads_.KeyType();
+  desc.activation = build.activation;
+  desc.scale = spec.scale;
+  auto chosen = build.kernels.Choose("expanded_attention",
+                                     ExpandedAttentionTable(), desc);
+  if (chosen.ok()) {
+    expanded_ = *std::move(chosen);
+  } else if (build.kernels.IsForced("expanded_attention")) {
+    return std::move(chosen).status();
+  }
   return absl::OkStatus();
 }
 
@@ -225,19 +257,67 @@ absl::Status LatentAttention::Rotate(const Step& step,
   return key_rope_.Run(params, step.stream);
 }
 
-absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
-                                     int64_t first, int64_t count,
+absl::Status LatentAttention::Absorb(const Step& step, int64_t first,
+                                     const TensorView& absorbed,
                                      const Scratch& scratch) const {
   const TensorView query =
-      HeadRows(scratch.query.RowSlice(first, count), num_heads_);
-  const TensorView absorbed = scratch.absorbed.RowSlice(0, count);
+      HeadRows(scratch.query.RowSlice(first, absorbed.rows()), num_heads_);
   const TensorView rows = HeadRows(absorbed, num_heads_);
   INLAY_RETURN_IF_ERROR(heads_.Absorb(ColumnSlice(query, 0, key_dim_),
                                       ColumnSlice(rows, 0, rank_),
                                       scratch.heads, step));
-  INLAY_RETURN_IF_ERROR(copy_.Forward(ColumnSlice(query, key_dim_, rope_dim_),
-                                      ColumnSlice(rows, rank_, rope_dim_),
-                                      step.stream));
+  return copy_.Forward(ColumnSlice(query, key_dim_, rope_dim_),
+                       ColumnSlice(rows, rank_, rope_dim_), step.stream);
+}
+
+absl::Status LatentAttention::MakeValues(const Step& step, int64_t first,
+                                         const TensorView& context,
+                                         const Scratch& scratch) const {
+  return heads_.Values(
+      HeadRows(context, num_heads_),
+      HeadRows(scratch.head.RowSlice(first, context.rows()), num_heads_),
+      scratch.heads, step);
+}
+
+absl::Status LatentAttention::AttendExpanded(const Step& step,
+                                             const KvLayerView& kv,
+                                             const Scratch& scratch) const {
+  const AttentionPlan& plan = step.device.plans[cut_];
+  for (const AttentionTokenRange& range : plan.item_tokens) {
+    INLAY_RETURN_IF_ERROR(
+        Absorb(step, range.begin,
+               scratch.absorbed.RowSlice(range.begin, range.count), scratch));
+  }
+  if (plan.run_items) {
+    AttentionParams items;
+    items.q = scratch.absorbed;
+    items.out = scratch.context;
+    items.kv = kv;
+    items.plan = &plan;
+    items.workspace = step.kernel_workspace;
+    INLAY_RETURN_IF_ERROR(attention_.Run(items, step.stream));
+  }
+  for (const AttentionTokenRange& range : plan.item_tokens) {
+    INLAY_RETURN_IF_ERROR(MakeValues(
+        step, range.begin, scratch.context.RowSlice(range.begin, range.count),
+        scratch));
+  }
+  ExpandedAttentionParams tiles;
+  tiles.q = scratch.query;
+  tiles.out = scratch.head;
+  tiles.kv = kv;
+  tiles.keys = heads_.KeyMatrices();
+  tiles.values = heads_.ValueMatrices();
+  tiles.plan = &plan;
+  tiles.workspace = step.kernel_workspace;
+  return expanded_.Run(tiles, step.stream);
+}
+
+absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
+                                     int64_t first, int64_t count,
+                                     const Scratch& scratch) const {
+  const TensorView absorbed = scratch.absorbed.RowSlice(0, count);
+  INLAY_RETURN_IF_ERROR(Absorb(step, first, absorbed, scratch));
 
   AttentionParams params;
   params.q = absorbed;
@@ -254,10 +334,7 @@ absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
   }
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
-  return heads_.Values(
-      HeadRows(params.out, num_heads_),
-      HeadRows(scratch.head.RowSlice(first, count), num_heads_), scratch.heads,
-      step);
+  return MakeValues(step, first, params.out, scratch);
 }
 
 absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
@@ -280,8 +357,11 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(indexer_->Forward(
         step, x.normalised, scratch.low_query, scratch.indexer));
   }
+  const bool expands =
+      expanded_.row != nullptr && step.device.plans[cut_].num_tiles > 0;
+  if (expands) INLAY_RETURN_IF_ERROR(AttendExpanded(step, kv, scratch));
   const int64_t tile = TileTokens(tokens);
-  for (int64_t first = 0; first < tokens; first += tile) {
+  for (int64_t first = expands ? tokens : 0; first < tokens; first += tile) {
     INLAY_RETURN_IF_ERROR(
         Attend(step, kv, first, std::min(tile, tokens - first), scratch));
   }

@@ -1,9 +1,13 @@
 // LatentAttention: multi-head latent attention (arXiv:2405.04434) in its
 // absorbed form: every head's query meets the cached rows themselves (latent
 // and rotated part, one row a token for all heads), and what comes out, a sum
-// of latents, becomes the head's values. The same for prompts and single
-// tokens, so that a token's result does not depend on chunks. Where keys are
-// selected (Indexer), a query meets those rows only.
+// of latents, becomes the head's values. Where keys are selected (Indexer), a
+// query meets those rows only.
+// On CPU, and where batches must not matter, the same for prompts and single
+// tokens, so that a token's result does not depend on chunks. Elsewhere on CUDA
+// sequences with many queries in a step take the expanded form, where there is
+// a kernel for it: heads' keys and values are made of the rows
+// (expanded_attention.h). The plan says which.
 #ifndef INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
 #define INLAY_CORE_MODEL_LAYERS_LATENT_ATTENTION_H_
 
@@ -19,6 +23,7 @@
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/expanded_attention.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
 
@@ -64,6 +69,19 @@ class LatentAttention : public Sublayer {
   absl::Status Project(const Step& step, const TensorView& x,
                        const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  // Of the model's kernels the one for the expanded form, if it is to be used.
+  absl::Status ChooseExpanded(const LatentAttentionSpec& spec,
+                              ModelBuild& build);
+  // Queries of tokens [first, first + count) to `absorbed`, and what came of
+  // them in `context` to values. Both begin with the first of these.
+  absl::Status Absorb(const Step& step, int64_t first,
+                      const TensorView& absorbed, const Scratch& scratch) const;
+  absl::Status MakeValues(const Step& step, int64_t first,
+                          const TensorView& context,
+                          const Scratch& scratch) const;
+  // A step of which the plan expands some sequences.
+  absl::Status AttendExpanded(const Step& step, const KvLayerView& kv,
+                              const Scratch& scratch) const;
   // Tokens [first, first + count) from queries to values.
   absl::Status Attend(const Step& step, const KvLayerView& kv, int64_t first,
                       int64_t count, const Scratch& scratch) const;
@@ -95,6 +113,8 @@ class LatentAttention : public Sublayer {
   Op<KvWriteDesc, KvWriteParams> kv_write_;
   Norm copy_;  // of queries' rotated parts
   Op<AttentionDesc, AttentionParams> attention_;
+  // No row: everything is absorbed.
+  Op<ExpandedAttentionDesc, ExpandedAttentionParams> expanded_;
 };
 
 }  // namespace inlay

@@ -11,6 +11,7 @@
 #include "core/model/decoder_spec.h"
 #include "core/model/layers/step.h"
 #include "core/model/model_build.h"
+#include "kernels/attention/expanded_attention.h"
 #include "kernels/moe/expert_linear.h"
 
 namespace inlay {
@@ -41,6 +42,13 @@ class LatentHeads {
     return Run(values_, x, y, scratch, step);
   }
 
+  // Not on CPU: the matrices of both as ExpandedAttentionParams has them, plain
+  // floats.
+  HeadMatrices KeyMatrices() const { return MatricesOf(keys_); }
+  HeadMatrices ValueMatrices() const { return MatricesOf(values_); }
+  DType KeyType() const { return keys_.op.desc.gemm.weight; }
+  DType ValueType() const { return values_.op.desc.gemm.weight; }
+
  private:
   // A head is an expert that every token goes to.
   struct Product {
@@ -55,6 +63,9 @@ class LatentHeads {
     int32_t* slots = nullptr;
   };
 
+  static HeadMatrices MatricesOf(const Product& product) {
+    return {product.stacked.base, product.stacked.stride_bytes};
+  }
   static absl::StatusOr<LatentHeads> CreateApart(
       const LatentAttentionSpec& spec, ModelBuild& build);
   static absl::Status LoadApart(const LatentAttentionSpec& spec,

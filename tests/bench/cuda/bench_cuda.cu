@@ -120,6 +120,7 @@ int main(int argc, char** argv) {
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
   BenchBlockSelection(bench);
+  BenchLatentPrompts(bench);
   BenchLinear(bench);
   BenchLinearQuantised(bench);
   BenchLinearFp8(bench);

@@ -103,6 +103,7 @@ struct Bench {
 void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
 void BenchBlockSelection(Bench& bench);
+void BenchLatentPrompts(Bench& bench);
 void BenchLinear(Bench& bench);
 void BenchLinearQuantised(Bench& bench);
 void BenchLinearFp8(Bench& bench);

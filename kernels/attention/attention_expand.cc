@@ -1,0 +1,66 @@
+#include "kernels/attention/attention_expand.h"
+
+#include <algorithm>
+
+#include "kernels/attention/attention_cut.h"
+#include "kernels/attention/attention_unpack.h"
+
+namespace inlay {
+namespace {
+
+// In a multiprocessor's time for a key and a tile's 128 rows of one head: 320
+// multiply-adds each, 18 ns at 600 TFLOP/s of 132.
+// The same pairs absorbed: 1,088 / 320, at 500 TFLOP/s.
+constexpr int64_t kAbsorbedPairs = 4;
+// A token and head through both of its matrices, where it is absorbed:
+// 131,072, by expert_linear's mma.
+constexpr int64_t kAbsorbedToken = 8;
+// A key and head through them: as many, by wgmma.
+constexpr int64_t kExpandedKey = 4;
+// Of a turn: two launches and their ends, about 10 us of all multiprocessors.
+constexpr int64_t kTurn = 550;
+
+}  // namespace
+
+void LetExpand(AttentionPlanShape& shape) {
+  shape.expands = true;
+  shape.tile_tokens = kExpandedTileTokens;
+  shape.unpack_bytes = kExpandBytes;
+}
+
+ExpandCosts ExpandCostsOf(const AttentionPlanShape& shape,
+                          const AttentionSequence& sequence) {
+  const int64_t heads = shape.unpacked_heads();
+  const int64_t queries = sequence.q_len;
+  const int64_t keys = sequence.kv_len;
+  const int64_t seen = queries * (2 * keys - queries + 1) / 2;  // pairs
+  ExpandCosts costs;
+  costs.absorbed =
+      heads * (CeilDiv(seen, kExpandedTileTokens) * kAbsorbedPairs +
+               queries * kAbsorbedToken);
+  const int64_t tiles = CeilDiv(queries, kExpandedTileTokens);
+  const int64_t each = UnpackedHeads(shape, CeilDiv(keys, shape.block_size));
+  for (int64_t first = 0; first < heads; first += each) {
+    const int64_t turn = std::min(each, heads - first);
+    // Of a turn's tiles: whole waves of the longest, or, where tiles differ,
+    // equal shares and one more.
+    const int64_t waves = CeilDiv(tiles * turn, shape.grid) * keys;
+    const int64_t shares =
+        turn * CeilDiv(seen, kExpandedTileTokens) / shape.grid + keys;
+    costs.expanded += shape.grid * (std::min(waves, shares) + kTurn) +
+                      turn * keys * kExpandedKey;
+  }
+  return costs;
+}
+
+bool Expands(const AttentionPlanShape& shape,
+             const AttentionSequence& sequence) {
+  if (sequence.q_len < kLeastExpandedTokens) return false;
+  const int64_t rows =
+      RoundUp(sequence.kv_len, shape.block_size) * ExpandedRowBytes();
+  if (rows > shape.unpack_bytes) return false;
+  const ExpandCosts costs = ExpandCostsOf(shape, sequence);
+  return costs.expanded < costs.absorbed;
+}
+
+}  // namespace inlay
