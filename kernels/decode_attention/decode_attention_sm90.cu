@@ -1,11 +1,12 @@
 // decode_attention on Hopper. Sources: split keys as in Flash-Decoding
 // (pytorch.org/blog/flash-decoding, 2023); fragments: PTX ISA, mma.m16n8k16.
 //
-// Grid: a cluster of 8 blocks of 8 warps for each KV head of each token. Tiles
-// of 16 keys go round: tile i to block i % 8, warp i / 8 % 8. A warp loads its
-// tiles into registers as they lie in the cache, two ahead, with no shared
-// memory and no barrier in between: the operands of mma.m16n8k16 need not have
-// the elements of a row in their order, only all rows in the same one.
+// Grid: a cluster of 8 blocks of 4 warps for each KV head of each token, two
+// blocks a multiprocessor. Tiles of 16 keys go round: tile i to block i % 8,
+// warp i / 8 % 4. A warp loads its tiles into registers as they lie in the
+// cache, two ahead, with no shared memory and no barrier in between: the
+// operands of mma.m16n8k16 need not have the elements of a row in their order,
+// only all rows in the same one.
 //   scores   rows: query heads (8 of 16 are used), columns: keys. A lane has of
 //            key lane / 4 the elements 32 i + 8 (lane % 4) + 0..7, 16 bytes
 //            each, and of query head lane / 4 the same. So a pair that rotary
@@ -17,16 +18,19 @@
 // The new token's key and value are made by the warp whose tile they belong to,
 // which needs neither to read them from the cache nor to wait until they are
 // there. Scores, sums and numerators are float32, weights have the cache's
-// type. Each warp leaves maximum, sum and numerator in shared memory; after one
-// barrier of the cluster each block adds up an eighth of the result: 8 lanes an
-// output, a block each. Barriers: two of the cluster.
+// type. A block's warps merge through shared memory, and each block gets an
+// eighth of the results from all: stores that count themselves at a barrier of
+// the block they go to (to read them there took 3 us, and each barrier of the
+// cluster 1 us). Barriers: two of the block, that of the cluster at the start
+// in two halves, so that all blocks are there when stores come.
 // Roofline: the cache's bytes; with few keys the latency of what follows one
-// another: the plan, the block table, keys, the cluster's barrier, sums.
+// another: the plan, the block table, keys, sums.
 #include "absl/strings/str_format.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/decode_attention/decode_attention_sm90.h"
+#include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/kv_write/kv_row.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
 #include "kernels/rope/rope.cuh"
@@ -34,7 +38,7 @@
 namespace inlay {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kTile = 16;  // keys
 constexpr int kRound = kDecodeCluster * kWarps;
@@ -190,39 +194,14 @@ struct BlockPart {
   uint4 value[kDim / 8];
   // Of each warp and query head; nothing where the maximum is -infinity.
   float2 sums[kWarps][kDecodeGroup];  // maximum, sum
-  float numerators[kWarps][kDecodeGroup][kDim];
+  float4 numerators[kWarps][kDecodeGroup][kDim / 4];
+  // What each block of the cluster sends: its heads' maxima and sums, and its
+  // numerators of the elements that are this block's.
+  float4 all_sums[kDecodeCluster][kDecodeGroup];
+  float4 all_numerators[kDecodeCluster]
+                       [kDecodeGroup * kDim / 4 / kDecodeCluster];
+  uint64_t arrived;
 };
-
-// An address of this block's shared memory in block `rank` of the cluster.
-__device__ inline uint32_t InBlock(const void* at, int rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(there)
-      : "r"(sm90::SharedAddress(at)), "r"(rank));
-  return there;
-}
-__device__ inline float2 LoadFar2(uint32_t from) {
-  float2 x;
-  asm volatile("ld.shared::cluster.v2.f32 {%0,%1}, [%2];"
-               : "=f"(x.x), "=f"(x.y)
-               : "r"(from)
-               : "memory");
-  return x;
-}
-__device__ inline float4 LoadFar4(uint32_t from) {
-  float4 x;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-               : "r"(from)
-               : "memory");
-  return x;
-}
-__device__ inline void ArriveCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ inline void WaitCluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 
 template <typename T, int kDim, bool kHalf, bool kNorm>
 class Worker {
@@ -271,68 +250,98 @@ class Worker {
     Leave();
   }
 
-  // After the cluster has met: an eighth of the heads' outputs.
+  // This block's part of the cluster's sums, to who adds them up.
+  __device__ void Send() const {
+    const uint32_t barrier = sm90::SharedAddress(&part_.arrived);
+    const int quads = args_.group * kDim / 4;  // of all heads
+    const int share = quads / kDecodeCluster;
+    for (int quad = static_cast<int>(threadIdx.x); quad < quads;
+         quad += kThreads) {
+      const int head = quad / (kDim / 4);
+      float factors[kWarps];
+      const float2 sum = Merge(head, factors);
+      float y[4] = {};
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        if (factors[w] == 0.0f) continue;  // never written, perhaps
+        AddScaled(part_.numerators[w][head][quad % (kDim / 4)], factors[w], y);
+      }
+      StoreAt(sm90::SharedAddress(&part_.all_numerators[rank_][quad % share]),
+              barrier, static_cast<unsigned>(quad / share), y);
+      if (quad % (kDim / 4) < kDecodeCluster) {
+        const float sums[4] = {sum.x, sum.y, 0.0f, 0.0f};
+        StoreAt(sm90::SharedAddress(&part_.all_sums[rank_][head]), barrier,
+                static_cast<unsigned>(quad % (kDim / 4)), sums);
+      }
+    }
+  }
+
+  // What a block gets from all by Send().
+  __device__ static uint32_t SentBytes(int group) {
+    return static_cast<uint32_t>(group * (kDim * 4 + kDecodeCluster * 16));
+  }
+
+  // An eighth of the heads' outputs.
   __device__ void Fold() const {
-    const int quad = static_cast<int>(threadIdx.x) / kDecodeCluster;
-    const int from = static_cast<int>(threadIdx.x) % kDecodeCluster;
-    const int element =
-        rank_ * (args_.group * kDim / kDecodeCluster) + 4 * quad;
-    // Warps stay whole: 4 quads each, of which group * kDim / 32 exist.
-    const bool exists = quad < args_.group * kDim / (4 * kDecodeCluster);
-    const int head = exists ? element / kDim : 0;
-    const int at = element % kDim;
-    float2 sums[kWarps];
-    float highest = kNothing;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      sums[w] = LoadFar2(InBlock(&part_.sums[w][head], from));
-      highest = fmaxf(highest, sums[w].x);
-    }
-    // Of warps without keys they were never written.
-    float4 parts[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      parts[w] = LoadFar4(InBlock(&part_.numerators[w][head][at], from));
-    }
-#pragma unroll
-    for (int lane = kDecodeCluster / 2; lane > 0; lane /= 2) {
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, lane));
-    }
+    const int share = args_.group * kDim / 4 / kDecodeCluster;
+    const int quad = static_cast<int>(threadIdx.x);
+    if (quad >= share) return;
+    Await(sm90::SharedAddress(&part_.arrived), 0);
+    const int element = 4 * (rank_ * share + quad);
+    const int head = element / kDim;
     const int query_head = kv_head_ * args_.group + head;
     const float sink =
         args_.sinks == nullptr ? kNothing : args_.sinks[query_head] * kLog2E;
-    highest = fmaxf(highest, sink);
-    float sum = 0.0f;
+    float2 sums[kDecodeCluster];
+    float highest = sink;
+#pragma unroll
+    for (int b = 0; b < kDecodeCluster; ++b) {
+      const float4 sent = part_.all_sums[b][head];
+      sums[b] = make_float2(sent.x, sent.y);
+      highest = fmaxf(highest, sent.x);
+    }
+    float sum = exp2f(sink - highest);
     float y[4] = {};
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      if (sums[w].x == kNothing) continue;
-      const float factor = exp2f(sums[w].x - highest);
-      sum = fmaf(factor, sums[w].y, sum);
-      y[0] = fmaf(factor, parts[w].x, y[0]);
-      y[1] = fmaf(factor, parts[w].y, y[1]);
-      y[2] = fmaf(factor, parts[w].z, y[2]);
-      y[3] = fmaf(factor, parts[w].w, y[3]);
+    for (int b = 0; b < kDecodeCluster; ++b) {
+      const float factor = exp2f(sums[b].x - highest);
+      sum = fmaf(factor, sums[b].y, sum);
+      AddScaled(part_.all_numerators[b][quad], factor, y);
     }
-#pragma unroll
-    for (int lane = kDecodeCluster / 2; lane > 0; lane /= 2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, lane);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        y[j] += __shfl_xor_sync(0xffffffffu, y[j], lane);
-      }
-    }
-    if (!exists || from != 0) return;
-    sum += exp2f(sink - highest);
     const float factor = 1.0f / sum;
     T* const out = reinterpret_cast<T*>(args_.out + row_ * args_.out_stride) +
-                   query_head * kDim + at;
+                   query_head * kDim + element % kDim;
     *reinterpret_cast<uint2*>(out) =
         make_uint2(NarrowPair<T>(y[0] * factor, y[1] * factor),
                    NarrowPair<T>(y[2] * factor, y[3] * factor));
   }
 
  private:
+  __device__ static void AddScaled(const float4& x, float factor,
+                                   float (&y)[4]) {
+    y[0] = fmaf(factor, x.x, y[0]);
+    y[1] = fmaf(factor, x.y, y[1]);
+    y[2] = fmaf(factor, x.z, y[2]);
+    y[3] = fmaf(factor, x.w, y[3]);
+  }
+
+  // Maximum and sum of a head's keys of the block, and what each warp's
+  // numerator counts.
+  __device__ float2 Merge(int head, float (&factors)[kWarps]) const {
+    float2 merged = {kNothing, 0.0f};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      merged.x = fmaxf(merged.x, part_.sums[w][head].x);
+    }
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float2 sum = part_.sums[w][head];
+      factors[w] = sum.x == kNothing ? 0.0f : exp2f(sum.x - merged.x);
+      merged.y = fmaf(factors[w], sum.y, merged.y);
+    }
+    return merged;
+  }
+
   // Beyond the last tile nothing is loaded.
   __device__ int64_t BlockOf(int tile) const {
     if (tile >= end_) return 0;
@@ -530,11 +539,11 @@ class Worker {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         // Column 2 t + c of each product is element 8 (2 t + c) + j.
-        float* const to =
-            &part_.numerators[warp_][g_][64 * i + 16 * t_ + 8 * c];
+        float4* const to =
+            &part_.numerators[warp_][g_][16 * i + 4 * t_ + 2 * c];
 #pragma unroll
         for (int j = 0; j < 8; j += 4) {
-          *reinterpret_cast<float4*>(to + j) =
+          to[j / 4] =
               make_float4(numerator_[i][j][c], numerator_[i][j + 1][c],
                           numerator_[i][j + 2][c], numerator_[i][j + 3][c]);
         }
@@ -564,8 +573,9 @@ class Worker {
 };
 
 template <typename T, int kDim, bool kHalf, bool kNorm>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 2)
     DecodeAttention(const __grid_constant__ Args args) {
+  using Part = Worker<T, kDim, kHalf, kNorm>;
   __shared__ __align__(16) BlockPart<kDim> part;
   LetNextBegin();
   const int rank = static_cast<int>(blockIdx.x) % kDecodeCluster;
@@ -576,15 +586,20 @@ __global__ void __launch_bounds__(kThreads, 1)
     WaitForPrevious();
     return;
   }
-  Worker<T, kDim, kHalf, kNorm> worker(args, part, query, row,
-                                       pair % args.num_kv_heads, rank);
+  if (threadIdx.x == 0) {
+    const uint32_t barrier = sm90::SharedAddress(&part.arrived);
+    InitBarrier(barrier, 1);
+    sm90::FenceBarrierInit();
+    Expect(barrier, Part::SentBytes(args.group));
+  }
+  __syncwarp();
+  ClusterArrive();
+  Part worker(args, part, query, row, pair % args.num_kv_heads, rank);
   worker.Run();
-  ArriveCluster();
-  WaitCluster();
+  __syncthreads();
+  ClusterWait();
+  worker.Send();
   worker.Fold();
-  // Nobody leaves while others read from it.
-  ArriveCluster();
-  WaitCluster();
 }
 
 template <typename T, int kDim>
