@@ -13,13 +13,22 @@
 //   Y = diag(g) Q S + P U + skip V
 //   S = g_last S + K^T diag(g_last / g) U              for the next chunk
 //
-// MakeChunks (linear_attention_chunks_make_cuda.cu) makes T and P, all chunks
-// at once; RunChunks (linear_attention_chunks_run_cuda.cu) takes the state
-// through the chunks. Here is the host's part: what is computed, and where what
-// lies.
+// With a decay a channel g_t is a vector that multiplies k_t and q_t element by
+// element, and ratios are within the sums over channels:
+//
+//   A_ts = beta_t sum_c k_tc k_sc (g_tc / g_sc)        P likewise
+//   U = T diag(beta) (V - (g * K) S)
+//   Y = (g * Q) S + P U + skip V
+//   S = diag(g_last) S + (K * g_last / g)^T U
+//
+// MakeChunks makes T and P, all chunks at once, and of decays a channel g * Q,
+// g * K and K * g_last / g (linear_attention_chunks_make_cuda.cu,
+// linear_attention_chunks_channel_cuda.cu); RunChunks takes the state through
+// the chunks (linear_attention_chunks_run_cuda.cu). Here is the host's part:
+// what is computed, and where what lies.
 //
 // Bound by what follows one another: some 2 us a chunk. Roofline: q, k, v, y,
-// and twice T and P over the copy bandwidth.
+// and twice what MakeChunks makes over the copy bandwidth.
 #include "kernels/linear_attention/linear_attention_chunks.cuh"
 
 namespace inlay {

@@ -7,6 +7,11 @@
 // bf16 once. What a chunk reads comes by cp.async while the one before it is
 // computed: two stages of 58 KB. Four barriers a chunk. Sums in float32.
 //
+// kChannel: k and q come with their decays from the workspace, and there are
+// none in the products here; k as the state gets it has 17 KB of its own, which
+// are read while the chunk is computed. 165 KB of shared memory with it: a
+// third stage would be too much for sm_80. Three barriers a chunk.
+//
 // Bound by what follows one another: some 2 us a chunk.
 #include "kernels/linear_attention/linear_attention_chunks.cuh"
 

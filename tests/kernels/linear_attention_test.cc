@@ -204,16 +204,19 @@ TEST(StatePlanTest, NumbersChunks) {
     for (int turn = 0; turn < 50; ++turn) {
       States states(16, 200, block);
       std::vector<States::Sequence> sequences(5);
+      // The most chunks: a token, a block and a token more.
+      const bool most = turn % 2 == 0;
       for (States::Sequence& sequence : sequences) {
-        states.Add(sequence, 0, 1 + static_cast<int64_t>(rng() % 100));
+        states.Add(sequence, 0,
+                   most ? block - 1 : 1 + static_cast<int64_t>(rng() % 100));
       }
       states.Take();
       int64_t rows = 0;
       for (States::Sequence& sequence : sequences) {
-        const auto count =
-            static_cast<int64_t>(turn % 2 == 0 ? 62 + rng() % 5 : rng() % 400);
-        states.Add(sequence, rows, count + 1);
-        rows += count + 1;
+        const int64_t count =
+            most ? block + 2 : 1 + static_cast<int64_t>(rng() % 400);
+        states.Add(sequence, rows, count);
+        rows += count;
       }
       const StateParams params = states.Take();
       std::vector<std::byte> image(StatePlanBytes(5, rows));
