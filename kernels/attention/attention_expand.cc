@@ -28,28 +28,49 @@ void LetExpand(AttentionPlanShape& shape) {
   shape.unpack_bytes = kExpandBytes;
 }
 
+ExpandedWork ExpandedWorkOf(const AttentionPlanShape& shape,
+                            const AttentionSequence& sequence) {
+  const int64_t queries = sequence.q_len;
+  const int64_t keys = sequence.kv_len;
+  ExpandedWork work;
+  work.blocks = CeilDiv(keys, shape.block_size);
+  work.tiles = CeilDiv(queries, kExpandedTileTokens);
+  work.keys =
+      CeilDiv(queries * (2 * keys - queries + 1) / 2, kExpandedTileTokens);
+  work.longest = keys;
+  return work;
+}
+
+ExpandedTurns ExpandedTurnsOf(const AttentionPlanShape& shape,
+                              const ExpandedWork& work) {
+  const int64_t heads = shape.unpacked_heads();
+  const int64_t least = CeilDiv(heads, UnpackedHeads(shape, work.blocks));
+  ExpandedTurns best;
+  for (int64_t turns = least; turns <= std::min(heads, 2 * least + 2);
+       ++turns) {
+    const int64_t each = CeilDiv(heads, turns);
+    // Whole waves of the longest, or, where tiles differ, equal shares and one
+    // more.
+    const int64_t waves = CeilDiv(work.tiles * each, shape.grid) * work.longest;
+    const int64_t shares = each * work.keys / shape.grid + work.longest;
+    const int64_t time =
+        CeilDiv(heads, each) * (std::min(waves, shares) + kTurn);
+    if (best.heads == 0 || time < best.time) {
+      best = {static_cast<int>(each), time};
+    }
+  }
+  return best;
+}
+
 ExpandCosts ExpandCostsOf(const AttentionPlanShape& shape,
                           const AttentionSequence& sequence) {
   const int64_t heads = shape.unpacked_heads();
-  const int64_t queries = sequence.q_len;
-  const int64_t keys = sequence.kv_len;
-  const int64_t seen = queries * (2 * keys - queries + 1) / 2;  // pairs
+  const ExpandedWork work = ExpandedWorkOf(shape, sequence);
   ExpandCosts costs;
   costs.absorbed =
-      heads * (CeilDiv(seen, kExpandedTileTokens) * kAbsorbedPairs +
-               queries * kAbsorbedToken);
-  const int64_t tiles = CeilDiv(queries, kExpandedTileTokens);
-  const int64_t each = UnpackedHeads(shape, CeilDiv(keys, shape.block_size));
-  for (int64_t first = 0; first < heads; first += each) {
-    const int64_t turn = std::min(each, heads - first);
-    // Of a turn's tiles: whole waves of the longest, or, where tiles differ,
-    // equal shares and one more.
-    const int64_t waves = CeilDiv(tiles * turn, shape.grid) * keys;
-    const int64_t shares =
-        turn * CeilDiv(seen, kExpandedTileTokens) / shape.grid + keys;
-    costs.expanded += shape.grid * (std::min(waves, shares) + kTurn) +
-                      turn * keys * kExpandedKey;
-  }
+      heads * (work.keys * kAbsorbedPairs + sequence.q_len * kAbsorbedToken);
+  costs.expanded = shape.grid * ExpandedTurnsOf(shape, work).time +
+                   heads * sequence.kv_len * kExpandedKey;
   return costs;
 }
 

@@ -41,6 +41,26 @@ void LetExpand(AttentionPlanShape& shape);
 bool Expands(const AttentionPlanShape& shape,
              const AttentionSequence& sequence);
 
+// What tiles of a sequence, or of all sequences of a round, do for one head.
+struct ExpandedWork {
+  int64_t blocks = 0;  // of the cache
+  int64_t tiles = 0;
+  int64_t keys = 0;     // that they see, one tile after another
+  int64_t longest = 0;  // those of the tile that sees most
+};
+ExpandedWork ExpandedWorkOf(const AttentionPlanShape& shape,
+                            const AttentionSequence& sequence);
+
+// Heads in equal turns: as many at a time as there is room for, or fewer where
+// that leaves fewer multiprocessors idle at turns' ends. `time` is that of all
+// tiles' turns, as in ExpandCosts, of a multiprocessor.
+struct ExpandedTurns {
+  int heads = 0;
+  int64_t time = 0;
+};
+ExpandedTurns ExpandedTurnsOf(const AttentionPlanShape& shape,
+                              const ExpandedWork& work);
+
 // What both forms take, in the time that a multiprocessor has for a key and a
 // tile's rows of one head. Public for the test.
 struct ExpandCosts {

@@ -261,6 +261,7 @@ struct AttentionUnpackRound {
   int32_t num_tiles;
   int32_t first_block;
   int32_t num_blocks;
+  int32_t heads = 0;  // unpacked at a time
 };
 
 // Queries [begin, begin + count) of a step.

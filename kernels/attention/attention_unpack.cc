@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/attention/attention_expand.h"
-
 namespace inlay {
 namespace {
 
@@ -59,6 +57,14 @@ int32_t UnpackRounds::Add(const AttentionSequence& sequence,
           shape_.unpack_bytes) {
     EndRound(plan);
     plan.rounds.push_back({plan.num_tiles, 0, end_, 0});
+    work_ = {};
+  }
+  if (shape_.expands) {
+    const ExpandedWork more = ExpandedWorkOf(shape_, sequence);
+    work_.blocks += more.blocks;
+    work_.tiles += more.tiles;
+    work_.keys += more.keys;
+    work_.longest = std::max(work_.longest, more.longest);
   }
   AttentionUnpackRound& round = plan.rounds.back();
   int32_t* table = blocks_ + blocks_begin;
@@ -80,9 +86,9 @@ void UnpackRounds::EndRound(AttentionPlan& plan) const {
   if (plan.rounds.empty()) return;
   AttentionUnpackRound& round = plan.rounds.back();
   round.num_tiles = plan.num_tiles - round.first_tile;
-  const int64_t bytes = round.num_blocks *
-                        UnpackedHeads(shape_, round.num_blocks) *
-                        BlockBytes(shape_);
+  round.heads = shape_.expands ? ExpandedTurnsOf(shape_, work_).heads
+                               : UnpackedHeads(shape_, round.num_blocks);
+  const int64_t bytes = round.num_blocks * round.heads * BlockBytes(shape_);
   plan.unpacked_bytes =
       std::max(plan.unpacked_bytes, static_cast<size_t>(bytes));
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_cut.h"
+#include "kernels/attention/attention_expand.h"
 #include "kernels/attention/attention_plan.h"
 
 namespace inlay {
@@ -58,6 +59,7 @@ class UnpackRounds {
   const AttentionMask* mask_;
   int32_t* blocks_;
   int32_t end_;
+  ExpandedWork work_;  // of the round, where the shape expands
 };
 
 }  // namespace inlay

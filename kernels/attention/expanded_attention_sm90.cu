@@ -6,7 +6,6 @@
 
 #include "kernels/attention/attention_expand.h"
 #include "kernels/attention/attention_tiles_sm90.h"
-#include "kernels/attention/attention_unpack.h"
 #include "kernels/attention/expanded_attention.h"
 #include "kernels/attention/latent_expand_sm90.h"
 #include "kernels/cuda_tensor_map.h"
@@ -143,10 +142,9 @@ absl::Status RunExpandedAttentionCudaSm90(const ExpandedAttentionDesc& desc,
   CudaStream& cuda = CudaStream::Of(stream);
   const AttentionPlan& plan = *params.plan;
   for (const AttentionUnpackRound& round : plan.rounds) {
-    const int heads = UnpackedHeads(plan.shape, round.num_blocks);
-    for (int first = 0; first < desc.num_heads; first += heads) {
+    for (int first = 0; first < desc.num_heads; first += round.heads) {
       const Turn turn(desc, params, round, first,
-                      std::min(heads, desc.num_heads - first));
+                      std::min(round.heads, desc.num_heads - first));
       INLAY_RETURN_IF_ERROR(turn.Expand(cuda));
       INLAY_RETURN_IF_ERROR(turn.RunTiles(cuda));
     }

@@ -261,7 +261,7 @@ TEST(ExpandedAttentionTest, PlansExpandPromptsBesideDecodes) {
     EXPECT_EQ(plan.num_tiles, 16 + 4);
     EXPECT_EQ(plan.rounds[0].num_tiles, 20);
     EXPECT_EQ(plan.rounds[0].num_blocks, 125 + 94);
-    EXPECT_EQ(UnpackedHeads(shape, 219), heads == 16 ? 16 : 64);
+    EXPECT_EQ(plan.rounds[0].heads, heads == 16 ? 16 : 64);
     EXPECT_EQ(plan.unpacked_bytes,
               size_t{219} * 8192 * (heads == 16 ? 16 : 64));
     const auto* blocks = built.At<int32_t>(plan.layout.blocks);
@@ -305,8 +305,10 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
     for (const AttentionUnpackRound& r : plan.rounds) {
       EXPECT_EQ(r.first_tile, next);
       next += r.num_tiles;
-      const int64_t bytes = int64_t{r.num_blocks} * 16 * ExpandedRowBytes() *
-                            UnpackedHeads(shape, r.num_blocks);
+      ASSERT_GE(r.heads, 1);
+      EXPECT_LE(r.heads, UnpackedHeads(shape, r.num_blocks));
+      const int64_t bytes =
+          int64_t{r.num_blocks} * 16 * ExpandedRowBytes() * r.heads;
       EXPECT_LE(bytes, shape.unpack_bytes);
       EXPECT_LE(bytes, static_cast<int64_t>(plan.unpacked_bytes));
     }
@@ -354,7 +356,16 @@ TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
     // One head does not fit.
     EXPECT_FALSE(expands(heads, 8192, 300000));
   }
+  // Of 128 heads 53 would fit, 43 each in three turns of two waves of 4 tiles a
+  // head; four turns of one wave take less.
   AttentionPlanShape shape = Shape(128);
+  const ExpandedWork work = ExpandedWorkOf(shape, {0, 512, 4944, nullptr});
+  EXPECT_EQ(work.blocks, 309);
+  EXPECT_EQ(work.tiles, 4);
+  EXPECT_EQ(work.longest, 4944);
+  EXPECT_EQ(UnpackedHeads(shape, 309), 43);
+  EXPECT_EQ(ExpandedTurnsOf(shape, work).heads, 32);
+
   shape.tile_tokens = 0;  // batch_invariant
   Batch batch;
   batch.Add(2048, 2048);
