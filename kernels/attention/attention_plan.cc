@@ -68,7 +68,7 @@ bool ListQueries(const AttentionPlanShape& shape,
   int32_t blocks_begin = 0;
   for (const AttentionSequence& sequence : sequences) {
     if (sequence.q_len == 0) continue;
-    few = few && sequence.q_len == 1 && sequence.kv_len <= kAttentionFewKeys;
+    few = few && sequence.q_len == 1 && sequence.kv_len <= shape.few_keys;
     queries[sequence.q_begin] = {sequence.kv_len, blocks_begin};
     blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequence));
   }

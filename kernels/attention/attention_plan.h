@@ -92,10 +92,10 @@ struct AttentionPlanShape {
   // become tiles of which each head, not each KV head, has its own keys and
   // values: those that the cache's rows are expanded to (attention_expand.h).
   bool expands = false;
-  // Steps of at most so many sequences, one query each, may be for
-  // decode_attention (AttentionPlan::few): it has room for as many rows. 0:
-  // none.
+  // Steps of at most so many sequences with at most so many keys, one query
+  // each, are for decode_attention (AttentionPlan::few). 0: none.
   int few_rows = 0;
+  int32_t few_keys = 0;
 
   // Heads that what is unpacked has.
   int unpacked_heads() const { return expands ? group : num_kv_heads; }
@@ -210,10 +210,6 @@ struct AttentionQuery {
   int32_t kv_len;
   int32_t blocks_begin;  // index into blocks
 };
-
-// With more keys attention's items, which take all multiprocessors, are faster
-// than decode_attention.
-inline constexpr int32_t kAttentionFewKeys = 8192;
 
 // One contiguous image; offsets in bytes from its start, all multiples of 64.
 //   counters  int32: [0] next tile, [1] CTAs done with tiles, [2 ..] arrivals;

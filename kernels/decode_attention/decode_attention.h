@@ -36,10 +36,13 @@ using DecodeAttentionRow =
 // sequence's length alone: a token's numbers do not depend on the others.
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable();
 
-// The most tokens of a step that a row serves on such a device: as many as find
-// room side by side. AttentionPlanShape::few_rows is at most that.
+// AttentionPlanShape::few_rows of the layer: tokens of a step that find room
+// side by side.
 int DecodeAttentionRows(const DecodeAttentionDesc& desc,
                         const DeviceInfo& device);
+// few_keys: with more, attention's items, which take all multiprocessors, are
+// faster.
+inline constexpr int32_t kDecodeAttentionKeys = 4096;
 
 }  // namespace inlay
 

@@ -42,6 +42,10 @@ const char* CudaRefuses(const LinearAttentionDesc& desc, const DeviceInfo&) {
 const char* ChunksRefuse(const LinearAttentionDesc& desc,
                          const DeviceInfo& device) {
   if (const char* why = CudaRefuses(desc, device)) return why;
+  // 153 to 166 KB of shared memory: those of a data centre.
+  if (device.sm != 80 && device.sm != 90 && device.sm != 100) {
+    return "needs more shared memory than such a GPU has";
+  }
   return LinearAttentionChunksRefuses(desc);
 }
 

@@ -9,6 +9,8 @@
 namespace inlay {
 namespace {
 
+constexpr int kFewKeys = 1000;
+
 AttentionPlanShape Shape(int few_rows) {
   AttentionPlanShape shape;
   shape.num_kv_heads = 8;
@@ -18,6 +20,7 @@ AttentionPlanShape Shape(int few_rows) {
   shape.grid = 132;
   shape.tile_tokens = 32;
   shape.few_rows = few_rows;
+  shape.few_keys = kFewKeys;
   return shape;
 }
 
@@ -72,9 +75,8 @@ TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
 }
 
 TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {
-  EXPECT_TRUE(Built(Shape(1), {Sequence(0, 1, kAttentionFewKeys)}, 1).plan.few);
-  EXPECT_FALSE(
-      Built(Shape(1), {Sequence(0, 1, kAttentionFewKeys + 1)}, 1).plan.few);
+  EXPECT_TRUE(Built(Shape(1), {Sequence(0, 1, kFewKeys)}, 1).plan.few);
+  EXPECT_FALSE(Built(Shape(1), {Sequence(0, 1, kFewKeys + 1)}, 1).plan.few);
   EXPECT_FALSE(Built(Shape(0), {Sequence(0, 1, 40)}, 1).plan.few);
   const std::vector<AttentionSequence> two = {Sequence(0, 1, 40),
                                               Sequence(1, 1, 40)};

@@ -179,6 +179,7 @@ class Problem {
         MakeAttentionPlanShape(AttentionTable().front(), desc_.attention,
                                case_.block_size, cuda_.stream->num_sms());
     shape.few_rows = DecodeAttentionRows(desc_, cuda_.info);
+    shape.few_keys = 1 << 20;
     EXPECT_GE(shape.few_rows, rows_);
     AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences_);
     limits.tokens = rows_;

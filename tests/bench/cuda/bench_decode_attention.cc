@@ -94,6 +94,7 @@ class Run {
     AttentionPlanShape shape = MakeAttentionPlanShape(
         AttentionTable().front(), desc_.attention, kBlockSize, info.num_sms);
     shape.few_rows = DecodeAttentionRows(desc_, info);
+    shape.few_keys = 1 << 20;
     std::vector<int32_t> table(static_cast<size_t>(rows_ * table_blocks_));
     std::iota(table.begin(), table.end(), 0);
     std::vector<AttentionSequence> sequences;
@@ -159,7 +160,7 @@ void BenchDecodeAttention(Bench& bench) {
                              Shape{32, 8, 64}, Shape{16, 2, 128}}) {
     for (const int rows : {1, 2, 4}) {
       if (rows * shape.kv_heads * 8 > bench.stream.num_sms()) continue;
-      for (const int keys : {64, 512, 2048, 8192, 32768}) {
+      for (const int keys : {64, 512, 2048, 4096, 8192, 32768}) {
         Run run(bench, rows, keys, shape.heads, shape.kv_heads, shape.head_dim);
         std::printf("  %d/%d x %d, %d x %5d: %6.2f %6.2f %6.2f\n", shape.heads,
                     shape.kv_heads, shape.head_dim, rows, keys,
