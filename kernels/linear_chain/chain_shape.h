@@ -23,6 +23,11 @@ inline constexpr int kChainBlock = kChainThreads + 128;
 inline constexpr int kChainRows = 2;
 inline constexpr int kChainDigits = 3;  // of a number of x
 inline constexpr int kMostChainRing = 16;
+// Units of a place of the ring: one for each warp. What is copied at once.
+inline constexpr int kChainPlaceUnits = kChainWarps;
+// Copies under way: with more the memory gives no more, and all else waits
+// longer.
+inline constexpr int kChainUnderWay = 2;
 inline constexpr uint32_t kChainBarriers = kMostChainRing * 16;  // bytes
 
 // What has to be known of a unit of a row of x, in float32: what its digits are
@@ -77,7 +82,7 @@ struct ChainPlaces {
   uint32_t partials[2];  // [tiles][ChainPartials] float32, stages in turns
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
-  uint32_t ring;         // [places][place_units] units
+  uint32_t ring;         // [places][kChainPlaceUnits] units
   uint32_t x_stride;
   uint32_t bytes;  // of all
 };
@@ -102,9 +107,7 @@ struct ChainShape {
   ChainExchange* exchange;
   int count;  // of stages
   int m;
-  int ring;         // places
-  int under_way;    // of them, at most
-  int place_units;  // units of a place: a multiple of kChainWarps
+  int ring;  // places
   ChainPlaces at;
 };
 

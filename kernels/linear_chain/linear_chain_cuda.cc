@@ -12,10 +12,6 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr uint32_t kMostShared = 227 << 10;
-// Units of a place: one for each warp.
-constexpr int kPlaceUnits = kChainWarps;
-// With more under way the memory gives no more, and all else waits longer.
-constexpr int kUnderWay = 2;
 constexpr int kLeastRing = 3;
 
 uint32_t Align(int64_t bytes) {
@@ -82,10 +78,8 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   if (at.ring >= kMostShared) return false;
   shape.m = m;
   const auto room = static_cast<int>(kMostShared - at.ring);
-  shape.place_units = kPlaceUnits;
-  const int place = kPlaceUnits * unit_bytes;
+  const int place = kChainPlaceUnits * unit_bytes;
   shape.ring = std::min(room / place, kMostChainRing);
-  shape.under_way = kUnderWay;
   at.bytes = at.ring + static_cast<uint32_t>(shape.ring * place);
   return shape.ring >= kLeastRing;
 }

@@ -54,7 +54,7 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
                          uint32_t empty) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  const int place_bytes = shape.place_units * Form::kUnitBytes;
+  const int place_bytes = kChainPlaceUnits * Form::kUnitBytes;
   RingTurn turn, arrived;
   int under_way = 0;
 #pragma unroll 1
@@ -64,12 +64,12 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
 #pragma unroll 1
     for (int tile = 0; tile < tiles.count; tile += kChainTiles) {
 #pragma unroll 1
-      for (int first = 0; first < stage.units; first += shape.place_units) {
+      for (int first = 0; first < stage.units; first += kChainPlaceUnits) {
         const auto bytes = static_cast<uint32_t>(
-            min(stage.units - first, shape.place_units) * Form::kUnitBytes);
+            min(stage.units - first, kChainPlaceUnits) * Form::kUnitBytes);
 #pragma unroll 1
         for (int i = tile; i < min(tile + kChainTiles, tiles.count); ++i) {
-          if (under_way == shape.under_way) {
+          if (under_way == kChainUnderWay) {
             Await(full + 8 * arrived.stage, arrived.parity);
             arrived.Next(shape.ring);
           } else {
@@ -101,7 +101,6 @@ class ChainProducts {
                            uint32_t base)
       : units_(stage.units),
         ring_(shape.ring),
-        place_units_(shape.place_units),
         base_(base),
         places_(base + shape.at.ring + warp() * Form::kUnitBytes),
         facts_(base + shape.at.facts + row() * Form::kFactsOfX * 4 +
@@ -113,28 +112,24 @@ class ChainProducts {
          (lane % 8 / 4 % kRows * kChainDigits + digit) * shape.at.x_stride;
   }
 
-  // The warp's units of kTiles tiles, whose places begin at `turn`, and the sums
-  // of each to `partials`.
+  // The warp's units of kTiles tiles, whose places begin at `turn`, and the
+  // sums of each to `partials`.
   template <int kTiles>
   __device__ void Run(RingTurn& turn, float* partials) const {
     ChainSums sums[kTiles];
 #pragma unroll 1
-    for (int first = 0; first < units_; first += place_units_) {
+    for (int first = 0; first < units_; first += kChainPlaceUnits) {
       uint32_t w[kTiles];
       const RingTurn begin = turn;
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        w[i] = places_ + turn.stage * place_units_ * Form::kUnitBytes;
+        w[i] = places_ + turn.stage * kChainPlaceUnits * Form::kUnitBytes;
         Await(base_ + 8 * turn.stage, turn.parity);
         turn.Next(ring_);
       }
-      uint32_t x_at = x_ + first * kQuantColumns;
-      uint32_t facts_at = facts_ + first * kFactBytes;
-      const int here = min(units_ - first, place_units_);
-#pragma unroll 1
-      for (int unit = static_cast<int>(warp()); unit < here;
-           unit += kChainWarps) {
-        const ChainUnitOfX<Form> x(x_at, facts_at);
+      if (first + static_cast<int>(warp()) < units_) {
+        const ChainUnitOfX<Form> x(x_ + first * kQuantColumns,
+                                   facts_ + first * kFactBytes);
         if constexpr (kTiles == 2) {
           const ChainUnit<Form> one(w[0]), two(w[1]);
           one.AddTo(x, sums[0]);
@@ -142,12 +137,6 @@ class ChainProducts {
         } else {
           const ChainUnit<Form> one(w[0]);
           one.AddTo(x, sums[0]);
-        }
-        x_at += kChainWarps * kQuantColumns;
-        facts_at += kChainWarps * kFactBytes;
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          w[i] += kChainWarps * Form::kUnitBytes;
         }
       }
       __syncwarp();
@@ -180,7 +169,6 @@ class ChainProducts {
 
   int units_;
   int ring_;
-  int place_units_;
   uint32_t base_;
   uint32_t places_;
   uint32_t facts_;
