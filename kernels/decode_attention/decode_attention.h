@@ -42,7 +42,7 @@ int DecodeAttentionRows(const DecodeAttentionDesc& desc,
                         const DeviceInfo& device);
 // few_keys: with more, attention's items, which take all multiprocessors, are
 // faster.
-inline constexpr int32_t kDecodeAttentionKeys = 4096;
+inline constexpr int32_t kDecodeAttentionKeys = 3072;
 
 }  // namespace inlay
 
