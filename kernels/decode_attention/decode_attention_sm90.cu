@@ -21,8 +21,9 @@
 // type. A block's warps merge through shared memory, and each block gets an
 // eighth of the results from all: stores that count themselves at a barrier of
 // the block they go to (to read them there took 3 us, and each barrier of the
-// cluster 1 us). Barriers: two of the block, that of the cluster at the start
-// in two halves, so that all blocks are there when stores come.
+// cluster 1 us). Barriers: one of the block, that of the cluster at the start
+// in two halves, so that all blocks are there when stores come, and one that
+// counts what came.
 // Roofline: the cache's bytes; with few keys the latency of what follows one
 // another: the plan, the block table, keys, sums.
 #include "absl/strings/str_format.h"
@@ -30,10 +31,9 @@
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/decode_attention/decode_attention_sm90.h"
+#include "kernels/decode_attention/decode_head.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/kv_write/kv_row.cuh"
-#include "kernels/rms_norm/rms_norm.cuh"
-#include "kernels/rope/rope.cuh"
 
 namespace inlay {
 namespace {
@@ -63,115 +63,6 @@ struct Args {
   const int64_t* slots;
   CudaKvLayer kv;
 };
-
-__device__ inline uint4 LoadCold(const void* from) {
-  uint4 x;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(from));
-  return x;
-}
-
-// What a lane has of a head: elements 32 i + 8 (lane % 4) + 0..7.
-template <int kDim>
-struct HeadPart {
-  static constexpr int kVectors = kDim / 32;
-  __device__ void Load(const std::byte* head, int t) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) at[i] = LoadCold(head + 64 * i + 16 * t);
-  }
-  uint4 at[kVectors];
-};
-
-// Cosines and sines of a lane's part of a head.
-template <int kDim, bool kHalf>
-struct Angles {
-  static constexpr int kPairs = kDim / 2;
-  static constexpr int kFloats = kDim / 8;  // of a lane
-  __device__ Angles(const Args& args, int row, int t) {
-    Load(args.cos + int64_t{row} * kPairs, t, cos);
-    Load(args.sin + int64_t{row} * kPairs, t, sin);
-  }
-  __device__ static void Load(const float* from, int t, float (&to)[kFloats]) {
-    constexpr int kStep = kHalf ? 8 : 4;
-#pragma unroll
-    for (int i = 0; i < kFloats / kStep; ++i) {
-      float part[kStep];
-      LoadFloats<kStep>(from + (kHalf ? 32 * i + 8 * t : 16 * i + 4 * t), part);
-#pragma unroll
-      for (int j = 0; j < kStep; ++j) to[i * kStep + j] = part[j];
-    }
-  }
-  float cos[kFloats];
-  float sin[kFloats];
-};
-
-template <typename T>
-__device__ float Rounded(float x) {
-  return ToFloat(FromFloat<T>(x));
-}
-
-// `head`, normalised and turned: the bits that rope_kv gives.
-template <typename T, int kDim, bool kHalf, bool kNorm>
-__device__ void MakeHead(const HeadNorm& norm,
-                         const Angles<kDim, kHalf>& angles, int t,
-                         HeadPart<kDim>& head) {
-  constexpr int kVectors = HeadPart<kDim>::kVectors;
-  float x[kVectors][8];
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const uint32_t words[] = {head.at[i].x, head.at[i].y, head.at[i].z,
-                              head.at[i].w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 pair = WidenPair<T>(words[j]);
-      x[i][2 * j] = pair.x;
-      x[i][2 * j + 1] = pair.y;
-    }
-  }
-  if constexpr (kNorm) {
-    // rope_kv has 8 elements a lane and adds up lanes that are kDim / 16 apart
-    // first.
-    float squares[kVectors];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) squares[i] = AddSquares(x[i], 0.0f);
-#pragma unroll
-    for (int step = kVectors / 2; step > 0; step /= 2) {
-#pragma unroll
-      for (int i = 0; i < step; ++i) squares[i] += squares[i + step];
-    }
-    squares[0] += __shfl_xor_sync(0xffffffffu, squares[0], 2);
-    squares[0] += __shfl_xor_sync(0xffffffffu, squares[0], 1);
-    const float factor = RmsNormFactor(squares[0], kDim, norm.epsilon);
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      RmsNormScale(x[i], factor, norm.weight, 32 * i + 8 * t);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[i][j] = Rounded<T>(x[i][j]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      if constexpr (kHalf) {
-        if (i < kVectors / 2) {
-          TurnPair(x[i][j], x[i + kVectors / 2][j], angles.cos[i * 8 + j],
-                   angles.sin[i * 8 + j]);
-        }
-      } else if (j % 2 == 0) {
-        TurnPair(x[i][j], x[i][j + 1], angles.cos[i * 4 + j / 2],
-                 angles.sin[i * 4 + j / 2]);
-      }
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    head.at[i] = make_uint4(
-        NarrowPair<T>(x[i][0], x[i][1]), NarrowPair<T>(x[i][2], x[i][3]),
-        NarrowPair<T>(x[i][4], x[i][5]), NarrowPair<T>(x[i][6], x[i][7]));
-  }
-}
 
 // A lane's part of 16 keys and of their values.
 template <int kDim>
@@ -394,7 +285,9 @@ class Worker {
             LoadCold(from + args_.num_kv_heads * 2 * kDim + 128 * i + 16 * g_);
       }
     }
-    const Angles<kDim, kHalf> angles(args_, row_, t_);
+    const Angles<kDim, kHalf> angles(args_.cos + int64_t{row_} * (kDim / 2),
+                                     args_.sin + int64_t{row_} * (kDim / 2),
+                                     t_);
     MakeHead<T, kDim, kHalf, kNorm>(args_.norms[0], angles, t_, q_);
     if (has_new) {
       MakeHead<T, kDim, kHalf, kNorm>(args_.norms[1], angles, t_, key);
