@@ -51,8 +51,8 @@ struct ModelLoadOptions {
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.
   InputObserver* input_observer = nullptr;
-  // Op name (kOpNames) -> name of the kernel row to use for it; for tests. Where
-  // an op stands for others, those run if it has no such row ("apart").
+  // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
+  // Where an op stands for others, those run if it has no such row ("apart").
   std::map<std::string, std::string, std::less<>> forced_kernels;
 };
 

@@ -26,37 +26,18 @@ class InputObserver;
 struct DecoderSpec;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
-inline constexpr std::string_view kOpNames[] = {"activation",
-                                                "attention",
-                                                "block_selection",
-                                                "block_summary",
-                                                "columns",
-                                                "decode_attention",
-                                                "elementwise",
-                                                "embedding",
-                                                "expanded_attention",
-                                                "expert_fetch",
-                                                "expert_linear",
-                                                "fused_linear",
-                                                "gated_norm",
-                                                "gemm",
-                                                "hyper_mix",
-                                                "hyper_spread",
-                                                "indexer",
-                                                "kv_compress",
-                                                "kv_select",
-                                                "kv_write",
-                                                "layer_norm",
-                                                "linear_attention",
-                                                "linear_chain",
-                                                "moe_combine",
-                                                "moe_routing",
-                                                "rms_norm",
-                                                "rope",
-                                                "rope_kv",
-                                                "rounding",
-                                                "short_conv",
-                                                "state_gates"};
+inline constexpr std::string_view kOpNames[] = {
+    "activation",       "attention",     "block_selection",
+    "block_summary",    "columns",       "decode_attention",
+    "elementwise",      "embedding",     "expanded_attention",
+    "expert_fetch",     "expert_linear", "fused_linear",
+    "gated_norm",       "gemm",          "hyper_mix",
+    "hyper_spread",     "indexer",       "kv_compress",
+    "kv_select",        "kv_write",      "layer_norm",
+    "linear_attention", "linear_chain",  "moe_combine",
+    "moe_routing",      "rms_norm",      "rope",
+    "rope_kv",          "rounding",      "short_conv",
+    "state_gates"};
 
 // An op with its kernel chosen.
 template <typename Desc, typename Params>
