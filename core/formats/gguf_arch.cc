@@ -55,6 +55,14 @@ constexpr GgufArch kArchs[] = {
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2", gguf_names::kMiniMaxM2,
      false},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4, false},
+    {"gemma4", "Gemma4ForCausalLM", "gemma4_text", gguf_names::kGemma4, false},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid",
+     gguf_names::kGraniteHybrid, false},
+    {"granitemoe", "GraniteMoeHybridForCausalLM", "granitemoehybrid",
+     gguf_names::kGraniteHybrid, false},
+    {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1", gguf_names::kFalconH1,
+     false},
+    {"mamba2", "Mamba2ForCausalLM", "mamba2", gguf_names::kNemotronH, false},
     {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox, false},
 };
 

@@ -1,5 +1,7 @@
 #include "core/formats/gguf_arch_keys.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "core/formats/gguf_metadata.h"
 #include "memory/status.h"
@@ -28,6 +30,26 @@ absl::StatusOr<std::optional<int64_t>> GgufArchKeys::LayerInt(
 absl::StatusOr<std::optional<std::vector<int64_t>>> GgufArchKeys::Ints(
     std::string_view key) const {
   return GgufInts(header_, Name(key));
+}
+
+absl::StatusOr<std::vector<int64_t>> GgufArchKeys::LayerInts(
+    std::string_view key, int64_t layers, int64_t min, int64_t max) const {
+  const GgufValue* value = Find(key);
+  if (value == nullptr || !value->is_array) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t one,
+                           Required(key, Int(key, min, max)));
+    return std::vector<int64_t>(static_cast<size_t>(layers), one);
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto found, Ints(key));
+  std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
+  const auto is_allowed = [&](int64_t one) { return min <= one && one <= max; };
+  if (static_cast<int64_t>(list.size()) == layers &&
+      std::all_of(list.begin(), list.end(), is_allowed)) {
+    return list;
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: %d values, allowed: one from %d to %d for each of %d layers",
+      Name(key), list.size(), min, max, layers));
 }
 
 absl::StatusOr<std::optional<double>> GgufArchKeys::Number(

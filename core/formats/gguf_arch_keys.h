@@ -33,6 +33,11 @@ class GgufArchKeys {
                                                   int64_t max) const;
   absl::StatusOr<std::optional<std::vector<int64_t>>> Ints(
       std::string_view key) const;
+  // One for each layer, or one for all; each as `min` and `max` allow.
+  // INVALID_ARGUMENT where the key is missing.
+  absl::StatusOr<std::vector<int64_t>> LayerInts(std::string_view key,
+                                                 int64_t layers, int64_t min,
+                                                 int64_t max) const;
   absl::StatusOr<std::optional<double>> Number(std::string_view key) const;
   absl::StatusOr<std::optional<bool>> Bool(std::string_view key) const;
   absl::StatusOr<std::optional<std::string>> String(std::string_view key) const;

@@ -161,6 +161,16 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch().starts_with("nemotron_h")) {
     return ReadGgufNemotron(files, keys, sizes, config);
   }
+  if (keys.arch() == "gemma4") {
+    return ReadGgufGemma4(files, keys, sizes, config);
+  }
+  if (keys.arch() == "falcon-h1") {
+    return ReadGgufFalconH1(files, keys, sizes, config);
+  }
+  if (keys.arch() == "granitehybrid" || keys.arch() == "granitemoe") {
+    INLAY_RETURN_IF_ERROR(ReadGranite(keys, config));
+    return ReadGgufGraniteHybrid(files, keys, sizes, config);
+  }
   if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
   if (keys.arch() == "olmo2" && window.has_value()) {
     INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
@@ -212,9 +222,15 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
   config["tie_word_embeddings"] = files.FindTensor("output.weight") == nullptr;
   if (arch.name == "gpt2") {
     INLAY_RETURN_IF_ERROR(ReadGpt2(keys, sizes, &config));
+  } else if (arch.name == "mamba2") {
+    INLAY_RETURN_IF_ERROR(ReadGgufMamba2(files, keys, sizes, &config));
   } else {
     INLAY_RETURN_IF_ERROR(SetSizes(keys, sizes, &config));
-    INLAY_RETURN_IF_ERROR(ReadGgufRotary(files, keys, sizes.head_dim, &config));
+    // Gemma 4 has two (gguf_gemma.h).
+    if (arch.name != "gemma4") {
+      INLAY_RETURN_IF_ERROR(
+          ReadGgufRotary(files, keys, sizes.head_dim, &config));
+    }
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
   INLAY_RETURN_IF_ERROR(ReadGgufExperts(keys, sizes, &config));

@@ -30,6 +30,9 @@ constexpr ExpertsRow kExpertArchs[] = {
     {"glm4moe", "moe_intermediate_size", false},
     {"minimax-m2", "intermediate_size", true},
     {"llama4", "intermediate_size", false},
+    {"gemma4", "moe_intermediate_size", true},
+    {"granitemoe", "intermediate_size", true},
+    {"granitehybrid", "intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -94,6 +97,12 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
   if (keys.arch() == "llama") {
     (*config)["architectures"] = {"MixtralForCausalLM"};
     (*config)["model_type"] = "mixtral";
+  }
+  if (keys.arch() == "gemma4") {
+    (*config)["enable_moe_block"] = true;
+    (*config)["num_experts"] = *experts;
+    (*config)["top_k_experts"] = used;
+    return absl::OkStatus();
   }
   if (keys.arch() == "gpt-oss") {
     // As published; the format has no key for it.

@@ -1,5 +1,6 @@
 #include "core/formats/gguf_linear.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,67 @@ namespace inlay {
 namespace {
 
 constexpr int64_t kDefaultInterval = 4;
+
+// A Mamba 2 mixer's sizes, as keys and tensors say them.
+struct Mixer {
+  int64_t heads = 0;
+  int64_t width = 0;  // of all heads
+  int64_t groups = 0;
+  int64_t state_size = 0;
+  int64_t taps = 0;
+  bool conv_bias = false;
+  bool bias = false;
+  bool norm = false;
+};
+
+absl::StatusOr<Mixer> ReadMixer(const GgufFiles& files,
+                                const GgufArchKeys& keys,
+                                const GgufSizes& sizes) {
+  Mixer mixer;
+  for (const auto& [key, to] : {std::pair{"ssm.time_step_rank", &mixer.heads},
+                                {"ssm.inner_size", &mixer.width},
+                                {"ssm.group_count", &mixer.groups},
+                                {"ssm.state_size", &mixer.state_size},
+                                {"ssm.conv_kernel", &mixer.taps}}) {
+    INLAY_ASSIGN_OR_RETURN(*to,
+                           keys.Required(key, keys.Int(key, 1, kMaxGgufSize)));
+  }
+  if (mixer.width % mixer.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %d, allowed: a divisor of the width %d",
+        keys.Name("ssm.time_step_rank"), mixer.heads, mixer.width));
+  }
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const auto has = [&](const char* name) {
+      return files.FindTensor(absl::StrFormat("blk.%d.%s", i, name)) != nullptr;
+    };
+    mixer.conv_bias |= has("ssm_conv1d.bias");
+    mixer.bias |= has("ssm_in.bias");
+    mixer.norm |= has("ssm_norm.weight");
+  }
+  return mixer;
+}
+
+// As Granite and Falcon H1 spell them.
+void SetMixer(const Mixer& mixer, Json* config) {
+  (*config)["mamba_n_heads"] = mixer.heads;
+  (*config)["mamba_d_head"] = mixer.width / mixer.heads;
+  (*config)["mamba_n_groups"] = mixer.groups;
+  (*config)["mamba_d_state"] = mixer.state_size;
+  (*config)["mamba_d_conv"] = mixer.taps;
+  (*config)["mamba_conv_bias"] = mixer.conv_bias;
+  (*config)["mamba_proj_bias"] = mixer.bias;
+}
+
+// How many times the residual stream the mixer is wide.
+absl::StatusOr<int64_t> Expansion(const GgufArchKeys& keys,
+                                  const GgufSizes& sizes, const Mixer& mixer) {
+  if (mixer.width % sizes.hidden == 0) return mixer.width / sizes.hidden;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %d, allowed: a multiple of the %d of %s",
+                      keys.Name("ssm.inner_size"), mixer.width, sizes.hidden,
+                      keys.Name("embedding_length")));
+}
 
 // A bool for each layer, or every which layer attends.
 absl::Status ReadLayers(const GgufArchKeys& keys, const GgufSizes& sizes,
@@ -150,6 +212,82 @@ absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["mlp_bias"] = mlp_bias;
   return keys.CopyNumber("attention.layer_norm_rms_epsilon",
                          "layer_norm_epsilon", config);
+}
+
+absl::Status ReadGgufMamba2(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config) {
+  INLAY_ASSIGN_OR_RETURN(const Mixer mixer, ReadMixer(files, keys, sizes));
+  INLAY_ASSIGN_OR_RETURN((*config)["expand"], Expansion(keys, sizes, mixer));
+  (*config)["num_hidden_layers"] = sizes.layers;
+  (*config)["hidden_size"] = sizes.hidden;
+  (*config)["num_heads"] = mixer.heads;
+  (*config)["head_dim"] = mixer.width / mixer.heads;
+  (*config)["n_groups"] = mixer.groups;
+  (*config)["state_size"] = mixer.state_size;
+  (*config)["conv_kernel"] = mixer.taps;
+  (*config)["use_conv_bias"] = mixer.conv_bias;
+  (*config)["use_bias"] = mixer.bias;
+  return keys.CopyNumber("attention.layer_norm_rms_epsilon",
+                         "layer_norm_epsilon", config);
+}
+
+absl::Status ReadGgufFalconH1(const GgufFiles& files, const GgufArchKeys& keys,
+                              const GgufSizes& sizes, Json* config) {
+  INLAY_ASSIGN_OR_RETURN(const Mixer mixer, ReadMixer(files, keys, sizes));
+  SetMixer(mixer, config);
+  (*config)["mamba_d_ssm"] = mixer.width;
+  (*config)["mamba_rms_norm"] = mixer.norm;
+  (*config)["mamba_norm_before_gate"] = false;
+  (*config)["projectors_bias"] =
+      files.FindTensor("blk.0.ssm_out.bias") != nullptr;
+  (*config)["attention_bias"] =
+      files.FindTensor("blk.0.attn_q.bias") != nullptr;
+  (*config)["mlp_bias"] = files.FindTensor("blk.0.ffn_gate.bias") != nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status ReadGgufGraniteHybrid(const GgufFiles& files,
+                                   const GgufArchKeys& keys,
+                                   const GgufSizes& sizes, Json* config) {
+  Json types = Json::array();
+  bool has_mixers = false, has_bias = false;
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const bool attends =
+        sizes.attends.empty() || sizes.attends[static_cast<size_t>(i)];
+    types.push_back(attends ? "attention" : "mamba");
+    has_mixers |= !attends;
+    has_bias |=
+        files.FindTensor(absl::StrFormat("blk.%d.attn_q.bias", i)) != nullptr;
+  }
+  (*config)["layer_types"] = std::move(types);
+  (*config)["attention_bias"] = has_bias;
+  INLAY_ASSIGN_OR_RETURN(const auto rotates,
+                         keys.Bool("rope.scaling.finetuned"));
+  (*config)["position_embedding_type"] =
+      rotates.value_or(true) ? "rope" : "nope";
+  INLAY_ASSIGN_OR_RETURN(const auto experts,
+                         keys.Int("expert_count", 0, kMaxGgufSize));
+  INLAY_ASSIGN_OR_RETURN(
+      const auto shared,
+      keys.Int("expert_shared_feed_forward_length", 0, kMaxGgufSize));
+  const bool is_dense = experts.value_or(0) == 0;
+  // gguf_experts.h says the number where there are some.
+  if (is_dense) (*config)["num_local_experts"] = 0;
+  (*config)["shared_intermediate_size"] =
+      is_dense ? sizes.inner : shared.value_or(0);
+  (*config)["shared_mlp_apart"] = true;
+  // 0, or no such key: as usual.
+  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("attention.scale"));
+  (*config)["attention_multiplier"] =
+      scale.value_or(0.0) != 0.0
+          ? *scale
+          : 1.0 / std::sqrt(static_cast<double>(sizes.head_dim));
+  if (!has_mixers) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const Mixer mixer, ReadMixer(files, keys, sizes));
+  SetMixer(mixer, config);
+  INLAY_ASSIGN_OR_RETURN((*config)["mamba_expand"],
+                         Expansion(keys, sizes, mixer));
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

@@ -1,5 +1,5 @@
-// The keys of linear attention as the config.json of Qwen 3 Next, Kimi
-// Linear and Nemotron H has them.
+// The keys of recurrent layers as the config.json of Qwen 3 Next, Kimi Linear
+// and the families with Mamba 2 mixers has them.
 #ifndef INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 #define INLAY_CORE_FORMATS_GGUF_LINEAR_H_
 
@@ -28,6 +28,21 @@ absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
 // over a narrower input.
 absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
                               const GgufSizes& sizes, Json* config);
+
+// Mamba 2, which has nothing but mixers.
+absl::Status ReadGgufMamba2(const GgufFiles& files, const GgufArchKeys& keys,
+                            const GgufSizes& sizes, Json* config);
+
+// Falcon H1's mixers, without the family's multipliers: the weights have them.
+absl::Status ReadGgufFalconH1(const GgufFiles& files, const GgufArchKeys& keys,
+                              const GgufSizes& sizes, Json* config);
+
+// Granite 4: which layers attend, whether they rotate, the mixers of the
+// others, the width of the MLP that every token goes to; not the multipliers.
+// "granitemoe" has no mixers.
+absl::Status ReadGgufGraniteHybrid(const GgufFiles& files,
+                                   const GgufArchKeys& keys,
+                                   const GgufSizes& sizes, Json* config);
 
 }  // namespace inlay
 

@@ -525,8 +525,8 @@ inline constexpr GgufName kKimiLinear[] = {
      "model.layers.#.block_sparse_moe.shared_experts.down_proj"},
 };
 
-// One mixer a layer. Rows of q and k may be turned: without rope it is the
-// same.
+// One mixer a layer; Mamba 2's files have the same names. Rows of q and k may
+// be turned: without rope it is the same.
 inline constexpr GgufName kNemotronH[] = {
     {"token_embd", "backbone.embeddings"},
     {"output_norm", "backbone.norm_f"},
@@ -555,6 +555,107 @@ inline constexpr GgufName kNemotronH[] = {
     {"blk.#.ffn_up_shexp", "backbone.layers.#.mixer.shared_experts.up_proj"},
     {"blk.#.ffn_down_shexp",
      "backbone.layers.#.mixer.shared_experts.down_proj"},
+};
+
+// Norms as they are, unlike Gemma 3's. Some layers have no values, or neither
+// keys nor values.
+inline constexpr GgufName kGemma4[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"},
+    {"blk.#.layer_output_scale", "model.layers.#.layer_scalar",
+     GgufLayout::kBareName},
+    // Inputs per layer.
+    {"blk.#.inp_gate", "model.layers.#.per_layer_input_gate"},
+    {"blk.#.proj", "model.layers.#.per_layer_projection"},
+    {"blk.#.post_norm", "model.layers.#.post_per_layer_input_norm"},
+    // Experts beside the MLP.
+    {"blk.#.pre_ffw_norm_2", "model.layers.#.pre_feedforward_layernorm_2"},
+    {"blk.#.post_ffw_norm_1", "model.layers.#.post_feedforward_layernorm_1"},
+    {"blk.#.post_ffw_norm_2", "model.layers.#.post_feedforward_layernorm_2"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.router.proj"},
+    {"blk.#.ffn_gate_inp.scale", "model.layers.#.router.scale",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_down_exps.scale", "model.layers.#.router.per_expert_scale",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.experts.up_proj"},
+    {"blk.#.ffn_gate_up_exps", "model.layers.#.experts.gate_up_proj",
+     GgufLayout::kBareName},
+    {"blk.#.ffn_down_exps", "model.layers.#.experts.down_proj"},
+};
+
+// Granite with experts (granitemoe) and with mixers (granitehybrid). The MLP
+// that every token goes to has its gate apart, and other names without experts.
+inline constexpr GgufName kGraniteHybrid[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.ssm_in", "model.layers.#.mamba.in_proj"},
+    {"blk.#.ssm_conv1d", "model.layers.#.mamba.conv1d", GgufLayout::kTaps},
+    {"blk.#.ssm_a", "model.layers.#.mamba.A_log", GgufLayout::kLogOfMinus},
+    {"blk.#.ssm_d", "model.layers.#.mamba.D", GgufLayout::kWhole},
+    {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias", GgufLayout::kWhole},
+    {"blk.#.ssm_norm", "model.layers.#.mamba.norm", GgufLayout::kFlat},
+    {"blk.#.ssm_out", "model.layers.#.mamba.out_proj"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.router.layer"},
+    {"blk.#.ffn_gate_exps",
+     "model.layers.#.block_sparse_moe.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.up_proj"},
+    {"blk.#.ffn_down_exps",
+     "model.layers.#.block_sparse_moe.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.shared_mlp.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.shared_mlp.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.shared_mlp.output_linear"},
+    {"blk.#.ffn_gate", "model.layers.#.shared_mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.shared_mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.shared_mlp.output_linear"},
+};
+
+// The family's multipliers are multiplied into these; rows of q and k are not
+// turned.
+inline constexpr GgufName kFalconH1[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.final_layernorm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.ssm_in", "model.layers.#.mamba.in_proj"},
+    {"blk.#.ssm_conv1d", "model.layers.#.mamba.conv1d", GgufLayout::kTaps},
+    {"blk.#.ssm_a", "model.layers.#.mamba.A_log", GgufLayout::kLogOfMinus},
+    {"blk.#.ssm_d", "model.layers.#.mamba.D", GgufLayout::kWhole},
+    {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias", GgufLayout::kWhole},
+    {"blk.#.ssm_norm", "model.layers.#.mamba.norm", GgufLayout::kFlat},
+    {"blk.#.ssm_out", "model.layers.#.mamba.out_proj"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.feed_forward.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.feed_forward.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.feed_forward.down_proj"},
 };
 
 }  // namespace inlay::gguf_names

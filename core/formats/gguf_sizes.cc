@@ -76,12 +76,25 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const auto of_layers = [&](const char* key) {
     return keys.LayerInt(key, sizes.layers, 1, kMaxGgufSize);
   };
+  // Mixers alone: neither attention nor MLPs.
+  const bool is_mamba = keys.arch() == "mamba2";
+  // Each layer has its own (gguf_gemma.h).
+  const bool is_gemma4 = keys.arch() == "gemma4";
   constexpr char kHeads[] = "attention.head_count";
-  INLAY_ASSIGN_OR_RETURN(sizes.heads, keys.Required(kHeads, of_layers(kHeads)));
+  if (is_mamba) {
+    sizes.heads = sizes.kv_heads = sizes.inner = sizes.head_dim = 1;
+  } else {
+    INLAY_ASSIGN_OR_RETURN(sizes.heads,
+                           keys.Required(kHeads, of_layers(kHeads)));
+  }
   const bool is_nemotron = keys.arch().starts_with("nemotron_h");
-  const bool may_lack =
-      keys.arch() == "lfm2" || keys.arch() == "kimi-linear" || is_nemotron;
-  INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
+  const bool may_lack = keys.arch() == "lfm2" || keys.arch() == "kimi-linear" ||
+                        keys.arch() == "granitehybrid" || is_nemotron;
+  if (is_gemma4) {
+    sizes.kv_heads = 1;
+  } else if (!is_mamba) {
+    INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
+  }
   // Where all layers have experts there may be no other width.
   constexpr char kInner[] = "feed_forward_length";
   constexpr char kExpertInner[] = "expert_feed_forward_length";
@@ -92,7 +105,12 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   if (is_nemotron && inners != nullptr && inners->is_array) {
     // 0 of other layers; the tensors say the rest (gguf_linear.h).
     sizes.inner = 1;
-  } else {
+  } else if (is_gemma4) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto widths,
+        keys.LayerInts(kInner, sizes.layers, 1, kMaxGgufSize));
+    sizes.inner = widths.front();
+  } else if (!is_mamba) {
     INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
   }
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");
@@ -101,7 +119,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
         "tensor \"token_embd.weight\" is missing or no matrix");
   }
   sizes.vocab = embedding->info.shape[0];
-  INLAY_RETURN_IF_ERROR(ReadHeadDim(keys, &sizes));
+  if (!is_mamba) INLAY_RETURN_IF_ERROR(ReadHeadDim(keys, &sizes));
   INLAY_ASSIGN_OR_RETURN(const auto predictors,
                          keys.Int("nextn_predict_layers", 0, sizes.layers - 1));
   sizes.layers -= predictors.value_or(0);

@@ -150,8 +150,10 @@ std::optional<std::string> UnknownToken(const GgufVocab& vocab) {
   return std::string(vocab.tokens[found - vocab.types.begin()]);
 }
 
-absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab) {
-  if (vocab.scores.empty()) {
+// `has_merges`: the file says them (gemma4); elsewhere scores do.
+absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab,
+                                       bool has_merges) {
+  if (vocab.scores.empty() && !has_merges) {
     return absl::InvalidArgumentError(
         "key \"tokenizer.ggml.scores\" is missing: a tokenizer of model "
         "\"llama\" needs a score for each token");
@@ -163,13 +165,18 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab) {
     texts[id] = absl::StrReplaceAll(texts[id], {{" ", kSpace}});
   }
   INLAY_ASSIGN_OR_RETURN(Json vocabulary, GgufVocabularyJson(texts));
-  INLAY_ASSIGN_OR_RETURN(Json merges, GgufScoreMerges(vocab, texts));
+  Json merges = Json::array();
+  if (has_merges) {
+    for (const std::string_view merge : vocab.merges) merges.push_back(merge);
+  } else {
+    INLAY_ASSIGN_OR_RETURN(merges, GgufScoreMerges(vocab, texts));
+  }
   INLAY_ASSIGN_OR_RETURN(Json post, GgufPostProcessorJson(vocab, true));
   const bool byte_fallback =
       std::find(vocab.types.begin(), vocab.types.end(), GgufTokenType::kByte) !=
       vocab.types.end();
   const std::optional<std::string> unknown = UnknownToken(vocab);
-  const bool prefix = vocab.add_space_prefix.value_or(true);
+  const bool prefix = vocab.add_space_prefix.value_or(!has_merges);
   return Json{{"added_tokens", GgufAddedTokensJson(vocab, texts)},
               {"normalizer", SpaceNormalizer(prefix)},
               {"pre_tokenizer", Json()},
@@ -194,13 +201,15 @@ absl::StatusOr<Json> GgufTokenizerJson(const GgufVocab& vocab) {
     const bool is_original =
         vocab.remove_extra_spaces.has_value() || !vocab.charsmap.empty();
     return is_original ? GgufSentencePieceDocument(vocab)
-                       : SentencePieceJson(vocab);
+                       : SentencePieceJson(vocab, false);
   }
+  if (vocab.model == "gemma4") return SentencePieceJson(vocab, true);
   if (vocab.model == "t5") return GgufSentencePieceDocument(vocab);
   if (vocab.model == "bert") return GgufWordPieceJson(vocab);
   return absl::UnimplementedError(absl::StrFormat(
       "key \"tokenizer.ggml.model\": %s, allowed: \"gpt2\" (byte-level BPE), "
-      "\"llama\" (SentencePiece BPE), \"t5\" (Unigram), \"bert\" (WordPiece)",
+      "\"llama\" (SentencePiece BPE), \"gemma4\" (the same, with merges), "
+      "\"t5\" (Unigram), \"bert\" (WordPiece)",
       Quoted(vocab.model)));
 }
 

@@ -58,32 +58,42 @@ absl::StatusOr<GraniteFactors> ReadGraniteFactors(const Json& json) {
   return factors;
 }
 
-// One layer gives gate and up.
-MlpSpec GraniteSharedMlp(const DecoderConfig& config, int64_t width,
+struct GraniteExperts {
+  int64_t count = 0;         // 0: the shared MLP alone
+  int64_t shared_width = 0;  // 0: the experts alone
+  bool shared_apart = false;
+  MoeConfig moe;
+};
+
+// One layer gives gate and up; in GGUF files they are apart.
+MlpSpec GraniteSharedMlp(const DecoderConfig& config,
+                         const GraniteExperts& experts,
                          const std::string& prefix) {
+  const int64_t width = experts.shared_width;
   MlpSpec mlp;
   mlp.width = width;
   mlp.activation = config.activation;
   mlp.gated = true;
   mlp.input = {
       {prefix + "shared_mlp.input_linear", 2 * width, config.hidden_size}};
+  if (experts.shared_apart) {
+    mlp.input = {{prefix + "shared_mlp.gate_proj", width, config.hidden_size},
+                 {prefix + "shared_mlp.up_proj", width, config.hidden_size}};
+  }
   mlp.output = {prefix + "shared_mlp.output_linear", config.hidden_size, width};
   return mlp;
 }
-
-struct GraniteExperts {
-  int64_t count = 0;  // 0: the shared MLP alone
-  int64_t shared_width = 0;
-  MoeConfig moe;
-};
 
 absl::StatusOr<GraniteExperts> ReadGraniteExperts(const Json& json) {
   GraniteExperts experts;
   INLAY_ASSIGN_OR_RETURN(experts.count,
                          JsonInt(json, "num_local_experts", 8, 0, kMaxExperts));
-  INLAY_ASSIGN_OR_RETURN(
-      experts.shared_width,
-      JsonInt(json, "shared_intermediate_size", 1024, 1, kMaxHidden));
+  INLAY_ASSIGN_OR_RETURN(experts.shared_width,
+                         JsonInt(json, "shared_intermediate_size", 1024,
+                                 experts.count == 0 ? 1 : 0, kMaxHidden));
+  // No published key: core/formats/gguf_linear.h sets it.
+  INLAY_ASSIGN_OR_RETURN(experts.shared_apart,
+                         JsonBool(json, "shared_mlp_apart", false));
   if (experts.count == 0) return experts;
   INLAY_ASSIGN_OR_RETURN(
       experts.moe, ReadMoeConfig(json, "intermediate_size", {8, 2, 32, true}));
@@ -93,11 +103,11 @@ absl::StatusOr<GraniteExperts> ReadGraniteExperts(const Json& json) {
 
 PartSpec GraniteMlp(const DecoderConfig& config, const GraniteExperts& experts,
                     const std::string& prefix) {
-  MlpSpec shared = GraniteSharedMlp(config, experts.shared_width, prefix);
+  MlpSpec shared = GraniteSharedMlp(config, experts, prefix);
   if (experts.count == 0) return shared;
   MoeSpec moe = LlamaStyleMoe(config, experts.moe, prefix + "block_sparse_moe.",
                               "router.layer", false);
-  moe.shared = std::move(shared);
+  if (experts.shared_width > 0) moe.shared = std::move(shared);
   return moe;
 }
 

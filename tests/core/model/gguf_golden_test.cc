@@ -1,6 +1,8 @@
 // Models through GGUF against the reference's outputs. The files in
 // tests/data/gguf are what llama.cpp's converter made of the checkpoints in
 // tests/data/models; the other families are written here.
+#include "tests/core/model/gguf_golden.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,35 +12,10 @@
 #include <numbers>
 #include <optional>
 
-#include "tests/core/model/golden_models.h"
 #include "tests/support/gguf_from_published.h"
 
 namespace inlay {
 namespace {
-
-class GgufGoldenModel : public GoldenModel {
- protected:
-  void CheckGoldens(const ModelFiles& files) {
-    auto model = LoadModel(files, *device_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    double worst = 0;
-    for (const GoldenCase& golden : cases_) {
-      SCOPED_TRACE(golden.name);
-      ModelHarness harness(**model, *device_, FinalLength(golden));
-      const int sequence = harness.AddSequence(FinalLength(golden));
-      const auto logits = harness.Run(sequence, golden.input_ids, 1 << 20);
-      ASSERT_TRUE(logits.ok()) << logits.status();
-      const double error = GoldenError(golden, *logits);
-      EXPECT_LT(error, kTolerance);
-      worst = std::max(worst, error);
-      const auto greedy =
-          harness.Greedy(sequence, logits->back(), kGreedySteps);
-      ASSERT_TRUE(greedy.ok()) << greedy.status();
-      EXPECT_EQ(*greedy, golden.greedy);
-    }
-    std::printf("%-18s GGUF max error / logit_std %.2e\n", GetParam(), worst);
-  }
-};
 
 // --- What the converter made.
 
