@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_names.h"
+#include "core/formats/gguf_recurrent_names.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -51,6 +52,10 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kDeepseek2, false},
     {"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3",
      gguf_names::kDeepseek2, false},
+    {"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32",
+     gguf_names::kDeepseek2, false},
+    {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2,
+     false},
     {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe, false},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2", gguf_names::kMiniMaxM2,
      false},

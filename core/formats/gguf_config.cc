@@ -151,6 +151,10 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "qwen3next" || keys.arch().starts_with("qwen35")) {
     return ReadGgufLinear(files, keys, sizes, config);
   }
+  if (keys.arch() == "deepseek32" || keys.arch() == "glm-dsa") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
+    return ReadGgufIndexer(keys, sizes, config);
+  }
   if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return keys.arch() == "deepseek2"

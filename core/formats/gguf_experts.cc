@@ -27,6 +27,8 @@ constexpr ExpertsRow kExpertArchs[] = {
     {"nemotron_h_moe", "moe_intermediate_size", false},
     {"kimi-linear", "moe_intermediate_size", true},
     {"deepseek2", "moe_intermediate_size", false},
+    {"deepseek32", "moe_intermediate_size", false},
+    {"glm-dsa", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
     {"minimax-m2", "intermediate_size", true},
     {"llama4", "intermediate_size", false},
@@ -110,8 +112,8 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     if (scaling.is_object()) scaling["truncate"] = false;
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
-  if (keys.arch() == "glm4moe" || keys.arch() == "deepseek2" ||
-      keys.arch() == "kimi-linear" || is_nemotron) {
+  if (keys.arch() == "glm4moe" || keys.arch().starts_with("deepseek") ||
+      keys.arch() == "glm-dsa" || keys.arch() == "kimi-linear" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
     if (!is_nemotron) return absl::OkStatus();
   }

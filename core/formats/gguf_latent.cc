@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "memory/status.h"
@@ -104,6 +105,41 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
     (*scaling)["mscale_all_dim"] = *magnitude * 10.0;
   }
   return ReadRouting(files, keys, sizes, config);
+}
+
+absl::Status ReadGgufIndexer(const GgufArchKeys& keys, const GgufSizes& sizes,
+                             Json* config) {
+  constexpr char kTypes[] = "attention.indexer.types";
+  for (const auto& [key, name] :
+       {std::pair{"attention.indexer.head_count", "index_n_heads"},
+        std::pair{"attention.indexer.key_length", "index_head_dim"},
+        std::pair{"attention.indexer.top_k", "index_topk"}}) {
+    INLAY_ASSIGN_OR_RETURN((*config)[name],
+                           keys.Required(key, keys.Int(key, 1, kMaxGgufSize)));
+  }
+  if (keys.arch() != "glm-dsa") return absl::OkStatus();
+  const GgufValue* types = keys.Find(kTypes);
+  if (types == nullptr) {
+    // GLM-5.2's, which is longer than the ones before it.
+    constexpr int64_t kSharingContext = 1 << 20;
+    const bool shares = sizes.context >= kSharingContext;
+    (*config)["index_topk_freq"] = shares ? 4 : 1;
+    (*config)["index_skip_topk_offset"] = 3;
+    return absl::OkStatus();
+  }
+  if (!types->is_array || types->type != GgufType::kBool ||
+      types->count < static_cast<uint64_t>(sizes.layers)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d values, allowed: a bool for each of %d layers",
+                        keys.Name(kTypes), types->count, sizes.layers));
+  }
+  Json list = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const bool is_full = types->data[static_cast<size_t>(i)] != std::byte{0};
+    list.push_back(is_full ? "full" : "shared");
+  }
+  (*config)["indexer_types"] = std::move(list);
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

@@ -19,6 +19,11 @@ namespace inlay {
 absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
                             const GgufSizes& sizes, Json* config);
 
+// Sizes of the indexers that select keys, and for "glm-dsa" which layers have
+// one: where the file does not say, those that llama.cpp assumes by the length.
+absl::Status ReadGgufIndexer(const GgufArchKeys& keys, const GgufSizes& sizes,
+                             Json* config);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_GGUF_LATENT_H_

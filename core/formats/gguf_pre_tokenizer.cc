@@ -43,6 +43,10 @@ constexpr const char* kDeepSeek[] = {
 };
 constexpr const char* kQwen35[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+// Kimi K2's, whose letters in words are those that are not Chinese characters
+// ("&&[^\p{Han}]" in the published pattern).
+constexpr const char* kKimi[] = {
+    R"(\p{Han}+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 // What llama.cpp does for files that name nothing.
 constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split[0],
                                     R"(\p{N}+)", "[0-9][0-9][0-9]"};
@@ -88,6 +92,19 @@ constexpr Row kRows[] = {
     {"chatglm-bpe", kLlama3},
     {"lfm2", kLlama3, true, true},
     {"pixtral", kLlama3, true, true},
+    {"falcon-h1", kLlama3, true, true},
+    {"midm-2.0", kLlama3, true, true},
+    {"glm5", kLlama3, true},
+    {"exaone", kDigits},
+    {"minerva-7b", kDigits},
+    {"trillion", kGpt2Split},
+    {"granite-docling", kGpt2Split},
+    {"gigachat", kGpt2Split},
+    {"a.x-4.0", kGpt2Split},
+    {"mellum", kGpt2Split},
+    {"joyai-llm", kDeepSeek3},
+    {"kanana2", kO200k},
+    {"kimi-k2", kKimi},
 };
 
 Json ByteLevel(bool use_regex) {

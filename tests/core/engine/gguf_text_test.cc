@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/gguf_pre_tokenizer.h"
 #include "core/formats/gguf_tokenizer.h"
 #include "core/text/tokenizer.h"
 #include "tests/support/engine_harness.h"
@@ -145,6 +146,98 @@ TEST(GgufText, DeepSeeksBpeGivesHuggingFacesIds) {
   vocab.bos_id = 1995;
   vocab.add_bos = true;
   CheckCases(vocab, "bbpe_deepseek_v3", true, "");
+}
+
+// Gemma 4's files have SentencePiece's spaces and bytes, and merges.
+TEST(GgufText, GemmasBpeGivesHuggingFacesIds) {
+  const Json file = ReadJson(Folder("spbpe_gemma") + "/tokenizer.json");
+  TokenLists lists = ListsOf(file);
+  for (size_t id = 0; id < lists.tokens.size(); ++id) {
+    if (lists.tokens[id] == "<unk>") lists.types[id] = 2;
+    if (lists.tokens[id].starts_with("<0x")) lists.types[id] = 6;
+  }
+  GgufVocab vocab = VocabOf(lists, "");
+  vocab.model = "gemma4";
+  vocab.add_space_prefix = false;
+  vocab.add_bos = true;
+  for (size_t id = 0; id < lists.tokens.size(); ++id) {
+    if (lists.tokens[id] == "<s>") vocab.bos_id = static_cast<int32_t>(id);
+  }
+  CheckCases(vocab, "spbpe_gemma", true, "");
+}
+
+// Where Kimi K2's pattern cuts: every pair of neighbours within a piece merges,
+// none across.
+TEST(GgufText, KimiCutsAtChineseCharacters) {
+  const std::vector<std::string> pieces = {"\xe6\xbc\xa2\xe5\xad\x97",
+                                           "ABCde",
+                                           " don't",
+                                           " ",
+                                           "123",
+                                           "45",
+                                           " ",
+                                           "\xe6\xbc\xa2",
+                                           "a",
+                                           "!?\n",
+                                           "x"};
+  const auto pre = FindGgufPreTokenizer("kimi-k2");
+  ASSERT_TRUE(pre.ok()) << pre.status();
+  // A vocabulary of all prefixes of the whole text, in byte-level letters.
+  std::string text;
+  for (const std::string& piece : pieces) text += piece;
+  TokenLists lists;
+  const auto letter = [](unsigned char byte) {
+    const bool is_plain =
+        (byte > 0x20 && byte < 0x7f) || (byte >= 0xa1 && byte != 0xad);
+    int shifted = 0;
+    for (int other = 0; other < byte; ++other) {
+      shifted +=
+          !((other > 0x20 && other < 0x7f) || (other >= 0xa1 && other != 0xad));
+    }
+    const int rune = is_plain ? byte : 256 + shifted;
+    std::string out;
+    if (rune < 0x80) return out.append(1, static_cast<char>(rune));
+    out.push_back(static_cast<char>(0xc0 | rune >> 6));
+    out.push_back(static_cast<char>(0x80 | (rune & 0x3f)));
+    return out;
+  };
+  const auto add = [&](const std::string& token) {
+    if (std::find(lists.tokens.begin(), lists.tokens.end(), token) ==
+        lists.tokens.end()) {
+      lists.tokens.push_back(token);
+    }
+  };
+  for (const char c : text) add(letter(static_cast<unsigned char>(c)));
+  // From every place on, the rest of the text merges from the left.
+  for (size_t first = 0; first < text.size(); ++first) {
+    std::string left = letter(static_cast<unsigned char>(text[first]));
+    for (size_t i = first + 1; i < text.size(); ++i) {
+      const std::string right = letter(static_cast<unsigned char>(text[i]));
+      const std::string merge = left + " " + right;
+      if (std::find(lists.merges.begin(), lists.merges.end(), merge) ==
+          lists.merges.end()) {
+        lists.merges.push_back(merge);
+      }
+      left += right;
+      add(left);
+    }
+  }
+  lists.types.assign(lists.tokens.size(), 1);
+  const auto json = GgufTokenizerJson(VocabOf(lists, "kimi-k2"));
+  ASSERT_TRUE(json.ok()) << json.status();
+  const auto tokenizer = MakeTokenizerFromDocument(*json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  Ids wanted;
+  for (const std::string& piece : pieces) {
+    std::string token;
+    for (const char c : piece) token += letter(static_cast<unsigned char>(c));
+    const auto at = std::find(lists.tokens.begin(), lists.tokens.end(), token);
+    ASSERT_NE(at, lists.tokens.end()) << piece;
+    wanted.push_back(static_cast<int32_t>(at - lists.tokens.begin()));
+  }
+  Ids ids;
+  ASSERT_TRUE((*tokenizer)->Encode(text, {.add_special = false}, &ids).ok());
+  EXPECT_EQ(ids, wanted);
 }
 
 // tokenizer.model's pieces, read through the tokenizer that knows them.

@@ -160,6 +160,56 @@ TEST(GgufSource, WrongKeysAreNamed) {
             "UTF-8");
 }
 
+// Of GLM-5, one layer, without tensors of layers.
+GgufParts Sparse() {
+  const std::pair<const char*, uint32_t> numbers[] = {
+      {"block_count", 1},
+      {"embedding_length", 8},
+      {"context_length", 64},
+      {"feed_forward_length", 16},
+      {"attention.head_count", 2},
+      {"attention.head_count_kv", 1},
+      {"attention.kv_lora_rank", 4},
+      {"attention.q_lora_rank", 4},
+      {"attention.key_length_mla", 4},
+      {"attention.value_length_mla", 4},
+      {"rope.dimension_count", 2},
+      {"attention.indexer.head_count", 2},
+      {"attention.indexer.key_length", 4},
+      {"attention.indexer.top_k", 16}};
+  GgufParts parts;
+  parts.entries = {StringEntry("general.architecture", "glm-dsa")};
+  for (const auto& [key, number] : numbers) {
+    parts.entries.push_back(U32Entry(std::string("glm-dsa.") + key, number));
+  }
+  parts.infos = {Info("token_embd.weight", {8, 5}, 0, 0)};
+  parts.data_bytes = 160;
+  return parts;
+}
+
+TEST(GgufSource, WrongKeysOfIndexersAreNamed) {
+  TempFolder folder;
+  const auto files = OpenParts(folder, Sparse());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->config["index_topk"], 16);
+  for (const char* name : {"head_count", "key_length", "top_k"}) {
+    const std::string key = std::string("attention.indexer.") + name;
+    GgufParts parts = Sparse();
+    std::erase_if(parts.entries, [&](const std::string& entry) {
+      return entry.find(key) != std::string::npos;
+    });
+    ExpectBad(parts, key + "\" is missing");
+    parts.entries.push_back(U32Entry("glm-dsa." + key, 0));
+    ExpectBad(parts, "0, allowed: 1");
+  }
+  const std::string types = "glm-dsa.attention.indexer.types";
+  GgufParts parts = Sparse();
+  parts.entries.push_back(U32Entry(types, 1));
+  ExpectBad(parts, "a bool for each of 1 layers");
+  parts.entries.back() = ArrayEntry(types, GgufType::kBool, 0, "");
+  ExpectBad(parts, "a bool for each of 1 layers");
+}
+
 // Of activations, which are not rounded.
 TEST(GgufSource, InputScalesAreNoWeights) {
   GgufParts parts = Llama();

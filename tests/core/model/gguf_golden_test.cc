@@ -261,6 +261,8 @@ class WrittenGguf : public GgufGoldenModel {
     if (rope.contains("rope_theta")) {
       all->push_back(writer->SetF32(arch + ".rope.freq_base",
                                     rope["rope_theta"].get<float>()));
+    }
+    if (rope.contains("partial_rotary_factor")) {
       all->push_back(writer->SetU32(
           arch + ".rope.dimension_count",
           static_cast<uint32_t>(config["head_dim"].get<double>() *
@@ -340,7 +342,20 @@ class WrittenGguf : public GgufGoldenModel {
         config.contains("moe_router_activation_func")) {
       set("expert_gating_func", 2);
     }
-    const Json& scaling = config["rope_scaling"];
+    if (config.contains("index_topk")) {
+      set("attention.indexer.head_count", size("index_n_heads"));
+      set("attention.indexer.key_length", size("index_head_dim"));
+      set("attention.indexer.top_k", size("index_topk"));
+    }
+    if (config.contains("indexer_types")) {
+      std::vector<std::byte> full;
+      for (const Json& type : config["indexer_types"]) {
+        full.push_back(std::byte{type == "full"});
+      }
+      all->push_back(writer->Set(arch + ".attention.indexer.types",
+                                 {GgufType::kBool, true, full.size(), full}));
+    }
+    const Json scaling = config.value("rope_scaling", Json());
     if (scaling.is_object() && scaling.contains("mscale_all_dim")) {
       all->push_back(
           writer->SetF32(arch + ".rope.scaling.yarn_log_multiplier",
@@ -509,6 +524,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"deepseek_v2", "deepseek2"},
       {"deepseek_v2_lite", "deepseek2"},
       {"deepseek_v3", "deepseek2"},
+      {"deepseek_v32", "deepseek32"},
+      {"glm_moe_dsa", "glm-dsa"},
       {"qwen3_next", "qwen3next"},
       {"qwen3_5_text", "qwen35"},
       {"qwen3_5_moe_text", "qwen35moe"},
@@ -537,9 +554,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "qwen2", "qwen2_yarn", "qwen3", "gemma2", "gemma3_text",
                     "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "glm4_moe",
                     "minimax_m2", "llama4_text", "gpt_neox", "deepseek_v2",
-                    "deepseek_v2_lite", "deepseek_v3", "qwen3_next",
-                    "qwen3_5_text", "qwen3_5_moe_text", "olmo3", "lfm2",
-                    "kimi_linear", "nemotron_h"),
+                    "deepseek_v2_lite", "deepseek_v3", "deepseek_v32",
+                    "glm_moe_dsa", "qwen3_next", "qwen3_5_text",
+                    "qwen3_5_moe_text", "olmo3", "lfm2", "kimi_linear",
+                    "nemotron_h"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
