@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -117,6 +118,9 @@ class HybridGguf : public GgufGoldenModel {
         GgufTensorsFrom(weights, *arch, config["num_hidden_layers"].get<int>(),
                         config.value("num_attention_heads", int64_t{1}),
                         config.value("num_key_value_heads", int64_t{1})));
+    for (GgufTensorData& tensor : tensors) {
+      if (absl::EndsWith(tensor.name, ".ssm_a")) tensor.shape.push_back(1);
+    }
     // Granite's MLP has two names, by whether there are experts.
     if (config.value("num_local_experts", 0) > 0) {
       std::erase_if(tensors, [](const GgufTensorData& tensor) {
@@ -128,6 +132,7 @@ class HybridGguf : public GgufGoldenModel {
     int64_t parts = 0;
     for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
     EXPECT_EQ(parts, weights.weights().size());
+    if (fuses_experts_) FuseExperts(&tensors);
     tensors.insert(tensors.end(), extra_.begin(), extra_.end());
     return WriteGgufTensors(tensors, &writer);
   }
@@ -139,6 +144,32 @@ class HybridGguf : public GgufGoldenModel {
     CheckGoldens(*files);
   }
 
+  // Each expert's gate and up in one matrix, as published.
+  static void FuseExperts(std::vector<GgufTensorData>* tensors) {
+    const auto find = [&](const std::string& name) {
+      return std::find_if(
+          tensors->begin(), tensors->end(),
+          [&](const GgufTensorData& tensor) { return tensor.name == name; });
+    };
+    for (int layer = 0;; ++layer) {
+      const std::string prefix = "blk." + std::to_string(layer) + ".ffn_";
+      const auto gate = find(prefix + "gate_exps.weight");
+      const auto up = find(prefix + "up_exps.weight");
+      if (gate == tensors->end() || up == tensors->end()) return;
+      const auto experts = static_cast<size_t>(gate->shape[0]);
+      const size_t bytes = gate->bytes.size() / experts;
+      std::string fused;
+      for (size_t e = 0; e < experts; ++e) {
+        fused += gate->bytes.substr(e * bytes, bytes);
+        fused += up->bytes.substr(e * bytes, bytes);
+      }
+      gate->name = prefix + "gate_up_exps.weight";
+      gate->shape[1] *= 2;
+      gate->bytes = std::move(fused);
+      tensors->erase(up);
+    }
+  }
+
   void AddFactors(const std::vector<float>& factors) {
     extra_.push_back({"rope_freqs.weight",
                       DType::kF32,
@@ -147,6 +178,7 @@ class HybridGguf : public GgufGoldenModel {
                                   factors.size() * sizeof(float))});
   }
 
+  bool fuses_experts_ = false;
   std::vector<GgufTensorData> extra_;
   std::string path_ =
       testing::TempDir() + "hybrid_" + std::to_string(getpid()) + ".gguf";
@@ -206,6 +238,24 @@ class Gemma4Gguf : public HybridGguf {};
 TEST_P(Gemma4Gguf, Goldens) {
   const ModelFiles published = Open(GetParam(), "config.json");
   AddFactors(Gemma4Factors(published.config));
+  CheckFile(Write("gemma4", published.config, *published.weights,
+                  [&](Keys& keys) { SetGemma4(published.config, keys); }));
+}
+
+// Experts fused, and keys that nobody reads in a layer that shares others'.
+TEST_P(Gemma4Gguf, GoldensOfPublishedFiles) {
+  const ModelFiles published = Open(GetParam(), "config.json");
+  AddFactors(Gemma4Factors(published.config));
+  fuses_experts_ = true;
+  if (published.config["num_kv_shared_layers"] != 0) {
+    const auto last = published.config["num_hidden_layers"].get<int>() - 1;
+    extra_.push_back({"blk." + std::to_string(last) + ".attn_k.weight",
+                      DType::kF32,
+                      {64, 64},
+                      std::string(64 * 64 * sizeof(float), '\0')});
+    extra_.push_back(extra_.back());
+    extra_.back().name = "blk." + std::to_string(last) + ".attn_v.weight";
+  }
   CheckFile(Write("gemma4", published.config, *published.weights,
                   [&](Keys& keys) { SetGemma4(published.config, keys); }));
 }
