@@ -20,10 +20,18 @@ class MemoryWeights : public WeightSource {
 
   void Add(const std::string& name, DType dtype, std::vector<int64_t> shape,
            const void* data) {
+    WeightInfo info;
+    info.name = name;
+    info.dtype = dtype;
+    info.shape = std::move(shape);
+    Add(std::move(info), data);
+  }
+  // Of another source's, whose `bytes` are made anew.
+  void Add(WeightInfo info, const void* data) {
     uint64_t elements = 1;
-    for (const int64_t dim : shape) elements *= static_cast<uint64_t>(dim);
-    WeightInfo info{name, dtype, std::move(shape), RowBytes(dtype, elements)};
-    std::vector<std::byte>& bytes = bytes_[name];
+    for (const int64_t dim : info.shape) elements *= static_cast<uint64_t>(dim);
+    info.bytes = RowBytes(info.dtype, elements);
+    std::vector<std::byte>& bytes = bytes_[info.name];
     bytes.resize(info.bytes + offset_);
     std::copy_n(static_cast<const std::byte*>(data), info.bytes,
                 bytes.data() + offset_);

@@ -92,7 +92,7 @@ inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
     EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(stored)).ok());
     const std::byte* bytes = stored.data();
     if (info.dtype != DType::kBF16) {
-      wide->Add(info.name, info.dtype, info.shape, bytes);
+      wide->Add(info, bytes);
       continue;
     }
     std::vector<float> values(info.bytes / 2);
@@ -101,7 +101,9 @@ inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
       std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
       values[i] = BF16ToF32(bits);
     }
-    wide->Add(info.name, DType::kF32, info.shape, values.data());
+    WeightInfo widened = info;
+    widened.dtype = DType::kF32;
+    wide->Add(std::move(widened), values.data());
   }
   return wide;
 }
