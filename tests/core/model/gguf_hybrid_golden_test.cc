@@ -468,7 +468,10 @@ TEST_P(MixerGguf, WrongSizesAreErrors) {
       {"ssm.conv_kernel", 0},    {"ssm.state_size", 1u << 31}};
   for (const auto& [key, value] : wrong) {
     SCOPED_TRACE(key);
-    ASSERT_TRUE(WriteFamily([&](Keys& keys) { keys.U32(key, value); }).ok());
+    const auto write = [&key = key, &value = value](Keys& keys) {
+      keys.U32(key, value);
+    };
+    ASSERT_TRUE(WriteFamily(write).ok());
     EXPECT_EQ(OpenModelFiles(path_, {}).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
