@@ -15,7 +15,7 @@ using enum GgufLayout;
 // keys tell the others (gguf_config.h).
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
-    {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama, false},
+    {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
@@ -27,7 +27,7 @@ constexpr GgufArch kArchs[] = {
     {"phi3", "Phi3ForCausalLM", "phi3", gguf_names::kPhi3},
     {"gpt2", "GPT2LMHeadModel", "gpt2", gguf_names::kGpt2},
     {"olmo2", "Olmo2ForCausalLM", "olmo2", gguf_names::kPostNorms},
-    {"olmo2", "Olmo3ForCausalLM", "olmo3", gguf_names::kPostNorms, false},
+    {"olmo2", "Olmo3ForCausalLM", "olmo3", gguf_names::kPostNorms},
     {"granite", "GraniteForCausalLM", "granite", gguf_names::kLlama},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2",
      gguf_names::kStarcoder2},
@@ -35,40 +35,36 @@ constexpr GgufArch kArchs[] = {
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", gguf_names::kLlama},
     {"exaone4", "Exaone4ForCausalLM", "exaone4", gguf_names::kPostNorms},
     {"cohere2", "Cohere2ForCausalLM", "cohere2", gguf_names::kCohere2},
-    {"qwen3next", "Qwen3NextForCausalLM", "qwen3_next", gguf_names::kQwen3Next,
-     false},
-    {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text", gguf_names::kQwen35,
-     false},
+    {"qwen3next", "Qwen3NextForCausalLM", "qwen3_next", gguf_names::kQwen3Next},
+    {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text", gguf_names::kQwen35},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
-     gguf_names::kQwen35Moe, false},
-    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", gguf_names::kNemotronH,
-     false},
+     gguf_names::kQwen35Moe},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h",
+     gguf_names::kNemotronH},
     {"nemotron_h_moe", "NemotronHForCausalLM", "nemotron_h",
-     gguf_names::kNemotronH, false},
-    {"lfm2", "Lfm2ForCausalLM", "lfm2", gguf_names::kLfm2, false},
+     gguf_names::kNemotronH},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", gguf_names::kLfm2},
     {"kimi-linear", "KimiLinearForCausalLM", "kimi_linear",
-     gguf_names::kKimiLinear, false},
+     gguf_names::kKimiLinear},
     {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2",
-     gguf_names::kDeepseek2, false},
+     gguf_names::kDeepseek2},
     {"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3",
-     gguf_names::kDeepseek2, false},
+     gguf_names::kDeepseek2},
     {"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32",
-     gguf_names::kDeepseek2, false},
-    {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2,
-     false},
-    {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe, false},
-    {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2", gguf_names::kMiniMaxM2,
-     false},
-    {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4, false},
-    {"gemma4", "Gemma4ForCausalLM", "gemma4_text", gguf_names::kGemma4, false},
+     gguf_names::kDeepseek2},
+    {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2},
+    {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
+     gguf_names::kMiniMaxM2},
+    {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
+    {"gemma4", "Gemma4ForCausalLM", "gemma4_text", gguf_names::kGemma4},
     {"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid",
-     gguf_names::kGraniteHybrid, false},
+     gguf_names::kGraniteHybrid},
     {"granitemoe", "GraniteMoeHybridForCausalLM", "granitemoehybrid",
-     gguf_names::kGraniteHybrid, false},
-    {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1", gguf_names::kFalconH1,
-     false},
-    {"mamba2", "Mamba2ForCausalLM", "mamba2", gguf_names::kNemotronH, false},
-    {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox, false},
+     gguf_names::kGraniteHybrid},
+    {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1", gguf_names::kFalconH1},
+    {"mamba2", "Mamba2ForCausalLM", "mamba2", gguf_names::kNemotronH},
+    {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a
@@ -101,7 +97,10 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
   const std::string_view suffix = name.substr(dot);
   const bool is_bias = suffix == ".bias";
   for (const GgufName& row : arch.names) {
-    const bool whole = row.layout == kWhole || row.layout == kLogOfMinus;
+    // Published names of these have no ".weight" to go by.
+    const bool is_bare = row.layout == kBareName && to == &GgufName::gguf;
+    const bool whole =
+        row.layout == kWhole || row.layout == kLogOfMinus || is_bare;
     if (!whole && !is_bias && suffix != ".weight") continue;
     const auto layer =
         MatchLayer(row.*from, whole ? name : name.substr(0, dot));
@@ -110,6 +109,7 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
     const size_t hash = result.name.find('#');
     if (hash != std::string::npos) result.name.replace(hash, 1, *layer);
     if (!whole && (row.layout != kBareName || is_bias)) result.name += suffix;
+    if (is_bare) result.name += ".weight";
     if (is_bias && (row.layout == kTransposed || row.layout == kPlusOne ||
                     row.layout == kTaps)) {
       result.layout = kSame;
@@ -117,6 +117,25 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
     return result;
   }
   return std::nullopt;
+}
+
+// Of rows with one model_type: Nemotron with experts and without, Granite with
+// mixers and without.
+bool IsArchOf(const GgufArch& arch, const Json& config) {
+  if (arch.model_type == "nemotron_h") {
+    const Json* pattern = JsonFind(config, "hybrid_override_pattern");
+    const bool has_experts =
+        pattern == nullptr || !pattern->is_string() ||
+        pattern->get_ref<const std::string&>().find('E') != std::string::npos;
+    return has_experts == (arch.name == "nemotron_h_moe");
+  }
+  if (arch.model_type != "granitemoehybrid") return true;
+  const Json* types = JsonFind(config, "layer_types");
+  bool has_mixers = types == nullptr;
+  for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+    has_mixers |= (*types)[i] == "mamba" || (*types)[i] == "linear_attention";
+  }
+  return has_mixers == (arch.name == "granitehybrid");
 }
 
 }  // namespace
@@ -147,9 +166,9 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
     return FindGgufArch("llama");
   }
   for (const GgufArch& arch : kArchs) {
-    if (name == arch.architecture || (!is_listed && name == arch.model_type)) {
-      return &arch;
-    }
+    const bool is_named =
+        name == arch.architecture || (!is_listed && name == arch.model_type);
+    if (is_named && IsArchOf(arch, config)) return &arch;
     known += std::string(arch.architecture) + ", ";
   }
   return absl::UnimplementedError(

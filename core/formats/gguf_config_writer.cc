@@ -4,6 +4,11 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/gguf_experts_writer.h"
+#include "core/formats/gguf_gemma_writer.h"
+#include "core/formats/gguf_key_writer.h"
+#include "core/formats/gguf_latent_writer.h"
+#include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "memory/status.h"
 
@@ -12,32 +17,79 @@ namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 
+// What families assume where config.json is silent; a width of 0: what heads
+// share of the residual stream.
+struct FamilyDefaults {
+  std::string_view model_type;
+  int64_t head_dim = 0;
+  double theta = 10000.0;
+  double partial = 1.0;
+  double epsilon = 1e-6;
+};
+constexpr FamilyDefaults kFamilyDefaults[] = {
+    {"gemma", 256},
+    {"gemma2", 256},
+    {"gemma3_text", 256, 1e6},
+    {"qwen3", 128},
+    {"glm4", 128, 1e4, 0.5, 1.5625e-7},
+    {"smollm3", 0, 2e6},
+    {"phi3", 0, 1e4, 1.0, 1e-5},
+    {"olmo2", 0, 1e4, 1.0, 1e-5},
+    {"olmo3", 0, 1e4, 1.0, 1e-5},
+    {"exaone4", 0, 1e4, 1.0, 1e-5},
+    {"starcoder2", 0, 1e4, 1.0, 1e-5},
+    {"cohere2", 0, 1e4, 1.0, 1e-5},
+    {"mixtral", 0, 1e6, 1.0, 1e-5},
+    {"gpt_oss", 64, 150000.0, 1.0, 1e-5},
+    {"glm4_moe", 128, 1e4, 0.5, 1e-5},
+    {"minimax_m2", 128, 5e6},
+    {"llama4_text", 128, 5e5, 1.0, 1e-5},
+    {"qwen3_next", 256, 1e4, 0.25},
+    {"qwen3_5_text", 256, 1e4, 0.25},
+    {"qwen3_5_moe_text", 256, 1e4, 0.25},
+    {"lfm2", 0, 1e6, 1.0, 1e-5},
+    {"falcon_h1", 0, 1e4, 1.0, 1e-5},
+    {"nemotron_h", 128, 1e4, 1.0, 1e-5},
+    {"kimi_linear", 0, 1e4, 1.0, 1e-5},
+    {"glm_moe_dsa", 0, 1e4, 1.0, 1e-5},
+    {"gpt_neox", 0, 1e4, 0.25, 1e-5},
+};
+
+FamilyDefaults DefaultsOf(std::string_view model_type) {
+  for (const FamilyDefaults& row : kFamilyDefaults) {
+    if (row.model_type == model_type) return row;
+  }
+  return {model_type};
+}
+
 class ConfigWriter {
  public:
-  ConfigWriter(const Json& config, const GgufArch& arch, GgufWriter* writer)
-      : config_(config), arch_(arch), writer_(*writer) {}
+  ConfigWriter(const Json& config, const GgufArch& arch,
+               const GgufShapeOf& shape_of, GgufWriter* writer)
+      : config_(config),
+        arch_(arch),
+        shape_of_(shape_of),
+        defaults_(DefaultsOf(arch.model_type)),
+        keys_(config, arch, writer) {}
 
   absl::StatusOr<GgufConfigTensors> Write() {
     INLAY_RETURN_IF_ERROR(
-        writer_.SetString("general.architecture", arch_.name));
+        keys_.writer().SetString("general.architecture", arch_.name));
     if (arch_.name == "gpt2") {
       INLAY_RETURN_IF_ERROR(WriteGpt2());
+    } else if (arch_.name == "mamba2") {
+      INLAY_RETURN_IF_ERROR(SetGgufMamba2(keys_));
+    } else if (arch_.name == "gemma4") {
+      INLAY_RETURN_IF_ERROR(SetGgufGemma4(keys_, &tensors_));
     } else {
       INLAY_RETURN_IF_ERROR(WriteRotary());
       INLAY_RETURN_IF_ERROR(WriteFamily());
+      INLAY_RETURN_IF_ERROR(SetGgufExperts(keys_));
     }
     return std::move(tensors_);
   }
 
  private:
-  std::string Key(std::string_view name) const {
-    return absl::StrFormat("%s.%s", arch_.name, name);
-  }
-  bool Has(const char* key) const { return JsonFind(config_, key) != nullptr; }
-  bool IsNull(const char* key) const {
-    const auto found = config_.find(key);
-    return found != config_.end() && found->is_null();
-  }
   // Its files say "llama".
   bool IsMistral() const {
     const Json* list = JsonFind(config_, "architectures");
@@ -47,154 +99,269 @@ class ConfigWriter {
     const Json* type = JsonFind(config_, "model_type");
     return type != nullptr && *type == "mistral";
   }
-  absl::Status SetF32(const char* key, double value) {
-    return writer_.SetF32(Key(key), static_cast<float>(value));
-  }
-
-  // A size that config.json must have, unless there is a fallback.
-  absl::StatusOr<int64_t> Size(const char* from, int64_t fallback = 0) const {
-    if (!Has(from) && fallback == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "config.json: %s is missing: a GGUF file needs it", from));
-    }
-    return JsonInt(config_, from, fallback, 1, kMaxSize);
-  }
-  absl::StatusOr<int64_t> CopySize(const char* from, const char* to,
-                                   int64_t fallback = 0) {
-    INLAY_ASSIGN_OR_RETURN(const int64_t size, Size(from, fallback));
-    INLAY_RETURN_IF_ERROR(writer_.SetU32(Key(to), static_cast<uint32_t>(size)));
-    return size;
-  }
-  absl::Status CopyNumber(const char* from, const char* to, double fallback) {
-    INLAY_ASSIGN_OR_RETURN(const double value,
-                           JsonNumber(config_, from, fallback, 0.0, 1e15));
-    return SetF32(to, value);
-  }
-
-  // The one activation that files of the architecture stand for.
-  absl::Status CheckActivation(const char* key,
-                               std::initializer_list<const char*> allowed) {
-    INLAY_ASSIGN_OR_RETURN(const std::string name,
-                           JsonString(config_, key, *allowed.begin()));
-    if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) {
-      return absl::OkStatus();
-    }
-    return absl::UnimplementedError(absl::StrFormat(
-        "config.json: %s is \"%s\", allowed in a GGUF file of \"%s\": \"%s\"",
-        key, name, arch_.name, *allowed.begin()));
-  }
-  absl::Status Refuse(const char* key, bool refused) {
-    INLAY_ASSIGN_OR_RETURN(const bool value, JsonBool(config_, key, !refused));
-    if (value != refused) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrFormat("config.json: %s is %s, which a GGUF file of \"%s\" "
-                        "cannot say",
-                        key, refused ? "true" : "false", arch_.name));
-  }
 
   absl::Status WriteGpt2() {
-    INLAY_RETURN_IF_ERROR(CheckActivation("activation_function",
-                                          {"gelu_new", "gelu_pytorch_tanh"}));
-    INLAY_RETURN_IF_ERROR(Refuse("scale_attn_weights", false));
-    INLAY_RETURN_IF_ERROR(Refuse("scale_attn_by_inverse_layer_idx", true));
-    INLAY_RETURN_IF_ERROR(CopySize("n_layer", "block_count").status());
+    INLAY_RETURN_IF_ERROR(keys_.CheckActivation(
+        "activation_function", {"gelu_new", "gelu_pytorch_tanh"}));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("scale_attn_weights", true));
+    INLAY_RETURN_IF_ERROR(
+        keys_.Expect("scale_attn_by_inverse_layer_idx", false));
+    INLAY_RETURN_IF_ERROR(keys_.CopySize("n_layer", "block_count").status());
     INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
-                           CopySize("n_embd", "embedding_length"));
-    INLAY_RETURN_IF_ERROR(CopySize("n_positions", "context_length").status());
+                           keys_.CopySize("n_embd", "embedding_length"));
+    INLAY_RETURN_IF_ERROR(
+        keys_.CopySize("n_positions", "context_length").status());
     INLAY_ASSIGN_OR_RETURN(tensors_.heads.query,
-                           CopySize("n_head", "attention.head_count"));
+                           keys_.CopySize("n_head", "attention.head_count"));
     tensors_.heads.key = tensors_.heads.query;
     INLAY_RETURN_IF_ERROR(
-        CopySize("n_inner", "feed_forward_length", 4 * hidden).status());
-    return CopyNumber("layer_norm_epsilon", "attention.layer_norm_epsilon",
-                      1e-5);
+        keys_.CopySize("n_inner", "feed_forward_length", 4 * hidden).status());
+    return keys_.CopyNumber("layer_norm_epsilon",
+                            "attention.layer_norm_epsilon", 1e-5);
   }
 
-  // What families assume; 0: config.json must say it.
-  int64_t DefaultHeadDim(int64_t hidden) const {
-    if (arch_.name.starts_with("gemma")) return 256;
-    if (arch_.name == "qwen3" || arch_.name == "glm4") return 128;
-    return hidden / tensors_.heads.query;
-  }
   int64_t DefaultKvHeads() const {
-    const bool all =
-        (arch_.name == "llama" && !IsMistral()) || arch_.name == "phi3";
+    const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
+                     arch_.name == "phi3" || arch_.name == "gptneox";
     return all ? tensors_.heads.query : 0;
   }
 
   absl::Status WriteRotary() {
     INLAY_RETURN_IF_ERROR(
-        CopySize("num_hidden_layers", "block_count").status());
+        keys_.CopySize("num_hidden_layers", "block_count").status());
     INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
-                           CopySize("hidden_size", "embedding_length"));
+                           keys_.CopySize("hidden_size", "embedding_length"));
     INLAY_ASSIGN_OR_RETURN(
         const int64_t positions,
-        CopySize("max_position_embeddings", "context_length"));
-    INLAY_RETURN_IF_ERROR(
-        CopySize("intermediate_size", "feed_forward_length").status());
+        keys_.CopySize(
+            keys_.AnyOf({"max_position_embeddings", "model_max_length"}),
+            "context_length"));
+    INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
-        CopySize("num_attention_heads", "attention.head_count"));
-    INLAY_ASSIGN_OR_RETURN(
-        tensors_.heads.key,
-        CopySize("num_key_value_heads", "attention.head_count_kv",
-                 DefaultKvHeads()));
+        keys_.CopySize("num_attention_heads", "attention.head_count"));
+    INLAY_RETURN_IF_ERROR(WriteKvHeads());
     INLAY_RETURN_IF_ERROR(WriteEpsilon());
+    if (keys_.Has("kv_lora_rank")) {
+      return SetGgufLatent(keys_, positions, &tensors_);
+    }
+    const int64_t default_dim = defaults_.head_dim != 0
+                                    ? defaults_.head_dim
+                                    : hidden / tensors_.heads.query;
     INLAY_ASSIGN_OR_RETURN(
-        const int64_t head_dim,
-        CopySize("head_dim", "attention.key_length", DefaultHeadDim(hidden)));
-    INLAY_RETURN_IF_ERROR(writer_.SetU32(Key("attention.value_length"),
-                                         static_cast<uint32_t>(head_dim)));
-    const double theta = arch_.name == "gemma3"    ? 1e6
-                         : arch_.name == "smollm3" ? 2e6
-                                                   : 10000.0;
-    const double partial = arch_.name == "glm4" ? 0.5 : 1.0;
-    return SetGgufRope(config_, std::string(arch_.name),
-                       {head_dim, positions, theta, partial}, &writer_,
+        head_dim_,
+        keys_.CopySize("head_dim", "attention.key_length", default_dim));
+    INLAY_RETURN_IF_ERROR(keys_.SetU32("attention.value_length", head_dim_));
+    GgufRopeShape shape{head_dim_, positions, defaults_.theta,
+                        defaults_.partial};
+    shape.truncates = arch_.name != "gpt-oss";
+    if (arch_.name == "minimax-m2") {
+      INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
+                             keys_.Size("rotary_dim", head_dim_));
+      shape.partial =
+          static_cast<double>(rotary) / static_cast<double>(head_dim_);
+    }
+    if (arch_.name == "gptneox") {
+      INLAY_ASSIGN_OR_RETURN(
+          shape.theta, JsonNumber(config_, "rotary_emb_base", 1e4, 1.0, 1e15));
+      INLAY_ASSIGN_OR_RETURN(shape.partial,
+                             JsonNumber(config_, "rotary_pct", 0.25, 0.0, 1.0));
+    }
+    return SetGgufRope(config_, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
   }
 
-  absl::Status WriteEpsilon() {
-    if (arch_.name == "starcoder2" || arch_.name == "cohere2") {
-      return CopyNumber(
-          arch_.name == "cohere2" ? "layer_norm_eps" : "norm_epsilon",
-          "attention.layer_norm_epsilon", 1e-5);
+  // Of the MLPs; where all layers have experts there may be none.
+  absl::Status WriteWidth() {
+    constexpr char kWidth[] = "feed_forward_length";
+    if (arch_.name.starts_with("nemotron_h")) return absl::OkStatus();
+    if (arch_.name == "lfm2") {  // config.json's is before it is adjusted
+      const std::vector<int64_t>* up = shape_of_("blk.0.ffn_up.weight");
+      if (up != nullptr) return keys_.SetU32(kWidth, up->front());
     }
-    const bool is_larger = arch_.name == "phi3" || arch_.name == "olmo2" ||
-                           arch_.name == "exaone4";
-    return CopyNumber("rms_norm_eps", "attention.layer_norm_rms_epsilon",
-                      arch_.name == "glm4" ? 1.5625e-7
-                      : is_larger          ? 1e-5
-                                           : 1e-6);
+    const char* from = "intermediate_size";
+    if (arch_.name == "llama4") from = "intermediate_size_mlp";
+    const bool is_granite =
+        arch_.name == "granitehybrid" || arch_.name == "granitemoe";
+    if (is_granite && !HasGgufExperts(config_)) {
+      from = "shared_intermediate_size";
+    }
+    if (!keys_.Has(from) && keys_.Has("moe_intermediate_size")) {
+      return absl::OkStatus();
+    }
+    return keys_.CopySize(from, kWidth).status();
+  }
+
+  // Of all layers; of each where some have none; latent attention caches one
+  // row for all heads.
+  absl::Status WriteKvHeads() {
+    constexpr char kHeads[] = "attention.head_count_kv";
+    const bool is_latent = keys_.Has("kv_lora_rank");
+    if (is_latent) {
+      tensors_.heads.key = 1;
+    } else {
+      INLAY_ASSIGN_OR_RETURN(
+          tensors_.heads.key,
+          keys_.Size("num_key_value_heads", DefaultKvHeads()));
+    }
+    INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
+                           GgufAttendingLayers(keys_));
+    if (attends.empty()) return keys_.SetU32(kHeads, tensors_.heads.key);
+    std::vector<uint32_t> heads;
+    for (const bool attending : attends) {
+      heads.push_back(attending ? static_cast<uint32_t>(tensors_.heads.key)
+                                : 0);
+    }
+    return keys_.SetU32s(kHeads, heads);
+  }
+
+  absl::Status WriteEpsilon() {
+    const char* from = "rms_norm_eps";
+    if (arch_.name == "starcoder2") from = "norm_epsilon";
+    if (arch_.name == "cohere2" || arch_.name == "gptneox") {
+      from = "layer_norm_eps";
+    }
+    if (arch_.name == "lfm2") from = "norm_eps";
+    if (arch_.name.starts_with("nemotron_h")) from = "layer_norm_epsilon";
+    const bool is_rms = from == std::string_view("rms_norm_eps") ||
+                        arch_.name == "lfm2" ||
+                        arch_.name.starts_with("nemotron_h");
+    return keys_.CopyNumber(from,
+                            is_rms ? "attention.layer_norm_rms_epsilon"
+                                   : "attention.layer_norm_epsilon",
+                            defaults_.epsilon);
   }
 
   absl::Status WriteFamily() {
     if (arch_.name.starts_with("gemma")) {
       INLAY_RETURN_IF_ERROR(
-          CheckActivation("hidden_activation", {"gelu_pytorch_tanh"}));
+          keys_.CheckActivation("hidden_activation", {"gelu_pytorch_tanh"}));
       return arch_.name == "gemma" ? absl::OkStatus() : WriteGemma();
     }
     if (arch_.name == "starcoder2") {
-      INLAY_RETURN_IF_ERROR(
-          CheckActivation("hidden_act", {"gelu_pytorch_tanh", "gelu_new"}));
+      INLAY_RETURN_IF_ERROR(keys_.CheckActivation(
+          "hidden_act", {"gelu_pytorch_tanh", "gelu_new"}));
       return WriteWindow(0);
     }
-    INLAY_RETURN_IF_ERROR(CheckActivation("hidden_act", {"silu", "swish"}));
-    if (arch_.name == "granite") return WriteGranite();
+    if (arch_.name == "gptneox") return WriteNeox();
+    if (arch_.name.starts_with("nemotron_h")) {
+      INLAY_RETURN_IF_ERROR(keys_.CheckActivation("mlp_hidden_act", {"relu2"}));
+      return SetGgufRecurrent(keys_, head_dim_);
+    }
+    INLAY_RETURN_IF_ERROR(
+        keys_.CheckActivation("hidden_act", {"silu", "swish"}));
+    INLAY_RETURN_IF_ERROR(SetGgufRecurrent(keys_, head_dim_));
+    if (arch_.name == "deepseek32" || arch_.name == "glm-dsa") {
+      return SetGgufIndexer(keys_);
+    }
+    if (arch_.name == "gpt-oss") return WriteGptOss();
+    if (arch_.name == "llama4") return WriteLlama4();
+    if (arch_.name == "granite" || arch_.name == "granitehybrid" ||
+        arch_.name == "granitemoe") {
+      return WriteGranite();
+    }
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "cohere2" || arch_.name == "exaone4") {
       if (arch_.name == "cohere2") {
-        INLAY_RETURN_IF_ERROR(CopyNumber("logit_scale", "logit_scale", 0.0625));
+        INLAY_RETURN_IF_ERROR(
+            keys_.CopyNumber("logit_scale", "logit_scale", 0.0625));
       }
       INLAY_RETURN_IF_ERROR(WriteWindow(4096));
-      return IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
+      return keys_.IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
     }
     if (arch_.name.starts_with("qwen")) {
-      return Refuse("use_sliding_window", true);
+      return keys_.Expect("use_sliding_window", false);
     }
-    const bool is_mistral = IsMistral();
+    if (arch_.model_type == "olmo3") {
+      INLAY_RETURN_IF_ERROR(WriteWindow(4096));
+      return WritePattern();
+    }
+    const bool is_mistral = IsMistral() || arch_.model_type == "mixtral";
+    if (arch_.model_type == "mixtral") return CheckMixtral();
     if (arch_.name != "phi3" && !is_mistral) return absl::OkStatus();
     return WriteWindow(is_mistral ? 4096 : 0);
+  }
+
+  // A file of "llama" with a window is Mistral's.
+  absl::Status CheckMixtral() {
+    const Json* window = JsonFind(config_, "sliding_window");
+    if (window == nullptr) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrFormat(
+        "config.json: sliding_window is %s, which a GGUF file of Mixtral "
+        "cannot say",
+        DumpJson(*window)));
+  }
+
+  absl::Status WriteNeox() {
+    INLAY_RETURN_IF_ERROR(keys_.CheckActivation("hidden_act", {"gelu"}));
+    INLAY_ASSIGN_OR_RETURN(const bool parallel,
+                           JsonBool(config_, "use_parallel_residual", true));
+    return keys_.SetBool("use_parallel_residual", parallel);
+  }
+
+  // A window on every other layer, beginning with the first.
+  absl::Status WriteGptOss() {
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", true));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("swiglu_limit", 7.0));
+    const Json* types = JsonFind(config_, "layer_types");
+    for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+      const bool slides = (*types)[i] == "sliding_attention";
+      if (slides == (i % 2 == 0)) continue;
+      return absl::UnimplementedError(
+          "config.json: layer_types do not take turns, which a GGUF file of "
+          "\"gpt-oss\" cannot say");
+    }
+    return WriteWindow(128);
+  }
+
+  // What the published models have in common has no keys.
+  absl::Status WriteLlama4() {
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", false));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attn_temperature_tuning", true));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attn_scale", 0.1));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("floor_scale", 8192));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_chunk_size", 8192));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("no_rope_layer_interval", 4));
+    INLAY_RETURN_IF_ERROR(CheckLlama4Lists());
+    constexpr int64_t kExpertsWithoutNorms = 128;
+    INLAY_ASSIGN_OR_RETURN(
+        const int64_t experts,
+        keys_.Size(keys_.AnyOf({"num_local_experts", "num_experts"})));
+    INLAY_RETURN_IF_ERROR(
+        keys_.Expect("use_qk_norm", experts != kExpertsWithoutNorms));
+    if (!keys_.Has("use_qk_norm") && experts == kExpertsWithoutNorms) {
+      return keys_.Size("use_qk_norm").status();
+    }
+    if (keys_.IsNull("attention_chunk_size")) {
+      return absl::UnimplementedError(
+          "config.json: attention_chunk_size is null, which a GGUF file of "
+          "\"llama4\" cannot say");
+    }
+    return keys_
+        .CopySize("interleave_moe_layer_step", "interleave_moe_layer_step", 1)
+        .status();
+  }
+
+  absl::Status CheckLlama4Lists() {
+    INLAY_ASSIGN_OR_RETURN(const int64_t step,
+                           keys_.Size("interleave_moe_layer_step", 1));
+    const Json* ropes = JsonFind(config_, "no_rope_layers");
+    bool is_usual = true;
+    for (size_t i = 0; ropes != nullptr && i < ropes->size(); ++i) {
+      is_usual &= (*ropes)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
+    }
+    const Json* types = JsonFind(config_, "layer_types");
+    for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+      is_usual &= ((*types)[i] == "chunked_attention") == ((i + 1) % 4 != 0);
+    }
+    const Json* sparse = JsonFind(config_, "moe_layers");
+    for (size_t i = 0; sparse != nullptr && i < sparse->size(); ++i) {
+      is_usual &= (*sparse)[i] == (static_cast<int64_t>(i) + 1) * step - 1;
+    }
+    if (is_usual) return absl::OkStatus();
+    return absl::UnimplementedError(
+        "config.json: no_rope_layers, layer_types or moe_layers are not at "
+        "equal distances, which a GGUF file of \"llama4\" cannot say");
   }
 
   absl::Status WriteGranite() {
@@ -203,14 +370,14 @@ class ConfigWriter {
           std::pair{"embedding_multiplier", "embedding_scale"},
           std::pair{"residual_multiplier", "residual_scale"},
           std::pair{"logits_scaling", "logit_scale"}}) {
-      INLAY_RETURN_IF_ERROR(CopyNumber(from, to, 1.0));
+      INLAY_RETURN_IF_ERROR(keys_.CopyNumber(from, to, 1.0));
     }
     return absl::OkStatus();
   }
 
   // Every fourth layer has no rope, and none a window.
   absl::Status CheckSmolLm3() {
-    INLAY_RETURN_IF_ERROR(Refuse("use_sliding_window", true));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("use_sliding_window", false));
     INLAY_ASSIGN_OR_RETURN(
         const int64_t interval,
         JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxSize));
@@ -227,22 +394,23 @@ class ConfigWriter {
 
   // `fallback`: where config.json is silent; 0: none.
   absl::Status WriteWindow(int64_t fallback) {
-    if (IsNull("sliding_window")) return absl::OkStatus();
-    if (!Has("sliding_window") && fallback == 0) return absl::OkStatus();
-    return CopySize("sliding_window", "attention.sliding_window", fallback)
+    if (keys_.IsNull("sliding_window")) return absl::OkStatus();
+    if (!keys_.Has("sliding_window") && fallback == 0) return absl::OkStatus();
+    return keys_
+        .CopySize("sliding_window", "attention.sliding_window", fallback)
         .status();
   }
 
   // A cap that config.json may switch off by null, where the format has no way
   // to say so for a family that has one by default.
   absl::Status WriteSoftcap(const char* key, double fallback) {
-    if (IsNull(key) && fallback > 0.0) {
+    if (keys_.IsNull(key) && fallback > 0.0) {
       return absl::UnimplementedError(absl::StrFormat(
           "config.json: %s is null, which a GGUF file of \"%s\" cannot say",
           key, arch_.name));
     }
-    if (!Has(key) && fallback == 0.0) return absl::OkStatus();
-    return CopyNumber(key, key, fallback);
+    if (!keys_.Has(key) && fallback == 0.0) return absl::OkStatus();
+    return keys_.CopyNumber(key, key, fallback);
   }
 
   absl::Status WriteGemma() {
@@ -250,8 +418,9 @@ class ConfigWriter {
     INLAY_ASSIGN_OR_RETURN(
         const double scalar,
         JsonNumber(config_, "query_pre_attn_scalar", 256.0, 1e-6, 1e9));
-    INLAY_RETURN_IF_ERROR(SetF32("attention.scale", 1.0 / std::sqrt(scalar)));
-    if (is_gemma2 && IsNull("sliding_window")) {
+    INLAY_RETURN_IF_ERROR(
+        keys_.SetF32("attention.scale", 1.0 / std::sqrt(scalar)));
+    if (is_gemma2 && keys_.IsNull("sliding_window")) {
       return absl::UnimplementedError(
           "config.json: sliding_window is null, which a GGUF file of "
           "\"gemma2\" cannot say");
@@ -262,17 +431,18 @@ class ConfigWriter {
     INLAY_RETURN_IF_ERROR(
         WriteSoftcap("final_logit_softcapping", is_gemma2 ? 30.0 : 0.0));
     // A file without a window has no layers with one.
-    return IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
+    return keys_.IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
   }
 
   absl::Status WritePattern() {
-    const std::string key = Key("attention.sliding_window_pattern");
+    const std::string key = keys_.Name("attention.sliding_window_pattern");
     const Json* types = JsonFind(config_, "layer_types");
     if (types == nullptr || !types->is_array()) {
       for (const char* name :
            {"sliding_window_pattern", "_sliding_window_pattern"}) {
-        if (!Has(name)) continue;
-        return CopySize(name, "attention.sliding_window_pattern").status();
+        if (!keys_.Has(name)) continue;
+        return keys_.CopySize(name, "attention.sliding_window_pattern")
+            .status();
       }
       return absl::OkStatus();
     }
@@ -280,12 +450,16 @@ class ConfigWriter {
     for (const Json& type : *types) {
       slides.push_back(std::byte{type == "sliding_attention"});
     }
-    return writer_.Set(key, {GgufType::kBool, true, slides.size(), slides});
+    return keys_.writer().Set(key,
+                              {GgufType::kBool, true, slides.size(), slides});
   }
 
   const Json& config_;
   const GgufArch& arch_;
-  GgufWriter& writer_;
+  const GgufShapeOf& shape_of_;
+  const FamilyDefaults defaults_;
+  GgufKeyWriter keys_;
+  int64_t head_dim_ = 0;  // of attention; 0 where it is latent
   GgufConfigTensors tensors_;
 };
 
@@ -293,8 +467,9 @@ class ConfigWriter {
 
 absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
                                                 const GgufArch& arch,
+                                                const GgufShapeOf& shape_of,
                                                 GgufWriter* writer) {
-  return ConfigWriter(config, arch, writer).Write();
+  return ConfigWriter(config, arch, shape_of, writer).Write();
 }
 
 }  // namespace inlay

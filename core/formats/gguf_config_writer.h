@@ -4,7 +4,9 @@
 #ifndef INLAY_CORE_FORMATS_GGUF_CONFIG_WRITER_H_
 #define INLAY_CORE_FORMATS_GGUF_CONFIG_WRITER_H_
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,12 +25,17 @@ struct GgufConfigTensors {
   std::vector<std::pair<std::string, std::vector<float>>> vectors;
 };
 
+// The shape of a tensor of the file by its name; null: there is none.
+using GgufShapeOf =
+    std::function<const std::vector<int64_t>*(std::string_view name)>;
+
 // Sets general.architecture and the architecture's own keys. INVALID_ARGUMENT
 // naming the key of config.json that is missing or out of range; UNIMPLEMENTED
 // for what the format cannot say (other activations, dynamic rotary scaling,
-// windows of some Qwen layers).
+// windows of some Qwen layers, experts in some layers).
 absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
                                                 const GgufArch& arch,
+                                                const GgufShapeOf& shape_of,
                                                 GgufWriter* writer);
 
 }  // namespace inlay

@@ -11,13 +11,7 @@
 namespace inlay {
 namespace {
 
-struct ExpertsRow {
-  std::string_view arch;
-  const char* width;  // config.json's name for the experts' width
-  bool normalised;
-};
-
-constexpr ExpertsRow kExpertArchs[] = {
+constexpr GgufExpertsRow kExpertArchs[] = {
     {"llama", "intermediate_size", true},
     {"qwen2moe", "moe_intermediate_size", false},
     {"qwen3moe", "moe_intermediate_size", true},
@@ -69,22 +63,27 @@ absl::Status ReadDeepseekExperts(const GgufArchKeys& keys,
 
 }  // namespace
 
+absl::StatusOr<GgufExpertsRow> FindGgufExperts(std::string_view arch) {
+  std::string known;
+  for (const GgufExpertsRow& row : kExpertArchs) {
+    if (row.arch == arch) return row;
+    known += (known.empty() ? "" : ", ") + std::string(row.arch);
+  }
+  return absl::UnimplementedError(
+      absl::StrFormat("experts load in the architectures %s", known));
+}
+
 absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
                              Json* config) {
   constexpr char kExperts[] = "expert_count";
   INLAY_ASSIGN_OR_RETURN(const auto experts,
                          keys.Int(kExperts, 0, kMaxGgufSize));
   if (experts.value_or(0) == 0) return absl::OkStatus();
-  const ExpertsRow* found = nullptr;
-  std::string known;
-  for (const ExpertsRow& row : kExpertArchs) {
-    if (row.arch == keys.arch()) found = &row;
-    known += (known.empty() ? "" : ", ") + std::string(row.arch);
-  }
-  if (found == nullptr) {
+  const auto found = FindGgufExperts(keys.arch());
+  if (!found.ok()) {
     return absl::UnimplementedError(
-        absl::StrFormat("%s is %d: experts load in the architectures %s",
-                        keys.Name(kExperts), *experts, known));
+        absl::StrFormat("%s is %d: %s", keys.Name(kExperts), *experts,
+                        found.status().message()));
   }
   constexpr char kUsed[] = "expert_used_count";
   INLAY_ASSIGN_OR_RETURN(const int64_t used,

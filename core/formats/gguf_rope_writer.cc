@@ -83,7 +83,10 @@ class RopeWriter {
     INLAY_ASSIGN_OR_RETURN(
         const double partial,
         Number(scaling_, "partial_rotary_factor", whole, 0.0, 1.0));
-    dim_ = static_cast<int64_t>(static_cast<double>(shape_.head_dim) * partial);
+    dim_ = shape_.is_latent
+               ? shape_.head_dim
+               : static_cast<int64_t>(static_cast<double>(shape_.head_dim) *
+                                      partial);
     return writer_.SetU32(prefix_ + "dimension_count",
                           static_cast<uint32_t>(dim_));
   }
@@ -113,19 +116,31 @@ class RopeWriter {
                           static_cast<uint32_t>(original_));
   }
 
-  absl::Status WriteYarn() {
-    for (const char* key : {"mscale", "mscale_all_dim"}) {
-      INLAY_ASSIGN_OR_RETURN(const double value,
-                             Number(scaling_, key, 0.0, 0.0, kMaxFactor));
-      if (value == 0.0) continue;
+  // Frequencies keep their magnitude where the two are one.
+  absl::Status WriteMagnitudes() {
+    INLAY_ASSIGN_OR_RETURN(const double all,
+                           Number(scaling_, "mscale_all_dim", 0.0, 0.0, 100.0));
+    INLAY_ASSIGN_OR_RETURN(const double own,
+                           Number(scaling_, "mscale", 0.0, 0.0, 100.0));
+    if (own == 0.0 && all == 0.0) return absl::OkStatus();
+    if (!shape_.is_latent || own != all) {
       return absl::UnimplementedError(absl::StrFormat(
-          "config.json: yarn's %s is %g, allowed in GGUF: none", key, value));
+          "config.json: yarn's mscale is %g and mscale_all_dim %g, allowed in "
+          "GGUF: %s",
+          own, all, shape_.is_latent ? "one number" : "none"));
     }
+    // Stored as a tenth of what config.json has.
+    return Set("scaling.yarn_log_multiplier", 0.1 * all);
+  }
+
+  absl::Status WriteYarn() {
+    INLAY_RETURN_IF_ERROR(WriteMagnitudes());
     INLAY_ASSIGN_OR_RETURN(const bool truncate,
                            JsonBool(scaling_, "truncate", true));
-    if (!truncate) {
-      return absl::UnimplementedError(
-          "config.json: yarn's truncate is false, allowed in GGUF: true");
+    if (truncate != shape_.truncates) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "config.json: yarn's truncate is %s, allowed in GGUF: %s",
+          truncate ? "true" : "false", shape_.truncates ? "true" : "false"));
     }
     INLAY_RETURN_IF_ERROR(WriteType("yarn"));
     for (const auto& [from, to] :

@@ -15,6 +15,11 @@ struct GgufRopeShape {
   int64_t max_positions = 0;
   double theta = 10000.0;  // where config.json has none
   double partial = 1.0;    // the same, partial_rotary_factor
+  // Latent attention's: all of head_dim rotates, and yarn has the magnitudes of
+  // DeepSeek.
+  bool is_latent = false;
+  // What yarn's truncate must be: no key says it.
+  bool truncates = true;
 };
 
 // Sets `prefix`.rope.*; adds factors of frequencies to `tensors`. Errors as

@@ -12,6 +12,7 @@
 #include "core/formats/gguf_writer.h"
 #include "core/json/json.h"
 #include "core/quantize/checkpoint.h"
+#include "core/quantize/file_tensors.h"
 #include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
 #include "core/text/sentencepiece_document.h"
@@ -85,11 +86,6 @@ class GgufQuantizer {
   }
 
  private:
-  struct Tensor {
-    TensorName gguf;
-    std::optional<RowReader> reader;
-  };
-
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
     if (!arch_->is_written) {
@@ -97,27 +93,30 @@ class GgufQuantizer {
           "files of \"%s\" are read, not written", arch_->name));
     }
     INLAY_RETURN_IF_ERROR(pass_.Open());
-    for (QuantizedTensor& row : pass_.report().tensors) {
-      const auto name = GgufTensorName(*arch_, row.name);
-      if (!name.has_value()) {
-        return absl::UnimplementedError(
-            absl::StrFormat("tensor \"%s\" has no name in GGUF files of \"%s\"",
-                            row.name, arch_->name));
-      }
-      row.gguf = name->name;
-      tensors_.push_back({*name, std::nullopt});
-    }
-    return absl::OkStatus();
+    INLAY_ASSIGN_OR_RETURN(tensors_, PlanFileTensors(files_.config, *arch_,
+                                                     pass_.model_tensors()));
+    readers_.resize(tensors_.size());
+    return pass_.SetFileTensors(tensors_);
   }
 
   bool HasTensor(std::string_view gguf) const {
     return std::any_of(tensors_.begin(), tensors_.end(),
-                       [&](const auto& t) { return t.gguf.name == gguf; });
+                       [&](const auto& t) { return t.gguf == gguf; });
+  }
+
+  // Of a file's matrix that is one of the model's.
+  const std::vector<int64_t>* ShapeOf(std::string_view gguf) const {
+    for (const FileTensor& tensor : tensors_) {
+      if (tensor.gguf == gguf) return &tensor.rows.parts.front()->shape;
+    }
+    return nullptr;
   }
 
   absl::Status SetKeys(GgufWriter* writer) {
-    INLAY_ASSIGN_OR_RETURN(config_,
-                           SetGgufConfig(files_.config, *arch_, writer));
+    INLAY_ASSIGN_OR_RETURN(
+        config_, SetGgufConfig(
+                     files_.config, *arch_,
+                     [this](auto name) { return ShapeOf(name); }, writer));
     INLAY_RETURN_IF_ERROR(
         writer->SetU32("general.quantization_version", kQuantizationVersion));
     if (type_.file_type.has_value()) {
@@ -130,7 +129,7 @@ class GgufQuantizer {
     pass_.report().has_tokenizer = true;
     int64_t vocab_size = 0;
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].gguf.name == "token_embd.weight") {
+      if (tensors_[i].gguf == "token_embd.weight") {
         vocab_size = pass_.info(i).shape[0];
       }
     }
@@ -146,20 +145,26 @@ class GgufQuantizer {
     const bool has_head = HasTensor("output.weight");
     QuantizeReport& report = pass_.report();
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      const WeightInfo& info = pass_.info(i);
-      std::optional<RowReader>& reader = tensors_[i].reader;
+      const FileTensor& tensor = tensors_[i];
+      std::optional<RowReader>& reader = readers_[i];
       QuantizedTensor& row = report.tensors[i];
       INLAY_ASSIGN_OR_RETURN(
-          reader,
-          RowReader::Create(pass_.source(), info, tensors_[i].gguf.layout,
-                            config_.heads, pass_.pool()));
-      row.shape = {reader->rows()};
-      if (info.shape.size() == 2) row.shape.push_back(reader->row_elements());
+          reader, RowReader::Create(pass_.source(), tensor.rows, config_.heads,
+                                    pass_.pool()));
+      row.shape = tensor.shape;
+      if (row.shape.empty()) {
+        row.shape = {reader->rows()};
+        const bool is_matrix = tensor.rows.parts.front()->shape.size() == 2;
+        if (is_matrix) row.shape.push_back(reader->row_elements());
+      }
       const bool is_head =
           row.gguf == (has_head ? "output.weight" : "token_embd.weight");
-      const ChosenType chosen = ChooseTensorType(
-          type_, overrides_,
-          {row.name, row.gguf, row.shape, static_cast<int>(layers), is_head});
+      INLAY_ASSIGN_OR_RETURN(
+          const ChosenType chosen,
+          ChooseTensorType(
+              type_, overrides_,
+              {row.name, row.gguf, row.shape, static_cast<int>(layers), is_head,
+               tensor.is_vector, tensor.parts}));
       row.to = chosen.dtype;
       row.wanted = chosen.wanted;
       row.bytes_after = RowBytes(row.to, reader->row_elements()) *
@@ -178,9 +183,9 @@ class GgufQuantizer {
   absl::Status WriteData(GgufWriter* writer) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       INLAY_RETURN_IF_ERROR(
-          pass_.Write(i, *tensors_[i].reader, nullptr,
+          pass_.Write(i, *readers_[i], nullptr,
                       [writer](auto bytes) { return writer->Append(bytes); }));
-      tensors_[i].reader.reset();
+      readers_[i].reset();
     }
     for (const auto& [name, values] : config_.vectors) {
       INLAY_RETURN_IF_ERROR(writer->Append(
@@ -196,7 +201,8 @@ class GgufQuantizer {
   const std::vector<TensorOverride>& overrides_;
   TensorPass pass_;
   const GgufArch* arch_ = nullptr;
-  std::vector<Tensor> tensors_;  // as the report's
+  std::vector<FileTensor> tensors_;  // as the report's
+  std::vector<std::optional<RowReader>> readers_;
   GgufConfigTensors config_;
 };
 

@@ -1,4 +1,4 @@
-// Rows of a source's tensor in the order and form in which a GGUF file has
+// Rows of a source's tensors in the order and form in which a GGUF file has
 // them, a band at a time. Knows nothing of types to write.
 #ifndef INLAY_CORE_QUANTIZE_ROW_READER_H_
 #define INLAY_CORE_QUANTIZE_ROW_READER_H_
@@ -16,12 +16,40 @@
 
 namespace inlay {
 
+// Rows [first, first + count) of one of several tensors, each multiplied by a
+// factor.
+struct RowRun {
+  size_t part = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+  float factor = 1.0f;
+};
+
+// What a file's tensor is made of.
+struct RowLayout {
+  // One, or several whose rows have one width: experts, q with k and v.
+  std::vector<const WeightInfo*> parts;
+  GgufLayout layout = GgufLayout::kSame;
+  // Empty: all rows of all parts, in order.
+  std::vector<RowRun> runs;
+  // The input that each column takes; empty: as published.
+  std::vector<int32_t> columns;
+  // Not 0: of each so many of the rows that `runs` gives the columns come as
+  // rows.
+  int64_t turned_rows = 0;
+};
+
 // A vector has rows of one element. Not thread-safe; the source and the pool
 // must outlive it.
 class RowReader {
  public:
   // INVALID_ARGUMENT for rows that do not divide into heads, UNIMPLEMENTED for
   // a dtype that cannot be widened, or that lies transposed in blocks.
+  static absl::StatusOr<RowReader> Create(const WeightSource& source,
+                                          const RowLayout& layout,
+                                          const GgufHeads& heads,
+                                          ThreadPool& pool);
+  // All rows of one tensor.
   static absl::StatusOr<RowReader> Create(const WeightSource& source,
                                           const WeightInfo& info,
                                           GgufLayout layout,
@@ -31,12 +59,10 @@ class RowReader {
   int64_t rows() const { return rows_; }
   int64_t row_elements() const { return row_elements_; }
   // Whether ReadStored gives what the file is to have, but for its type.
-  bool rows_are_stored() const {
-    return layout_ != GgufLayout::kPlusOne && !transposed_ &&
-           permutation_.empty();
-  }
+  bool rows_are_stored() const { return rows_are_stored_; }
   bool adds_one() const { return layout_ == GgufLayout::kPlusOne; }
-  // The source's row that comes as `row`.
+  // The source's row that comes as `row`, of a reader of one tensor that does
+  // not turn.
   int64_t SourceRow(int64_t row) const;
   // Rows [first, first + count) as the source has them.
   absl::Status ReadStored(int64_t first, int64_t count, std::byte* rows) const;
@@ -44,25 +70,45 @@ class RowReader {
   absl::Status Read(int64_t first, int64_t count, float* rows);
 
  private:
-  RowReader(const WeightSource& source, const WeightInfo& info,
-            ThreadPool& pool)
-      : source_(&source), info_(&info), pool_(&pool) {}
-  absl::Status ReadPermutation();
+  struct Part {
+    const WeightInfo* info = nullptr;
+    uint64_t row_bytes = 0;
+    // The stored column that each of the file's takes; empty: the same.
+    std::vector<int32_t> columns;
+  };
+
+  RowReader(const WeightSource& source, ThreadPool& pool)
+      : source_(&source), pool_(&pool) {}
+  absl::Status AddPart(const WeightInfo& info,
+                       const std::vector<int32_t>& inputs);
+  absl::Status SetColumns(const std::vector<int32_t>& inputs, Part* part) const;
+  absl::Status SetRuns(std::vector<RowRun> runs, const GgufHeads& heads);
+  absl::Status SetHeadRuns(int64_t heads);
+  const RowRun& RunOf(int64_t row) const;
+  template <typename Take>
+  absl::Status ForRuns(int64_t first, int64_t count, Take take) const;
+  absl::Status ReadStraight(int64_t first, int64_t count, float* rows);
   absl::Status ReadTransposed(int64_t first, int64_t count, float* rows);
-  void Widen(const std::byte* row, float* values) const;
+  absl::Status ReadTurned(int64_t first, int64_t count, float* rows);
+  void Widen(const Part& part, const std::byte* row, float* values) const;
+  void Finish(float factor, float* values) const;
 
   const WeightSource* source_;
-  const WeightInfo* info_;
   ThreadPool* pool_;
   GgufLayout layout_ = GgufLayout::kSame;
+  std::vector<Part> parts_;
+  std::vector<RowRun> runs_;
+  std::vector<int64_t> starts_;  // of the runs among the rows that they give
+  int64_t width_ = 1;            // of a part's rows
   int64_t rows_ = 0;
   int64_t row_elements_ = 1;
-  int64_t head_rows_ = 0;  // 0: rows keep their order
+  int64_t turned_rows_ = 0;
   bool transposed_ = false;
-  std::vector<int32_t> permutation_;  // the input that each column takes
+  bool rows_are_stored_ = false;
   std::vector<std::byte> stored_;
+  std::vector<const RowRun*> taken_;  // the run of each row of a band
   std::vector<float> strip_;
-  std::vector<float> sorted_;  // a band in the order of the groups
+  std::vector<float> sorted_;  // a band in the order of the stored columns
 };
 
 }  // namespace inlay

@@ -83,11 +83,37 @@ absl::Status TensorPass::Open(bool largest_inputs) {
                                               : source_->Find(weight.name));
     QuantizedTensor& row = report_.tensors.emplace_back();
     row.name = weight.name;
+    tensors_.push_back({weight.name, infos_.back(), weight.vector.has_value()});
     row.from = infos_.back()->dtype;
     row.bytes_before = infos_.back()->bytes;
     report_.bytes_before += row.bytes_before;
   }
   schemes_.resize(infos_.size());
+  return absl::OkStatus();
+}
+
+absl::Status TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
+  infos_.clear();
+  report_.tensors.clear();
+  report_.bytes_before = 0;
+  for (const FileTensor& file : files) {
+    if (calibrates() && !file.is_plain()) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "the method %s of \"%s\", which a GGUF file holds in another form; "
+          "allowed: rtn",
+          QuantizeMethodName(options_.method), file.parts.front()));
+    }
+    infos_.push_back(file.rows.parts.front());
+    QuantizedTensor& row = report_.tensors.emplace_back();
+    row.name = file.is_plain() ? file.parts.front() : file.name;
+    row.gguf = file.gguf;
+    row.from = infos_.back()->dtype;
+    for (const WeightInfo* part : file.rows.parts) {
+      row.bytes_before += part->bytes;
+    }
+    report_.bytes_before += row.bytes_before;
+  }
+  schemes_.assign(infos_.size(), nullptr);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/quantize/file_tensors.h"
 #include "core/quantize/quantize.h"
 #include "core/quantize/row_reader.h"
 #include "core/quantize/row_writer.h"
@@ -30,6 +32,11 @@ class TensorPass {
   // `largest_inputs`: LargestInput is asked for, so methods that need no
   // calibration have one.
   absl::Status Open(bool largest_inputs = false);
+  // What Open planned, and from now on the tensors of the file instead: the
+  // report gets these. UNIMPLEMENTED where a method calibrates and one of them
+  // is not plain.
+  absl::Span<const ModelTensor> model_tensors() const { return tensors_; }
+  absl::Status SetFileTensors(absl::Span<const FileTensor> files);
   // How tensor i is grouped, where that is not as its type says; must outlive
   // this.
   void SetScheme(size_t i, const GroupScheme* scheme) { schemes_[i] = scheme; }
@@ -65,6 +72,7 @@ class TensorPass {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::shared_ptr<const WeightSource> source_;
+  std::vector<ModelTensor> tensors_;
   std::vector<const WeightInfo*> infos_;  // as the report's tensors
   std::vector<const GroupScheme*> schemes_;
   bool largest_inputs_ = false;

@@ -1,6 +1,8 @@
 #include "core/quantize/tensor_types.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
@@ -90,6 +92,8 @@ LayerPart SplitName(std::string_view name) {
   name.remove_prefix(static_cast<size_t>(end - name.data()));
   if (error != std::errc() || name.empty()) return {-1, name};
   result.part = name.substr(1);
+  // Experts' as the layer's own.
+  if (result.part.starts_with("ffn_down_")) result.part = "ffn_down.weight";
   return result;
 }
 
@@ -172,6 +176,35 @@ DType Fitting(DType wanted, int64_t row) {
   return Fits(small, row) ? small : DType::kF16;
 }
 
+// Readers want vectors, learned positions, what routes to experts and the taps
+// of convolutions as they are, llama.cpp's and ours. Biases of experts have a
+// row for each.
+bool StaysWide(std::string_view gguf) {
+  if (!gguf.ends_with(".weight") || gguf.ends_with("_norm.weight")) return true;
+  for (const std::string_view part :
+       {"position_embd.", ".ffn_gate_inp.", ".ssm_conv1d", ".shortconv.conv.",
+        ".indexer.proj.", "per_layer_model_proj."}) {
+    if (gguf.find(part) != gguf.npos) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<bool> MatchesRole(const TensorOverride& given,
+                                 const TensorRole& role) {
+  if (MatchesPattern(given.pattern, role.published)) return true;
+  if (role.parts.size() < 2) return false;
+  const auto matching = std::count_if(
+      role.parts.begin(), role.parts.end(), [&](const std::string& part) {
+        return MatchesPattern(given.pattern, part);
+      });
+  if (matching == 0 || matching == std::ssize(role.parts)) return matching > 0;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the pattern %s is of %d of the %d experts in %s, allowed: all, which "
+      "have one type in a GGUF file",
+      Quoted(given.pattern), matching, std::ssize(role.parts),
+      Quoted(role.published)));
+}
+
 }  // namespace
 
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
@@ -236,18 +269,18 @@ bool MatchesPattern(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
-ChosenType ChooseTensorType(const QuantizedType& type,
-                            absl::Span<const TensorOverride> overrides,
-                            const TensorRole& role) {
-  // Readers want vectors and learned positions as they are.
-  if (role.shape.size() != 2 || role.gguf == "position_embd.weight") {
-    return {DType::kF32, DType::kF32};
+absl::StatusOr<ChosenType> ChooseTensorType(
+    const QuantizedType& type, absl::Span<const TensorOverride> overrides,
+    const TensorRole& role) {
+  if (role.is_vector || role.shape.size() < 2 || StaysWide(role.gguf)) {
+    return ChosenType{DType::kF32, DType::kF32};
   }
   DType wanted = WantedType(type, role);
   for (const TensorOverride& given : overrides) {
-    if (MatchesPattern(given.pattern, role.published)) wanted = given.dtype;
+    INLAY_ASSIGN_OR_RETURN(const bool matches, MatchesRole(given, role));
+    if (matches) wanted = given.dtype;
   }
-  return {Fitting(wanted, role.shape.back()), wanted};
+  return ChosenType{Fitting(wanted, role.shape.back()), wanted};
 }
 
 }  // namespace inlay

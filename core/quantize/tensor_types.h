@@ -48,6 +48,9 @@ struct TensorRole {
   absl::Span<const int64_t> shape;
   int num_layers = 0;
   bool is_head = false;  // gives the logits: the head, or the embedding for it
+  bool is_vector = false;  // no matrix, whatever its shape
+  // Of a stack, which has one type: the experts' names.
+  absl::Span<const std::string> parts = {};
 };
 
 struct ChosenType {
@@ -55,10 +58,11 @@ struct ChosenType {
   DType wanted = DType::kF32;  // differs where its blocks do not fit the rows
 };
 
-// The last override that matches wins.
-ChosenType ChooseTensorType(const QuantizedType& type,
-                            absl::Span<const TensorOverride> overrides,
-                            const TensorRole& role);
+// The last override that matches wins: the name, or those of all parts.
+// INVALID_ARGUMENT for one that matches some of a stack's experts.
+absl::StatusOr<ChosenType> ChooseTensorType(
+    const QuantizedType& type, absl::Span<const TensorOverride> overrides,
+    const TensorRole& role);
 
 }  // namespace inlay
 

@@ -1,0 +1,196 @@
+#include "core/formats/gguf_gemma_writer.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/formats/gguf_experts_writer.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Large enough to leave a pair where it is.
+constexpr float kStillFactor = 1e30f;
+constexpr int64_t kMostHeads = int64_t{1} << 20;
+
+struct Gemma4Heads {
+  int64_t full_dim = 0;
+  std::vector<std::byte> slides;
+  std::vector<uint32_t> counts;  // of keys and values
+};
+
+// per_layer_config wins over the family's two kinds.
+absl::StatusOr<Gemma4Heads> ReadGemma4Heads(const GgufKeyWriter& keys,
+                                            size_t layers) {
+  const Json& config = keys.config();
+  const Json* types = JsonFind(config, "layer_types");
+  if (types == nullptr || !types->is_array() || types->size() != layers) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: layer_types is missing, or not of %d layers: a GGUF file "
+        "needs it",
+        layers));
+  }
+  Gemma4Heads heads;
+  INLAY_ASSIGN_OR_RETURN(const int64_t window_dim, keys.Size("head_dim", 256));
+  INLAY_ASSIGN_OR_RETURN(const int64_t window_heads,
+                         keys.Size("num_key_value_heads"));
+  INLAY_ASSIGN_OR_RETURN(const bool by_keys,
+                         JsonBool(config, "attention_k_eq_v", false));
+  const Json* own = JsonFind(config, "per_layer_config");
+  int64_t global_dim = window_dim, global_heads = window_heads;
+  if (own == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(global_dim, keys.Size("global_head_dim", 512));
+    INLAY_ASSIGN_OR_RETURN(global_heads,
+                           keys.Size(by_keys ? "num_global_key_value_heads"
+                                             : "num_key_value_heads",
+                                     window_heads));
+  }
+  for (size_t i = 0; i < layers; ++i) {
+    const bool slides = (*types)[i] == "sliding_attention";
+    int64_t dim = slides ? window_dim : global_dim;
+    int64_t count = slides ? window_heads : global_heads;
+    const Json* layer =
+        own == nullptr ? nullptr : JsonFind(*own, absl::StrFormat("%d", i));
+    if (layer != nullptr) {
+      INLAY_ASSIGN_OR_RETURN(dim, JsonInt(*layer, "head_dim", dim, 1, 65536));
+      INLAY_ASSIGN_OR_RETURN(
+          count, JsonInt(*layer, "num_key_value_heads", count, 1, kMostHeads));
+    }
+    if (!slides && heads.full_dim == 0) heads.full_dim = dim;
+    if (dim != (slides ? window_dim : heads.full_dim)) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "config.json: layer %d has heads of %d, which a GGUF file of "
+          "\"gemma4\" cannot say",
+          i, dim));
+    }
+    heads.slides.push_back(std::byte{slides});
+    heads.counts.push_back(static_cast<uint32_t>(count));
+  }
+  if (heads.full_dim == 0) heads.full_dim = global_dim;
+  return heads;
+}
+
+// The bases, and the factors that leave most of a full layer's head alone.
+absl::Status SetGemma4Ropes(GgufKeyWriter& keys, int64_t full_dim,
+                            GgufConfigTensors* tensors) {
+  const Json* ropes = JsonFind(keys.config(), "rope_parameters");
+  const Json none = Json::object();
+  const auto rope = [&](const char* type) -> const Json& {
+    const Json* found = ropes == nullptr ? nullptr : JsonFind(*ropes, type);
+    return found == nullptr || !found->is_object() ? none : *found;
+  };
+  const Json& full = rope("full_attention");
+  const Json& sliding = rope("sliding_attention");
+  INLAY_ASSIGN_OR_RETURN(const std::string type,
+                         JsonString(full, "rope_type", "proportional"));
+  INLAY_ASSIGN_OR_RETURN(const std::string window_type,
+                         JsonString(sliding, "rope_type", "default"));
+  INLAY_ASSIGN_OR_RETURN(const double factor,
+                         JsonNumber(full, "factor", 1.0, 0.0, 1e6));
+  if (type != "proportional" || window_type != "default" || factor != 1.0) {
+    return absl::UnimplementedError(
+        absl::StrFormat("config.json: rope types \"%s\" by %g and \"%s\", "
+                        "allowed in a GGUF file "
+                        "of \"gemma4\": \"proportional\" by 1 and \"default\"",
+                        type, factor, window_type));
+  }
+  INLAY_ASSIGN_OR_RETURN(const double base,
+                         JsonNumber(full, "rope_theta", 1e6, 1.0, 1e15));
+  INLAY_ASSIGN_OR_RETURN(const double window_base,
+                         JsonNumber(sliding, "rope_theta", 1e4, 1.0, 1e15));
+  INLAY_RETURN_IF_ERROR(keys.SetF32("rope.freq_base", base));
+  INLAY_RETURN_IF_ERROR(keys.SetF32("rope.freq_base_swa", window_base));
+  INLAY_ASSIGN_OR_RETURN(const double part,
+                         JsonNumber(full, "partial_rotary_factor",
+                                    full.empty() ? 0.25 : 1.0, 0.0, 1.0));
+  const auto pairs = static_cast<size_t>(full_dim / 2);
+  const auto turning =
+      static_cast<size_t>(static_cast<double>(full_dim) * part / 2.0);
+  std::vector<float> factors(pairs, kStillFactor);
+  for (size_t i = 0; i < std::min(turning, pairs); ++i) factors[i] = 1.0f;
+  tensors->vectors.emplace_back("rope_freqs.weight", std::move(factors));
+  return absl::OkStatus();
+}
+
+absl::Status SetGemma4Widths(GgufKeyWriter& keys, size_t layers) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, keys.Size("intermediate_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t shared,
+                         JsonInt(keys.config(), "num_kv_shared_layers", 0, 0,
+                                 static_cast<int64_t>(layers)));
+  INLAY_ASSIGN_OR_RETURN(const bool doubles,
+                         JsonBool(keys.config(), "use_double_wide_mlp", false));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("attention.shared_kv_layers", shared));
+  if (!doubles) return keys.SetU32("feed_forward_length", width);
+  std::vector<uint32_t> widths(layers, static_cast<uint32_t>(width));
+  for (size_t i = layers - static_cast<size_t>(shared); i < layers; ++i) {
+    widths[i] = static_cast<uint32_t>(2 * width);
+  }
+  return keys.SetU32s("feed_forward_length", widths);
+}
+
+absl::Status SetGemma4Experts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const bool has_experts,
+                         JsonBool(keys.config(), "enable_moe_block", false));
+  return has_experts ? SetGgufExperts(keys) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SetGgufGemma4(GgufKeyWriter& keys, GgufConfigTensors* tensors) {
+  INLAY_RETURN_IF_ERROR(
+      keys.CheckActivation("hidden_activation", {"gelu_pytorch_tanh"}));
+  INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const int64_t count,
+                         keys.CopySize("num_hidden_layers", "block_count"));
+  const auto layers = static_cast<size_t>(count);
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("hidden_size", "embedding_length").status());
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("max_position_embeddings", "context_length").status());
+  INLAY_ASSIGN_OR_RETURN(
+      tensors->heads.query,
+      keys.CopySize("num_attention_heads", "attention.head_count"));
+  INLAY_RETURN_IF_ERROR(keys.CopyNumber(
+      "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
+  INLAY_ASSIGN_OR_RETURN(const Gemma4Heads heads,
+                         ReadGemma4Heads(keys, layers));
+  INLAY_RETURN_IF_ERROR(keys.SetU32s("attention.head_count_kv", heads.counts));
+  INLAY_RETURN_IF_ERROR(keys.writer().Set(
+      keys.Name("attention.sliding_window_pattern"),
+      {GgufType::kBool, true, heads.slides.size(), heads.slides}));
+  INLAY_ASSIGN_OR_RETURN(const int64_t window_dim, keys.Size("head_dim", 256));
+  for (const auto& [name, size] :
+       {std::pair{"attention.key_length", heads.full_dim},
+        std::pair{"attention.value_length", heads.full_dim},
+        std::pair{"attention.key_length_swa", window_dim},
+        std::pair{"attention.value_length_swa", window_dim},
+        std::pair{"rope.dimension_count", heads.full_dim},
+        std::pair{"rope.dimension_count_swa", window_dim}}) {
+    INLAY_RETURN_IF_ERROR(keys.SetU32(name, size));
+  }
+  if (keys.IsNull("sliding_window")) {
+    return absl::UnimplementedError(
+        "config.json: sliding_window is null, which a GGUF file of \"gemma4\" "
+        "cannot say");
+  }
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("sliding_window", "attention.sliding_window", 512)
+          .status());
+  INLAY_ASSIGN_OR_RETURN(const int64_t per_layer,
+                         JsonInt(keys.config(), "hidden_size_per_layer_input",
+                                 256, 0, kMostHeads));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetU32("embedding_length_per_layer_input", per_layer));
+  if (keys.Has("final_logit_softcapping")) {
+    INLAY_RETURN_IF_ERROR(keys.CopyNumber("final_logit_softcapping",
+                                          "final_logit_softcapping", 0.0));
+  }
+  INLAY_RETURN_IF_ERROR(SetGemma4Widths(keys, layers));
+  INLAY_RETURN_IF_ERROR(SetGemma4Ropes(keys, heads.full_dim, tensors));
+  return SetGemma4Experts(keys);
+}
+
+}  // namespace inlay

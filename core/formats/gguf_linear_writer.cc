@@ -1,0 +1,253 @@
+#include "core/formats/gguf_linear_writer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What config.json calls a mixer's sizes.
+struct MixerKeys {
+  const char* heads;
+  const char* head_dim;
+  const char* groups;
+  const char* state;
+  const char* taps;
+};
+constexpr MixerKeys kMambaKeys = {"mamba_n_heads", "mamba_d_head",
+                                  "mamba_n_groups", "mamba_d_state",
+                                  "mamba_d_conv"};
+constexpr MixerKeys kNemotronKeys = {"mamba_num_heads", "mamba_head_dim",
+                                     "n_groups", "ssm_state_size",
+                                     "conv_kernel"};
+constexpr MixerKeys kMamba2Keys = {"num_heads", "head_dim", "n_groups",
+                                   "state_size", "conv_kernel"};
+
+absl::Status SetMixerKeys(const MixerKeys& names, GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         keys.CopySize(names.heads, "ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim, keys.Size(names.head_dim));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("ssm.inner_size", heads * head_dim));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize(names.groups, "ssm.group_count").status());
+  INLAY_RETURN_IF_ERROR(keys.CopySize(names.state, "ssm.state_size").status());
+  return keys.CopySize(names.taps, "ssm.conv_kernel").status();
+}
+
+std::vector<bool> KimiLayers(const Json& config, size_t layers) {
+  std::vector<bool> attends(layers, false);
+  const Json* linear = JsonFind(config, "linear_attn_config");
+  const Json* list =
+      linear == nullptr ? nullptr : JsonFind(*linear, "full_attn_layers");
+  if (list == nullptr || !list->is_array()) return attends;
+  for (const Json& layer : *list) {  // counted from 1
+    if (!layer.is_number_integer()) continue;
+    const auto i = layer.get<int64_t>();
+    if (i >= 1 && i <= static_cast<int64_t>(layers)) {
+      attends[static_cast<size_t>(i) - 1] = true;
+    }
+  }
+  return attends;
+}
+
+// Qwen 3 Next and 3.5: a bool for each layer, or every which layer attends.
+absl::Status SetQwenLayers(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("full_attention_interval", "full_attention_interval", 4)
+          .status());
+  const Json* types = JsonFind(keys.config(), "layer_types");
+  if (types == nullptr || !types->is_array()) return absl::OkStatus();
+  std::vector<std::byte> recurrent;
+  for (const Json& type : *types) {
+    recurrent.push_back(std::byte{type == "linear_attention"});
+  }
+  return keys.writer().Set(
+      keys.Name("attention.recurrent_layers"),
+      {GgufType::kBool, true, recurrent.size(), recurrent});
+}
+
+// Which rotary pairs turn with time, height and width; of text all are alike.
+absl::Status SetSections(GgufKeyWriter& keys, int64_t head_dim) {
+  const Json* rope = JsonFind(keys.config(), "rope_parameters");
+  const Json* list =
+      rope == nullptr ? nullptr : JsonFind(*rope, "mrope_section");
+  std::vector<int32_t> sections;
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const Json& size = (*list)[i];
+    sections.push_back(size.is_number_integer() ? size.get<int32_t>() : 0);
+  }
+  if (sections.empty()) {
+    const auto pairs = static_cast<int32_t>(head_dim / 8);  // a quarter rotates
+    sections = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3};
+  }
+  sections.resize(4, 0);
+  return keys.writer().SetI32s(keys.Name("rope.dimension_sections"), sections);
+}
+
+absl::Status SetQwenLinear(GgufKeyWriter& keys, int64_t head_dim) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
+  INLAY_RETURN_IF_ERROR(keys.Expect("attn_output_gate", true));
+  for (const auto& [from, to] :
+       {std::pair{"linear_conv_kernel_dim", "ssm.conv_kernel"},
+        std::pair{"linear_key_head_dim", "ssm.state_size"},
+        std::pair{"linear_num_key_heads", "ssm.group_count"}}) {
+    INLAY_RETURN_IF_ERROR(keys.CopySize(from, to).status());
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t heads,
+      keys.CopySize("linear_num_value_heads", "ssm.time_step_rank"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t dim, keys.Size("linear_value_head_dim"));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("ssm.inner_size", heads * dim));
+  if (keys.arch() != "qwen3next") {
+    INLAY_RETURN_IF_ERROR(SetSections(keys, head_dim));
+  }
+  return SetQwenLayers(keys);
+}
+
+absl::Status SetKimi(GgufKeyWriter& keys) {
+  const Json* linear = JsonFind(keys.config(), "linear_attn_config");
+  if (linear == nullptr || !linear->is_object()) {
+    return keys.Size("linear_attn_config").status();
+  }
+  INLAY_RETURN_IF_ERROR(keys.Expect("mla_use_nope", true));
+  for (const auto& [from, to] :
+       {std::pair{"short_conv_kernel_size", "ssm.conv_kernel"},
+        std::pair{"head_dim", "kda.head_dim"}}) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t size,
+                           JsonInt(*linear, from, 0, 1, int64_t{1} << 28));
+    if (size == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "config.json: linear_attn_config.%s is missing: a GGUF file needs it",
+          from));
+    }
+    INLAY_RETURN_IF_ERROR(keys.SetU32(to, size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetGranite(GgufKeyWriter& keys) {
+  const Json* types = JsonFind(keys.config(), "layer_types");
+  const bool has_mixers =
+      types != nullptr &&
+      std::any_of(types->begin(), types->end(), [](const Json& type) {
+        return type == "mamba" || type == "linear_attention";
+      });
+  INLAY_ASSIGN_OR_RETURN(
+      const std::string positions,
+      JsonString(keys.config(), "position_embedding_type", "nope"));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetBool("rope.scaling.finetuned", positions == "rope"));
+  return has_mixers ? SetMixerKeys(kMambaKeys, keys) : absl::OkStatus();
+}
+
+absl::Status SetFalcon(GgufKeyWriter& keys) {
+  // They would be multiplied otherwise than the weights.
+  for (const char* key :
+       {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) {
+    INLAY_RETURN_IF_ERROR(keys.Expect(key, false));
+  }
+  // Absent: true, which files cannot say.
+  INLAY_ASSIGN_OR_RETURN(
+      const bool before,
+      JsonBool(keys.config(), "mamba_norm_before_gate", true));
+  INLAY_ASSIGN_OR_RETURN(const bool has_norm,
+                         JsonBool(keys.config(), "mamba_rms_norm", false));
+  if (has_norm && before) {
+    return absl::UnimplementedError(
+        "config.json: mamba_norm_before_gate is true, which a GGUF file of "
+        "\"falcon-h1\" cannot say");
+  }
+  return SetMixerKeys(kMambaKeys, keys);
+}
+
+// The width of each layer's MLP or experts, 0 of others.
+absl::Status SetNemotron(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(SetMixerKeys(kNemotronKeys, keys));
+  const Json* pattern = JsonFind(keys.config(), "hybrid_override_pattern");
+  if (pattern == nullptr || !pattern->is_string()) {
+    return keys.Size("hybrid_override_pattern").status();
+  }
+  std::vector<uint32_t> widths;
+  for (const char kind : pattern->get_ref<const std::string&>()) {
+    int64_t width = 0;
+    if (kind == '-' || kind == 'E') {
+      INLAY_ASSIGN_OR_RETURN(width,
+                             keys.Size(kind == 'E' ? "moe_intermediate_size"
+                                                   : "intermediate_size"));
+    }
+    widths.push_back(static_cast<uint32_t>(width));
+  }
+  return keys.SetU32s("feed_forward_length", widths);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
+    const GgufKeyWriter& keys) {
+  const Json& config = keys.config();
+  const std::string_view arch = keys.arch();
+  INLAY_ASSIGN_OR_RETURN(const int64_t count, keys.Size("num_hidden_layers"));
+  const auto layers = static_cast<size_t>(count);
+  if (arch == "kimi-linear") return KimiLayers(config, layers);
+  if (arch.starts_with("nemotron_h")) {
+    INLAY_ASSIGN_OR_RETURN(const std::string pattern,
+                           JsonString(config, "hybrid_override_pattern", ""));
+    std::vector<bool> attends;
+    for (const char kind : pattern) attends.push_back(kind == '*');
+    if (attends.size() == layers) return attends;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: hybrid_override_pattern is \"%s\", allowed: a letter for "
+        "each of %d layers",
+        pattern, layers));
+  }
+  if (arch != "lfm2" && arch != "granitehybrid") return std::vector<bool>();
+  const Json* types = JsonFind(config, "layer_types");
+  if (types == nullptr || !types->is_array() || types->size() != layers) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: layer_types is missing, or not of %d layers: a GGUF file "
+        "needs it",
+        layers));
+  }
+  std::vector<bool> attends;
+  for (const Json& type : *types) {
+    attends.push_back(type == "attention" || type == "full_attention");
+  }
+  return attends;
+}
+
+absl::Status SetGgufRecurrent(GgufKeyWriter& keys, int64_t head_dim) {
+  const std::string_view arch = keys.arch();
+  if (arch == "qwen3next" || arch.starts_with("qwen35")) {
+    return SetQwenLinear(keys, head_dim);
+  }
+  if (arch == "kimi-linear") return SetKimi(keys);
+  if (arch == "lfm2") {
+    return keys.CopySize("conv_L_cache", "shortconv.l_cache", 3).status();
+  }
+  if (arch == "falcon-h1") return SetFalcon(keys);
+  if (arch.starts_with("nemotron_h")) return SetNemotron(keys);
+  return arch == "granitehybrid" || arch == "granitemoe" ? SetGranite(keys)
+                                                         : absl::OkStatus();
+}
+
+absl::Status SetGgufMamba2(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("norm_before_gate", false));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("num_hidden_layers", "block_count").status());
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("hidden_size", "embedding_length").status());
+  // Of no meaning, but wanted.
+  constexpr int64_t kAnyContext = 1 << 20;
+  INLAY_RETURN_IF_ERROR(keys.SetU32("context_length", kAnyContext));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("feed_forward_length", 0));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("attention.head_count", 0));
+  INLAY_RETURN_IF_ERROR(keys.CopyNumber(
+      "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5));
+  return SetMixerKeys(kMamba2Keys, keys);
+}
+
+}  // namespace inlay
