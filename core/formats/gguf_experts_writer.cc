@@ -141,7 +141,8 @@ bool HasGgufExperts(const Json& config) { return CountKey(config) != nullptr; }
 
 absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   const char* count = CountKey(keys.config());
-  if (count == nullptr) return absl::OkStatus();
+  // Nemotron's pattern of layers may have none all the same.
+  if (count == nullptr || keys.arch() == "nemotron_h") return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const GgufExpertsRow row,
                          FindGgufExperts(keys.arch()));
   INLAY_RETURN_IF_ERROR(CheckExperts(keys, row.normalised));

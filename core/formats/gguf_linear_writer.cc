@@ -167,6 +167,9 @@ absl::Status SetFalcon(GgufKeyWriter& keys) {
 // The width of each layer's MLP or experts, 0 of others.
 absl::Status SetNemotron(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(SetMixerKeys(kNemotronKeys, keys));
+  // llama.cpp wants both.
+  INLAY_RETURN_IF_ERROR(keys.CopyNumber("layer_norm_epsilon",
+                                        "attention.layer_norm_epsilon", 1e-5));
   const Json* pattern = JsonFind(keys.config(), "hybrid_override_pattern");
   if (pattern == nullptr || !pattern->is_string()) {
     return keys.Size("hybrid_override_pattern").status();

@@ -263,7 +263,7 @@ inline constexpr GgufName kGraniteHybrid[] = {
 };
 
 // The family's multipliers are multiplied into these; rows of q and k are not
-// turned.
+// turned. The converter gives ffn_norm no ".weight".
 inline constexpr GgufName kFalconH1[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.final_layernorm"},
@@ -280,6 +280,8 @@ inline constexpr GgufName kFalconH1[] = {
     {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
     {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
     {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm.weight",
+     GgufLayout::kWhole},
     {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm"},
     {"blk.#.ffn_gate", "model.layers.#.feed_forward.gate_proj"},
     {"blk.#.ffn_up", "model.layers.#.feed_forward.up_proj"},

@@ -1,68 +1,439 @@
 // GGUF files that QuantizeModel writes of families with experts, latents and
-// recurrent layers: the reference's outputs, and what rounding may do.
+// recurrent layers: the reference's outputs, what llama.cpp's converter would
+// have written, and what rounding may do.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <map>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/formats/gguf_files.h"
+#include "core/formats/stored_tensor.h"
+#include "core/model/load_model.h"
 #include "core/quantize/quantize.h"
 #include "kernels/quant/quant.h"
 #include "tests/core/model/gguf_golden.h"
+#include "tests/support/gguf_from_published.h"
 
 namespace inlay {
 namespace {
 
-class GgufFamilies : public GgufGoldenModel {
- protected:
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+// A folder for the files of one test.
+class FamilyFiles {
+ public:
+  FamilyFiles()
+      : folder_(testing::TempDir() + "families_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~FamilyFiles() { std::filesystem::remove_all(folder_); }
 
   std::string Path(const std::string& name) const {
-    std::filesystem::create_directories(folder_);
     return folder_ + "/" + name + ".gguf";
   }
-  std::string Write(const ModelFiles& files, const std::string& type) {
+  absl::StatusOr<QuantizeReport> Try(const ModelFiles& files,
+                                     const QuantizeOptions& options) const {
+    return QuantizeModel(files, options, Path("tried"));
+  }
+  std::string Write(const ModelFiles& files, const std::string& type,
+                    QuantizeReport* report = nullptr) const {
     QuantizeOptions options;
     options.type = type;
     options.num_threads = 2;
-    const std::string path = Path(type);
-    const auto report = QuantizeModel(files, options, path);
-    EXPECT_TRUE(report.ok()) << report.status();
+    const std::string path = Path(type + std::to_string(count_++));
+    auto result = QuantizeModel(files, options, path);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (report != nullptr && result.ok()) *report = *std::move(result);
     return path;
   }
-  ModelFiles OpenFile(const std::string& path) {
+  static ModelFiles OpenFile(const std::string& path) {
     auto files = OpenModelFiles(path, {});
     EXPECT_TRUE(files.ok()) << files.status();
     return files.ok() ? *std::move(files) : ModelFiles();
   }
 
  private:
-  const std::string folder_ =
-      testing::TempDir() + "families_" + std::to_string(getpid());
+  const std::string folder_;
+  mutable int count_ = 0;
+};
+
+std::vector<float> Decoded(const WeightSource& source, const WeightInfo& info) {
+  std::vector<std::byte> bytes(info.bytes);
+  EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(bytes)).ok());
+  const BlockCodec* codec = FindBlockCodec(info.dtype);
+  int64_t count = 1;
+  for (const int64_t size : info.shape) count *= size;
+  std::vector<float> values(static_cast<size_t>(count));
+  if (codec != nullptr) {
+    codec->decode(bytes.data(),
+                  count / GetFormatInfo(info.dtype).block_elements,
+                  values.data());
+    return values;
+  }
+  const std::string text(reinterpret_cast<const char*>(bytes.data()),
+                         bytes.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = FloatFrom(text, info.dtype, i);
+  }
+  return values;
+}
+
+class GgufFamilies : public GgufGoldenModel {
+ protected:
+  FamilyFiles files_;
 };
 
 TEST_P(GgufFamilies, GoldensInF32) {
   const ModelFiles written =
-      OpenFile(Write(Open(GetParam(), "config.json"), "f32"));
+      files_.OpenFile(files_.Write(Open(GetParam(), "config.json"), "f32"));
   ASSERT_NE(written.weights, nullptr);
   CheckGoldens(written);
 }
 
-constexpr const char* kFamilies[] = {
-    "mixtral",      "qwen3_moe",        "gpt_oss",     "glm4_moe",
-    "minimax_m2",   "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
-    "deepseek_v3",  "deepseek_v32",     "glm_moe_dsa", "qwen3_next",
-    "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "gemma4_moe_text",
-    "lfm2",         "falcon_h1",        "mamba2",      "nemotron_h",
-    "kimi_linear",  "gpt_neox",         "olmo3"};
+// Each number is within half a step of the f32 file's: of f16, or of an 8-bit
+// code at the row's largest magnitude with a scale in f16.
+TEST_P(GgufFamilies, RoundingIsTheTypes) {
+  const ModelFiles published = Open(GetParam(), "config.json");
+  const ModelFiles exact = files_.OpenFile(files_.Write(published, "f32"));
+  for (const char* type : {"f16", "q8_0"}) {
+    SCOPED_TRACE(type);
+    const ModelFiles rounded = files_.OpenFile(files_.Write(published, type));
+    ASSERT_EQ(rounded.weights->weights().size(),
+              exact.weights->weights().size());
+    int rounds = 0;
+    for (const WeightInfo& info : rounded.weights->weights()) {
+      SCOPED_TRACE(info.name);
+      const WeightInfo* other = exact.weights->Find(info.name);
+      ASSERT_NE(other, nullptr);
+      ASSERT_EQ(info.shape, other->shape);
+      rounds += info.dtype != DType::kF32 ? 1 : 0;
+      const std::vector<float> got = Decoded(*rounded.weights, info);
+      const std::vector<float> wanted = Decoded(*exact.weights, *other);
+      const auto width = static_cast<size_t>(info.shape.back());
+      for (size_t row = 0; row < got.size(); row += width) {
+        float most = 0;
+        for (size_t i = row; i < row + width; ++i) {
+          most = std::max(most, std::fabs(wanted[i]));
+        }
+        const float step = info.dtype == DType::kQ8_0  ? most / 127.0f
+                           : info.dtype == DType::kF16 ? most * 0x1p-10f
+                                                       : 0.0f;
+        for (size_t i = row; i < row + width; ++i) {
+          ASSERT_NEAR(got[i], wanted[i], step * (0.5f + 0x1p-4f)) << i - row;
+        }
+      }
+    }
+    EXPECT_GE(rounds, 6);
+  }
+}
 
-INSTANTIATE_TEST_SUITE_P(Models, GgufFamilies, testing::ValuesIn(kFamilies),
-                         [](const auto& info) {
-                           return std::string(info.param);
-                         });
+// A file of the type is written as it is, whatever its tensors are made of.
+TEST_P(GgufFamilies, FilesAreCopied) {
+  const ModelFiles first =
+      files_.OpenFile(files_.Write(Open(GetParam(), "config.json"), "q8_0"));
+  ASSERT_NE(first.weights, nullptr);
+  QuantizeReport report;
+  const ModelFiles second =
+      files_.OpenFile(files_.Write(first, "q8_0", &report));
+  for (const QuantizedTensor& tensor : report.tensors) {
+    EXPECT_LT(tensor.error, 1e-6) << tensor.name;
+  }
+  ASSERT_EQ(first.weights->weights().size(), second.weights->weights().size());
+  for (const WeightInfo& info : first.weights->weights()) {
+    const WeightInfo* other = second.weights->Find(info.name);
+    ASSERT_NE(other, nullptr) << info.name;
+    EXPECT_EQ(info.dtype, other->dtype) << info.name;
+    const auto got = Decoded(*second.weights, *other);
+    const auto wanted = Decoded(*first.weights, info);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], wanted[i], 1e-6 * std::fabs(wanted[i])) << info.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GgufFamilies,
+    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
+                    "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
+                    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "qwen3_next",
+                    "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text",
+                    "gemma4_moe_text", "lfm2", "falcon_h1", "mamba2",
+                    "nemotron_h", "kimi_linear", "gpt_neox", "olmo3"),
+    [](const auto& info) { return std::string(info.param); });
+
+// Names, shapes and values against the converter's, from its description
+// (gguf_from_published.h). Granite's and Falcon H1's are in
+// gguf_hybrid_golden_test.cc.
+class ConverterTensors : public GgufFamilies {};
+
+TEST_P(ConverterTensors, AreWritten) {
+  const ModelFiles published = Open(GetParam(), "config.json");
+  const auto file = OpenGgufFiles(files_.Write(published, "f32"), {});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto arch = FindGgufArchOf(published.config);
+  ASSERT_TRUE(arch.ok()) << arch.status();
+  const Json& config = published.config;
+  const auto size = [&](const char* key) {
+    return config.contains(key) ? config[key].get<int64_t>() : 0;
+  };
+  LatentShape latent;
+  if (config.contains("kv_lora_rank")) {
+    latent = {size("qk_nope_head_dim"), size("v_head_dim")};
+  }
+  LinearShape linear;
+  if (config.contains("linear_num_key_heads")) {
+    linear = {size("linear_num_key_heads"), size("linear_num_value_heads"),
+              size("linear_key_head_dim"), size("linear_value_head_dim")};
+  }
+  auto tensors = GgufTensorsFrom(
+      *published.weights, **arch, static_cast<int>(size("num_hidden_layers")),
+      size("num_attention_heads"), size("num_key_value_heads"), latent, linear);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  size_t extra = 0;
+  for (const GgufTensor& tensor : file->files[0].header.tensors) {
+    extra += tensor.info.name.starts_with("rope_") ? 1 : 0;
+  }
+  EXPECT_EQ(file->files[0].header.tensors.size(), tensors->size() + extra);
+  for (GgufTensorData& want : *tensors) {
+    SCOPED_TRACE(want.name);
+    const GgufTensor* got = file->FindTensor(want.name);
+    ASSERT_NE(got, nullptr);
+    const bool is_scalar = want.name.ends_with(".ssm_a") &&
+                           want.shape.size() == 1 &&
+                           !(*arch)->name.starts_with("qwen3");
+    if (is_scalar) want.shape.push_back(1);
+    EXPECT_EQ(got->info.shape, want.shape);
+    ASSERT_EQ(got->info.dtype, DType::kF32);
+    std::string bytes(got->info.bytes, '\0');
+    ASSERT_TRUE(
+        file->files[0]
+            .Read(got->offset,
+                  absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                 bytes.size()))
+            .ok());
+    for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
+      const float wanted = FloatFrom(want.bytes, want.dtype, i);
+      ASSERT_NEAR(FloatFrom(bytes, DType::kF32, i), wanted,
+                  0x1p-22 * std::fabs(wanted))
+          << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, ConverterTensors,
+    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
+                    "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
+                    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+                    "gemma4_text", "gemma4_moe_text", "lfm2", "mamba2",
+                    "nemotron_h", "kimi_linear", "gpt_neox", "olmo3"),
+    [](const auto& info) { return std::string(info.param); });
+
+// --- Shapes that no golden model has.
+
+// `base` with `changes`, and weights that are no multiples of one another.
+ModelFiles Random(const std::string& base, const Json& changes,
+                  Device& device) {
+  ModelFiles files = Open(base, "config.json");
+  files.config.update(changes);
+  files.random = RandomWeights{DType::kF32};
+  const auto planned = PlanWeights(files, device);
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  files.random.reset();
+  auto weights = std::make_shared<MemoryWeights>(true);
+  std::mt19937 rng(29);
+  std::normal_distribution<float> normal;
+  for (const PlannedWeight& weight : *planned) {
+    size_t count = 1;
+    for (const int64_t size : weight.shape) count *= static_cast<size_t>(size);
+    std::vector<float> values(count);
+    for (float& value : values) {
+      const float drawn = 0.1f * normal(rng);
+      value = weight.vector == VectorKind::kScale ? 1.0f + drawn : drawn;
+    }
+    weights->Add(weight.name, DType::kF32, weight.shape, values.data());
+  }
+  files.weights = weights;
+  files.directory.clear();
+  return files;
+}
+
+struct Variant {
+  const char* name;
+  const char* base;
+  const char* changes;
+};
+
+class FamilyVariants : public testing::TestWithParam<Variant> {
+ protected:
+  std::vector<float> Logits(const ModelFiles& files) {
+    std::vector<float> all;
+    ModelLoadOptions options;
+    options.forced_kernels["gemm"] = "cpu_simd";
+    const auto model = LoadModel(files, *device_, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return all;
+    ModelHarness harness(**model, *device_, 64);
+    const auto logits = harness.Run(harness.AddSequence(64),
+                                    {5, 9, 33, 2, 71, 8, 100, 41, 41, 17}, 64);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    if (!logits.ok()) return all;
+    for (const auto& row : *logits) {
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+
+  FamilyFiles files_;
+  std::unique_ptr<Device> device_ = *CreateCpuDevice(2, 0);
+};
+
+TEST_P(FamilyVariants, ComesBackTheSame) {
+  const ModelFiles source = Random(
+      GetParam().base, *ParseJson(GetParam().changes, "changes"), *device_);
+  const std::vector<float> wanted = Logits(source);
+  const std::vector<float> got =
+      Logits(files_.OpenFile(files_.Write(source, "f32")));
+  ASSERT_EQ(got.size(), wanted.size());
+  ASSERT_FALSE(got.empty());
+  double square = 0, worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    square += double{wanted[i]} * wanted[i];
+    worst = std::max(worst, std::fabs(double{got[i]} - wanted[i]));
+  }
+  const double rms = std::sqrt(square / static_cast<double>(got.size()));
+  EXPECT_GT(rms, 0);
+  EXPECT_LT(worst / rms, kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, FamilyVariants,
+    testing::Values(
+        Variant{"qwen2_moe", "qwen2_moe", R"({"mlp_only_layers": []})"},
+        Variant{"llama4", "llama4_text",
+                R"({"no_rope_layer_interval": 4, "attention_chunk_size": 8192,
+                    "floor_scale": 8192, "attn_scale": 0.1})"},
+        Variant{"qwen35_turned", "qwen3_5_text",
+                R"({"linear_num_key_heads": 3, "linear_num_value_heads": 6})"},
+        Variant{"qwen35moe_turned", "qwen3_5_moe_text",
+                R"({"linear_num_key_heads": 2, "linear_num_value_heads": 6})"},
+        Variant{"granite_dense", "granitemoehybrid",
+                R"({"num_local_experts": 0})"},
+        Variant{"granite_without_mixers", "granitemoehybrid",
+                R"({"layer_types": ["attention", "attention"],
+                    "position_embedding_type": "rope"})"},
+        Variant{"granite_without_shared", "granitemoehybrid",
+                R"({"shared_intermediate_size": 0})"},
+        Variant{"falcon_tied", "falcon_h1", R"({"tie_word_embeddings": true})"},
+        Variant{"falcon_normed", "falcon_h1",
+                R"({"mamba_rms_norm": true, "mamba_n_groups": 2})"},
+        Variant{"nemotron_dense", "nemotron_h",
+                R"({"hybrid_override_pattern": "M-*-"})"},
+        Variant{"nemotron_experts", "nemotron_h",
+                R"({"hybrid_override_pattern": "ME*E"})"},
+        Variant{"kimi_query_rank", "kimi_linear", R"({"q_lora_rank": 32})"},
+        Variant{"deepseek_v2_greedy", "deepseek_v2",
+                R"({"topk_method": "greedy"})"},
+        Variant{"neox_one_stream", "gpt_neox",
+                R"({"use_parallel_residual": false})"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// --- What a file cannot say, and what is asked for wrongly.
+
+TEST(GgufFamilyErrors, NameWhatCannotBeSaid) {
+  const FamilyFiles files;
+  const struct {
+    const char* model;
+    const char* key;
+    Json value;
+  } cases[] = {{"qwen2_moe", "mlp_only_layers", {1}},
+               {"qwen3_moe", "norm_topk_prob", false},
+               {"qwen3_moe", "decoder_sparse_step", 2},
+               {"mixtral", "sliding_window", 64},
+               {"gpt_oss", "swiglu_limit", 6.0},
+               {"llama4_text", "attn_scale", 0.4},
+               {"deepseek_v3", "rope_interleave", false},
+               {"deepseek_v3", "moe_layer_freq", 2},
+               {"qwen3_5_text", "attn_output_gate", false},
+               {"falcon_h1", "attention_bias", true}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.model);
+    SCOPED_TRACE(one.key);
+    ModelFiles model = Open(one.model, "config.json");
+    model.config[one.key] = one.value;
+    const absl::Status status = files.Try(model, {.type = "f32"}).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(absl::IsUnimplemented(status) || absl::IsNotFound(status))
+        << status;
+    if (absl::IsUnimplemented(status)) {
+      EXPECT_NE(status.message().find(one.key), std::string::npos) << status;
+    }
+  }
+  // No such family.
+  EXPECT_TRUE(absl::IsUnimplemented(
+      files.Try(Open("deepseek_v4", "config.json"), {.type = "f32"}).status()));
+}
+
+TEST(GgufFamilyErrors, KeysThatAreMissing) {
+  const FamilyFiles files;
+  for (const auto& [model, key] :
+       {std::pair{"deepseek_v3", "first_k_dense_replace"},
+        {"deepseek_v3", "routed_scaling_factor"},
+        {"qwen3_moe", "num_experts_per_tok"}}) {
+    SCOPED_TRACE(key);
+    ModelFiles published = Open(model, "config.json");
+    published.config.erase(key);
+    const absl::Status status = files.Try(published, {.type = "f32"}).status();
+    EXPECT_FALSE(status.ok());
+  }
+}
+
+TEST(GgufFamilyErrors, OneExpertHasNoTypeOfItsOwn) {
+  const FamilyFiles files;
+  const ModelFiles model = Open("mixtral", "config.json");
+  const absl::Status status =
+      files
+          .Try(model,
+               {.type = "f32",
+                .tensor_types = {"*.1.block_sparse_moe.experts.2.*=q8_0"}})
+          .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  // All of a layer, by either name; the router stays as it is.
+  for (const char* pattern :
+       {"*layers.1.block_sparse_moe.*=q8_0",
+        "*layers.1.block_sparse_moe.experts.?.w?.weight=q8_0"}) {
+    SCOPED_TRACE(pattern);
+    const auto report =
+        files.Try(model, {.type = "f32", .tensor_types = {pattern}});
+    ASSERT_TRUE(report.ok()) << report.status();
+    int changed = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      const bool is_stack = tensor.gguf.starts_with("blk.1.") &&
+                            tensor.gguf.find("_exps.") != std::string::npos;
+      EXPECT_EQ(tensor.to == DType::kQ8_0, is_stack) << tensor.gguf;
+      changed += is_stack ? 1 : 0;
+    }
+    EXPECT_EQ(changed, 3);
+  }
+}
+
+// Calibration knows rows as the model has them.
+TEST(GgufFamilyErrors, MethodsOfTensorsInAnotherForm) {
+  const FamilyFiles files;
+  for (const char* model : {"falcon_h1", "qwen3_moe", "deepseek_v3"}) {
+    SCOPED_TRACE(model);
+    QuantizeOptions options;
+    options.type = "q4_0";
+    options.method = QuantizeMethod::kGptq;
+    options.calibration_sequences = {{1, 2, 3, 4, 5, 6, 7, 8}};
+    EXPECT_TRUE(absl::IsUnimplemented(
+        files.Try(Open(model, "config.json"), options).status()));
+  }
+}
 
 }  // namespace
 }  // namespace inlay
