@@ -49,8 +49,6 @@ struct GgufArch {
   std::string_view architecture;  // config.json's "architectures"
   std::string_view model_type;
   absl::Span<const GgufName> names;
-  // Whether gguf_config_writer.h says its config.json in keys.
-  bool is_written = true;
 };
 
 // UNIMPLEMENTED listing those known.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -14,7 +15,7 @@ namespace {
 
 struct Drawn {
   WeightInfo info;
-  float constant = 0.0f;  // of vectors
+  std::optional<float> constant;  // of what is no matrix
 };
 
 class DrawnWeights final : public WeightSource {
@@ -50,8 +51,9 @@ class DrawnWeights final : public WeightSource {
     uint64_t end = (offset + destination.size() + size - 1) / size;
     if (end < count && (end - first) % 2 != 0) ++end;
     std::vector<std::byte> values((end - first) * size);
-    if (own->shape.size() == 1) {
-      const float value = constants_[static_cast<size_t>(own - infos_.data())];
+    const auto& constant = constants_[static_cast<size_t>(own - infos_.data())];
+    if (constant.has_value()) {
+      const float value = *constant;
       for (uint64_t i = 0; i < end - first; ++i) {
         std::memcpy(values.data() + i * size, &value, sizeof(value));
       }
@@ -68,7 +70,7 @@ class DrawnWeights final : public WeightSource {
  private:
   uint64_t seed_;
   std::vector<WeightInfo> infos_;  // sorted by name
-  std::vector<float> constants_;   // of infos_
+  std::vector<std::optional<float>> constants_;  // of infos_
   ThreadPool& pool_;
 };
 
@@ -93,7 +95,9 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeDrawnWeights(
     for (const int64_t size : weight.shape) {
       tensor.info.bytes *= static_cast<uint64_t>(size);
     }
-    tensor.constant = weight.vector == VectorKind::kScale ? 1.0f : 0.0f;
+    if (weight.vector.has_value()) {
+      tensor.constant = weight.vector == VectorKind::kScale ? 1.0f : 0.0f;
+    }
     tensors.push_back(std::move(tensor));
   }
   return std::make_shared<DrawnWeights>(draw.seed, std::move(tensors), pool);

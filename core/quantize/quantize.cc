@@ -88,10 +88,6 @@ class GgufQuantizer {
  private:
   absl::Status PlanTensors() {
     INLAY_ASSIGN_OR_RETURN(arch_, FindGgufArchOf(files_.config));
-    if (!arch_->is_written) {
-      return absl::UnimplementedError(absl::StrFormat(
-          "files of \"%s\" are read, not written", arch_->name));
-    }
     INLAY_RETURN_IF_ERROR(pass_.Open());
     INLAY_ASSIGN_OR_RETURN(tensors_, PlanFileTensors(files_.config, *arch_,
                                                      pass_.model_tensors()));
