@@ -137,6 +137,7 @@ class ConfigWriter {
             keys_.AnyOf({"max_position_embeddings", "model_max_length"}),
             "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
+    INLAY_RETURN_IF_ERROR(WriteVocabulary());
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
         keys_.CopySize("num_attention_heads", "attention.head_count"));
@@ -190,6 +191,16 @@ class ConfigWriter {
       return absl::OkStatus();
     }
     return keys_.CopySize(from, kWidth).status();
+  }
+
+  // Where the converter does it; others have the tokens alone.
+  absl::Status WriteVocabulary() {
+    for (const std::string_view arch : {"deepseek2", "deepseek32", "glm-dsa",
+                                        "kimi-linear", "lfm2", "falcon-h1"}) {
+      if (arch_.name == arch)
+        return keys_.CopyCount("vocab_size", "vocab_size");
+    }
+    return absl::OkStatus();
   }
 
   // Of all layers; of each where some have none; latent attention caches one

@@ -75,9 +75,7 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const char* shared = keys.AnyOf({"n_shared_experts", "num_shared_experts"});
   INLAY_ASSIGN_OR_RETURN(const int64_t num_shared,
                          JsonInt(config, shared, 0, 0, 64));
-  if (!is_nemotron) {
-    INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
-  }
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
   // V2's plain choice has groups in its config.json all the same.
   INLAY_ASSIGN_OR_RETURN(const std::string method,
                          JsonString(config, "topk_method", "greedy"));
