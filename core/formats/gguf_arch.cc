@@ -123,10 +123,8 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
 // mixers and without.
 bool IsArchOf(const GgufArch& arch, const Json& config) {
   if (arch.model_type == "nemotron_h") {
-    const Json* pattern = JsonFind(config, "hybrid_override_pattern");
     const bool has_experts =
-        pattern == nullptr || !pattern->is_string() ||
-        pattern->get_ref<const std::string&>().find('E') != std::string::npos;
+        NemotronPattern(config).find('E') != std::string::npos;
     return has_experts == (arch.name == "nemotron_h_moe");
   }
   if (arch.model_type != "granitemoehybrid") return true;
@@ -175,6 +173,24 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
       absl::StrFormat("the architecture %s has no GGUF name, allowed: "
                       "%sMistralForCausalLM",
                       Quoted(name), known));
+}
+
+std::string NemotronPattern(const Json& config) {
+  const Json* list = JsonFind(config, "layers_block_type");
+  const Json* pattern = JsonFind(config, "hybrid_override_pattern");
+  if (list == nullptr || !list->is_array()) {
+    return pattern != nullptr && pattern->is_string()
+               ? pattern->get<std::string>()
+               : std::string();
+  }
+  std::string letters;
+  for (const Json& type : *list) {
+    letters += type == "mamba" || type == "linear_attention"     ? 'M'
+               : type == "attention" || type == "full_attention" ? '*'
+               : type == "moe"                                   ? 'E'
+                                                                 : '-';
+  }
+  return letters;
 }
 
 std::optional<TensorName> PublishedTensorName(const GgufArch& arch,

@@ -58,6 +58,10 @@ absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name);
 // "architectures" entry or its "model_type". UNIMPLEMENTED listing those known.
 absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config);
 
+// Which layer of a nemotron_h is what: M(amba), * (attention), E(xperts), -
+// (MLP). Empty where config.json does not say.
+std::string NemotronPattern(const Json& config);
+
 struct TensorName {
   std::string name;
   GgufLayout layout = GgufLayout::kSame;

@@ -170,12 +170,8 @@ absl::Status SetNemotron(GgufKeyWriter& keys) {
   // llama.cpp wants both.
   INLAY_RETURN_IF_ERROR(keys.CopyNumber("layer_norm_epsilon",
                                         "attention.layer_norm_epsilon", 1e-5));
-  const Json* pattern = JsonFind(keys.config(), "hybrid_override_pattern");
-  if (pattern == nullptr || !pattern->is_string()) {
-    return keys.Size("hybrid_override_pattern").status();
-  }
   std::vector<uint32_t> widths;
-  for (const char kind : pattern->get_ref<const std::string&>()) {
+  for (const char kind : NemotronPattern(keys.config())) {
     int64_t width = 0;
     if (kind == '-' || kind == 'E') {
       INLAY_ASSIGN_OR_RETURN(width,
@@ -197,8 +193,7 @@ absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
   const auto layers = static_cast<size_t>(count);
   if (arch == "kimi-linear") return KimiLayers(config, layers);
   if (arch.starts_with("nemotron_h")) {
-    INLAY_ASSIGN_OR_RETURN(const std::string pattern,
-                           JsonString(config, "hybrid_override_pattern", ""));
+    const std::string pattern = NemotronPattern(config);
     std::vector<bool> attends;
     for (const char kind : pattern) attends.push_back(kind == '*');
     if (attends.size() == layers) return attends;
