@@ -130,7 +130,8 @@ bool IsArchOf(const GgufArch& arch, const Json& config) {
   if (arch.model_type != "granitemoehybrid") return true;
   const Json* types = JsonFind(config, "layer_types");
   bool has_mixers = types == nullptr;
-  for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+  const bool is_list = types != nullptr && types->is_array();
+  for (size_t i = 0; is_list && i < types->size(); ++i) {
     has_mixers |= (*types)[i] == "mamba" || (*types)[i] == "linear_attention";
   }
   return has_mixers == (arch.name == "granitehybrid");

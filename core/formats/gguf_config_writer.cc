@@ -62,6 +62,8 @@ FamilyDefaults DefaultsOf(std::string_view model_type) {
   return {model_type};
 }
 
+bool IsList(const Json* value) { return value != nullptr && value->is_array(); }
+
 class ConfigWriter {
  public:
   ConfigWriter(const Json& config, const GgufArch& arch,
@@ -315,7 +317,7 @@ class ConfigWriter {
     INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", true));
     INLAY_RETURN_IF_ERROR(keys_.Expect("swiglu_limit", 7.0));
     const Json* types = JsonFind(config_, "layer_types");
-    for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+    for (size_t i = 0; IsList(types) && i < types->size(); ++i) {
       const bool slides = (*types)[i] == "sliding_attention";
       if (slides == (i % 2 == 0)) continue;
       return absl::UnimplementedError(
@@ -358,15 +360,15 @@ class ConfigWriter {
                            keys_.Size("interleave_moe_layer_step", 1));
     const Json* ropes = JsonFind(config_, "no_rope_layers");
     bool is_usual = true;
-    for (size_t i = 0; ropes != nullptr && i < ropes->size(); ++i) {
+    for (size_t i = 0; IsList(ropes) && i < ropes->size(); ++i) {
       is_usual &= (*ropes)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
     }
     const Json* types = JsonFind(config_, "layer_types");
-    for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+    for (size_t i = 0; IsList(types) && i < types->size(); ++i) {
       is_usual &= ((*types)[i] == "chunked_attention") == ((i + 1) % 4 != 0);
     }
     const Json* sparse = JsonFind(config_, "moe_layers");
-    for (size_t i = 0; sparse != nullptr && i < sparse->size(); ++i) {
+    for (size_t i = 0; IsList(sparse) && i < sparse->size(); ++i) {
       is_usual &= (*sparse)[i] == (static_cast<int64_t>(i) + 1) * step - 1;
     }
     if (is_usual) return absl::OkStatus();
@@ -394,7 +396,7 @@ class ConfigWriter {
         JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxSize));
     const Json* list = JsonFind(config_, "no_rope_layers");
     bool is_usual = list != nullptr || interval == 4;
-    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    for (size_t i = 0; IsList(list) && i < list->size(); ++i) {
       is_usual &= list->is_array() && (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
     }
     if (is_usual) return absl::OkStatus();

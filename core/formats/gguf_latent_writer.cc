@@ -35,7 +35,7 @@ absl::Status SetSelectingLayers(GgufKeyWriter& keys) {
       const auto& letters = types->get_ref<const std::string&>();
       full[i] = i < letters.size() && letters[i] == 'F';
     } else {
-      full[i] = i < types->size() && (*types)[i] == "full";
+      full[i] = types->is_array() && i < types->size() && (*types)[i] == "full";
     }
   }
   return keys.SetBools(kTypes, absl::MakeConstSpan(full.get(), count));

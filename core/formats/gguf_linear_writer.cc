@@ -73,10 +73,11 @@ absl::Status SetQwenLayers(GgufKeyWriter& keys) {
 // Which rotary pairs turn with time, height and width; of text all are alike.
 absl::Status SetSections(GgufKeyWriter& keys, int64_t head_dim) {
   const Json* rope = JsonFind(keys.config(), "rope_parameters");
-  const Json* list =
-      rope == nullptr ? nullptr : JsonFind(*rope, "mrope_section");
+  const bool is_object = rope != nullptr && rope->is_object();
+  const Json* list = is_object ? JsonFind(*rope, "mrope_section") : nullptr;
   std::vector<int32_t> sections;
-  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+  const bool is_list = list != nullptr && list->is_array();
+  for (size_t i = 0; is_list && i < list->size(); ++i) {
     const Json& size = (*list)[i];
     sections.push_back(size.is_number_integer() ? size.get<int32_t>() : 0);
   }

@@ -69,7 +69,7 @@ class DrawnWeights final : public WeightSource {
 
  private:
   uint64_t seed_;
-  std::vector<WeightInfo> infos_;  // sorted by name
+  std::vector<WeightInfo> infos_;                // sorted by name
   std::vector<std::optional<float>> constants_;  // of infos_
   ThreadPool& pool_;
 };
