@@ -5,7 +5,13 @@
 //                    i64 [2] = n, k; weight_g_idx i32 [k] with actorder "group"
 //   int-quantized    weight i8 [n, k]
 //   float-quantized  weight e4m3 [n, k]
-//   all              weight_scale by strategy: tensor [1], channel [n, 1], or
+//   nvfp4-pack-quantized
+//                    weight_packed u8 [n, k / 2], codes of e2m1, the first in
+//                    the low nibble; weight_scale e4m3 [n, k / 16] and
+//                    weight_global_scale f32 [1], which divides:
+//                    weight[o][i] = weight_scale / weight_global_scale * e2m1;
+//                    input_global_scale of inputs, which are not rounded here
+//   others           weight_scale by strategy: tensor [1], channel [n, 1], or
 //                    of groups [n, k / group_size], of blocks
 //                    [n / rows, k / columns];
 //                    weight_zero_point where not symmetric: i8 as the scale, or
@@ -22,6 +28,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/nvfp4_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/row_major_layer.h"
@@ -31,7 +38,7 @@
 namespace inlay {
 namespace {
 
-enum class Storage : uint8_t { kPacked, kInt8, kF8 };
+enum class Storage : uint8_t { kPacked, kInt8, kF8, kNvfp4 };
 
 // The weights of one config group.
 struct Scheme {
@@ -53,13 +60,14 @@ absl::StatusOr<Storage> ReadStorage(const std::string& format,
     if (format == "int-quantized" || naive) return Storage::kInt8;
   } else if (type == "float") {
     if (format == "float-quantized" || naive) return Storage::kF8;
+    if (format == "nvfp4-pack-quantized") return Storage::kNvfp4;
   } else {
     return UnsupportedSetting("type", type, "int, float");
   }
   return UnsupportedSetting(
       "format", absl::StrFormat("%s of type %s", format, type),
-      "pack-quantized and int-quantized of type int, float-quantized of type "
-      "float, naive-quantized");
+      "pack-quantized and int-quantized of type int, float-quantized and "
+      "nvfp4-pack-quantized of type float, naive-quantized");
 }
 
 absl::Status ReadActOrder(const Json& weights, Scheme& scheme) {
@@ -97,6 +105,26 @@ absl::Status ReadStrategy(const Json& weights, Scheme& scheme) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNvfp4(const Json& weights, int64_t bits) {
+  if (bits != 4) {
+    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits), "4");
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string strategy,
+                         JsonString(weights, "strategy", "tensor_group"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t group_size,
+                         JsonInt(weights, "group_size", 16, 0, 1 << 20));
+  INLAY_ASSIGN_OR_RETURN(const bool symmetric,
+                         JsonBool(weights, "symmetric", true));
+  if (strategy == "tensor_group" && group_size == 16 && symmetric) {
+    return absl::OkStatus();
+  }
+  return UnsupportedSetting(
+      "weights",
+      absl::StrFormat("%s, groups of %d%s", strategy, group_size,
+                      symmetric ? "" : ", not symmetric"),
+      "tensor_group, groups of 16, symmetric for nvfp4-pack-quantized");
+}
+
 absl::StatusOr<Scheme> ReadScheme(const Json& weights,
                                   const std::string& format) {
   Scheme scheme;
@@ -105,6 +133,10 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
   INLAY_ASSIGN_OR_RETURN(scheme.storage, ReadStorage(format, type));
   INLAY_ASSIGN_OR_RETURN(const int64_t bits,
                          JsonInt(weights, "num_bits", 8, 0, 64));
+  if (scheme.storage == Storage::kNvfp4) {
+    INLAY_RETURN_IF_ERROR(CheckNvfp4(weights, bits));
+    return scheme;
+  }
   if (bits != 8 && (bits != 4 || scheme.storage == Storage::kF8)) {
     return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits),
                               scheme.storage == Storage::kF8 ? "8" : "4, 8");
@@ -281,6 +313,11 @@ absl::StatusOr<Grouping> FindCtGrouping(const WeightSource& stored,
 absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
     const std::shared_ptr<const WeightSource>& stored, const Scheme& scheme,
     const std::string& layer) {
+  if (scheme.storage == Storage::kNvfp4) {
+    return MakeNvfp4Layer(
+        stored, layer,
+        {".weight_packed", ".weight_scale", ".weight_global_scale", true});
+  }
   const bool packed = scheme.storage == Storage::kPacked;
   const DType dtype = packed                             ? DType::kI32
                       : scheme.storage == Storage::kInt8 ? DType::kI8
@@ -324,11 +361,13 @@ absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
       continue;
     }
     found.layers.push_back(*std::move(made));
-    const bool packed = scheme.storage == Storage::kPacked;
+    const bool packed =
+        scheme.storage == Storage::kPacked || scheme.storage == Storage::kNvfp4;
     found.consumed.push_back(layer + (packed ? ".weight_packed" : ".weight"));
     for (const char* suffix :
          {".weight_shape", ".weight_scale", ".weight_zero_point",
-          ".weight_g_idx", ".input_scale", ".input_zero_point"}) {
+          ".weight_g_idx", ".weight_global_scale", ".input_scale",
+          ".input_zero_point", ".input_global_scale"}) {
       found.consumed.push_back(layer + suffix);
     }
     return absl::OkStatus();

@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/factor_source.h"
+#include "core/formats/gguf_factors.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,9 +25,6 @@ namespace {
 constexpr std::string_view kNoWeights[] = {"rope_freqs.weight",
                                            "rope_factors_long.weight",
                                            "rope_factors_short.weight"};
-
-// A factor for all of a weight (nvfp4): no format's blocks can take it in.
-constexpr std::string_view kTensorScale = ".scale";
 
 struct GgufLocation {
   size_t file = 0;
@@ -42,14 +41,6 @@ bool IsNoWeight(std::string_view name) {
 }
 
 absl::Status UnknownTensor(std::string_view name, const GgufArch& arch) {
-  if (name.ends_with(kTensorScale)) {
-    std::string weight(name.substr(0, name.size() - kTensorScale.size()));
-    weight += ".weight";
-    return absl::UnimplementedError(absl::StrFormat(
-        "tensor %s is a factor for all of %s (nvfp4), allowed: weights whose "
-        "blocks hold their whole scale",
-        Quoted(name), Quoted(weight)));
-  }
   return absl::UnimplementedError(absl::StrFormat(
       "tensor %s is none of the architecture \"%s\"", Quoted(name), arch.name));
 }
@@ -234,10 +225,19 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
     GgufFiles files, const GgufArch& arch, const GgufHeads& heads,
     int64_t layers) {
   std::vector<GgufSource::Tensor> tensors;
+  std::vector<WeightFactors> factors;
   for (size_t i = 0; i < files.files.size(); ++i) {
-    for (GgufTensor& tensor : files.files[i].header.tensors) {
+    for (const GgufTensor& tensor : files.files[i].header.tensors) {
       if (IsNoWeight(tensor.info.name) ||
           IsOfLaterLayer(tensor.info.name, layers)) {
+        continue;
+      }
+      if (IsGgufFactor(arch, tensor.info.name)) {
+        auto of_weight = ReadGgufFactor(files, arch, tensor.info.name);
+        if (!of_weight.ok()) {
+          return InFile(files.files[i].path, of_weight.status());
+        }
+        factors.push_back(*std::move(of_weight));
         continue;
       }
       const auto name = PublishedTensorName(arch, tensor.info.name);
@@ -245,31 +245,31 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
         return InFile(files.files[i].path,
                       UnknownTensor(tensor.info.name, arch));
       }
+      WeightInfo info = tensor.info;
       GgufLocation location = {i, tensor.offset, name->layout, 0};
-      const absl::Status layout = SetLayout(tensor.info, heads, &location);
+      const absl::Status layout = SetLayout(info, heads, &location);
       if (!layout.ok()) return InFile(files.files[i].path, layout);
-      tensor.info.name = name->name;
-      if (name->layout == GgufLayout::kVector &&
-          tensor.info.shape.size() == 1) {
-        tensor.info.shape.insert(tensor.info.shape.begin(), 1);
+      info.name = name->name;
+      if (name->layout == GgufLayout::kVector && info.shape.size() == 1) {
+        info.shape.insert(info.shape.begin(), 1);
       }
       // Kimi's are [1, channels, 1, taps].
-      if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 4 &&
-          tensor.info.shape.front() == 1) {
-        tensor.info.shape.erase(tensor.info.shape.begin());
+      if (name->layout == GgufLayout::kTaps && info.shape.size() == 4 &&
+          info.shape.front() == 1) {
+        info.shape.erase(info.shape.begin());
       }
-      if (name->layout == GgufLayout::kTaps && tensor.info.shape.size() == 2) {
-        tensor.info.shape.insert(tensor.info.shape.begin() + 1, 1);
+      if (name->layout == GgufLayout::kTaps && info.shape.size() == 2) {
+        info.shape.insert(info.shape.begin() + 1, 1);
       }
-      if (name->layout == GgufLayout::kFlat && tensor.info.shape.size() == 2) {
-        tensor.info.shape = {tensor.info.shape[0] * tensor.info.shape[1]};
+      if (name->layout == GgufLayout::kFlat && info.shape.size() == 2) {
+        info.shape = {info.shape[0] * info.shape[1]};
       }
-      if (name->layout == GgufLayout::kHeads && tensor.info.shape.size() == 3) {
-        const int64_t heads_rows = tensor.info.shape[0] * tensor.info.shape[1];
-        tensor.info.shape = {heads_rows, tensor.info.shape[2]};
+      if (name->layout == GgufLayout::kHeads && info.shape.size() == 3) {
+        const int64_t heads_rows = info.shape[0] * info.shape[1];
+        info.shape = {heads_rows, info.shape[2]};
       }
-      tensor.info.rows_are_outputs = name->layout == GgufLayout::kTransposed;
-      tensors.emplace_back(std::move(tensor.info), location);
+      info.rows_are_outputs = name->layout == GgufLayout::kTransposed;
+      tensors.emplace_back(std::move(info), location);
     }
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -280,8 +280,12 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
     return InFile(files.files[0].path,
                   WrongTensor(tensors[i].first.name, "several files have it"));
   }
-  return std::make_shared<GgufSource>(std::move(files.files),
-                                      std::move(tensors));
+  const std::string path = files.files[0].path;
+  auto source = PresentFactors(
+      std::make_shared<GgufSource>(std::move(files.files), std::move(tensors)),
+      factors);
+  if (!source.ok()) return InFile(path, source.status());
+  return source;
 }
 
 }  // namespace inlay

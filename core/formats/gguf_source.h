@@ -22,7 +22,8 @@ struct GgufHeads {
 // Takes the open files over. Tensors of layers from `layers` on, which predict
 // further tokens, are passed over. UNIMPLEMENTED for a tensor that `arch` does
 // not have, INVALID_ARGUMENT for one whose rows do not divide into heads or
-// that lies in several files.
+// that lies in several files. Factors beside weights go into their blocks
+// (factor_source.h); errors as there and in gguf_factors.h.
 absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
     GgufFiles files, const GgufArch& arch, const GgufHeads& heads,
     int64_t layers);

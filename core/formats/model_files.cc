@@ -53,15 +53,33 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   return absl::OkStatus();
 }
 
+// config.json's, or what ModelOpt's earlier versions write beside it; null:
+// none.
+absl::StatusOr<Json> QuantizationSettings(const ModelFiles& files) {
+  const Json* own = JsonFind(files.config, "quantization_config");
+  if (own != nullptr) return *own;
+  INLAY_ASSIGN_OR_RETURN(const Json beside,
+                         ReadOptionalPythonJson(absl::StrFormat(
+                             "%s/hf_quant_config.json", files.directory)));
+  const Json* settings = JsonFind(beside, "quantization");
+  if (settings == nullptr || !settings->is_object() ||
+      JsonFind(*settings, "quant_algo") == nullptr) {
+    return Json();  // of the KV cache alone
+  }
+  Json settings_of_method = *settings;
+  settings_of_method["quant_method"] = "modelopt";
+  return settings_of_method;
+}
+
 // Presents one matrix an expert, a quantised checkpoint's layers in block
 // formats, q, k and v apart, and the layers of block-diagonal matrices.
 absl::Status PresentWeights(ModelFiles* files) {
   auto experts = PresentExperts(files->config, std::move(files->weights));
   if (!experts.ok()) return InFile(files->directory, experts.status());
   files->weights = *std::move(experts);
-  const Json* quantization = JsonFind(files->config, "quantization_config");
-  if (quantization != nullptr) {
-    auto weights = OpenQuantized(*quantization, std::move(files->weights));
+  INLAY_ASSIGN_OR_RETURN(const Json quantization, QuantizationSettings(*files));
+  if (!quantization.is_null()) {
+    auto weights = OpenQuantized(quantization, std::move(files->weights));
     if (!weights.ok()) return InFile(files->directory, weights.status());
     files->weights = *std::move(weights);
   }

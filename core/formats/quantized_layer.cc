@@ -35,6 +35,8 @@ DType BlockDType(CodeKind kind, int64_t block) {
       return DType::kNF4;
     case CodeKind::kBnbFp4:
       return DType::kBNB_FP4;
+    case CodeKind::kNvfp4:
+      return DType::kNVFP4_F32;
     case CodeKind::kF8:
       break;
   }
@@ -141,8 +143,26 @@ QuantizedLayer::QuantizedLayer(const std::string& layer, CodeKind kind,
   permutation_.bytes = static_cast<uint64_t>(k) * sizeof(int32_t);
 }
 
+void QuantizedLayer::PackNvfp4Row(const Band& band, int64_t row,
+                                  std::byte* dst) const {
+  constexpr int64_t kGroups = 4;  // of a block
+  const uint8_t* codes = band.codes.data() + row * grouping_.k;
+  const uint8_t* scales = band.scale_codes.data() + row * grouping_.groups;
+  for (int64_t g = 0; g < grouping_.groups; ++g, codes += 16) {
+    if (g % kGroups == 0) {
+      dst = Put(factor_, dst);
+      std::memcpy(dst, scales + g, kGroups);
+      dst += kGroups;
+    }
+    for (int64_t i = 0; i < 8; ++i) {
+      *dst++ = std::byte(codes[i] | codes[8 + i] << 4);
+    }
+  }
+}
+
 void QuantizedLayer::PackRow(const Band& band, int64_t row,
                              std::byte* dst) const {
+  if (kind_ == CodeKind::kNvfp4) return PackNvfp4Row(band, row, dst);
   const uint8_t* const codes = band.codes.data() + row * grouping_.k;
   const int64_t block = grouping_.block;
   uint8_t gathered[kMaxBlock];

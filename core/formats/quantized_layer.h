@@ -6,7 +6,9 @@
 // Blocks (little endian): f32 scale; f32 min (of u4 and i8); codes. Values are
 // scale * code + min. u4: of each 32 elements, byte i holds element i in its
 // low and element 16 + i in its high nibble; i8: int8; f8: e4m3; nf4 and
-// bnb_fp4: codes of levels, in nibbles as u4's.
+// bnb_fp4: codes of levels, in nibbles as u4's. nvfp4_f32: its factor, a scale
+// in e4m3 of each 16 elements; of these byte i holds element i and element 8 +
+// i.
 #ifndef INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 #define INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 
@@ -22,7 +24,7 @@
 
 namespace inlay {
 
-enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4 };
+enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4, kNvfp4 };
 
 // Which columns share a scale, and the blocks that follow from it: of 128
 // columns where every group has a multiple of that, else of 32.
@@ -30,7 +32,7 @@ struct Grouping {
   int64_t k = 0;
   int64_t groups = 0;
   int64_t group_size = 0;  // of contiguous groups; the last may be shorter
-  int64_t block = 0;       // 128 or 32; 64 of nf4 and bnb_fp4
+  int64_t block = 0;       // 128 or 32; 64 of nf4, bnb_fp4 and nvfp4
   // Of groups that a file lists column by column, else empty:
   std::vector<int32_t> block_groups;  // [k / block]
   // Column j of the presented weight is column permutation[j] of the stored
@@ -62,6 +64,7 @@ struct Band {
   std::vector<float> scales;   // [rows, groups]
   // [rows, groups]: the code that stands for 0; of u4 and i8.
   std::vector<int32_t> zeros;
+  std::vector<uint8_t> scale_codes;  // of nvfp4, for scales: e4m3
 };
 
 // Immutable; every method may run from any number of threads.
@@ -94,13 +97,16 @@ class QuantizedLayer {
   virtual absl::Status Load(Band& band) const = 0;
 
   void set_input_codes(InputCodes codes) { weight_.input_codes = codes; }
+  void set_factor(float factor) { factor_ = factor; }  // of nvfp4
   int64_t n() const { return weight_.shape[0]; }
   const Grouping& grouping() const { return grouping_; }
 
  private:
   void PackRow(const Band& band, int64_t row, std::byte* dst) const;
+  void PackNvfp4Row(const Band& band, int64_t row, std::byte* dst) const;
 
   CodeKind kind_;
+  float factor_ = 1.0f;
   Grouping grouping_;
   WeightInfo weight_;
   WeightInfo permutation_;

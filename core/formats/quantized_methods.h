@@ -32,6 +32,7 @@ FindQuantizedLayers FindAwqLayers;
 FindQuantizedLayers FindCompressedTensorsLayers;
 FindQuantizedLayers FindFp8Layers;
 FindQuantizedLayers FindBitsAndBytesLayers;
+FindQuantizedLayers FindModelOptLayers;
 
 }  // namespace inlay
 

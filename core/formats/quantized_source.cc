@@ -30,6 +30,7 @@ constexpr Method kMethods[] = {
     {"compressed-tensors", FindCompressedTensorsLayers},
     {"fp8", FindFp8Layers},
     {"gptq", FindGptqLayers},
+    {"modelopt", FindModelOptLayers},
     {"mxfp4", FindMxfp4Layers},
 };
 
@@ -151,7 +152,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
   }
   return UnsupportedSetting("quant_method", name,
                             "awq, bitsandbytes, compressed-tensors, fp8, gptq, "
-                            "mxfp4");
+                            "modelopt, mxfp4");
 }
 
 }  // namespace inlay

@@ -12,14 +12,15 @@
 namespace inlay {
 
 // `quantization_config`: that object of config.json. `stored`: the tensors of
-// the files. Methods: gptq, awq, bitsandbytes, compressed-tensors, fp8; mxfp4,
-// whose experts expert_source.h has presented before.
+// the files. Methods: gptq, awq, bitsandbytes, compressed-tensors, fp8,
+// modelopt; mxfp4, whose experts expert_source.h has presented before.
 //
 // Each quantised linear layer L becomes one tensor "L.weight", [n, k] row-major
-// in u4_g32, u4_g128, i8_g32, i8_g128, f8_g32, f8_g128, nf4 or bnb_fp4
-// (quantized_layer.h), and, where its columns had to be sorted by group, "L.input_permutation", i32
-// [k]: column j of the weight multiplies input permutation[j]. The tensors that
-// make it up are gone. All others pass through, mapped where they were.
+// in u4_g32, u4_g128, i8_g32, i8_g128, f8_g32, f8_g128, nf4, bnb_fp4 or
+// nvfp4_f32 (quantized_layer.h), and, where its columns had to be sorted by
+// group, "L.input_permutation", i32 [k]: column j of the weight multiplies input
+// permutation[j]. The tensors that make it up are gone. All others pass
+// through, mapped where they were.
 //
 // Weights are exact: scale * code + min differs from the checkpoint's
 // scale * (code - zero) by rounding in float32 at most. How activations were

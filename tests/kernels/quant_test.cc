@@ -170,7 +170,8 @@ T At(const std::byte* bytes, int64_t offset) {
 }
 
 bool IsOurs(DType dtype) {
-  return DTypeName(dtype).find("_g") != std::string_view::npos;
+  return dtype == DType::kNVFP4_F32 ||
+         DTypeName(dtype).find("_g") != std::string_view::npos;
 }
 
 float OurValue(DType dtype, const std::byte* block, int e) {
@@ -178,6 +179,18 @@ float OurValue(DType dtype, const std::byte* block, int e) {
   const auto scale = At<float>(block, 0);
   if (name.substr(0, 2) == "f8") {
     return scale * F8E4M3ToF32(At<uint8_t>(block, 4 + e));
+  }
+  if (name == "nvfp4_f32") {
+    // The factor, e4m3 without its sign, and OCP's e2m1: halves of the one,
+    // doubles of the other.
+    const int bits = At<uint8_t>(block, 4 + e / 16) & 127;
+    const float of_16 =
+        bits == 127 ? 0.0f : F8E4M3ToF32(static_cast<uint8_t>(bits)) / 2.0f;
+    const int pair = At<uint8_t>(block, 8 + e / 16 * 8 + e % 8);
+    const int code = e % 16 < 8 ? pair & 15 : pair >> 4;
+    constexpr float kLevels[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+    const float level = 2.0f * kLevels[code & 7];
+    return scale * of_16 * (code <= 8 ? level : -level);  // no -0
   }
   const auto min = At<float>(block, 4);
   if (name.substr(0, 2) == "i8") {
@@ -218,7 +231,8 @@ TEST(QuantTest, DecodesOurOwnFormats) {
     const auto size = static_cast<size_t>(BlockBytes(*codec));
     Bytes mask(size, std::byte{0xff});
     mask[3] = std::byte{0xbf};  // scale: below 2
-    const bool has_min = DTypeName(codec->dtype).substr(0, 2) != "f8";
+    const std::string_view name = DTypeName(codec->dtype);
+    const bool has_min = name.substr(0, 2) != "f8" && name != "nvfp4_f32";
     if (has_min) mask[7] = std::byte{0xbf};
     const Bytes sweep = RandomBlocks(mask, kSweep);
     const std::vector<float> got = Decode(*codec, sweep.data(), kSweep);
@@ -271,17 +285,17 @@ struct Bound {
   int error;
 };
 constexpr Bound kBounds[] = {
-    {DType::kQ4_0, 870},     {DType::kQ8_0, 55},     {DType::kQ4_1, 800},
-    {DType::kQ5_0, 434},     {DType::kQ5_1, 387},    {DType::kQ2_K, 2740},
-    {DType::kQ3_K, 1460},    {DType::kQ4_K, 728},    {DType::kQ5_K, 365},
-    {DType::kQ6_K, 177},     {DType::kIQ4_NL, 755},  {DType::kIQ4_XS, 763},
-    {DType::kIQ2_XXS, 3340}, {DType::kIQ2_XS, 2920}, {DType::kIQ2_S, 2440},
-    {DType::kIQ3_XXS, 1830}, {DType::kIQ3_S, 1350},  {DType::kIQ1_S, 4560},
-    {DType::kIQ1_M, 4220},   {DType::kMXFP4, 1130},  {DType::kNVFP4, 977},
-    {DType::kTQ1_0, 8240},   {DType::kTQ2_0, 8240},  {DType::kU4_G32, 800},
-    {DType::kU4_G128, 1020}, {DType::kI8_G32, 47},   {DType::kI8_G128, 60},
-    {DType::kF8_G32, 245},   {DType::kF8_G128, 263}, {DType::kNF4, 934},
-    {DType::kBNB_FP4, 1236},
+    {DType::kQ4_0, 870},     {DType::kQ8_0, 55},       {DType::kQ4_1, 800},
+    {DType::kQ5_0, 434},     {DType::kQ5_1, 387},      {DType::kQ2_K, 2740},
+    {DType::kQ3_K, 1460},    {DType::kQ4_K, 728},      {DType::kQ5_K, 365},
+    {DType::kQ6_K, 177},     {DType::kIQ4_NL, 755},    {DType::kIQ4_XS, 763},
+    {DType::kIQ2_XXS, 3340}, {DType::kIQ2_XS, 2920},   {DType::kIQ2_S, 2440},
+    {DType::kIQ3_XXS, 1830}, {DType::kIQ3_S, 1350},    {DType::kIQ1_S, 4560},
+    {DType::kIQ1_M, 4220},   {DType::kMXFP4, 1130},    {DType::kNVFP4, 977},
+    {DType::kTQ1_0, 8240},   {DType::kTQ2_0, 8240},    {DType::kU4_G32, 800},
+    {DType::kU4_G128, 1020}, {DType::kI8_G32, 47},     {DType::kI8_G128, 60},
+    {DType::kF8_G32, 245},   {DType::kF8_G128, 263},   {DType::kNF4, 934},
+    {DType::kBNB_FP4, 1236}, {DType::kNVFP4_F32, 950},
 };
 
 TEST(QuantTest, EncodesWithinTheBound) {

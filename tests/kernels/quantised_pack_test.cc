@@ -2,6 +2,7 @@
 // against the codecs, and places of codes.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <set>
 #include <vector>
@@ -81,6 +82,39 @@ TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
             QuantLevelError(codec->dtype) * double{std::abs(scale.scale)};
         ASSERT_NEAR(got[static_cast<size_t>(c)], expected,
                     0x1.01p-11f * unit + 1e-6f * most + 1.001 * levels)
+            << "row " << r << " column " << c;
+      }
+    }
+  }
+}
+
+// Where all blocks of a row repeat one factor, f16 holds their own scales, so
+// that nothing is rounded but the product with the factor.
+TEST(QuantisedPackTest, FactorsOfRowsCostNothing) {
+  std::mt19937 rng(2);
+  const BlockCodec& codec = *FindBlockCodec(DType::kNVFP4_F32);
+  constexpr int64_t kRows = 20;
+  constexpr int64_t kBlocks = 5;
+  constexpr int64_t kColumns = kBlocks * 64;
+  const QuantMatrix matrix(codec.dtype, kColumns);
+  for (const float factor : {1.0f, 0.3f, -7.7e-5f, 3.3e-20f, 1.1e20f}) {
+    SCOPED_TRACE(factor);
+    std::vector<std::byte> rows(kRows * kBlocks * 40);
+    for (std::byte& byte : rows) byte = static_cast<std::byte>(rng());
+    for (size_t b = 0; b < rows.size(); b += 40) {
+      std::memcpy(&rows[b], &factor, sizeof(factor));
+    }
+    std::vector<float> want(kRows * kColumns);
+    codec.decode(rows.data(), kRows * kBlocks, want.data());
+    std::vector<std::byte> packed(
+        static_cast<size_t>(QuantBytes(matrix.form, kRows, kColumns)));
+    PackQuantised(matrix, rows.data(), 0, kRows, packed.data());
+    std::vector<float> got(kColumns);
+    for (int64_t r = 0; r < kRows; ++r) {
+      UnpackQuantisedRow(matrix, packed.data(), r, got.data());
+      for (size_t c = 0; c < got.size(); ++c) {
+        const float expected = want[static_cast<size_t>(r * kColumns) + c];
+        ASSERT_NEAR(got[c], expected, 0x1p-22f * std::abs(expected))
             << "row " << r << " column " << c;
       }
     }

@@ -417,6 +417,42 @@ struct NVFP4 : Scaled<DType::kNVFP4, Planes<4, 0>, 24, kE2M1Offset> {
   }
 };
 
+// The same with a factor, and the scales as they are: bits of 8 are those of an
+// f16 that is 2^-8 of them, which the factor in the header makes up for.
+struct NVFP4_F32 : NVFP4 {
+  static constexpr DType kDType = DType::kNVFP4_F32;
+  static constexpr int kHeader = 32;
+  static constexpr int kScales = 16;
+
+  static void Pack(const std::byte* src, int row, uint8_t* header,
+                   uint8_t* steps) {
+    const auto block = LoadBlock<NVFP4F32Block>(src, 0);
+    uint8_t codes[64];
+    UnpackBits<4, 8, 64>(block.of.codes, codes);
+    PutLane(header, row, block.factor * 0x1p7f);  // scales are halved
+    for (int s = 0; s < kSteps; ++s) {
+      uint8_t* step = steps + s * (kScales + Codes::kBytes);
+      for (int h = 0; h < kHalves; ++h) {
+        const auto bits =
+            static_cast<uint8_t>(block.of.scales[s * kHalves + h] & 0x7f);
+        PutLane(step + kStripRows * h, row, bits == 0x7f ? uint8_t{0} : bits);
+      }
+      for (int i = 0; i < kStep; ++i) {
+        Codes::Put(step + kScales, row, i, codes[s * kStep + i]);
+      }
+    }
+  }
+  INLAY_INLINE static __m256 Load(const uint8_t* p) { return LoadFloats(p); }
+  INLAY_INLINE static __m256 Scale(__m256 factor, const uint8_t* p, int half) {
+    const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(
+        reinterpret_cast<const __m128i*>(p + kStripRows * half)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_slli_epi16(bits, 7)), factor);
+  }
+  INLAY_INLINE static __m256 Min(__m256, const uint8_t*, int, __m256 scale) {
+    return NVFP4::Min({}, nullptr, 0, scale);
+  }
+};
+
 // Groups of 32 * steps elements with float32 scale and minimum.
 template <DType dtype, class CodesT, int most, int steps>
 struct Grouped {

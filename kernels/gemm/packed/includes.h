@@ -36,6 +36,7 @@
 #include "kernels/quant/mxfp4/mxfp4.h"
 #include "kernels/quant/nf4/nf4.h"
 #include "kernels/quant/nvfp4/nvfp4.h"
+#include "kernels/quant/nvfp4_f32/nvfp4_f32.h"
 #include "kernels/quant/q2_k/q2_k.h"
 #include "kernels/quant/q3_k/q3_k.h"
 #include "kernels/quant/q4_0/q4_0.h"

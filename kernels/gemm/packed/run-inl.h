@@ -103,7 +103,7 @@ using IntegerFormats =
     FormatList<Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
                IQ4_NL, IQ4_XS, IQ2_XXS, IQ2Of16<DType::kIQ2_XS, IQ2_XSBlock>,
                IQ2Of16<DType::kIQ2_S, IQ2_SBlock>, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M,
-               MXFP4, NVFP4, Ternary<DType::kTQ1_0, TQ1_0Block>,
+               MXFP4, NVFP4, NVFP4_F32, Ternary<DType::kTQ1_0, TQ1_0Block>,
                Ternary<DType::kTQ2_0, TQ2_0Block>, U4<DType::kU4_G32, 1>,
                U4<DType::kU4_G128, 4>, I8<DType::kI8_G32, 1>,
                I8<DType::kI8_G128, 4>, NF4, BNB_FP4>;

@@ -155,6 +155,8 @@ INLAY_HOST_DEVICE inline QuantScale QuantScaleOf(DType dtype, const uint8_t* b,
       return {q::HalfOfE8M0(b[0]), 0.0f};
     case DType::kNVFP4:
       return {q::HalfOfUE4M3(b[i / 16]), 0.0f};
+    case DType::kNVFP4_F32:
+      return {q::Float(b) * q::HalfOfUE4M3(b[4 + i / 16]), 0.0f};
     case DType::kTQ1_0:
       return {q::Half(b + 52), 0.0f};
     case DType::kTQ2_0:
@@ -247,6 +249,8 @@ INLAY_HOST_DEVICE inline int QuantCodeOf(DType dtype, const uint8_t* b, int i,
       return q::Bits<4, 16>(b + 1, i);
     case DType::kNVFP4:
       return q::Bits<4, 8>(b + 4, i);
+    case DType::kNVFP4_F32:
+      return q::Bits<4, 8>(b + 8, i);
     case DType::kTQ1_0: {
       const int byte = i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4;
       const int digit = i < 160   ? i / 32

@@ -64,7 +64,8 @@ void PackTile(const QuantMatrix& matrix, const uint8_t* rows, int64_t count,
     for (int64_t c = 0; r < count && c < matrix.k; c += form.group) {
       most = std::max(most, QuantMagnitude(matrix.Scale(rows, r, c)));
     }
-    const QuantFactor factor = QuantFactorOf(most);
+    const QuantFactor factor =
+        QuantFactorOf(most, r < count ? matrix.RowFactor(rows, r) : 1.0f);
     std::memcpy(tile + r * 4, &factor.factor, 4);
     if (r >= count) continue;
     for (int64_t c = 0; c < matrix.k; ++c) {
@@ -128,6 +129,7 @@ QuantForm QuantFormOf(DType dtype) {
     case DType::kMXFP4:
       return Table(32, kE2M1Doubled);
     case DType::kNVFP4:
+    case DType::kNVFP4_F32:
       return Table(16, kE2M1Doubled);
     case DType::kNF4:
       return RoundedTable(32, kNf4Levels);

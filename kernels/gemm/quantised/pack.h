@@ -47,6 +47,13 @@ struct QuantMatrix {
     }
     return scale;
   }
+  // The factor that a row's blocks repeat, of formats that have one: what they
+  // have as a rule, all of them that of the first.
+  INLAY_HOST_DEVICE float RowFactor(const uint8_t* rows, int64_t row) const {
+    if (dtype != DType::kNVFP4_F32) return 1.0f;
+    const float factor = quant_blocks::Float(Block(rows, row, 0));
+    return factor < 0.0f ? -factor : factor;
+  }
   INLAY_HOST_DEVICE int Code(const uint8_t* rows, int64_t row, int64_t column,
                              const int8_t* grid) const {
     if (column >= k) return 0;
@@ -64,14 +71,22 @@ INLAY_HOST_DEVICE inline float QuantMagnitude(QuantScale scale) {
   }
   return most;
 }
-// The power of two that divides scales of a row whose largest is `most`, and
-// its inverse.
+// What divides scales of a row whose largest is `most`, and its inverse: a
+// power of two, times the factor that the row's blocks repeat. That leaves f16
+// the blocks' own scales, exactly, so where it cannot be theirs it is left out.
 struct QuantFactor {
   float factor;
   float inverse;
 };
-INLAY_HOST_DEVICE inline QuantFactor QuantFactorOf(float most) {
+INLAY_HOST_DEVICE inline QuantFactor QuantFactorOf(float most,
+                                                   float row_factor) {
   if (!(most > 0.0f)) return {1.0f, 1.0f};
+  const float scale = most / row_factor;
+  // ue4m3's halves: from 2^-10 to 224.
+  const bool is_theirs =
+      row_factor >= 0x1p-90f && scale >= 0x1p-11f && scale <= 256.0f;
+  if (!is_theirs) row_factor = 1.0f;
+  if (is_theirs) most = scale;
 #ifdef __CUDA_ARCH__
   const uint32_t bits = __float_as_uint(most);
 #else
@@ -79,9 +94,10 @@ INLAY_HOST_DEVICE inline QuantFactor QuantFactorOf(float most) {
 #endif
   int exponent = static_cast<int>(bits >> 23) - 127 - 13;
   if (exponent < -126) exponent = -126;
-  return {
-      quant_blocks::FloatOfBits(static_cast<uint32_t>(exponent + 127) << 23),
-      quant_blocks::FloatOfBits(static_cast<uint32_t>(127 - exponent) << 23)};
+  const float factor =
+      row_factor *
+      quant_blocks::FloatOfBits(static_cast<uint32_t>(exponent + 127) << 23);
+  return {factor, 1.0f / factor};
 }
 
 // Rows [first, first + count) of a matrix: `rows` holds them one after another.

@@ -44,7 +44,8 @@ __global__ void FindFactors(const __grid_constant__ QuantMatrix matrix,
   uint8_t* tile =
       packed + at / kQuantRows * QuantTileBytes(matrix.form, matrix.k);
   reinterpret_cast<float*>(tile)[at % kQuantRows] =
-      QuantFactorOf(mosts[0]).factor;
+      QuantFactorOf(mosts[0], row < count ? matrix.RowFactor(rows, row) : 1.0f)
+          .factor;
 }
 
 __global__ void PackUnits(const __grid_constant__ QuantMatrix matrix,
@@ -83,7 +84,7 @@ __global__ void PackUnits(const __grid_constant__ QuantMatrix matrix,
     const QuantScale scale = matrix.Scale(
         rows, tile_row + row, unit * kQuantColumns + group * form.group);
     const float factor = reinterpret_cast<const float*>(tile)[row];
-    const float inverse = 1.0f / factor;  // exact: powers of two
+    const float inverse = 1.0f / factor;  // QuantFactor's
     const int at = QuantScaleAt(form, row, group);
     const auto bits = [&](float x) {
       return static_cast<uint32_t>(

@@ -226,11 +226,6 @@ TEST(GgufSource, WrongTensorsAreNamed) {
   parts.infos[3] = Info("blk.0.attn_odd.weight", {8, 4}, 0, 448);
   ExpectBad(parts, "blk.0.attn_odd.weight", StatusCode::kUnimplemented);
   parts = Llama();
-  parts.infos.push_back(Info("blk.0.attn_k.scale", {1}, 0, 576));
-  parts.data_bytes = 608;
-  ExpectBad(parts, "a factor for all of \"blk.0.attn_k.weight\" (nvfp4)",
-            StatusCode::kUnimplemented);
-  parts = Llama();
   parts.infos[1] = Info("blk.0.attn_q.weight", {8, 7}, 0, 160);
   ExpectBad(parts, "7 rows");
   parts = Llama();

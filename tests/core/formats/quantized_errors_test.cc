@@ -93,8 +93,9 @@ TEST(QuantizedErrors, Methods) {
   for (const char* method : {"hqq", ""}) {
     const absl::Status status = OpenSpecs({{"quant_method", method}}, {});
     ExpectError(status, kUnsupported, method);
-    ExpectError(status, kUnsupported,
-                "awq, bitsandbytes, compressed-tensors, fp8, gptq, mxfp4");
+    ExpectError(
+        status, kUnsupported,
+        "awq, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4");
   }
   // Without experts there is nothing to present.
   EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());
