@@ -165,16 +165,21 @@ __device__ inline int64_t HeadOffset(const AttentionItemArgs& args,
   return int64_t{item.kv_head * args.group + row % args.group} * dim;
 }
 
-// Counts `count` of `all` in; whether nobody else comes, and then the counter
-// is zero for the next launch. What this thread, and others up to a barrier,
-// wrote before is seen by who comes later, and theirs here after.
-__device__ inline bool Arrive(int* counter, int count, int all) {
+// Counts `count` in; what the counter was. What this thread, and others up to a
+// barrier, wrote before is seen by who comes later, and theirs here after.
+__device__ inline int AddArrivals(int* counter, int count) {
   int before;
   asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
                : "=r"(before)
                : "l"(counter), "r"(count)
                : "memory");
-  if (before + count != all) return false;
+  return before;
+}
+
+// Counts `count` of `all` in; whether nobody else comes, and then the counter
+// is zero for the next launch.
+__device__ inline bool Arrive(int* counter, int count, int all) {
+  if (AddArrivals(counter, count) + count != all) return false;
   *counter = 0;
   return true;
 }

@@ -1,8 +1,9 @@
-// Folds the partial results of attention_latent_wide_sm90.cu, a row a block at
-// a time: of a list's items only the last can be the first piece of rows whose
-// keys are cut. Threads (slice, four columns): a slice has every kFoldSlices-th
-// chunk, in ascending order. Roofline: the partial results, from the level-2
-// cache.
+// Folds the partial results of attention_latent_wide_sm90.cu of rows of more
+// than kChunksOfCtas chunks: of a list's items only the last can be the first
+// piece of such rows. A warp folds 128 columns of a row, or where there are few
+// of those so many slices of it, each every slices-th chunk in ascending order:
+// all loads of a step at once, since what costs time is waiting for them.
+// Roofline: the partial results, from the level-2 cache.
 #include "kernels/attention/attention_latent_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
@@ -11,94 +12,167 @@ namespace inlay {
 namespace latent_sm90 {
 namespace {
 
-constexpr int kFoldSlices = 4;
-constexpr int kFoldColumns = kValueDim / 4;  // threads a slice
-constexpr int kFoldThreads = kFoldSlices * kFoldColumns;
+constexpr int kFoldWarps = 16;
+constexpr int kFoldThreads = 32 * kFoldWarps;
 constexpr int kFoldBlocksACta = 2;
+constexpr int kWarpColumns = 128;                     // a lane has four
+constexpr int kFoldParts = kValueDim / kWarpColumns;  // of a row
+constexpr int kFoldAhead = 4;                         // chunks
+
+// Sums of some chunks: their largest score, sum of weights, weighted values.
+struct Folded {
+  float top = -INFINITY;
+  float sum = 0.0f;
+  float4 values = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  __device__ void Add(float2 max_and_sum, float4 x) {
+    const float larger = fmaxf(top, max_and_sum.x);
+    const float base = larger == -INFINITY ? 0.0f : larger;
+    const float mine = Exp2(top - base);
+    const float theirs = Exp2(max_and_sum.x - base);
+    top = larger;
+    sum = fmaf(sum, mine, max_and_sum.y * theirs);
+    values.x = fmaf(values.x, mine, x.x * theirs);
+    values.y = fmaf(values.y, mine, x.y * theirs);
+    values.z = fmaf(values.z, mine, x.z * theirs);
+    values.w = fmaf(values.w, mine, x.w * theirs);
+  }
+};
+
+// The items that are first pieces of rows to fold, in order.
+struct Pieces {
+  int items[kFoldThreads];
+  int rows[kFoldThreads];  // of the pieces up to this one
+  int2 counts[kFoldWarps];
+
+  // By all threads of the block; returns how many pieces there are.
+  __device__ int Find(const AttentionItemArgs& args, int lists) {
+    const int thread = static_cast<int>(threadIdx.x);
+    int end = 0;
+    int num_rows = 0;
+    if (thread < lists) {
+      end = args.cta_items[thread + 1];
+      if (end > args.cta_items[thread]) {
+        const AttentionItem& item = args.items[end - 1];
+        const bool first = item.slot >= 0 && item.first_chunk == 0 &&
+                           item.num_chunks > kChunksOfCtas;
+        num_rows = first ? item.num_rows : 0;
+      }
+    }
+    const unsigned votes = __ballot_sync(0xffffffffu, num_rows > 0);
+    int up_to = num_rows;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffffu, up_to, step);
+      if (thread % 32 >= step) up_to += before;
+    }
+    if (thread % 32 == 31) counts[thread / 32] = {__popc(votes), up_to};
+    __syncthreads();
+    int place = __popc(votes & ((1u << thread % 32) - 1));
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kFoldWarps; ++i) {
+      place += i < thread / 32 ? counts[i].x : 0;
+      up_to += i < thread / 32 ? counts[i].y : 0;
+      count += counts[i].x;
+    }
+    if (num_rows > 0) {
+      items[place] = end - 1;
+      rows[place] = up_to;
+    }
+    __syncthreads();
+    return count;
+  }
+
+  // Of `count`, the one that has row `row` of all.
+  __device__ int PieceOf(int row, int count) const {
+    int low = 0;
+    for (int high = count - 1; low < high;) {
+      const int middle = (low + high) / 2;
+      if (rows[middle] > row) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+};
 
 template <typename T>
-__global__ void __launch_bounds__(kFoldThreads)
+__global__ void __launch_bounds__(kFoldThreads, kFoldBlocksACta)
     AttentionLatentFold(const __grid_constant__ AttentionItemArgs args,
                         int lists) {
-  __shared__ int pieces[kFoldThreads];  // first pieces of items, in order
-  __shared__ int counts[kFoldThreads / 32];
-  __shared__ float2 pairs[kFoldThreads];
-  __shared__ float4 slices[kFoldThreads];
-  __shared__ float weights[kFoldSlices];
+  __shared__ Pieces pieces;
+  __shared__ float2 slice_sums[kFoldWarps];
+  __shared__ float4 slice_values[kFoldThreads];
+  const int num_pieces = pieces.Find(args, lists);
   WaitForPrevious();
   LetNextBegin();
-  const int thread = static_cast<int>(threadIdx.x);
-  int end = 0;
-  bool cut = false;
-  if (thread < lists) {
-    end = args.cta_items[thread + 1];
-    cut = end > args.cta_items[thread] && args.items[end - 1].slot >= 0 &&
-          args.items[end - 1].first_chunk == 0;
+  if (num_pieces == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int grid = static_cast<int>(gridDim.x);
+  const int parts = pieces.rows[num_pieces - 1] * kFoldParts;
+  int slices = 1;
+  while (slices < kFoldWarps && parts * slices * 2 <= grid * kFoldWarps) {
+    slices *= 2;
   }
-  const unsigned votes = __ballot_sync(0xffffffffu, cut);
-  if (thread % 32 == 0) counts[thread / 32] = __popc(votes);
-  __syncthreads();
-  int before = 0;
-  int num_pieces = 0;
-  for (int i = 0; i < kFoldThreads / 32; ++i) {
-    before += i < thread / 32 ? counts[i] : 0;
-    num_pieces += counts[i];
-  }
-  if (cut) {
-    pieces[before + __popc(votes & ((1u << thread % 32) - 1))] = end - 1;
-  }
-  __syncthreads();
-  const int rows = args.item_rows;
-  const int slice = thread / kFoldColumns;
-  const int column = thread % kFoldColumns * 4;
-  const int64_t slot = rows / kRows * kPartialFloats;
-  for (int work = static_cast<int>(blockIdx.x); work < num_pieces * rows;
-       work += static_cast<int>(gridDim.x)) {
-    const AttentionItem item = args.items[pieces[work / rows]];
-    const int row = work % rows;
-    if (row >= item.num_rows) continue;
-    const float* first =
-        args.partials + item.slot * slot + row / kRows * kPartialFloats;
-    const float* of_row = first + kRows * kValueDim + row % kRows * 2;
-    const float* values = first + row % kRows * kValueDim + column;
-    __syncthreads();  // the row before is done with shared memory
-    for (int c = thread; c < item.num_chunks; c += kFoldThreads) {
-      pairs[c] = __ldcg(reinterpret_cast<const float2*>(of_row + c * slot));
+  const int at_once = kFoldWarps / slices;  // parts that a block folds
+  const int slice = warp / at_once;
+  const int64_t slot = args.item_rows / kRows * kPartialFloats;
+  for (int begin = static_cast<int>(blockIdx.x) * at_once; begin < parts;
+       begin += grid * at_once) {
+    const int part = begin + warp % at_once;
+    const bool exists = part < parts;
+    const int of_all = (exists ? part : begin) / kFoldParts;
+    const int piece = pieces.PieceOf(of_all, num_pieces);
+    const AttentionItem& item = args.items[pieces.items[piece]];
+    const int num_chunks = exists ? item.num_chunks : 0;
+    const int row = of_all - (pieces.rows[piece] - item.num_rows);
+    const int column = part % kFoldParts * kWarpColumns + 4 * lane;
+    const float* rows = args.partials + (item.slot + slice) * slot +
+                        row / kRows * kPartialFloats;
+    const int64_t step = slices * slot;
+    const float* of_row = rows + kRows * kValueDim + row % kRows * 2;
+    const float* values = rows + row % kRows * kValueDim + column;
+    Folded all;
+    for (int c = slice; c < num_chunks; c += kFoldAhead * slices) {
+      float2 pairs[kFoldAhead];
+      float4 x[kFoldAhead];
+#pragma unroll
+      for (int i = 0; i < kFoldAhead; ++i) {
+        if (c + i * slices >= num_chunks) break;
+        pairs[i] = __ldcg(reinterpret_cast<const float2*>(of_row));
+        x[i] = __ldcg(reinterpret_cast<const float4*>(values));
+        of_row += step;
+        values += step;
+      }
+#pragma unroll
+      for (int i = 0; i < kFoldAhead; ++i) {
+        if (c + i * slices >= num_chunks) break;
+        all.Add(pairs[i], x[i]);
+      }
     }
-    __syncthreads();
-    float top = -INFINITY;
-    for (int c = 0; c < item.num_chunks; ++c) top = fmaxf(top, pairs[c].x);
-    const float base = top == -INFINITY ? 0.0f : top;
-    float4 sums = {0.0f, 0.0f, 0.0f, 0.0f};
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int c = slice; c < item.num_chunks; c += kFoldSlices) {
-      const float4 x =
-          __ldcg(reinterpret_cast<const float4*>(values + c * slot));
-      const float weight = Exp2(pairs[c].x - base);
-      sum = fmaf(weight, pairs[c].y, sum);
-      sums.x = fmaf(weight, x.x, sums.x);
-      sums.y = fmaf(weight, x.y, sums.y);
-      sums.z = fmaf(weight, x.z, sums.z);
-      sums.w = fmaf(weight, x.w, sums.w);
+    if (slices > 1) {
+      slice_values[threadIdx.x] = all.values;
+      if (lane == 0) slice_sums[warp] = {all.top, all.sum};
+      __syncthreads();
+      for (int i = 1; slice == 0 && i < slices; ++i) {
+        all.Add(slice_sums[warp + i * at_once],
+                slice_values[threadIdx.x + 32 * i * at_once]);
+      }
+      __syncthreads();
     }
-    slices[thread] = sums;
-    if (column == 0) weights[slice] = sum;
-    __syncthreads();
-    if (slice != 0) continue;
-    for (int i = 1; i < kFoldSlices; ++i) {
-      const float4 x = slices[i * kFoldColumns + thread];
-      sum += weights[i];
-      sums = {sums.x + x.x, sums.y + x.y, sums.z + x.z, sums.w + x.w};
-    }
-    const float inverse = InverseSum(args, item, row, {top, sum});
+    if (slice > 0 || !exists) continue;
+    const float inverse = InverseSum(args, item, row, {all.top, all.sum});
     const int of_sequence = item.row_begin + row;
     char* out = static_cast<char*>(args.out) +
                 (item.q_begin + of_sequence / args.group) * args.out_stride +
                 2 * (HeadOffset(args, item, of_sequence, kValueDim) + column);
     *reinterpret_cast<uint2*>(out) = {
-        sm90::Pack<T>(sums.x * inverse, sums.y * inverse),
-        sm90::Pack<T>(sums.z * inverse, sums.w * inverse)};
+        sm90::Pack<T>(all.values.x * inverse, all.values.y * inverse),
+        sm90::Pack<T>(all.values.z * inverse, all.values.w * inverse)};
   }
 }
 

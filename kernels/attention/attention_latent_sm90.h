@@ -13,8 +13,9 @@ namespace inlay {
 absl::Status LaunchAttentionLatentWide(const AttentionDesc& desc,
                                        const AttentionParams& params,
                                        CudaStream& stream);
-// Folds their partial results and writes those rows out:
-// attention_latent_fold_sm90.cu. `lists`: AttentionPlanShape::grid.
+// Folds the partial results of rows of more than kChunksOfCtas chunks and
+// writes those rows out: attention_latent_fold_sm90.cu. `lists`:
+// AttentionPlanShape::grid.
 absl::Status LaunchAttentionLatentFold(const AttentionItemArgs& args, int lists,
                                        CudaStream& stream);
 
@@ -22,8 +23,13 @@ namespace latent_sm90 {
 
 inline constexpr int kValueDim = 512;
 inline constexpr int kRows = kAttentionWideItemRows;  // a CTA's
-// A partial result of a CTA's rows: sums, then maximum and sum of each row.
-inline constexpr int64_t kPartialFloats = int64_t{kRows} * (kValueDim + 2);
+// A partial result of a CTA's rows: sums, then maximum and sum of each row, by
+// each warpgroup that sums.
+inline constexpr int kSumHalves = 2;
+inline constexpr int64_t kPartialFloats =
+    int64_t{kRows} * (kValueDim + 2 * kSumHalves);
+// Rows of so many chunks are folded by the CTA that comes last.
+inline constexpr int kChunksOfCtas = 2;
 
 #ifdef __CUDACC__
 

@@ -41,7 +41,7 @@ constexpr int kThreads = 4 * kWarpgroup;
 constexpr int kLoadRegisters = 40;
 constexpr int kScoreRegisters = 120;
 constexpr int kSumRegisters = 176;
-constexpr int kSumColumns = kValueDim / 2;  // a warpgroup's
+constexpr int kSumColumns = kValueDim / kSumHalves;  // a warpgroup's
 constexpr int kSumWarps = 8;
 // A matrix instruction's: one of 256 columns would need more registers than a
 // thread has before it asks for more.
@@ -71,6 +71,7 @@ struct Shared {
   uint64_t key_empty[kStages];
   uint64_t message_full;
   uint64_t message_empty;
+  int came[kSumHalves];  // what OtherCame() found
 };
 
 // Stage and phase of a ring of kStages.
@@ -479,41 +480,124 @@ class Summer {
   }
 
   __device__ void WriteOut(const AttentionItem& item, const Place& list,
-                           const Sums& sums) {
+                           Sums& sums) {
     sm90::Wait(&shared_.message_full, message_phase_);
-    const float2 rows[2] = {shared_.rows[Row(0)], shared_.rows[Row(1)]};
+    float2 rows[2] = {shared_.rows[Row(0)], shared_.rows[Row(1)]};
     EndMessage();
+    if (item.slot >= 0) {
+      const bool folds = item.num_chunks == kChunksOfCtas;
+      if (!folds || !OtherCame(item, list, 0)) {
+        StorePartial(item, list, sums, rows);
+        if (!folds || !OtherCame(item, list, 1)) return;
+      }
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (Row(r) >= item.num_rows) break;
-      const int column = half_ * kSumColumns + lane_ % 4 * 2;
-      if (item.slot >= 0) {
-        float* to =
-            args_.partials +
-            ((int64_t{item.slot} + item.first_chunk) * list.ctas + list.part) *
-                kPartialFloats;
-        float* values = to + Row(r) * kValueDim + column;
-#pragma unroll
-        for (int j = 0; j < kSumColumns / 8; ++j) {
-          __stcg(reinterpret_cast<float2*>(values + 8 * j), Pair(sums, j, r));
-        }
-        if (half_ == 0 && lane_ % 4 == 0) {
-          __stcg(reinterpret_cast<float2*>(to + kRows * kValueDim + 2 * Row(r)),
-                 rows[r]);
-        }
-        continue;
-      }
+      if (item.slot >= 0) FoldOther(item, list, r, sums, rows[r]);
       const float inverse = InverseSum(args_, item, Row(r), rows[r]);
       const int row = item.row_begin + Row(r);
       char* out = static_cast<char*>(args_.out) +
                   (item.q_begin + row / args_.group) * args_.out_stride +
-                  2 * (HeadOffset(args_, item, row, kValueDim) + column);
+                  2 * (HeadOffset(args_, item, row, kValueDim) + Column());
 #pragma unroll
       for (int j = 0; j < kSumColumns / 8; ++j) {
         const float2 x = Pair(sums, j, r);
         *reinterpret_cast<uint32_t*>(out + 16 * j) =
             sm90::Pack<T>(x.x * inverse, x.y * inverse);
       }
+    }
+  }
+
+  // The first of the thread's; two of every eight are.
+  __device__ int Column() const {
+    return half_ * kSumColumns + lane_ % 4 * 2;
+  }
+  // Where a chunk's partial result of the CTA's rows is, and in it what the
+  // warpgroup writes of a row's maximum and sum.
+  __device__ float* Partial(const AttentionItem& item, const Place& list,
+                            int chunk) const {
+    return args_.partials +
+           ((int64_t{item.slot} + chunk) * list.ctas + list.part) *
+               kPartialFloats;
+  }
+  __device__ int MaxAndSum(int r) const {
+    return kRows * kValueDim + 2 * (half_ * kRows + Row(r));
+  }
+
+  __device__ void StorePartial(const AttentionItem& item, const Place& list,
+                               const Sums& sums, const float2 (&rows)[2]) {
+    float* to = Partial(item, list, item.first_chunk);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (Row(r) >= item.num_rows) break;
+      float* values = to + Row(r) * kValueDim + Column();
+#pragma unroll
+      for (int j = 0; j < kSumColumns / 8; ++j) {
+        __stcg(reinterpret_cast<float2*>(values + 8 * j), Pair(sums, j, r));
+      }
+      if (lane_ % 4 == 0) {
+        __stcg(reinterpret_cast<float2*>(to + MaxAndSum(r)), rows[r]);
+      }
+    }
+  }
+
+  // Of rows of two chunks: adds `count` (0: asks only) to those whose partial
+  // result of these columns is there; whether there was one. Then the counter
+  // is zero for the next launch.
+  __device__ bool OtherCame(const AttentionItem& item, const Place& list,
+                            int count) {
+    const auto sync = [&] { sm90::SyncNamed(1 + half_, kWarpgroup); };
+    sync();
+    if (thread_ == 0) {
+      // A counter for each 64 rows, 16 bits of it for each half.
+      int* counter = args_.arrivals + item.arrival + list.part;
+      const int one = 1 << 16 * half_;
+      const bool came = (AddArrivals(counter, count * one) & one) != 0;
+      // Of both, who asks only has not counted itself.
+      if (came) AddArrivals(counter, -(1 + count) * one);
+      shared_.came[half_] = came ? 1 : 0;
+    }
+    sync();
+    return shared_.came[half_] != 0;
+  }
+
+  // The other chunk's partial result of row r, in the order of the keys.
+  __device__ void FoldOther(const AttentionItem& item, const Place& list, int r,
+                            Sums& sums, float2& row) {
+    const bool first = item.first_chunk == 0;
+    const float* from = Partial(item, list, first ? 1 : 0);
+    const float2 other =
+        __ldcg(reinterpret_cast<const float2*>(from + MaxAndSum(r)));
+    const float top = fmaxf(row.x, other.x);
+    const float base = top == -INFINITY ? 0.0f : top;
+    const float mine = Exp2(row.x - base);
+    const float theirs = Exp2(other.x - base);
+    const auto fold = [&](float x, float y) {
+      return first ? __fmaf_rn(y, theirs, __fmul_rn(x, mine))
+                   : __fmaf_rn(x, mine, __fmul_rn(y, theirs));
+    };
+    row = {top, fold(row.y, other.y)};
+    const float* values = from + Row(r) * kValueDim + Column();
+    // So many loads at once as there are registers for.
+    constexpr int kAhead = 16;
+#pragma unroll
+    for (int begin = 0; begin < kSumColumns / 8; begin += kAhead) {
+      float2 x[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        x[i] = __ldcg(
+            reinterpret_cast<const float2*>(values + 8 * (begin + i)));
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int j = begin + i;
+        auto& part = sums[j / (kPartColumns / 8)];
+        const int at = j % (kPartColumns / 8) * 4 + 2 * r;
+        part[at] = fold(part[at], x[i].x);
+        part[at + 1] = fold(part[at + 1], x[i].y);
+      }
+      asm volatile("" ::: "memory");
     }
   }
 
