@@ -16,14 +16,16 @@
 //   sum     warpgroups 2 and 3: weights (registers) x 256 columns of values
 //           each, 128 accumulators a thread
 // so that the scores of a tile are in the matrix units while the values of the
-// tile before are. Registers: 40, 128 and twice 176. Barriers: full/empty of
+// tile before are. Registers: 40, 120 and twice 176. Barriers: full/empty of
 // the queries, of each tile and of the message. An item is one chunk: it writes
-// its rows out, or a partial result (attention_latent_fold_sm90.cu).
+// its rows out, alone or with what the other of two chunks left, or a partial
+// result (for that, or for attention_latent_fold_sm90.cu).
 // Roofline, 16 heads: the bytes of the cache over the copy bandwidth. 128
 // heads: a tile is 1152 + 1024 cycles of the matrix units (730 TFLOP/s are 190
 // us for 128 x 4k), and 74 KB from the level-2 cache, of which an SM gets some
 // 25 bytes a cycle when all ask.
 #include "kernels/attention/attention_items_cuda.h"
+#include "kernels/attention/attention_latent_load_sm90.h"
 #include "kernels/attention/attention_latent_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
@@ -34,167 +36,18 @@ namespace inlay {
 namespace latent_sm90 {
 namespace {
 
-constexpr int kHeadDim = 576;
-constexpr int kKeys = 64;
-constexpr int kWarpgroup = 128;
 constexpr int kThreads = 4 * kWarpgroup;
 constexpr int kLoadRegisters = 40;
 constexpr int kScoreRegisters = 120;
 constexpr int kSumRegisters = 176;
-constexpr int kSumColumns = kValueDim / kSumHalves;  // a warpgroup's
 constexpr int kSumWarps = 8;
 // A matrix instruction's: one of 256 columns would need more registers than a
 // thread has before it asks for more.
 constexpr int kSumParts = 2;
 constexpr int kPartColumns = kSumColumns / kSumParts;
 
-// Matrices lie as slabs of 64 columns, 64 rows of 128 bytes each in the
-// 128-byte swizzle.
-constexpr int kSlabs = kHeadDim / 64;
-constexpr int kSlabBytes = 64 * 128;
-constexpr int kTileBytes = kSlabs * kSlabBytes;
-constexpr int kStages = 2;
-constexpr int kWeightStride = kKeys + 8;  // elements: no conflicts of ldmatrix
-
 // The maximum may lag by so much, in units of log 2: sums are rescaled seldom.
 constexpr float kLag = 8.0f;
-
-struct Shared {
-  unsigned char queries[kTileBytes];
-  unsigned char keys[kStages][kTileBytes];
-  uint16_t weights[kRows * kWeightStride];
-  // Of the message: a tile's factors, or at an item's end maximum and sum.
-  float2 rows[kRows];
-  uint64_t query_full;
-  uint64_t query_empty;
-  uint64_t key_full[kStages];
-  uint64_t key_empty[kStages];
-  uint64_t message_full;
-  uint64_t message_empty;
-  int came[kSumHalves];  // what OtherCame() found
-};
-
-// Stage and phase of a ring of kStages.
-struct Cursor {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ void Next() {
-    stage ^= 1;
-    if (stage == 0) phase ^= 1;
-  }
-};
-
-// The CTA's list, and which 64 rows of its items are the CTA's.
-struct Place {
-  __device__ explicit Place(const AttentionItemArgs& args)
-      : ctas(args.item_rows / kRows),
-        part(static_cast<int>(blockIdx.x) % ctas),
-        begin(args.cta_items[static_cast<int>(blockIdx.x) / ctas]),
-        end(args.cta_items[static_cast<int>(blockIdx.x) / ctas + 1]) {}
-
-  // Its rows alone; none of them may exist.
-  __device__ AttentionItem Item(const AttentionItemArgs& args, int n) const {
-    AttentionItem item = args.items[n];
-    item.row_begin += part * kRows;
-    item.num_rows =
-        static_cast<int16_t>(min(kRows, max(0, item.num_rows - part * kRows)));
-    return item;
-  }
-
-  int ctas;
-  int part;
-  int begin;
-  int end;
-};
-
-__device__ int FirstTile(const AttentionItem& item) {
-  return item.key_begin / kKeys;
-}
-__device__ int EndTile(const AttentionItem& item) {
-  return item.key_begin == item.key_end ? FirstTile(item)
-                                        : (item.key_end + kKeys - 1) / kKeys;
-}
-
-__device__ void Load(const AttentionItemArgs& args, Shared& shared) {
-  // Eight threads copy 128 bytes of a row; a thread has every 16th row.
-  constexpr int kStep = kWarpgroup / 8;
-  constexpr int kRowsAThread = 64 / kStep;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int first_row = thread / 8;
-  const int chunk = thread % 8;
-  const uint32_t at =
-      static_cast<uint32_t>(first_row * 128 + (chunk ^ first_row % 8) * 16);
-  const auto copy = [&](uint32_t to, const std::byte* const* rows,
-                        unsigned valid) {
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-#pragma unroll
-      for (int i = 0; i < kRowsAThread; ++i) {
-        sm90::CopyAsync16OrZeros(to + at + slab * kSlabBytes + i * kStep * 128,
-                                 rows[i] + slab * 128, (valid >> i & 1) != 0);
-      }
-    }
-  };
-  Cursor cursor;
-  uint32_t query_phase = 1;
-  const Place list(args);
-  for (int n = list.begin; n < list.end; ++n) {
-    const AttentionItem item = list.Item(args, n);
-    const std::byte* rows[kRowsAThread];
-    unsigned valid = 0;
-#pragma unroll
-    for (int i = 0; i < kRowsAThread; ++i) {
-      const int row = first_row + i * kStep;
-      const int of_sequence =
-          item.row_begin + min(row, max(0, item.num_rows - 1));
-      valid |= (row < item.num_rows ? 1u : 0u) << i;
-      rows[i] = static_cast<const std::byte*>(args.q) +
-                (item.q_begin + of_sequence / args.group) * args.q_stride +
-                2 * HeadOffset(args, item, of_sequence, kHeadDim) + 16 * chunk;
-    }
-    sm90::Wait(&shared.query_empty, query_phase);
-    query_phase ^= 1;
-    copy(sm90::SharedAddress(shared.queries), rows, valid);
-    sm90::ArriveAfterCopies(&shared.query_full);
-    const int end = EndTile(item);
-    // Where the next tile's keys are is asked for a tile ahead, and without
-    // branches between: an answer takes as long as a quarter of a tile.
-    int found[kRowsAThread];
-    const auto key_of = [&](int tile, int i) {
-      return tile * kKeys + first_row + i * kStep;
-    };
-    const auto find = [&](int tile) {
-#pragma unroll
-      for (int i = 0; i < kRowsAThread; ++i) {
-        const int key =
-            max(item.key_begin, min(key_of(tile, i), item.key_end - 1));
-        found[i] = *AddressOfPlace(args, item, key);
-      }
-    };
-    if (FirstTile(item) < end) find(FirstTile(item));
-    for (int tile = FirstTile(item); tile < end; ++tile) {
-      valid = 0;
-#pragma unroll
-      for (int i = 0; i < kRowsAThread; ++i) {
-        const int key = key_of(tile, i);
-        const bool seen = key >= item.key_begin && key < item.key_end;
-        valid |= (seen ? 1u : 0u) << i;
-        const int2 place = PlaceFound(args, found[i], key);
-        rows[i] = args.kv.base.base + place.x * args.kv.block_stride_bytes +
-                  args.kv.k_offset_bytes +
-                  (int64_t{item.kv_head} * args.kv.block_size +
-                   (seen ? place.y : 0)) *
-                      args.kv_row_bytes +
-                  16 * chunk;
-      }
-      if (tile + 1 < end) find(tile + 1);
-      sm90::Wait(&shared.key_empty[cursor.stage], cursor.phase ^ 1);
-      copy(sm90::SharedAddress(shared.keys[cursor.stage]), rows, valid);
-      sm90::ArriveAfterCopies(&shared.key_full[cursor.stage]);
-      cursor.Next();
-    }
-  }
-}
 
 // The warpgroup that makes weights; a thread has two rows, r = 0 and 1, and 16
 // keys of each tile: s[4 j + 2 r + i] is key 8 j + lane % 4 * 2 + i.
@@ -510,9 +363,7 @@ class Summer {
   }
 
   // The first of the thread's; two of every eight are.
-  __device__ int Column() const {
-    return half_ * kSumColumns + lane_ % 4 * 2;
-  }
+  __device__ int Column() const { return half_ * kSumColumns + lane_ % 4 * 2; }
   // Where a chunk's partial result of the CTA's rows is, and in it what the
   // warpgroup writes of a row's maximum and sum.
   __device__ float* Partial(const AttentionItem& item, const Place& list,
@@ -586,8 +437,8 @@ class Summer {
       float2 x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        x[i] = __ldcg(
-            reinterpret_cast<const float2*>(values + 8 * (begin + i)));
+        x[i] =
+            __ldcg(reinterpret_cast<const float2*>(values + 8 * (begin + i)));
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
