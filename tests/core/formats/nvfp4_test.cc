@@ -55,6 +55,19 @@ Nvfp4Matrix Drawn(int64_t rows, int64_t cols) {
   return Nvfp4Matrix::Round(values, cols, 0x1.8p-14f);
 }
 
+// Of nvfp4_f32.
+std::string BlocksOf(const Nvfp4Matrix& matrix, bool is_modelopt) {
+  const std::string blocks = matrix.GgufBlocks();
+  const float factor =
+      is_modelopt ? matrix.factor : 1.0f / (1.0f / matrix.factor);
+  std::string wanted;
+  for (size_t at = 0; at < blocks.size(); at += 36) {
+    wanted.append(reinterpret_cast<const char*>(&factor), 4);
+    wanted.append(blocks, at, 36);
+  }
+  return wanted;
+}
+
 TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
   for (const bool is_modelopt : {true, false}) {
     for (const bool mapped : {true, false}) {
@@ -73,14 +86,7 @@ TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
       EXPECT_EQ(info->shape, (std::vector<int64_t>{5, 192}));
       EXPECT_EQ(info->input_codes, InputCodes::kNone);
       EXPECT_EQ(source.Mapped(*info), nullptr);
-      const std::string blocks = matrix.GgufBlocks();
-      const float factor =
-          is_modelopt ? matrix.factor : 1.0f / (1.0f / matrix.factor);
-      std::string wanted;
-      for (size_t at = 0; at < blocks.size(); at += 36) {
-        wanted.append(reinterpret_cast<const char*>(&factor), 4);
-        wanted.append(blocks, at, 36);
-      }
+      const std::string wanted = BlocksOf(matrix, is_modelopt);
       ASSERT_EQ(info->bytes, wanted.size());
       for (const size_t piece : {1, 7, 40, 121, 10000}) {
         std::string bytes(wanted.size(), '\0');
@@ -96,6 +102,34 @@ TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
         EXPECT_EQ(bytes, wanted) << piece;
       }
     }
+  }
+}
+
+// e4m3 has a sign, which the blocks' scales have not: codes take it. NaN, which
+// is 0 there, stays.
+TEST(Nvfp4Checkpoint, ScalesMayBeNegative) {
+  Nvfp4Matrix matrix = Drawn(3, 128);
+  matrix.scales[1] = 0x7f;
+  matrix.scales[3] = 0x7f;
+  Nvfp4Matrix negative = matrix;
+  for (size_t i = 0; i < matrix.scales.size(); i += 3) {
+    negative.scales[i] |= 0x80;
+    for (size_t j = 16 * i; j < 16 * i + 16; ++j) negative.codes[j] ^= 8;
+  }
+  for (const bool is_modelopt : {true, false}) {
+    auto stored = std::make_shared<MemoryWeights>(true);
+    negative.AddTo(*stored, "l", is_modelopt);
+    const auto opened = OpenQuantized(SettingsOf(is_modelopt), stored);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const WeightInfo& info = *(*opened)->Find("l.weight");
+    std::string bytes(info.bytes, '\0');
+    ASSERT_TRUE(
+        (*opened)
+            ->Read(info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                  bytes.size()))
+            .ok());
+    EXPECT_EQ(bytes, BlocksOf(matrix, is_modelopt));
   }
 }
 
