@@ -247,6 +247,17 @@ TEST(Nvfp4Checkpoint, OtherSettingsAreRefused) {
               "not symmetric");
   ExpectError(open(with("type", "int")), StatusCode::kUnimplemented,
               "nvfp4-pack-quantized of type int");
+  for (const Json& order :
+       {Json(), Json("weight"), Json("static"), Json(false)}) {
+    EXPECT_TRUE(open(with("actorder", order)).ok()) << order;
+  }
+  for (const Json& order : {Json("group"), Json("dynamic"), Json(true)}) {
+    ExpectError(open(with("actorder", order)), StatusCode::kUnimplemented,
+                "actorder is \"group\"; supported: null, weight for "
+                "nvfp4-pack-quantized");
+  }
+  ExpectError(open(with("actorder", "columns")), StatusCode::kUnimplemented,
+              "actorder");
 }
 
 // What earlier versions of ModelOpt write beside config.json.
