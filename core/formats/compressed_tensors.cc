@@ -382,7 +382,8 @@ absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindCompressedTensorsLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes,
                          ReadCtConfig(config));
   QuantizedLayers found;
