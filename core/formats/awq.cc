@@ -106,7 +106,8 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindAwqLayer(
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindAwqLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_ASSIGN_OR_RETURN(const int64_t group_size, ReadAwqGroupSize(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".qweight")) {

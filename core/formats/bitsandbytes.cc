@@ -117,7 +117,8 @@ absl::Status AddEightBits(const std::shared_ptr<const WeightSource>& stored,
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindBitsAndBytesLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_RETURN_IF_ERROR(CheckBnbConfig(config));
   QuantizedLayers found;
   for (const WeightInfo& info : stored->weights()) {

@@ -115,14 +115,18 @@ absl::Status CheckNvfp4(const Json& weights, int64_t bits) {
                          JsonInt(weights, "group_size", 16, 0, 1 << 20));
   INLAY_ASSIGN_OR_RETURN(const bool symmetric,
                          JsonBool(weights, "symmetric", true));
-  if (strategy == "tensor_group" && group_size == 16 && symmetric) {
-    return absl::OkStatus();
+  if (strategy != "tensor_group" || group_size != 16 || !symmetric) {
+    return UnsupportedSetting(
+        "weights",
+        absl::StrFormat("%s, groups of %d%s", strategy, group_size,
+                        symmetric ? "" : ", not symmetric"),
+        "tensor_group, groups of 16, symmetric for nvfp4-pack-quantized");
   }
-  return UnsupportedSetting(
-      "weights",
-      absl::StrFormat("%s, groups of %d%s", strategy, group_size,
-                      symmetric ? "" : ", not symmetric"),
-      "tensor_group, groups of 16, symmetric for nvfp4-pack-quantized");
+  Scheme order;
+  INLAY_RETURN_IF_ERROR(ReadActOrder(weights, order));
+  if (!order.indexed_groups) return absl::OkStatus();
+  return UnsupportedSetting("actorder", "group",
+                            "null, weight for nvfp4-pack-quantized");
 }
 
 absl::StatusOr<Scheme> ReadScheme(const Json& weights,
@@ -378,7 +382,8 @@ absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindCompressedTensorsLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes,
                          ReadCtConfig(config));
   QuantizedLayers found;

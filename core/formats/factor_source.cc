@@ -12,8 +12,10 @@ namespace inlay {
 namespace {
 
 // A block of nvfp4_f32 is the factor and one of nvfp4 (nvfp4_f32.h).
-constexpr uint64_t kStoredBytes = 36;
-constexpr uint64_t kBlockBytes = sizeof(float) + kStoredBytes;
+uint64_t StoredBytes() {
+  return static_cast<uint64_t>(GetFormatInfo(DType::kNVFP4).block_bytes);
+}
+uint64_t BlockBytes() { return sizeof(float) + StoredBytes(); }
 // Read at once.
 constexpr uint64_t kPieceBlocks = 1024;
 
@@ -41,14 +43,14 @@ class FactorSource final : public WeightSource {
           "tensor %s is stored as %s with a factor beside it, allowed: nvfp4",
           Quoted(info.name), DTypeName(info.dtype)));
     }
-    const uint64_t blocks = info.bytes / kStoredBytes;
+    const uint64_t blocks = info.bytes / StoredBytes();
     if (factors.values.empty() || blocks % factors.values.size() != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "tensor %s has %d factors, allowed: those that divide its %d blocks",
           Quoted(info.name), factors.values.size(), blocks));
     }
     info.dtype = DType::kNVFP4_F32;
-    info.bytes = blocks * kBlockBytes;
+    info.bytes = blocks * BlockBytes();
     factors_[at] = factors.values;
     return absl::OkStatus();
   }
@@ -82,25 +84,27 @@ class FactorSource final : public WeightSource {
           Quoted(own->name), destination.size(), offset, own->bytes));
     }
     const std::vector<float>& factors = FactorsOf(*own);
-    const uint64_t part = own->bytes / kBlockBytes / factors.size();
+    const uint64_t stored_bytes = StoredBytes();
+    const uint64_t block_bytes = BlockBytes();
+    const uint64_t part = own->bytes / block_bytes / factors.size();
     std::vector<std::byte> piece;
+    std::vector<std::byte> block(block_bytes);
     while (!destination.empty()) {
-      const uint64_t first = offset / kBlockBytes;
+      const uint64_t first = offset / block_bytes;
       const uint64_t end =
-          (offset + destination.size() + kBlockBytes - 1) / kBlockBytes;
+          (offset + destination.size() + block_bytes - 1) / block_bytes;
       const uint64_t count = std::min(end - first, kPieceBlocks);
-      piece.resize(count * kStoredBytes);
+      piece.resize(count * stored_bytes);
       INLAY_RETURN_IF_ERROR(stored_->Read(
-          StoredInfo(*own), first * kStoredBytes, absl::MakeSpan(piece)));
+          StoredInfo(*own), first * stored_bytes, absl::MakeSpan(piece)));
       for (uint64_t i = 0; i < count; ++i) {
-        std::byte block[kBlockBytes];
-        std::memcpy(block, &factors[(first + i) / part], sizeof(float));
-        std::memcpy(block + sizeof(float), piece.data() + i * kStoredBytes,
-                    kStoredBytes);
-        const uint64_t within = offset % kBlockBytes;
+        std::memcpy(block.data(), &factors[(first + i) / part], sizeof(float));
+        std::memcpy(block.data() + sizeof(float),
+                    piece.data() + i * stored_bytes, stored_bytes);
+        const uint64_t within = offset % block_bytes;
         const auto bytes =
-            std::min<uint64_t>(destination.size(), kBlockBytes - within);
-        std::memcpy(destination.data(), block + within, bytes);
+            std::min<uint64_t>(destination.size(), block_bytes - within);
+        std::memcpy(destination.data(), block.data() + within, bytes);
         destination.remove_prefix(bytes);
         offset += bytes;
       }

@@ -81,7 +81,8 @@ absl::Status AddFp8Layer(const std::shared_ptr<const WeightSource>& stored,
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindFp8Layers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_ASSIGN_OR_RETURN(const Fp8Config settings, ReadFp8Config(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight")) {

@@ -158,7 +158,8 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindGptqLayer(
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindGptqLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view) {
   INLAY_ASSIGN_OR_RETURN(const GptqConfig settings, ReadGptqConfig(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".qweight")) {

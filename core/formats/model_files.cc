@@ -53,22 +53,38 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   return absl::OkStatus();
 }
 
-// config.json's, or what ModelOpt's earlier versions write beside it; null:
-// none.
-absl::StatusOr<Json> QuantizationSettings(const ModelFiles& files) {
-  const Json* own = JsonFind(files.config, "quantization_config");
-  if (own != nullptr) return *own;
-  INLAY_ASSIGN_OR_RETURN(const Json beside,
-                         ReadOptionalPythonJson(absl::StrFormat(
-                             "%s/hf_quant_config.json", files.directory)));
-  const Json* settings = JsonFind(beside, "quantization");
-  if (settings == nullptr || !settings->is_object() ||
-      JsonFind(*settings, "quant_algo") == nullptr) {
-    return Json();  // of the KV cache alone
+// What ModelOpt's earlier versions write beside config.json, as settings of
+// its; null: none, or of the KV cache alone.
+absl::StatusOr<Json> ModelOptSettings(const std::string& directory) {
+  const std::string path = directory + "/hf_quant_config.json";
+  INLAY_ASSIGN_OR_RETURN(const Json beside, ReadOptionalPythonJson(path));
+  const Json* stored = JsonFind(beside, "quantization");
+  if (stored == nullptr) return Json();
+  if (!stored->is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: quantization is %s; it must be an object", path,
+                        stored->type_name()));
   }
-  Json settings_of_method = *settings;
-  settings_of_method["quant_method"] = "modelopt";
-  return settings_of_method;
+  if (JsonFind(*stored, "quant_algo") == nullptr) return Json();
+  Json settings = *stored;
+  settings["quant_method"] = "modelopt";
+  return settings;
+}
+
+// By config.json's settings, else by those beside it, which become config's.
+absl::Status PresentQuantized(ModelFiles* files) {
+  std::string_view place = kConfigSettings;
+  if (JsonFind(files->config, "quantization_config") == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(Json beside, ModelOptSettings(files->directory));
+    if (beside.is_null()) return absl::OkStatus();
+    files->config["quantization_config"] = std::move(beside);
+    place = kModelOptSettings;
+  }
+  auto weights = OpenQuantized(files->config["quantization_config"],
+                               std::move(files->weights), place);
+  if (!weights.ok()) return InFile(files->directory, weights.status());
+  files->weights = *std::move(weights);
+  return absl::OkStatus();
 }
 
 // Presents one matrix an expert, a quantised checkpoint's layers in block
@@ -77,12 +93,7 @@ absl::Status PresentWeights(ModelFiles* files) {
   auto experts = PresentExperts(files->config, std::move(files->weights));
   if (!experts.ok()) return InFile(files->directory, experts.status());
   files->weights = *std::move(experts);
-  INLAY_ASSIGN_OR_RETURN(const Json quantization, QuantizationSettings(*files));
-  if (!quantization.is_null()) {
-    auto weights = OpenQuantized(quantization, std::move(files->weights));
-    if (!weights.ok()) return InFile(files->directory, weights.status());
-    files->weights = *std::move(weights);
-  }
+  INLAY_RETURN_IF_ERROR(PresentQuantized(files));
   auto heads = PresentHeads(files->config, std::move(files->weights));
   if (!heads.ok()) return InFile(files->directory, heads.status());
   files->weights = *std::move(heads);

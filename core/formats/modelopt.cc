@@ -7,7 +7,7 @@
 //   input_scale     of inputs in NVFP4, which are not rounded here
 //   weight[o][i] = weight_scale_2 * weight_scale[o][i / 16] * e2m1
 // Settings are in config.json's "quantization_config" or, of earlier versions,
-// in hf_quant_config.json's "quantization" (model_files.h).
+// in hf_quant_config.json's "quantization" (model_files.cc).
 // Source: github.com/NVIDIA/TensorRT-Model-Optimizer (export/quant_utils.py).
 #include <utility>
 
@@ -23,26 +23,36 @@ namespace {
 constexpr const char* kModelOptTensors[] = {".weight", ".weight_scale",
                                             ".weight_scale_2", ".input_scale"};
 
-absl::Status CheckModelOptConfig(const Json& config) {
+// The tensors are plain where a checkpoint rounds its KV cache alone.
+bool RoundsWeights(const Json& config) {
+  return JsonFind(config, "quant_algo") != nullptr ||
+         JsonFind(config, "config_groups") != nullptr;
+}
+
+absl::Status CheckModelOptConfig(const Json& config, std::string_view place) {
   INLAY_ASSIGN_OR_RETURN(const std::string algorithm,
                          JsonString(config, "quant_algo", ""));
   if (algorithm != "NVFP4" && algorithm != "W4A16_NVFP4") {
-    return UnsupportedSetting("quant_algo", algorithm, "NVFP4, W4A16_NVFP4");
+    return UnsupportedSetting("quant_algo", algorithm, "NVFP4, W4A16_NVFP4",
+                              place);
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t group_size,
                          JsonInt(config, "group_size", 16, 0, 1 << 20));
   if (group_size != 16) {
-    return UnsupportedSetting("group_size", std::to_string(group_size), "16");
+    return UnsupportedSetting("group_size", std::to_string(group_size), "16",
+                              place);
   }
-  INLAY_RETURN_IF_ERROR(CheckNames(config, "ignore"));
-  return CheckNames(config, "exclude_modules");
+  INLAY_RETURN_IF_ERROR(CheckNames(config, "ignore", place));
+  return CheckNames(config, "exclude_modules", place);
 }
 
 }  // namespace
 
 absl::StatusOr<QuantizedLayers> FindModelOptLayers(
-    const Json& config, const std::shared_ptr<const WeightSource>& stored) {
-  INLAY_RETURN_IF_ERROR(CheckModelOptConfig(config));
+    const Json& config, const std::shared_ptr<const WeightSource>& stored,
+    std::string_view place) {
+  if (!RoundsWeights(config)) return QuantizedLayers();
+  INLAY_RETURN_IF_ERROR(CheckModelOptConfig(config, place));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight_scale_2")) {
     INLAY_ASSIGN_OR_RETURN(

@@ -51,7 +51,6 @@ class Nvfp4Layer final : public QuantizedLayer {
       band.codes[2 * i] = pair & 15;
       band.codes[2 * i + 1] = pair >> 4;
     }
-    band.scale_codes.resize(band.scales.size());
     return ReadStrip(*stored_, *tensors_.scales, band.first, band.rows, 0,
                      grouping().groups,
                      reinterpret_cast<std::byte*>(band.scale_codes.data()));

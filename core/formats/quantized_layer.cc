@@ -151,11 +151,14 @@ void QuantizedLayer::PackNvfp4Row(const Band& band, int64_t row,
   for (int64_t g = 0; g < grouping_.groups; ++g, codes += 16) {
     if (g % kGroups == 0) {
       dst = Put(factor_, dst);
-      std::memcpy(dst, scales + g, kGroups);
-      dst += kGroups;
+      for (int64_t i = 0; i < kGroups; ++i) {
+        *dst++ = std::byte(scales[g + i] & 0x7f);
+      }
     }
+    // Blocks' scales have no sign: that of e4m3 goes into the codes.
+    const int signs = (scales[g] & 0x80) != 0 ? 0x88 : 0;
     for (int64_t i = 0; i < 8; ++i) {
-      *dst++ = std::byte(codes[i] | codes[8 + i] << 4);
+      *dst++ = std::byte((codes[i] | codes[8 + i] << 4) ^ signs);
     }
   }
 }
@@ -208,8 +211,13 @@ absl::Status QuantizedLayer::ReadWeight(
                  band_rows);
     const auto rows = static_cast<size_t>(band.rows);
     band.codes.resize(rows * static_cast<size_t>(grouping_.k));
-    band.scales.resize(rows * static_cast<size_t>(grouping_.groups));
-    band.zeros.resize(band.scales.size());
+    const size_t scales = rows * static_cast<size_t>(grouping_.groups);
+    if (kind_ == CodeKind::kNvfp4) {
+      band.scale_codes.resize(scales);
+    } else {
+      band.scales.resize(scales);
+      band.zeros.resize(scales);
+    }
     INLAY_RETURN_IF_ERROR(Load(band));
     for (int64_t row = 0; row < band.rows; ++row) {
       const uint64_t skip = offset % row_bytes;

@@ -64,7 +64,8 @@ struct Band {
   std::vector<float> scales;   // [rows, groups]
   // [rows, groups]: the code that stands for 0; of u4 and i8.
   std::vector<int32_t> zeros;
-  std::vector<uint8_t> scale_codes;  // of nvfp4, for scales: e4m3
+  // [rows, groups]: of nvfp4, in place of the two: e4m3, signs included.
+  std::vector<uint8_t> scale_codes;
 };
 
 // Immutable; every method may run from any number of threads.

@@ -11,19 +11,17 @@
 namespace inlay {
 
 absl::Status UnsupportedSetting(std::string_view key, std::string_view got,
-                                std::string_view allowed) {
-  return absl::UnimplementedError(
-      absl::StrFormat("config.json: quantization_config's %s is %s; "
-                      "supported: %s",
-                      key, Quoted(got), allowed));
+                                std::string_view allowed,
+                                std::string_view place) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "%s's %s is %s; supported: %s", place, key, Quoted(got), allowed));
 }
 
 absl::Status BadSetting(std::string_view key, const Json& got,
-                        std::string_view allowed) {
+                        std::string_view allowed, std::string_view place) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: quantization_config's %s is %s; allowed: "
-                      "%s",
-                      key, Quoted(DumpJson(got)), allowed));
+      absl::StrFormat("%s's %s is %s; allowed: %s", place, key,
+                      Quoted(DumpJson(got)), allowed));
 }
 
 absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback) {
@@ -52,7 +50,8 @@ absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key,
   return ScaleGrid{block[0].get<int64_t>(), block[1].get<int64_t>()};
 }
 
-absl::Status CheckNames(const Json& config, std::string_view key) {
+absl::Status CheckNames(const Json& config, std::string_view key,
+                        std::string_view place) {
   const Json* names = JsonFind(config, key);
   if (names == nullptr ||
       (names->is_array() &&
@@ -60,7 +59,7 @@ absl::Status CheckNames(const Json& config, std::string_view key) {
                    [](const Json& name) { return name.is_string(); }))) {
     return absl::OkStatus();
   }
-  return BadSetting(key, *names, "a list of strings");
+  return BadSetting(key, *names, "a list of strings", place);
 }
 
 }  // namespace inlay

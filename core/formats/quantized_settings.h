@@ -1,6 +1,5 @@
-// What the methods' settings in config.json's "quantization_config" have in
-// common: typed readings whose errors name the key, what it is, what is
-// supported. Owns nothing.
+// What the methods' settings have in common: typed readings whose errors name
+// the file, the key, what it is, what is supported. Owns nothing.
 #ifndef INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_
 #define INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_
 
@@ -13,6 +12,12 @@
 
 namespace inlay {
 
+// Where settings stand, as errors name it.
+inline constexpr std::string_view kConfigSettings =
+    "config.json: quantization_config";
+inline constexpr std::string_view kModelOptSettings =
+    "hf_quant_config.json: quantization";
+
 // One scale for each rows x columns of a weight (the last ones may be cut): a
 // whole tensor, a channel, a group or a block.
 struct ScaleGrid {
@@ -20,18 +25,21 @@ struct ScaleGrid {
   int64_t columns = 1;
 };
 
-// UNIMPLEMENTED: KEY is GOT; supported: ALLOWED.
+// UNIMPLEMENTED: PLACE's KEY is GOT; supported: ALLOWED.
 absl::Status UnsupportedSetting(std::string_view key, std::string_view got,
-                                std::string_view allowed);
+                                std::string_view allowed,
+                                std::string_view place = kConfigSettings);
 // INVALID_ARGUMENT likewise.
 absl::Status BadSetting(std::string_view key, const Json& got,
-                        std::string_view allowed);
+                        std::string_view allowed,
+                        std::string_view place = kConfigSettings);
 // "group_size": -1 is all columns, given as kMaxQuantizedColumns.
 absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback);
 // [rows, columns].
 absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key, const Json& block);
 // A list of strings, or absent.
-absl::Status CheckNames(const Json& config, std::string_view key);
+absl::Status CheckNames(const Json& config, std::string_view key,
+                        std::string_view place = kConfigSettings);
 
 }  // namespace inlay
 

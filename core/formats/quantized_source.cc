@@ -19,7 +19,8 @@ struct Method {
 
 // Experts alone are in that format, and PresentExperts() has presented them.
 absl::StatusOr<QuantizedLayers> FindMxfp4Layers(
-    const Json& config, const std::shared_ptr<const WeightSource>&) {
+    const Json& config, const std::shared_ptr<const WeightSource>&,
+    std::string_view) {
   INLAY_RETURN_IF_ERROR(CheckNames(config, "modules_to_not_convert"));
   return QuantizedLayers();
 }
@@ -133,18 +134,18 @@ class QuantizedSource final : public WeightSource {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
-    const Json& quantization_config,
-    std::shared_ptr<const WeightSource> stored) {
+    const Json& quantization_config, std::shared_ptr<const WeightSource> stored,
+    std::string_view place) {
   if (!quantization_config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: quantization_config is %s; it must be an object",
-        quantization_config.type_name()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %s; it must be an object", place,
+                        quantization_config.type_name()));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string name, MethodOf(quantization_config));
   for (const Method& method : kMethods) {
     if (method.name != name) continue;
     INLAY_ASSIGN_OR_RETURN(QuantizedLayers layers,
-                           method.find(quantization_config, stored));
+                           method.find(quantization_config, stored, place));
     auto source =
         std::make_shared<QuantizedSource>(std::move(stored), std::move(layers));
     INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
@@ -152,7 +153,8 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
   }
   return UnsupportedSetting("quant_method", name,
                             "awq, bitsandbytes, compressed-tensors, fp8, gptq, "
-                            "modelopt, mxfp4");
+                            "modelopt, mxfp4",
+                            place);
 }
 
 }  // namespace inlay

@@ -101,6 +101,12 @@ class CheckpointQuantizer {
         options_.type, fault));
   }
 
+  absl::Status AlreadyQuantised(const QuantizedTensor& row) const {
+    return absl::UnimplementedError(
+        absl::StrFormat("%s from tensor \"%s\" in %s, allowed: plain weights",
+                        options_.type, row.name, DTypeName(row.from)));
+  }
+
   bool has_input_scale() const {
     return type_.checkpoint->inputs == CheckpointInputs::kTensor;
   }
@@ -146,6 +152,7 @@ class CheckpointQuantizer {
       QuantizedTensor& row = pass_.report().tensors[i];
       row.shape = pass_.info(i).shape;
       row.to = row.wanted = row.from;
+      if (IsBlockFormat(row.from)) return AlreadyQuantised(row);
       if (!linears.contains(row.name)) continue;
       if (IsWanted(row.name)) {
         row.wanted = type_.base;

@@ -9,9 +9,10 @@
 //
 //   value = factor[row] * (scale * level(code) + min)
 //
-// scale and min are f16, rounded once; factors are powers of two that bring the
-// largest of them in a row near 2^13, so that small ones are still normal. Rows
-// and columns beyond the matrix are zeros.
+// scale and min are f16, rounded once; factors are powers of two, of nvfp4_f32
+// times the factor that a row's blocks repeat, that bring the largest of them
+// in a row near 2^13, so that small ones are still normal. Rows and columns
+// beyond the matrix are zeros.
 //
 // Source of the operands' arrangement: PTX ISA, "Matrix fragments for
 // mma.m16n8k16". Of 16 columns lane 4 g + t has four registers of two columns

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "absl/strings/str_format.h"
 #include "core/formats/model_files.h"
 #include "core/formats/quantized_source.h"
 #include "tests/core/formats/format_test_util.h"
@@ -17,6 +18,7 @@ namespace {
 
 using absl::StatusCode;
 using testing::HasSubstr;
+using testing::Not;
 
 Json ModelOptSettings() {
   return {{"quant_method", "modelopt"},
@@ -55,6 +57,19 @@ Nvfp4Matrix Drawn(int64_t rows, int64_t cols) {
   return Nvfp4Matrix::Round(values, cols, 0x1.8p-14f);
 }
 
+// Of nvfp4_f32.
+std::string BlocksOf(const Nvfp4Matrix& matrix, bool is_modelopt) {
+  const std::string blocks = matrix.GgufBlocks();
+  const float factor =
+      is_modelopt ? matrix.factor : 1.0f / (1.0f / matrix.factor);
+  std::string wanted;
+  for (size_t at = 0; at < blocks.size(); at += 36) {
+    wanted.append(reinterpret_cast<const char*>(&factor), 4);
+    wanted.append(blocks, at, 36);
+  }
+  return wanted;
+}
+
 TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
   for (const bool is_modelopt : {true, false}) {
     for (const bool mapped : {true, false}) {
@@ -73,14 +88,7 @@ TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
       EXPECT_EQ(info->shape, (std::vector<int64_t>{5, 192}));
       EXPECT_EQ(info->input_codes, InputCodes::kNone);
       EXPECT_EQ(source.Mapped(*info), nullptr);
-      const std::string blocks = matrix.GgufBlocks();
-      const float factor =
-          is_modelopt ? matrix.factor : 1.0f / (1.0f / matrix.factor);
-      std::string wanted;
-      for (size_t at = 0; at < blocks.size(); at += 36) {
-        wanted.append(reinterpret_cast<const char*>(&factor), 4);
-        wanted.append(blocks, at, 36);
-      }
+      const std::string wanted = BlocksOf(matrix, is_modelopt);
       ASSERT_EQ(info->bytes, wanted.size());
       for (const size_t piece : {1, 7, 40, 121, 10000}) {
         std::string bytes(wanted.size(), '\0');
@@ -96,6 +104,34 @@ TEST(Nvfp4Checkpoint, LayersBecomeBlocks) {
         EXPECT_EQ(bytes, wanted) << piece;
       }
     }
+  }
+}
+
+// e4m3 has a sign, which the blocks' scales have not: codes take it. NaN, which
+// is 0 there, stays.
+TEST(Nvfp4Checkpoint, ScalesMayBeNegative) {
+  Nvfp4Matrix matrix = Drawn(3, 128);
+  matrix.scales[1] = 0x7f;
+  matrix.scales[3] = 0x7f;
+  Nvfp4Matrix negative = matrix;
+  for (size_t i = 0; i < matrix.scales.size(); i += 3) {
+    negative.scales[i] |= 0x80;
+    for (size_t j = 16 * i; j < 16 * i + 16; ++j) negative.codes[j] ^= 8;
+  }
+  for (const bool is_modelopt : {true, false}) {
+    auto stored = std::make_shared<MemoryWeights>(true);
+    negative.AddTo(*stored, "l", is_modelopt);
+    const auto opened = OpenQuantized(SettingsOf(is_modelopt), stored);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const WeightInfo& info = *(*opened)->Find("l.weight");
+    std::string bytes(info.bytes, '\0');
+    ASSERT_TRUE(
+        (*opened)
+            ->Read(info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                  bytes.size()))
+            .ok());
+    EXPECT_EQ(bytes, BlocksOf(matrix, is_modelopt));
   }
 }
 
@@ -196,6 +232,11 @@ TEST(Nvfp4Checkpoint, OtherSettingsAreRefused) {
   config = ModelOptSettings();
   config["exclude_modules"] = "lm_head";
   EXPECT_FALSE(open(config).ok());
+  // Of weights, whatever they are.
+  config = ModelOptSettings();
+  config.erase("quant_algo");
+  config["config_groups"] = Json::object();
+  ExpectError(open(config), StatusCode::kUnimplemented, "quant_algo is \"\"");
 
   const auto with = [](const char* key, const Json& value) {
     Json settings = CtSettings();
@@ -213,20 +254,53 @@ TEST(Nvfp4Checkpoint, OtherSettingsAreRefused) {
               "not symmetric");
   ExpectError(open(with("type", "int")), StatusCode::kUnimplemented,
               "nvfp4-pack-quantized of type int");
+  for (const Json& order :
+       {Json(), Json("weight"), Json("static"), Json(false)}) {
+    EXPECT_TRUE(open(with("actorder", order)).ok()) << order;
+  }
+  for (const Json& order : {Json("group"), Json("dynamic"), Json(true)}) {
+    ExpectError(open(with("actorder", order)), StatusCode::kUnimplemented,
+                "actorder is \"group\"; supported: null, weight for "
+                "nvfp4-pack-quantized");
+  }
+  ExpectError(open(with("actorder", "columns")), StatusCode::kUnimplemented,
+              "actorder");
+}
+
+// What llm_ptq writes of plain weights with a KV cache in e4m3.
+TEST(Nvfp4Checkpoint, KvCacheAlone) {
+  auto stored = std::make_shared<MemoryWeights>(true);
+  const float norm[3] = {1, 2, 3};
+  stored->Add("norm.weight", DType::kF32, {3}, norm);
+  Json config = {{"quant_method", "modelopt"},
+                 {"ignore", Json::array()},
+                 {"kv_cache_scheme",
+                  {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}}};
+  for (const bool is_null : {false, true}) {
+    if (is_null) config["quant_algo"] = nullptr;
+    const auto opened = OpenQuantized(config, stored);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ASSERT_EQ((*opened)->weights().size(), 1u);
+    EXPECT_EQ((*opened)->weights()[0].dtype, DType::kF32);
+  }
+}
+
+// A layer of ModelOpt's.
+std::string LayerFile() {
+  return SafetensorsFile(R"({"l.weight":{"dtype":"U8","shape":[2,32],)"
+                         R"("data_offsets":[0,64]},)"
+                         R"("l.weight_scale":{"dtype":"F8_E4M3",)"
+                         R"("shape":[2,4],"data_offsets":[64,72]},)"
+                         R"("l.weight_scale_2":{"dtype":"F32",)"
+                         R"("shape":[],"data_offsets":[72,76]}})",
+                         76);
 }
 
 // What earlier versions of ModelOpt write beside config.json.
 TEST(Nvfp4Checkpoint, SettingsBesideTheConfig) {
   TempFolder folder;
   folder.Write("config.json", R"({"model_type": "llama"})");
-  folder.Write("model.safetensors",
-               SafetensorsFile(R"({"l.weight":{"dtype":"U8","shape":[2,32],)"
-                               R"("data_offsets":[0,64]},)"
-                               R"("l.weight_scale":{"dtype":"F8_E4M3",)"
-                               R"("shape":[2,4],"data_offsets":[64,72]},)"
-                               R"("l.weight_scale_2":{"dtype":"F32",)"
-                               R"("shape":[],"data_offsets":[72,76]}})",
-                               76));
+  folder.Write("model.safetensors", LayerFile());
   const auto settings = [&](const std::string& text) {
     folder.Write("hf_quant_config.json", text);
     return OpenModelFiles(folder.path(), {});
@@ -238,15 +312,59 @@ TEST(Nvfp4Checkpoint, SettingsBesideTheConfig) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   ASSERT_EQ(opened->weights->weights().size(), 1u);
   EXPECT_EQ(opened->weights->weights()[0].dtype, DType::kNVFP4_F32);
+  EXPECT_EQ(opened->config["quantization_config"]["quant_algo"], "NVFP4");
+  EXPECT_EQ(opened->config["model_type"], "llama");
   // The KV cache's alone.
   const auto plain = settings(
       R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})");
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->weights->weights().size(), 3u);
-  ExpectError(settings(R"({"quantization": {"quant_algo": "FP8"}})").status(),
-              StatusCode::kUnimplemented, "quant_algo is \"FP8\"");
+  EXPECT_FALSE(plain->config.contains("quantization_config"));
+  EXPECT_TRUE(settings(R"({"quantization": null})").ok());
+  const std::string place =
+      folder.path() + "/hf_quant_config.json: quantization";
+  for (const char* wrong : {"\"NVFP4\"", "[]", "false", "4"}) {
+    ExpectError(
+        settings(absl::StrFormat(R"({"quantization": %s})", wrong)).status(),
+        StatusCode::kInvalidArgument, place + " is ");
+  }
+  const std::pair<const char*, StatusCode> refused[] = {
+      {R"("quant_algo": "FP8")", StatusCode::kUnimplemented},
+      {R"("quant_algo": "NVFP4", "group_size": 32)",
+       StatusCode::kUnimplemented},
+      {R"("quant_algo": "NVFP4", "exclude_modules": 3)",
+       StatusCode::kInvalidArgument}};
+  for (const auto& [keys, code] : refused) {
+    const absl::Status status =
+        settings(absl::StrFormat(R"({"quantization": {%s}})", keys)).status();
+    ExpectError(status, code, "hf_quant_config.json: quantization's ");
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("/config.json")))
+        << status;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr(" config.json")))
+        << status;
+  }
   EXPECT_FALSE(settings("{").ok());
   EXPECT_FALSE(settings("[]").ok());
+}
+
+TEST(Nvfp4Checkpoint, SettingsOfTheConfigWin) {
+  TempFolder folder;
+  folder.Write("model.safetensors", LayerFile());
+  const auto open = [&](const char* own, const char* beside) {
+    folder.Write(
+        "config.json",
+        absl::StrFormat(R"({"quantization_config": {"quant_method": "modelopt",
+                            "quant_algo": "%s"}})",
+                        own));
+    folder.Write(
+        "hf_quant_config.json",
+        absl::StrFormat(R"({"quantization": {"quant_algo": "%s"}})", beside));
+    return OpenModelFiles(folder.path(), {}).status();
+  };
+  EXPECT_TRUE(open("NVFP4", "FP8").ok());
+  ExpectError(open("FP8", "NVFP4"), StatusCode::kUnimplemented,
+              folder.path() +
+                  ": config.json: quantization_config's quant_algo is \"FP8\"");
 }
 
 }  // namespace

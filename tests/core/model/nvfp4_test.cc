@@ -193,6 +193,8 @@ class Nvfp4Test : public testing::Test {
     return files;
   }
 
+  std::string Rounded() const { return folder_.path() + "/rounded.gguf"; }
+
   template <typename SetKeys>
   absl::StatusOr<Nvfp4Files> WriteBoth(std::vector<GgufTensorData> tensors,
                                        const SetKeys& set_keys,
@@ -202,7 +204,7 @@ class Nvfp4Test : public testing::Test {
     Nvfp4Files files;
     for (const bool rounds : {true, false}) {
       const std::string path =
-          folder_.path() + (rounds ? "/rounded.gguf" : "/wide.gguf");
+          rounds ? Rounded() : folder_.path() + "/wide.gguf";
       INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path));
       INLAY_RETURN_IF_ERROR(set_keys(&writer));
       INLAY_RETURN_IF_ERROR(WriteGgufTensors(rounds ? tensors : wide, &writer));
@@ -336,6 +338,17 @@ TEST_F(Nvfp4Test, TrivialFactorsAreLeftOut) {
     const auto files = has_experts ? Mixtral(WeightAccess::kMap)
                                    : Converted("llama3", WeightAccess::kMap);
     ASSERT_TRUE(files.ok()) << files.status();
+    const auto written = OpenGgufFiles(Rounded(), WeightAccess::kMap);
+    ASSERT_TRUE(written.ok()) << written.status();
+    int without = 0;
+    for (const GgufTensor& tensor : written->header().tensors) {
+      if (tensor.info.dtype != DType::kNVFP4) continue;
+      const std::string& name = tensor.info.name;
+      const std::string stem = name.substr(0, name.rfind('.'));
+      if (written->FindTensor(stem + ".scale") == nullptr) ++without;
+    }
+    EXPECT_GT(without, 0);
+    EXPECT_LT(without, num_rounded_);
     Check(has_experts ? "mixtral" : "llama3", *files);
   }
 }

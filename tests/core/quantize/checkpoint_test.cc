@@ -1,8 +1,11 @@
 // Folders in other engines' layouts: what is read back is what the type says,
 // and the layout is that of files that other tools wrote.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <map>
 
 #include "core/formats/safetensors_source.h"
@@ -11,9 +14,14 @@
 #include "core/quantize/group_scheme.h"
 #include "kernels/quant/quant.h"
 #include "tests/core/quantize/quantized_files.h"
+#include "tests/support/memory_weights.h"
+#include "tests/support/nvfp4_tensors.h"
 
 namespace inlay {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 class CheckpointTest : public QuantizedFiles {
  protected:
@@ -36,6 +44,45 @@ class CheckpointTest : public QuantizedFiles {
       values[i] = BF16ToF32(bits);
     }
     return values;
+  }
+
+  // A model of bf16 as ModelOpt's earlier versions write it.
+  static void WriteNvfp4(const std::string& model, const std::string& folder) {
+    const auto plain = OpenModelFiles(model, {});
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    MemoryWeights weights(true);
+    for (const WeightInfo& info : plain->weights->weights()) {
+      if (!info.name.ends_with("_proj.weight")) {
+        weights.Add(info, ReadAll(*plain->weights, info).data());
+        continue;
+      }
+      const std::vector<float> values = Stored(*plain->weights, info.name);
+      Nvfp4Matrix::Round(values, info.shape[1], Nvfp4Matrix::FactorOf(values))
+          .AddTo(weights, info.name.substr(0, info.name.rfind('.')), true);
+    }
+    std::string bytes;
+    Json header;
+    for (const WeightInfo& info : weights.weights()) {
+      const char* dtype = info.dtype == DType::kU8       ? "U8"
+                          : info.dtype == DType::kF8E4M3 ? "F8_E4M3"
+                          : info.dtype == DType::kF32    ? "F32"
+                                                         : "BF16";
+      const size_t begin = bytes.size();
+      bytes.append(reinterpret_cast<const char*>(weights.Mapped(info)),
+                   info.bytes);
+      header[info.name] = {{"dtype", dtype},
+                           {"shape", info.shape},
+                           {"data_offsets", {begin, bytes.size()}}};
+    }
+    const std::string json = DumpJson(header);
+    const auto length = uint64_t{json.size()};
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/model.safetensors", std::ios::binary)
+            .write(reinterpret_cast<const char*>(&length), sizeof(length))
+        << json << bytes;
+    std::ofstream(folder + "/config.json") << DumpJson(plain->config);
+    std::ofstream(folder + "/hf_quant_config.json")
+        << R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16}})";
   }
 };
 
@@ -233,6 +280,33 @@ TEST_F(CheckpointTest, StaticInputsHaveScales) {
   }
   EXPECT_EQ(scales["q_proj"], scales["k_proj"]);
   EXPECT_NE(scales["q_proj"], scales["o_proj"]);
+}
+
+// Layers in blocks are none that NearestE4M3 knows: a tensor that keeps its
+// type is not written in it.
+TEST_F(CheckpointTest, QuantisedSourcesAreRefused) {
+  const std::string from = folder_ + "/nvfp4";
+  WriteNvfp4(Golden("llama_bf16"), from);
+  QuantizeOptions options = Options("w8a8_fp8", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  options.tensor_types = {"*down_proj*=bf16"};
+  auto files = OpenModelFiles(from, {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const absl::Status status = QuantizeModel(*files, options, Folder()).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("quantised already"));
+  // Whatever the settings say.
+  files->config.erase("quantization_config");
+  const absl::Status blocks = QuantizeModel(*files, options, Folder()).status();
+  EXPECT_TRUE(absl::IsUnimplemented(blocks)) << blocks;
+  EXPECT_THAT(std::string(blocks.message()),
+              AllOf(HasSubstr("_proj.weight\""), HasSubstr("nvfp4_f32")));
+  EXPECT_FALSE(std::filesystem::exists(Folder()));
+  // GGUF files of such layers are made anew.
+  const auto report =
+      QuantizeModel(*files, Options("q8_0", QuantizeMethod::kNearest), Out());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_LT(RelativeError(Logits(Out()), Logits(from)), 0.05);
 }
 
 // Names, types and shapes of a layer's tensors, and the settings, are those of
