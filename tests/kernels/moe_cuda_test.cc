@@ -1,5 +1,5 @@
-// Mixtures of experts on CUDA: routing and sums against the CPU's rows,
-// experts' products against float64, in all formats.
+// Mixtures of experts on CUDA: sums against the CPU's rows, experts' products
+// against float64, in all formats.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -14,7 +14,6 @@
 #include "kernels/moe/combine.h"
 #include "kernels/moe/expert_linear.h"
 #include "kernels/moe/expert_linear_cuda.h"
-#include "kernels/moe/routing.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/moe_test_util.h"
 #include "tests/support/random_blocks.h"
@@ -24,83 +23,6 @@ namespace inlay {
 namespace {
 
 using namespace ::inlay::testing;  // NOLINT
-
-Routed RouteOnCpu(const RoutingDesc& desc, TestMatrix& logits,
-                  const float* correction, const float* scales = nullptr) {
-  TestCpu cpu(1);
-  Routed routed(desc, logits.rows());
-  const RoutingRow& row = RoutingTable().back();
-  EXPECT_EQ(row.device, DeviceKind::kCpu);
-  RoutingParams params = routed.Params(logits.view(), correction);
-  params.expert_scales = scales;
-  EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
-  return routed;
-}
-
-TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
-  INLAY_REQUIRE_CUDA();
-  TestCuda cuda;
-  for (RoutingDesc desc : kRoutings) {
-    for (const int64_t tokens : {1, 2, 5, 300}) {
-      desc.scales_experts = tokens == 1 || tokens == 300;
-      SCOPED_TRACE(::testing::Message()
-                   << desc.num_experts << " experts, " << desc.top_k
-                   << " chosen, tokens " << tokens);
-      std::mt19937 rng(static_cast<unsigned>(desc.num_experts + tokens));
-      TestMatrix logits(DType::kF32, tokens, desc.num_experts, 3);
-      logits.Randomize(rng, 2.0f);
-      // Ties, and a token that is broken.
-      if (desc.num_experts > 4) logits.Set(0, 3, logits(0, 1));
-      if (tokens > 1) {
-        logits.Set(1, 0, std::numeric_limits<float>::quiet_NaN());
-      }
-      TestMatrix bias(DType::kF32, 1, desc.num_experts);
-      bias.Randomize(rng, 0.1f);
-      TestMatrix scales(DType::kF32, 1, desc.num_experts);
-      scales.Randomize(rng, 3.0f);
-      const bool corrected = tokens % 2 == 1;
-      CudaTestMatrix device_logits(logits);
-      CudaTestMatrix device_bias(bias);
-      CudaTestMatrix device_scales(scales);
-      // Null: not looked at.
-      const float* scaled =
-          desc.scales_experts ? device_scales.floats() : nullptr;
-      Routed want = RouteOnCpu(
-          desc, logits, corrected ? bias.floats() : nullptr, scales.floats());
-      ForEachCudaRow(RoutingTable(), desc, cuda, [&](const RoutingRow& row) {
-        Routed got(desc, tokens);
-        const CudaBytes experts(got.experts), weights(got.weights),
-            offsets(got.offsets), slots(got.slots);
-        const RoutingParams params = {
-            device_logits.view(),
-            corrected ? device_bias.floats() : nullptr,
-            experts.as<int32_t>(),
-            weights.as<float>(),
-            offsets.as<int32_t>(),
-            slots.as<int32_t>(),
-            scaled};
-        ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
-        experts.Download(got.experts.data());
-        weights.Download(got.weights.data());
-        offsets.Download(got.offsets.data());
-        slots.Download(got.slots.data());
-        EXPECT_EQ(got.experts, want.experts);
-        EXPECT_EQ(got.offsets, want.offsets);
-        EXPECT_EQ(got.slots, want.slots);
-        for (size_t i = 0; i < want.weights.size(); ++i) {
-          if (std::isnan(want.weights[i])) {
-            EXPECT_TRUE(std::isnan(got.weights[i])) << i;
-            continue;
-          }
-          // Rounded from float64 on both sides.
-          EXPECT_NEAR(got.weights[i], want.weights[i],
-                      2 * kUnitF32 * std::abs(want.weights[i]))
-              << i;
-        }
-      });
-    }
-  }
-}
 
 // Experts' matrices as values, and as a row wants them on the device.
 class Experts {

@@ -1,13 +1,17 @@
 // What the tests of mixtures of experts share: descriptions of routings that
-// families use, and a place for what routing gives. Header only.
+// families use, a place for what routing gives, and what the CPU gives. Header
+// only.
 #ifndef INLAY_TESTS_SUPPORT_MOE_TEST_UTIL_H_
 #define INLAY_TESTS_SUPPORT_MOE_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "kernels/moe/routing.h"
+#include "tests/support/kernel_test_util.h"
 
 namespace inlay::testing {
 
@@ -50,6 +54,19 @@ struct Routed {
   std::vector<int32_t> offsets;
   std::vector<int32_t> slots;
 };
+
+inline Routed RouteOnCpu(const RoutingDesc& desc, TestMatrix& logits,
+                         const float* correction,
+                         const float* scales = nullptr) {
+  TestCpu cpu(1);
+  Routed routed(desc, logits.rows());
+  const RoutingRow& row = RoutingTable().back();
+  EXPECT_EQ(row.device, DeviceKind::kCpu);
+  RoutingParams params = routed.Params(logits.view(), correction);
+  params.expert_scales = scales;
+  EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
+  return routed;
+}
 
 }  // namespace inlay::testing
 
