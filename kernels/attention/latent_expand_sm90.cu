@@ -22,6 +22,7 @@
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/cuda_tensor_map.h"
+#include "kernels/cuda_transpose.cuh"
 #include "memory/status.h"
 
 namespace inlay {
@@ -233,30 +234,12 @@ class Worker {
           const int at = (quad * 4 + j) * 4 + 2 * r;
           x[j] = sm90::Pack<T>(d[at], d[at + 1]);
         }
-        Transpose(x, lane);
+        TransposeQuad(x, lane);
         if (valid) {
           *reinterpret_cast<uint4*>(out + quad * 64 + lane * 16) = {x[0], x[1],
                                                                     x[2], x[3]};
         }
       }
-    }
-  }
-
-  // x[j] of lane i (of four) becomes x[i] of lane j.
-  __device__ static void Transpose(uint32_t (&x)[4], int lane) {
-    const bool odd = lane % 2 != 0;
-    const bool high = lane / 2 != 0;
-#pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-      const uint32_t give = odd ? x[j] : x[j + 1];
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 1);
-      (odd ? x[j] : x[j + 1]) = got;
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const uint32_t give = high ? x[j] : x[j + 2];
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 2);
-      (high ? x[j] : x[j + 2]) = got;
     }
   }
 

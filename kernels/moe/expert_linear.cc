@@ -16,9 +16,11 @@ absl::Status RunExpertLinearCpu(const GemmRow& row,
                                 Stream& stream);
 
 #if INLAY_HAS_CUDA
-// expert_linear_grouped.cu
+// expert_linear_grouped.cc
 size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
                                 int64_t max_tokens);
+// expert_linear_wide_sm90.cu
+size_t ExpertLinearWideBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
 // expert_linear_cuda.cc
 absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
                                  const ExpertLinearParams& params,
@@ -91,7 +93,8 @@ const char* CudaQuantisedRefuses(const ExpertLinearDesc& desc,
 
 constexpr ExpertLinearRow kRows[] = {
 #if INLAY_HAS_CUDA
-    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, nullptr, RunExpertLinearCuda},
+    {"cuda", DeviceKind::kCuda, 80, CudaRefuses, ExpertLinearWideBytes,
+     RunExpertLinearCuda},
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
 #endif

@@ -23,6 +23,9 @@ absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
                                  const ExpertLinearParams& params,
                                  Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
+  if (ExpertLinearWideTakes(desc, params, cuda)) {
+    return RunExpertLinearWide(desc, params, cuda);
+  }
   return MmaTakes(desc, params) ? RunExpertLinearMma(desc, params, cuda)
                                 : RunExpertLinearPlain(desc, params, cuda);
 }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/moe/expert_linear.h"
 #include "memory/device/cuda_stream.h"
 
@@ -24,11 +26,29 @@ absl::Status RunExpertLinearPlain(const ExpertLinearDesc& desc,
                                   const ExpertLinearParams& params,
                                   CudaStream& stream);
 
+// x's rows in the order of params.slots, in params.workspace, which has so many
+// bytes; none where slots are few. Rows of x are of multiples of 16 bytes, and
+// at such. expert_gather.cu.
+size_t GatheredExpertBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
+absl::StatusOr<TensorView> GatherExpertRows(const ExpertLinearDesc& desc,
+                                            const ExpertLinearParams& params,
+                                            CudaStream& stream);
+
 // Weights and x of one 16-bit type, k a multiple of 32, rows of both at
 // multiples of 16 bytes.
 absl::Status RunExpertLinearMma(const ExpertLinearDesc& desc,
                                 const ExpertLinearParams& params,
                                 CudaStream& stream);
+
+// The same for many slots on Hopper, as matrix products of the experts' rows; k
+// a multiple of 8.
+bool ExpertLinearWideTakes(const ExpertLinearDesc& desc,
+                           const ExpertLinearParams& params,
+                           const CudaStream& stream);
+size_t ExpertLinearWideBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
+absl::Status RunExpertLinearWide(const ExpertLinearDesc& desc,
+                                 const ExpertLinearParams& params,
+                                 CudaStream& stream);
 
 // Packed weights (kernels/gemm/quantised/layout.h), x of 16 bits, its rows at
 // multiples of 4 bytes.

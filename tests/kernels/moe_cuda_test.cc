@@ -232,7 +232,7 @@ class Problem {
     CudaTestMatrix device_x(x), device_bias(bias_);
     CudaTestMatrix y(desc_.gemm.output,
                      static_cast<int64_t>(routed.experts.size()), desc_.gemm.n,
-                     4);
+                     tokens_ % 3 == 0 ? 4 : 8);
     ExpertLinearParams params;
     params.x = device_x.view();
     params.w.base = weights.as<std::byte>();
@@ -396,6 +396,29 @@ TEST(MoeCudaTest, ManySlotsOfQuantisedExperts) {
                    row_a_slot},
                   tokens, tokens == 100 ? 7 : 36, seed);
         ++seed;
+      }
+    }
+  }
+}
+
+TEST(MoeCudaTest, ManySlotsOf16BitExperts) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{128, 264}, {2096, 72}, {515, 136}}) {
+    for (const DType type : {DType::kBF16, DType::kF16}) {
+      for (const bool row_a_slot : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(type) << " n " << n << " k " << k
+                     << " a slot " << row_a_slot << " seed " << seed);
+        const GemmDesc gemm = {n, k, type, type,
+                               row_a_slot ? DType::kF32 : type};
+        // 60 to 160 slots an expert: one or two tiles of rows, or less.
+        CheckRows(cuda, {gemm, 11, 5, row_a_slot}, row_a_slot ? 198 : 200, 9,
+                  seed);
+        CheckRows(cuda, {gemm, 3, 3, row_a_slot}, row_a_slot ? 130 : 30, 0,
+                  seed++);
       }
     }
   }
