@@ -1,7 +1,9 @@
 #include "core/formats/gguf_config_writer.h"
 
-#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/gguf_experts_writer.h"
@@ -10,12 +12,11 @@
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
+#include "core/formats/gguf_sizes.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
-
-constexpr int64_t kMaxSize = int64_t{1} << 28;
 
 // What families assume where config.json is silent; a width of 0: what heads
 // share of the residual stream.
@@ -133,11 +134,10 @@ class ConfigWriter {
         keys_.CopySize("num_hidden_layers", "block_count").status());
     INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
                            keys_.CopySize("hidden_size", "embedding_length"));
-    INLAY_ASSIGN_OR_RETURN(
-        const int64_t positions,
-        keys_.CopySize(
-            keys_.AnyOf({"max_position_embeddings", "model_max_length"}),
-            "context_length"));
+    INLAY_ASSIGN_OR_RETURN(const int64_t positions,
+                           keys_.CopySize(keys_.Named("max_position_embeddings",
+                                                      "model_max_length"),
+                                          "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
     INLAY_ASSIGN_OR_RETURN(
@@ -339,7 +339,7 @@ class ConfigWriter {
     constexpr int64_t kExpertsWithoutNorms = 128;
     INLAY_ASSIGN_OR_RETURN(
         const int64_t experts,
-        keys_.Size(keys_.AnyOf({"num_local_experts", "num_experts"})));
+        keys_.Size(keys_.AnyOf({"num_experts", "num_local_experts"})));
     INLAY_RETURN_IF_ERROR(
         keys_.Expect("use_qk_norm", experts != kExpertsWithoutNorms));
     if (!keys_.Has("use_qk_norm") && experts == kExpertsWithoutNorms) {
@@ -368,6 +368,11 @@ class ConfigWriter {
       is_usual &= ((*types)[i] == "chunked_attention") == ((i + 1) % 4 != 0);
     }
     const Json* sparse = JsonFind(config_, "moe_layers");
+    if (IsList(sparse)) {
+      INLAY_ASSIGN_OR_RETURN(const int64_t layers,
+                             keys_.Size("num_hidden_layers"));
+      is_usual &= static_cast<int64_t>(sparse->size()) == layers / step;
+    }
     for (size_t i = 0; IsList(sparse) && i < sparse->size(); ++i) {
       is_usual &= (*sparse)[i] == (static_cast<int64_t>(i) + 1) * step - 1;
     }
@@ -393,16 +398,19 @@ class ConfigWriter {
     INLAY_RETURN_IF_ERROR(keys_.Expect("use_sliding_window", false));
     INLAY_ASSIGN_OR_RETURN(
         const int64_t interval,
-        JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxSize));
+        JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxGgufSize));
     const Json* list = JsonFind(config_, "no_rope_layers");
-    bool is_usual = list != nullptr || interval == 4;
-    for (size_t i = 0; IsList(list) && i < list->size(); ++i) {
-      is_usual &= list->is_array() && (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
+    // An empty one says nothing.
+    const bool has_list = IsList(list) && !list->empty();
+    bool is_usual = has_list || interval == 4;
+    for (size_t i = 0; has_list && i < list->size(); ++i) {
+      is_usual &= (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
     }
     if (is_usual) return absl::OkStatus();
-    return absl::UnimplementedError(
-        "config.json: no_rope_layers are not every fourth, which a GGUF file "
-        "of \"smollm3\" cannot say");
+    return absl::UnimplementedError(absl::StrFormat(
+        "config.json: %s are not every fourth, which a GGUF file of "
+        "\"smollm3\" cannot say",
+        has_list ? "no_rope_layers" : "layers by no_rope_layer_interval"));
   }
 
   // `fallback`: where config.json is silent; 0: none.
@@ -448,23 +456,21 @@ class ConfigWriter {
   }
 
   absl::Status WritePattern() {
-    const std::string key = keys_.Name("attention.sliding_window_pattern");
+    constexpr char kPattern[] = "attention.sliding_window_pattern";
     const Json* types = JsonFind(config_, "layer_types");
     if (types == nullptr || !types->is_array()) {
       for (const char* name :
            {"sliding_window_pattern", "_sliding_window_pattern"}) {
         if (!keys_.Has(name)) continue;
-        return keys_.CopySize(name, "attention.sliding_window_pattern")
-            .status();
+        return keys_.CopySize(name, kPattern).status();
       }
       return absl::OkStatus();
     }
-    std::vector<std::byte> slides;
+    std::vector<bool> slides;
     for (const Json& type : *types) {
-      slides.push_back(std::byte{type == "sliding_attention"});
+      slides.push_back(type == "sliding_attention");
     }
-    return keys_.writer().Set(key,
-                              {GgufType::kBool, true, slides.size(), slides});
+    return keys_.SetBools(kPattern, slides);
   }
 
   const Json& config_;

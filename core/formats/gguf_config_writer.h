@@ -25,7 +25,8 @@ struct GgufConfigTensors {
   std::vector<std::pair<std::string, std::vector<float>>> vectors;
 };
 
-// The shape of a tensor of the file by its name; null: there is none.
+// The published shape of a tensor of the file by its name, of several published
+// ones that of the first; null: there is none.
 using GgufShapeOf =
     std::function<const std::vector<int64_t>*(std::string_view name)>;
 

@@ -1,10 +1,13 @@
 #include "core/formats/gguf_experts_writer.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/formats/gguf_experts.h"
 #include "memory/status.h"
 
@@ -18,30 +21,29 @@ constexpr const char* kCounts[] = {"num_experts", "num_local_experts",
 constexpr int64_t kSoftmaxScores = 1;
 constexpr int64_t kSigmoidScores = 2;
 
-// The one that config.json has and is not 0.
+// The one that config.json has.
 const char* CountKey(const Json& config) {
   for (const char* key : kCounts) {
-    const Json* value = JsonFind(config, key);
-    if (value == nullptr) continue;
-    return *value == 0 ? nullptr : key;
+    if (JsonFind(config, key) != nullptr) return key;
   }
   return nullptr;
 }
 
-absl::Status NotSaid(const GgufKeyWriter& keys, const char* what,
-                     const Json& value) {
-  return absl::UnimplementedError(absl::StrFormat(
-      "config.json: %s is %s, which a GGUF file of \"%s\" cannot say", what,
-      DumpJson(value), keys.arch()));
+bool IsOneOf(std::string_view arch,
+             std::initializer_list<std::string_view> archs) {
+  return std::find(archs.begin(), archs.end(), arch) != archs.end();
+}
+
+// A count that may be 0.
+absl::Status CopyNeededCount(const char* from, std::string_view to,
+                             GgufKeyWriter& keys) {
+  if (!keys.Has(from)) return keys.Size(from).status();
+  return keys.CopyCount(from, to);
 }
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
-  for (const std::string_view arch :
-       {"deepseek2", "deepseek32", "glm-dsa", "glm4moe", "kimi-linear",
-        "nemotron_h_moe"}) {
-    if (keys.arch() == arch) return true;
-  }
-  return false;
+  return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
+                               "kimi-linear", "nemotron_h_moe"});
 }
 
 // Layers without experts come first, and no others are.
@@ -50,16 +52,13 @@ absl::Status SetLeadingLayers(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(keys.Expect("moe_layer_freq", 1));
   const Json* types = JsonFind(keys.config(), "mlp_layer_types");
   if (types == nullptr || !types->is_array()) {
-    if (keys.Has("first_k_dense_replace")) {
-      return keys.CopyCount("first_k_dense_replace", kLeading);
-    }
-    return keys.Size("first_k_dense_replace").status();
+    return CopyNeededCount("first_k_dense_replace", kLeading, keys);
   }
   int64_t leading = 0;
   bool is_sparse = false;
   for (const Json& type : *types) {
     if (is_sparse && type != "sparse") {
-      return NotSaid(keys, "mlp_layer_types", *types);
+      return keys.NotSaid("mlp_layer_types", *types);
     }
     is_sparse |= type == "sparse";
     leading += is_sparse ? 0 : 1;
@@ -72,23 +71,23 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   const bool is_v2 = keys.model_type() == "deepseek_v2";
   if (!is_nemotron) INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
-  const char* shared = keys.AnyOf({"n_shared_experts", "num_shared_experts"});
+  const char* shared = keys.Named("n_shared_experts", "num_shared_experts");
   INLAY_ASSIGN_OR_RETURN(const int64_t num_shared,
-                         JsonInt(config, shared, 0, 0, 64));
+                         JsonInt(config, shared, is_v2 ? 2 : 1, 0, 64));
   INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
   // V2's plain choice has groups in its config.json all the same.
   INLAY_ASSIGN_OR_RETURN(const std::string method,
                          JsonString(config, "topk_method", "greedy"));
   const bool has_groups = !is_v2 || method != "greedy";
   for (const auto& [from, to] :
-       {std::pair{keys.AnyOf({"n_group", "num_expert_group"}),
+       {std::pair{keys.Named("n_group", "num_expert_group"),
                   "expert_group_count"},
-        std::pair{keys.AnyOf({"topk_group"}), "expert_group_used_count"}}) {
+        std::pair{"topk_group", "expert_group_used_count"}}) {
     INLAY_ASSIGN_OR_RETURN(const int64_t count,
                            keys.Size(from, is_nemotron || !has_groups ? 1 : 0));
     INLAY_RETURN_IF_ERROR(keys.SetU32(to, has_groups ? count : 1));
   }
-  const char* normal = keys.AnyOf({"norm_topk_prob", "moe_renormalize"});
+  const char* normal = keys.Named("norm_topk_prob", "moe_renormalize");
   INLAY_ASSIGN_OR_RETURN(const bool normalised,
                          JsonBool(config, normal, !is_v2));
   INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", normalised));
@@ -110,46 +109,65 @@ absl::Status CheckExperts(const GgufKeyWriter& keys, bool normalised) {
   INLAY_RETURN_IF_ERROR(keys.Expect("decoder_sparse_step", 1));
   const Json* dense = JsonFind(config, "mlp_only_layers");
   if (dense != nullptr && !dense->empty()) {
-    return NotSaid(keys, "mlp_only_layers", *dense);
+    return keys.NotSaid("mlp_only_layers", *dense);
   }
-  // The others' are normalised whatever config.json says.
-  const bool reads = keys.arch() == "qwen2moe" || keys.arch() == "qwen3moe";
-  if (!reads) return absl::OkStatus();
+  const bool is_qwen = IsOneOf(keys.arch(), {"qwen2moe", "qwen3moe"});
+  // The others have a key, or are as they are whatever config.json says.
+  if (!is_qwen &&
+      !IsOneOf(keys.arch(), {"llama", "gpt-oss", "qwen3next", "minimax-m2"})) {
+    return absl::OkStatus();
+  }
   INLAY_ASSIGN_OR_RETURN(const bool value,
-                         JsonBool(config, "norm_topk_prob", false));
+                         JsonBool(config, "norm_topk_prob", !is_qwen));
   return value == normalised ? absl::OkStatus()
-                             : NotSaid(keys, "norm_topk_prob", value);
+                             : keys.NotSaid("norm_topk_prob", value);
 }
 
 absl::Status SetSharedWidth(GgufKeyWriter& keys) {
   constexpr char kShared[] = "expert_shared_feed_forward_length";
   if (keys.arch().starts_with("granite")) {
-    return keys.CopyCount("shared_intermediate_size", kShared);
+    return CopyNeededCount("shared_intermediate_size", kShared, keys);
   }
-  for (const char* key : {"shared_expert_intermediate_size",
-                          "moe_shared_expert_intermediate_size"}) {
-    if (keys.Has(key)) return keys.CopySize(key, kShared).status();
+  if (keys.arch() == "nemotron_h_moe") {
+    return keys.CopySize("moe_shared_expert_intermediate_size", kShared)
+        .status();
   }
-  return absl::OkStatus();
+  if (!IsOneOf(keys.arch(), {"qwen2moe", "qwen3next", "qwen35moe"})) {
+    return absl::OkStatus();
+  }
+  return keys.CopySize("shared_expert_intermediate_size", kShared).status();
+}
+
+// Whether the family has experts where config.json is silent.
+bool IsMixture(const GgufKeyWriter& keys) {
+  if (keys.arch() == "llama") return keys.model_type() == "mixtral";
+  return FindGgufExperts(keys.arch()).ok();
 }
 
 }  // namespace
 
-bool HasGgufExperts(const Json& config) { return CountKey(config) != nullptr; }
+bool HasGgufExperts(const Json& config) {
+  const char* key = CountKey(config);
+  return key != nullptr && *JsonFind(config, key) != 0;
+}
 
 absl::Status SetGgufExperts(GgufKeyWriter& keys) {
-  const char* count = CountKey(keys.config());
   // Nemotron's pattern of layers may have none all the same.
-  if (count == nullptr || keys.arch() == "nemotron_h") return absl::OkStatus();
+  if (keys.arch() == "nemotron_h") return absl::OkStatus();
+  const char* count = CountKey(keys.config());
+  if (count == nullptr && IsMixture(keys)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("config.json: %s is missing: a GGUF file needs it",
+                        absl::StrJoin(kCounts, " or ")));
+  }
+  if (!HasGgufExperts(keys.config())) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const GgufExpertsRow row,
                          FindGgufExperts(keys.arch()));
   INLAY_RETURN_IF_ERROR(CheckExperts(keys, row.normalised));
   INLAY_RETURN_IF_ERROR(keys.CopySize(count, "expert_count").status());
-  INLAY_RETURN_IF_ERROR(
-      keys.CopySize(keys.AnyOf({"num_experts_per_tok", "num_experts_per_token",
-                                "top_k_experts"}),
-                    "expert_used_count")
-          .status());
+  const char* used = keys.Named("num_experts_per_tok", "num_experts_per_token");
+  if (keys.arch() == "gemma4") used = "top_k_experts";
+  INLAY_RETURN_IF_ERROR(keys.CopySize(used, "expert_used_count").status());
   // Where experts are as wide as MLPs are, there is the one key.
   const bool has_own =
       keys.arch() != "llama" && !keys.arch().starts_with("granite");

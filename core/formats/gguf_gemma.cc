@@ -38,8 +38,8 @@ absl::StatusOr<double> RotatedPart(const GgufFiles& files, int64_t head_dim) {
         factors->size(), head_dim, kNoRotation));
   }
   // The fraction is multiplied out and cut off again: stay above the integer.
-  return (2.0 * static_cast<double>(rotated - factors->begin()) + 0.5) /
-         static_cast<double>(head_dim);
+  const double dims = 2.0 * static_cast<double>(rotated - factors->begin());
+  return std::min((dims + 0.5) / static_cast<double>(head_dim), 1.0);
 }
 
 absl::Status ReadGemma4Ropes(const GgufFiles& files, const GgufArchKeys& keys,

@@ -1,5 +1,6 @@
 #include "core/formats/gguf_gemma_writer.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@ constexpr int64_t kMostHeads = int64_t{1} << 20;
 
 struct Gemma4Heads {
   int64_t full_dim = 0;
-  std::vector<std::byte> slides;
+  std::vector<bool> slides;
   std::vector<uint32_t> counts;  // of keys and values
 };
 
@@ -66,46 +67,87 @@ absl::StatusOr<Gemma4Heads> ReadGemma4Heads(const GgufKeyWriter& keys,
           "\"gemma4\" cannot say",
           i, dim));
     }
-    heads.slides.push_back(std::byte{slides});
+    heads.slides.push_back(slides);
     heads.counts.push_back(static_cast<uint32_t>(count));
   }
   if (heads.full_dim == 0) heads.full_dim = global_dim;
   return heads;
 }
 
+// rope_parameters of a type of layers; without any of its own those of all,
+// which may be null.
+const Json* FindRope(const Json& config, const char* type) {
+  const Json* ropes = JsonFind(config, "rope_parameters");
+  const Json* own = ropes == nullptr ? nullptr : JsonFind(*ropes, type);
+  return own == nullptr ? ropes : own;
+}
+
+absl::StatusOr<std::string> RopeType(const Json& rope) {
+  INLAY_ASSIGN_OR_RETURN(const std::string old,
+                         JsonString(rope, "type", "default"));
+  return JsonString(rope, "rope_type", old);
+}
+
+// The rope's own, or the one beside rope_parameters.
+absl::StatusOr<double> RopeNumber(const Json& config, const Json& rope,
+                                  const char* key, double fallback, double min,
+                                  double max) {
+  INLAY_ASSIGN_OR_RETURN(const double outer,
+                         JsonNumber(config, key, fallback, min, max));
+  return JsonNumber(rope, key, outer, min, max);
+}
+absl::StatusOr<double> RopeBase(const Json& config, const Json& rope,
+                                double fallback) {
+  return RopeNumber(config, rope, "rope_theta", fallback, 1.0, 1e15);
+}
+absl::StatusOr<double> RotatingPart(const Json& config, const Json& rope) {
+  return RopeNumber(config, rope, "partial_rotary_factor", 1.0, 0.0, 1.0);
+}
+
+// Of the layers with a window, whose heads rotate as a whole.
+absl::StatusOr<double> WindowBase(const GgufKeyWriter& keys) {
+  const Json& config = keys.config();
+  constexpr char kSliding[] = "sliding_attention";
+  const Json* ropes = JsonFind(config, "rope_parameters");
+  if (ropes == nullptr || JsonFind(*ropes, kSliding) == nullptr) {
+    return JsonNumber(config, "rope_local_base_freq", 1e4, 1.0, 1e15);
+  }
+  const Json& rope = *FindRope(config, kSliding);
+  INLAY_ASSIGN_OR_RETURN(const std::string type, RopeType(rope));
+  INLAY_ASSIGN_OR_RETURN(const double part, RotatingPart(config, rope));
+  if (type != "default") {
+    return keys.NotSaid("rope_type of layers with a window", type);
+  }
+  if (part != 1.0) {
+    return keys.NotSaid("partial_rotary_factor of layers with a window", part);
+  }
+  return RopeBase(config, rope, 1e4);
+}
+
 // The bases, and the factors that leave most of a full layer's head alone.
 absl::Status SetGemma4Ropes(GgufKeyWriter& keys, int64_t full_dim,
                             GgufConfigTensors* tensors) {
-  const Json* ropes = JsonFind(keys.config(), "rope_parameters");
-  const Json none = Json::object();
-  const auto rope = [&](const char* type) -> const Json& {
-    const Json* found = ropes == nullptr ? nullptr : JsonFind(*ropes, type);
-    return found == nullptr || !found->is_object() ? none : *found;
-  };
-  const Json& full = rope("full_attention");
-  const Json& sliding = rope("sliding_attention");
-  INLAY_ASSIGN_OR_RETURN(const std::string type,
-                         JsonString(full, "rope_type", "proportional"));
-  INLAY_ASSIGN_OR_RETURN(const std::string window_type,
-                         JsonString(sliding, "rope_type", "default"));
+  const Json& config = keys.config();
+  const Json usual = {{"rope_type", "proportional"},
+                      {"partial_rotary_factor", 0.25}};
+  const Json* found = FindRope(config, "full_attention");
+  const Json& full = found == nullptr ? usual : *found;
+  INLAY_ASSIGN_OR_RETURN(const std::string type, RopeType(full));
+  INLAY_ASSIGN_OR_RETURN(const double part, RotatingPart(config, full));
   INLAY_ASSIGN_OR_RETURN(const double factor,
                          JsonNumber(full, "factor", 1.0, 0.0, 1e6));
-  if (type != "proportional" || window_type != "default" || factor != 1.0) {
-    return absl::UnimplementedError(
-        absl::StrFormat("config.json: rope types \"%s\" by %g and \"%s\", "
-                        "allowed in a GGUF file "
-                        "of \"gemma4\": \"proportional\" by 1 and \"default\"",
-                        type, factor, window_type));
+  // Of a whole head they are the same.
+  const bool is_whole = type == "default" && part == 1.0;
+  if (type != "proportional" && !is_whole) {
+    return keys.NotSaid("rope_type of layers without a window", type);
   }
-  INLAY_ASSIGN_OR_RETURN(const double base,
-                         JsonNumber(full, "rope_theta", 1e6, 1.0, 1e15));
-  INLAY_ASSIGN_OR_RETURN(const double window_base,
-                         JsonNumber(sliding, "rope_theta", 1e4, 1.0, 1e15));
+  if (type == "proportional" && factor != 1.0) {
+    return keys.NotSaid("rope_parameters' factor", factor);
+  }
+  INLAY_ASSIGN_OR_RETURN(const double base, RopeBase(config, full, 1e6));
+  INLAY_ASSIGN_OR_RETURN(const double window_base, WindowBase(keys));
   INLAY_RETURN_IF_ERROR(keys.SetF32("rope.freq_base", base));
   INLAY_RETURN_IF_ERROR(keys.SetF32("rope.freq_base_swa", window_base));
-  INLAY_ASSIGN_OR_RETURN(const double part,
-                         JsonNumber(full, "partial_rotary_factor",
-                                    full.empty() ? 0.25 : 1.0, 0.0, 1.0));
   const auto pairs = static_cast<size_t>(full_dim / 2);
   const auto turning =
       static_cast<size_t>(static_cast<double>(full_dim) * part / 2.0);
@@ -158,9 +200,8 @@ absl::Status SetGgufGemma4(GgufKeyWriter& keys, GgufConfigTensors* tensors) {
   INLAY_ASSIGN_OR_RETURN(const Gemma4Heads heads,
                          ReadGemma4Heads(keys, layers));
   INLAY_RETURN_IF_ERROR(keys.SetU32s("attention.head_count_kv", heads.counts));
-  INLAY_RETURN_IF_ERROR(keys.writer().Set(
-      keys.Name("attention.sliding_window_pattern"),
-      {GgufType::kBool, true, heads.slides.size(), heads.slides}));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetBools("attention.sliding_window_pattern", heads.slides));
   INLAY_ASSIGN_OR_RETURN(const int64_t window_dim, keys.Size("head_dim", 256));
   for (const auto& [name, size] :
        {std::pair{"attention.key_length", heads.full_dim},

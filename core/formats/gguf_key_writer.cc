@@ -1,17 +1,20 @@
 #include "core/formats/gguf_key_writer.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/gguf_sizes.h"
 #include "memory/status.h"
 
 namespace inlay {
-namespace {
 
-constexpr int64_t kMaxKeySize = int64_t{1} << 28;
-
-}  // namespace
+absl::StatusOr<int64_t> NeededGgufSize(const Json& config, const char* key) {
+  if (JsonFind(config, key) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: %s is missing: a GGUF file needs it", key));
+  }
+  return JsonInt(config, key, 1, 1, kMaxGgufSize);
+}
 
 std::string GgufKeyWriter::Name(std::string_view key) const {
   return absl::StrFormat("%s.%s", arch_.name, key);
@@ -27,6 +30,11 @@ const char* GgufKeyWriter::AnyOf(
   const auto found = std::find_if(keys.begin(), keys.end(),
                                   [&](const char* key) { return Has(key); });
   return found == keys.end() ? *keys.begin() : *found;
+}
+
+const char* GgufKeyWriter::Named(const char* key, const char* kimis) const {
+  const bool is_own = arch_.name == "kimi-linear" && config_.contains(kimis);
+  return is_own ? kimis : key;
 }
 
 absl::Status GgufKeyWriter::SetU32(std::string_view key, int64_t value) {
@@ -52,7 +60,7 @@ absl::Status GgufKeyWriter::SetU32s(std::string_view key,
 }
 
 absl::Status GgufKeyWriter::SetBools(std::string_view key,
-                                     absl::Span<const bool> values) {
+                                     const std::vector<bool>& values) {
   std::vector<std::byte> bytes;
   for (const bool value : values) bytes.push_back(std::byte{value});
   return writer_.Set(Name(key), {GgufType::kBool, true, bytes.size(), bytes});
@@ -60,11 +68,8 @@ absl::Status GgufKeyWriter::SetBools(std::string_view key,
 
 absl::StatusOr<int64_t> GgufKeyWriter::Size(const char* from,
                                             int64_t fallback) const {
-  if (!Has(from) && fallback == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: %s is missing: a GGUF file needs it", from));
-  }
-  return JsonInt(config_, from, fallback, 1, kMaxKeySize);
+  if (fallback == 0) return NeededGgufSize(config_, from);
+  return JsonInt(config_, from, fallback, 1, kMaxGgufSize);
 }
 
 absl::StatusOr<int64_t> GgufKeyWriter::CopySize(const char* from,
@@ -78,7 +83,7 @@ absl::StatusOr<int64_t> GgufKeyWriter::CopySize(const char* from,
 absl::Status GgufKeyWriter::CopyCount(const char* from, std::string_view to) {
   if (!Has(from)) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const int64_t count,
-                         JsonInt(config_, from, 0, 0, kMaxKeySize));
+                         JsonInt(config_, from, 0, 0, kMaxGgufSize));
   return SetU32(to, count);
 }
 
@@ -104,9 +109,13 @@ absl::Status GgufKeyWriter::CheckActivation(
 absl::Status GgufKeyWriter::Expect(const char* key, const Json& said) const {
   const Json* value = JsonFind(config_, key);
   if (value == nullptr || *value == said) return absl::OkStatus();
+  return NotSaid(key, *value);
+}
+
+absl::Status GgufKeyWriter::NotSaid(const char* key, const Json& value) const {
   return absl::UnimplementedError(absl::StrFormat(
       "config.json: %s is %s, which a GGUF file of \"%s\" cannot say", key,
-      DumpJson(*value), arch_.name));
+      DumpJson(value), arch_.name));
 }
 
 }  // namespace inlay

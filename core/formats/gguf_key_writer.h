@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,10 @@
 #include "core/json/json.h"
 
 namespace inlay {
+
+// A size of config.json. INVALID_ARGUMENT naming the key that is missing or out
+// of range.
+absl::StatusOr<int64_t> NeededGgufSize(const Json& config, const char* key);
 
 // Keeps references: all must outlive it.
 class GgufKeyWriter {
@@ -35,12 +40,14 @@ class GgufKeyWriter {
   bool IsNull(const char* key) const;
   // The first that config.json has; otherwise the first.
   const char* AnyOf(std::initializer_list<const char*> keys) const;
+  // Kimi's own name where its config.json has that; it means nothing elsewhere.
+  const char* Named(const char* key, const char* kimis) const;
 
   absl::Status SetU32(std::string_view key, int64_t value);
   absl::Status SetF32(std::string_view key, double value);
   absl::Status SetBool(std::string_view key, bool value);
   absl::Status SetU32s(std::string_view key, absl::Span<const uint32_t> values);
-  absl::Status SetBools(std::string_view key, absl::Span<const bool> values);
+  absl::Status SetBools(std::string_view key, const std::vector<bool>& values);
 
   // A size that config.json must have, unless there is a fallback.
   // INVALID_ARGUMENT naming it.
@@ -58,6 +65,7 @@ class GgufKeyWriter {
   absl::Status CheckActivation(
       const char* key, std::initializer_list<const char*> allowed) const;
   absl::Status Expect(const char* key, const Json& said) const;
+  absl::Status NotSaid(const char* key, const Json& value) const;
 
  private:
   const Json& config_;

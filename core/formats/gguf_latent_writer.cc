@@ -1,8 +1,9 @@
 #include "core/formats/gguf_latent_writer.h"
 
-#include <memory>
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/formats/gguf_rope_writer.h"
@@ -17,7 +18,7 @@ absl::Status SetSelectingLayers(GgufKeyWriter& keys) {
   const Json& config = keys.config();
   INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
   const auto count = static_cast<size_t>(layers);
-  const auto full = std::make_unique<bool[]>(count);
+  std::vector<bool> full(count);
   const Json* types = JsonFind(config, "indexer_types");
   const Json* pattern = JsonFind(config, "index_topk_pattern");
   if (types == nullptr && pattern != nullptr) types = pattern;
@@ -38,7 +39,7 @@ absl::Status SetSelectingLayers(GgufKeyWriter& keys) {
       full[i] = types->is_array() && i < types->size() && (*types)[i] == "full";
     }
   }
-  return keys.SetBools(kTypes, absl::MakeConstSpan(full.get(), count));
+  return keys.SetBools(kTypes, full);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/gguf_sizes.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -27,11 +28,45 @@ constexpr MixerKeys kNemotronKeys = {"mamba_num_heads", "mamba_head_dim",
 constexpr MixerKeys kMamba2Keys = {"num_heads", "head_dim", "n_groups",
                                    "state_size", "conv_kernel"};
 
+// Of Granite's mixers, and of Falcon H1's that do not say how wide they are.
+absl::StatusOr<int64_t> ExpandedWidth(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t expand,
+                         JsonInt(config, "mamba_expand", 2, 1, 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
+                         NeededGgufSize(config, "hidden_size"));
+  return expand * hidden;
+}
+
+absl::StatusOr<int64_t> MixerWidth(const MixerKeys& names, int64_t heads,
+                                   const GgufKeyWriter& keys) {
+  const Json* dim = JsonFind(keys.config(), names.head_dim);
+  const bool is_auto = dim != nullptr && *dim == "auto";
+  if (is_auto && keys.arch() == "falcon-h1") {
+    return FalconMixerWidth(keys.config());
+  }
+  if (is_auto && keys.arch() == "granitehybrid") {
+    return ExpandedWidth(keys.config());
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim, keys.Size(names.head_dim));
+  return heads * head_dim;
+}
+
+// Steps of any length; Nemotron's are at least 1e-3 long.
+absl::Status CheckSteps(const GgufKeyWriter& keys) {
+  if (keys.arch().starts_with("nemotron_h")) {
+    return keys.Expect("time_step_min", 0.001);
+  }
+  const Json any =
+      Json::array({0.0, Json::object({{"__float__", "Infinity"}})});
+  return keys.Expect("time_step_limit", any);
+}
+
 absl::Status SetMixerKeys(const MixerKeys& names, GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(CheckSteps(keys));
   INLAY_ASSIGN_OR_RETURN(const int64_t heads,
                          keys.CopySize(names.heads, "ssm.time_step_rank"));
-  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim, keys.Size(names.head_dim));
-  INLAY_RETURN_IF_ERROR(keys.SetU32("ssm.inner_size", heads * head_dim));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, MixerWidth(names, heads, keys));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("ssm.inner_size", width));
   INLAY_RETURN_IF_ERROR(
       keys.CopySize(names.groups, "ssm.group_count").status());
   INLAY_RETURN_IF_ERROR(keys.CopySize(names.state, "ssm.state_size").status());
@@ -61,29 +96,40 @@ absl::Status SetQwenLayers(GgufKeyWriter& keys) {
           .status());
   const Json* types = JsonFind(keys.config(), "layer_types");
   if (types == nullptr || !types->is_array()) return absl::OkStatus();
-  std::vector<std::byte> recurrent;
+  std::vector<bool> recurrent;
   for (const Json& type : *types) {
-    recurrent.push_back(std::byte{type == "linear_attention"});
+    recurrent.push_back(type == "linear_attention");
   }
-  return keys.writer().Set(
-      keys.Name("attention.recurrent_layers"),
-      {GgufType::kBool, true, recurrent.size(), recurrent});
+  return keys.SetBools("attention.recurrent_layers", recurrent);
+}
+
+absl::StatusOr<std::vector<int32_t>> ReadSections(const Json& list) {
+  constexpr uint64_t kMost = 65536;
+  std::vector<int32_t> sections;
+  uint64_t sum = 0;
+  bool is_known = list.is_array() && list.size() <= 4;
+  for (size_t i = 0; is_known && i < list.size(); ++i) {
+    is_known = list[i].is_number_unsigned() && list[i].get<uint64_t>() <= kMost;
+    if (!is_known) break;
+    sections.push_back(list[i].get<int32_t>());
+    sum += list[i].get<uint64_t>();
+  }
+  if (is_known && sum > 0) return sections;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "config.json: mrope_section is %s, allowed: up to 4 integers from 0 to "
+      "%d, not all 0",
+      DumpJson(list), kMost));
 }
 
 // Which rotary pairs turn with time, height and width; of text all are alike.
 absl::Status SetSections(GgufKeyWriter& keys, int64_t head_dim) {
   const Json* rope = JsonFind(keys.config(), "rope_parameters");
-  const bool is_object = rope != nullptr && rope->is_object();
-  const Json* list = is_object ? JsonFind(*rope, "mrope_section") : nullptr;
-  std::vector<int32_t> sections;
-  const bool is_list = list != nullptr && list->is_array();
-  for (size_t i = 0; is_list && i < list->size(); ++i) {
-    const Json& size = (*list)[i];
-    sections.push_back(size.is_number_integer() ? size.get<int32_t>() : 0);
-  }
-  if (sections.empty()) {
-    const auto pairs = static_cast<int32_t>(head_dim / 8);  // a quarter rotates
-    sections = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3};
+  const Json* list =
+      rope == nullptr ? nullptr : JsonFind(*rope, "mrope_section");
+  const auto pairs = static_cast<int32_t>(head_dim / 8);  // a quarter rotates
+  std::vector<int32_t> sections = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3};
+  if (list != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(sections, ReadSections(*list));
   }
   sections.resize(4, 0);
   return keys.writer().SetI32s(keys.Name("rope.dimension_sections"), sections);
@@ -119,7 +165,7 @@ absl::Status SetKimi(GgufKeyWriter& keys) {
        {std::pair{"short_conv_kernel_size", "ssm.conv_kernel"},
         std::pair{"head_dim", "kda.head_dim"}}) {
     INLAY_ASSIGN_OR_RETURN(const int64_t size,
-                           JsonInt(*linear, from, 0, 1, int64_t{1} << 28));
+                           JsonInt(*linear, from, 0, 1, kMaxGgufSize));
     if (size == 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "config.json: linear_attn_config.%s is missing: a GGUF file needs it",
@@ -140,6 +186,10 @@ absl::Status SetGranite(GgufKeyWriter& keys) {
   INLAY_ASSIGN_OR_RETURN(
       const std::string positions,
       JsonString(keys.config(), "position_embedding_type", "nope"));
+  // llama.cpp rotates where there are no mixers, whatever the file says.
+  if (keys.arch() == "granitemoe" && positions != "rope") {
+    return keys.NotSaid("position_embedding_type", positions);
+  }
   INLAY_RETURN_IF_ERROR(
       keys.SetBool("rope.scaling.finetuned", positions == "rope"));
   return has_mixers ? SetMixerKeys(kMambaKeys, keys) : absl::OkStatus();
@@ -185,6 +235,13 @@ absl::Status SetNemotron(GgufKeyWriter& keys) {
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> FalconMixerWidth(const Json& config) {
+  const auto own = config.find("mamba_d_ssm");
+  if (own != config.end() && own->is_null()) return ExpandedWidth(config);
+  constexpr int64_t kUsual = 1024;
+  return JsonInt(config, "mamba_d_ssm", kUsual, 1, kMaxGgufSize);
+}
 
 absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
     const GgufKeyWriter& keys) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/formats/gguf_key_writer.h"
+#include "core/json/json.h"
 
 namespace inlay {
 
@@ -16,6 +17,9 @@ namespace inlay {
 // config.json does not say.
 absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
     const GgufKeyWriter& keys);
+
+// How wide Falcon H1's mixers are: mamba_d_ssm, which may be null.
+absl::StatusOr<int64_t> FalconMixerWidth(const Json& config);
 
 // Sets ssm.*, shortconv.* and kda.* of the families that have such layers, and
 // what else only these say. `head_dim`: of attention. UNIMPLEMENTED for what

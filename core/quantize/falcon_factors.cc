@@ -3,6 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/gguf_key_writer.h"
+#include "core/formats/gguf_linear_writer.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -46,13 +48,12 @@ absl::StatusOr<double> FactorOf(const Json& config, const char* key,
 // z, x, B, C and dt have factors of their own.
 absl::Status MultiplyMixer(const Json& config, double factor, RowLayout* rows) {
   int64_t sizes[3];  // of z and x, of B and C, of dt
-  const auto size = [&](const char* key) {
-    return JsonInt(config, key, 0, 1, int64_t{1} << 28);
-  };
-  INLAY_ASSIGN_OR_RETURN(sizes[0], size("mamba_d_ssm"));
-  INLAY_ASSIGN_OR_RETURN(const int64_t groups, size("mamba_n_groups"));
-  INLAY_ASSIGN_OR_RETURN(const int64_t state, size("mamba_d_state"));
-  INLAY_ASSIGN_OR_RETURN(sizes[2], size("mamba_n_heads"));
+  INLAY_ASSIGN_OR_RETURN(sizes[0], FalconMixerWidth(config));
+  INLAY_ASSIGN_OR_RETURN(const int64_t groups,
+                         NeededGgufSize(config, "mamba_n_groups"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t state,
+                         NeededGgufSize(config, "mamba_d_state"));
+  INLAY_ASSIGN_OR_RETURN(sizes[2], NeededGgufSize(config, "mamba_n_heads"));
   sizes[1] = groups * state;
   constexpr size_t kSizes[] = {0, 0, 1, 1, 2};
   int64_t first = 0;

@@ -8,21 +8,12 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/formats/gguf_key_writer.h"
 #include "core/quantize/falcon_factors.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
-
-constexpr int64_t kMaxPartSize = int64_t{1} << 28;
-
-absl::StatusOr<int64_t> NeededSize(const Json& config, const char* key) {
-  if (JsonFind(config, key) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: %s is missing: a GGUF file needs it", key));
-  }
-  return JsonInt(config, key, 1, 1, kMaxPartSize);
-}
 
 absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
   return absl::InvalidArgumentError(absl::StrFormat(
@@ -157,9 +148,8 @@ class Planner {
   std::string OwnName(const std::string& gguf) const {
     constexpr std::string_view kShared = "_shexp.";
     const Json* experts = JsonFind(config_, "num_local_experts");
-    const bool is_dense =
-        arch_.model_type == "granitemoehybrid" &&
-        (experts == nullptr || !experts->is_number() || *experts == 0);
+    const bool is_dense = arch_.model_type == "granitemoehybrid" &&
+                          experts != nullptr && *experts == 0;
     return is_dense ? Replaced(gguf, kShared, ".").value_or(gguf) : gguf;
   }
 
@@ -197,14 +187,15 @@ class Planner {
   }
 
   absl::StatusOr<int64_t> MixerGroups() const {
-    return NeededSize(config_, JsonFind(config_, "mamba_n_groups") != nullptr
-                                   ? "mamba_n_groups"
-                                   : "n_groups");
+    return NeededGgufSize(config_,
+                          JsonFind(config_, "mamba_n_groups") != nullptr
+                              ? "mamba_n_groups"
+                              : "n_groups");
   }
 
   absl::Status SetHeads(const std::vector<int64_t>& shape, FileTensor* file) {
     INLAY_ASSIGN_OR_RETURN(const int64_t heads,
-                           NeededSize(config_, "num_attention_heads"));
+                           NeededGgufSize(config_, "num_attention_heads"));
     if (shape[0] % heads != 0) {
       return WrongShape({file->name, file->rows.parts.front()}, heads);
     }
@@ -265,11 +256,11 @@ class Planner {
   // Each head's keys, turned, and its values.
   absl::Status AddLatent(const ModelTensor& tensor) {
     INLAY_ASSIGN_OR_RETURN(const int64_t heads,
-                           NeededSize(config_, "num_attention_heads"));
+                           NeededGgufSize(config_, "num_attention_heads"));
     INLAY_ASSIGN_OR_RETURN(const int64_t keys,
-                           NeededSize(config_, "qk_nope_head_dim"));
+                           NeededGgufSize(config_, "qk_nope_head_dim"));
     INLAY_ASSIGN_OR_RETURN(const int64_t values,
-                           NeededSize(config_, "v_head_dim"));
+                           NeededGgufSize(config_, "v_head_dim"));
     const std::vector<int64_t>& shape = tensor.info->shape;
     if (shape.size() != 2 || shape[0] != heads * (keys + values)) {
       return WrongShape(tensor, heads * (keys + values));
@@ -296,7 +287,7 @@ class Planner {
           std::pair{"linear_num_value_heads", &heads.values},
           std::pair{"linear_key_head_dim", &heads.key_dim},
           std::pair{"linear_value_head_dim", &heads.value_dim}}) {
-      INLAY_ASSIGN_OR_RETURN(*to, NeededSize(config_, key));
+      INLAY_ASSIGN_OR_RETURN(*to, NeededGgufSize(config_, key));
     }
     if (heads.values % heads.keys == 0) return heads;
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -1,6 +1,5 @@
 #include "core/quantize/quantize.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,12 +94,7 @@ class GgufQuantizer {
     return pass_.SetFileTensors(tensors_);
   }
 
-  bool HasTensor(std::string_view gguf) const {
-    return std::any_of(tensors_.begin(), tensors_.end(),
-                       [&](const auto& t) { return t.gguf == gguf; });
-  }
-
-  // Of a file's matrix that is one of the model's.
+  // The published one, of several the first's; null: there is no such tensor.
   const std::vector<int64_t>* ShapeOf(std::string_view gguf) const {
     for (const FileTensor& tensor : tensors_) {
       if (tensor.gguf == gguf) return &tensor.rows.parts.front()->shape;
@@ -138,7 +132,7 @@ class GgufQuantizer {
         JsonInt(files_.config,
                 arch_->name == "gpt2" ? "n_layer" : "num_hidden_layers", 0, 0,
                 INT32_MAX));
-    const bool has_head = HasTensor("output.weight");
+    const bool has_head = ShapeOf("output.weight") != nullptr;
     QuantizeReport& report = pass_.report();
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const FileTensor& tensor = tensors_[i];

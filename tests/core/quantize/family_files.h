@@ -8,11 +8,21 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "core/formats/gguf_arch.h"
+#include "core/formats/gguf_config_writer.h"
+#include "core/formats/gguf_writer.h"
 #include "core/quantize/quantize.h"
 
 namespace inlay {
+
+// The golden model's are others, which no file can say.
+inline constexpr char kPublishedLlama4[] =
+    R"({"no_rope_layer_interval": 4, "attention_chunk_size": 8192,
+        "floor_scale": 8192, "attn_scale": 0.1})";
 
 class FamilyFiles {
  public:
@@ -28,6 +38,26 @@ class FamilyFiles {
   absl::StatusOr<QuantizeReport> Try(const ModelFiles& files,
                                      const QuantizeOptions& options) const {
     return QuantizeModel(files, options, Path("tried"));
+  }
+  // A file of keys alone, without those of the tokenizer.
+  static absl::Status SetKeys(const ModelFiles& files,
+                              const std::string& path) {
+    const auto arch = FindGgufArchOf(files.config);
+    if (!arch.ok()) return arch.status();
+    const auto shape_of =
+        [&](std::string_view name) -> const std::vector<int64_t>* {
+      const auto published = PublishedTensorName(**arch, name);
+      const WeightInfo* info = published.has_value()
+                                   ? files.weights->Find(published->name)
+                                   : nullptr;
+      return info == nullptr ? nullptr : &info->shape;
+    };
+    auto writer = GgufWriter::Create(path);
+    if (!writer.ok()) return writer.status();
+    const auto set = SetGgufConfig(files.config, **arch, shape_of, &*writer);
+    if (!set.ok()) return set.status();
+    const absl::Status started = writer->StartData();
+    return started.ok() ? writer->Commit() : started;
   }
   std::string Write(const ModelFiles& files, const std::string& type,
                     QuantizeReport* report = nullptr) const {

@@ -225,6 +225,7 @@ struct Keys {
   const char* model;
   const char* arch;
   const char* keys;
+  const char* changes = "{}";  // of the golden model's config.json
 };
 constexpr Keys kKeys[] = {
     {"mixtral", "llama", R"({"block_count": 2, "expert_count": 4,
@@ -301,14 +302,63 @@ constexpr Keys kKeys[] = {
     {"kimi_linear", "kimi-linear", R"({"kda.head_dim": 32, "ssm.conv_kernel": 4,
         "attention.head_count_kv": [0, 0, 0, 1], "expert_shared_count": 1,
         "attention.kv_lora_rank": 32, "rope.dimension_count": 16,
-        "leading_dense_block_count": 1})"}};
+        "leading_dense_block_count": 1})"},
+    {"qwen3_next", "qwen3next", R"({"ssm.conv_kernel": 4, "ssm.state_size": 32,
+        "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 128,
+        "full_attention_interval": 4, "rope.dimension_count": 8,
+        "expert_count": 4, "expert_used_count": 2,
+        "expert_feed_forward_length": 32,
+        "expert_shared_feed_forward_length": 64})"},
+    {"minimax_m2", "minimax-m2", R"({"expert_count": 4, "expert_used_count": 2,
+        "expert_feed_forward_length": 32, "expert_gating_func": 2,
+        "rope.dimension_count": 16, "attention.key_length": 32})"},
+    {"deepseek_v32", "deepseek32", R"({"attention.indexer.head_count": 16,
+        "attention.indexer.key_length": 32, "attention.indexer.top_k": 16,
+        "attention.kv_lora_rank": 32, "expert_shared_count": 2,
+        "expert_gating_func": 2, "leading_dense_block_count": 1})"},
+    {"gpt_neox", "gptneox", R"({"attention.head_count": 2,
+        "feed_forward_length": 96, "use_parallel_residual": true,
+        "attention.layer_norm_epsilon": 0.001, "rope.dimension_count": 8})"},
+    {"llama4_text", "llama4", R"({"expert_count": 4, "expert_used_count": 1,
+        "expert_feed_forward_length": 32, "feed_forward_length": 64,
+        "interleave_moe_layer_step": 2})",
+     kPublishedLlama4},
+    {"olmo3", "olmo2", R"({"attention.sliding_window": 32,
+        "attention.sliding_window_pattern": [true, true, false],
+        "rope.freq_base": 500000.0, "rope.scaling.factor": 8.0,
+        "rope.scaling.yarn_attn_factor": 1.2079})"},
+    // What config.json leaves open.
+    {"qwen3_5_text", "qwen35", R"({"rope.dimension_count": 64,
+        "rope.dimension_sections": [11, 11, 10, 0]})",
+     R"({"head_dim": 256, "rope_parameters": null,
+         "partial_rotary_factor": 0.25})"},
+    {"glm4_moe", "glm4moe", R"({"expert_shared_count": 1})",
+     R"({"n_shared_experts": null})"},
+    {"deepseek_v2", "deepseek2", R"({"expert_shared_count": 2})",
+     R"({"n_shared_experts": null})"},
+    {"falcon_h1", "falcon-h1", R"({"ssm.inner_size": 192})",
+     R"({"mamba_d_ssm": null, "mamba_expand": 3, "mamba_d_head": "auto"})"},
+    {"granitemoehybrid", "granitehybrid", R"({"ssm.inner_size": 128})",
+     R"({"mamba_d_head": "auto"})"},
+    // Kimi's own names win, and are nobody else's.
+    {"kimi_linear", "kimi-linear", R"({"context_length": 512,
+        "expert_used_count": 2, "expert_shared_count": 1,
+        "expert_group_count": 1, "expert_weights_norm": false})",
+     R"({"max_position_embeddings": 64, "num_experts_per_tok": 3,
+         "n_shared_experts": 2, "n_group": 2, "norm_topk_prob": true,
+         "moe_renormalize": false})"},
+    {"glm4_moe", "glm4moe", R"({"expert_weights_norm": true})",
+     R"({"norm_topk_prob": null, "moe_renormalize": false})"}};
 
 TEST(ConverterKeys, AreSet) {
   const FamilyFiles files;
   for (const Keys& row : kKeys) {
     SCOPED_TRACE(row.model);
-    const auto file =
-        OpenGgufFiles(files.Write(Open(row.model, "config.json"), "f32"), {});
+    ModelFiles published = Open(row.model, "config.json");
+    published.config.update(*ParseJson(row.changes, "changes"));
+    const std::string path = files.Path("keys");
+    ASSERT_TRUE(files.SetKeys(published, path).ok());
+    const auto file = OpenGgufFiles(path, {});
     ASSERT_TRUE(file.ok()) << file.status();
     const Json wanted = *ParseJson(row.keys, row.model);
     for (const auto& [key, value] : wanted.items()) {
@@ -411,9 +461,17 @@ INSTANTIATE_TEST_SUITE_P(
     Models, FamilyVariants,
     testing::Values(
         Variant{"qwen2_moe", "qwen2_moe", R"({"mlp_only_layers": []})"},
-        Variant{"llama4", "llama4_text",
-                R"({"no_rope_layer_interval": 4, "attention_chunk_size": 8192,
-                    "floor_scale": 8192, "attn_scale": 0.1})"},
+        Variant{"llama4", "llama4_text", kPublishedLlama4},
+        Variant{"gemma4_flat", "gemma4_text",
+                R"({"rope_parameters": {"rope_type": "proportional",
+                        "rope_theta": 5e4, "partial_rotary_factor": 0.5},
+                    "rope_local_base_freq": 500.0})"},
+        Variant{"gemma4_outer", "gemma4_text",
+                R"({"rope_parameters": null, "rope_theta": 5e4,
+                    "rope_local_base_freq": 500.0})"},
+        Variant{"gemma4_nested", "gemma4_text",
+                R"({"rope_theta": 5e4, "rope_parameters": {
+                        "full_attention": {}, "sliding_attention": {}}})"},
         Variant{"qwen35_turned", "qwen3_5_text",
                 R"({"linear_num_key_heads": 3, "linear_num_value_heads": 6})"},
         Variant{"qwen35moe_turned", "qwen3_5_moe_text",
@@ -425,6 +483,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "position_embedding_type": "rope"})"},
         Variant{"granite_without_shared", "granitemoehybrid",
                 R"({"shared_intermediate_size": 0})"},
+        Variant{"falcon_auto", "falcon_h1",
+                R"({"mamba_d_ssm": null, "mamba_d_head": "auto"})"},
         Variant{"falcon_tied", "falcon_h1", R"({"tie_word_embeddings": true})"},
         Variant{"falcon_normed", "falcon_h1",
                 R"({"mamba_rms_norm": true, "mamba_n_groups": 2})"},
@@ -435,6 +495,9 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"nemotron_list", "nemotron_h",
                 R"({"layers_block_type": ["mamba", "moe", "attention", "moe"],
                     "hybrid_override_pattern": null})"},
+        Variant{"kimi_names", "kimi_linear",
+                R"({"num_experts_per_tok": 3, "n_shared_experts": 2,
+                    "norm_topk_prob": true, "moe_renormalize": false})"},
         Variant{"kimi_query_rank", "kimi_linear", R"({"q_lora_rank": 32})"},
         Variant{"deepseek_v2_greedy", "deepseek_v2",
                 R"({"topk_method": "greedy"})"},

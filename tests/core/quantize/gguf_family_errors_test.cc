@@ -2,8 +2,8 @@
 // layers, and what is asked for wrongly.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
-#include <utility>
 
 #include "core/quantize/quantize.h"
 #include "tests/core/model/golden_models.h"
@@ -12,38 +12,146 @@
 namespace inlay {
 namespace {
 
+constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+constexpr auto kNotSaid = absl::StatusCode::kUnimplemented;
+
+struct Wrong {
+  const char* model;
+  const char* key;      // that the message names
+  const char* changes;  // null: the key's absence
+  absl::StatusCode code = kNotSaid;
+};
+constexpr Wrong kWrong[] = {
+    // Experts.
+    {"qwen2_moe", "mlp_only_layers", R"({"mlp_only_layers": [2]})"},
+    {"qwen2_moe", "norm_topk_prob", R"({"norm_topk_prob": true})"},
+    {"qwen3_moe", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"qwen3_moe", "norm_topk_prob", nullptr, kNotSaid},
+    {"qwen3_moe", "decoder_sparse_step", R"({"decoder_sparse_step": 2})"},
+    {"qwen3_next", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"mixtral", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"gpt_oss", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"minimax_m2", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"minimax_m2", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
+    {"deepseek_v3", "moe_layer_freq", R"({"moe_layer_freq": 2})"},
+    {"glm_moe_dsa", "mlp_layer_types",
+     R"({"mlp_layer_types": ["sparse", "dense", "sparse"]})"},
+    {"llama4_text", "moe_layers",
+     R"({"interleave_moe_layer_step": 1, "moe_layers": [0]})"},
+    {"llama4_text", "moe_layers", R"({"moe_layers": []})"},
+    {"llama4_text", "moe_layers", R"({"moe_layers": [2]})"},
+    {"deepseek_v3", "first_k_dense_replace", nullptr, kBad},
+    {"deepseek_v3", "routed_scaling_factor", nullptr, kBad},
+    {"deepseek_v3", "n_routed_experts", nullptr, kBad},
+    {"qwen3_moe", "num_experts_per_tok", nullptr, kBad},
+    {"qwen3_moe", "num_experts", nullptr, kBad},
+    {"qwen3_moe", "moe_intermediate_size", nullptr, kBad},
+    {"mixtral", "num_local_experts", nullptr, kBad},
+    {"gpt_oss", "num_local_experts", nullptr, kBad},
+    {"granitemoehybrid", "num_local_experts", nullptr, kBad},
+    {"granitemoehybrid", "shared_intermediate_size", nullptr, kBad},
+    {"qwen2_moe", "shared_expert_intermediate_size", nullptr, kBad},
+    {"qwen3_next", "shared_expert_intermediate_size", nullptr, kBad},
+    {"qwen3_5_moe_text", "shared_expert_intermediate_size", nullptr, kBad},
+    {"nemotron_h", "moe_shared_expert_intermediate_size", nullptr, kBad},
+    {"kimi_linear", "num_expert_group", R"({"num_expert_group": null})", kBad},
+    // Attention.
+    {"mixtral", "sliding_window", R"({"sliding_window": 64})"},
+    {"gpt_oss", "swiglu_limit", R"({"swiglu_limit": 6.0})"},
+    {"gpt_oss", "layer_types", R"({"layer_types": ["full_attention"]})"},
+    {"llama4_text", "attn_scale", R"({"attn_scale": 0.4})"},
+    {"llama4_text", "floor_scale", R"({"floor_scale": 16})"},
+    {"llama4_text", "attention_chunk_size", R"({"attention_chunk_size": 32})"},
+    {"llama4_text", "attention_chunk_size",
+     R"({"attention_chunk_size": null})"},
+    {"llama4_text", "no_rope_layer_interval",
+     R"({"no_rope_layer_interval": 3})"},
+    {"deepseek_v3", "rope_interleave", R"({"rope_interleave": false})"},
+    {"deepseek_v3", "attention_bias", R"({"attention_bias": true})"},
+    {"smollm3", "no_rope_layers", R"({"no_rope_layers": [1, 0, 1, 0]})"},
+    {"smollm3", "no_rope_layer_interval",
+     R"({"no_rope_layers": [], "no_rope_layer_interval": 2})"},
+    {"granitemoehybrid", "position_embedding_type",
+     R"({"layer_types": ["attention", "attention"]})"},
+    {"gemma4_text", "rope_type", R"({"rope_parameters": {"full_attention":
+        {"partial_rotary_factor": 0.25}}})"},
+    {"gemma4_text", "rope_type", R"({"rope_parameters": {"rope_theta": 1e6,
+        "partial_rotary_factor": 0.25}})"},
+    {"gemma4_text", "factor", R"({"rope_parameters": {"full_attention":
+        {"rope_type": "proportional", "factor": 2.0}}})"},
+    {"gemma4_text", "partial_rotary_factor",
+     R"({"partial_rotary_factor": 0.5})"},
+    {"gemma4_text", "partial_rotary_factor",
+     R"({"rope_parameters": {"full_attention": {"rope_type": "proportional"},
+         "sliding_attention": {"partial_rotary_factor": 0.5}}})"},
+    {"gemma4_text", "rope_type",
+     R"({"rope_parameters": {"full_attention": {"rope_type": "proportional"},
+         "sliding_attention": {"rope_type": "yarn"}}})"},
+    // Recurrent layers.
+    {"qwen3_5_text", "attn_output_gate", R"({"attn_output_gate": false})"},
+    {"qwen3_5_text", "mrope_section",
+     R"({"rope_parameters": {"mrope_section": [4294967298, 1, 1]}})", kBad},
+    {"qwen3_5_text", "mrope_section",
+     R"({"rope_parameters": {"mrope_section": [2, -1, 1]}})", kBad},
+    {"qwen3_5_text", "mrope_section",
+     R"({"rope_parameters": {"mrope_section": [1, 1, 1, 1, 1]}})", kBad},
+    {"qwen3_5_text", "mrope_section",
+     R"({"rope_parameters": {"mrope_section": [0, 0]}})", kBad},
+    {"qwen3_5_text", "mrope_section",
+     R"({"rope_parameters": {"mrope_section": 4}})", kBad},
+    {"mamba2", "time_step_limit", R"({"time_step_limit": [0.0, 0.1]})"},
+    {"falcon_h1", "time_step_limit", R"({"time_step_limit": [0.1,
+        {"__float__": "Infinity"}]})"},
+    {"granitemoehybrid", "time_step_limit",
+     R"({"time_step_limit": [0.0, 0.1]})"},
+    {"nemotron_h", "time_step_min", R"({"time_step_min": 0.01})"},
+    {"falcon_h1", "attention_bias", R"({"attention_bias": true})"},
+    {"falcon_h1", "mamba_d_head", nullptr, kBad},
+    {"kimi_linear", "mla_use_nope", R"({"mla_use_nope": false})"},
+    {"nemotron_h", "hybrid_override_pattern",
+     R"({"hybrid_override_pattern": "ME"})", kBad}};
+
+// A golden model whose keys a file can say.
+ModelFiles Sayable(const std::string& model) {
+  ModelFiles files = Open(model, "config.json");
+  if (model == "llama4_text") {
+    files.config.update(*ParseJson(kPublishedLlama4, model));
+  }
+  if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
+  return files;
+}
+
 TEST(GgufFamilyErrors, NameWhatCannotBeSaid) {
   const FamilyFiles files;
-  const struct {
-    const char* model;
-    const char* key;
-    Json value;
-  } cases[] = {{"qwen2_moe", "mlp_only_layers", {1}},
-               {"qwen3_moe", "norm_topk_prob", false},
-               {"qwen3_moe", "decoder_sparse_step", 2},
-               {"mixtral", "sliding_window", 64},
-               {"gpt_oss", "swiglu_limit", 6.0},
-               {"llama4_text", "attn_scale", 0.4},
-               {"deepseek_v3", "rope_interleave", false},
-               {"deepseek_v3", "moe_layer_freq", 2},
-               {"qwen3_5_text", "attn_output_gate", false},
-               {"falcon_h1", "attention_bias", true}};
-  for (const auto& one : cases) {
-    SCOPED_TRACE(one.model);
-    SCOPED_TRACE(one.key);
-    ModelFiles model = Open(one.model, "config.json");
-    model.config[one.key] = one.value;
-    const absl::Status status = files.Try(model, {.type = "f32"}).status();
-    EXPECT_FALSE(status.ok());
-    EXPECT_TRUE(absl::IsUnimplemented(status) || absl::IsNotFound(status))
-        << status;
-    if (absl::IsUnimplemented(status)) {
-      EXPECT_NE(status.message().find(one.key), std::string::npos) << status;
+  for (const Wrong& wrong : kWrong) {
+    SCOPED_TRACE(wrong.model);
+    SCOPED_TRACE(wrong.changes != nullptr ? wrong.changes : wrong.key);
+    ModelFiles model = Sayable(wrong.model);
+    const absl::Status plain = files.SetKeys(model, files.Path("keys"));
+    EXPECT_TRUE(plain.ok()) << plain;
+    if (wrong.changes == nullptr) {
+      EXPECT_EQ(model.config.erase(wrong.key), 1u);
+    } else {
+      model.config.update(*ParseJson(wrong.changes, "changes"));
     }
+    const absl::Status status = files.SetKeys(model, files.Path("keys"));
+    EXPECT_EQ(status.code(), wrong.code) << status;
+    EXPECT_NE(status.message().find(wrong.key), std::string::npos) << status;
   }
   // No such family.
   EXPECT_TRUE(absl::IsUnimplemented(
       files.Try(Open("deepseek_v4", "config.json"), {.type = "f32"}).status()));
+}
+
+// The files of a model that cannot be said are none.
+TEST(GgufFamilyErrors, NothingIsWritten) {
+  const FamilyFiles files;
+  ModelFiles model = Open("qwen3_next", "config.json");
+  model.config["norm_topk_prob"] = false;
+  const absl::Status status = files.Try(model, {.type = "f32"}).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_FALSE(std::filesystem::exists(files.Path("tried")));
 }
 
 // Nothing in config.json is of the type that it should be: errors, whichever.
@@ -65,20 +173,6 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
         }
       }
     }
-  }
-}
-
-TEST(GgufFamilyErrors, KeysThatAreMissing) {
-  const FamilyFiles files;
-  for (const auto& [model, key] :
-       {std::pair{"deepseek_v3", "first_k_dense_replace"},
-        {"deepseek_v3", "routed_scaling_factor"},
-        {"qwen3_moe", "num_experts_per_tok"}}) {
-    SCOPED_TRACE(key);
-    ModelFiles published = Open(model, "config.json");
-    published.config.erase(key);
-    const absl::Status status = files.Try(published, {.type = "f32"}).status();
-    EXPECT_FALSE(status.ok());
   }
 }
 
