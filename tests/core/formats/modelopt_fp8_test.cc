@@ -343,5 +343,40 @@ TEST_F(ModelOptFolder, SettingsOfEitherFile) {
               "quant_algo is \"NVFP4_AWQ\"");
 }
 
+// llm-compressor's of plain weights with a KV cache in e4m3.
+TEST(CompressedTensorsPlain, KvCacheAlone) {
+  auto stored = std::make_shared<MemoryWeights>(true);
+  const float values[2] = {1, 2};
+  stored->Add("l.weight", DType::kF32, {1, 2}, values);
+  stored->Add("l.k_scale", DType::kF32, {1}, values);
+  const Json good = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "dense"},
+      {"quantization_status", "frozen"},
+      {"ignore", Json::array()},
+      {"config_groups", Json::object()},
+      {"kv_cache_scheme",
+       {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}}}};
+  for (const Json& groups : {Json::object(), Json()}) {
+    Json config = good;
+    config["config_groups"] = groups;
+    const auto opened = OpenQuantized(config, stored);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->weights().size(), 2u);
+    EXPECT_EQ((*opened)->Find("l.weight")->dtype, DType::kF32);
+  }
+  const std::pair<const char*, Json> bad[] = {
+      {"kv_cache_scheme", nullptr},
+      {"config_groups", Json::array()},
+      {"transform_config", {{"r3", 1}}},
+      {"sparsity_config", {{"format", "sparse-24"}}}};
+  for (const auto& [key, value] : bad) {
+    Json config = good;
+    config[key] = value;
+    if (value.is_null()) config["quantization_status"] = "compressed";
+    EXPECT_FALSE(OpenQuantized(config, stored).ok()) << key;
+  }
+}
+
 }  // namespace
 }  // namespace inlay
