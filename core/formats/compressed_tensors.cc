@@ -177,12 +177,12 @@ absl::StatusOr<InputCodes> ReadInputCodes(const Json& group) {
              : InputCodes::kNone;
 }
 
-// That nothing else was done to the weights.
-absl::Status CheckCtWhole(const Json& config) {
+// That nothing else was done to the weights. The status is theirs.
+absl::Status CheckCtWhole(const Json& config, bool rounds_weights) {
   INLAY_ASSIGN_OR_RETURN(
       const std::string status,
       JsonString(config, "quantization_status", "compressed"));
-  if (status != "compressed") {
+  if (rounds_weights && status != "compressed") {
     return UnsupportedSetting("quantization_status", status, "compressed");
   }
   const Json* sparsity = JsonFind(config, "sparsity_config");
@@ -200,8 +200,11 @@ absl::Status CheckCtWhole(const Json& config) {
   return CheckNames(config, "ignore");
 }
 
+// None: weights are not rounded.
 absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
-  INLAY_RETURN_IF_ERROR(CheckCtWhole(config));
+  const bool rounds_weights = RoundsWeights(config);
+  INLAY_RETURN_IF_ERROR(CheckCtWhole(config, rounds_weights));
+  if (!rounds_weights) return std::vector<Scheme>();
   INLAY_ASSIGN_OR_RETURN(const std::string format,
                          JsonString(config, "format", ""));
   const Json* groups = JsonFind(config, "config_groups");
@@ -387,6 +390,7 @@ absl::StatusOr<QuantizedLayers> FindCompressedTensorsLayers(
   INLAY_ASSIGN_OR_RETURN(const std::vector<Scheme> schemes,
                          ReadCtConfig(config));
   QuantizedLayers found;
+  if (schemes.empty()) return found;
   for (const std::string& layer : LayersWith(*stored, ".weight_packed")) {
     INLAY_RETURN_IF_ERROR(AddCtLayer(stored, schemes, layer, found));
   }

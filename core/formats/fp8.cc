@@ -10,9 +10,9 @@
 // FineGrainedFP8Config.
 #include <utility>
 
+#include "core/formats/fp8_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
-#include "core/formats/row_major_layer.h"
 #include "core/formats/stored_tensor.h"
 #include "memory/status.h"
 
@@ -43,39 +43,15 @@ absl::StatusOr<Fp8Config> ReadFp8Config(const Json& config) {
   return out;
 }
 
-absl::StatusOr<std::string> Fp8ScaleName(const WeightSource& stored,
-                                         const Fp8Config& config,
-                                         const std::string& layer) {
-  const std::string inverse = layer + ".weight_scale_inv";
-  if (config.blocks || stored.Find(inverse) != nullptr) return inverse;
-  return layer + ".weight_scale";
-}
-
-absl::Status AddFp8Layer(const std::shared_ptr<const WeightSource>& stored,
-                         const Fp8Config& config, const std::string& layer,
-                         QuantizedLayers& found) {
-  RowMajorTensors tensors;
-  tensors.kind = CodeKind::kF8;
-  tensors.input_codes = InputCodes::kFp8;
-  INLAY_ASSIGN_OR_RETURN(tensors.codes, StoredMatrix(*stored, layer + ".weight",
-                                                     {DType::kF8E4M3}));
-  const int64_t n = tensors.codes->shape[0];
-  const int64_t k = tensors.codes->shape[1];
-  INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
-  INLAY_ASSIGN_OR_RETURN(const std::string scale,
-                         Fp8ScaleName(*stored, config, layer));
-  INLAY_ASSIGN_OR_RETURN(tensors.scales,
-                         StoredTensor(*stored, scale, kScaleDTypes));
-  tensors.grid = config.blocks ? config.block : ScaleGrid{n, k};
-  INLAY_RETURN_IF_ERROR(CheckGrid(*tensors.scales, tensors.grid, n, k));
-  INLAY_RETURN_IF_ERROR(CheckInputScale(*stored, layer));
-  INLAY_ASSIGN_OR_RETURN(Grouping grouping,
-                         ContiguousGroups(layer, k, tensors.grid.columns));
-  found.layers.push_back(std::make_unique<RowMajorLayer>(
-      layer, n, std::move(grouping), tensors, stored));
-  found.consumed.insert(found.consumed.end(),
-                        {layer + ".weight", scale, layer + ".input_scale"});
-  return absl::OkStatus();
+Fp8Scheme SchemeOf(const WeightSource& stored, const Fp8Config& config,
+                   const std::string& layer) {
+  const bool is_inverse =
+      config.blocks || stored.Find(layer + ".weight_scale_inv") != nullptr;
+  Fp8Scheme scheme;
+  scheme.scale = is_inverse ? ".weight_scale_inv" : ".weight_scale";
+  scheme.grid = config.blocks ? config.block : ScaleGrid{0, 0};
+  scheme.input_codes = InputCodes::kFp8;
+  return scheme;
 }
 
 }  // namespace
@@ -87,7 +63,13 @@ absl::StatusOr<QuantizedLayers> FindFp8Layers(
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight")) {
     if (stored->Find(layer + ".weight")->dtype != DType::kF8E4M3) continue;
-    INLAY_RETURN_IF_ERROR(AddFp8Layer(stored, settings, layer, found));
+    const Fp8Scheme scheme = SchemeOf(*stored, settings, layer);
+    INLAY_ASSIGN_OR_RETURN(auto made, MakeFp8Layer(stored, layer, scheme));
+    found.layers.push_back(std::move(made));
+    for (const std::string& suffix :
+         {std::string(".weight"), scheme.scale, std::string(".input_scale")}) {
+      found.consumed.push_back(layer + suffix);
+    }
   }
   return found;
 }

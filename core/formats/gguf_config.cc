@@ -1,5 +1,6 @@
 #include "core/formats/gguf_config.h"
 
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -49,14 +50,20 @@ absl::StatusOr<std::optional<int64_t>> Window(const GgufArchKeys& keys) {
   return window;
 }
 
-absl::Status ReadGranite(const GgufArchKeys& keys, Json* config) {
+// attention.scale of 0, or no such key: as usual (llama.cpp's granite.cpp).
+absl::Status ReadGranite(const GgufArchKeys& keys, const GgufSizes& sizes,
+                         Json* config) {
   for (const auto& [key, name] :
-       {std::pair{"attention.scale", "attention_multiplier"},
-        std::pair{"embedding_scale", "embedding_multiplier"},
+       {std::pair{"embedding_scale", "embedding_multiplier"},
         std::pair{"residual_scale", "residual_multiplier"},
         std::pair{"logit_scale", "logits_scaling"}}) {
     INLAY_RETURN_IF_ERROR(keys.CopyNumber(key, name, config));
   }
+  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("attention.scale"));
+  (*config)["attention_multiplier"] =
+      scale.value_or(0.0) != 0.0
+          ? *scale
+          : 1.0 / std::sqrt(static_cast<double>(sizes.head_dim));
   return absl::OkStatus();
 }
 
@@ -172,7 +179,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufFalconH1(files, keys, sizes, config);
   }
   if (keys.arch() == "granitehybrid" || keys.arch() == "granitemoe") {
-    INLAY_RETURN_IF_ERROR(ReadGranite(keys, config));
+    INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
     return ReadGgufGraniteHybrid(files, keys, sizes, config);
   }
   if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
@@ -183,7 +190,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadLlama4(keys, sizes, config));
   }
   if (keys.arch() == "granite") {
-    INLAY_RETURN_IF_ERROR(ReadGranite(keys, config));
+    INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
   }
   const bool is_starcoder = keys.arch() == "starcoder2";
   if (is_starcoder || keys.arch() == "cohere2") {

@@ -1,6 +1,5 @@
 #include "core/formats/gguf_linear.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -276,12 +275,6 @@ absl::Status ReadGgufGraniteHybrid(const GgufFiles& files,
   (*config)["shared_intermediate_size"] =
       is_dense ? sizes.inner : shared.value_or(0);
   (*config)["shared_mlp_apart"] = true;
-  // 0, or no such key: as usual.
-  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("attention.scale"));
-  (*config)["attention_multiplier"] =
-      scale.value_or(0.0) != 0.0
-          ? *scale
-          : 1.0 / std::sqrt(static_cast<double>(sizes.head_dim));
   if (!has_mixers) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const Mixer mixer, ReadMixer(files, keys, sizes));
   SetMixer(mixer, config);

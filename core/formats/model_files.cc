@@ -71,14 +71,25 @@ absl::StatusOr<Json> ModelOptSettings(const std::string& directory) {
   return settings;
 }
 
+// Earlier versions of ModelOpt leave the layers of mixed checkpoints out of
+// config.json (convert_hf_config.py).
+bool LacksLayers(const Json& settings) {
+  const Json* algorithm = JsonFind(settings, "quant_algo");
+  return algorithm != nullptr && *algorithm == "MIXED_PRECISION" &&
+         JsonFind(settings, "quantized_layers") == nullptr;
+}
+
 // By config.json's settings, else by those beside it, which become config's.
 absl::Status PresentQuantized(ModelFiles* files) {
   std::string_view place = kConfigSettings;
-  if (JsonFind(files->config, "quantization_config") == nullptr) {
+  const Json* own = JsonFind(files->config, "quantization_config");
+  if (own == nullptr || LacksLayers(*own)) {
     INLAY_ASSIGN_OR_RETURN(Json beside, ModelOptSettings(files->directory));
-    if (beside.is_null()) return absl::OkStatus();
-    files->config["quantization_config"] = std::move(beside);
-    place = kModelOptSettings;
+    if (beside.is_null() && own == nullptr) return absl::OkStatus();
+    if (!beside.is_null()) {
+      files->config["quantization_config"] = std::move(beside);
+      place = kModelOptSettings;
+    }
   }
   auto weights = OpenQuantized(files->config["quantization_config"],
                                std::move(files->weights), place);

@@ -62,4 +62,19 @@ absl::Status CheckNames(const Json& config, std::string_view key,
   return BadSetting(key, *names, "a list of strings", place);
 }
 
+bool RoundsWeights(const Json& config) {
+  const Json* method = JsonFind(config, "quant_method");
+  if (method == nullptr) return true;
+  const bool is_modelopt = *method == "modelopt";
+  if (!is_modelopt && *method != "compressed-tensors") return true;
+  const Json* groups = JsonFind(config, "config_groups");
+  if (JsonFind(config, "quant_algo") != nullptr ||
+      (groups != nullptr && !(groups->is_object() && groups->empty()))) {
+    return true;
+  }
+  // ModelOpt says nothing at all of plain weights.
+  return JsonFind(config, "kv_cache_scheme") == nullptr &&
+         (groups != nullptr || !is_modelopt);
+}
+
 }  // namespace inlay

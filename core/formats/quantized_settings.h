@@ -41,6 +41,11 @@ absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key, const Json& block);
 absl::Status CheckNames(const Json& config, std::string_view key,
                         std::string_view place = kConfigSettings);
 
+// Whether weights are rounded, as all methods do; checkpoints of ModelOpt and
+// compressed-tensors may round their KV cache alone. `config`: as it stands,
+// with its quant_method.
+bool RoundsWeights(const Json& config);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_QUANTIZED_SETTINGS_H_

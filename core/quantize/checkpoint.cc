@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/quantized_settings.h"
 #include "core/formats/safetensors_writer.h"
 #include "core/quantize/checkpoint_layout.h"
 #include "core/quantize/group_scheme.h"
@@ -88,9 +89,10 @@ class CheckpointQuantizer {
   absl::Status CheckSource() const {
     std::error_code error;
     const char* fault = nullptr;
+    const Json* settings = JsonFind(files_.config, "quantization_config");
     if (files_.random.has_value() || files_.directory.empty()) {
       fault = "no folder";
-    } else if (files_.config.contains("quantization_config")) {
+    } else if (settings != nullptr && RoundsWeights(*settings)) {
       fault = "quantised already";
     } else if (std::filesystem::equivalent(files_.directory, folder_, error)) {
       fault = "the folder to write";

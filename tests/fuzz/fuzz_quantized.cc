@@ -58,7 +58,8 @@ void Add(const std::string& name, const inlay::Json& tensor,
 void CheckSource(const inlay::WeightSource& source) {
   std::string_view last;
   for (const inlay::WeightInfo& info : source.weights()) {
-    Require(last < info.name);
+    // The first may have an empty name.
+    Require(&info == source.weights().data() || last < info.name);
     last = info.name;
     const auto& format = inlay::GetFormatInfo(info.dtype);
     if (format.block_elements > 1) {

@@ -221,9 +221,9 @@ TEST(Nvfp4Checkpoint, OtherSettingsAreRefused) {
   EXPECT_TRUE(open(config).ok());
   config["quant_algo"] = "W4A16_NVFP4";
   EXPECT_TRUE(open(config).ok());
-  config["quant_algo"] = "FP8";
+  config["quant_algo"] = "MXFP8";
   ExpectError(open(config), StatusCode::kUnimplemented,
-              "quant_algo is \"FP8\"");
+              "quant_algo is \"MXFP8\"; supported: FP8, ");
   config["quant_algo"] = 4;
   ExpectError(open(config), StatusCode::kInvalidArgument, "quant_algo");
   config = ModelOptSettings();
@@ -329,7 +329,7 @@ TEST(Nvfp4Checkpoint, SettingsBesideTheConfig) {
         StatusCode::kInvalidArgument, place + " is ");
   }
   const std::pair<const char*, StatusCode> refused[] = {
-      {R"("quant_algo": "FP8")", StatusCode::kUnimplemented},
+      {R"("quant_algo": "MXFP8")", StatusCode::kUnimplemented},
       {R"("quant_algo": "NVFP4", "group_size": 32)",
        StatusCode::kUnimplemented},
       {R"("quant_algo": "NVFP4", "exclude_modules": 3)",
@@ -361,10 +361,11 @@ TEST(Nvfp4Checkpoint, SettingsOfTheConfigWin) {
         absl::StrFormat(R"({"quantization": {"quant_algo": "%s"}})", beside));
     return OpenModelFiles(folder.path(), {}).status();
   };
-  EXPECT_TRUE(open("NVFP4", "FP8").ok());
-  ExpectError(open("FP8", "NVFP4"), StatusCode::kUnimplemented,
-              folder.path() +
-                  ": config.json: quantization_config's quant_algo is \"FP8\"");
+  EXPECT_TRUE(open("NVFP4", "MXFP8").ok());
+  ExpectError(
+      open("MXFP8", "NVFP4"), StatusCode::kUnimplemented,
+      folder.path() +
+          ": config.json: quantization_config's quant_algo is \"MXFP8\"");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -520,6 +521,33 @@ TEST_P(DenseGraniteGguf, Goldens) {
     keys.F32("rope.freq_base", config["rope_theta"]);
   };
   CheckFile(Write("granitemoe", config, *published.weights, set, "granite"));
+}
+
+// No attention.scale, or 0: as usual, not 1 as where config.json lacks it.
+TEST_P(DenseGraniteGguf, AttentionScaleMayBeMissing) {
+  ModelFiles published = Open(GetParam(), "config.json");
+  Json& config = published.config;
+  const double head_dim = config["hidden_size"].get<double>() /
+                          config["num_attention_heads"].get<double>();
+  for (const char* name : {"granite", "granitemoe"}) {
+    for (const bool is_zero : {false, true}) {
+      const auto set = [&](Keys& keys) {
+        keys.U32("feed_forward_length", config["intermediate_size"]);
+        keys.U32("attention.head_count", config["num_attention_heads"]);
+        keys.U32("attention.head_count_kv", config["num_key_value_heads"]);
+        if (is_zero) keys.F32("attention.scale", 0.0f);
+        keys.F32("logit_scale", config["logits_scaling"]);
+      };
+      const absl::Status written =
+          Write(name, config, *published.weights, set, "granite");
+      ASSERT_TRUE(written.ok()) << written;
+      const auto files = OpenModelFiles(path_, {});
+      ASSERT_TRUE(files.ok()) << files.status();
+      EXPECT_DOUBLE_EQ(files->config["attention_multiplier"].get<double>(),
+                       1.0 / std::sqrt(head_dim))
+          << name;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DenseGraniteGguf, testing::Values("granite"),

@@ -282,6 +282,41 @@ TEST_F(CheckpointTest, StaticInputsHaveScales) {
   EXPECT_NE(scales["q_proj"], scales["o_proj"]);
 }
 
+// Settings that round the KV cache alone leave weights plain; what is written
+// has its own instead.
+TEST_F(CheckpointTest, RoundedKvCacheIsNoObstacle) {
+  QuantizeOptions options = Options("w8a8_fp8", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  const Json scheme = {{"num_bits", 8}, {"type", "float"}};
+  const Json plain[] = {
+      {{"quant_method", "modelopt"}, {"kv_cache_scheme", scheme}},
+      {{"quant_method", "compressed-tensors"},
+       {"config_groups", Json::object()},
+       {"kv_cache_scheme", scheme}}};
+  auto files = OpenModelFiles(Golden("llama_bf16"), {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  for (const Json& settings : plain) {
+    files->config["quantization_config"] = settings;
+    const auto report = QuantizeModel(*files, options, Folder());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const auto written = OpenModelFiles(Folder(), {});
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_EQ(
+        JsonFind(written->config["quantization_config"], "kv_cache_scheme"),
+        nullptr);
+    EXPECT_EQ(written->weights->Find("model.layers.0.self_attn.q_proj.weight")
+                  ->input_codes,
+              InputCodes::kFp8);
+    std::filesystem::remove_all(Folder());
+  }
+  // Of methods that round weights whatever else they do.
+  files->config["quantization_config"] = {{"quant_method", "fp8"},
+                                          {"kv_cache_scheme", scheme}};
+  EXPECT_THAT(
+      std::string(QuantizeModel(*files, options, Folder()).status().message()),
+      HasSubstr("quantised already"));
+}
+
 // Layers in blocks are none that NearestE4M3 knows: a tensor that keeps its
 // type is not written in it.
 TEST_F(CheckpointTest, QuantisedSourcesAreRefused) {
