@@ -31,6 +31,7 @@
 #include "kernels/attention/attention_tiles_load_sm90.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_launch.cuh"
+#include "kernels/cuda_transpose.cuh"
 #include "memory/status.h"
 
 namespace inlay::tiles_sm90 {
@@ -332,7 +333,7 @@ class Worker {
           const int at = (quad * 4 + j) * 4 + 2 * r;
           x[j] = sm90::Pack<T>(o[at] * inverse, o[at + 1] * inverse);
         }
-        Transpose(x);
+        TransposeQuad(x, lane_ % 4);
         if (valid) {
           *reinterpret_cast<uint4*>(out + quad * 64 + lane_ % 4 * 16) = {
               x[0], x[1], x[2], x[3]};
@@ -346,24 +347,6 @@ class Worker {
           *reinterpret_cast<uint32_t*>(out + j * 16 + lane_ % 4 * 4) = x;
         }
       }
-    }
-  }
-
-  // x[j] of lane i (of four) becomes x[i] of lane j.
-  __device__ void Transpose(uint32_t (&x)[4]) const {
-    const bool odd = lane_ % 2 != 0;
-    const bool high = lane_ / 2 % 2 != 0;
-#pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-      const uint32_t give = odd ? x[j] : x[j + 1];
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 1);
-      (odd ? x[j] : x[j + 1]) = got;
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const uint32_t give = high ? x[j] : x[j + 2];
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, give, 2);
-      (high ? x[j] : x[j + 2]) = got;
     }
   }
 
