@@ -28,10 +28,7 @@ size_t GatheredRowBytes(const ExpertLinearDesc& desc) {
 }  // namespace
 
 size_t GatheredExpertBytes(const ExpertLinearDesc& desc, int64_t max_tokens) {
-  const int64_t slots = max_tokens * desc.top_k;
-  return ExpertRowsAreFew(desc, slots)
-             ? 0
-             : static_cast<size_t>(slots) * GatheredRowBytes(desc);
+  return static_cast<size_t>(max_tokens * desc.top_k) * GatheredRowBytes(desc);
 }
 
 absl::StatusOr<TensorView> GatherExpertRows(const ExpertLinearDesc& desc,

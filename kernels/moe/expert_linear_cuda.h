@@ -27,8 +27,7 @@ absl::Status RunExpertLinearPlain(const ExpertLinearDesc& desc,
                                   CudaStream& stream);
 
 // x's rows in the order of params.slots, in params.workspace, which has so many
-// bytes; none where slots are few. Rows of x are of multiples of 16 bytes, and
-// at such. expert_gather.cu.
+// bytes. Rows of x are of multiples of 16 bytes, and at such. expert_gather.cu.
 size_t GatheredExpertBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
 absl::StatusOr<TensorView> GatherExpertRows(const ExpertLinearDesc& desc,
                                             const ExpertLinearParams& params,
@@ -40,8 +39,9 @@ absl::Status RunExpertLinearMma(const ExpertLinearDesc& desc,
                                 const ExpertLinearParams& params,
                                 CudaStream& stream);
 
-// The same for many slots on Hopper, as matrix products of the experts' rows; k
-// a multiple of 8.
+// The same on Hopper for more than one token, and for many where each goes to
+// every expert, as matrix products of the experts' rows; k a multiple of 8. Not
+// batch-invariant.
 bool ExpertLinearWideTakes(const ExpertLinearDesc& desc,
                            const ExpertLinearParams& params,
                            const CudaStream& stream);

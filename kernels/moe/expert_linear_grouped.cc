@@ -31,7 +31,9 @@ bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,
 
 size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
                                 int64_t max_tokens) {
-  return CanBeGrouped(desc) ? GatheredExpertBytes(desc, max_tokens) : 0;
+  return CanBeGrouped(desc) && !ExpertRowsAreFew(desc, max_tokens * desc.top_k)
+             ? GatheredExpertBytes(desc, max_tokens)
+             : 0;
 }
 
 absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,

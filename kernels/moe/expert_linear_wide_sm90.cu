@@ -1,6 +1,6 @@
-// expert_linear on Hopper with weights and x of one 16-bit type and many slots:
-// a product of matrices an expert, by wgmma. Source: CUTLASS's description of
-// warp-specialised kernels (github.com/NVIDIA/cutlass, docs).
+// expert_linear on Hopper with weights and x of one 16-bit type and more than
+// one token: a product of matrices an expert, by wgmma. Source: CUTLASS's
+// description of warp-specialised kernels (github.com/NVIDIA/cutlass, docs).
 //
 // x is a matrix in the order of experts (GatherExpertRows), or where each token
 // goes to every expert as it lies. Tiles of 128 rows of one expert's x times
@@ -413,7 +413,12 @@ absl::Status RunType(const ExpertLinearDesc& desc, const Args& args,
 
 bool CanBeWide(const ExpertLinearDesc& desc) {
   return desc.gemm.weight == desc.gemm.activation &&
-         desc.gemm.weight != DType::kF32 && desc.gemm.k % 8 == 0;
+         desc.gemm.weight != DType::kF32 && desc.gemm.k % 8 == 0 &&
+         !desc.gemm.batch_invariant;
+}
+// Otherwise each token goes to every expert, and nothing need be gathered.
+bool CanBeListed(const ExpertLinearDesc& desc) {
+  return desc.top_k < desc.num_experts;
 }
 
 }  // namespace
@@ -421,17 +426,18 @@ bool CanBeWide(const ExpertLinearDesc& desc) {
 bool ExpertLinearWideTakes(const ExpertLinearDesc& desc,
                            const ExpertLinearParams& params,
                            const CudaStream& stream) {
-  const bool every = params.slots == nullptr;
-  return stream.sm() == kHopper && CanBeWide(desc) &&
-         !ExpertRowsAreFew(desc, params.y.rows()) &&
-         (every || desc.top_k < desc.num_experts) &&
+  const int64_t slots = params.y.rows();
+  const bool fits = params.slots == nullptr
+                        ? !ExpertRowsAreFew(desc, slots)
+                        : CanBeListed(desc) && slots > desc.top_k;
+  return stream.sm() == kHopper && CanBeWide(desc) && fits &&
          At16(params.x.data, params.x.row_stride_bytes) &&
          (params.w.table != nullptr ||
           At16(params.w.base, params.w.stride_bytes));
 }
 
 size_t ExpertLinearWideBytes(const ExpertLinearDesc& desc, int64_t max_tokens) {
-  return CanBeWide(desc) && desc.top_k < desc.num_experts
+  return CanBeWide(desc) && CanBeListed(desc)
              ? GatheredExpertBytes(desc, max_tokens)
              : 0;
 }
