@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/formats/quantized_source.h"
 #include "memory/status.h"
-#include "tests/core/model/golden_models.h"
+#include "tests/core/model/rounded_models.h"
 #include "tests/support/nvfp4_tensors.h"
 
 namespace inlay {
@@ -54,16 +53,10 @@ void AddFp8(MemoryWeights& weights, const std::string& layer,
   if (is_tensor) weights.Add(layer + ".input_scale", DType::kF32, {}, &input);
 }
 
-struct Fp8Files {
-  ModelFiles rounded;
-  ModelFiles wide;
-  int layers = 0;
-};
-
 // `algorithm`: of all matrices, or MIXED_PRECISION: they take turns.
-absl::StatusOr<Fp8Files> Rounded(const std::string& model,
-                                 const std::string& algorithm) {
-  Fp8Files files;
+absl::StatusOr<RoundedFiles> Rounded(const std::string& model,
+                                     const std::string& algorithm) {
+  RoundedFiles files;
   INLAY_ASSIGN_OR_RETURN(
       files.wide, OpenModelFiles(INLAY_TEST_DATA "/models/" + model, {}));
   Json& config = files.wide.config;
@@ -114,78 +107,15 @@ absl::StatusOr<Fp8Files> Rounded(const std::string& model,
   return files;
 }
 
-absl::StatusOr<ModelHarness::Logits> RunModel(const ModelFiles& files,
-                                              Device& device,
-                                              const char* gemm) {
-  ModelLoadOptions options;
-  if (gemm != nullptr) {
-    options.forced_kernels["gemm"] = gemm;
-    options.forced_kernels["expert_linear"] = gemm;
-  }
-  INLAY_ASSIGN_OR_RETURN(const auto model, LoadModel(files, device, options));
-  std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * 37 % 300);
-  ModelHarness harness(*model, device, 40);
-  return harness.Run(harness.AddSequence(40), prompt, 1 << 20);
-}
-
-// Differences, of the deviation of `want`.
-struct Error {
-  double worst = 0;
-  double mean = 0;  // square
-};
-
-Error ErrorOf(const ModelHarness::Logits& want,
-              const ModelHarness::Logits& got) {
-  double sum = 0, squares = 0, count = 0;
-  Error error;
-  for (size_t i = 0; i < want.size(); ++i) {
-    for (size_t j = 0; j < want[i].size(); ++j) {
-      const double off = std::fabs(double{want[i][j]} - got[i][j]);
-      error.worst = std::isnan(off) ? INFINITY : std::max(error.worst, off);
-      error.mean += off * off;
-      sum += want[i][j];
-      squares += double{want[i][j]} * want[i][j];
-      ++count;
-    }
-  }
-  const double deviation =
-      std::sqrt(squares / count - sum / count * sum / count);
-  return {error.worst / deviation, std::sqrt(error.mean / count) / deviation};
-}
-
 class ModelOptFp8Test : public testing::TestWithParam<const char*> {};
 
-// Scalar and plain SIMD rows keep activations in float32; chosen ones may round
-// them to 8 bits or, on a GPU, to bf16 (nvfp4_test.cc's bound).
 TEST_P(ModelOptFp8Test, RunsAsWhatItStandsFor) {
-  constexpr double kRounded = 0.1;
   for (const char* algorithm :
        {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MIXED_PRECISION"}) {
     SCOPED_TRACE(algorithm);
     const auto files = Rounded(GetParam(), algorithm);
     ASSERT_TRUE(files.ok()) << files.status();
-    const auto cpu = *CreateCpuDevice(2, 0);
-    const auto want = RunModel(files->wide, *cpu, "cpu_scalar");
-    ASSERT_TRUE(want.ok()) << want.status();
-    const auto compare = [&](Device& device, const char* gemm) {
-      const auto got = RunModel(files->rounded, device, gemm);
-      ASSERT_TRUE(got.ok()) << got.status();
-      ASSERT_EQ(got->size(), want->size());
-      const Error error = ErrorOf(*want, *got);
-      if (gemm == nullptr) {
-        EXPECT_LT(error.mean, kRounded);
-      } else {
-        EXPECT_LT(error.worst, kTolerance);
-      }
-      std::printf("%-8s %-26s %-10s max %.1e, mean %.1e on %s\n", GetParam(),
-                  algorithm, gemm == nullptr ? "chosen" : gemm, error.worst,
-                  error.mean, device.info().name.c_str());
-    };
-    for (const char* gemm : {"cpu_scalar", "cpu_simd"}) compare(*cpu, gemm);
-    compare(*cpu, nullptr);
-    const auto gpu = CreateCudaDevice(0, 0);
-    if (gpu.ok()) compare(**gpu, nullptr);
+    ExpectRunsAsWide(std::string(GetParam()) + " " + algorithm, *files);
   }
 }
 

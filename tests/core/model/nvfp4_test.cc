@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -14,18 +13,12 @@
 #include "core/formats/gguf_files.h"
 #include "core/formats/quantized_source.h"
 #include "tests/core/formats/format_test_util.h"
-#include "tests/core/model/golden_models.h"
+#include "tests/core/model/rounded_models.h"
 #include "tests/support/gguf_from_published.h"
 #include "tests/support/nvfp4_tensors.h"
 
 namespace inlay {
 namespace {
-
-// A model in two versions.
-struct Nvfp4Files {
-  ModelFiles rounded;  // nvfp4 and factors
-  ModelFiles wide;     // f32
-};
 
 class Nvfp4Test : public testing::Test {
  protected:
@@ -85,8 +78,8 @@ class Nvfp4Test : public testing::Test {
   }
 
   // `name` in tests/data/gguf, which the converter wrote.
-  absl::StatusOr<Nvfp4Files> Converted(const std::string& name,
-                                       WeightAccess access) {
+  absl::StatusOr<RoundedFiles> Converted(const std::string& name,
+                                         WeightAccess access) {
     const std::string path = INLAY_TEST_DATA "/gguf/" + name + ".gguf";
     INLAY_ASSIGN_OR_RETURN(const GgufFiles from,
                            OpenGgufFiles(path, WeightAccess::kMap));
@@ -113,7 +106,7 @@ class Nvfp4Test : public testing::Test {
   }
 
   // Every token goes to all experts: their choice is the goldens' matter.
-  absl::StatusOr<Nvfp4Files> Mixtral(WeightAccess access) {
+  absl::StatusOr<RoundedFiles> Mixtral(WeightAccess access) {
     const ModelFiles published = Open("mixtral", "config.json");
     INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch("llama"));
     INLAY_ASSIGN_OR_RETURN(std::vector<GgufTensorData> tensors,
@@ -143,9 +136,9 @@ class Nvfp4Test : public testing::Test {
   }
 
   // The model in a layout of Hugging Face checkpoints.
-  absl::StatusOr<Nvfp4Files> Checkpoint(const std::string& name,
-                                        bool is_modelopt) {
-    Nvfp4Files files;
+  absl::StatusOr<RoundedFiles> Checkpoint(const std::string& name,
+                                          bool is_modelopt) {
+    RoundedFiles files;
     files.wide = Open(name, "config.json");
     if (files.wide.config.contains("num_experts_per_tok")) {
       files.wide.config["num_experts_per_tok"] =
@@ -196,12 +189,12 @@ class Nvfp4Test : public testing::Test {
   std::string Rounded() const { return folder_.path() + "/rounded.gguf"; }
 
   template <typename SetKeys>
-  absl::StatusOr<Nvfp4Files> WriteBoth(std::vector<GgufTensorData> tensors,
-                                       const SetKeys& set_keys,
-                                       WeightAccess access) {
+  absl::StatusOr<RoundedFiles> WriteBoth(std::vector<GgufTensorData> tensors,
+                                         const SetKeys& set_keys,
+                                         WeightAccess access) {
     std::vector<GgufTensorData> wide;
     num_rounded_ = Round(some_trivial_, &tensors, &wide);
-    Nvfp4Files files;
+    RoundedFiles files;
     for (const bool rounds : {true, false}) {
       const std::string path =
           rounds ? Rounded() : folder_.path() + "/wide.gguf";
@@ -214,79 +207,9 @@ class Nvfp4Test : public testing::Test {
     return files;
   }
 
-  static absl::StatusOr<ModelHarness::Logits> Run(const ModelFiles& files,
-                                                  Device& device,
-                                                  const char* gemm,
-                                                  int64_t chunk) {
-    ModelLoadOptions options;
-    if (gemm != nullptr) {
-      options.forced_kernels["gemm"] = gemm;
-      options.forced_kernels["expert_linear"] = gemm;
-    }
-    INLAY_ASSIGN_OR_RETURN(const auto model, LoadModel(files, device, options));
-    std::vector<int32_t> prompt;
-    for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * 37 % 300);
-    ModelHarness harness(*model, device, 40);
-    return harness.Run(harness.AddSequence(40), prompt, chunk);
-  }
-
-  // Differences, of the deviation of `want`.
-  struct Error {
-    double worst = 0;
-    double mean = 0;  // square
-  };
-  static Error ErrorOf(const ModelHarness::Logits& want,
-                       const ModelHarness::Logits& got) {
-    double sum = 0, squares = 0, count = 0;
-    Error error;
-    for (size_t i = 0; i < want.size(); ++i) {
-      for (size_t j = 0; j < want[i].size(); ++j) {
-        const double off = std::fabs(double{want[i][j]} - got[i][j]);
-        error.worst = std::isnan(off) ? INFINITY : std::max(error.worst, off);
-        error.mean += off * off;
-        sum += want[i][j];
-        squares += double{want[i][j]} * want[i][j];
-        ++count;
-      }
-    }
-    const double deviation =
-        std::sqrt(squares / count - sum / count * sum / count);
-    return {error.worst / deviation, std::sqrt(error.mean / count) / deviation};
-  }
-
-  // Scalar and plain SIMD rows keep activations in float32. Chosen ones round
-  // them to 8 bits or, on a GPU, to bf16: a hundredth or two a layer and
-  // product as quantized_golden_test.cc has it, here of all positions. A factor
-  // that is another's moves the logits by more than the whole.
-  void Check(const char* name, const Nvfp4Files& files) {
-    constexpr double kRounded = 0.1;
-    const auto cpu = *CreateCpuDevice(2, 0);
-    const auto want = Run(files.wide, *cpu, "cpu_scalar", 1 << 20);
-    ASSERT_TRUE(want.ok()) << want.status();
-    const auto compare = [&](Device& device, const char* gemm, int64_t chunk) {
-      const auto got = Run(files.rounded, device, gemm, chunk);
-      ASSERT_TRUE(got.ok()) << got.status();
-      ASSERT_EQ(got->size(), want->size());
-      const Error error = ErrorOf(*want, *got);
-      if (gemm == nullptr) {
-        EXPECT_LT(error.mean, kRounded);
-      } else {
-        EXPECT_LT(error.worst, kTolerance) << gemm;
-      }
-      std::printf("%-8s %-10s chunks of %2d: max %.1e, mean %.1e on %s\n", name,
-                  gemm == nullptr ? "chosen" : gemm,
-                  static_cast<int>(std::min<int64_t>(chunk, 40)), error.worst,
-                  error.mean, device.info().name.c_str());
-    };
-    for (const char* gemm : {"cpu_scalar", "cpu_simd"}) {
-      compare(*cpu, gemm, 1 << 20);
-    }
-    for (const int64_t chunk : {1, 3, 1 << 20}) compare(*cpu, nullptr, chunk);
-    const auto gpu = CreateCudaDevice(0, 0);
-    if (!gpu.ok()) return;
-    for (const int64_t chunk : {1, 3, 12, 1 << 20}) {
-      compare(**gpu, nullptr, chunk);
-    }
+  static void Check(const char* name, const RoundedFiles& files) {
+    ExpectRunsAsWide(name, files, {1, 3, kWholePrompt},
+                     {1, 3, 12, kWholePrompt});
   }
 
   TempFolder folder_;
