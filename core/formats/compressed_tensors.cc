@@ -11,6 +11,10 @@
 //                    weight_global_scale f32 [1], which divides:
 //                    weight[o][i] = weight_scale / weight_global_scale * e2m1;
 //                    input_global_scale of inputs, which are not rounded here
+//   mxfp4-pack-quantized
+//                    weight_packed likewise; weight_scale u8 [n, k / 32], an
+//                    exponent each (e8m0)
+//   mxfp8-quantized  weight e4m3 [n, k]; weight_scale as mxfp4's
 //   others           weight_scale by strategy: tensor [1], channel [n, 1], or
 //                    of groups [n, k / group_size], of blocks
 //                    [n / rows, k / columns];
@@ -28,6 +32,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/mxfp4_layer.h"
 #include "core/formats/nvfp4_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
@@ -38,7 +43,16 @@
 namespace inlay {
 namespace {
 
-enum class Storage : uint8_t { kPacked, kInt8, kF8, kNvfp4 };
+constexpr DType kExponentDTypes[] = {DType::kU8};
+
+enum class Storage : uint8_t { kPacked, kInt8, kF8, kMxfp8, kNvfp4, kMxfp4 };
+
+bool IsF8(Storage storage) {
+  return storage == Storage::kF8 || storage == Storage::kMxfp8;
+}
+bool IsFp4(Storage storage) {
+  return storage == Storage::kNvfp4 || storage == Storage::kMxfp4;
+}
 
 // The weights of one config group.
 struct Scheme {
@@ -61,13 +75,16 @@ absl::StatusOr<Storage> ReadStorage(const std::string& format,
   } else if (type == "float") {
     if (format == "float-quantized" || naive) return Storage::kF8;
     if (format == "nvfp4-pack-quantized") return Storage::kNvfp4;
+    if (format == "mxfp4-pack-quantized") return Storage::kMxfp4;
+    if (format == "mxfp8-quantized") return Storage::kMxfp8;
   } else {
     return UnsupportedSetting("type", type, "int, float");
   }
   return UnsupportedSetting(
       "format", absl::StrFormat("%s of type %s", format, type),
-      "pack-quantized and int-quantized of type int, float-quantized and "
-      "nvfp4-pack-quantized of type float, naive-quantized");
+      "pack-quantized and int-quantized of type int, float-quantized, "
+      "mxfp4-pack-quantized, mxfp8-quantized and nvfp4-pack-quantized of type "
+      "float, naive-quantized");
 }
 
 absl::Status ReadActOrder(const Json& weights, Scheme& scheme) {
@@ -105,28 +122,51 @@ absl::Status ReadStrategy(const Json& weights, Scheme& scheme) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNvfp4(const Json& weights, int64_t bits) {
-  if (bits != 4) {
-    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits), "4");
+// Of a format that has one layout: it must be told as it is.
+struct FixedLayout {
+  const char* format;
+  int64_t bits;
+  const char* strategy;
+  int64_t group_size;
+};
+
+FixedLayout LayoutOf(Storage storage) {
+  if (storage == Storage::kNvfp4) {
+    return {"nvfp4-pack-quantized", 4, "tensor_group", 16};
+  }
+  if (storage == Storage::kMxfp4) {
+    return {"mxfp4-pack-quantized", 4, "group", 32};
+  }
+  return {"mxfp8-quantized", 8, "group", 32};
+}
+
+absl::Status CheckLayout(const Json& weights, int64_t bits,
+                         const FixedLayout& want) {
+  if (bits != want.bits) {
+    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits),
+                              absl::StrFormat("%d", want.bits));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string strategy,
-                         JsonString(weights, "strategy", "tensor_group"));
-  INLAY_ASSIGN_OR_RETURN(const int64_t group_size,
-                         JsonInt(weights, "group_size", 16, 0, 1 << 20));
+                         JsonString(weights, "strategy", want.strategy));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t group_size,
+      JsonInt(weights, "group_size", want.group_size, 0, 1 << 20));
   INLAY_ASSIGN_OR_RETURN(const bool symmetric,
                          JsonBool(weights, "symmetric", true));
-  if (strategy != "tensor_group" || group_size != 16 || !symmetric) {
+  if (strategy != want.strategy || group_size != want.group_size ||
+      !symmetric) {
     return UnsupportedSetting(
         "weights",
         absl::StrFormat("%s, groups of %d%s", strategy, group_size,
                         symmetric ? "" : ", not symmetric"),
-        "tensor_group, groups of 16, symmetric for nvfp4-pack-quantized");
+        absl::StrFormat("%s, groups of %d, symmetric for %s", want.strategy,
+                        want.group_size, want.format));
   }
   Scheme order;
   INLAY_RETURN_IF_ERROR(ReadActOrder(weights, order));
   if (!order.indexed_groups) return absl::OkStatus();
-  return UnsupportedSetting("actorder", "group",
-                            "null, weight for nvfp4-pack-quantized");
+  return UnsupportedSetting(
+      "actorder", "group", absl::StrFormat("null, weight for %s", want.format));
 }
 
 absl::StatusOr<Scheme> ReadScheme(const Json& weights,
@@ -137,8 +177,11 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
   INLAY_ASSIGN_OR_RETURN(scheme.storage, ReadStorage(format, type));
   INLAY_ASSIGN_OR_RETURN(const int64_t bits,
                          JsonInt(weights, "num_bits", 8, 0, 64));
-  if (scheme.storage == Storage::kNvfp4) {
-    INLAY_RETURN_IF_ERROR(CheckNvfp4(weights, bits));
+  if (IsFp4(scheme.storage) || scheme.storage == Storage::kMxfp8) {
+    const FixedLayout layout = LayoutOf(scheme.storage);
+    INLAY_RETURN_IF_ERROR(CheckLayout(weights, bits, layout));
+    scheme.strategy = layout.strategy;
+    scheme.group_size = layout.group_size;
     return scheme;
   }
   if (bits != 8 && (bits != 4 || scheme.storage == Storage::kF8)) {
@@ -279,7 +322,7 @@ absl::StatusOr<const WeightInfo*> FindCtZeros(const WeightSource& stored,
                                               const ScaleGrid& grid,
                                               const LayerSize& size) {
   const std::string name = layer + ".weight_zero_point";
-  if (scheme.storage == Storage::kF8 ||
+  if (IsF8(scheme.storage) ||
       (scheme.symmetric && stored.Find(name) == nullptr)) {
     return nullptr;
   }
@@ -325,14 +368,17 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
         stored, layer,
         {".weight_packed", ".weight_scale", ".weight_global_scale", true});
   }
+  if (scheme.storage == Storage::kMxfp4) {
+    return MakeMxfp4Layer(stored, layer, ".weight_packed", ".weight_scale");
+  }
   const bool packed = scheme.storage == Storage::kPacked;
   const DType dtype = packed                             ? DType::kI32
                       : scheme.storage == Storage::kInt8 ? DType::kI8
                                                          : DType::kF8E4M3;
   RowMajorTensors tensors;
-  tensors.kind = scheme.storage == Storage::kF8 ? CodeKind::kF8
-                 : packed && scheme.bits == 4   ? CodeKind::kU4
-                                                : CodeKind::kI8;
+  tensors.kind = IsF8(scheme.storage)         ? CodeKind::kF8
+                 : packed && scheme.bits == 4 ? CodeKind::kU4
+                                              : CodeKind::kI8;
   INLAY_ASSIGN_OR_RETURN(
       tensors.codes,
       StoredMatrix(*stored, layer + (packed ? ".weight_packed" : ".weight"),
@@ -341,9 +387,11 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
                          ReadCtSize(*stored, scheme, layer, *tensors.codes));
   tensors.grid = CtGrid(scheme, size.n, size.k);
   tensors.input_codes = scheme.input_codes;
-  INLAY_ASSIGN_OR_RETURN(
-      tensors.scales,
-      StoredTensor(*stored, layer + ".weight_scale", kScaleDTypes));
+  INLAY_ASSIGN_OR_RETURN(tensors.scales,
+                         StoredTensor(*stored, layer + ".weight_scale",
+                                      scheme.storage == Storage::kMxfp8
+                                          ? absl::MakeConstSpan(kExponentDTypes)
+                                          : absl::MakeConstSpan(kScaleDTypes)));
   INLAY_RETURN_IF_ERROR(
       CheckGrid(*tensors.scales, tensors.grid, size.n, size.k));
   INLAY_ASSIGN_OR_RETURN(
@@ -369,7 +417,7 @@ absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
     }
     found.layers.push_back(*std::move(made));
     const bool packed =
-        scheme.storage == Storage::kPacked || scheme.storage == Storage::kNvfp4;
+        scheme.storage == Storage::kPacked || IsFp4(scheme.storage);
     found.consumed.push_back(layer + (packed ? ".weight_packed" : ".weight"));
     for (const char* suffix :
          {".weight_shape", ".weight_scale", ".weight_zero_point",

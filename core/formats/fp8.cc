@@ -1,16 +1,20 @@
-// FP8 checkpoints (quant_method "fp8": DeepSeek-V3's, and those of one scale a
-// tensor). Of a layer with k inputs and n outputs:
+// FP8 checkpoints (quant_method "fp8": DeepSeek-V3's and V4's, MXFP8, and those
+// of one scale a tensor). Of a layer with k inputs and n outputs:
 //   weight            e4m3 [n, k]
 //   weight_scale_inv  [n / rows, k / columns] with weight_block_size [rows,
-//                     columns], rounded up; else one element
-//   weight_scale      the same by another name, where there are no blocks
+//                     columns], rounded up; else one element. Floats, or with
+//                     scale_fmt "ue8m0" exponents, a byte each
+//   scale             the same by V4's name
+//   weight_scale      and by another, where there are no blocks
 //   input_scale       for activation_scheme "static"
 //   weight[o][i] = weight_scale_inv[o / rows][i / columns] * e4m3
+// V4's experts (expert_dtype "fp4") are in MXFP4: mxfp4_layer.h.
 // Source: the model card and weight files of DeepSeek-V3; transformers'
-// FineGrainedFP8Config.
+// FineGrainedFP8Config and what it takes for V4 (finegrained_fp8.py).
 #include <utility>
 
 #include "core/formats/fp8_layer.h"
+#include "core/formats/mxfp4_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/stored_tensor.h"
@@ -34,6 +38,16 @@ absl::StatusOr<Fp8Config> ReadFp8Config(const Json& config) {
   if (scheme != "dynamic" && scheme != "static") {
     return UnsupportedSetting("activation_scheme", scheme, "dynamic, static");
   }
+  INLAY_ASSIGN_OR_RETURN(const std::string scales,
+                         JsonString(config, "scale_fmt", "float"));
+  if (scales != "float" && scales != "ue8m0") {
+    return UnsupportedSetting("scale_fmt", scales, "float, ue8m0");
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string experts,
+                         JsonString(config, "expert_dtype", "fp8"));
+  if (experts != "fp8" && experts != "fp4") {
+    return UnsupportedSetting("expert_dtype", experts, "fp4, fp8");
+  }
   INLAY_RETURN_IF_ERROR(CheckNames(config, "modules_to_not_convert"));
   INLAY_RETURN_IF_ERROR(CheckNames(config, "ignored_layers"));
   const Json* block = JsonFind(config, "weight_block_size");
@@ -43,15 +57,14 @@ absl::StatusOr<Fp8Config> ReadFp8Config(const Json& config) {
   return out;
 }
 
-Fp8Scheme SchemeOf(const WeightSource& stored, const Fp8Config& config,
-                   const std::string& layer) {
-  const bool is_inverse =
-      config.blocks || stored.Find(layer + ".weight_scale_inv") != nullptr;
-  Fp8Scheme scheme;
-  scheme.scale = is_inverse ? ".weight_scale_inv" : ".weight_scale";
-  scheme.grid = config.blocks ? config.block : ScaleGrid{0, 0};
-  scheme.input_codes = InputCodes::kFp8;
-  return scheme;
+// The suffix of the layer's scales; of none there, that which is missing.
+std::string ScaleOf(const WeightSource& stored, const Fp8Config& config,
+                    const std::string& layer) {
+  const std::string usual = ".weight_scale_inv";
+  for (const std::string& suffix : {usual, std::string(".scale")}) {
+    if (stored.Find(layer + suffix) != nullptr) return suffix;
+  }
+  return config.blocks ? usual : ".weight_scale";
 }
 
 }  // namespace
@@ -62,12 +75,24 @@ absl::StatusOr<QuantizedLayers> FindFp8Layers(
   INLAY_ASSIGN_OR_RETURN(const Fp8Config settings, ReadFp8Config(config));
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight")) {
-    if (stored->Find(layer + ".weight")->dtype != DType::kF8E4M3) continue;
-    const Fp8Scheme scheme = SchemeOf(*stored, settings, layer);
-    INLAY_ASSIGN_OR_RETURN(auto made, MakeFp8Layer(stored, layer, scheme));
-    found.layers.push_back(std::move(made));
+    const DType dtype = stored->Find(layer + ".weight")->dtype;
+    const bool is_fp4 = dtype == DType::kI8 || dtype == DType::kU8;
+    if (!is_fp4 && dtype != DType::kF8E4M3) continue;
+    const std::string scale = ScaleOf(*stored, settings, layer);
+    if (is_fp4) {
+      INLAY_ASSIGN_OR_RETURN(auto made,
+                             MakeMxfp4Layer(stored, layer, ".weight", scale));
+      found.layers.push_back(std::move(made));
+    } else {
+      Fp8Scheme scheme;
+      scheme.scale = scale;
+      scheme.grid = settings.blocks ? settings.block : ScaleGrid{0, 0};
+      scheme.input_codes = InputCodes::kFp8;
+      INLAY_ASSIGN_OR_RETURN(auto made, MakeFp8Layer(stored, layer, scheme));
+      found.layers.push_back(std::move(made));
+    }
     for (const std::string& suffix :
-         {std::string(".weight"), scheme.scale, std::string(".input_scale")}) {
+         {std::string(".weight"), scale, std::string(".input_scale")}) {
       found.consumed.push_back(layer + suffix);
     }
   }

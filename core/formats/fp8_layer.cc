@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> MakeFp8Layer(
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   INLAY_ASSIGN_OR_RETURN(
       tensors.scales,
-      StoredTensor(*stored, layer + scheme.scale, kScaleDTypes));
+      StoredTensor(*stored, layer + scheme.scale, kScaleOrExponentDTypes));
   tensors.grid = {scheme.grid.rows == 0 ? n : scheme.grid.rows,
                   scheme.grid.columns == 0 ? k : scheme.grid.columns};
   INLAY_RETURN_IF_ERROR(CheckGrid(

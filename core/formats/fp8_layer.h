@@ -1,5 +1,6 @@
 // One layer of a checkpoint in e4m3: codes "L.weight" [n, k], scales on a grid
-// over them. Presented as f8_g32 or f8_g128. Knows no settings.
+// over them, floats or exponents. Presented as f8_g32 or f8_g128. Knows no
+// settings.
 #ifndef INLAY_CORE_FORMATS_FP8_LAYER_H_
 #define INLAY_CORE_FORMATS_FP8_LAYER_H_
 

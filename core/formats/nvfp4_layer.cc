@@ -42,15 +42,7 @@ class Nvfp4Layer final : public QuantizedLayer {
 
  private:
   absl::Status Load(Band& band) const override {
-    const int64_t pairs = grouping().k / 2;
-    std::vector<std::byte> packed(static_cast<size_t>(band.rows * pairs));
-    INLAY_RETURN_IF_ERROR(ReadStrip(*stored_, *tensors_.codes, band.first,
-                                    band.rows, 0, pairs, packed.data()));
-    for (size_t i = 0; i < packed.size(); ++i) {
-      const auto pair = static_cast<uint8_t>(packed[i]);
-      band.codes[2 * i] = pair & 15;
-      band.codes[2 * i + 1] = pair >> 4;
-    }
+    INLAY_RETURN_IF_ERROR(LoadNibbles(*stored_, *tensors_.codes, band));
     return ReadStrip(*stored_, *tensors_.scales, band.first, band.rows, 0,
                      grouping().groups,
                      reinterpret_cast<std::byte*>(band.scale_codes.data()));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "core/formats/stored_tensor.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -37,6 +38,8 @@ DType BlockDType(CodeKind kind, int64_t block) {
       return DType::kBNB_FP4;
     case CodeKind::kNvfp4:
       return DType::kNVFP4_F32;
+    case CodeKind::kMxfp4:
+      return DType::kMXFP4;
     case CodeKind::kF8:
       break;
   }
@@ -127,6 +130,20 @@ absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
   return grouping;
 }
 
+absl::Status LoadNibbles(const WeightSource& stored, const WeightInfo& codes,
+                         Band& band) {
+  const int64_t pairs = codes.shape[1];
+  std::vector<std::byte> packed(static_cast<size_t>(band.rows * pairs));
+  INLAY_RETURN_IF_ERROR(
+      ReadStrip(stored, codes, band.first, band.rows, 0, pairs, packed.data()));
+  for (size_t i = 0; i < packed.size(); ++i) {
+    const auto pair = static_cast<uint8_t>(packed[i]);
+    band.codes[2 * i] = pair & 15;
+    band.codes[2 * i + 1] = pair >> 4;
+  }
+  return absl::OkStatus();
+}
+
 QuantizedLayer::QuantizedLayer(const std::string& layer, CodeKind kind,
                                int64_t n, Grouping grouping)
     : kind_(kind), grouping_(std::move(grouping)) {
@@ -180,6 +197,11 @@ void QuantizedLayer::PackRow(const Band& band, int64_t row,
       }
       from = gathered;
     }
+    if (kind_ == CodeKind::kMxfp4) {
+      *dst++ = std::byte(band.scale_codes[group]);
+      dst = PutNibbles(from, block, dst);
+      continue;
+    }
     const float scale = band.scales[group];
     dst = Put(scale, dst);
     if (kind_ == CodeKind::kU4 || kind_ == CodeKind::kI8) {
@@ -212,7 +234,7 @@ absl::Status QuantizedLayer::ReadWeight(
     const auto rows = static_cast<size_t>(band.rows);
     band.codes.resize(rows * static_cast<size_t>(grouping_.k));
     const size_t scales = rows * static_cast<size_t>(grouping_.groups);
-    if (kind_ == CodeKind::kNvfp4) {
+    if (has_scale_codes()) {
       band.scale_codes.resize(scales);
     } else {
       band.scales.resize(scales);

@@ -8,7 +8,7 @@
 // low and element 16 + i in its high nibble; i8: int8; f8: e4m3; nf4 and
 // bnb_fp4: codes of levels, in nibbles as u4's. nvfp4_f32: its factor, a scale
 // in e4m3 of each 16 elements; of these byte i holds element i and element 8 +
-// i.
+// i. mxfp4: the scale's exponent, a byte; codes as u4's.
 #ifndef INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 #define INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 
@@ -24,7 +24,7 @@
 
 namespace inlay {
 
-enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4, kNvfp4 };
+enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4, kNvfp4, kMxfp4 };
 
 // Which columns share a scale, and the blocks that follow from it: of 128
 // columns where every group has a multiple of that, else of 32.
@@ -32,7 +32,8 @@ struct Grouping {
   int64_t k = 0;
   int64_t groups = 0;
   int64_t group_size = 0;  // of contiguous groups; the last may be shorter
-  int64_t block = 0;       // 128 or 32; 64 of nf4, bnb_fp4 and nvfp4
+  int64_t block = 0;       // 128 or 32; 64 of nf4, bnb_fp4 and nvfp4; 32 of
+                           // mxfp4
   // Of groups that a file lists column by column, else empty:
   std::vector<int32_t> block_groups;  // [k / block]
   // Column j of the presented weight is column permutation[j] of the stored
@@ -64,9 +65,15 @@ struct Band {
   std::vector<float> scales;   // [rows, groups]
   // [rows, groups]: the code that stands for 0; of u4 and i8.
   std::vector<int32_t> zeros;
-  // [rows, groups]: of nvfp4, in place of the two: e4m3, signs included.
+  // [rows, groups]: in place of the two, of nvfp4: e4m3, signs included; of
+  // mxfp4: e8m0.
   std::vector<uint8_t> scale_codes;
 };
+
+// Loads band.codes from `codes`, bytes [n, k / 2] of two codes each, the first
+// in the low bits.
+absl::Status LoadNibbles(const WeightSource& stored, const WeightInfo& codes,
+                         Band& band);
 
 // Immutable; every method may run from any number of threads.
 class QuantizedLayer {
@@ -104,6 +111,9 @@ class QuantizedLayer {
 
  private:
   void PackRow(const Band& band, int64_t row, std::byte* dst) const;
+  bool has_scale_codes() const {
+    return kind_ == CodeKind::kNvfp4 || kind_ == CodeKind::kMxfp4;
+  }
   void PackNvfp4Row(const Band& band, int64_t row, std::byte* dst) const;
 
   CodeKind kind_;

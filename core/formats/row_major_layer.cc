@@ -76,7 +76,7 @@ absl::Status RowMajorLayer::LoadScales(Band& band) const {
   const int64_t rows =
       (band.first + band.rows - 1) / tensors_.grid.rows + 1 - first;
   std::vector<float> cells(static_cast<size_t>(rows * groups));
-  INLAY_RETURN_IF_ERROR(ReadFloats(*stored_, AsGrid(*tensors_.scales, groups),
+  INLAY_RETURN_IF_ERROR(ReadScales(*stored_, AsGrid(*tensors_.scales, groups),
                                    first, rows, 0, groups, cells.data()));
   for (float& cell : cells) cell /= tensors_.scale_divisor;
   for (int64_t row = 0; row < band.rows; ++row) {

@@ -28,6 +28,7 @@ constexpr DTypeSpelling kDTypes[] = {
     {"I32", DType::kI32},        {"U32", DType::kU32},
     {"I64", DType::kI64},        {"BOOL", DType::kBool},
     {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
+    {"F8_E8M0", DType::kU8},  // exponents: whoever reads them knows
 };
 
 absl::StatusOr<DType> DTypeOf(const SafetensorsEntry& entry) {

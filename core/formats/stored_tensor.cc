@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -147,6 +148,25 @@ absl::Status ReadFloats(const WeightSource& stored, const WeightInfo& matrix,
   return absl::OkStatus();
 }
 
+absl::Status ReadScales(const WeightSource& stored, const WeightInfo& matrix,
+                        int64_t first, int64_t rows, int64_t begin,
+                        int64_t columns, float* dst) {
+  if (matrix.dtype != DType::kU8) {
+    return ReadFloats(stored, matrix, first, rows, begin, columns, dst);
+  }
+  constexpr int kBias = 127;
+  constexpr uint8_t kNan = 255;
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * columns));
+  INLAY_RETURN_IF_ERROR(
+      ReadStrip(stored, matrix, first, rows, begin, columns, bytes.data()));
+  for (const std::byte byte : bytes) {
+    const auto exponent = static_cast<uint8_t>(byte);
+    *dst++ = exponent == kNan ? std::numeric_limits<float>::quiet_NaN()
+                              : std::ldexp(1.0f, exponent - kBias);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFiniteScales(const WeightSource& stored,
                                const WeightInfo& tensor) {
   constexpr int64_t kAtOnce = int64_t{1} << 18;
@@ -158,7 +178,7 @@ absl::Status CheckFiniteScales(const WeightSource& stored,
     const int64_t count = std::min(kAtOnce, flat.shape[0] - first);
     values.resize(static_cast<size_t>(count));
     INLAY_RETURN_IF_ERROR(
-        ReadFloats(stored, flat, first, count, 0, 1, values.data()));
+        ReadScales(stored, flat, first, count, 0, 1, values.data()));
     for (const float value : values) {
       if (std::isfinite(value)) continue;
       return absl::InvalidArgumentError(

@@ -25,6 +25,9 @@ inline constexpr int64_t kMaxQuantizedOutputs = int64_t{1} << 31;
 
 inline constexpr DType kScaleDTypes[] = {DType::kF16, DType::kBF16,
                                          DType::kF32};
+// The same, and exponents alone.
+inline constexpr DType kScaleOrExponentDTypes[] = {DType::kF16, DType::kBF16,
+                                                   DType::kF32, DType::kU8};
 
 // The names of layers that have a tensor `suffix` (".qweight").
 std::vector<std::string> LayersWith(const WeightSource& stored,
@@ -64,7 +67,12 @@ absl::Status ReadStrip(const WeightSource& stored, const WeightInfo& matrix,
 absl::Status ReadFloats(const WeightSource& stored, const WeightInfo& matrix,
                         int64_t first, int64_t rows, int64_t begin,
                         int64_t columns, float* dst);
-// Whether all elements of a tensor of floats are finite, else INVALID_ARGUMENT.
+// The same of scales: a byte is an exponent, of a power of two (e8m0: OCP
+// Microscaling Formats specification 1.0, 5.4.1).
+absl::Status ReadScales(const WeightSource& stored, const WeightInfo& matrix,
+                        int64_t first, int64_t rows, int64_t begin,
+                        int64_t columns, float* dst);
+// Whether all of a tensor of scales are finite, else INVALID_ARGUMENT.
 // Reads it.
 absl::Status CheckFiniteScales(const WeightSource& stored,
                                const WeightInfo& tensor);

@@ -32,6 +32,17 @@ struct Nvfp4Matrix {
     return code < 8 ? kLevels[code] : -kLevels[code - 8];
   }
 
+  // The code below `count` whose level is nearest.
+  static int Nearest(double value, int count, double (*level)(int)) {
+    int best = 0;
+    for (int code = 1; code < count; ++code) {
+      if (std::fabs(level(code) - value) < std::fabs(level(best) - value)) {
+        best = code;
+      }
+    }
+    return best;
+  }
+
   // The factor that brings the largest scale to 448.
   static float FactorOf(const std::vector<float>& values) {
     float most = 0;
@@ -112,18 +123,6 @@ struct Nvfp4Matrix {
     const float inverse = 1.0f / factor;
     weights.Add(layer + ".weight_global_scale", DType::kF32, {1}, &inverse);
     weights.Add(layer + ".input_global_scale", DType::kF32, {1}, &input);
-  }
-
- private:
-  // The code below `count` whose level is nearest.
-  static int Nearest(double value, int count, double (*level)(int)) {
-    int best = 0;
-    for (int code = 1; code < count; ++code) {
-      if (std::fabs(level(code) - value) < std::fabs(level(best) - value)) {
-        best = code;
-      }
-    }
-    return best;
   }
 };
 

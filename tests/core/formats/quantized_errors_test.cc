@@ -355,7 +355,10 @@ TEST(QuantizedErrors, SeveralConfigGroups) {
 TEST(QuantizedErrors, Fp8) {
   EXPECT_TRUE(OpenSpecs(Fp8Settings(), Fp8Blocks()).ok());
   const std::pair<const char*, Json> settings[] = {
-      {"fmt", "e5m2"}, {"activation_scheme", "token"}};
+      {"fmt", "e5m2"},
+      {"activation_scheme", "token"},
+      {"scale_fmt", "e5m3"},
+      {"expert_dtype", "fp6"}};
   for (const auto& [key, value] : settings) {
     Json config = Fp8Settings();
     config[key] = value;
@@ -377,7 +380,8 @@ TEST(QuantizedErrors, Fp8) {
       {"l.weight", {DType::kF8E4M3, {0, 64}}, "0"},
       {"l.weight_scale_inv", {DType::kF32, {2, 1}}, "[2, 2]"},
       {"l.weight_scale_inv", {DType::kF32, {1}}, "[2, 2]"},
-      {"l.weight_scale_inv", {DType::kU8, {2, 2}}, "u8"},
+      {"l.weight_scale_inv", {DType::kI8, {2, 2}}, "i8"},
+      {"l.weight_scale_inv", {DType::kU8, {2, 1}}, "[2, 2]"},
       {"l.input_scale", {DType::kF32, {2}}, "input_scale"},
   };
   for (const auto& [name, spec, text] : cases) {
@@ -391,6 +395,66 @@ TEST(QuantizedErrors, Fp8) {
               "l.weight_scale_inv");
   ExpectError(OpenSpecs({{"quant_method", "fp8"}}, no_scale), kMissing,
               "l.weight_scale");
+}
+
+TEST(QuantizedErrors, Fp4Experts) {
+  const StoredSpecs good = {{"l.weight", {DType::kI8, {4, 32}}},
+                            {"l.scale", {DType::kU8, {4, 2}}}};
+  EXPECT_TRUE(OpenSpecs(Fp8Settings(), good).ok());
+  const struct {
+    const char* name;
+    StoredSpec spec;
+    absl::StatusCode code;
+    const char* text;
+  } cases[] = {
+      {"l.weight", {DType::kI8, {4, 32, 1}}, kInvalid, "two dimensions"},
+      {"l.weight", {DType::kI8, {4, 24}}, kUnsupported, "multiples of 32"},
+      {"l.scale", {DType::kU8, {4, 1}}, kInvalid, "[4, 2]"},
+      {"l.scale", {DType::kU8, {8}}, kInvalid, "two dimensions"},
+      {"l.scale", {DType::kF32, {4, 2}}, kInvalid, "f32"},
+  };
+  for (const auto& [name, spec, code, text] : cases) {
+    StoredSpecs tensors = good;
+    tensors[name] = spec;
+    ExpectError(OpenSpecs(Fp8Settings(), tensors), code, text);
+  }
+  StoredSpecs no_scale = good;
+  no_scale.erase("l.scale");
+  ExpectError(OpenSpecs(Fp8Settings(), no_scale), kMissing, "l.weight_scale");
+}
+
+// One layout each: settings that say another are refused.
+TEST(QuantizedErrors, MxOfCompressedTensors) {
+  const auto settings = [](const char* format, int bits) -> Json {
+    const Json weights = {{"num_bits", bits},
+                          {"type", "float"},
+                          {"strategy", "group"},
+                          {"group_size", 32}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", format},
+            {"config_groups", {{"g", {{"weights", weights}}}}}};
+  };
+  const StoredSpecs mxfp4 = {{"l.weight_packed", {DType::kU8, {4, 32}}},
+                             {"l.weight_scale", {DType::kU8, {4, 2}}}};
+  const StoredSpecs mxfp8 = {{"l.weight", {DType::kF8E4M3, {4, 64}}},
+                             {"l.weight_scale", {DType::kU8, {4, 2}}}};
+  for (const bool is_fp4 : {true, false}) {
+    const Json good = settings(
+        is_fp4 ? "mxfp4-pack-quantized" : "mxfp8-quantized", is_fp4 ? 4 : 8);
+    const StoredSpecs& tensors = is_fp4 ? mxfp4 : mxfp8;
+    EXPECT_TRUE(OpenSpecs(good, tensors).ok());
+    const std::pair<const char*, Json> changes[] = {
+        {"num_bits", 6},      {"strategy", "channel"}, {"group_size", 16},
+        {"symmetric", false}, {"actorder", "group"},   {"type", "int"}};
+    for (const auto& [key, value] : changes) {
+      Json config = good;
+      config["config_groups"]["g"]["weights"][key] = value;
+      EXPECT_EQ(OpenSpecs(config, tensors).code(), kUnsupported) << key;
+    }
+    StoredSpecs floats = tensors;
+    floats["l.weight_scale"] = {DType::kF32, {4, 2}};
+    ExpectError(OpenSpecs(good, floats), kInvalid, "f32");
+  }
 }
 
 }  // namespace

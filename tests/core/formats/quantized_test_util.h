@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -97,6 +98,16 @@ inline std::vector<float> DecodeBlocks(DType dtype,
   std::vector<float> values;
   for (size_t at = 0; at < bytes.size();
        at += static_cast<size_t>(format.block_bytes)) {
+    if (dtype == DType::kMXFP4) {
+      constexpr float kLevels[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+      const float power = std::ldexp(1.0f, data[at] - 127);
+      for (int i = 0; i < 32; ++i) {
+        const int code =
+            data[at + 1 + static_cast<size_t>(i % 16)] >> (i < 16 ? 0 : 4);
+        values.push_back((code & 8 ? -power : power) * kLevels[code & 7]);
+      }
+      continue;
+    }
     float scale, min = 0;
     std::memcpy(&scale, data + at, 4);
     const bool is_float = format.name.starts_with("f8");
