@@ -29,9 +29,8 @@ bool Is16Bit(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more. Over
-// long K that needs many blocks for 16 rows of x.
-int64_t MostFewRows(const GemmDesc& desc) { return desc.k > 8192 ? 8 : 16; }
+// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more.
+constexpr int64_t kMostFewRows = 16;
 
 // Rows of w that are unpacked at a time.
 int64_t UnpackedRows(const GemmDesc& desc) {
@@ -101,7 +100,7 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
-  return !desc.batch_invariant && rows > MostFewRows(desc) &&
+  return !desc.batch_invariant && rows > kMostFewRows &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
          !WideRoundsTooMuch(QuantFormOf(desc.weight)) &&
          (desc.permuted || WideTakes(params.x));
@@ -150,7 +149,7 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
 }
 
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  if (desc.batch_invariant || max_rows <= MostFewRows(desc) ||
+  if (desc.batch_invariant || max_rows <= kMostFewRows ||
       !Is16Bit(desc.activation)) {
     return 0;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -94,7 +95,11 @@ class Problem {
     if (desc.permuted) params.permutation = permutation_->as<int32_t>();
     params.y = y.view();
     params.workspace = workspace.as<void>();
-    const absl::Status status = (*row)->run(desc, params, *cuda_.stream);
+    const absl::Status status =
+        plan.has_value()
+            ? RunQuantisedSm90(desc, params, QuantFormOf(desc.weight), *plan,
+                               CudaStream::Of(*cuda_.stream))
+            : (*row)->run(desc, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return y.Download();
   }
@@ -146,6 +151,7 @@ class Problem {
   }
 
   GemmDesc desc;
+  std::optional<QuantPlan> plan;  // forced
   int64_t m;
   TestMatrix x, bias, residual;
   std::vector<int32_t> permutation;
@@ -251,6 +257,53 @@ TEST(GemmQuantisedCudaTest, LargeMatrices) {
       EXPECT_EQ(again.RowBits(1), alone.RowBits(0));
     }
   }
+}
+
+// Long K, for which x comes in phases: in one round and in several, with lanes
+// that have no job in the last, for columns that a permutation gathers and that
+// end within a unit.
+TEST(GemmQuantisedCudaTest, PhasesOfX) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "a kernel of compute capability 9.0";
+  unsigned seed = 50;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+    GemmDesc desc{600, Width(*codec, 4200), codec->dtype, type, DType::kF32};
+    desc.permuted = seed % 3 == 0;
+    SCOPED_TRACE(::testing::Message() << DTypeName(codec->dtype) << " x "
+                                      << DTypeName(type) << " seed " << seed);
+    Problem problem(cuda, *codec, desc, 16, seed++);
+    for (const int lanes : {1, 2, 8}) {
+      for (const int clusters : {1, 2, 19}) {
+        SCOPED_TRACE(::testing::Message()
+                     << lanes << " lanes, " << clusters << " clusters");
+        QuantPlan& plan = problem.plan.emplace();
+        plan.tiles = 2;
+        plan.phases = 2;
+        plan.lanes = lanes;
+        plan.num_clusters = clusters;
+        ASSERT_TRUE(
+            FitQuantPlan(QuantFormOf(desc.weight), desc.k, 84 << 10, plan));
+        problem.Check(0, 16);
+        problem.Check(3, 9);
+      }
+    }
+  }
+}
+
+// The same as the planner has it.
+TEST(GemmQuantisedCudaTest, LongRows) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "a kernel of compute capability 9.0";
+  const BlockCodec& codec = *FindBlockCodec(DType::kU4_G128);
+  GemmDesc desc{4096, 14336, codec.dtype, DType::kBF16, DType::kBF16};
+  EXPECT_EQ(
+      PlanQuantised(QuantFormOf(codec.dtype), desc.n, desc.k, 2, 132).phases,
+      2);
+  Problem problem(cuda, codec, desc, 9, 3);
+  problem.Check(0, 9);
 }
 
 TEST(GemmQuantisedCudaTest, ARowOfXGivesTheSameBitsInEveryBatch) {

@@ -15,8 +15,10 @@
 // come from an mma with ones. Slices are added in ascending order.
 //
 // Shared memory: barriers, rings [warps][stages], the block's columns of x
-// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks),
-// partial sums [slots][C * W / lanes slices] of jobs that this block finishes.
+// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks;
+// where there is no room for all, a phase of the columns at a time, for which
+// all warps go through K together), partial sums [slots][C * W / lanes slices]
+// of jobs that this block finishes.
 //
 // Barriers (all mbarriers): full a stage, waited for by its warp; x_full;
 // partial_full a slot, at the block that finishes, counts bytes stored;
@@ -81,6 +83,33 @@ struct QuantTurn {
   uint32_t parity;
 };
 
+// Units of K [begin, end).
+struct QuantRange {
+  int begin;
+  int end;
+
+  // Part `i` of 1 << `log_parts`.
+  __device__ QuantRange Part(int i, int log_parts) const {
+    return {begin + (i * (end - begin) >> log_parts),
+            begin + ((i + 1) * (end - begin) >> log_parts)};
+  }
+};
+
+// Phases are for 16 rows of x alone: with 8 there are twice the warps, and no
+// registers for what phases need.
+template <int kTiles>
+inline constexpr bool kHasQuantPhases = kTiles > 1;
+
+// What block `rank` of a cluster has x for at once.
+template <int kTiles>
+__device__ QuantRange QuantUnitsOfPhase(const QuantShape& shape, int rank,
+                                        int phase) {
+  const QuantRange of_block =
+      QuantRange{0, shape.units}.Part(rank, shape.log_cluster);
+  return kHasQuantPhases<kTiles> ? of_block.Part(phase, shape.log_phases)
+                                 : of_block;
+}
+
 // A bulk copy of weights, which nothing reads again before all others have been
 // read: they leave the level-2 cache first.
 __device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
@@ -96,28 +125,37 @@ __device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
 
 // A warp's ring: its first lane fills it, in the order of what the warp
 // multiplies.
+template <int kTiles>
 class QuantRing {
  public:
+  // Of block `rank` `share`, in each phase.
   __device__ QuantRing(const QuantShape& shape, const std::byte* w, int job,
-                       int first, int end, uint32_t ring, uint32_t full)
+                       int rank, int share, uint32_t ring, uint32_t full)
       : shape_(shape),
         w_(w),
         job_(job),
-        first_(first),
-        end_(end),
-        unit_(first),
+        rank_(rank),
+        share_(share),
+        units_(Find(0)),
+        first_(units_.begin),
         ring_(ring),
         full_(full) {}
 
+  // Those of a phase.
+  __device__ QuantRange Units(int phase) const {
+    if constexpr (!kHasQuantPhases<kTiles>) return {first_, units_.end};
+    return Find(phase);
+  }
+
   // Fills stage `stage` with what comes next, if anything does.
   __device__ void Feed(int stage) {
-    if (first_ == end_ || job_ >= shape_.jobs) return;
-    const int count = min(shape_.stage_units, end_ - unit_);
+    if (units_.begin == units_.end || job_ >= shape_.jobs) return;
+    const int count = min(shape_.stage_units, units_.end - units_.begin);
     const uint32_t bytes = count * shape_.unit_bytes;
     const uint32_t full = full_ + 8 * stage;
     const uint32_t to = ring_ + stage * shape_.stage_bytes;
     const std::byte* from =
-        w_ + kQuantHeadBytes + int64_t{unit_} * shape_.unit_bytes;
+        w_ + kQuantHeadBytes + int64_t{units_.begin} * shape_.unit_bytes;
     Expect(full, 2 * bytes);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -126,30 +164,42 @@ class QuantRing {
           from + int64_t{QuantTileOf(shape_, job_, i)} * shape_.tile_bytes,
           bytes, full);
     }
-    unit_ += count;
-    if (unit_ == end_) {
-      unit_ = first_;
-      job_ += shape_.lanes * shape_.num_clusters;
+    units_.begin += count;
+    if (units_.begin < units_.end) return;
+    if constexpr (kHasQuantPhases<kTiles>) {
+      phase_ = (phase_ + 1) & (shape_.phases - 1);
     }
+    units_ = Units(phase_);
+    if (phase_ == 0) job_ += shape_.lanes * shape_.num_clusters;
   }
 
  private:
+  __device__ QuantRange Find(int phase) const {
+    return QuantUnitsOfPhase<kTiles>(shape_, rank_, phase)
+        .Part(share_, shape_.log_warps - shape_.log_lanes);
+  }
+
   const QuantShape& shape_;
   const std::byte* w_;
   int job_;
-  int first_;
-  int end_;
-  int unit_;
+  int rank_;
+  int share_;
+  int phase_ = 0;
+  QuantRange units_;  // of the phase, that were not fed
+  int first_;         // of phase 0
   uint32_t ring_;
   uint32_t full_;
 };
 
-// Columns [first, end) units of x's m rows into shared memory, zeros beyond K.
-// All threads that multiply call it.
+// Columns of `units` of x's m rows into shared memory, zeros beyond K. All
+// threads that multiply call it; `parity`: how often they had, by two.
 template <typename T>
 __device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
-                           const QuantShape& shape, int first, int end,
-                           std::byte* to, uint32_t barrier, uint32_t address) {
+                           const QuantShape& shape, QuantRange units,
+                           std::byte* to, uint32_t barrier, uint32_t parity,
+                           uint32_t address) {
+  const int first = units.begin;
+  const int end = units.end;
   const int threads = 32 * shape.warps;
   const int64_t column = int64_t{first} * kQuantColumns;
   const int64_t stop = min(int64_t{end} * kQuantColumns, shape.k);
@@ -185,7 +235,7 @@ __device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
     }
   }
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
-  if (shape.copies_x && stop > column) Await(barrier, 0);
+  if (shape.copies_x && stop > column) Await(barrier, parity);
 }
 
 template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
@@ -313,14 +363,15 @@ __device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2],
 
 template <class Form, typename T, int kTiles>
 __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
-                             uint8_t* shared, uint32_t base, QuantRing& ring,
-                             const LevelBytes& levels, unsigned rank,
-                             int cluster, int first, int begin, int end) {
+                             uint8_t* shared, uint32_t base,
+                             QuantRing<kTiles>& ring, const LevelBytes& levels,
+                             const TensorView& view, const int32_t* permutation,
+                             int rank, int cluster) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int shares = shape.warps >> shape.log_lanes;
   const int slices = shape.cluster * shares;
-  const int slice = static_cast<int>(rank) * shares + (warp >> shape.log_lanes);
+  const int slice = rank * shares + (warp >> shape.log_lanes);
   QuantRows<kTiles> x;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -333,32 +384,51 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
   const uint32_t full = base + at.kFull + warp * shape.stages * 8;
   int stage = 0;
   uint32_t parity = 0;
+  uint32_t fills = 0;
+  const int phases = kHasQuantPhases<kTiles> ? shape.phases : 1;
+  // Where x comes in phases, lanes without a job wait for those with one.
+  const int waits = phases > 1 ? shape.lanes - 1 : 0;
 #pragma unroll 1
   for (int sequence = warp & (shape.lanes - 1);
-       QuantJobOf(shape, cluster, sequence) < shape.jobs;
+       QuantJobOf(shape, cluster, sequence & ~waits) < shape.jobs;
        sequence += shape.lanes) {
+    const bool exists = QuantJobOf(shape, cluster, sequence) < shape.jobs;
     QuantSums<kTiles> sums;
 #pragma unroll 1
-    for (int unit = begin; unit < end; unit += shape.stage_units) {
-      const int count = min(shape.stage_units, end - unit);
-      const uint8_t* units[2];
-      units[0] = shared + my_ring + stage * shape.stage_bytes;
-      units[1] = units[0] + shape.stage_bytes / 2;
-      Await(full + 8 * stage, parity);
-#pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        MultiplyQuantUnit<Form, T, kTiles>(
-            units, x, (unit - first + i) * kQuantColumns * 2, levels, sums);
-        units[0] += shape.unit_bytes;
-        units[1] += shape.unit_bytes;
+    for (int phase = 0; phase < phases; ++phase) {
+      const QuantRange of_block = QuantUnitsOfPhase<kTiles>(shape, rank, phase);
+      if (phases > 1 && fills++ > 0) {
+        asm volatile("bar.sync 1, %0;" ::"r"(32 * shape.warps) : "memory");
+        FillQuantX<T>(view, permutation, shape, of_block,
+                      reinterpret_cast<std::byte*>(shared) + at.x,
+                      base + at.kXFull, (fills - 1) & 1, base + at.x);
       }
-      __syncwarp();
-      if (lane == 0) ring.Feed(stage);
-      if (++stage == shape.stages) {
-        stage = 0;
-        parity ^= 1;
+      const QuantRange range = ring.Units(phase);
+#pragma unroll 1
+      for (int unit = exists ? range.begin : range.end; unit < range.end;
+           unit += shape.stage_units) {
+        const int count = min(shape.stage_units, range.end - unit);
+        const uint8_t* units[2];
+        units[0] = shared + my_ring + stage * shape.stage_bytes;
+        units[1] = units[0] + shape.stage_bytes / 2;
+        Await(full + 8 * stage, parity);
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+          MultiplyQuantUnit<Form, T, kTiles>(
+              units, x, (unit - of_block.begin + i) * kQuantColumns * 2, levels,
+              sums);
+          units[0] += shape.unit_bytes;
+          units[1] += shape.unit_bytes;
+        }
+        __syncwarp();
+        if (lane == 0) ring.Feed(stage);
+        if (++stage == shape.stages) {
+          stage = 0;
+          parity ^= 1;
+        }
       }
     }
+    if (!exists) continue;
     const QuantTurn turn(shape, sequence);
     Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
     const uint32_t to = base + at.partials +
@@ -488,8 +558,6 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
       static_cast<uint32_t>(__cvta_generic_to_shared(quant_shared));
   const unsigned rank = ClusterRank();
   const int cluster = static_cast<int>(blockIdx.x) >> shape.log_cluster;
-  const int first = static_cast<int>(rank) * shape.units >> shape.log_cluster;
-  const int end = static_cast<int>(rank + 1) * shape.units >> shape.log_cluster;
   if (threadIdx.x == 0) {
     InitBarrier(base + at.kXFull, 1);
 #pragma unroll 1
@@ -504,14 +572,11 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
         make_uint4(0, 0, 0, 0);
   }
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int log_shares = shape.log_warps - shape.log_lanes;
-  const int share = warp >> shape.log_lanes;
-  const int begin = first + (share * (end - first) >> log_shares);
-  const int stop = first + ((share + 1) * (end - first) >> log_shares);
-  QuantRing ring(shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
-                 begin, stop,
-                 base + at.rings + warp * shape.stages * shape.stage_bytes,
-                 base + at.kFull + warp * shape.stages * 8);
+  QuantRing<kTiles> ring(
+      shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
+      static_cast<int>(rank), warp >> shape.log_lanes,
+      base + at.rings + warp * shape.stages * shape.stage_bytes,
+      base + at.kFull + warp * shape.stages * 8);
   if (warp < shape.warps && threadIdx.x % 32 == 0) {
 #pragma unroll 1
     for (int s = 0; s < shape.stages; ++s) {
@@ -525,12 +590,14 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   ClusterArrive();  // the barriers can be used, by the other blocks too
   if (warp < shape.warps) {
-    FillQuantX<T>(x, permutation, shape, first, end,
+    const int own = static_cast<int>(rank);
+    FillQuantX<T>(x, permutation, shape,
+                  QuantUnitsOfPhase<kTiles>(shape, own, 0),
                   reinterpret_cast<std::byte*>(quant_shared) + at.x,
-                  base + at.kXFull, base + at.x);
+                  base + at.kXFull, 0, base + at.x);
     ClusterWait();
     ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, ring, levels,
-                                  rank, cluster, first, begin, stop);
+                                  x, permutation, own, cluster);
   } else {
     WaitForPrevious();
     ClusterWait();

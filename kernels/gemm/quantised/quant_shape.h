@@ -42,6 +42,9 @@ struct QuantShape {
   int stages;
   int slots;
   int log_slots;
+  int phases;  // a power of two: parts of a block's K that x is there for in
+               // turn
+  int log_phases;
   int x_stride;   // bytes between rows of x in shared memory
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32

@@ -25,15 +25,49 @@ constexpr int64_t kLeastShared = 120 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int XStride(int64_t k, int cluster) {
-  return static_cast<int>(CeilDiv(QuantUnits(k), cluster)) * kQuantColumns * 2 +
-         16;
+// Units of K that a block has x for at once.
+int64_t XUnits(int64_t k, const QuantPlan& plan) {
+  return CeilDiv(CeilDiv(QuantUnits(k), plan.cluster), plan.phases);
+}
+
+int XStride(int64_t k, const QuantPlan& plan) {
+  return static_cast<int>(XUnits(k, plan)) * kQuantColumns * 2 + 16;
 }
 
 // Of a power of two.
 int Log2(int x) { return std::countr_zero(static_cast<unsigned>(x)); }
 
 int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
+
+// Clusters that run at once: of 4 and 8 blocks fewer than fill the chip, whose
+// processors come in groups that they must fit (24 of 4 did, 32 did not).
+int64_t ClustersAtOnce(int cluster, int num_sms) {
+  const int64_t blocks = cluster == 2 ? num_sms : num_sms * 3 / 4;
+  return std::max<int64_t>(1, blocks / cluster);
+}
+
+// What it costs, but for what does not fit: turns of a warp, that is jobs of a
+// lane times units of K of a job, in quarters; something for each job's sums;
+// what loading x again takes. Sets stage_units and num_clusters.
+int64_t CostOfQuantPlan(const QuantForm& form, int64_t n, int64_t k,
+                        int num_sms, QuantPlan& plan) {
+  constexpr int64_t kLoadOfX = 10 << 10;  // bytes of it in a quarter of a unit
+  const int64_t jobs = Jobs(n);
+  const int64_t shares = plan.warps / plan.lanes;
+  const int64_t units = CeilDiv(XUnits(k, plan), shares) * plan.phases;
+  plan.stage_units =
+      static_cast<int>(std::min<int64_t>(units, kMostStageUnits));
+  while (!FitQuantPlan(form, k, kUsualRing, plan) && plan.stage_units > 1) {
+    --plan.stage_units;
+  }
+  plan.num_clusters = static_cast<int>(std::min(
+      ClustersAtOnce(plan.cluster, num_sms), CeilDiv(jobs, plan.lanes)));
+  const int64_t rounds = CeilDiv(jobs, plan.num_clusters * plan.lanes);
+  const int64_t loads = plan.phases == 1 ? 0 : rounds * plan.phases - 1;
+  return 1000 * (rounds * (4 * units + 1) +
+                 loads * 8 * plan.tiles * XStride(k, plan) / kLoadOfX) +
+         plan.cluster * shares;
+}
 
 }  // namespace
 
@@ -46,8 +80,7 @@ bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
     return false;
   }
   const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
-  const int64_t fixed = kQuantSharedHead +
-                        8 * plan.tiles * XStride(k, plan.cluster) +
+  const int64_t fixed = kQuantSharedHead + 8 * plan.tiles * XStride(k, plan) +
                         plan.slots * slices * plan.tiles * 1024;
   const int64_t stage =
       2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
@@ -60,37 +93,31 @@ bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
   return plan.stages > 0;
 }
 
-// The cut that takes the fewest turns of a warp: jobs of a lane times units of
-// K of a job, and something for each job's sums. Of equals the one with fewer
-// slices to add up.
+// The cheapest cut; of equals the one with fewer slices to add up.
 QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
                         int num_sms) {
   QuantPlan best;
   best.stages = 0;
   int64_t least = 0;
-  const int64_t jobs = Jobs(n);
   for (const int cluster : {2, 4, 8}) {
-    for (int lanes = 1; lanes <= best.warps; lanes *= 2) {
-      QuantPlan plan;
-      plan.tiles = tiles;
-      plan.cluster = cluster;
-      plan.lanes = lanes;
-      const int64_t most = std::max(1, num_sms / cluster);
-      const int64_t shares = plan.warps / lanes;
-      const int64_t units = CeilDiv(CeilDiv(QuantUnits(k), cluster), shares);
-      plan.stage_units =
-          static_cast<int>(std::min<int64_t>(units, kMostStageUnits));
-      while (!FitQuantPlan(form, k, kUsualRing, plan) && plan.stage_units > 1) {
-        --plan.stage_units;
-      }
-      if (plan.stages == 0) continue;
-      plan.num_clusters =
-          static_cast<int>(std::min(most, CeilDiv(jobs, lanes)));
-      const int64_t rounds = CeilDiv(jobs, plan.num_clusters * lanes);
-      const int64_t cost = 1000 * rounds * (4 * units + 1) + cluster * shares;
-      if (best.stages == 0 || cost < least) {
-        best = plan;
-        least = cost;
+    for (const int phases : {1, 2}) {
+      for (int lanes = 1; lanes <= best.warps; lanes *= 2) {
+        QuantPlan plan;
+        plan.tiles = tiles;
+        plan.cluster = cluster;
+        plan.phases = phases;
+        plan.lanes = lanes;
+        // Every warp has something of every phase.
+        if (phases > 1 &&
+            (tiles == 1 || QuantUnits(k) < cluster * phases * plan.warps)) {
+          continue;
+        }
+        const int64_t cost = CostOfQuantPlan(form, n, k, num_sms, plan);
+        if (plan.stages == 0) continue;
+        if (best.stages == 0 || cost < least) {
+          best = plan;
+          least = cost;
+        }
       }
     }
   }
@@ -122,7 +149,9 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.stages = plan.stages;
   shape.slots = plan.slots;
   shape.log_slots = Log2(plan.slots);
-  shape.x_stride = XStride(desc.k, plan.cluster);
+  shape.phases = plan.phases;
+  shape.log_phases = Log2(plan.phases);
+  shape.x_stride = XStride(desc.k, plan);
   shape.copies_x = params.permutation == nullptr &&
                    params.x.row_stride_bytes % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0;

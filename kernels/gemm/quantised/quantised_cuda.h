@@ -33,6 +33,8 @@ absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
 struct QuantPlan {
   int tiles = 1;    // of 8 rows of x: 1 or 2
   int cluster = 2;  // blocks that share K: 2, 4 or 8
+  int phases = 1;   // parts of a block's K, one after another, for which it
+                    // has x: 1, or with 2 tiles 2
   int num_clusters = 1;
   int warps = 8;        // that multiply
   int lanes = 1;        // of the warps, how many take rows apart; they share K
