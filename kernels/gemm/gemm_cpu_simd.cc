@@ -10,14 +10,14 @@
 // order. Few rows have lanes in a vector, many have them one after another: the
 // same operations, so the same bits.
 //
-//   m <= 16: weights are widened in registers, 4 rows at a time for one or two
-//     rows of x, else 3; more than four rows of x go over weights that are in
-//     cache by then. Bound by memory bandwidth up to m = 4.
+//   m <= 16: weights are widened in registers, 4 rows at a time, or 3 where
+//     there are 16 registers and more than two rows of x; more than four rows
+//     of x go over weights that are in cache by then. Bound by memory bandwidth
+//     up to m = 4.
 //   m > 16 and block formats: panels-inl.h.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_cpu_simd.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -39,122 +39,140 @@ constexpr int64_t kMaxDirectRows = 16;
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainBytes = 32 << 10;
 
-// The accumulators of one row of x with kColumns (3 or 4) rows of w.
-template <int kColumns>
+#if HWY_ARCH_ARM_A64 || HWY_TARGET <= HWY_AVX3
+constexpr bool kManyRegisters = true;  // 32 of them
+#else
+constexpr bool kManyRegisters = false;
+#endif
+
+// The accumulators of kRows rows of x with kColumns (3 or 4) rows of w.
+template <int kRows, int kColumns>
 struct Sums {
-  VF c0, c1, c2, c3;
+  VF of[kRows][4];
 
   // Not by initialisers: a generated constructor lacks the target's attribute.
-  HWY_INLINE void Clear() { c0 = c1 = c2 = c3 = hn::Zero(DF()); }
-  HWY_INLINE void Add(VF x, VF w0, VF w1, VF w2, VF w3) {
-    c0 = hn::MulAdd(x, w0, c0);
-    c1 = hn::MulAdd(x, w1, c1);
-    c2 = hn::MulAdd(x, w2, c2);
-    if constexpr (kColumns > 3) c3 = hn::MulAdd(x, w3, c3);
+  HWY_INLINE void Clear() {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < 4; ++c) of[r][c] = hn::Zero(DF());
+    }
+  }
+  // load(p): kLanes elements from p on, widened.
+  template <typename W, typename Load>
+  HWY_INLINE void Add(const float* const* x, const W* const* w, size_t k,
+                      Load load) {
+    VF v[kColumns];
+    HWY_UNROLL(4)
+    for (int c = 0; c < kColumns; ++c) v[c] = load(w[c] + k);
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      const VF u = load(x[r] + k);
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) {
+        of[r][c] = hn::MulAdd(u, v[c], of[r][c]);
+      }
+    }
+  }
+  // totals[r][c] += the sums of the lanes.
+  HWY_INLINE void AddTo(float (*totals)[4]) const {
+    for (int r = 0; r < kRows; ++r) {
+      float sums[4];
+      StoreSums4(of[r][0], of[r][1], of[r][2], of[r][3], sums);
+      for (int c = 0; c < 4; ++c) totals[r][c] += sums[c];
+    }
   }
 };
 
-// totals[0 .. 4) += the sums of a row's lanes.
-template <int kColumns>
-HWY_INLINE void AddSums(const Sums<kColumns>& row, float* totals) {
-  float sums[4];
-  StoreSums4(row.c0, row.c1, row.c2, row.c3, sums);
-  for (int i = 0; i < 4; ++i) totals[i] += sums[i];
-}
-
-// y[m .. m + kRows, n0 .. n0 + kColumns).
+// Rows n, n + apart, .. of w, count of them (at most kColumns), with kRows rows
+// of x from m on.
 template <int kRows, int kColumns, typename W>
 HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
-                             int64_t m, int64_t n0) {
-  const int64_t last = desc.n - 1;
-  // Beyond the last column the last is computed again and dropped.
-  const W* HWY_RESTRICT w0 = params.w.row<W>(n0);
-  const W* HWY_RESTRICT w1 = params.w.row<W>(HWY_MIN(n0 + 1, last));
-  const W* HWY_RESTRICT w2 = params.w.row<W>(HWY_MIN(n0 + 2, last));
-  const W* HWY_RESTRICT w3 = params.w.row<W>(HWY_MIN(n0 + 3, last));
-  const float* HWY_RESTRICT x0 = params.x.row<float>(m);
-  const float* HWY_RESTRICT x1 = params.x.row<float>(m + (kRows > 1 ? 1 : 0));
-  const float* HWY_RESTRICT x2 = params.x.row<float>(m + (kRows > 2 ? 2 : 0));
-  const float* HWY_RESTRICT x3 = params.x.row<float>(m + (kRows > 3 ? 3 : 0));
+                             int64_t m, int64_t n, int64_t apart,
+                             int64_t count) {
+  const W* w[kColumns];
+  // A missing row is the last one once more, and dropped.
+  for (int64_t c = 0; c < kColumns; ++c) {
+    w[c] = params.w.row<W>(n + apart * HWY_MIN(c, count - 1));
+  }
+  const float* x[kRows];
+  for (int r = 0; r < kRows; ++r) x[r] = params.x.row<float>(m + r);
+  const auto whole = [](const auto* p) HWY_ATTR { return LoadWide(p); };
+  // A line of the cache at a time from every row: prefetchers lose streams that
+  // are visited more often.
+  constexpr size_t kLine = HWY_MAX(kLanes, 64 / sizeof(W));
   const auto k_end = static_cast<size_t>(desc.k);
   const size_t k_full = k_end / kLanes * kLanes;
-  // The next rows of w are asked for while these are multiplied the first time:
-  // the processor's own prefetchers do not keep memory busy with short rows.
-  const size_t ahead =
-      m == 0 ? kColumns * params.w.row_stride_bytes / sizeof(W) : 0;
-  float totals[4][4] = {};
+  float totals[kRows][4] = {};
   for (size_t k0 = 0; k0 < k_end; k0 += kBlockK) {
-    Sums<kColumns> r0, r1, r2, r3;
-    r0.Clear();
-    r1.Clear();
-    r2.Clear();
-    r3.Clear();
+    Sums<kRows, kColumns> sums;
+    sums.Clear();
     const size_t block_end = HWY_MIN(k_full, k0 + kBlockK);
-    for (size_t k = k0; k < block_end; k += kLanes) {
-      const VF v0 = LoadWide(w0 + k);
-      const VF v1 = LoadWide(w1 + k);
-      const VF v2 = LoadWide(w2 + k);
-      const VF v3 = kColumns > 3 ? LoadWide(w3 + k) : v2;
-      if (ahead != 0) {
-        hwy::Prefetch(w0 + k + ahead);
-        hwy::Prefetch(w1 + k + ahead);
-        hwy::Prefetch(w2 + k + ahead);
-        if constexpr (kColumns > 3) hwy::Prefetch(w3 + k + ahead);
-      }
-      r0.Add(LoadWide(x0 + k), v0, v1, v2, v3);
-      if constexpr (kRows > 1) r1.Add(LoadWide(x1 + k), v0, v1, v2, v3);
-      if constexpr (kRows > 2) r2.Add(LoadWide(x2 + k), v0, v1, v2, v3);
-      if constexpr (kRows > 3) r3.Add(LoadWide(x3 + k), v0, v1, v2, v3);
+    size_t k = k0;
+    for (; k + kLine <= block_end; k += kLine) {
+      HWY_UNROLL(8)
+      for (size_t i = 0; i < kLine; i += kLanes) sums.Add(x, w, k + i, whole);
     }
+    for (; k < block_end; k += kLanes) sums.Add(x, w, k, whole);
     const size_t rest = k_end - k_full;
     if (rest != 0 && k_full - k0 < kBlockK) {
-      const VF v0 = LoadWideTail(w0 + k_full, rest);
-      const VF v1 = LoadWideTail(w1 + k_full, rest);
-      const VF v2 = LoadWideTail(w2 + k_full, rest);
-      const VF v3 = kColumns > 3 ? LoadWideTail(w3 + k_full, rest) : v2;
-      r0.Add(LoadWideTail(x0 + k_full, rest), v0, v1, v2, v3);
-      r1.Add(LoadWideTail(x1 + k_full, rest), v0, v1, v2, v3);
-      r2.Add(LoadWideTail(x2 + k_full, rest), v0, v1, v2, v3);
-      r3.Add(LoadWideTail(x3 + k_full, rest), v0, v1, v2, v3);
+      sums.Add(x, w, k_full, [rest](const auto* p) HWY_ATTR {
+        return LoadWideTail(p, rest);
+      });
     }
-    AddSums(r0, totals[0]);
-    if constexpr (kRows > 1) AddSums(r1, totals[1]);
-    if constexpr (kRows > 2) AddSums(r2, totals[2]);
-    if constexpr (kRows > 3) AddSums(r3, totals[3]);
+    sums.AddTo(totals);
   }
-  const int64_t count = HWY_MIN(desc.n - n0, int64_t{kColumns});
   for (int r = 0; r < kRows; ++r) {
-    FinishGemmRow(params, m + r, n0, count, totals[r]);
+    for (int64_t c = 0; c < count; ++c) {
+      FinishGemmRow(params, m + r, n + c * apart, 1, totals[r] + c);
+    }
   }
 }
 
 template <typename W>
 using DirectTileFn = void (*)(const GemmDesc&, const GemmParams&, int64_t,
-                              int64_t);
+                              int64_t, int64_t, int64_t);
+
+// A thread reads its rows of w as kColumns streams, each of consecutive rows:
+// rows side by side would be streams that end after a few kilobytes, and
+// memory is idle until the processor's prefetchers have found the next ones.
+template <int kColumns, typename W>
+HWY_INLINE void RunColumns(const GemmDesc& desc, const GemmParams& params,
+                           const DirectTileFn<W>* tiles, int64_t begin,
+                           int64_t end) {
+  const int64_t rows = params.x.rows();
+  const auto run = [&](int64_t n, int64_t apart, int64_t count) {
+    for (int64_t m = 0; m < rows; m += 4) {
+      tiles[HWY_MIN(rows - m, int64_t{4}) - 1](desc, params, m, n, apart,
+                                               count);
+    }
+  };
+  const int64_t apart = (end - begin) / kColumns;
+  for (int64_t n = begin; n < begin + apart; ++n) run(n, apart, kColumns);
+  const int64_t rest = begin + apart * kColumns;
+  if (rest < end) run(rest, 1, end - rest);
+}
 
 template <typename W>
 void RunDirect(const GemmDesc& desc, const GemmParams& params,
                ThreadPool& pool) {
-  constexpr DirectTileFn<W> kWide[] = {&DirectTile<1, 4, W>,
-                                       &DirectTile<2, 4, W>};
-  constexpr DirectTileFn<W> kTall[] = {
-      &DirectTile<1, 3, W>, &DirectTile<2, 3, W>, &DirectTile<3, 3, W>,
-      &DirectTile<4, 3, W>};
-  const int64_t rows = params.x.rows();
-  const int64_t columns = rows <= 2 ? 4 : 3;
-  const DirectTileFn<W>* tiles = rows <= 2 ? kWide : kTall;
-  const int64_t group_bytes =
-      columns * desc.k * static_cast<int64_t>(sizeof(W));
-  pool.ParallelFor((desc.n + columns - 1) / columns,
-                   kGrainBytes / group_bytes + 1,
-                   [&](int64_t begin, int64_t end) HWY_ATTR {
-                     for (int64_t group = begin; group < end; ++group) {
-                       for (int64_t m = 0; m < rows; m += 4) {
-                         tiles[HWY_MIN(rows - m, int64_t{4}) - 1](
-                             desc, params, m, group * columns);
-                       }
-                     }
-                   });
+  const int64_t grain =
+      kGrainBytes / (desc.k * static_cast<int64_t>(sizeof(W))) + 1;
+  pool.ParallelFor(desc.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
+    if (kManyRegisters || params.x.rows() <= 2) {
+      constexpr int kTall = kManyRegisters ? 4 : 2;
+      constexpr DirectTileFn<W> kTiles[] = {
+          &DirectTile<1, 4, W>, &DirectTile<2, 4, W>,
+          &DirectTile<HWY_MIN(3, kTall), 4, W>,
+          &DirectTile<HWY_MIN(4, kTall), 4, W>};
+      RunColumns<4, W>(desc, params, kTiles, begin, end);
+    } else {
+      constexpr DirectTileFn<W> kTiles[] = {
+          &DirectTile<1, 3, W>, &DirectTile<2, 3, W>, &DirectTile<3, 3, W>,
+          &DirectTile<4, 3, W>};
+      RunColumns<3, W>(desc, params, kTiles, begin, end);
+    }
+  });
 }
 
 template <typename W>
