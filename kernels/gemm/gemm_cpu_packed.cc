@@ -46,20 +46,20 @@ void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const auto x_stride =
       static_cast<int64_t>(params.x.row_stride_bytes / sizeof(float));
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
-  pool.ParallelFor(strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
-                   [&](int64_t begin, int64_t end) {
-                     alignas(32) float sums[kRows * kStripRows];
-                     for (int64_t strip = begin; strip < end; ++strip) {
-                       for (int64_t m = 0; m < rows; m += kRows) {
-                         const int64_t count = std::min(kRows, rows - m);
-                         kTile[count - 1](w + strip * StripBytes<F>(desc.k),
-                                          params.x.row<float>(m), x_stride,
-                                          desc.k, sums);
-                         FinishTile(desc, params, m, static_cast<int>(count),
-                                    strip * kStripRows, kStripRows, sums);
-                       }
-                     }
-                   });
+  pool.ParallelFor(
+      strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
+      [&](int64_t begin, int64_t end) {
+        alignas(32) float sums[kRows * kStripRows];
+        for (int64_t strip = begin; strip < end; ++strip) {
+          for (int64_t m = 0; m < rows; m += kRows) {
+            const int64_t count = std::min(kRows, rows - m);
+            kTile[count - 1](w + strip * StripBytes<F>(desc.k),
+                             params.x.row<float>(m), x_stride, desc.k, sums);
+            FinishTile(desc, params, m, static_cast<int>(count),
+                       strip * kStripRows, kStripRows, kStripRows, sums);
+          }
+        }
+      });
 }
 
 template <class F>

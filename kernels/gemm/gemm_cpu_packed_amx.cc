@@ -174,7 +174,7 @@ void RunPairs(const GemmDesc& desc, const GemmParams& params, int64_t begin,
     }
     for (int64_t g = g0; g < g1; ++g) {
       FinishTile(desc, params, g * kGroupRows, kGroupRows, pair * kPairRows,
-                 kPairRows, sums[g - g0]);
+                 kPairRows, kPairRows, sums[g - g0]);
     }
   }
   _tile_release();

@@ -28,11 +28,11 @@ struct Group {
                 first * RoundedRowBytes(desc.k)) {}
 };
 
-// y[m .. m + rows, n0 .. ) from the sums of a tile, `width` a row.
+// y[m .. m + rows, n0 .. n0 + columns) from the sums of a tile, `width` a row.
 inline void FinishTile(const GemmDesc& desc, const GemmParams& params,
-                       int64_t m, int rows, int64_t n0, int64_t width,
-                       const float* sums) {
-  const int64_t count = std::min(width, desc.n - n0);
+                       int64_t m, int rows, int64_t n0, int64_t columns,
+                       int64_t width, const float* sums) {
+  const int64_t count = std::min(columns, desc.n - n0);
   for (int r = 0; r < rows; ++r) {
     FinishGemmRow(params, m + r, n0, count, sums + r * width);
   }
@@ -50,24 +50,34 @@ inline void RoundRows(const GemmDesc& desc, const GemmParams& params,
   });
 }
 
-using TileFn = void (*)(const uint8_t*, const uint8_t*, int64_t, float*);
+using TileFn = void (*)(const uint8_t*, int64_t, const uint8_t*, int64_t,
+                        float*);
 template <class V, class F>
 inline constexpr TileFn kTileOf[kMaxRows] = {Tile<V, F, 1>, Tile<V, F, 2>,
                                              Tile<V, F, 3>, Tile<V, F, 4>};
 
-// Strips [begin, end), groups of V::kStrips, with rows [m0, m1) of rounded x.
+// Strips [begin, end), a multiple of V::kStrips, with rows [m0, m1) of rounded
+// x. A vector's strips come from parts of the range of their own: memory keeps
+// more busy with long streams than with strips side by side, which end after
+// some kilobytes.
 template <class V, class F>
 void RunStrips(const GemmDesc& desc, const GemmParams& params, int64_t begin,
                int64_t end, int64_t m0, int64_t m1) {
   constexpr int64_t kWidth = kStripRows * V::kStrips;
   alignas(64) float sums[kMaxRows * kWidth];
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
-  for (int64_t strip = begin; strip < end; strip += V::kStrips) {
+  const int64_t apart = (end - begin) / V::kStrips;
+  for (int64_t strip = begin; strip < begin + apart; ++strip) {
     for (int64_t m = m0; m < m1; m += kMaxRows) {
       const Group group(desc, params, m);
       kTileOf<V, F>[group.rows - 1](w + strip * StripBytes<F>(desc.k),
+                                    apart * StripBytes<F>(desc.k),
                                     group.rounded, desc.k, sums);
-      FinishTile(desc, params, m, group.rows, strip * kStripRows, kWidth, sums);
+      for (int64_t i = 0; i < V::kStrips; ++i) {
+        FinishTile(desc, params, m, group.rows,
+                   (strip + i * apart) * kStripRows, kStripRows, kWidth,
+                   sums + i * kStripRows);
+      }
     }
   }
 }

@@ -149,27 +149,22 @@ constexpr int64_t StripBytes(int64_t k) {
 // keep memory busy.
 inline constexpr int64_t kAhead = 2048;
 
-// y: R rows of kStripRows * V::kStrips sums; w: the first of the strips; x: a
-// group of R rows.
+// y: R rows of kStripRows * V::kStrips sums; w: the first of the strips, which
+// lie `apart` bytes apart; x: a group of R rows.
 template <class V, class F, int R>
-__attribute__((noinline)) void Tile(const uint8_t* w, const uint8_t* x,
-                                    int64_t k, float* y) {
+__attribute__((noinline)) void Tile(const uint8_t* w, int64_t apart,
+                                    const uint8_t* x, int64_t k, float* y) {
   typename V::Floats sums[R];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) sums[r] = V::NoFloats();
-  auto at = V::Strips(w, StripBytes<F>(k));
-  [[maybe_unused]] int64_t left = StripBytes<F>(k);
+  auto at = V::Strips(w, apart);
   for (int64_t block = 0; block < k / (kStep * F::kSteps); ++block) {
     const typename V::template Header<F> header(at);
     at = at + F::kHeader;
     for (int s = 0; s < F::kSteps; ++s) {
+      // Behind its strip's end: the thread's next one.
       if constexpr (R < kMaxRows) {
-        // Behind its strip's end: in the strip of the next vector.
-        left -= StepBytes<F>();
-        V::template Prefetch<StepBytes<F>()>(
-            at + (left > kAhead
-                      ? kAhead
-                      : kAhead + (V::kStrips - 1) * StripBytes<F>(k)));
+        V::template Prefetch<StepBytes<F>()>(at + kAhead);
       }
       AddHalf<V, F, R, 0>(header, at, x, sums);
       if constexpr (F::kHalves == 2) AddHalf<V, F, R, 1>(header, at, x, sums);
