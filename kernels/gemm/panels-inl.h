@@ -40,8 +40,9 @@ namespace HWY_NAMESPACE {
 namespace gemm {
 
 // Elements of k whose lanes are summed apart from the next ones'. A multiple
-// of every block of the formats.
-constexpr int64_t kBlockK = kLanes < 8 ? 256 : 512;
+// of every block of the formats. Tiles begin and end once a lane: 16 lanes take
+// blocks that are longer, and have an L2 for them.
+constexpr int64_t kBlockK = kLanes < 8 ? 256 : kLanes < 16 ? 512 : 2048;
 constexpr int64_t kLaneCount = static_cast<int64_t>(kLanes);
 constexpr int64_t kSteps = kBlockK / kLaneCount;
 constexpr int64_t kPanel = 2 * kLaneCount;  // rows of w
