@@ -1,5 +1,4 @@
 // The CPU as a device: host memory within a budget, and a pool of threads.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,24 +24,6 @@ void* RuntimeAllocate(void*, size_t bytes, size_t alignment) {
 
 void RuntimeDeallocate(void*, void* ptr, size_t, size_t alignment) {
   ::operator delete(ptr, std::align_val_t(alignment));
-}
-
-// Weights are read from one end to the other for every token: in huge pages,
-// where the system has them to give, address translation does not interrupt
-// the processor's prefetchers. Other memory stays as it is touched.
-void AskForHugePages(void* data, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kHugePage = 2 << 20;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = (begin + bytes) / kHugePage * kHugePage;
-  // A refusal changes nothing but speed.
-  if (first < last) {
-    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  }
-#else
-  (void)data, (void)bytes;
-#endif
 }
 
 // What the control group of a container allows, where there is one.
@@ -108,11 +89,6 @@ class CpuDevice final : public Device {
       return absl::FailedPreconditionError(absl::StrFormat(
           "cpu: the host's allocator returned %p, alignment %d asked for", data,
           kAlignment));
-    }
-    // A host's allocator decides on its memory.
-    if (memory_class == MemoryClass::kWeights &&
-        allocator_.allocate == &RuntimeAllocate) {
-      AskForHugePages(data, bytes);
     }
     return Buffer(this, static_cast<std::byte*>(data), bytes, memory_class);
   }
