@@ -57,14 +57,16 @@ absl::StatusOr<Fp8Config> ReadFp8Config(const Json& config) {
   return out;
 }
 
-// The suffix of the layer's scales; of none there, that which is missing.
+// The suffix of the layer's scales; where none is there, of what is missing.
 std::string ScaleOf(const WeightSource& stored, const Fp8Config& config,
                     const std::string& layer) {
-  const std::string usual = ".weight_scale_inv";
-  for (const std::string& suffix : {usual, std::string(".scale")}) {
+  const std::string usual =
+      config.blocks ? ".weight_scale_inv" : ".weight_scale";
+  for (const std::string& suffix :
+       {std::string(".weight_scale_inv"), usual, std::string(".scale")}) {
     if (stored.Find(layer + suffix) != nullptr) return suffix;
   }
-  return config.blocks ? usual : ".weight_scale";
+  return usual;
 }
 
 }  // namespace
@@ -76,9 +78,10 @@ absl::StatusOr<QuantizedLayers> FindFp8Layers(
   QuantizedLayers found;
   for (const std::string& layer : LayersWith(*stored, ".weight")) {
     const DType dtype = stored->Find(layer + ".weight")->dtype;
-    const bool is_fp4 = dtype == DType::kI8 || dtype == DType::kU8;
-    if (!is_fp4 && dtype != DType::kF8E4M3) continue;
+    const bool is_fp4 = dtype == DType::kI8;
     const std::string scale = ScaleOf(*stored, settings, layer);
+    if (is_fp4 && stored->Find(layer + scale) == nullptr) continue;
+    if (!is_fp4 && dtype != DType::kF8E4M3) continue;
     if (is_fp4) {
       INLAY_ASSIGN_OR_RETURN(auto made,
                              MakeMxfp4Layer(stored, layer, ".weight", scale));
@@ -87,6 +90,7 @@ absl::StatusOr<QuantizedLayers> FindFp8Layers(
       Fp8Scheme scheme;
       scheme.scale = scale;
       scheme.grid = settings.blocks ? settings.block : ScaleGrid{0, 0};
+      scheme.may_be_exponents = true;
       scheme.input_codes = InputCodes::kFp8;
       INLAY_ASSIGN_OR_RETURN(auto made, MakeFp8Layer(stored, layer, scheme));
       found.layers.push_back(std::move(made));

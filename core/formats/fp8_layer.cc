@@ -33,7 +33,10 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> MakeFp8Layer(
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   INLAY_ASSIGN_OR_RETURN(
       tensors.scales,
-      StoredTensor(*stored, layer + scheme.scale, kScaleOrExponentDTypes));
+      StoredTensor(*stored, layer + scheme.scale,
+                   scheme.may_be_exponents
+                       ? absl::MakeConstSpan(kScaleOrExponentDTypes)
+                       : absl::MakeConstSpan(kScaleDTypes)));
   tensors.grid = {scheme.grid.rows == 0 ? n : scheme.grid.rows,
                   scheme.grid.columns == 0 ? k : scheme.grid.columns};
   INLAY_RETURN_IF_ERROR(CheckGrid(

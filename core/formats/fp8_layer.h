@@ -19,6 +19,7 @@ struct Fp8Scheme {
   ScaleGrid grid;     // 0: all rows, all columns
   // Scales may come as [rows, 1, columns, 1].
   bool scale_has_gaps = false;
+  bool may_be_exponents = false;  // the scales, a byte each
   InputCodes input_codes = InputCodes::kNone;
 };
 

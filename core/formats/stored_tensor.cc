@@ -178,7 +178,7 @@ absl::Status CheckFiniteScales(const WeightSource& stored,
     const int64_t count = std::min(kAtOnce, flat.shape[0] - first);
     values.resize(static_cast<size_t>(count));
     INLAY_RETURN_IF_ERROR(
-        ReadScales(stored, flat, first, count, 0, 1, values.data()));
+        ReadFloats(stored, flat, first, count, 0, 1, values.data()));
     for (const float value : values) {
       if (std::isfinite(value)) continue;
       return absl::InvalidArgumentError(

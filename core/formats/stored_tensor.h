@@ -72,7 +72,7 @@ absl::Status ReadFloats(const WeightSource& stored, const WeightInfo& matrix,
 absl::Status ReadScales(const WeightSource& stored, const WeightInfo& matrix,
                         int64_t first, int64_t rows, int64_t begin,
                         int64_t columns, float* dst);
-// Whether all of a tensor of scales are finite, else INVALID_ARGUMENT.
+// Whether all elements of a tensor of floats are finite, else INVALID_ARGUMENT.
 // Reads it.
 absl::Status CheckFiniteScales(const WeightSource& stored,
                                const WeightInfo& tensor);

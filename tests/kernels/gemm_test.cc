@@ -105,10 +105,11 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
 TEST(GemmTest, MatchesFloat64OverShapesAndTypes) {
   TestCpu cpu(2);
   constexpr int64_t kShapes[][3] = {
-      {1, 1, 1},     {1, 4, 8},    {1, 5, 7},     {2, 3, 9},     {3, 17, 31},
-      {4, 48, 64},   {5, 25, 33},  {6, 7, 100},   {7, 49, 15},   {8, 24, 512},
-      {9, 23, 513},  {17, 50, 65}, {33, 31, 129}, {130, 26, 40}, {3, 9, 1100},
-      {6, 30, 1031}, {1, 128, 96}, {5, 130, 353}, {40, 129, 300}};
+      {1, 1, 1},     {1, 4, 8},    {1, 5, 7},     {2, 3, 9},      {3, 17, 31},
+      {4, 48, 64},   {5, 25, 33},  {6, 7, 100},   {7, 49, 15},    {8, 24, 512},
+      {9, 23, 513},  {17, 50, 65}, {33, 31, 129}, {130, 26, 40},  {3, 9, 1100},
+      {6, 30, 1031}, {1, 128, 96}, {5, 130, 353}, {40, 129, 300}, {3, 9, 2100},
+      {20, 35, 4111}};
   unsigned seed = 1;
   for (const auto& [m, n, k] : kShapes) {
     for (const DType weight : kWeights) {
@@ -140,7 +141,7 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   constexpr int64_t kRows = 67;
   constexpr int64_t kN = 53;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
-  for (const int64_t k : {61, 520, 1100}) {
+  for (const int64_t k : {61, 520, 1100, 2061}) {
     for (const DType weight : kWeights) {
       Problem problem(kRows, kN, k, weight, 7);
       ForEachCpuRow(GemmTable(), problem.desc, cpus[0],
@@ -175,7 +176,7 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
 TEST(GemmTest, LargeBatchesMatchSmallOnes) {
   constexpr int64_t kRows = 300;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
-  Problem problem(kRows, 100, 700, DType::kBF16, 11);
+  Problem problem(kRows, 100, 2500, DType::kBF16, 11);
   const auto compare = [&](const GemmRow& row) {
     TestMatrix reference(DType::kF32, kRows, 100);
     for (int64_t r = 0; r < kRows; r += 3) {

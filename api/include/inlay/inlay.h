@@ -208,7 +208,7 @@ typedef struct inlay_step_info {
  * running generations take turns where not all fit. Something is computed in every call, however small its budget. A step
  * once begun is finished: overshoot_us tells when that was too late. Without a budget, a GPU may have begun the next step when the
  * call returns; with one it is idle then. `info` may be null; it sums over the steps. The CPU's kernels take up to 400 KB of the
- * calling thread's stack, as of the workers': threads with less than 1 MB are not for stepping.
+ * calling thread's stack, as of the workers': threads with less than 1 MB are not for stepping, nor for inlay_quantize().
  * INLAY_INVALID_STATE on a thread-driven engine and while another thread is stepping. */
 INLAY_API inlay_status inlay_engine_step(inlay_engine* engine, uint64_t budget_us, inlay_step_info* info,
                                          inlay_error** error);

@@ -125,8 +125,8 @@ struct Zmm {
         : first(F::Load(p.p)), second(F::Load(p.second())) {}
   };
 
-  INLAY_INLINE static At Strips(const uint8_t* first, int64_t strip_bytes) {
-    return {first, strip_bytes};
+  INLAY_INLINE static At Strips(const uint8_t* first, int64_t apart) {
+    return {first, apart};
   }
   INLAY_INLINE static Floats Join(__m256 first, __m256 second) {
     return _mm512_castpd_ps(

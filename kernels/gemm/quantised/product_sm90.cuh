@@ -95,8 +95,8 @@ struct QuantRange {
   }
 };
 
-// Phases are for 16 rows of x alone: with 8 there are twice the warps, and no
-// registers for what phases need.
+// Phases are for 16 rows of x alone: with 8 there may be twice the warps, and
+// no registers for what phases need.
 template <int kTiles>
 inline constexpr bool kHasQuantPhases = kTiles > 1;
 
@@ -398,6 +398,8 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
     for (int phase = 0; phase < phases; ++phase) {
       const QuantRange of_block = QuantUnitsOfPhase<kTiles>(shape, rank, phase);
       if (phases > 1 && fills++ > 0) {
+        // Zeros beyond K may be where a copy goes now.
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         asm volatile("bar.sync 1, %0;" ::"r"(32 * shape.warps) : "memory");
         FillQuantX<T>(view, permutation, shape, of_block,
                       reinterpret_cast<std::byte*>(shared) + at.x,

@@ -39,13 +39,6 @@ int Log2(int x) { return std::countr_zero(static_cast<unsigned>(x)); }
 
 int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
 
-// Clusters that run at once: of 4 and 8 blocks fewer than fill the chip, whose
-// processors come in groups that they must fit (24 of 4 did, 32 did not).
-int64_t ClustersAtOnce(int cluster, int num_sms) {
-  const int64_t blocks = cluster == 2 ? num_sms : num_sms * 3 / 4;
-  return std::max<int64_t>(1, blocks / cluster);
-}
-
 // What it costs, but for what does not fit: turns of a warp, that is jobs of a
 // lane times units of K of a job, in quarters; something for each job's sums;
 // what loading x again takes. Sets stage_units and num_clusters.
@@ -70,6 +63,13 @@ int64_t CostOfQuantPlan(const QuantForm& form, int64_t n, int64_t k,
 }
 
 }  // namespace
+
+int64_t ClustersAtOnce(int cluster, int num_sms) {
+  const int64_t sms = cluster == 8   ? num_sms * 3 / 4
+                      : cluster == 4 ? num_sms * 7 / 8
+                                     : num_sms;
+  return std::max<int64_t>(1, sms / cluster);
+}
 
 bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
                   QuantPlan& plan) {

@@ -28,6 +28,10 @@ absl::Status RunUnpackQuantised(const QuantMatrix& matrix,
 absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
                               const TensorView& y, CudaStream& stream);
 
+// Clusters of so many blocks, one an SM, that run at once: a cluster lies in a
+// group of SMs (16 or 18 of them, some fewer), which large ones do not fill.
+int64_t ClustersAtOnce(int cluster, int num_sms);
+
 // How the kernel for Hopper cuts a matrix: a function of n, k and the tiles of
 // x, so that a row's bits are the same for all numbers of rows with one plan.
 struct QuantPlan {

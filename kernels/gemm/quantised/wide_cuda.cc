@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "kernels/cuda_tensor_map.h"
+#include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/wide_shape.h"
 #include "memory/status.h"
 
@@ -65,15 +66,6 @@ absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                    {half, static_cast<cuuint64_t>(shape.tile_bytes)},
                    {half / 8, 2, kWideTiles}}));
   return maps;
-}
-
-// Clusters that run at once: a cluster lies in a group of SMs (16 or 18 of
-// them, some fewer), which large ones do not fill.
-int64_t ClustersAtOnce(int splits, int num_sms) {
-  const int64_t sms = splits == 8   ? num_sms * 3 / 4
-                      : splits == 4 ? num_sms * 7 / 8
-                                    : num_sms;
-  return std::max<int64_t>(1, sms / splits);
 }
 
 // Nanoseconds of a unit's decoding that the tensor cores do not hide.

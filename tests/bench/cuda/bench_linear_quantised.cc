@@ -30,6 +30,10 @@ constexpr Layer kLayers[] = {
     {"gate_up", 28672, 4096, DType::kBF16, false},
     {"down", 4096, 14336, DType::kF32, true},
     {"head", 128256, 4096, DType::kF32, false},
+    // Down of models of other sizes: 1B, 14B, 70B.
+    {"down1", 2048, 8192, DType::kF32, true},
+    {"down14", 5120, 13824, DType::kF32, true},
+    {"down70", 8192, 28672, DType::kF32, true},
 };
 constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K,
                               DType::kQ6_K,    DType::kQ8_0, DType::kF8_G128,
@@ -145,8 +149,8 @@ struct Tried {
 
 void PrintPlan(const Tried& tried) {
   const QuantPlan& p = tried.plan;
-  std::printf(" | %.2f c%d l%d w%d u%d s%d", 1e6 * tried.seconds, p.cluster,
-              p.lanes, p.warps, p.stage_units, p.stages);
+  std::printf(" | %.2f c%d p%d l%d w%d u%d s%d", 1e6 * tried.seconds, p.cluster,
+              p.phases, p.lanes, p.warps, p.stage_units, p.stages);
 }
 
 void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
@@ -172,6 +176,7 @@ void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
             if (warps == 16 && tiles > 1) continue;
             QuantPlan plan = usual;
             plan.cluster = cluster;
+            plan.phases = 1;
             plan.warps = warps;
             plan.lanes = lanes;
             plan.stage_units = units;

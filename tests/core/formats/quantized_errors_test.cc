@@ -418,9 +418,20 @@ TEST(QuantizedErrors, Fp4Experts) {
     tensors[name] = spec;
     ExpectError(OpenSpecs(Fp8Settings(), tensors), code, text);
   }
-  StoredSpecs no_scale = good;
-  no_scale.erase("l.scale");
-  ExpectError(OpenSpecs(Fp8Settings(), no_scale), kMissing, "l.weight_scale");
+  // Other tensors of bytes are left alone, without a layer's scales.
+  StoredSpecs others = good;
+  others["visual.table.weight"] = {DType::kI8, {4, 8}};
+  others["head.weight"] = {DType::kI8, {4, 8}};
+  others["head.weight_scale"] = {DType::kF32, {4}};
+  others["mask.weight"] = {DType::kU8, {16}};
+  others["mask.scale"] = {DType::kF32, {1}};
+  EXPECT_TRUE(OpenSpecs(Fp8Settings(), others).ok());
+  // Where there are no blocks, a tensor's scale has its usual name first.
+  EXPECT_TRUE(OpenSpecs({{"quant_method", "fp8"}},
+                        {{"l.weight", {DType::kF8E4M3, {4, 64}}},
+                         {"l.weight_scale", {DType::kF32, {1}}},
+                         {"l.scale", {DType::kF32, {128}}}})
+                  .ok());
 }
 
 // One layout each: settings that say another are refused.

@@ -348,7 +348,8 @@ TEST(QuantizedSourceTest, ScalesThatAreExponents) {
   const char* const mxfp8 = "mxfp8-quantized";
   const char* const mxfp4 = "mxfp4-pack-quantized";
   uint32_t seed = 1;
-  for (const DType pairs : {DType::kI8, DType::kU8}) {
+  for (int turn = 0; turn < 2; ++turn) {
+    const DType pairs = DType::kI8;
     CheckLayer(
         MakeMx({fp8(128, 128), false, ".weight", ".scale", 128, 128, 130, 384},
                pairs, seed++),
@@ -364,13 +365,31 @@ TEST(QuantizedSourceTest, ScalesThatAreExponents) {
                "mxfp4", false);
     CheckLayer(
         MakeMx({ct(mxfp8, 8), false, ".weight", ".weight_scale", 1, 32, 5, 160},
-               pairs, seed++),
+               DType::kU8, seed++),
         "f8_g32", false);
     CheckLayer(MakeMx({ct(mxfp4, 4), true, ".weight_packed", ".weight_scale", 1,
                        32, 5, 160},
-                      pairs, seed++),
+                      DType::kU8, seed++),
                "mxfp4", false);
   }
+}
+
+// The least is a subnormal number, the one above the largest is none.
+TEST(QuantizedSourceTest, EndsOfExponents) {
+  const std::vector<uint8_t> codes(128, 0x38);  // 1 in e4m3
+  const uint8_t exponents[] = {0, 1, 254, 255};
+  const auto weights = std::make_shared<MemoryWeights>(true);
+  weights->Add("l.weight", DType::kF8E4M3, {4, 32}, codes.data());
+  weights->Add("l.scale", DType::kU8, {4, 1}, exponents);
+  const auto source = OpenQuantized(
+      {{"quant_method", "fp8"}, {"weight_block_size", {1, 32}}}, weights);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const WeightInfo& info = *(*source)->Find("l.weight");
+  const auto values = DecodeBlocks(info.dtype, ReadAllOf(**source, info));
+  EXPECT_EQ(values[0], 0x1p-127f);
+  EXPECT_EQ(values[32], 0x1p-126f);
+  EXPECT_EQ(values[64], 0x1p127f);
+  EXPECT_TRUE(std::isnan(values[96]));
 }
 
 TEST(QuantizedSourceTest, InputCodesAreToldOf) {
