@@ -1,6 +1,7 @@
 // gemm's CUDA row for e4m3 weights with x rounded to e4m3 where its rows are
-// many: cuBLASLt on codes and scales (FP8.md). Few rows, and what cuBLASLt has
-// no algorithm for, go the way of other quantised weights.
+// many: a kernel on packed codes, and for very many cuBLASLt on plain ones
+// (FP8.md). Few rows, and what cuBLASLt has no algorithm for, go the way of
+// other quantised weights.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -20,8 +21,12 @@ size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 
 namespace {
 
-// Fewer rows of x are faster with x as it is (FP8.md).
-constexpr int64_t kLeastRows = 513;
+// More rows of x are faster by cuBLASLt (FP8.md).
+constexpr int64_t kMostCodesRows = 512;
+// Fewer go with x as it is, of f8_g32 all that cuBLASLt does not get.
+int64_t LeastRows(const GemmDesc& desc) {
+  return desc.weight == DType::kF8_G128 ? kLeastCodesRows : kMostCodesRows + 1;
+}
 // Of unpacked rows of w at a time: more than fill the chip.
 constexpr int64_t kUnpackedBytes = int64_t{128} << 20;
 constexpr size_t kAlignment = 256;
@@ -105,7 +110,7 @@ const WeightPacking<GemmDesc>* GemmCudaRoundsPacking(const GemmDesc&) {
 }
 
 RowRounding GemmCudaFp8Rounding(const GemmDesc& desc, int64_t m) {
-  if (m < kLeastRows) return RowRounding::kNone;
+  if (m < LeastRows(desc)) return RowRounding::kNone;
   if (desc.scale_reach == ScaleReach::kRow) return RowRounding::kFp8Rows;
   // One scale for 32 columns is for nobody's products; cuBLASLt reads scales of
   // groups of x 16 bytes at a time.
@@ -117,8 +122,10 @@ RowRounding GemmCudaFp8Rounding(const GemmDesc& desc, int64_t m) {
 size_t GemmCudaFp8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
   const size_t others =
       GemmCudaQuantisedWorkspaceBytes(desc, max_rows) + WidenedInputBytes(desc);
-  if (max_rows < kLeastRows) return others;
-  return std::max(others, Fp8Workspace(desc, max_rows).bytes);
+  if (max_rows < LeastRows(desc)) return others;
+  return std::max(others, max_rows <= kMostCodesRows
+                              ? RoundedInputBytes(max_rows, desc.k)
+                              : Fp8Workspace(desc, max_rows).bytes);
 }
 
 absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
@@ -127,18 +134,22 @@ absl::Status RunGemmCudaFp8(const GemmDesc& desc, const GemmParams& params,
   const int64_t m = params.x.rows();
   // The rows beyond go with x as it is.
   const int64_t most = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
-  if (GemmCudaFp8Rounding(desc, most) == RowRounding::kNone ||
-      !HasCodes(params)) {
+  const RowRounding rounding = GemmCudaFp8Rounding(desc, most);
+  if (rounding == RowRounding::kNone || !HasCodes(params)) {
     return RunKeepingInput(desc, params, cuda);
   }
-  const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
-  if (!cublas.ok()) return RunKeepingInput(desc, params, cuda);
-  const absl::Status status =
-      RunProducts(desc, RowsOfCall(params, 0, most), **cublas, cuda);
-  if (absl::IsUnimplemented(status)) {
-    return RunKeepingInput(desc, params, cuda);
+  const GemmParams rounded = RowsOfCall(params, 0, most);
+  if (most <= kMostCodesRows) {
+    INLAY_RETURN_IF_ERROR(RunRoundedWide(desc, rounded, rounding, cuda));
+  } else {
+    const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
+    if (!cublas.ok()) return RunKeepingInput(desc, params, cuda);
+    const absl::Status status = RunProducts(desc, rounded, **cublas, cuda);
+    if (absl::IsUnimplemented(status)) {
+      return RunKeepingInput(desc, params, cuda);
+    }
+    INLAY_RETURN_IF_ERROR(status);
   }
-  INLAY_RETURN_IF_ERROR(status);
   if (most == m) return absl::OkStatus();
   return RunKeepingInput(desc, RowsOfCall(params, most, m - most), cuda);
 }

@@ -1,7 +1,8 @@
 // gemm's CUDA row for int8 weights with one scale a row and x rounded to int8,
-// a scale a token, where its rows are many: cuBLASLt on codes, exactly, then
-// one kernel for scales, bias and residual (FP8.md). Few rows, and matrices of
-// other scales, go the way of other quantised weights.
+// a scale a token, where its rows are many: a kernel on packed codes, and for
+// very many cuBLASLt on plain ones, exactly, then one kernel for scales, bias
+// and residual (FP8.md). Few rows, and matrices of other scales, go the way of
+// other quantised weights.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -21,8 +22,8 @@ size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 
 namespace {
 
-// Fewer rows of x are faster with x as it is (FP8.md).
-constexpr int64_t kLeastInt8Rows = 513;
+// More rows of x are faster by cuBLASLt (FP8.md).
+constexpr int64_t kMostInt8CodesRows = 2048;
 // Of codes of w at a time: more than fill the chip.
 constexpr int64_t kInt8CodeBytes = int64_t{128} << 20;
 // Of products at a time, so that the kernel after finds them in the L2.
@@ -95,7 +96,7 @@ absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
 }  // namespace
 
 RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m) {
-  return desc.scale_reach == ScaleReach::kRow && m >= kLeastInt8Rows
+  return desc.scale_reach == ScaleReach::kRow && m >= kLeastCodesRows
              ? RowRounding::kInt8Rows
              : RowRounding::kNone;
 }
@@ -103,15 +104,19 @@ RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m) {
 size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
   const size_t others =
       GemmCudaQuantisedWorkspaceBytes(desc, max_rows) + WidenedInputBytes(desc);
-  if (max_rows < kLeastInt8Rows) return others;
+  if (max_rows < kLeastCodesRows) return others;
   return std::max(others, Int8Workspace(desc, max_rows).bytes);
 }
 
 absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  if (GemmCudaInt8Rounding(desc, params.x.rows()) != RowRounding::kNone &&
-      HasCodes(params)) {
+  const int64_t m = params.x.rows();
+  const RowRounding rounding = GemmCudaInt8Rounding(desc, m);
+  if (rounding != RowRounding::kNone && HasCodes(params)) {
+    if (m <= kMostInt8CodesRows && cuda.sm() == 90) {
+      return RunRoundedWide(desc, params, rounding, cuda);
+    }
     const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
     if (cublas.ok()) {
       const absl::Status status = RunInt8Products(desc, params, **cublas, cuda);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "kernels/rounding/rounding_cuda.h"
 #include "memory/status.h"
 
@@ -66,15 +67,31 @@ absl::StatusOr<RoundedRows> RoundInput(const GemmDesc& desc,
   return RoundedRows{round.codes, round.scales};
 }
 
+absl::Status RunRoundedWide(const GemmDesc& desc, const GemmParams& params,
+                            RowRounding rounding, CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(
+      const RoundedRows x,
+      RoundInput(desc, params, rounding,
+                 static_cast<std::byte*>(params.workspace), stream));
+  GemmParams codes = params;
+  codes.x = x.codes;
+  codes.x_scales = x.scales;
+  const QuantForm form = QuantFormOf(desc.weight);
+  return RunQuantisedWide(desc, codes, form,
+                          PlanWide(form, desc.n, desc.k, x.codes.rows(),
+                                   stream.num_sms(), /*codes=*/true),
+                          stream);
+}
+
 absl::Status RunKeepingInput(const GemmDesc& desc, const GemmParams& params,
                              CudaStream& stream) {
   if (params.x_scales == nullptr) {
     return RunGemmCudaQuantised(desc, params, stream);
   }
-  const RowRounding rounding = params.x.dtype == DType::kI8 ? RowRounding::kInt8Rows
-                            : desc.scale_reach == ScaleReach::kRow
-                                ? RowRounding::kFp8Rows
-                                : RowRounding::kFp8Groups;
+  const RowRounding rounding =
+      params.x.dtype == DType::kI8           ? RowRounding::kInt8Rows
+      : desc.scale_reach == ScaleReach::kRow ? RowRounding::kFp8Rows
+                                             : RowRounding::kFp8Groups;
   const int64_t m = params.x.rows();
   const size_t used = GemmCudaQuantisedWorkspaceBytes(desc, kWidenedRows);
   auto* widened = static_cast<std::byte*>(params.workspace) +

@@ -13,6 +13,10 @@
 
 namespace inlay {
 
+// Rows of x that packed codes are multiplied with as they lie, on Hopper; fewer
+// are as fast with x as it is (FP8.md).
+inline constexpr int64_t kLeastCodesRows = 17;
+
 // Of RoundInput's part of a workspace, which lies on a multiple of 256.
 size_t RoundedInputBytes(int64_t rows, int64_t k);
 // Of RunKeepingInput's, behind that of cuda_quantised.
@@ -25,6 +29,10 @@ absl::StatusOr<RoundedRows> RoundInput(const GemmDesc& desc,
                                        const GemmParams& params,
                                        RowRounding rounding, std::byte* at,
                                        CudaStream& stream);
+// x as RoundInput makes it at the workspace's beginning, times the packed codes
+// (quantised/wide_cuda.h).
+absl::Status RunRoundedWide(const GemmDesc& desc, const GemmParams& params,
+                            RowRounding rounding, CudaStream& stream);
 // The row cuda_quantised on params.x, or on what its codes stand for.
 absl::Status RunKeepingInput(const GemmDesc& desc, const GemmParams& params,
                              CudaStream& stream);

@@ -10,6 +10,7 @@
 
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/rounded_codes.h"
 
@@ -105,6 +106,27 @@ class Problem {
     return y.Download();
   }
 
+  // The same by one plan of the kernel on packed codes; x rounded before.
+  TestMatrix RunPlan(WidePlan plan, int num_sms) {
+    const auto row = Select("gemm", GemmTable(), desc, cuda_.info, "cuda_fp8");
+    EXPECT_TRUE(row.ok()) << row.status();
+    CudaTestMatrix x_on(x), bias_on(bias), residual_on(residual);
+    CudaTestMatrix y(desc.output, m, desc.n, y_padding);
+    GemmParams params;
+    params.x = x_on.view();
+    params.w =
+        MatrixView(device_->as<std::byte>(), desc.weight, desc.n, desc.k);
+    params.bias = bias_on.floats();
+    params.residual = residual_on.view();
+    params.y = y.view();
+    const TestCodes codes(**row, desc, params, *cuda_.stream, true);
+    FitWidePlan(matrix_.form, desc.n, desc.k, m, num_sms, plan);
+    const absl::Status status = RunQuantisedWide(
+        desc, params, matrix_.form, plan, CudaStream::Of(*cuda_.stream));
+    EXPECT_TRUE(status.ok()) << status;
+    return y.Download();
+  }
+
   // x as the device must round it.
   std::vector<double> Rounded() const {
     std::vector<double> out;
@@ -125,12 +147,17 @@ class Problem {
     return out;
   }
 
-  // y against x rounded; the rows from `exact` on are of x as it is. Returns
-  // how far rounding x moved the products: its root mean square over theirs.
-  double Check(const TestMatrix& y, bool adds) {
+  // What y may be, and how far rounding x moved the products: its root mean
+  // square over theirs.
+  struct Expected {
+    std::vector<double> want, most;
+    double moved;
+  };
+  // Of x rounded; the rows from `exact` on are of x as it is.
+  Expected Expect(bool adds) const {
     const std::vector<double> rounded = Rounded();
     const int64_t exact = desc.scale_reach == ScaleReach::kRow ? m : m / 4 * 4;
-    std::vector<double> want, most;
+    Expected expected;
     double moved = 0.0, all = 0.0;
     for (int64_t r = 0; r < m; ++r) {
       for (int64_t c = 0; c < desc.n; ++c) {
@@ -146,24 +173,33 @@ class Problem {
         moved += (sum - plain) * (sum - plain);
         all += plain * plain;
         const double added = adds ? double{bias(0, c)} + residual(r, c) : 0.0;
-        want.push_back(sum + added);
+        expected.want.push_back(sum + added);
         // The tensor cores cut products and sums to some 13 bits within 32
         // columns; codes below the normal numbers lost half a step. What is
         // added is rounded to y's type, the product before it is added, too.
-        most.push_back(
+        expected.most.push_back(
             0x1p-12 * size + 1e-6 * std::abs(added) +
             Rounding(desc.output, sum + added) +
             (adds ? Rounding(desc.output, added) + Rounding(desc.output, sum)
                   : 0.0));
       }
     }
+    expected.moved = std::sqrt(moved / all);
+    return expected;
+  }
+  void Compare(const TestMatrix& y, const Expected& expected) const {
     const auto at = [&](int64_t r, int64_t c) {
       return static_cast<size_t>(r * desc.n + c);
     };
     ExpectClose(
-        y, [&](int64_t r, int64_t c) { return want[at(r, c)]; },
-        [&](int64_t r, int64_t c) { return most[at(r, c)]; });
-    return std::sqrt(moved / all);
+        y, [&](int64_t r, int64_t c) { return expected.want[at(r, c)]; },
+        [&](int64_t r, int64_t c) { return expected.most[at(r, c)]; });
+  }
+  // Returns how far rounding x moved the products.
+  double Check(const TestMatrix& y, bool adds) const {
+    const Expected expected = Expect(adds);
+    Compare(y, expected);
+    return expected.moved;
   }
 
   absl::StatusOr<ScaleReach> Reach() const {
@@ -197,7 +233,8 @@ TEST(GemmFp8CudaTest, ManyRows) {
   const DType outputs[] = {DType::kF32, DType::kBF16, DType::kF16};
   int turn = 0;
   for (const ScaleReach reach : kReaches) {
-    for (const int64_t m : {516, 521, 700}) {
+    // Packed codes up to 512 rows, cuBLASLt from there on.
+    for (const int64_t m : {20, 70, 129, 512, 516, 521, 700}) {
       for (const auto& [n, k] : {std::pair{264, 512}, std::pair{136, 1152}}) {
         for (const bool adds : {false, true}) {
           const DType output = outputs[turn++ % 3];
@@ -220,12 +257,43 @@ TEST(GemmFp8CudaTest, ManyRows) {
   }
 }
 
+// Several blocks to a K, several jobs to a block, K that shares out unevenly.
+TEST(GemmFp8CudaTest, AllPlansOfPackedCodes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  INLAY_REQUIRE_FP8(cuda);
+  for (const ScaleReach reach : kReaches) {
+    for (const int64_t m : {36, 260}) {
+      Problem problem(cuda,
+                      {600, 2944, DType::kF8_G128, DType::kBF16, DType::kF32},
+                      m, reach);
+      problem.desc.scale_reach = reach;
+      const auto expected = problem.Expect(true);
+      for (const int columns : {64, 128}) {
+        for (const int splits : {1, 2, 4, 8}) {
+          for (const int sms : {1, 132}) {
+            SCOPED_TRACE(::testing::Message()
+                         << "reach " << static_cast<int>(reach) << " m " << m
+                         << " columns " << columns << " splits " << splits
+                         << " blocks " << sms);
+            WidePlan plan;
+            plan.codes = true;
+            plan.columns = columns;
+            plan.splits = splits;
+            problem.Compare(problem.RunPlan(plan, sms), expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmFp8CudaTest, CodesInsteadOfX) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   INLAY_REQUIRE_FP8(cuda);
   for (const ScaleReach reach : kReaches) {
-    for (const int64_t m : {513, 516}) {
+    for (const int64_t m : {100, 101, 513, 516}) {
       Problem problem(cuda,
                       {264, 512, DType::kF8_G128, DType::kBF16, DType::kF32}, m,
                       reach);
@@ -304,24 +372,27 @@ TEST(GemmFp8CudaTest, WhatIsNotFiniteStaysInItsRow) {
   const float kInfinity = std::numeric_limits<float>::infinity();
   for (const ScaleReach reach : kReaches) {
     const GemmDesc desc{256, 512, DType::kF8_G128, DType::kBF16, DType::kF32};
-    Problem problem(cuda, desc, 640, reach);
-    Problem bad(cuda, desc, 640, reach);
-    bad.x.Set(1, 5, std::numeric_limits<float>::quiet_NaN());
-    bad.x.Set(3, 6, kInfinity);
-    for (int64_t i = 0; i < desc.k; ++i) {
-      problem.x.Set(4, i, 0.0f);
-      bad.x.Set(4, i, 0.0f);
-    }
-    const TestMatrix want = problem.Run(false);
-    const TestMatrix got = bad.Run(false);
-    for (int64_t r = 0; r < 640; ++r) {
-      if (r == 1 || r == 3) {
-        for (int64_t c = 0; c < desc.n; ++c) EXPECT_TRUE(std::isnan(got(r, c)));
-      } else {
-        EXPECT_EQ(got.RowBits(r), want.RowBits(r));
+    for (const int64_t m : {80, 640}) {
+      Problem problem(cuda, desc, m, reach);
+      Problem bad(cuda, desc, m, reach);
+      bad.x.Set(1, 5, std::numeric_limits<float>::quiet_NaN());
+      bad.x.Set(3, 6, kInfinity);
+      for (int64_t i = 0; i < desc.k; ++i) {
+        problem.x.Set(4, i, 0.0f);
+        bad.x.Set(4, i, 0.0f);
       }
+      const TestMatrix want = problem.Run(false);
+      const TestMatrix got = bad.Run(false);
+      for (int64_t r = 0; r < m; ++r) {
+        if (r == 1 || r == 3) {
+          for (int64_t c = 0; c < desc.n; ++c)
+            EXPECT_TRUE(std::isnan(got(r, c)));
+        } else {
+          EXPECT_EQ(got.RowBits(r), want.RowBits(r));
+        }
+      }
+      EXPECT_EQ(got(4, 7), 0.0f);
     }
-    EXPECT_EQ(got(4, 7), 0.0f);
   }
 }
 

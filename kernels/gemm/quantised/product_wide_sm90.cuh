@@ -2,33 +2,10 @@
 // decoded, scaled and rounded to x's type in registers, as the left operand of
 // wgmma. Included by the product_wide_*_sm90.cu.
 //
-// Mapping: a job is 256 rows of w times kColumns rows of x. A cluster of
-// `splits` blocks shares a job's K; clusters take jobs in turn. A block has 16
-// warps that multiply, a tile of 16 rows of w each (four warpgroups of 64
-// rows), and one more copies: a unit of all tiles by one tensor
-// copy, x by two in the 128-byte swizzle. y^T = w x^T: w [64, 16] from
-// registers, x from shared memory, accumulators float32 in registers. A warp
-// decodes 32 columns while the tensor cores have its last 32.
-//
-// Shared memory: barriers; rings of x and of weights, a unit of 128 columns a
-// stage; partial sums [rows of x][256 + 4]: lie where the rings were if K is
-// split, when a cluster has one job, and beside them otherwise.
-//
-// Barriers (mbarriers): w_full and x_full a stage; freed a stage of weights: a
-// unit was used, by all 16 warps. Named barrier 1: the warps that multiply. The
-// cluster's barrier: partial sums are there; and: have been read.
-//
-// Groups of rows of x with matrices of their own (a mixture's experts): which
-// rows a job has is found on the device; matrices lie one after another and are
-// one to the copy engine, and what is copied of the next group's rows beside a
-// job's own goes nowhere. Or they lie apart, some of them in host memory: then
-// the copying warp's lanes copy a tile each. Sums are the same.
-//
-// Sums: K ascending in a block, blocks in ascending order: the same bits every
-// time. Weights: QUANTISED.md says what their rounding costs.
-//
-// Overlap: the ring of weights is filled before the previous kernel's end is
-// awaited.
+// Mapping, shared memory, barriers, order of sums: wide_block_sm90.cuh, with 16
+// warps that multiply and float32 accumulators. A warp decodes 32 columns while
+// the tensor cores have its last 32. QUANTISED.md says what rounding weights
+// costs.
 //
 // Roofline: packed bytes over the copy bandwidth up to about 64 rows, the rate
 // of the tensor cores from there on.
@@ -39,228 +16,25 @@
 
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
-#include "kernels/cuda_float.cuh"
-#include "kernels/cuda_groups.cuh"
-#include "kernels/cuda_launch.cuh"
-#include "kernels/gemm/gemv_mma.cuh"
-#include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/decode.cuh"
-#include "kernels/gemm/quantised/wide_shape.h"
+#include "kernels/gemm/quantised/wide_block_sm90.cuh"
 
 namespace inlay {
 namespace {
 
-constexpr int kWideWarps = kWideTiles;
 // A warpgroup that copies, with one warp: registers are handed over by the
 // warpgroup. A block begins with 96 for each of its 20 warps and has no more
 // to share out.
-constexpr int kWideThreads = 32 * (kWideWarps + 4);
 constexpr int kWideFewRegisters = 32;
 constexpr int kWideManyRegisters = 112;
-static_assert(kWideWarps * kWideManyRegisters + 4 * kWideFewRegisters <=
-              (kWideWarps + 4) * 96);
-
-// Offsets of barriers, of a ring of kMostWideStages each.
-constexpr uint32_t kWideWFull = 0;
-constexpr uint32_t kWideXFull = 8 * kMostWideStages;
-constexpr uint32_t kWideFreed = 16 * kMostWideStages;
+static_assert(kWideTiles * kWideManyRegisters + 4 * kWideFewRegisters <=
+              (kWideTiles + 4) * 96);
+constexpr int kWideThreads = WideBlock<kWideTiles>::kThreads;
 
 // Levels that are operands are scaled by 2^-8 in f16, which scale * level would
 // overflow; the rows' factors make up for it.
 template <typename T>
 inline constexpr float kWideFactor = kIsBf16<T> ? 1.0f : 256.0f;
-
-__device__ inline void SyncWideConsumers() {
-  asm volatile("bar.sync 1, %0;" ::"n"(32 * kWideWarps) : "memory");
-}
-// What the warps that multiply wrote is there for those of all blocks.
-__device__ inline void SyncCluster() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-__device__ inline float4 LoadShared16At(uint32_t address, unsigned rank) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(AddressAt(address, rank))
-               : "memory");
-  return v;
-}
-__device__ inline void CopyWideX(uint32_t to, const CUtensorMap& map,
-                                 int column, int row, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::"
-      "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(&map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-__device__ inline void CopyWideUnit(uint32_t to, const CUtensorMap& map,
-                                    int unit, int tile, uint32_t barrier,
-                                    uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::"
-      "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-      "l"(&map), "r"(0), "r"(2 * unit), "r"(tile), "r"(barrier), "l"(policy)
-      : "memory");
-}
-// Weights that nobody reads again leave the level-2 cache first.
-__device__ inline uint64_t WidePolicy(bool again) {
-  uint64_t policy;
-  if (again) {
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  } else {
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  }
-  return policy;
-}
-
-// A place in a ring and how often it was there.
-struct WideStage {
-  __device__ void Next(int stages) {
-    if (++index == stages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-  int index = 0;
-  uint32_t parity = 0;
-};
-
-// Whether all rows of x go with one matrix, or groups of them with their own:
-// one after another, or apart (WideShape::table).
-enum class WideRows : uint8_t { kTogether, kGroups, kGroupsApart };
-
-// What a block goes through: units [first, end) of its jobs.
-template <WideRows kRows>
-struct WideCursor {
-  // All lanes of a warp call it.
-  __device__ void Begin(const WideShape& shape, int job_now) {
-    job = job_now;
-    unit = first;
-    int block;
-    if constexpr (kRows == WideRows::kTogether) {
-      block = job / shape.blocks_m;
-      row = job % shape.blocks_m * shape.columns;
-      rows = min(shape.columns, shape.m - row);
-      tile = block * kWideTiles;
-    } else {
-      block = job % shape.blocks_n;
-      const GroupPiece piece =
-          FindGroupPiece(shape.offsets, shape.num_groups, shape.log_columns,
-                         job / shape.blocks_n);
-      group = piece.group;
-      row = piece.first;
-      rows = piece.rows;
-      tile = group * shape.group_tiles + block * kWideTiles;
-    }
-    n = block * kWideRows;
-  }
-  __device__ bool Done(const WideShape& shape) const {
-    return job >= shape.jobs || rows == 0;
-  }
-  __device__ void Next(const WideShape& shape) {
-    if (++unit == end) Begin(shape, job + shape.clusters);
-  }
-  int first, end, unit;
-  int job;
-  int tile;       // the job's first, of w
-  int n;          // its first row of w, of its group's
-  int row, rows;  // the job's, of x
-  int group;      // where there are any
-};
-
-// One warp, whose first lane copies.
-template <WideRows kRows>
-class WideProducer {
- public:
-  __device__ WideProducer(const WideShape& shape, const CUtensorMap& x,
-                          const CUtensorMap& w, const std::byte* matrix,
-                          uint32_t base, const WideCursor<kRows>& begin)
-      : shape_(shape),
-        x_(x),
-        w_(w),
-        matrix_(matrix),
-        base_(base),
-        policy_(WidePolicy(kRows != WideRows::kTogether || shape.blocks_m > 1)),
-        next_w_(begin),
-        next_x_(begin) {}
-
-  __device__ void Run() {
-#pragma unroll 1
-    for (int i = 0; i < shape_.w_stages; ++i) CopyW();
-    WaitForPrevious();
-#pragma unroll 1
-    for (int i = 0; i < shape_.x_stages; ++i) CopyX();
-    WideStage freed;
-#pragma unroll 1
-    while (!next_w_.Done(shape_) || !next_x_.Done(shape_)) {
-      Await(base_ + kWideFreed + 8 * freed.index, freed.parity);
-      freed.Next(shape_.w_stages);
-      CopyX();
-      CopyW();
-    }
-  }
-
- private:
-  // The next unit of 16 tiles; zeros beyond the last.
-  __device__ void CopyW() {
-    if (next_w_.Done(shape_)) return;
-    const uint32_t full = base_ + kWideWFull + 8 * w_stage_.index;
-    const int bytes = kWideTiles * shape_.unit_bytes;
-    if constexpr (kRows == WideRows::kGroupsApart) {
-      CopyTiles(base_ + shape_.w_ring + w_stage_.index * bytes, full);
-    } else if (threadIdx.x % 32 == 0) {
-      Expect(full, bytes);
-      CopyWideUnit(base_ + shape_.w_ring + w_stage_.index * bytes, w_,
-                   next_w_.unit, next_w_.tile, full, policy_);
-    }
-    w_stage_.Next(shape_.w_stages);
-    next_w_.Next(shape_);
-  }
-  // The same where matrices lie apart: a lane a tile. What is beyond the
-  // matrix's last tile stays as it was: nobody stores its rows.
-  __device__ void CopyTiles(uint32_t to, uint32_t full) {
-    const int lane = threadIdx.x % 32;
-    const int first = next_w_.n / kQuantRows;
-    const int tiles = min(kWideTiles, shape_.group_tiles - first);
-    if (lane == 0) Expect(full, tiles * shape_.unit_bytes);
-    __syncwarp();
-    if (lane < tiles) {
-      CopyRow(to + lane * shape_.unit_bytes,
-              matrix_ + shape_.table[next_w_.group] + kQuantHeadBytes +
-                  (first + lane) * shape_.tile_bytes +
-                  next_w_.unit * shape_.unit_bytes,
-              shape_.unit_bytes, full);
-    }
-    __syncwarp();
-  }
-  // The unit's two halves; zeros beyond K and beyond the last row.
-  __device__ void CopyX() {
-    if (next_x_.Done(shape_)) return;
-    const uint32_t full = base_ + kWideXFull + 8 * x_stage_.index;
-    const uint32_t half = shape_.columns * 128;
-    const uint32_t to = base_ + shape_.x_ring + x_stage_.index * 2 * half;
-    const int column = next_x_.unit * kQuantColumns;
-    if (threadIdx.x % 32 == 0) {
-      Expect(full, 2 * 128 * shape_.box);
-      CopyWideX(to, x_, column, next_x_.row, full);
-      CopyWideX(to + half, x_, column + 64, next_x_.row, full);
-    }
-    x_stage_.Next(shape_.x_stages);
-    next_x_.Next(shape_);
-  }
-
-  const WideShape& shape_;
-  const CUtensorMap& x_;
-  const CUtensorMap& w_;
-  const std::byte* matrix_;  // the first, where it is not w_ that says so
-  uint32_t base_;
-  uint64_t policy_;
-  WideCursor<kRows> next_w_, next_x_;
-  WideStage w_stage_, x_stage_;
-};
 
 template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
 struct WideForm {
@@ -331,10 +105,8 @@ struct WideScales {
 };
 
 // A warp that multiplies: its tile of each job.
-template <class Form, typename T, int kColumns, WideRows kRows>
+template <class Form, typename T, int kColumns>
 class WideConsumer {
-  using Cursor = WideCursor<kRows>;
-
  public:
   __device__ WideConsumer(const WideShape& shape, uint8_t* shared,
                           uint32_t base, const LevelBytes& levels)
@@ -359,55 +131,12 @@ class WideConsumer {
     }
     sm90::WgmmaWait<0>();
     sm90::PinRegisters(sums_);
-    Free(last);
+    FreeWideStage(last);
   }
 
-  // Times the factors of rows lane / 4 and 8 further.
-  __device__ void Finish(const Cursor& at, unsigned rank,
-                         const float (&factors)[2], const float* bias,
-                         const TensorView& residual, const TensorView& y) {
-    const int lane = threadIdx.x % 32;
-    auto* partials = reinterpret_cast<float*>(shared_ + shape_.partials);
-    float* to = partials + lane % 4 * 2 * kWideStride +
-                threadIdx.x / 32 * kQuantRows + lane / 4;
-#pragma unroll
-    for (int c = 0; c < kColumns; c += kWideChunk) {
-      const int chunk_row = c & (shape_.chunk - 1);
-      if (chunk_row == 0) SyncWideConsumers();  // what was there has been read
-#pragma unroll
-      for (int j = 0; j < kWideChunk / 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          to[(chunk_row + 8 * j + i % 2) * kWideStride + i / 2 * 8] =
-              sums_[(c / 8 + j) * 4 + i] * factors[i / 2];
-        }
-      }
-      if (((c + kWideChunk) & (shape_.chunk - 1)) != 0) continue;
-      if (shape_.splits > 1) {
-        SyncCluster();
-      } else {
-        SyncWideConsumers();
-      }
-      StoreRows(at, c + kWideChunk - shape_.chunk, rank, bias, residual, y);
-    }
-    if (shape_.splits > 1) {  // blocks may end: all partial sums were read
-      ClusterArrive();
-      ClusterWait();
-    }
-  }
+  __device__ const float (&sums() const)[kColumns / 2] { return sums_; }
 
  private:
-  // Says that a unit's stages have been used, unless `barrier` is 0. Without a
-  // branch, among which ptxas does not keep wgmma in flight.
-  __device__ static void Free(uint32_t barrier) {
-    __syncwarp();
-    const uint32_t arrives = threadIdx.x % 32 == 0 ? barrier : 0;
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(arrives)
-        : "memory");
-  }
-
   // `last`: what to say that the unit before is done with; 0: there was none.
   __device__ void MultiplyUnit(const uint8_t* unit, uint32_t x, uint32_t last) {
     const int lane = threadIdx.x % 32;
@@ -425,7 +154,7 @@ class WideConsumer {
       LoadWideCodes(decoder, unit, step, levels_);
       // All but what was issued last: the operands before it are free.
       sm90::WgmmaWait<1>();
-      if (step == 1) Free(last);
+      if (step == 1) FreeWideStage(last);
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         const int product = 2 * step + q;
@@ -454,78 +183,6 @@ class WideConsumer {
     }
   }
 
-  // A block's share of the chunk's rows of y, 128 columns a warp: the blocks'
-  // partial sums in ascending order, bias and residual, rounded.
-  __device__ void StoreRows(const Cursor& at, int first, unsigned rank,
-                            const float* bias, const TensorView& residual,
-                            const TensorView& y) {
-    const int lane = threadIdx.x % 32;
-    const int first_m = at.row + first;
-    const int pieces = 2 * min(shape_.chunk, at.rows - first);
-#pragma unroll 1
-    for (int i = static_cast<int>(rank) * kWideWarps + threadIdx.x / 32;
-         i < pieces; i += kWideWarps << shape_.log_splits) {
-      const int column = i % 2 * 128 + lane * 4;
-      const uint32_t from =
-          base_ + shape_.partials + (i / 2 * kWideStride + column) * 4;
-      float values[4] = {};
-      if (shape_.splits == 1) {
-        const uint4 v = LoadShared16(from);
-        values[0] = __uint_as_float(v.x), values[1] = __uint_as_float(v.y);
-        values[2] = __uint_as_float(v.z), values[3] = __uint_as_float(v.w);
-      } else {
-#pragma unroll 2
-        for (int s = 0; s < shape_.splits; ++s) {
-          const float4 v = LoadShared16At(from, s);
-          values[0] += v.x, values[1] += v.y;
-          values[2] += v.z, values[3] += v.w;
-        }
-      }
-      const int64_t n = at.n + column;
-      if (n >= shape_.n) continue;
-      int m = first_m + i / 2;
-      if constexpr (kRows != WideRows::kTogether) m = shape_.slots[m];
-      if (shape_.narrow) {
-        StoreFour<T>(m, n, values, bias, residual, y);
-      } else {
-        StoreFour<float>(m, n, values, bias, residual, y);
-      }
-    }
-  }
-
-  template <typename To>
-  __device__ void StoreFour(int m, int64_t n, float (&values)[4],
-                            const float* bias, const TensorView& residual,
-                            const TensorView& y) {
-    To* to = CudaMatrix<To>(y).row(m) + n;
-    const To* add = residual.data == nullptr
-                        ? nullptr
-                        : CudaMatrix<const To>(residual).row(m) + n;
-    float added[4] = {};
-    if (shape_.vectors && n + 4 <= shape_.n) {
-      if (add != nullptr) LoadFloats<4>(add, added);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[i] += (bias != nullptr ? bias[n + i] : 0.0f) + added[i];
-      }
-      if constexpr (sizeof(To) == 4) {
-        StoreFloats<4>(to, values);
-      } else {
-        *reinterpret_cast<uint2*>(to) =
-            make_uint2(NarrowPair<To>(values[0], values[1]),
-                       NarrowPair<To>(values[2], values[3]));
-      }
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (n + i >= shape_.n) return;
-      if (add != nullptr) added[i] = ToFloat(add[i]);
-      to[i] = FromFloat<To>(
-          values[i] + ((bias != nullptr ? bias[n + i] : 0.0f) + added[i]));
-    }
-  }
-
   const WideShape& shape_;
   const LevelBytes& levels_;
   uint32_t base_;
@@ -548,32 +205,25 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(wide_shared));
   const unsigned rank = shape.splits > 1 ? ClusterRank() : 0;
-  if (threadIdx.x == 0) {
-#pragma unroll 1
-    for (int s = 0; s < kMostWideStages; ++s) {
-      InitBarrier(base + kWideWFull + 8 * s, 1);
-      InitBarrier(base + kWideXFull + 8 * s, 1);
-      InitBarrier(base + kWideFreed + 8 * s, kWideWarps);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
+  InitWideBarriers(base, kWideTiles);
   // Which rows there are is the result of the work before.
   if constexpr (kRows != WideRows::kTogether) WaitForPrevious();
-  WideCursor<kRows> cursor;
+  WideCursor<kRows, kWideTiles> cursor;
   cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
   cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
   cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
-  if (threadIdx.x >= 32 * kWideWarps) {
+  if (threadIdx.x >= 32 * kWideTiles) {
     sm90::LowerRegisters<kWideFewRegisters>();
-    if (threadIdx.x / 32 == kWideWarps) {
-      WideProducer<kRows>(shape, x, w_map, w, base, cursor).Run();
+    if (threadIdx.x / 32 == kWideTiles) {
+      WideProducer<kRows, kWideTiles, false>(shape, x, w_map, w, base,
+                                                     cursor)
+          .Run();
     }
     return;
   }
   sm90::RaiseRegisters<kWideManyRegisters>();
-  WideConsumer<Form, T, kColumns, kRows> consumer(shape, wide_shared, base,
-                                                  levels);
+  WideConsumer<Form, T, kColumns> consumer(shape, wide_shared, base, levels);
+  WideOutput<T, kColumns, kRows, kWideTiles> output(shape, wide_shared, base);
 #pragma unroll 1
   for (; !cursor.Done(shape);
        cursor.Begin(shape, cursor.job + shape.clusters)) {
@@ -596,7 +246,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     if constexpr (kRows != WideRows::kTogether) {
       if (bias != nullptr) own_bias += cursor.group * shape.n;
     }
-    consumer.Finish(cursor, rank, factors, own_bias, residual, y);
+    output.Finish(cursor, rank, consumer.sums(), factors, own_bias, residual,
+                  y);
   }
 }
 

@@ -26,30 +26,46 @@ constexpr int64_t kWideGroupRows = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t XStageBytes(int columns) { return int64_t{columns} * 256; }
-int64_t WStageBytes(const QuantForm& form) {
-  return int64_t{kWideTiles} * QuantUnitBytes(form);
+int TilesOf(const WidePlan& plan) {
+  return plan.codes ? kWideCodesTiles : kWideTiles;
 }
-// Of `columns` rows of x, rounded up to what the ring of x must begin on.
-int64_t PartialBytes(int rows) {
-  return CeilDiv(int64_t{rows} * kWideStride * 4, 1024) * 1024;
+int64_t XStageBytes(const WidePlan& plan) {
+  return plan.columns * int64_t{plan.codes ? 128 : 256};
 }
-int64_t Jobs(int64_t n, int64_t rows, int columns) {
-  return CeilDiv(n, kWideRows) * CeilDiv(rows, columns);
+// Of the ring of x's scales.
+int64_t XScaleBytes(const WidePlan& plan) {
+  return plan.codes ? plan.columns * int64_t{sizeof(float)} : 0;
+}
+int64_t WStageBytes(const QuantForm& form, const WidePlan& plan) {
+  return int64_t{TilesOf(plan)} * QuantUnitBytes(form);
+}
+// Of `rows` rows of x, rounded up to what the ring of x must begin on.
+int64_t PartialBytes(int rows, const WidePlan& plan) {
+  return CeilDiv(int64_t{rows} * WideStride(TilesOf(plan)) * 4, 1024) * 1024;
+}
+int64_t BlocksN(int64_t n, const WidePlan& plan) {
+  return CeilDiv(n, TilesOf(plan) * kQuantRows);
+}
+int64_t Jobs(int64_t n, int64_t rows, const WidePlan& plan) {
+  return BlocksN(n, plan) * CeilDiv(rows, plan.columns);
 }
 
 absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                                 const WideShape& shape) {
   const TensorView& x = params.x;
+  const bool codes = GetFormatInfo(x.dtype).block_bytes == 1;
   WideMaps maps;
   INLAY_ASSIGN_OR_RETURN(
-      maps.x, EncodeTensorMap("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+      maps.x, EncodeTensorMap("x", x.data,
+                              codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                    : CU_TENSOR_MAP_DATA_TYPE_UINT16,
                               CU_TENSOR_MAP_SWIZZLE_128B,
                               {2,
                                {static_cast<cuuint64_t>(x.cols()),
                                 static_cast<cuuint64_t>(x.rows()), 1},
                                {x.row_stride_bytes, 0},
-                               {64, static_cast<cuuint32_t>(shape.box), 1}}));
+                               {codes ? 128u : 64u,
+                                static_cast<cuuint32_t>(shape.box), 1}}));
   if (shape.table != nullptr) {
     maps.w = maps.x;  // not looked at
     return maps;
@@ -57,14 +73,16 @@ absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
   // Halves, since a box has at most 256 elements a side.
   const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
   INLAY_ASSIGN_OR_RETURN(
-      maps.w, EncodeTensorMap(
-                  "packed weights", params.w.data + kQuantHeadBytes,
-                  CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
-                  {3,
-                   {half / 8, static_cast<cuuint64_t>(2 * shape.units),
-                    static_cast<cuuint64_t>(shape.tiles)},
-                   {half, static_cast<cuuint64_t>(shape.tile_bytes)},
-                   {half / 8, 2, kWideTiles}}));
+      maps.w,
+      EncodeTensorMap(
+          "packed weights", params.w.data + kQuantHeadBytes,
+          CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+          {3,
+           {half / 8, static_cast<cuuint64_t>(2 * shape.units),
+            static_cast<cuuint64_t>(shape.tiles)},
+           {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+           {half / 8, 2,
+            static_cast<cuuint32_t>(codes ? kWideCodesTiles : kWideTiles)}}));
   return maps;
 }
 
@@ -85,15 +103,16 @@ int64_t DecodeCost(QuantCodes codes) {
 // on an H200; only their order matters.
 int64_t CostOf(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                int num_sms, const WidePlan& plan) {
-  const int64_t jobs = Jobs(n, rows, plan.columns);
+  const int64_t jobs = Jobs(n, rows, plan);
   const int64_t blocks =
       std::min<int64_t>(jobs * plan.splits, std::max(1, num_sms));
   const int64_t rounds = CeilDiv(jobs, ClustersAtOnce(plan.splits, num_sms));
   const int64_t multiply =
-      DecodeCost(form.codes) + plan.columns * int64_t{15} / 2;
+      plan.codes ? 200 + plan.columns * int64_t{3}
+                 : DecodeCost(form.codes) + plan.columns * int64_t{15} / 2;
   // Bytes a nanosecond: 4200 for all, 55 for one.
   const int64_t load =
-      WStageBytes(form) / std::clamp<int64_t>(4200 / blocks, 1, 55);
+      WStageBytes(form, plan) / std::clamp<int64_t>(4200 / blocks, 1, 55);
   const int64_t end = 1500 + plan.columns * 12 +
                       (plan.splits > 1 ? 600 + plan.splits * 900 : 0);
   return rounds *
@@ -115,7 +134,7 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
   shape.blocks_m = static_cast<int>(CeilDiv(shape.m, plan.columns));
   shape.box = std::min(plan.columns, (shape.m + 7) / 8 * 8);
   shape.tiles = static_cast<int>(CeilDiv(desc.n, kQuantRows));
-  shape.jobs = static_cast<int>(Jobs(desc.n, shape.m, plan.columns));
+  shape.jobs = static_cast<int>(Jobs(desc.n, shape.m, plan));
   shape.units = static_cast<int>(QuantUnits(desc.k));
   shape.unit_bytes = QuantUnitBytes(form);
   shape.columns = plan.columns;
@@ -127,16 +146,20 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
   shape.chunk = plan.splits > 1 ? plan.columns : kWideChunk;
   shape.log_columns = std::countr_zero(static_cast<unsigned>(plan.columns));
   shape.narrow = desc.output != DType::kF32;
+  (desc.scale_reach == ScaleReach::kRow ? shape.x_row_scales : shape.x_scales) =
+      params.x_scales;
   const size_t element = shape.narrow ? 2 : 4;
   shape.vectors =
       IsVector(params.y, element) &&
       (params.residual.empty() || IsVector(params.residual, element));
   shape.x_ring = kWideHead;
-  shape.w_ring = static_cast<uint32_t>(
-      shape.x_ring + plan.x_stages * XStageBytes(plan.columns));
+  shape.w_ring =
+      static_cast<uint32_t>(shape.x_ring + plan.x_stages * XStageBytes(plan));
+  shape.x_scale_ring = static_cast<uint32_t>(
+      shape.w_ring + plan.w_stages * WStageBytes(form, plan));
   shape.partials = static_cast<uint32_t>(
       plan.splits > 1 ? kWideHead
-                      : shape.w_ring + plan.w_stages * WStageBytes(form));
+                      : shape.x_scale_ring + plan.x_stages * XScaleBytes(plan));
   shape.shared_bytes = plan.shared_bytes;
   return shape;
 }
@@ -144,6 +167,9 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
 absl::Status Launch(const GemmParams& params, const QuantForm& form,
                     const WideShape& shape, CudaStream& stream) {
   INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
+  if (params.x_scales != nullptr) {
+    return LaunchWideCodes(params, maps, form, shape, stream);
+  }
   switch (form.codes) {
     case QuantCodes::kLinear4:
       return LaunchWideLinear4(params, maps, form, shape, stream);
@@ -162,19 +188,20 @@ absl::Status Launch(const GemmParams& params, const QuantForm& form,
 
 void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                  int num_sms, WidePlan& plan) {
-  const int64_t jobs = Jobs(n, rows, plan.columns);
+  const int64_t jobs = Jobs(n, rows, plan);
   // Where K is split a cluster has one job: its sums take the rings' place.
   plan.clusters = static_cast<int>(
       plan.splits > 1 ? jobs : std::min<int64_t>(jobs, std::max(1, num_sms)));
   const int64_t units =
       CeilDiv(QuantUnits(k), plan.splits) * CeilDiv(jobs, plan.clusters);
-  const int64_t apart = plan.splits > 1 ? 0 : PartialBytes(kWideChunk);
+  const int64_t apart = plan.splits > 1 ? 0 : PartialBytes(kWideChunk, plan);
   const int64_t room = kMostShared - kWideHead - apart;
   const int64_t most = std::clamp<int64_t>(units, 1, kMostUsedStages);
   // x comes from the level-2 cache: half as many stages as of weights.
   plan.w_stages = plan.x_stages = 1;
   const auto bytes = [&](int x, int w) {
-    return x * XStageBytes(plan.columns) + w * WStageBytes(form);
+    return x * (XStageBytes(plan) + XScaleBytes(plan)) +
+           w * WStageBytes(form, plan);
   };
   for (bool grew = true; grew;) {
     grew = false;
@@ -191,18 +218,20 @@ void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
   }
   const int64_t rings = bytes(plan.x_stages, plan.w_stages);
   plan.shared_bytes = static_cast<size_t>(
-      kWideHead + (plan.splits > 1 ? std::max(rings, PartialBytes(plan.columns))
-                                   : rings + apart));
+      kWideHead + (plan.splits > 1
+                       ? std::max(rings, PartialBytes(plan.columns, plan))
+                       : rings + apart));
 }
 
 WidePlan PlanWide(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
-                  int num_sms) {
+                  int num_sms, bool codes) {
   WidePlan best;
   int64_t least = 0;
   for (const int columns : {64, 128}) {
     for (int splits = 1; splits <= kMostSplits; splits *= 2) {
       if (splits > QuantUnits(k)) break;
       WidePlan plan;
+      plan.codes = codes;
       plan.columns = columns;
       plan.splits = splits;
       const int64_t cost = CostOf(form, n, k, rows, num_sms, plan);
@@ -247,7 +276,7 @@ absl::Status RunQuantisedWideGroups(const GemmDesc& desc,
   shape.num_groups = groups.num_groups;
   shape.table = groups.table;
   shape.group_tiles = static_cast<int>(groups.stride_bytes / shape.tile_bytes);
-  shape.blocks_n = static_cast<int>(CeilDiv(desc.n, kWideRows));
+  shape.blocks_n = static_cast<int>(BlocksN(desc.n, plan));
   shape.tiles = shape.group_tiles * groups.num_groups;
   // At most: how many rows each group has only the device knows.
   const int64_t pieces =

@@ -1,6 +1,7 @@
-// Products of packed quantised weights (layout.h) with 17 and more rows of
-// 16-bit x on Hopper: how product_wide_sm90.cuh cuts them, and its launch. All
-// pointers are device pointers.
+// Products of packed quantised weights (layout.h) with 17 and more rows of x on
+// Hopper: how they are cut, and the launch of product_wide_sm90.cuh, where x
+// has 16 bits, or of product_codes_sm90.cu, where it is codes. All pointers are
+// device pointers.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_WIDE_CUDA_H_
 #define INLAY_KERNELS_GEMM_QUANTISED_WIDE_CUDA_H_
 
@@ -13,9 +14,8 @@
 
 namespace inlay {
 
-inline constexpr int kWideRows = 256;  // of w, a block's
-
 struct WidePlan {
+  bool codes = false;       // x is codes: blocks take 128 rows of w, not 256
   int columns = 64;         // rows of x a block takes: 64 or 128
   int splits = 1;           // blocks of a cluster, which share K: 1, 2, 4 or 8
   int clusters = 1;         // each takes jobs in turn
@@ -26,15 +26,19 @@ struct WidePlan {
 
 // The plan that should be fastest for `rows` of x.
 WidePlan PlanWide(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
-                  int num_sms);
-// Sets clusters, stages and shared_bytes for plan.columns and plan.splits.
+                  int num_sms, bool codes = false);
+// Sets clusters, stages and shared_bytes for what else the plan says.
 void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                  int num_sms, WidePlan& plan);
 
 // Whether the copy engine can read x as it lies.
 bool WideTakes(const TensorView& x);
 
-// x of 16 bits that WideTakes, no permutation, y of x's type or f32.
+// x of 16 bits that WideTakes, no permutation, y of x's type or f32. Where
+// params.x_scales is there (f8_g128; i8_g128 with one scale a row): x is codes
+// of the weights' kind, k a multiple of 128, and scales are one a row where
+// desc.scale_reach is kRow, otherwise [k / 128, rows] with rows a multiple of
+// 4.
 absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const WidePlan& plan,
                               CudaStream& stream);

@@ -16,23 +16,34 @@
 
 namespace inlay {
 
-inline constexpr int kWideTiles = kWideRows / kQuantRows;  // a warp each
+inline constexpr int kWideTiles = 16;      // of a block, a warp each
+inline constexpr int kWideCodesTiles = 8;  // where x is codes
 // Rows of x that a block finishes at a time where it goes on to other jobs.
 inline constexpr int kWideChunk = 32;
-inline constexpr int kWideStride = kWideRows + 4;  // floats, of partial sums
-inline constexpr int kWideHead = 1024;             // barriers
+INLAY_HOST_DEVICE constexpr int WideStride(int tiles) {  // floats, of sums
+  return tiles * kQuantRows + 4;
+}
+inline constexpr int kWideHead = 1024;  // barriers
 inline constexpr int kMostWideStages = 16;
+
+// A block that multiplies kTilesOf tiles of w, a warp each.
+template <int kTilesOf>
+struct WideBlock {
+  static constexpr int kRows = kTilesOf * kQuantRows;
+  static constexpr int kStride = WideStride(kTilesOf);
+  static constexpr int kThreads = 32 * (kTilesOf + 4);
+};
 
 struct WideShape {
   int64_t n;
   int64_t k;
   int64_t tile_bytes;
-  int m;         // rows of x
-  int blocks_m;  // of plan.columns rows
-  int box;       // rows of x that a copy brings
-  int tiles;     // of 16 rows of w
-  int jobs;      // kWideRows of w and plan.columns rows of x
-  int units;     // of K
+  int m;            // rows of x
+  int blocks_m;     // of plan.columns rows
+  int box;          // rows of x that a copy brings
+  int tiles;        // of 16 rows of w
+  int jobs;         // a block's tiles of w and plan.columns rows of x
+  int units;        // of K
   int unit_bytes;
   int columns;
   int splits;  // a power of two
@@ -50,16 +61,20 @@ struct WideShape {
   int num_groups;
   const int64_t* table;  // WideGroups
   int group_tiles;       // of a group's matrix
-  int blocks_n;          // of kWideRows of its rows
+  int blocks_n;          // of a block's tiles
   int log_columns;
+  // Of x's codes: [units][m], or null: [m] at x_row_scales.
+  const float* x_scales;
+  const float* x_row_scales;
   uint32_t w_ring;  // offsets in shared memory
   uint32_t x_ring;
+  uint32_t x_scale_ring;
   uint32_t partials;
   size_t shared_bytes;
 };
 
-// x as [rows][k], a copy brings 64 columns of some rows; packed weights as
-// [tiles][halves of units][bytes], a copy brings a unit of 16 tiles.
+// x as [rows][k], a copy brings 128 bytes of some rows; packed weights as
+// [tiles][halves of units][bytes], a copy brings a unit of a block's tiles.
 struct WideMaps {
   CUtensorMap x;
   CUtensorMap w;
@@ -74,6 +89,7 @@ INLAY_WIDE_LAUNCH(LaunchWideLinear6);  // product_wide_linear6_sm90.cu
 INLAY_WIDE_LAUNCH(LaunchWideTable4);   // product_wide_table4_sm90.cu
 INLAY_WIDE_LAUNCH(LaunchWideInt8);     // product_wide_int8_sm90.cu
 INLAY_WIDE_LAUNCH(LaunchWideE4M3);     // product_wide_e4m3_sm90.cu
+INLAY_WIDE_LAUNCH(LaunchWideCodes);    // product_codes_sm90.cu
 #undef INLAY_WIDE_LAUNCH
 
 }  // namespace inlay

@@ -29,7 +29,7 @@ constexpr Layer kLayers[] = {
     {"gate_up", 28672, 4096, DType::kBF16},
     {"down", 4096, 14336, DType::kF32},
 };
-constexpr int64_t kRows[] = {64, 96, 128, 256, 2048, 8192};
+constexpr int64_t kRows[] = {2048, 8192};
 constexpr ScaleReach kReaches[] = {ScaleReach::kRow, ScaleReach::kBlock,
                                    ScaleReach::kGroup};
 

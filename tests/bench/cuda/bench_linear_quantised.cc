@@ -2,7 +2,8 @@
 // bf16 of the same run: time, GB/s of the packed bytes and as a share of the
 // copy bandwidth, bf16's time over ours. Calls follow each other in a graph,
 // each with weights that are in no cache. "linear_quantised_plans": how the
-// best ways of cutting compare with the one that is taken.
+// best ways of cutting compare with the one that is taken. "linear_codes": x
+// rounded to codes of 8 bits beside x as it is.
 #include <random>
 #include <vector>
 
@@ -252,14 +253,93 @@ void WidePlans(Bench& bench, Memory& memory, const Layer& layer,
   }
 }
 
+// "linear_codes", weights of 8 bits: us of bf16, of x as it is, of x rounded
+// and multiplied as codes, of that product alone by the plan taken and by all.
+void CodesPlans(Bench& bench, Memory& memory, const Layer& layer) {
+  constexpr int64_t kBatches[] = {24, 32, 64, 128, 256, 512, 1024};
+  constexpr int kGraphCalls = 10;
+  double plain[std::size(kBatches)];
+  memory.weights.Randomize(DType::kBF16, 1);
+  for (size_t i = 0; i < std::size(kBatches); ++i) {
+    plain[i] = Time(bench, memory, layer, DType::kBF16, kBatches[i]);
+  }
+  const struct {
+    DType dtype;
+    ScaleReach reach;
+    const char* name;
+  } kinds[] = {{DType::kF8_G128, ScaleReach::kRow, "e4m3 rows"},
+               {DType::kF8_G128, ScaleReach::kBlock, "e4m3 blocks"},
+               {DType::kI8_G128, ScaleReach::kRow, "int8"}};
+  for (const auto& kind : kinds) {
+    const bool whole = kind.dtype == DType::kI8_G128;
+    memory.Fill(kind.dtype, layer.k);
+    const QuantForm form = QuantFormOf(kind.dtype);
+    GemmDesc desc = DescOf(layer, kind.dtype);
+    desc.scale_reach = kind.reach;
+    const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
+    const auto row = Select("gemm", GemmTable(), desc, device,
+                            whole ? "cuda_int8" : "cuda_fp8");
+    Require(row.status());
+    const auto bytes = static_cast<size_t>(Bytes(layer, kind.dtype));
+    for (size_t i = 0; i < std::size(kBatches); ++i) {
+      const int64_t m = kBatches[i];
+      const int sms = bench.stream.num_sms();
+      const double as_it_is = Time(bench, memory, layer, kind.dtype, m);
+      const double rounded = GraphSeconds(bench, kGraphCalls, [&](int call) {
+        return (*row)->run(desc,
+                           memory.Params(layer, kind.dtype, bytes, m, call),
+                           bench.stream);
+      });
+      const auto time = [&](const WidePlan& plan) {
+        return GraphSeconds(bench, kGraphCalls, [&](int call) {
+          GemmParams params = memory.Params(layer, kind.dtype, bytes, m, call);
+          params.x = MatrixView(
+              memory.x.data(), whole ? DType::kI8 : DType::kF8E4M3, m, layer.k);
+          params.x_scales = reinterpret_cast<float*>(memory.workspace.data());
+          return RunQuantisedWide(desc, params, form, plan, bench.stream);
+        });
+      };
+      const WidePlan usual = PlanWide(form, layer.n, layer.k, m, sms, true);
+      const double alone = time(usual);
+      std::printf(
+          "%-8s %-11s %4d: bf16 %.1f; x as it is %.1f, %.2f; rounded %.1f, "
+          "%.2f; codes %.1f (%d/%d), %.0f TFLOP/s |",
+          layer.name, kind.name, static_cast<int>(m), 1e6 * plain[i],
+          1e6 * as_it_is, plain[i] / as_it_is, 1e6 * rounded,
+          plain[i] / rounded, 1e6 * alone, usual.columns, usual.splits,
+          2e-12 * static_cast<double>(m * layer.n * layer.k) / alone);
+      WidePlan plan;
+      plan.codes = true;
+      for (plan.columns = 64; plan.columns <= 128; plan.columns *= 2) {
+        if (plan.columns > 2 * m) continue;
+        for (plan.splits = 1; plan.splits <= 4; plan.splits *= 2) {
+          FitWidePlan(form, layer.n, layer.k, m, sms, plan);
+          std::printf(" %d/%d %.1f", plan.columns, plan.splits,
+                      1e6 * time(plan));
+        }
+      }
+      std::printf("\n");
+    }
+  }
+}
+
 }  // namespace
 
 void BenchLinearQuantised(Bench& bench) {
   const bool table = bench.Wants("linear_quantised_table");
   const bool plans = bench.Wants("linear_quantised_plans");
   const bool wide = bench.Wants("linear_quantised_wide");
-  if (!table && !plans && !wide) return;
+  const bool codes = bench.Wants("linear_codes");
+  if (!table && !plans && !wide && !codes) return;
   Memory memory;
+  if (codes) {
+    Require(PrepareGemmCuda(bench.stream));
+    for (const Layer& layer : kLayers) {
+      if (layer.n <= 28672 && layer.n * layer.k >= (16 << 20)) {
+        CodesPlans(bench, memory, layer);
+      }
+    }
+  }
   if (wide) {
     Require(PrepareGemmCuda(bench.stream));
     for (const Layer& layer : kLayers) {
