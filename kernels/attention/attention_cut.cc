@@ -40,6 +40,17 @@ int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
   return best;
 }
 
+// In company, merges cost more than CTAs that idle; a multiple of what a CTA's
+// warps work on at a time.
+int64_t ChunkInCompany(const AttentionPlanShape& shape, int64_t length,
+                       int64_t most_chunks) {
+  const int64_t uncut = kUncutInCompany * 128 / shape.head_dim;
+  if (length <= uncut) return uncut;
+  const int64_t chunks =
+      2 * length <= 3 * uncut ? 2 : CeilDiv(length, uncut / 2);
+  return RoundUp(CeilDiv(length, std::min(chunks, most_chunks)), 2 * kKeyTile);
+}
+
 KeyRange KeysOfRows(const AttentionMask& mask, int64_t first, int64_t last) {
   KeyRange range;
   for (int64_t i = first; i <= last; ++i) {
@@ -124,6 +135,9 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   }
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
+  if (shape_.few_rows > 0 && length <= shape_.few_keys) {
+    return ChunkInCompany(shape_, length, chunks_);
+  }
   const int64_t few =
       length <= kUncut ? kUncut
                        : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);

@@ -18,6 +18,10 @@ inline constexpr int64_t kKeyTile = 64;
 inline constexpr int64_t kLeastChunk = 128;
 // So many keys are not cut: folding would take longer than one CTA does.
 inline constexpr int64_t kUncut = 4 * kLeastChunk;
+// Where decode_attention has the sequences that are alone, others of 128
+// elements a row are not cut up to so many keys; half as many more are cut in
+// two, and chunks of more are half as long or longer.
+inline constexpr int64_t kUncutInCompany = 1024;
 // Of wide items (131 KB of partial results for 64 rows of 512) a CTA's share is
 // no smaller, in keys.
 inline constexpr int64_t kLeastWideShare = 4 * kKeyTile;

@@ -40,11 +40,13 @@ struct Built {
     queries =
         reinterpret_cast<const AttentionQuery*>(image + plan.layout.queries);
     blocks = reinterpret_cast<const int32_t*>(image + plan.layout.blocks);
+    items = reinterpret_cast<const AttentionItem*>(image + plan.layout.items);
   }
   std::vector<AttentionItem> storage;
   AttentionPlan plan;
   const AttentionQuery* queries = nullptr;
   const int32_t* blocks = nullptr;
+  const AttentionItem* items = nullptr;
 };
 
 class AttentionPlanFewTest : public ::testing::Test {
@@ -72,6 +74,29 @@ TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
   }
   // Items are there all the same.
   EXPECT_TRUE(built.plan.run_items);
+}
+
+// Into how many chunks a sequence of so many keys is cut.
+TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
+  const auto chunks = [&](int few_rows, int length) {
+    AttentionPlanShape shape = Shape(few_rows);
+    shape.few_keys = 3072;
+    const Built built(shape, {Sequence(0, 1, length)}, 1);
+    return built.items[0].num_chunks;
+  };
+  for (const int few_rows : {0, 2}) {
+    EXPECT_EQ(chunks(few_rows, 512), 1);
+    EXPECT_EQ(chunks(few_rows, 4096), 8);
+  }
+  EXPECT_EQ(chunks(0, 513), 5);
+  EXPECT_EQ(chunks(2, 513), 1);
+  EXPECT_EQ(chunks(0, 1024), 4);
+  EXPECT_EQ(chunks(2, 1024), 1);
+  EXPECT_EQ(chunks(2, 1025), 2);
+  EXPECT_EQ(chunks(2, 1536), 2);
+  EXPECT_EQ(chunks(2, 2000), 4);
+  EXPECT_EQ(chunks(2, 3072), 6);
+  EXPECT_EQ(chunks(2, 3073), chunks(0, 3073));
 }
 
 TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {

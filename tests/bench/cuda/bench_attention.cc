@@ -11,6 +11,7 @@
 
 #include "kernels/attention/attention_mask.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/decode_attention/decode_attention.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/bench/cuda/bench_cuda.h"
 
@@ -38,6 +39,7 @@ struct Case {
   bool tiles = true;      // false: prompts are items
   int64_t unpack_mb = 0;  // room for what tiles over bytes unpack; 0: as it is
   int value_dim = 0;      // AttentionDesc's
+  bool company = false;   // decode_attention has sequences that are alone
 };
 
 // Of one sequence of `length`: documents of 1024, the first half a prefix, one
@@ -240,6 +242,10 @@ class Run {
     }
     AttentionPlanShape shape = MakeAttentionPlanShape(row_, desc_, c.block_size,
                                                       bench_.stream.num_sms());
+    if (c.company) {
+      shape.few_rows = 1;
+      shape.few_keys = kDecodeAttentionKeys;
+    }
     shape.batch_invariant = c.batch_invariant;
     if (!c.share || c.alibi) shape.prefix_units = 0;
     if (!c.tiles) shape.tile_tokens = 0;
@@ -467,6 +473,21 @@ void BenchAttention(Bench& bench) {
       Decode(bench, {batch, 1, kv_len, 16, 2, 128, DType::kF16});
     }
     Decode(bench, {1, 1, 131072, 16, 2, 128, DType::kF16});
+    // Cut as for one sequence that is alone, then as where others have that.
+    for (const auto& [batch, kv_len] : {std::pair{128, 600},
+                                        {16, 600},
+                                        {4, 600},
+                                        {128, 1100},
+                                        {16, 1100},
+                                        {4, 1100},
+                                        {128, 2000},
+                                        {16, 2000},
+                                        {4, 2000}}) {
+      Case c{batch, 1, kv_len, 32, 8, 128};
+      Decode(bench, c);
+      c.company = true;
+      Decode(bench, c);
+    }
     for (const int block_size : {16, 64}) {
       for (const auto& [batch, kv_len] : {std::pair{1, 8192},
                                           {1, 32768},
