@@ -44,11 +44,12 @@ int64_t ChunksFor(const AttentionPlanShape& shape, int64_t pairs) {
 // warps work on at a time.
 int64_t ChunkInCompany(const AttentionPlanShape& shape, int64_t length,
                        int64_t most_chunks) {
-  const int64_t uncut = kUncutInCompany * 128 / shape.head_dim;
+  constexpr int64_t kStep = 2 * kKeyTile;
+  const int64_t uncut = RoundUp(kUncutInCompany * 128 / shape.head_dim, kStep);
   if (length <= uncut) return uncut;
   const int64_t chunks =
       2 * length <= 3 * uncut ? 2 : CeilDiv(length, uncut / 2);
-  return RoundUp(CeilDiv(length, std::min(chunks, most_chunks)), 2 * kKeyTile);
+  return RoundUp(CeilDiv(length, std::min(chunks, most_chunks)), kStep);
 }
 
 KeyRange KeysOfRows(const AttentionMask& mask, int64_t first, int64_t last) {
@@ -135,7 +136,9 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   }
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
-  if (shape_.few_rows > 0 && length <= shape_.few_keys) {
+  // What decode_attention would take, were there fewer.
+  if (shape_.few_rows > 0 && mask_ == nullptr && sequence.q_len == 1 &&
+      sequence.kv_len <= shape_.few_keys) {
     return ChunkInCompany(shape_, length, chunks_);
   }
   const int64_t few =

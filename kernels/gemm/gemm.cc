@@ -7,6 +7,10 @@
 #include "kernels/validate.h"
 #include "memory/status.h"
 
+#if INLAY_HAS_CUDA
+#include "kernels/rounding/rounding_cuda.h"
+#endif
+
 namespace inlay {
 
 // gemm_cpu_simd.cc
@@ -63,6 +67,10 @@ RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m);
 size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream);
+RowRounding GemmCudaInt8Sm90Rounding(const GemmDesc& desc, int64_t m);
+size_t GemmCudaInt8Sm90WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCudaInt8Sm90(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream);
 #endif
 
 namespace {
@@ -142,6 +150,10 @@ const char* CudaRoundsRefuses(const GemmDesc& desc, const DeviceInfo& device) {
   }
   if (desc.permuted) return kNoPermutation;
   if (desc.k % 128 != 0) return "k must be a multiple of 128";
+  RoundingDesc rounding;
+  rounding.width = desc.k;
+  rounding.input = rounding.activation = desc.activation;
+  if (const char* why = RoundingCudaRefuses(rounding)) return why;
   return CudaQuantisedRefuses(desc, device);
 }
 
@@ -156,9 +168,13 @@ const char* CudaFp8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
 const char* CudaInt8Refuses(const GemmDesc& desc, const DeviceInfo& device) {
   if (desc.weight != DType::kI8_G128) return "weights must be i8_g128";
   if (desc.n % 4 != 0) return "n must be a multiple of 4";
-  // 128 * 127 times as much is below 2^31.
-  if (desc.k > 131072) return "k must be at most 131072";
   return CudaRoundsRefuses(desc, device);
+}
+
+const char* CudaInt8Sm90Refuses(const GemmDesc& desc,
+                                const DeviceInfo& device) {
+  return device.sm != 90 ? "for compute capability 9.0"
+                         : CudaInt8Refuses(desc, device);
 }
 
 const char* CublasRefuses(const GemmDesc& desc, const DeviceInfo& device) {
@@ -181,6 +197,9 @@ constexpr GemmRow kRows[] = {
     // Round x where its rows are many: only for who asks for them by name.
     {"cuda_fp8", DeviceKind::kCuda, 90, CudaFp8Refuses,
      GemmCudaFp8WorkspaceBytes, RunGemmCudaFp8, GemmCudaRoundsPacking},
+    {"cuda_int8", DeviceKind::kCuda, 90, CudaInt8Sm90Refuses,
+     GemmCudaInt8Sm90WorkspaceBytes, RunGemmCudaInt8Sm90,
+     GemmCudaRoundsPacking},
     {"cuda_int8", DeviceKind::kCuda, 80, CudaInt8Refuses,
      GemmCudaInt8WorkspaceBytes, RunGemmCudaInt8, GemmCudaRoundsPacking},
 #endif
@@ -214,6 +233,7 @@ RowRounding GemmRounding([[maybe_unused]] const GemmRow& row,
 #if INLAY_HAS_CUDA
   if (row.run == RunGemmCudaFp8) return GemmCudaFp8Rounding(desc, m);
   if (row.run == RunGemmCudaInt8) return GemmCudaInt8Rounding(desc, m);
+  if (row.run == RunGemmCudaInt8Sm90) return GemmCudaInt8Sm90Rounding(desc, m);
 #endif
   return RowRounding::kNone;
 }

@@ -1,8 +1,8 @@
 // gemm's CUDA row for int8 weights with one scale a row and x rounded to int8,
-// a scale a token, where its rows are many: a kernel on packed codes, and for
-// very many cuBLASLt on plain ones, exactly, then one kernel for scales, bias
-// and residual (FP8.md). Few rows, and matrices of other scales, go the way of
-// other quantised weights.
+// a scale a token, where its rows are many: on Hopper a kernel on packed codes;
+// for very many, and elsewhere, cuBLASLt on plain ones, exactly, then one
+// kernel for scales, bias and residual (FP8.md). Few rows, and matrices of
+// other scales, go the way of other quantised weights.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -22,8 +22,10 @@ size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 
 namespace {
 
-// More rows of x are faster by cuBLASLt (FP8.md).
+// On Hopper; more are faster by cuBLASLt (FP8.md).
 constexpr int64_t kMostInt8CodesRows = 2048;
+// Elsewhere; fewer are faster with x as it is.
+constexpr int64_t kLeastInt8Rows = 513;
 // Of codes of w at a time: more than fill the chip.
 constexpr int64_t kInt8CodeBytes = int64_t{128} << 20;
 // Of products at a time, so that the kernel after finds them in the L2.
@@ -40,9 +42,9 @@ struct Int8Workspace {
     w_scales = After(w_codes, most * desc.k);
     x = After(w_scales, most * 4);
     products = x + RoundedInputBytes(m, desc.k);
-    bytes = After(products, 4 * m *
-                                std::min(most, std::max(kProductBytes / (4 * m),
-                                                        kFp8BlockRows)));
+    bytes = After(
+        products,
+        std::min(4 * m * most, std::max(kProductBytes, 4 * m * kFp8BlockRows)));
   }
   static int64_t WholeBlocks(int64_t rows) {
     return std::max<int64_t>(rows / kFp8BlockRows, 1) * kFp8BlockRows;
@@ -93,30 +95,35 @@ absl::Status RunInt8Products(const GemmDesc& desc, const GemmParams& params,
   return absl::OkStatus();
 }
 
-}  // namespace
+size_t OthersBytes(const GemmDesc& desc, int64_t max_rows) {
+  return GemmCudaQuantisedWorkspaceBytes(desc, max_rows) +
+         WidenedInputBytes(desc);
+}
 
-RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m) {
-  return desc.scale_reach == ScaleReach::kRow && m >= kLeastCodesRows
+RowRounding RoundingFrom(const GemmDesc& desc, int64_t m, int64_t least) {
+  return desc.scale_reach == ScaleReach::kRow && m >= least
              ? RowRounding::kInt8Rows
              : RowRounding::kNone;
 }
 
+}  // namespace
+
+RowRounding GemmCudaInt8Rounding(const GemmDesc& desc, int64_t m) {
+  return RoundingFrom(desc, m, kLeastInt8Rows);
+}
+
 size_t GemmCudaInt8WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  const size_t others =
-      GemmCudaQuantisedWorkspaceBytes(desc, max_rows) + WidenedInputBytes(desc);
-  if (max_rows < kLeastCodesRows) return others;
-  return std::max(others, Int8Workspace(desc, max_rows).bytes);
+  const size_t others = OthersBytes(desc, max_rows);
+  return max_rows < kLeastInt8Rows
+             ? others
+             : std::max(others, Int8Workspace(desc, max_rows).bytes);
 }
 
 absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
                              Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  const int64_t m = params.x.rows();
-  const RowRounding rounding = GemmCudaInt8Rounding(desc, m);
-  if (rounding != RowRounding::kNone && HasCodes(params)) {
-    if (m <= kMostInt8CodesRows && cuda.sm() == 90) {
-      return RunRoundedWide(desc, params, rounding, cuda);
-    }
+  if (GemmCudaInt8Rounding(desc, params.x.rows()) != RowRounding::kNone &&
+      HasCodes(params)) {
     const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);
     if (cublas.ok()) {
       const absl::Status status = RunInt8Products(desc, params, **cublas, cuda);
@@ -124,6 +131,30 @@ absl::Status RunGemmCudaInt8(const GemmDesc& desc, const GemmParams& params,
     }
   }
   return RunKeepingInput(desc, params, cuda);
+}
+
+RowRounding GemmCudaInt8Sm90Rounding(const GemmDesc& desc, int64_t m) {
+  return RoundingFrom(desc, m, kLeastCodesRows);
+}
+
+size_t GemmCudaInt8Sm90WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  if (max_rows > kMostInt8CodesRows) {
+    return GemmCudaInt8WorkspaceBytes(desc, max_rows);
+  }
+  return std::max(OthersBytes(desc, max_rows),
+                  RoundedInputBytes(max_rows, desc.k));
+}
+
+absl::Status RunGemmCudaInt8Sm90(const GemmDesc& desc, const GemmParams& params,
+                                 Stream& stream) {
+  const int64_t m = params.x.rows();
+  const RowRounding rounding = GemmCudaInt8Sm90Rounding(desc, m);
+  CudaStream& cuda = CudaStream::Of(stream);
+  if (rounding == RowRounding::kNone || !HasCodes(params)) {
+    return RunKeepingInput(desc, params, cuda);
+  }
+  return m <= kMostInt8CodesRows ? RunRoundedWide(desc, params, rounding, cuda)
+                                 : RunGemmCudaInt8(desc, params, stream);
 }
 
 }  // namespace inlay

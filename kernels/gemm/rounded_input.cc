@@ -93,7 +93,8 @@ absl::Status RunKeepingInput(const GemmDesc& desc, const GemmParams& params,
       : desc.scale_reach == ScaleReach::kRow ? RowRounding::kFp8Rows
                                              : RowRounding::kFp8Groups;
   const int64_t m = params.x.rows();
-  const size_t used = GemmCudaQuantisedWorkspaceBytes(desc, kWidenedRows);
+  const size_t used =
+      GemmCudaQuantisedWorkspaceBytes(desc, std::min(kWidenedRows, m));
   auto* widened = static_cast<std::byte*>(params.workspace) +
                   Aligned(static_cast<int64_t>(used));
   for (int64_t first = 0; first < m; first += kWidenedRows) {

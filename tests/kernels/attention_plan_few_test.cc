@@ -78,10 +78,12 @@ TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
 
 // Into how many chunks a sequence of so many keys is cut.
 TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
-  const auto chunks = [&](int few_rows, int length) {
+  const auto chunks = [&](int few_rows, int length, int q_len = 1,
+                          int head_dim = 128) {
     AttentionPlanShape shape = Shape(few_rows);
     shape.few_keys = 3072;
-    const Built built(shape, {Sequence(0, 1, length)}, 1);
+    shape.head_dim = head_dim;
+    const Built built(shape, {Sequence(0, q_len, length)}, q_len);
     return built.items[0].num_chunks;
   };
   for (const int few_rows : {0, 2}) {
@@ -96,7 +98,11 @@ TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
   EXPECT_EQ(chunks(2, 1536), 2);
   EXPECT_EQ(chunks(2, 2000), 4);
   EXPECT_EQ(chunks(2, 3072), 6);
+  EXPECT_EQ(chunks(2, 1536, 1, 64), 1);
+  EXPECT_EQ(chunks(2, 2049, 1, 64), 2);
+  // Others are cut as they are where nothing takes who is alone.
   EXPECT_EQ(chunks(2, 3073), chunks(0, 3073));
+  EXPECT_EQ(chunks(2, 700, 2), chunks(0, 700, 2));
 }
 
 TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {

@@ -12,6 +12,7 @@
 #include "kernels/gemm/fp8_cuda.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/int8_cuda.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/rounded_codes.h"
 
@@ -102,6 +103,27 @@ class Int8Problem {
     const absl::Status status = (*row)->run(desc, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return in_place ? residual_on.Download() : y.Download();
+  }
+
+  // The same by one plan of the kernel on packed codes; x rounded before.
+  TestMatrix RunPlan(WidePlan plan, int num_sms) {
+    const auto row = Select("gemm", GemmTable(), desc, cuda_.info, "cuda_int8");
+    EXPECT_TRUE(row.ok()) << row.status();
+    CudaTestMatrix x_on(x), bias_on(bias), residual_on(residual);
+    CudaTestMatrix y(desc.output, m, desc.n, 16);
+    GemmParams params;
+    params.x = x_on.view();
+    params.w =
+        MatrixView(device_->as<std::byte>(), desc.weight, desc.n, desc.k);
+    params.bias = bias_on.floats();
+    params.residual = residual_on.view();
+    params.y = y.view();
+    const TestCodes codes(**row, desc, params, *cuda_.stream, true);
+    FitWidePlan(matrix_.form, desc.n, desc.k, m, num_sms, plan);
+    const absl::Status status = RunQuantisedWide(
+        desc, params, matrix_.form, plan, CudaStream::Of(*cuda_.stream));
+    EXPECT_TRUE(status.ok()) << status;
+    return y.Download();
   }
 
   // x as the device must round it: in float32, as it does.
@@ -204,6 +226,37 @@ TEST(GemmInt8CudaTest, ManyRows) {
         // most / 1.7 (uniform).
         EXPECT_GT(moved, 0.002);
         EXPECT_LT(moved, 0.02);
+      }
+    }
+  }
+}
+
+// Several blocks to a K, several jobs to a block.
+TEST(GemmInt8CudaTest, AllPlansOfPackedCodes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "for compute capability 9.0";
+  Int8Problem problem(
+      cuda, {600, 1408, DType::kI8_G128, DType::kBF16, DType::kF32}, 260);
+  const TestMatrix want = problem.Run(true);
+  problem.Check(want, true, true);
+  for (const int columns : {64, 128}) {
+    for (const int splits : {1, 2, 4, 8}) {
+      for (const int sms : {1, 132}) {
+        SCOPED_TRACE(::testing::Message() << "columns " << columns << " splits "
+                                          << splits << " blocks " << sms);
+        WidePlan plan;
+        plan.codes = true;
+        plan.columns = columns;
+        plan.splits = splits;
+        const TestMatrix y = problem.RunPlan(plan, sms);
+        // Sums of parts of K are rounded: some units in the last place of the
+        // largest.
+        ExpectClose(
+            y, [&](int64_t r, int64_t c) { return double{want(r, c)}; },
+            [&](int64_t r, int64_t c) {
+              return 32 * kUnitF32 * (std::abs(want(r, c)) + 100.0);
+            });
       }
     }
   }
@@ -322,7 +375,7 @@ TEST(GemmInt8CudaTest, ServesWhoeverNamesItButNoBatchInvariance) {
   other.n = 258;
   EXPECT_TRUE(absl::IsNotFound(named(other)));
   other = desc;
-  other.k = 131200;
+  other.k = 32896;  // rows that are too long to be rounded
   EXPECT_TRUE(absl::IsNotFound(named(other)));
   other = desc;
   other.weight = DType::kQ8_0;

@@ -6,7 +6,8 @@
 // cluster of `splits` blocks shares a job's K; clusters take jobs in turn. A
 // block has kTiles warps that multiply, a tile of 16 rows of w each (64 rows a
 // warpgroup), and one more copies: a unit of all tiles by one tensor copy, x by
-// one or two in the 128-byte swizzle. y^T = w x^T: w [64, 16] from registers, x
+// one or two in the 128-byte swizzle. y^T = w x^T: w [64, 16], of
+// codes [64, 32], from registers, x
 // from shared memory, accumulators in registers.
 //
 // Shared memory: barriers; rings of x, of weights and of x's scales, a unit of

@@ -39,7 +39,7 @@ int64_t XScaleBytes(const WidePlan& plan) {
 int64_t WStageBytes(const QuantForm& form, const WidePlan& plan) {
   return int64_t{TilesOf(plan)} * QuantUnitBytes(form);
 }
-// Of `rows` rows of x, rounded up to what the ring of x must begin on.
+// Of `rows` rows of x.
 int64_t PartialBytes(int rows, const WidePlan& plan) {
   return CeilDiv(int64_t{rows} * WideStride(TilesOf(plan)) * 4, 1024) * 1024;
 }
@@ -53,18 +53,17 @@ int64_t Jobs(int64_t n, int64_t rows, const WidePlan& plan) {
 absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                                 const WideShape& shape) {
   const TensorView& x = params.x;
-  const bool codes = GetFormatInfo(x.dtype).block_bytes == 1;
   WideMaps maps;
   INLAY_ASSIGN_OR_RETURN(
       maps.x, EncodeTensorMap("x", x.data,
-                              codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                    : CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                              shape.codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                          : CU_TENSOR_MAP_DATA_TYPE_UINT16,
                               CU_TENSOR_MAP_SWIZZLE_128B,
                               {2,
                                {static_cast<cuuint64_t>(x.cols()),
                                 static_cast<cuuint64_t>(x.rows()), 1},
                                {x.row_stride_bytes, 0},
-                               {codes ? 128u : 64u,
+                               {shape.codes ? 128u : 64u,
                                 static_cast<cuuint32_t>(shape.box), 1}}));
   if (shape.table != nullptr) {
     maps.w = maps.x;  // not looked at
@@ -73,16 +72,16 @@ absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
   // Halves, since a box has at most 256 elements a side.
   const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
   INLAY_ASSIGN_OR_RETURN(
-      maps.w,
-      EncodeTensorMap(
-          "packed weights", params.w.data + kQuantHeadBytes,
-          CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
-          {3,
-           {half / 8, static_cast<cuuint64_t>(2 * shape.units),
-            static_cast<cuuint64_t>(shape.tiles)},
-           {half, static_cast<cuuint64_t>(shape.tile_bytes)},
-           {half / 8, 2,
-            static_cast<cuuint32_t>(codes ? kWideCodesTiles : kWideTiles)}}));
+      maps.w, EncodeTensorMap(
+                  "packed weights", params.w.data + kQuantHeadBytes,
+                  CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+                  {3,
+                   {half / 8, static_cast<cuuint64_t>(2 * shape.units),
+                    static_cast<cuuint64_t>(shape.tiles)},
+                   {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+                   {half / 8, 2,
+                    static_cast<cuuint32_t>(shape.codes ? kWideCodesTiles
+                                                        : kWideTiles)}}));
   return maps;
 }
 
@@ -145,6 +144,9 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
   shape.x_stages = plan.x_stages;
   shape.chunk = plan.splits > 1 ? plan.columns : kWideChunk;
   shape.log_columns = std::countr_zero(static_cast<unsigned>(plan.columns));
+  INLAY_DCHECK(plan.codes == (params.x_scales != nullptr) &&
+               (!plan.codes || form.group == kQuantColumns));
+  shape.codes = plan.codes;
   shape.narrow = desc.output != DType::kF32;
   (desc.scale_reach == ScaleReach::kRow ? shape.x_row_scales : shape.x_scales) =
       params.x_scales;
@@ -167,7 +169,7 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
 absl::Status Launch(const GemmParams& params, const QuantForm& form,
                     const WideShape& shape, CudaStream& stream) {
   INLAY_ASSIGN_OR_RETURN(const WideMaps maps, MapsOf(params, shape));
-  if (params.x_scales != nullptr) {
+  if (shape.codes) {
     return LaunchWideCodes(params, maps, form, shape, stream);
   }
   switch (form.codes) {

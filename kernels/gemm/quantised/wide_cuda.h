@@ -37,8 +37,8 @@ bool WideTakes(const TensorView& x);
 // x of 16 bits that WideTakes, no permutation, y of x's type or f32. Where
 // params.x_scales is there (f8_g128; i8_g128 with one scale a row): x is codes
 // of the weights' kind, k a multiple of 128, and scales are one a row where
-// desc.scale_reach is kRow, otherwise [k / 128, rows] with rows a multiple of
-// 4.
+// desc.scale_reach is kRow, otherwise [k / 128, rows] on a multiple of 16
+// bytes, with rows a multiple of 4.
 absl::Status RunQuantisedWide(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const WidePlan& plan,
                               CudaStream& stream);

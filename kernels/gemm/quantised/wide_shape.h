@@ -1,5 +1,5 @@
-// What a launch of product_wide_sm90.cuh is told, and the entry of each kind of
-// codes.
+// What a launch of product_wide_sm90.cuh or product_codes_sm90.cu is told, and
+// the entry of each kind of codes.
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_WIDE_SHAPE_H_
 #define INLAY_KERNELS_GEMM_QUANTISED_WIDE_SHAPE_H_
 
@@ -38,12 +38,12 @@ struct WideShape {
   int64_t n;
   int64_t k;
   int64_t tile_bytes;
-  int m;            // rows of x
-  int blocks_m;     // of plan.columns rows
-  int box;          // rows of x that a copy brings
-  int tiles;        // of 16 rows of w
-  int jobs;         // a block's tiles of w and plan.columns rows of x
-  int units;        // of K
+  int m;         // rows of x
+  int blocks_m;  // of plan.columns rows
+  int box;       // rows of x that a copy brings
+  int tiles;     // of 16 rows of w
+  int jobs;      // a block's tiles of w and plan.columns rows of x
+  int units;     // of K
   int unit_bytes;
   int columns;
   int splits;  // a power of two
@@ -52,7 +52,8 @@ struct WideShape {
   int w_stages;
   int x_stages;
   int chunk;     // kWideChunk, or columns where K is split
-  bool narrow;   // y is of the type of x; otherwise f32
+  bool codes;    // x is codes of 8 bits
+  bool narrow;   // y has 16 bits; otherwise f32
   bool vectors;  // y and residual lie for four elements at a time
   // Groups of rows of x that each have a matrix of their own; null: one matrix
   // serves all. Row i of x makes row slots[i] of y.
