@@ -26,6 +26,8 @@
 
 #include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/panel_blocks.h"
 #include "kernels/gemm/panels-inl.h"
 #include "kernels/simd_float-inl.h"
 #include "memory/device/thread_pool.h"
@@ -133,24 +135,18 @@ template <typename W>
 using DirectTileFn = void (*)(const GemmDesc&, const GemmParams&, int64_t,
                               int64_t, int64_t, int64_t);
 
-// A thread reads its rows of w as kColumns streams, each of consecutive rows:
-// rows side by side would be streams that end after a few kilobytes, and
-// memory is idle until the processor's prefetchers have found the next ones.
 template <int kColumns, typename W>
 HWY_INLINE void RunColumns(const GemmDesc& desc, const GemmParams& params,
                            const DirectTileFn<W>* tiles, int64_t begin,
                            int64_t end) {
   const int64_t rows = params.x.rows();
-  const auto run = [&](int64_t n, int64_t apart, int64_t count) {
-    for (int64_t m = 0; m < rows; m += 4) {
-      tiles[HWY_MIN(rows - m, int64_t{4}) - 1](desc, params, m, n, apart,
-                                               count);
-    }
-  };
-  const int64_t apart = (end - begin) / kColumns;
-  for (int64_t n = begin; n < begin + apart; ++n) run(n, apart, kColumns);
-  const int64_t rest = begin + apart * kColumns;
-  if (rest < end) run(rest, 1, end - rest);
+  ForEachInStreams(begin, end, kColumns,
+                   [&](int64_t n, int64_t apart, int64_t count) {
+                     for (int64_t m = 0; m < rows; m += 4) {
+                       tiles[HWY_MIN(rows - m, int64_t{4}) - 1](
+                           desc, params, m, n, apart, count);
+                     }
+                   });
 }
 
 template <typename W>
@@ -180,7 +176,7 @@ void RunType(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   if (params.x.rows() <= kMaxDirectRows) {
     RunDirect<W>(desc, params, pool);
   } else {
-    RunPanels<W>(desc, params, pool);
+    PanelBlocks<PanelKernel<W>>::Run(desc, params, pool);
   }
 }
 
@@ -195,7 +191,8 @@ void RunGemm(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
     case DType::kF32:
       return gemm::RunType<float>(desc, params, pool);
     default:
-      return gemm::RunPanels<BlockCodec>(desc, params, pool);
+      return PanelBlocks<gemm::PanelKernel<BlockCodec>>::Run(desc, params,
+                                                             pool);
   }
 }
 

@@ -42,6 +42,19 @@ inline GemmParams ColumnsOfCall(const GemmParams& params, int64_t first,
   return part;
 }
 
+// run(n, apart, count) for the rows n, n + apart, .. of w, count of them, that
+// are multiplied at once, until all of [begin, end) are. A thread reads them as
+// `streams` streams, each of consecutive rows: rows side by side would be
+// streams that end after a few kilobytes, and memory is idle until the
+// processor's prefetchers have found the next ones.
+template <typename Run>
+void ForEachInStreams(int64_t begin, int64_t end, int64_t streams, Run run) {
+  const int64_t apart = (end - begin) / streams;
+  for (int64_t n = begin; n < begin + apart; ++n) run(n, apart, streams);
+  const int64_t rest = begin + apart * streams;
+  if (rest < end) run(rest, 1, end - rest);
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_GEMM_GEMM_PARTS_H_

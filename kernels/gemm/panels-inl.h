@@ -22,17 +22,14 @@
 #define INLAY_KERNELS_GEMM_PANELS_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/quant/quant.h"
 #include "kernels/simd_float-inl.h"
-#include "memory/device/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace inlay {
@@ -53,10 +50,7 @@ constexpr int64_t kTileRows = 6;
 #endif
 // A part and its neighbour's begin must not fall on the same set of L1.
 constexpr int64_t kPart = (kSteps + 1) * kPanel;
-// Rows of x that a panel is widened for: 512 and some, a multiple of a tile.
-constexpr int64_t kBlockM = 43 * 12;
 constexpr int64_t kTileSums = kTileRows * kPanel;
-constexpr int64_t kGrainFmas = 256 << 10;
 
 #if HWY_TARGET == HWY_SCALAR
 template <typename W>
@@ -119,41 +113,8 @@ HWY_INLINE void PackColumns(const W* const* w, size_t k, int64_t column,
   if (i < k) Transpose4(w, i, k - i, to);
 }
 
-// The weights of the next block of k, or of the next panel, are asked for while
-// a block is worked on: at row m of `rows`, that share of them. The processor's
-// own prefetchers give up at the short runs of a block.
-HWY_INLINE void PrefetchNext(const GemmDesc& desc, const GemmParams& params,
-                             int64_t n0, int64_t k0, int64_t m, int64_t rows) {
-  const bool last = k0 + kBlockK >= desc.k;
-  const int64_t next_n = last ? n0 + kPanel : n0;
-  const int64_t next_k = last ? 0 : k0 + kBlockK;
-  const int64_t columns = HWY_MIN(kPanel, desc.n - next_n);
-  if (columns <= 0) return;
-  const DType dtype = params.w.dtype;
-  const size_t begin = RowBytes(dtype, static_cast<size_t>(next_k));
-  const size_t end =
-      RowBytes(dtype, static_cast<size_t>(HWY_MIN(desc.k, next_k + kBlockK)));
-  const int64_t n_end = HWY_MIN(m + kTileRows, rows) * columns / rows;
-  for (int64_t n = m * columns / rows; n < n_end; ++n) {
-    const std::byte* w = params.w.row<std::byte>(next_n + n);
-    for (size_t i = begin; i < end; i += 64) hwy::Prefetch(w + i);
-  }
-}
-
-// Rows of y lie apart, often by a power of two: each is a miss, and found while
-// the tile is computed.
-HWY_INLINE void PrefetchOutput(const GemmParams& params, int64_t m,
-                               int64_t m_end, int64_t n0) {
-  for (; m < m_end; ++m) {
-    hwy::Prefetch(params.y.row<float>(m) + n0);
-    if (!params.residual.empty()) {
-      hwy::Prefetch(params.residual.row<float>(m) + n0);
-    }
-  }
-}
-
-HWY_INLINE void FinishRow(const GemmParams& params, int64_t m, int64_t n0,
-                          int64_t columns, const float* sums) {
+HWY_NOINLINE void FinishRow(const GemmParams& params, int64_t m, int64_t n0,
+                            int64_t columns, const float* sums) {
   if (columns < kPanel) return FinishGemmRow(params, m, n0, columns, sums);
   const DF df;
   for (int64_t i = 0; i < kPanel; i += kLaneCount) {
@@ -311,65 +272,35 @@ HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
   }
 }
 
-// y[m0 .. m0 + rows, n0 .. n0 + columns), rows <= kBlockM, columns <= kPanel.
+// What PanelBlocks asks for.
 template <typename W>
-void RunBlock(const GemmDesc& desc, const GemmParams& params, int64_t m0,
-              int64_t rows, int64_t n0, int64_t columns) {
-  HWY_ALIGN float panel[kLanes * kPart];
-  HWY_ALIGN float sums[kBlockM * kPanel];
-  std::fill(sums, sums + rows * kPanel, 0.0f);
-  for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
-    const int64_t k = HWY_MIN(desc.k - k0, kBlockK);
-    Panel<W>::Pack(params, n0, columns, k0, static_cast<size_t>(k), panel);
-    const bool last = k0 + kBlockK >= desc.k;
-    for (int64_t m = 0; m < rows; m += kTileRows) {
-      const int64_t m_end = HWY_MIN(m + kTileRows, rows);
-      PrefetchNext(desc, params, n0, k0, m, rows);
-      if (last) PrefetchOutput(params, m0 + m, m0 + m_end, n0);
-      AddTile(PackedX(params, m0 + m, k0, k), m_end - m, panel,
-              (k + kLaneCount - 1) / kLaneCount, sums + m * kPanel);
-      for (int64_t r = m; last && r < m_end; ++r) {
-        FinishRow(params, m0 + r, n0, columns, sums + r * kPanel);
-      }
-    }
-  }
-}
+struct PanelKernel {
+  using Element = float;
+  static constexpr int64_t kPanel = gemm::kPanel;
+  static constexpr int64_t kPanelElements = kLaneCount * kPart;
+  static constexpr int64_t kTileRows = gemm::kTileRows;
+  static constexpr int64_t kBlockK = gemm::kBlockK;
 
-template <typename W>
-void RunPanels(const GemmDesc& desc, const GemmParams& params,
-               ThreadPool& pool) {
-  const int64_t rows = params.x.rows();
-  const int64_t panels = (desc.n + kPanel - 1) / kPanel;
-  int64_t blocks = (rows + kBlockM - 1) / kBlockM;
-  // Work for every thread, while blocks are worth their panels.
-  constexpr int64_t kLeastRows = 96;
-  const int64_t wanted = 4 * pool.num_threads();
-  while (panels * blocks < wanted && rows >= (blocks + 1) * kLeastRows) {
-    ++blocks;
+  static HWY_NOINLINE void PackX(const GemmParams& params, int64_t m,
+                                 int64_t k0, int64_t k) {
+    PackTileX(params, m, k0, k);
   }
-  const int64_t block_rows =
-      (rows + blocks * kTileRows - 1) / (blocks * kTileRows) * kTileRows;
-  const int64_t block_fmas = kPanel * desc.k * block_rows;
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  pool.ParallelFor(tiles, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t i = begin; i < end; ++i) {
-      for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
-        PackTileX(params, i * kTileRows, k0, HWY_MIN(desc.k - k0, kBlockK));
-      }
-    }
-  });
-  pool.ParallelFor(panels * blocks, kGrainFmas / block_fmas + 1,
-                   [&](int64_t begin, int64_t end) HWY_ATTR {
-                     for (int64_t i = begin; i < end; ++i) {
-                       const int64_t n0 = i / blocks * kPanel;
-                       const int64_t m0 = i % blocks * block_rows;
-                       if (m0 >= rows) continue;
-                       RunBlock<W>(desc, params, m0,
-                                   HWY_MIN(rows - m0, block_rows), n0,
-                                   HWY_MIN(desc.n - n0, kPanel));
-                     }
-                   });
-}
+  static HWY_NOINLINE void Pack(const GemmParams& params, int64_t n0,
+                                int64_t columns, int64_t k0, int64_t k,
+                                float* panel) {
+    Panel<W>::Pack(params, n0, columns, k0, static_cast<size_t>(k), panel);
+  }
+  static HWY_NOINLINE void AddTile(const GemmParams& params, int64_t m,
+                                   int64_t rows, int64_t k0, int64_t k,
+                                   const float* panel, float* sums) {
+    gemm::AddTile(PackedX(params, m, k0, k), rows, panel,
+                  (k + kLaneCount - 1) / kLaneCount, sums);
+  }
+  static void Finish(const GemmParams& params, int64_t m, int64_t n0,
+                     int64_t columns, const float* sums) {
+    FinishRow(params, m, n0, columns, sums);
+  }
+};
 
 }  // namespace gemm
 }  // namespace HWY_NAMESPACE
