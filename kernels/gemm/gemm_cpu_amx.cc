@@ -31,6 +31,7 @@
 #include <cstring>
 
 #include "kernels/gemm/amx.h"
+#include "kernels/gemm/avx512.h"
 #include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm_parts.h"
 #include "memory/device/thread_pool.h"
@@ -82,34 +83,6 @@ struct PackedX {
   }
 };
 
-// Row i of v becomes column i.
-inline void Transpose(__m512i* v) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    for (int j = 0; j < 2; ++j) {
-      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  }
-  // v[4 i + j] has in block b the column 4 b + j of rows 4 i to 4 i + 3.
-  for (int j = 0; j < 4; ++j) {
-    t[j] = _mm512_shuffle_i32x4(v[j], v[j + 4], 0x88);
-    t[j + 4] = _mm512_shuffle_i32x4(v[j], v[j + 4], 0xdd);
-    t[j + 8] = _mm512_shuffle_i32x4(v[j + 8], v[j + 12], 0x88);
-    t[j + 12] = _mm512_shuffle_i32x4(v[j + 8], v[j + 12], 0xdd);
-  }
-  for (int j = 0; j < 4; ++j) {
-    v[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
-    v[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
-    v[j + 4] = _mm512_shuffle_i32x4(t[j + 4], t[j + 12], 0x88);
-    v[j + 12] = _mm512_shuffle_i32x4(t[j + 4], t[j + 12], 0xdd);
-  }
-}
-
 inline __m512 HighHalf(__m512 v) {
   return _mm512_and_ps(
       v, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u))));
@@ -141,10 +114,6 @@ inline void Split(__m512 x, __m512* parts) {
       high, nan, high, _mm512_castsi512_ps(_mm512_set1_epi32(0x00400000)));
 }
 
-inline __mmask16 FirstLanes(int64_t count) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
-}
-
 // Step `step` of the rows of `group`.
 inline void PackStep(const GemmDesc& desc, const GemmParams& params,
                      const PackedX& packed, int64_t group, int64_t step) {
@@ -170,7 +139,7 @@ inline void PackStep(const GemmDesc& desc, const GemmParams& params,
     for (int64_t r = packed.columns; r < kGroup; ++r) {
       parts[p][r] = _mm512_setzero_si512();
     }
-    Transpose(parts[p]);
+    Transpose16(parts[p]);
     for (int64_t i = 0; i < kTileRows; ++i) {
       _mm512_mask_storeu_epi32(to + i * packed.columns * 4, columns,
                                parts[p][i]);
@@ -307,7 +276,7 @@ inline void Finish(const GemmParams& params, const PackedX& packed,
       for (int64_t i = 0; i < kTileRows; ++i) {
         v[i] = _mm512_loadu_si512(sums + (t + i) * kGroup);
       }
-      Transpose(v);
+      Transpose16(v);
       for (int64_t r = 0; r < kGroup; ++r) {
         _mm512_store_si512(&out[r][t], v[r]);
       }
