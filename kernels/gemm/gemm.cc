@@ -32,6 +32,11 @@ const char* GemmCpuAmxRefuses(const GemmDesc& desc);
 size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
 absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
                            Stream& stream);
+// gemm_cpu_bf16.cc
+const char* GemmCpuBf16Refuses(const GemmDesc& desc);
+size_t GemmCpuBf16WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCpuBf16(const GemmDesc& desc, const GemmParams& params,
+                            Stream& stream);
 // gemm_cpu_packed_amx.cc
 const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
@@ -98,12 +103,25 @@ const char* SimdRefuses(const GemmDesc& desc, const DeviceInfo& device) {
 const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuAmxRefuses(desc);
 }
+const char* Bf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
+  return desc.permuted ? kNoPermutation : GemmCpuBf16Refuses(desc);
+}
 // Weights of small models, which stay in the caches, too: one row of x takes a
 // tenth longer by tiles there, although 8 and more take two thirds of the time.
-const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
+const char* SmallRefuses(const GemmDesc& desc) {
   constexpr int64_t kCached = 1 << 20;
   return desc.n * desc.k <= kCached ? "one row of x is faster elsewhere"
-                                    : AmxRefuses(desc, device);
+                                    : nullptr;
+}
+const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
+  const char* reason = SmallRefuses(desc);
+  return reason != nullptr ? reason : AmxRefuses(desc, device);
+}
+// f16 weights, too, which it rounds.
+const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
+  if (desc.weight != DType::kBF16) return "rounds weights that are not bf16";
+  const char* reason = SmallRefuses(desc);
+  return reason != nullptr ? reason : Bf16Refuses(desc, device);
 }
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
@@ -206,6 +224,8 @@ constexpr GemmRow kRows[] = {
 #if defined(__x86_64__)
     {"cpu_amx", DeviceKind::kCpu, 0, AmxLeaves, GemmCpuAmxWorkspaceBytes,
      RunGemmCpuAmx},
+    {"cpu_bf16", DeviceKind::kCpu, 0, Bf16Leaves, GemmCpuBf16WorkspaceBytes,
+     RunGemmCpuBf16},
     {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
@@ -216,9 +236,11 @@ constexpr GemmRow kRows[] = {
     {"cpu_simd", DeviceKind::kCpu, 0, SimdRefuses, GemmCpuSimdWorkspaceBytes,
      RunGemmCpuSimd},
 #if defined(__x86_64__)
-    // Small weights, for who asks for it by name.
+    // What these leave above, for who asks for them by name.
     {"cpu_amx", DeviceKind::kCpu, 0, AmxRefuses, GemmCpuAmxWorkspaceBytes,
      RunGemmCpuAmx},
+    {"cpu_bf16", DeviceKind::kCpu, 0, Bf16Refuses, GemmCpuBf16WorkspaceBytes,
+     RunGemmCpuBf16},
 #endif
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };

@@ -8,6 +8,7 @@ namespace inlay {
 
 // expert_linear_cpu.cc
 const GemmRow* GemmRowNamed(std::string_view name);
+const GemmRow* FirstGemmRowNamed(std::string_view name);
 size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
                             int64_t max_tokens);
 absl::Status RunExpertLinearCpu(const GemmRow& row,
@@ -33,15 +34,17 @@ absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
 namespace {
 
 constexpr char kAmx[] = "cpu_amx";
+constexpr char kBf16[] = "cpu_bf16";
 constexpr char kPackedAmx[] = "cpu_packed_amx";
 constexpr char kPackedVnni[] = "cpu_packed_vnni";
 constexpr char kPacked[] = "cpu_packed";
 constexpr char kSimd[] = "cpu_simd";
 constexpr char kScalar[] = "cpu_scalar";
 
-template <const char* kName>
+template <const char* kName,
+          const GemmRow* (*kFind)(std::string_view) = GemmRowNamed>
 const char* Refuses(const ExpertLinearDesc& desc, const DeviceInfo& device) {
-  const GemmRow* row = GemmRowNamed(kName);
+  const GemmRow* row = kFind(kName);
   if (row == nullptr) return "this build's gemm has no such row";
   if (desc.gemm.permuted) return "takes no permutation of x";
   return row->refuses(desc.gemm, device);
@@ -61,6 +64,11 @@ absl::Status Run(const ExpertLinearDesc& desc, const ExpertLinearParams& params,
 template <const char* kName>
 constexpr ExpertLinearRow kCpuRow = {
     kName, DeviceKind::kCpu, 0, Refuses<kName>, Bytes<kName>, Run<kName>};
+// Leaves to later rows what gemm leaves.
+template <const char* kName>
+constexpr ExpertLinearRow kChosenCpuRow = {
+    kName,        DeviceKind::kCpu, 0, Refuses<kName, FirstGemmRowNamed>,
+    Bytes<kName>, Run<kName>};
 
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const ExpertLinearDesc& desc, const DeviceInfo&) {
@@ -99,10 +107,12 @@ constexpr ExpertLinearRow kRows[] = {
      ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
 #endif
     kCpuRow<kAmx>,
+    kChosenCpuRow<kBf16>,
     kCpuRow<kPackedAmx>,
     kCpuRow<kPackedVnni>,
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,
+    kCpuRow<kBf16>,
     kCpuRow<kScalar>,
 };
 

@@ -235,6 +235,13 @@ const GemmRow* GemmRowNamed(std::string_view name) {
   return found;
 }
 
+const GemmRow* FirstGemmRowNamed(std::string_view name) {
+  for (const GemmRow& row : GemmTable()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
 size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
                             int64_t max_tokens) {
   const int64_t gathered = GatheredRows(desc, max_tokens);

@@ -2,6 +2,8 @@
 // thread counts.
 #include "kernels/gemm/gemm.h"
 
+#include <bit>
+
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/simd_target_loop.h"
 
@@ -61,18 +63,25 @@ struct Problem {
   TestMatrix x, w, bias, residual;
 };
 
-void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
+struct Reference {
+  std::vector<double> want, tolerance;
+};
+
+// `rounded`: of x and w rounded to bf16.
+Reference Float64(const Problem& problem, bool extras, bool rounded) {
   const int64_t m = problem.x.rows();
   const int64_t n = problem.desc.n;
   const int64_t k = problem.desc.k;
-  std::vector<double> want(static_cast<size_t>(m * n));
-  std::vector<double> tolerance(want.size());
+  const auto value = [rounded](float v) {
+    return double{rounded ? BF16ToF32(F32ToBF16(v)) : v};
+  };
+  Reference reference;
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t c = 0; c < n; ++c) {
       double sum = 0.0;
       double magnitude = 0.0;
       for (int64_t i = 0; i < k; ++i) {
-        const double product = double{problem.x(r, i)} * problem.w(c, i);
+        const double product = value(problem.x(r, i)) * value(problem.w(c, i));
         sum += product;
         magnitude += std::abs(product);
       }
@@ -81,13 +90,21 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
         magnitude +=
             std::abs(problem.bias(0, c)) + std::abs(problem.residual(r, c));
       }
-      const auto i = static_cast<size_t>(r * n + c);
-      want[i] = sum;
+      reference.want.push_back(sum);
       // Any order of k fused multiply-adds and two additions errs by at most
       // (k + 2) roundings of a partial sum, each at most `magnitude`.
-      tolerance[i] = static_cast<double>(k + 3) * kUnitF32 * magnitude;
+      reference.tolerance.push_back(static_cast<double>(k + 3) * kUnitF32 *
+                                    magnitude);
     }
   }
+  return reference;
+}
+
+void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
+  const int64_t m = problem.x.rows();
+  const int64_t n = problem.desc.n;
+  const Reference exact = Float64(problem, extras, false);
+  const Reference rounded = Float64(problem, extras, true);
   ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
     TestMatrix y(DType::kF32, m, n, 3);
     const GemmParams params = problem.Params(y, extras);
@@ -98,7 +115,8 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
         return values[static_cast<size_t>(r * n + c)];
       };
     };
-    ExpectClose(y, at(want), at(tolerance));
+    const Reference& reference = row.name == "cpu_bf16" ? rounded : exact;
+    ExpectClose(y, at(reference.want), at(reference.tolerance));
   });
 }
 
@@ -229,18 +247,26 @@ TEST(GemmTest, AnEmptyBatchIsNoWork) {
 
 TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   TestCpu cpu(2);
-  Problem problem(6, 12, 21, DType::kBF16, 3);
-  problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
-  problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
-  ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
-    TestMatrix y(DType::kF32, 6, 12);
-    ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
-    for (int64_t c = 0; c < 12; ++c) {
-      EXPECT_TRUE(std::isnan(y(2, c)));
-      EXPECT_TRUE(std::isinf(y(4, c)));
-      for (const int64_t r : {0, 1, 3, 5}) EXPECT_TRUE(std::isfinite(y(r, c)));
-    }
-  });
+  for (const int64_t m : {6, 30}) {
+    Problem problem(m, 12, 21, DType::kBF16, 3);
+    problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
+    problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
+    // Its high half alone is infinity.
+    problem.x.Set(5, 8, std::bit_cast<float>(0xff800001u));
+    ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+      TestMatrix y(DType::kF32, m, 12);
+      ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
+      for (int64_t c = 0; c < 12; ++c) {
+        EXPECT_TRUE(std::isnan(y(2, c)));
+        EXPECT_TRUE(std::isinf(y(4, c)));
+        EXPECT_TRUE(std::isnan(y(5, c)));
+        for (int64_t r = 0; r < m; ++r) {
+          if (r == 2 || r == 4 || r == 5) continue;
+          EXPECT_TRUE(std::isfinite(y(r, c)));
+        }
+      }
+    });
+  }
 }
 
 TEST(GemmTest, RefusesWhatItCannotCompute) {
@@ -258,16 +284,31 @@ TEST(GemmTest, RefusesWhatItCannotCompute) {
   EXPECT_FALSE(Select("gemm", GemmTable(), plain, cpu, "no such row").ok());
 }
 
+std::string_view Chosen(int64_t n, DType weight, std::string_view forced = {}) {
+  const GemmDesc desc{n, 1024, weight, DType::kF32};
+  const auto row = Select("gemm", GemmTable(), desc,
+                          DeviceInfo{DeviceKind::kCpu, "cpu"}, forced);
+  return row.ok() ? (*row)->name : "none";
+}
+
 TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
-  const DeviceInfo cpu{DeviceKind::kCpu, "cpu"};
-  const auto chosen = [&](int64_t n, std::string_view forced = {}) {
-    const GemmDesc desc{n, 1024, DType::kBF16, DType::kF32};
-    const auto row = Select("gemm", GemmTable(), desc, cpu, forced);
-    return row.ok() ? (*row)->name : "none";
-  };
-  EXPECT_EQ(chosen(1024), "cpu_simd");
-  if (chosen(1024, "cpu_amx") == "none") GTEST_SKIP() << "needs AMX";
-  EXPECT_EQ(chosen(1025), "cpu_amx");
+  EXPECT_EQ(Chosen(1024, DType::kBF16), "cpu_simd");
+  if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
+    GTEST_SKIP() << "needs AMX";
+  }
+  EXPECT_EQ(Chosen(1025, DType::kBF16), "cpu_amx");
+}
+
+TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
+  EXPECT_EQ(Chosen(1025, DType::kF16), "cpu_simd");
+  EXPECT_EQ(Chosen(1025, DType::kF32, "cpu_bf16"), "none");
+  if (Chosen(1, DType::kBF16, "cpu_bf16") == "none") {
+    GTEST_SKIP() << "needs AVX512_BF16";
+  }
+  EXPECT_EQ(Chosen(1, DType::kF16, "cpu_bf16"), "cpu_bf16");
+  if (Chosen(1025, DType::kBF16, "cpu_amx") == "none") {
+    EXPECT_EQ(Chosen(1025, DType::kBF16), "cpu_bf16");
+  }
 }
 
 TEST(GemmTest, ValidationNamesTheMisfit) {

@@ -1,0 +1,429 @@
+// gemm over bf16 weights on x86-64 with AVX512_BF16, whose products of pairs
+// (vdpbf16ps: 32 multiply-adds an instruction) are twice as many as float32's.
+// x is rounded to bf16 once, to the nearest, ties to even; f16 weights are
+// rounded too, for who asks for the row by name.
+//
+// Batch invariance: every y[m, n] is summed in one order, cpu_simd's with pairs
+// of k for elements. k is cut into blocks of kBlockK. In a block, lane j of 16
+// has one chain of products of the pairs j, j + 16, .. in ascending order, with
+// zeros beyond the row's end; lanes are added by one fixed tree, and blocks in
+// ascending order. Few rows have lanes in a vector, many have them one after
+// another. How a product of pairs rounds is the instruction's (it takes
+// denormal numbers as zeros), and is the same for both.
+//
+//   m <= kMaxDirectRows: weights from where they lie, 4 rows at a time, with up
+//     to kTallRows of x.
+//   more: panel_blocks.h. A panel is kPanel rows of w by a block of k,
+//     transposed by pairs: a vector holds a pair of 16 rows, and a lane is a
+//     part of the panel and a pass of its own over it. A tile of 12 x 2 vectors
+//     takes 2 loads and 12 broadcasts for 24 products.
+#include "kernels/gemm/gemm.h"
+
+#if defined(__x86_64__)
+#include <hwy/base.h>
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "kernels/gemm/avx512.h"
+#include "kernels/gemm/finish.h"
+#include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/panel_blocks.h"
+#include "memory/device/thread_pool.h"
+
+HWY_PUSH_ATTRIBUTES(
+    "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+namespace inlay::bf16 {
+namespace {
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kStep = 2 * kLanes;  // elements of k in a vector
+constexpr int64_t kBlockK = 2048;
+constexpr int64_t kMaxDirectRows = 16;
+constexpr int64_t kColumns = 4;  // rows of w that few rows of x go over at once
+constexpr int64_t kTallRows = 6;
+constexpr int64_t kPanel = 2 * kLanes;
+constexpr int64_t kTileRows = 12;
+constexpr int64_t kTileSums = kTileRows * kPanel;
+// A part and its neighbour's begin must not fall on the same set of L1.
+constexpr int64_t kPart = (kBlockK / kStep + 1) * kPanel;
+// Less work than this costs less than waking a thread.
+constexpr int64_t kGrainBytes = 32 << 10;
+constexpr int64_t kGrainSteps = 1 << 10;
+
+int64_t Steps(int64_t k) { return (k + kStep - 1) / kStep; }
+
+// The pairs of 32 floats, rounded. NaNs stay NaNs.
+HWY_INLINE __m512i Round(__m512 first, __m512 second) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+}
+
+// Of x from element k on, with zeros from `k_end` on.
+HWY_INLINE __m512i RoundStep(const float* x, int64_t k, int64_t k_end) {
+  return Round(_mm512_maskz_loadu_ps(FirstLanes(k_end - k), x + k),
+               _mm512_maskz_loadu_ps(FirstLanes(k_end - k - 16), x + k + 16));
+}
+
+template <DType kWeight>
+HWY_INLINE __m512i Pairs(__m512i w) {
+  if constexpr (kWeight == DType::kBF16) return w;
+  return Round(_mm512_cvtph_ps(_mm512_castsi512_si256(w)),
+               _mm512_cvtph_ps(_mm512_extracti64x4_epi64(w, 1)));
+}
+template <DType kWeight>
+HWY_INLINE __m512i LoadPairs(const uint16_t* w) {
+  return Pairs<kWeight>(_mm512_loadu_si512(w));
+}
+// The first `count` < kStep elements, then zeros.
+template <DType kWeight>
+HWY_INLINE __m512i LoadPairsTail(const uint16_t* w, int64_t count) {
+  const auto mask = static_cast<__mmask32>((1u << count) - 1);
+  return Pairs<kWeight>(_mm512_maskz_loadu_epi16(mask, w));
+}
+
+HWY_INLINE __m512 AddProducts(__m512 sums, __m512i w, __m512i x) {
+  return _mm512_dpbf16_ps(sums, reinterpret_cast<__m512bh>(w),
+                          reinterpret_cast<__m512bh>(x));
+}
+
+// The sums of the lanes of each of four vectors: upper half to lower half until
+// one is left.
+HWY_INLINE __m128 SumLanes(const __m512* v) {
+  __m128 q[4];
+  for (int c = 0; c < 4; ++c) {
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v[c]),
+                                      _mm512_extractf32x8_ps(v[c], 1));
+    q[c] = _mm_add_ps(_mm256_castps256_ps128(half),
+                      _mm256_extractf128_ps(half, 1));
+  }
+  _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
+  return _mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3]));
+}
+
+// Few rows of x, cut into groups of at most kTallRows that go over the same
+// rows of w. A group lies in the workspace step by step, its rows side by side.
+struct FewRows {
+  int64_t rows, groups, steps;
+  uint16_t* data;
+
+  FewRows(const GemmDesc& desc, const GemmParams& params)
+      : rows(params.x.rows()),
+        groups((rows + kTallRows - 1) / kTallRows),
+        steps(Steps(desc.k)),
+        data(static_cast<uint16_t*>(params.workspace)) {}
+  int64_t First(int64_t group) const { return group * rows / groups; }
+  int64_t Count(int64_t group) const { return First(group + 1) - First(group); }
+  uint16_t* At(int64_t group, int64_t step) const {
+    return data + (First(group) * steps + Count(group) * step) * kStep;
+  }
+};
+
+void RoundSteps(const GemmDesc& desc, const GemmParams& params,
+                const FewRows& x, int64_t begin, int64_t end) {
+  for (int64_t g = 0; g < x.groups; ++g) {
+    for (int64_t r = 0; r < x.Count(g); ++r) {
+      const float* from = params.x.row<float>(x.First(g) + r);
+      for (int64_t s = begin; s < end; ++s) {
+        _mm512_storeu_si512(x.At(g, s) + r * kStep,
+                            RoundStep(from, s * kStep, desc.k));
+      }
+    }
+  }
+}
+
+// The sums of kRows rows of x with kColumns rows of w.
+template <int kRows>
+struct Sums {
+  __m512 of[kRows][kColumns];
+
+  // Not by initialisers: a generated constructor lacks the attributes.
+  HWY_INLINE void Clear() {
+    HWY_UNROLL(6)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) of[r][c] = _mm512_setzero_ps();
+    }
+  }
+  // A step of each; those of x lie side by side.
+  HWY_INLINE void Add(const __m512i* w, const uint16_t* x) {
+    HWY_UNROLL(6)
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i u = _mm512_loadu_si512(x + r * kStep);
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) {
+        of[r][c] = AddProducts(of[r][c], w[c], u);
+      }
+    }
+  }
+};
+
+// Rows n, n + apart, .. of w, count of them (at most kColumns), with the kRows
+// rows of x from m on, which are at `x`.
+template <DType kWeight, int kRows>
+HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
+                             const uint16_t* x, int64_t m, int64_t n,
+                             int64_t apart, int64_t count) {
+  const uint16_t* w[kColumns];
+  // A missing row is the last one once more, and dropped.
+  for (int64_t c = 0; c < kColumns; ++c) {
+    w[c] = params.w.row<uint16_t>(n + apart * std::min(c, count - 1));
+  }
+  const int64_t rest = desc.k % kStep;
+  const int64_t k_full = desc.k - rest;
+  __m128 totals[kRows];
+  for (int r = 0; r < kRows; ++r) totals[r] = _mm_setzero_ps();
+  for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
+    Sums<kRows> sums;
+    sums.Clear();
+    __m512i v[kColumns];
+    const int64_t block_end = std::min(k_full, k0 + kBlockK);
+    for (int64_t k = k0; k < block_end; k += kStep, x += kRows * kStep) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) v[c] = LoadPairs<kWeight>(w[c] + k);
+      sums.Add(v, x);
+    }
+    if (rest != 0 && k_full - k0 < kBlockK) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < kColumns; ++c) {
+        v[c] = LoadPairsTail<kWeight>(w[c] + k_full, rest);
+      }
+      sums.Add(v, x);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      totals[r] = _mm_add_ps(totals[r], SumLanes(sums.of[r]));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float out[kColumns];
+    _mm_storeu_ps(out, totals[r]);
+    for (int64_t c = 0; c < count; ++c) {
+      FinishGemmRow(params, m + r, n + c * apart, 1, out + c);
+    }
+  }
+}
+
+using DirectTileFn = void (*)(const GemmDesc&, const GemmParams&,
+                              const uint16_t*, int64_t, int64_t, int64_t,
+                              int64_t);
+template <DType kWeight>
+constexpr DirectTileFn kDirectTiles[kTallRows] = {
+    &DirectTile<kWeight, 1>, &DirectTile<kWeight, 2>, &DirectTile<kWeight, 3>,
+    &DirectTile<kWeight, 4>, &DirectTile<kWeight, 5>, &DirectTile<kWeight, 6>};
+
+template <DType kWeight>
+void RunDirect(const GemmDesc& desc, const GemmParams& params,
+               ThreadPool& pool) {
+  const FewRows x(desc, params);
+  if (x.rows == 0) return;
+  pool.ParallelFor(x.steps, kGrainSteps / x.rows,
+                   [&](int64_t begin, int64_t end) {
+                     RoundSteps(desc, params, x, begin, end);
+                   });
+  pool.ParallelFor(
+      desc.n, kGrainBytes / (2 * desc.k) + 1, [&](int64_t begin, int64_t end) {
+        ForEachInStreams(
+            begin, end, kColumns, [&](int64_t n, int64_t apart, int64_t count) {
+              for (int64_t g = 0; g < x.groups; ++g) {
+                kDirectTiles<kWeight>[x.Count(g) - 1](
+                    desc, params, x.At(g, 0), x.First(g), n, apart, count);
+              }
+            });
+      });
+}
+
+// sums[r][n] = one lane's chain of kRows rows of x with the panel. x: `steps`
+// times a pair of each of kTileRows rows.
+template <int kRows>
+HWY_NOINLINE void PanelTile(const uint32_t* x, const uint32_t* part,
+                            int64_t steps, float* sums) {
+  __m512 c0[kRows], c1[kRows];
+  HWY_UNROLL(12)
+  for (int r = 0; r < kRows; ++r) c0[r] = c1[r] = _mm512_setzero_ps();
+  for (int64_t i = 0; i < steps; ++i, x += kTileRows, part += kPanel) {
+    const __m512i w0 = _mm512_load_si512(part);
+    const __m512i w1 = _mm512_load_si512(part + kLanes);
+    HWY_UNROLL(12)
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i v = _mm512_set1_epi32(static_cast<int>(x[r]));
+      c0[r] = AddProducts(c0[r], w0, v);
+      c1[r] = AddProducts(c1[r], w1, v);
+    }
+  }
+  HWY_UNROLL(12)
+  for (int r = 0; r < kRows; ++r) {
+    _mm512_store_ps(sums + r * kPanel, c0[r]);
+    _mm512_store_ps(sums + r * kPanel + kLanes, c1[r]);
+  }
+}
+
+using PanelTileFn = void (*)(const uint32_t*, const uint32_t*, int64_t, float*);
+constexpr PanelTileFn kPanelTiles[kTileRows] = {
+    &PanelTile<1>, &PanelTile<2>,  &PanelTile<3>,  &PanelTile<4>,
+    &PanelTile<5>, &PanelTile<6>,  &PanelTile<7>,  &PanelTile<8>,
+    &PanelTile<9>, &PanelTile<10>, &PanelTile<11>, &PanelTile<12>};
+
+// sums[i] += the lanes of i, added by the tree of SumLanes; lanes lie kTileSums
+// apart.
+HWY_INLINE void AddLanes(const float* lanes, int64_t count, float* sums) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    __m512 v[kLanes / 2];
+    HWY_UNROLL(8)
+    for (int64_t j = 0; j < kLanes / 2; ++j) {
+      const float* lane = lanes + i + j * kTileSums;
+      v[j] = _mm512_add_ps(_mm512_load_ps(lane),
+                           _mm512_load_ps(lane + kLanes / 2 * kTileSums));
+    }
+    for (int64_t half : {4, 2, 1}) {
+      for (int64_t j = 0; j < half; ++j)
+        v[j] = _mm512_add_ps(v[j], v[j + half]);
+    }
+    _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), v[0]));
+  }
+}
+
+// What PanelBlocks asks for.
+template <DType kWeight>
+struct PanelKernel {
+  using Element = uint32_t;  // a pair
+  static constexpr int64_t kPanel = bf16::kPanel;
+  static constexpr int64_t kPanelElements = kLanes * kPart;
+  static constexpr int64_t kTileRows = bf16::kTileRows;
+  static constexpr int64_t kBlockK = bf16::kBlockK;
+
+  // Where the tile of rows m .. m + kTileRows has its pairs of the block of k
+  // that begins at k0: those of lane 0, of lane 1 and so on, each step by step.
+  static uint32_t* PackedX(const GemmParams& params, int64_t m, int64_t k0,
+                           int64_t k) {
+    const int64_t rows =
+        (params.x.rows() + kTileRows - 1) / kTileRows * kTileRows;
+    return static_cast<uint32_t*>(params.workspace) + rows * k0 / 2 +
+           m * Steps(k) * kLanes;
+  }
+
+  static void PackX(const GemmParams& params, int64_t m, int64_t k0,
+                    int64_t k) {
+    uint32_t* to = PackedX(params, m, k0, k);
+    const int64_t steps = Steps(k);
+    const int64_t rows = std::min(params.x.rows() - m, kTileRows);
+    for (int64_t s = 0; s < steps; ++s, to += kTileRows) {
+      __m512i v[kLanes];
+      for (int64_t r = 0; r < rows; ++r) {
+        v[r] = RoundStep(params.x.row<float>(m + r) + k0, s * kStep, k);
+      }
+      for (int64_t r = rows; r < kLanes; ++r) v[r] = _mm512_setzero_si512();
+      Transpose16(v);
+      for (int64_t j = 0; j < kLanes; ++j) {
+        _mm512_mask_storeu_epi32(to + j * steps * kTileRows,
+                                 FirstLanes(kTileRows), v[j]);
+      }
+    }
+  }
+
+  // The last row of w fills up.
+  static void Pack(const GemmParams& params, int64_t n0, int64_t columns,
+                   int64_t k0, int64_t k, uint32_t* panel) {
+    for (int64_t c = 0; c < kPanel; c += kLanes) {
+      const uint16_t* w[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        w[i] = params.w.row<uint16_t>(n0 + std::min(c + i, columns - 1)) + k0;
+      }
+      uint32_t* to = panel + c;
+      for (int64_t at = 0; at < k; at += kStep, to += kPanel) {
+        __m512i v[kLanes];
+        if (at + kStep <= k) {
+          HWY_UNROLL(16)
+          for (int64_t i = 0; i < kLanes; ++i) {
+            v[i] = LoadPairs<kWeight>(w[i] + at);
+          }
+        } else {
+          for (int64_t i = 0; i < kLanes; ++i) {
+            v[i] = LoadPairsTail<kWeight>(w[i] + at, k - at);
+          }
+        }
+        Transpose16(v);
+        HWY_UNROLL(16)
+        for (int64_t j = 0; j < kLanes; ++j) {
+          _mm512_store_si512(to + j * kPart, v[j]);
+        }
+      }
+    }
+  }
+
+  static void AddTile(const GemmParams& params, int64_t m, int64_t rows,
+                      int64_t k0, int64_t k, const uint32_t* panel,
+                      float* sums) {
+    alignas(64) float lanes[kLanes * kTileSums];
+    const int64_t steps = Steps(k);
+    const uint32_t* x = PackedX(params, m, k0, k);
+    for (int64_t j = 0; j < kLanes; ++j) {
+      kPanelTiles[rows - 1](x + j * steps * kTileRows, panel + j * kPart, steps,
+                            lanes + j * kTileSums);
+    }
+    AddLanes(lanes, rows * kPanel, sums);
+  }
+
+  static void Finish(const GemmParams& params, int64_t m, int64_t n0,
+                     int64_t columns, const float* sums) {
+    for (int64_t i = 0; i < columns; i += kLanes) {
+      const __mmask16 mask = FirstLanes(columns - i);
+      const int64_t n = n0 + i;
+      __m512 v = _mm512_load_ps(sums + i);
+      if (params.bias != nullptr) {
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, params.bias + n));
+      }
+      if (!params.residual.empty()) {
+        v = _mm512_add_ps(
+            v, _mm512_maskz_loadu_ps(mask, params.residual.row<float>(m) + n));
+      }
+      _mm512_mask_storeu_ps(params.y.row<float>(m) + n, mask, v);
+    }
+  }
+};
+
+template <DType kWeight>
+void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  if (params.x.rows() <= kMaxDirectRows) {
+    RunDirect<kWeight>(desc, params, pool);
+  } else {
+    PanelBlocks<PanelKernel<kWeight>>::Run(desc, params, pool);
+  }
+}
+
+}  // namespace
+}  // namespace inlay::bf16
+HWY_POP_ATTRIBUTES
+
+namespace inlay {
+
+const char* GemmCpuBf16Refuses(const GemmDesc& desc) {
+  if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
+    return "activations must be f32";
+  }
+  if (desc.weight != DType::kBF16 && desc.weight != DType::kF16) {
+    return "weights must be bf16 or f16";
+  }
+  return __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512bf16")
+             ? nullptr
+             : "needs AVX-512 with products of bf16";
+}
+
+size_t GemmCpuBf16WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  constexpr int64_t kTile = bf16::kTileRows;
+  const int64_t rows = (max_rows + kTile - 1) / kTile * kTile;
+  const int64_t k = (desc.k + bf16::kStep - 1) / bf16::kStep * bf16::kStep;
+  return static_cast<size_t>(rows * k) * sizeof(uint16_t);
+}
+
+absl::Status RunGemmCpuBf16(const GemmDesc& desc, const GemmParams& params,
+                            Stream& stream) {
+  const auto run = desc.weight == DType::kF16 ? bf16::Run<DType::kF16>
+                                              : bf16::Run<DType::kBF16>;
+  run(desc, params, *stream.thread_pool());
+  return absl::OkStatus();
+}
+
+}  // namespace inlay
+#endif  // __x86_64__
