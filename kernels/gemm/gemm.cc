@@ -106,22 +106,19 @@ const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
 const char* Bf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuBf16Refuses(desc);
 }
-// Weights of small models, which stay in the caches, too: one row of x takes a
-// tenth longer by tiles there, although 8 and more take two thirds of the time.
-const char* SmallRefuses(const GemmDesc& desc) {
-  constexpr int64_t kCached = 1 << 20;
-  return desc.n * desc.k <= kCached ? "one row of x is faster elsewhere"
-                                    : nullptr;
-}
+// Of small models, which stay in the caches.
+bool IsSmall(const GemmDesc& desc) { return desc.n * desc.k <= 1 << 20; }
+// Small weights, too: one row of x takes a tenth longer by tiles there,
+// although 8 and more take two thirds of the time.
 const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
-  const char* reason = SmallRefuses(desc);
-  return reason != nullptr ? reason : AmxRefuses(desc, device);
+  return IsSmall(desc) ? "one row of x is faster elsewhere"
+                       : AmxRefuses(desc, device);
 }
-// f16 weights, too, which it rounds.
+// Small weights, too, which have time for an exact x, and f16, which it rounds.
 const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
   if (desc.weight != DType::kBF16) return "rounds weights that are not bf16";
-  const char* reason = SmallRefuses(desc);
-  return reason != nullptr ? reason : Bf16Refuses(desc, device);
+  return IsSmall(desc) ? "small weights have time for an exact x"
+                       : Bf16Refuses(desc, device);
 }
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);

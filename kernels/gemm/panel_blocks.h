@@ -5,7 +5,8 @@
 //   kTileRows: rows of x in a tile
 //   PackX(params, m, k0, k): a tile's block, from row m on, to the workspace
 //   Pack(params, n0, columns, k0, k, panel): rows of w to a panel
-//   AddTile(params, m, rows, k0, k, panel, sums): adds their products
+//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products,
+//     in kPasses passes; calls next.Ask() at each
 //   Finish(params, m, n0, columns, sums): a row of y
 #ifndef INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
 #define INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
@@ -19,6 +20,43 @@
 #include "memory/device/thread_pool.h"
 
 namespace inlay {
+
+// Asks for the bytes [begin, end) of rows [n, n + count) of w, a share of them
+// at a time: the processor's own prefetchers give up at such short runs, and
+// many asked for at once wait for each other.
+class WeightPrefetch {
+ public:
+  WeightPrefetch(const TensorView& w, int64_t n, int64_t count, size_t begin,
+                 size_t end, int64_t shares)
+      : w_(w),
+        n_(n),
+        begin_(begin),
+        end_(end),
+        at_(begin),
+        lines_(std::max<int64_t>(count, 0) *
+               static_cast<int64_t>((end - begin + kLine - 1) / kLine)),
+        shares_(shares) {}
+
+  void Ask() {
+    for (due_ += lines_; due_ >= shares_; due_ -= shares_) {
+      hwy::Prefetch(w_.row<std::byte>(n_) + at_);
+      at_ += kLine;
+      if (at_ >= end_) {
+        at_ = begin_;
+        ++n_;
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const TensorView& w_;
+  int64_t n_;
+  const size_t begin_, end_;
+  size_t at_;
+  const int64_t lines_, shares_;
+  int64_t due_ = 0;  // lines times shares_
+};
 
 template <typename Kernel>
 class PanelBlocks {
@@ -79,11 +117,11 @@ class PanelBlocks {
       const int64_t k = std::min(desc.k - k0, kBlockK);
       Kernel::Pack(params, n0, columns, k0, k, panel);
       const bool last = k0 + kBlockK >= desc.k;
+      WeightPrefetch next = NextBlock(desc, params, n0, k0, rows);
       for (int64_t m = 0; m < rows; m += kTileRows) {
         const int64_t m_end = std::min(m + kTileRows, rows);
-        PrefetchNext(desc, params, n0, k0, m, rows);
         if (last) PrefetchOutput(params, m0 + m, m0 + m_end, n0);
-        Kernel::AddTile(params, m0 + m, m_end - m, k0, k, panel,
+        Kernel::AddTile(params, m0 + m, m_end - m, k0, k, panel, next,
                         sums + m * kPanel);
         for (int64_t r = m; last && r < m_end; ++r) {
           Kernel::Finish(params, m0 + r, n0, columns, sums + r * kPanel);
@@ -92,25 +130,21 @@ class PanelBlocks {
     }
   }
 
-  // The weights of the next block of k, or of the next panel, are asked for
-  // while a block is worked on: at row m of `rows`, that share of them. The
-  // processor's own prefetchers give up at the short runs of a block.
-  static void PrefetchNext(const GemmDesc& desc, const GemmParams& params,
-                           int64_t n0, int64_t k0, int64_t m, int64_t rows) {
+  // The weights of the next block of k, or of the next panel, asked for while
+  // `rows` rows are multiplied with those of a block.
+  static WeightPrefetch NextBlock(const GemmDesc& desc,
+                                  const GemmParams& params, int64_t n0,
+                                  int64_t k0, int64_t rows) {
     const bool last = k0 + kBlockK >= desc.k;
-    const int64_t next_n = last ? n0 + kPanel : n0;
-    const int64_t next_k = last ? 0 : k0 + kBlockK;
-    const int64_t columns = std::min(kPanel, desc.n - next_n);
-    if (columns <= 0) return;
+    const int64_t n = last ? n0 + kPanel : n0;
+    const int64_t k = last ? 0 : k0 + kBlockK;
     const DType dtype = params.w.dtype;
-    const size_t begin = RowBytes(dtype, static_cast<size_t>(next_k));
-    const size_t end = RowBytes(
-        dtype, static_cast<size_t>(std::min(desc.k, next_k + kBlockK)));
-    const int64_t n_end = std::min(m + kTileRows, rows) * columns / rows;
-    for (int64_t n = m * columns / rows; n < n_end; ++n) {
-      const std::byte* w = params.w.row<std::byte>(next_n + n);
-      for (size_t i = begin; i < end; i += 64) hwy::Prefetch(w + i);
-    }
+    const auto bytes = [dtype](int64_t elements) {
+      return RowBytes(dtype, static_cast<size_t>(elements));
+    };
+    return WeightPrefetch(params.w, n, std::min(kPanel, desc.n - n), bytes(k),
+                          bytes(std::min(desc.k, k + kBlockK)),
+                          (rows + kTileRows - 1) / kTileRows * Kernel::kPasses);
   }
 
   // Rows of y lie apart, often by a power of two: each is a miss, and found

@@ -28,6 +28,7 @@
 
 #include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/panel_blocks.h"
 #include "kernels/quant/quant.h"
 #include "kernels/simd_float-inl.h"
 
@@ -236,10 +237,11 @@ HWY_INLINE void AddLanes(const float* HWY_RESTRICT lanes, int64_t count,
 
 // Adds a block of k to the sums of kTileRows rows of x or fewer.
 HWY_INLINE void AddTile(const float* x, int64_t rows, const float* panel,
-                        int64_t steps, float* sums) {
+                        int64_t steps, WeightPrefetch& next, float* sums) {
   HWY_ALIGN float lanes[kLanes * kTileSums];
   const PanelTileFn tile = kTiles[rows - 1];
   for (int64_t j = 0; j < kLaneCount; ++j) {
+    next.Ask();
     tile(x + j * steps * kTileRows, panel + j * kPart,
          static_cast<size_t>(steps), lanes + j * kTileSums);
   }
@@ -280,6 +282,7 @@ struct PanelKernel {
   static constexpr int64_t kPanelElements = kLaneCount * kPart;
   static constexpr int64_t kTileRows = gemm::kTileRows;
   static constexpr int64_t kBlockK = gemm::kBlockK;
+  static constexpr int64_t kPasses = kLaneCount;
 
   static HWY_NOINLINE void PackX(const GemmParams& params, int64_t m,
                                  int64_t k0, int64_t k) {
@@ -292,9 +295,10 @@ struct PanelKernel {
   }
   static HWY_NOINLINE void AddTile(const GemmParams& params, int64_t m,
                                    int64_t rows, int64_t k0, int64_t k,
-                                   const float* panel, float* sums) {
+                                   const float* panel, WeightPrefetch& next,
+                                   float* sums) {
     gemm::AddTile(PackedX(params, m, k0, k), rows, panel,
-                  (k + kLaneCount - 1) / kLaneCount, sums);
+                  (k + kLaneCount - 1) / kLaneCount, next, sums);
   }
   static void Finish(const GemmParams& params, int64_t m, int64_t n0,
                      int64_t columns, const float* sums) {
