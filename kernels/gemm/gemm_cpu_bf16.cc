@@ -3,20 +3,22 @@
 // x is rounded to bf16 once, to the nearest, ties to even; f16 weights are
 // rounded too, for who asks for the row by name.
 //
-// Batch invariance: every y[m, n] is summed in one order, cpu_simd's with pairs
-// of k for elements. k is cut into blocks of kBlockK. In a block, lane j of 16
-// has one chain of products of the pairs j, j + 16, .. in ascending order, with
-// zeros beyond the row's end; lanes are added by one fixed tree, and blocks in
-// ascending order. Few rows have lanes in a vector, many have them one after
-// another. How a product of pairs rounds is the instruction's (it takes
-// denormal numbers as zeros), and is the same for both.
+// Batch invariance: every y[m, n] is summed in one order, like cpu_simd's with
+// pairs of k for elements. k is cut into blocks of kBlockK. In a block, lane j
+// of 8 has one chain of products of the pairs j, j + 8, .. in ascending order,
+// with zeros beyond the row's end; lanes are added by one fixed tree, and
+// blocks in ascending order. Few rows have the lanes of two rows of w in a
+// vector, many have lanes one after another. How a product of pairs rounds is
+// the instruction's (it takes denormal numbers as zeros), and is the same for
+// both.
 //
 //   m <= kMaxDirectRows: weights from where they lie, 4 rows at a time, with up
 //     to kTallRows of x.
 //   more: panel_blocks.h. A panel is kPanel rows of w by a block of k,
 //     transposed by pairs: a vector holds a pair of 16 rows, and a lane is a
-//     part of the panel and a pass of its own over it. A tile of 12 x 2 vectors
-//     takes 2 loads and 12 broadcasts for 24 products.
+//     part of the panel and a pass of its own over it (8 rather than 16: passes
+//     are twice as long, and begin and end half as often). A tile of 12 x 2
+//     vectors takes 2 loads and 12 broadcasts for 24 products.
 #include "kernels/gemm/gemm.h"
 
 #if defined(__x86_64__)
@@ -36,21 +38,23 @@ HWY_PUSH_ATTRIBUTES(
 namespace inlay::bf16 {
 namespace {
 
-constexpr int64_t kLanes = 16;
-constexpr int64_t kStep = 2 * kLanes;  // elements of k in a vector
+constexpr int64_t kVector = 16;         // pairs, or sums
+constexpr int64_t kLanes = 8;           // of a row
+constexpr int64_t kStep = 2 * kVector;  // elements of k: two pairs of each lane
 constexpr int64_t kBlockK = 2048;
-constexpr int64_t kMaxDirectRows = 16;
+constexpr int64_t kMaxDirectRows = 32;
 constexpr int64_t kColumns = 4;  // rows of w that few rows of x go over at once
-constexpr int64_t kTallRows = 6;
-constexpr int64_t kPanel = 2 * kLanes;
+constexpr int64_t kTallRows = 8;
+constexpr int64_t kPanel = 2 * kVector;
 constexpr int64_t kTileRows = 12;
 constexpr int64_t kTileSums = kTileRows * kPanel;
 // A part and its neighbour's begin must not fall on the same set of L1.
-constexpr int64_t kPart = (kBlockK / kStep + 1) * kPanel;
+constexpr int64_t kPart = (kBlockK / (2 * kLanes) + 1) * kPanel;
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainBytes = 32 << 10;
 constexpr int64_t kGrainSteps = 1 << 10;
 
+// Pairs of a lane: 2 Steps().
 int64_t Steps(int64_t k) { return (k + kStep - 1) / kStep; }
 
 // The pairs of 32 floats, rounded. NaNs stay NaNs.
@@ -70,19 +74,34 @@ HWY_INLINE __m512i Pairs(__m512i w) {
   return Round(_mm512_cvtph_ps(_mm512_castsi512_si256(w)),
                _mm512_cvtph_ps(_mm512_extracti64x4_epi64(w, 1)));
 }
-// By halves of a line: memory gives one row of x a tenth more than by lines.
+// A step of a row.
 template <DType kWeight>
-HWY_INLINE __m512i LoadPairs(const uint16_t* w) {
-  const auto* half = reinterpret_cast<const __m256i*>(w);
-  return Pairs<kWeight>(
-      _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(half)),
-                         _mm256_loadu_si256(half + 1), 1));
+HWY_INLINE __m512i LoadStep(const uint16_t* w) {
+  return Pairs<kWeight>(_mm512_loadu_si512(w));
 }
 // The first `count` < kStep elements, then zeros.
 template <DType kWeight>
-HWY_INLINE __m512i LoadPairsTail(const uint16_t* w, int64_t count) {
+HWY_INLINE __m512i LoadStepTail(const uint16_t* w, int64_t count) {
   const auto mask = static_cast<__mmask32>((1u << count) - 1);
   return Pairs<kWeight>(_mm512_maskz_loadu_epi16(mask, w));
+}
+// A pair of each lane of two rows, those of `first` before those of `second`.
+template <DType kWeight>
+HWY_INLINE __m512i LoadTwo(const uint16_t* first, const uint16_t* second) {
+  const auto half = [](const uint16_t* w) {
+    return reinterpret_cast<const __m256i*>(w);
+  };
+  return Pairs<kWeight>(_mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_loadu_si256(half(first))),
+      _mm256_loadu_si256(half(second)), 1));
+}
+// The elements of `mask`, and zeros.
+template <DType kWeight>
+HWY_INLINE __m512i LoadTwoTail(const uint16_t* first, const uint16_t* second,
+                               __mmask16 mask) {
+  return Pairs<kWeight>(_mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(mask, first)),
+      _mm256_maskz_loadu_epi16(mask, second), 1));
 }
 
 HWY_INLINE __m512 AddProducts(__m512 sums, __m512i w, __m512i x) {
@@ -90,15 +109,15 @@ HWY_INLINE __m512 AddProducts(__m512 sums, __m512i w, __m512i x) {
                           reinterpret_cast<__m512bh>(x));
 }
 
-// The sums of the lanes of each of four vectors: upper half to lower half until
-// one is left.
+// The sums of the lanes of four rows of w, two in a vector: upper half to lower
+// half until one is left.
 HWY_INLINE __m128 SumLanes(const __m512* v) {
   __m128 q[4];
-  for (int c = 0; c < 4; ++c) {
-    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v[c]),
-                                      _mm512_extractf32x8_ps(v[c], 1));
-    q[c] = _mm_add_ps(_mm256_castps256_ps128(half),
-                      _mm256_extractf128_ps(half, 1));
+  for (int i = 0; i < 2; ++i) {
+    q[2 * i] = _mm_add_ps(_mm512_castps512_ps128(v[i]),
+                          _mm512_extractf32x4_ps(v[i], 1));
+    q[2 * i + 1] = _mm_add_ps(_mm512_extractf32x4_ps(v[i], 2),
+                              _mm512_extractf32x4_ps(v[i], 3));
   }
   _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
   return _mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3]));
@@ -135,27 +154,29 @@ void RoundSteps(const GemmDesc& desc, const GemmParams& params,
   }
 }
 
-// The sums of kRows rows of x with kColumns rows of w.
+// The sums of kRows rows of x with kColumns rows of w, two in a vector.
 template <int kRows>
 struct Sums {
-  __m512 of[kRows][kColumns];
+  static constexpr int kVectors = kColumns / 2;
+  __m512 of[kRows][kVectors];
 
   // Not by initialisers: a generated constructor lacks the attributes.
   HWY_INLINE void Clear() {
-    HWY_UNROLL(6)
+    HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
-      HWY_UNROLL(4)
-      for (int c = 0; c < kColumns; ++c) of[r][c] = _mm512_setzero_ps();
+      HWY_UNROLL(2)
+      for (int i = 0; i < kVectors; ++i) of[r][i] = _mm512_setzero_ps();
     }
   }
-  // A step of each; those of x lie side by side.
+  // A pair of each lane; rows of x are kStep apart.
   HWY_INLINE void Add(const __m512i* w, const uint16_t* x) {
-    HWY_UNROLL(6)
+    HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
-      const __m512i u = _mm512_loadu_si512(x + r * kStep);
-      HWY_UNROLL(4)
-      for (int c = 0; c < kColumns; ++c) {
-        of[r][c] = AddProducts(of[r][c], w[c], u);
+      const __m512i u = _mm512_broadcast_i64x4(
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + r * kStep)));
+      HWY_UNROLL(2)
+      for (int i = 0; i < kVectors; ++i) {
+        of[r][i] = AddProducts(of[r][i], w[i], u);
       }
     }
   }
@@ -179,19 +200,27 @@ HWY_NOINLINE void DirectTile(const GemmDesc& desc, const GemmParams& params,
   for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
     Sums<kRows> sums;
     sums.Clear();
-    __m512i v[kColumns];
+    __m512i v[kColumns / 2];
     const int64_t block_end = std::min(k_full, k0 + kBlockK);
     for (int64_t k = k0; k < block_end; k += kStep, x += kRows * kStep) {
-      HWY_UNROLL(4)
-      for (int c = 0; c < kColumns; ++c) v[c] = LoadPairs<kWeight>(w[c] + k);
-      sums.Add(v, x);
+      HWY_UNROLL(2)
+      for (int64_t h = 0; h < kStep; h += 2 * kLanes) {
+        HWY_UNROLL(2)
+        for (int i = 0; i < kColumns / 2; ++i) {
+          v[i] = LoadTwo<kWeight>(w[2 * i] + k + h, w[2 * i + 1] + k + h);
+        }
+        sums.Add(v, x + h);
+      }
     }
     if (rest != 0 && k_full - k0 < kBlockK) {
-      HWY_UNROLL(4)
-      for (int c = 0; c < kColumns; ++c) {
-        v[c] = LoadPairsTail<kWeight>(w[c] + k_full, rest);
+      for (int64_t h = 0; h < kStep; h += 2 * kLanes) {
+        for (int i = 0; i < kColumns / 2; ++i) {
+          v[i] = LoadTwoTail<kWeight>(w[2 * i] + k_full + h,
+                                      w[2 * i + 1] + k_full + h,
+                                      FirstLanes(rest - h));
+        }
+        sums.Add(v, x + h);
       }
-      sums.Add(v, x);
     }
     for (int r = 0; r < kRows; ++r) {
       totals[r] = _mm_add_ps(totals[r], SumLanes(sums.of[r]));
@@ -212,7 +241,8 @@ using DirectTileFn = void (*)(const GemmDesc&, const GemmParams&,
 template <DType kWeight>
 constexpr DirectTileFn kDirectTiles[kTallRows] = {
     &DirectTile<kWeight, 1>, &DirectTile<kWeight, 2>, &DirectTile<kWeight, 3>,
-    &DirectTile<kWeight, 4>, &DirectTile<kWeight, 5>, &DirectTile<kWeight, 6>};
+    &DirectTile<kWeight, 4>, &DirectTile<kWeight, 5>, &DirectTile<kWeight, 6>,
+    &DirectTile<kWeight, 7>, &DirectTile<kWeight, 8>};
 
 template <DType kWeight>
 void RunDirect(const GemmDesc& desc, const GemmParams& params,
@@ -235,32 +265,36 @@ void RunDirect(const GemmDesc& desc, const GemmParams& params,
       });
 }
 
-// sums[r][n] = one lane's chain of kRows rows of x with the panel. x: `steps`
-// times a pair of each of kTileRows rows.
+// sums[r][n] = one lane's chain of kRows rows of x with the panel: 2 `steps`
+// pairs. x: a pair of each of kTileRows rows, then the next ones.
 template <int kRows>
 HWY_NOINLINE void PanelTile(const uint32_t* x, const uint32_t* part,
-                            int64_t steps, float* sums) {
+                            int64_t steps, WeightPrefetch& next, float* sums) {
   __m512 c0[kRows], c1[kRows];
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) c0[r] = c1[r] = _mm512_setzero_ps();
-  for (int64_t i = 0; i < steps; ++i, x += kTileRows, part += kPanel) {
-    const __m512i w0 = _mm512_load_si512(part);
-    const __m512i w1 = _mm512_load_si512(part + kLanes);
-    HWY_UNROLL(12)
-    for (int r = 0; r < kRows; ++r) {
-      const __m512i v = _mm512_set1_epi32(static_cast<int>(x[r]));
-      c0[r] = AddProducts(c0[r], w0, v);
-      c1[r] = AddProducts(c1[r], w1, v);
+  for (int half = 0; half < 2; ++half) {
+    next.Ask();
+    for (int64_t i = 0; i < steps; ++i, x += kTileRows, part += kPanel) {
+      const __m512i w0 = _mm512_load_si512(part);
+      const __m512i w1 = _mm512_load_si512(part + kVector);
+      HWY_UNROLL(12)
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i v = _mm512_set1_epi32(static_cast<int>(x[r]));
+        c0[r] = AddProducts(c0[r], w0, v);
+        c1[r] = AddProducts(c1[r], w1, v);
+      }
     }
   }
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) {
     _mm512_store_ps(sums + r * kPanel, c0[r]);
-    _mm512_store_ps(sums + r * kPanel + kLanes, c1[r]);
+    _mm512_store_ps(sums + r * kPanel + kVector, c1[r]);
   }
 }
 
-using PanelTileFn = void (*)(const uint32_t*, const uint32_t*, int64_t, float*);
+using PanelTileFn = void (*)(const uint32_t*, const uint32_t*, int64_t,
+                             WeightPrefetch&, float*);
 constexpr PanelTileFn kPanelTiles[kTileRows] = {
     &PanelTile<1>, &PanelTile<2>,  &PanelTile<3>,  &PanelTile<4>,
     &PanelTile<5>, &PanelTile<6>,  &PanelTile<7>,  &PanelTile<8>,
@@ -269,16 +303,14 @@ constexpr PanelTileFn kPanelTiles[kTileRows] = {
 // sums[i] += the lanes of i, added by the tree of SumLanes; lanes lie kTileSums
 // apart.
 HWY_INLINE void AddLanes(const float* lanes, int64_t count, float* sums) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    __m512 v[kLanes / 2];
-    HWY_UNROLL(8)
-    for (int64_t j = 0; j < kLanes / 2; ++j) {
+  for (int64_t i = 0; i < count; i += kVector) {
+    __m512 v[4];
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < 4; ++j) {
       const float* lane = lanes + i + j * kTileSums;
       v[j] = _mm512_add_ps(_mm512_load_ps(lane),
-                           _mm512_load_ps(lane + kLanes / 2 * kTileSums));
+                           _mm512_load_ps(lane + 4 * kTileSums));
     }
-    HWY_UNROLL(4)
-    for (int64_t j = 0; j < 4; ++j) v[j] = _mm512_add_ps(v[j], v[j + 4]);
     v[0] = _mm512_add_ps(_mm512_add_ps(v[0], v[2]), _mm512_add_ps(v[1], v[3]));
     _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), v[0]));
   }
@@ -292,33 +324,35 @@ struct PanelKernel {
   static constexpr int64_t kPanelElements = kLanes * kPart;
   static constexpr int64_t kTileRows = bf16::kTileRows;
   static constexpr int64_t kBlockK = bf16::kBlockK;
-  static constexpr int64_t kPasses = kLanes;
+  static constexpr int64_t kAsks = 2 * kLanes;
 
   // Where the tile of rows m .. m + kTileRows has its pairs of the block of k
-  // that begins at k0: those of lane 0, of lane 1 and so on, each step by step.
+  // that begins at k0: those of lane 0, of lane 1 and so on, ascending.
   static uint32_t* PackedX(const GemmParams& params, int64_t m, int64_t k0,
                            int64_t k) {
     const int64_t rows =
         (params.x.rows() + kTileRows - 1) / kTileRows * kTileRows;
     return static_cast<uint32_t*>(params.workspace) + rows * k0 / 2 +
-           m * Steps(k) * kLanes;
+           m * Steps(k) * kVector;
   }
 
   static void PackX(const GemmParams& params, int64_t m, int64_t k0,
                     int64_t k) {
-    uint32_t* to = PackedX(params, m, k0, k);
+    uint32_t* packed = PackedX(params, m, k0, k);
     const int64_t steps = Steps(k);
     const int64_t rows = std::min(params.x.rows() - m, kTileRows);
-    for (int64_t s = 0; s < steps; ++s, to += kTileRows) {
-      __m512i v[kLanes];
+    for (int64_t s = 0; s < steps; ++s) {
+      __m512i v[kVector];
       for (int64_t r = 0; r < rows; ++r) {
         v[r] = RoundStep(params.x.row<float>(m + r) + k0, s * kStep, k);
       }
-      for (int64_t r = rows; r < kLanes; ++r) v[r] = _mm512_setzero_si512();
+      for (int64_t r = rows; r < kVector; ++r) v[r] = _mm512_setzero_si512();
       Transpose16(v);
-      for (int64_t j = 0; j < kLanes; ++j) {
-        _mm512_mask_storeu_epi32(to + j * steps * kTileRows,
-                                 FirstLanes(kTileRows), v[j]);
+      for (int64_t i = 0; i < kVector; ++i) {
+        const int64_t pair = 2 * s + i / kLanes;
+        _mm512_mask_storeu_epi32(
+            packed + (i % kLanes * 2 * steps + pair) * kTileRows,
+            FirstLanes(kTileRows), v[i]);
       }
     }
   }
@@ -326,28 +360,29 @@ struct PanelKernel {
   // The last row of w fills up.
   static void Pack(const GemmParams& params, int64_t n0, int64_t columns,
                    int64_t k0, int64_t k, uint32_t* panel) {
-    for (int64_t c = 0; c < kPanel; c += kLanes) {
-      const uint16_t* w[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
+    for (int64_t c = 0; c < kPanel; c += kVector) {
+      const uint16_t* w[kVector];
+      for (int64_t i = 0; i < kVector; ++i) {
         w[i] = params.w.row<uint16_t>(n0 + std::min(c + i, columns - 1)) + k0;
       }
       uint32_t* to = panel + c;
-      for (int64_t at = 0; at < k; at += kStep, to += kPanel) {
-        __m512i v[kLanes];
+      for (int64_t at = 0; at < k; at += kStep, to += 2 * kPanel) {
+        __m512i v[kVector];
         if (at + kStep <= k) {
           HWY_UNROLL(16)
-          for (int64_t i = 0; i < kLanes; ++i) {
-            v[i] = LoadPairs<kWeight>(w[i] + at);
+          for (int64_t i = 0; i < kVector; ++i) {
+            v[i] = LoadStep<kWeight>(w[i] + at);
           }
         } else {
-          for (int64_t i = 0; i < kLanes; ++i) {
-            v[i] = LoadPairsTail<kWeight>(w[i] + at, k - at);
+          for (int64_t i = 0; i < kVector; ++i) {
+            v[i] = LoadStepTail<kWeight>(w[i] + at, k - at);
           }
         }
         Transpose16(v);
         HWY_UNROLL(16)
-        for (int64_t j = 0; j < kLanes; ++j) {
-          _mm512_store_si512(to + j * kPart, v[j]);
+        for (int64_t i = 0; i < kVector; ++i) {
+          _mm512_store_si512(to + i % kLanes * kPart + i / kLanes * kPanel,
+                             v[i]);
         }
       }
     }
@@ -360,9 +395,8 @@ struct PanelKernel {
     const int64_t steps = Steps(k);
     const uint32_t* x = PackedX(params, m, k0, k);
     for (int64_t j = 0; j < kLanes; ++j) {
-      next.Ask();
-      kPanelTiles[rows - 1](x + j * steps * kTileRows, panel + j * kPart, steps,
-                            lanes + j * kTileSums);
+      kPanelTiles[rows - 1](x + j * 2 * steps * kTileRows, panel + j * kPart,
+                            steps, next, lanes + j * kTileSums);
     }
     AddLanes(lanes, rows * kPanel, sums);
   }
@@ -371,7 +405,7 @@ struct PanelKernel {
                      int64_t columns, const float* sums) {
     if (columns < kPanel) return FinishGemmRow(params, m, n0, columns, sums);
     float* y = params.y.row<float>(m) + n0;
-    for (int64_t i = 0; i < kPanel; i += kLanes) {
+    for (int64_t i = 0; i < kPanel; i += kVector) {
       __m512 v = _mm512_load_ps(sums + i);
       if (params.bias != nullptr) {
         v = _mm512_add_ps(v, _mm512_loadu_ps(params.bias + n0 + i));

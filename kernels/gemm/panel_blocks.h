@@ -5,8 +5,8 @@
 //   kTileRows: rows of x in a tile
 //   PackX(params, m, k0, k): a tile's block, from row m on, to the workspace
 //   Pack(params, n0, columns, k0, k, panel): rows of w to a panel
-//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products,
-//     in kPasses passes; calls next.Ask() at each
+//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products;
+//     calls next.Ask() kAsks times while it does
 //   Finish(params, m, n0, columns, sums): a row of y
 #ifndef INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
 #define INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
@@ -144,7 +144,7 @@ class PanelBlocks {
     };
     return WeightPrefetch(params.w, n, std::min(kPanel, desc.n - n), bytes(k),
                           bytes(std::min(desc.k, k + kBlockK)),
-                          (rows + kTileRows - 1) / kTileRows * Kernel::kPasses);
+                          (rows + kTileRows - 1) / kTileRows * Kernel::kAsks);
   }
 
   // Rows of y lie apart, often by a power of two: each is a miss, and found

@@ -282,7 +282,7 @@ struct PanelKernel {
   static constexpr int64_t kPanelElements = kLaneCount * kPart;
   static constexpr int64_t kTileRows = gemm::kTileRows;
   static constexpr int64_t kBlockK = gemm::kBlockK;
-  static constexpr int64_t kPasses = kLaneCount;
+  static constexpr int64_t kAsks = kLaneCount;
 
   static HWY_NOINLINE void PackX(const GemmParams& params, int64_t m,
                                  int64_t k0, int64_t k) {

@@ -146,7 +146,7 @@ TEST(GemmTest, SweepsRemaindersOfKAndN) {
   OnEverySimdTarget([&] {
     for (int64_t k = 1; k <= 35; ++k) {
       const int64_t n = 1 + k % 9;
-      const int64_t m = 1 + k % 19;
+      const int64_t m = 1 + 7 * k % 40;
       SCOPED_TRACE(::testing::Message()
                    << "m " << m << " n " << n << " k " << k);
       Problem problem(m, n, k, kWeights[k % 3], static_cast<unsigned>(k), 1);
@@ -247,7 +247,7 @@ TEST(GemmTest, AnEmptyBatchIsNoWork) {
 
 TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   TestCpu cpu(2);
-  for (const int64_t m : {6, 30}) {
+  for (const int64_t m : {6, 40}) {
     Problem problem(m, 12, 21, DType::kBF16, 3);
     problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
     problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
