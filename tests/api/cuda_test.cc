@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/api/host.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay::testing {
 namespace {
@@ -100,7 +101,7 @@ TEST(Cuda, AttendsByAPattern) {
   if (engine == nullptr) GTEST_SKIP() << error.message();
   inlay_engine_release(engine);
   // Of float32 weights.
-  const std::string path = std::string(INLAY_TEST_DATA) + "/models/llama2";
+  const std::string path = TestData() + "/models/llama2";
   auto options = ModelDefaults();
   options.attention_pattern = "block=16,window=32,global=16,random=32";
   const Host gpu(path, OnGpu(), options);
@@ -123,7 +124,7 @@ TEST(Cuda, EmbeddingsAreThoseOfTheCpu) {
   inlay_engine_release(engine);
   for (const char* name : {"bert", "xlm_roberta", "llama2"}) {
     SCOPED_TRACE(name);
-    const std::string path = std::string(INLAY_TEST_DATA) + "/models/" + name;
+    const std::string path = TestData() + "/models/" + name;
     const Host gpu(path, OnGpu());
     const Host cpu(path);
     std::vector<std::vector<int32_t>> texts;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/api/host.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay::testing {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 std::string ModelPath(const std::string& name) {
-  return std::string(INLAY_TEST_DATA) + "/models/" + name;
+  return TestData() + "/models/" + name;
 }
 
 inlay_request_options Embed(const std::vector<int32_t>& tokens,

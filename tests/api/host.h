@@ -15,19 +15,17 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/paths/paths.h"
+
 namespace inlay::testing {
 
 // 2 layers, 512 random tokens, no tokenizer; loads in a millisecond.
-inline std::string TinyModel() {
-  return std::string(INLAY_TEST_DATA) + "/models/llama3";
-}
+inline std::string TinyModel() { return TestData() + "/models/llama3"; }
 // A trained model of 1 million parameters, with a tokenizer; loads in a few.
-inline std::string SmallModel() {
-  return std::string(INLAY_TEST_DATA) + "/models/pocket-1m";
-}
+inline std::string SmallModel() { return TestData() + "/models/pocket-1m"; }
 // The model that ships: tokenizer, chat template, 4096 tokens.
 inline std::string PocketModel() {
-  return std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m";
+  return SourceDir() + "/examples/models/pocket-7m";
 }
 
 // The error of the last call it was given to: f(..., error.out()).

@@ -12,6 +12,7 @@
 
 #include "tests/api/abi_sizes.h"
 #include "tests/api/host.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay::testing {
 namespace {
@@ -576,7 +577,7 @@ TEST_F(OptionsTest, Paths) {
   ExpectLoad("random:", options, INLAY_INVALID_ARGUMENT, {"random:"});
   ExpectLoad("random:" + TinyModel() + "?dtype=q9", options,
              INLAY_INVALID_ARGUMENT, {"q9"});
-  ExpectLoad(std::string(INLAY_TEST_DATA), options, INLAY_NOT_FOUND, {});
+  ExpectLoad(TestData(), options, INLAY_NOT_FOUND, {});
   const std::string deep(100'000, 'x');
   Error error;
   inlay_model* model = nullptr;

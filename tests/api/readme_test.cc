@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/paths/paths.h"
+
 namespace inlay::testing {
 namespace {
 
@@ -54,10 +56,9 @@ INSTANTIATE_TEST_SUITE_P(Examples, ReadmeTest,
                          });
 
 TEST_P(ReadmeTest, HoldsTheExampleVerbatim) {
-  const std::string readme = ReadFile(INLAY_SOURCE_DIR "/README.md");
+  const std::string readme = ReadFile(SourceDir() + "/README.md");
   ASSERT_FALSE(readme.empty()) << "there is no README.md in the root";
-  const std::string source =
-      ReadFile(INLAY_SOURCE_DIR "/examples/" + GetParam());
+  const std::string source = ReadFile(SourceDir() + "/examples/" + GetParam());
   ASSERT_FALSE(source.empty()) << "there is no examples/" << GetParam();
   EXPECT_LE(std::count(source.begin(), source.end(), '\n'), 35);
   const std::string language = GetParam() == "simple.c" ? "c" : "cpp";

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths/paths.h"
+
 namespace inlay::testing {
 namespace {
 
@@ -27,8 +29,7 @@ std::string ReadFile(const std::string& path) {
 }
 
 std::string Header() {
-  const std::string text =
-      ReadFile(INLAY_SOURCE_DIR "/api/include/inlay/inlay.h");
+  const std::string text = ReadFile(SourceDir() + "/api/include/inlay/inlay.h");
   return std::regex_replace(text, std::regex(R"(/\*[^*]*\*+([^/*][^*]*\*+)*/)"),
                             " ");
 }
@@ -102,8 +103,7 @@ TEST(Symbols, LibraryExportsTheHeaderAndNothingElse) {
 }
 
 TEST(Symbols, C99ProgramCallsEveryFunction) {
-  const std::string program =
-      ReadFile(INLAY_SOURCE_DIR "/tests/api/abi_test.c");
+  const std::string program = ReadFile(SourceDir() + "/tests/api/abi_test.c");
   for (const std::string& name : DeclaredFunctions()) {
     EXPECT_NE(program.find(name + "("), std::string::npos)
         << "abi_test.c does not call " << name;
@@ -266,7 +266,7 @@ TEST(Abi, StatusListAgreesWithTheHeader) {
     if (std::string(inlay_status_name(value)) == name) expected[name] = value;
   }
   std::map<std::string, int> listed;
-  const std::string list = ReadFile(INLAY_SOURCE_DIR "/api/status.def");
+  const std::string list = ReadFile(SourceDir() + "/api/status.def");
   const std::regex pattern(R"(\nINLAY_STATUS\((\w+), (\d+), k\w+\))");
   for (std::sregex_iterator it(list.begin(), list.end(), pattern), end;
        it != end; ++it) {

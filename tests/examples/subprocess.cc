@@ -13,6 +13,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/paths/paths.h"
+
 namespace inlay {
 namespace {
 
@@ -109,11 +111,9 @@ nlohmann::json Ran::JsonLine() const {
 }
 
 std::string DataPath(const std::string& name) {
-  return std::string(INLAY_TEST_DATA) + "/" + name;
+  return TestData() + "/" + name;
 }
-std::string Pocket7m() {
-  return std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m";
-}
+std::string Pocket7m() { return SourceDir() + "/examples/models/pocket-7m"; }
 std::string Pocket1m() { return DataPath("models/pocket-1m"); }
 
 std::string ReadText(const std::string& path) {

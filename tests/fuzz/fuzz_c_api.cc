@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths/paths.h"
+
 namespace {
 
 void Require(bool holds) {
@@ -94,8 +96,8 @@ class Host {
     options.kv_budget_bytes = 96 * 1024;
     options.max_context = 100;
     inlay_model* model = nullptr;
-    inlay_model_load(engine_, INLAY_TEST_DATA "/models/llama3", &options,
-                     &model, nullptr);
+    inlay_model_load(engine_, (inlay::TestData() + "/models/llama3").c_str(),
+                     &options, &model, nullptr);
     return model;
   }
 

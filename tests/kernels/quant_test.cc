@@ -30,6 +30,7 @@ constexpr DType kWeightFormats[] = {
 #define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \
   DType::k##id,
 #include "memory/formats.def"
+#include "tests/support/paths/paths.h"
 #undef INLAY_FORMAT
 };
 
@@ -128,8 +129,8 @@ struct Reference {
 };
 
 Reference ReadReference(const BlockCodec& codec) {
-  const std::string path = std::string(INLAY_TEST_DATA) + "/quant/" +
-                           std::string(DTypeName(codec.dtype)) + ".bin";
+  const std::string path =
+      TestData() + "/quant/" + std::string(DTypeName(codec.dtype)) + ".bin";
   std::ifstream file(path, std::ios::binary);
   const std::string data{std::istreambuf_iterator<char>(file), {}};
   const auto size = static_cast<size_t>(BlockBytes(codec));

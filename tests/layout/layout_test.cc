@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths/paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,8 +39,8 @@ std::vector<fs::path> Sources(const std::string& folder) {
   static const std::set<std::string> kEndings = {".h",  ".cc",  ".hpp", ".c",
                                                  ".cu", ".cuh", ".def"};
   std::vector<fs::path> sources;
-  for (const auto& entry :
-       fs::recursive_directory_iterator(fs::path(INLAY_SOURCE_DIR) / folder)) {
+  for (const auto& entry : fs::recursive_directory_iterator(
+           fs::path(inlay::SourceDir()) / folder)) {
     if (entry.is_regular_file() &&
         kEndings.contains(entry.path().extension().string())) {
       sources.push_back(entry.path());
@@ -129,7 +131,7 @@ TEST(LayoutTest, TheLibraryNeitherEndsNorPrints) {
 
 TEST(LayoutTest, EveryFolderHasAReadme) {
   for (const auto& [folder, allowed] : kAllowed) {
-    EXPECT_TRUE(fs::exists(fs::path(INLAY_SOURCE_DIR) / folder / "README.md"))
+    EXPECT_TRUE(fs::exists(fs::path(inlay::SourceDir()) / folder / "README.md"))
         << folder;
   }
 }

@@ -13,14 +13,15 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay::testing {
 
 inline std::string GoldenModel(const std::string& name) {
-  return std::string(INLAY_TEST_DATA) + "/models/" + name;
+  return TestData() + "/models/" + name;
 }
 inline std::string PocketModel() {
-  return std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m";
+  return SourceDir() + "/examples/models/pocket-7m";
 }
 
 // Everything one request produced.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/engine_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -23,9 +24,8 @@ TEST(CudaChainTest, TokensAreTheSameEachTime) {
     if (auto device = CreateCudaDevice(0, 0); !device.ok()) {
       GTEST_SKIP() << "needs a GPU: " << device.status();
     }
-    EngineHarness engine("random:" + std::string(INLAY_TEST_DATA) +
-                             "/shapes/llama-1b?dtype=" + type,
-                         options);
+    EngineHarness engine(
+        "random:" + TestData() + "/shapes/llama-1b?dtype=" + type, options);
     ASSERT_TRUE(engine.ok());
     std::vector<RequestOptions> requests;
     for (uint32_t i = 0; i < 3; ++i) {

@@ -11,6 +11,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "memory/status.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -106,8 +107,8 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
 // With 16-bit weights, where any other order of sums shows: alone, in batches,
 // in chunks of any size, and computed again after a preemption.
 TEST_F(CudaEngineTest, BatchInvariantTokens) {
-  const std::string long_contexts = "random:" + std::string(INLAY_TEST_DATA) +
-                                    "/shapes/llama-7m-64k?dtype=bf16";
+  const std::string long_contexts =
+      "random:" + TestData() + "/shapes/llama-7m-64k?dtype=bf16";
   for (const std::string& model :
        {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
         GoldenModel("mistral"), GoldenModel("deepseek_v3"),

@@ -8,6 +8,7 @@
 #include "core/formats/model_files.h"
 #include "core/model/load_model.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -56,8 +57,7 @@ TEST_F(CudaExpertsTest, TokensOfAllOnTheDevice) {
   for (const std::string& path :
        {random("mixtral"), random("qwen3_moe"), random("gpt_oss"),
         random("deepseek_v3"), random("deepseek_v4"), random("qwen3_next"),
-        "random:" + std::string(INLAY_TEST_DATA) +
-            "/shapes/qwen3-moe-1b?dtype=q4_k"}) {
+        "random:" + TestData() + "/shapes/qwen3-moe-1b?dtype=q4_k"}) {
     SCOPED_TRACE(path);
     const ExpertMemory experts = ExpertsOf(path);
     ASSERT_GT(experts.bytes, 0u);

@@ -15,6 +15,7 @@
 #include "core/text/tokenizer.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/gguf_from_published.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -33,7 +34,7 @@ Json ReadJson(const std::string& path) {
 }
 
 std::string Folder(const std::string& name) {
-  return std::string(INLAY_TEST_DATA "/tokenizers/") + name;
+  return TestData() + "/tokenizers/" + name;
 }
 
 // The lists as the converter writes them; owns what a GgufVocab points into.
@@ -242,7 +243,7 @@ TEST(GgufText, KimiCutsAtChineseCharacters) {
 
 // tokenizer.model's pieces, read through the tokenizer that knows them.
 TEST(GgufText, SentencePieceGivesItsIds) {
-  std::ifstream file(INLAY_TEST_DATA "/gguf/spm_bpe_scores.json");
+  std::ifstream file(TestData() + "/gguf/spm_bpe_scores.json");
   std::stringstream text;
   text << file.rdbuf();
   const auto pieces = ParseJson(text.str(), "spm_bpe_scores.json");

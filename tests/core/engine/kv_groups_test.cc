@@ -9,6 +9,7 @@
 
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -115,8 +116,7 @@ TEST(KvGroupsTest, SeveralRunInACacheThatNoneOfThemWouldFitWhole) {
 
 // As gemma3 has them: five layers of six with a window of 512.
 TEST(KvGroupsTest, ALongSequenceTakesLittleMoreThanItsFullLayers) {
-  const std::string path =
-      "random:" + std::string(INLAY_TEST_DATA) + "/shapes/gemma3-6-layers";
+  const std::string path = "random:" + TestData() + "/shapes/gemma3-6-layers";
   EngineHarness harness(path);
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();

@@ -7,6 +7,7 @@
 
 #include "core/formats/model_path.h"
 #include "tests/core/formats/format_test_util.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -15,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string Golden(const std::string& name) {
-  return std::string(INLAY_TEST_DATA) + "/models/" + name;
+  return TestData() + "/models/" + name;
 }
 
 absl::Status OpenStatus(const std::string& path,
@@ -25,8 +26,8 @@ absl::Status OpenStatus(const std::string& path,
 
 TEST(ModelFiles, OpensEveryGoldenModel) {
   int num_models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(INLAY_TEST_DATA) + "/models")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TestData() + "/models")) {
     if (!entry.is_directory()) continue;
     const auto files = OpenModelFiles(entry.path().string(), {});
     ASSERT_TRUE(files.ok()) << files.status();
@@ -131,7 +132,7 @@ TEST(ModelFiles, ErrorsSayWhatIsWrong) {
 
 TEST(ModelFiles, QuantisedCheckpointsComeInBlockFormats) {
   const auto files =
-      OpenModelFiles(INLAY_TEST_DATA "/quantized/gptq_int4_actorder", {});
+      OpenModelFiles(TestData() + "/quantized/gptq_int4_actorder", {});
   ASSERT_TRUE(files.ok()) << files.status();
   const std::string layer = "model.layers.0.mlp.down_proj";
   const WeightInfo* weight = files->weights->Find(layer + ".weight");

@@ -7,6 +7,7 @@
 
 #include "core/formats/safetensors_index.h"
 #include "tests/core/formats/format_test_util.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -228,8 +229,8 @@ TEST(SafetensorsIndex, RefusesOtherForms) {
 // Both ways of access see the same bytes in every golden model.
 TEST(SafetensorsSource, MapAndReadAgreeOnTheGoldenModels) {
   int num_models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(INLAY_TEST_DATA) + "/models")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TestData() + "/models")) {
     if (!entry.is_directory()) continue;
     SCOPED_TRACE(entry.path());
     const auto map = OpenSafetensors(entry.path().string(), WeightAccess::kMap);

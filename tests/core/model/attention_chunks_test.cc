@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/model/load_model.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -76,7 +77,7 @@ TEST(AttentionChunksTest, FarPositionsDoNotOverflow) {
 // Not where a chunk would begin within a block.
 TEST(AttentionChunksTest, ChunksAreWholeKvBlocks) {
   const auto device = *CreateCpuDevice(1, 0);
-  const auto files = OpenModelFiles(INLAY_TEST_DATA "/models/llama4_text", {});
+  const auto files = OpenModelFiles(TestData() + "/models/llama4_text", {});
   ASSERT_TRUE(files.ok()) << files.status();
   ModelLoadOptions options;
   options.kv_block_size = 5;

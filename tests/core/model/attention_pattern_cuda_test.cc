@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -52,8 +53,7 @@ class CudaPatternTest : public testing::Test {
   // `wide`: weights as float32, and so everything else.
   std::unique_ptr<Model> Pocket(Device& device, const char* pattern, bool wide,
                                 ModelLoadOptions options = {}) {
-    auto files = OpenModelFiles(
-        std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m", {});
+    auto files = OpenModelFiles(SourceDir() + "/examples/models/pocket-7m", {});
     EXPECT_TRUE(files.ok()) << files.status();
     if (wide) files->weights = Widened(*files->weights);
     options.attention_pattern = *ParseAttentionPattern(pattern);

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -33,8 +34,7 @@ class PatternTest : public testing::Test {
     return LoadModel(*files, *device_, options);
   }
   std::unique_ptr<Model> Pocket(const char* pattern) {
-    auto model = Load(
-        std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m", pattern);
+    auto model = Load(SourceDir() + "/examples/models/pocket-7m", pattern);
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
   }

@@ -10,12 +10,12 @@
 #include <string>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
 
-const std::string kPocket =
-    std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m";
+const std::string kPocket = SourceDir() + "/examples/models/pocket-7m";
 constexpr int64_t kLength = 300;
 constexpr BlockMethod kMethods[] = {BlockMethod::kBounds, BlockMethod::kKMeans,
                                     BlockMethod::kLsh};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -41,8 +42,7 @@ class BlockSelectionModelTest : public testing::Test {
     return LoadModel(*files, *device_, options);
   }
   std::unique_ptr<Model> Pocket(const ModelLoadOptions& options) {
-    auto model = Load(
-        std::string(INLAY_SOURCE_DIR) + "/examples/models/pocket-7m", options);
+    auto model = Load(SourceDir() + "/examples/models/pocket-7m", options);
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
   }

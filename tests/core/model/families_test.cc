@@ -20,6 +20,7 @@
 #include "core/model/arch.h"
 #include "core/model/layers/recurrent.h"
 #include "core/model/load_model.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -300,7 +301,7 @@ std::string Table() {
   const auto device = *CreateCpuDevice(1, 0);
   std::set<std::filesystem::path> folders;
   for (const auto& entry :
-       std::filesystem::directory_iterator(INLAY_TEST_DATA "/models")) {
+       std::filesystem::directory_iterator(TestData() + "/models")) {
     folders.insert(entry.path());
   }
   std::map<std::string, Family> families;
@@ -335,7 +336,7 @@ std::string Table() {
 }
 
 TEST(FamiliesTest, TheReadmeHasTheTable) {
-  std::ifstream file(INLAY_SOURCE_DIR "/README.md");
+  std::ifstream file(SourceDir() + "/README.md");
   std::stringstream text;
   text << file.rdbuf();
   const std::string readme = text.str();

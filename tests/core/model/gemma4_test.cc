@@ -9,6 +9,7 @@
 #include "core/formats/model_files.h"
 #include "core/model/load_model.h"
 #include "memory/kv/kv_format.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 class Gemma4Test : public testing::Test {
  protected:
   static ModelFiles Files(const std::string& model) {
-    auto files = OpenModelFiles(INLAY_TEST_DATA "/models/" + model, {});
+    auto files = OpenModelFiles(TestData() + "/models/" + model, {});
     EXPECT_TRUE(files.ok()) << files.status();
     return files.ok() ? *std::move(files) : ModelFiles();
   }

@@ -9,6 +9,7 @@
 
 #include "tests/core/model/gguf_golden.h"
 #include "tests/support/gguf_from_published.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -16,8 +17,7 @@ namespace {
 class ConvertedGguf : public GgufGoldenModel {};
 
 TEST_P(ConvertedGguf, Goldens) {
-  const std::string path =
-      std::string(INLAY_TEST_DATA "/gguf/") + GetParam() + ".gguf";
+  const std::string path = TestData() + "/gguf/" + GetParam() + ".gguf";
   for (const WeightAccess access : {WeightAccess::kMap, WeightAccess::kRead}) {
     const auto files = OpenModelFiles(path, {.access = access});
     ASSERT_TRUE(files.ok()) << files.status();
@@ -27,8 +27,7 @@ TEST_P(ConvertedGguf, Goldens) {
 
 // Every tensor as the checkpoint has it, to the bit where it was not rounded.
 TEST_P(ConvertedGguf, TensorsAreThePublishedOnes) {
-  const std::string path =
-      std::string(INLAY_TEST_DATA "/gguf/") + GetParam() + ".gguf";
+  const std::string path = TestData() + "/gguf/" + GetParam() + ".gguf";
   const ModelFiles published = Open(GetParam(), "config.json");
   const auto files = OpenModelFiles(path, {});
   ASSERT_TRUE(files.ok()) << files.status();

@@ -20,6 +20,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 
@@ -123,8 +124,7 @@ inline std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {
 }
 
 inline std::string Directory(const std::string& model) {
-  return std::string(INLAY_TEST_DATA "/models/") +
-         (model == "gpt2_bare" ? "gpt2" : model);
+  return TestData() + "/models/" + (model == "gpt2_bare" ? "gpt2" : model);
 }
 
 inline ModelFiles Open(const std::string& model,

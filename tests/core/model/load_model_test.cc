@@ -12,6 +12,7 @@
 #include "kernels/moe/routing.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -134,7 +135,7 @@ TEST_F(LoadModelTest, MixturesOfExperts) {
 
 // Experts are one matrix product after another: they need one format.
 TEST_F(LoadModelTest, ExpertsOfDifferentFormatsAreRefused) {
-  auto files = OpenModelFiles(INLAY_TEST_DATA "/models/qwen3_moe", {});
+  auto files = OpenModelFiles(TestData() + "/models/qwen3_moe", {});
   ASSERT_TRUE(files.ok()) << files.status();
   auto changed = std::make_shared<MemoryWeights>(true);
   const std::string odd = "model.layers.1.mlp.experts.3.up_proj.weight";
@@ -247,7 +248,7 @@ TEST_F(LoadModelTest, DynamicRopeDependsOnTheFinalLengthOnly) {
 }
 
 TEST_F(LoadModelTest, InspectDescribesAModel) {
-  const auto files = OpenModelFiles(INLAY_TEST_DATA "/models/gemma3_text", {});
+  const auto files = OpenModelFiles(TestData() + "/models/gemma3_text", {});
   ASSERT_TRUE(files.ok()) << files.status();
   const auto text = InspectModel(*files, *device_, {});
   ASSERT_TRUE(text.ok()) << text.status();

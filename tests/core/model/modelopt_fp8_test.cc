@@ -12,6 +12,7 @@
 #include "memory/status.h"
 #include "tests/core/model/rounded_models.h"
 #include "tests/support/nvfp4_tensors.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -57,8 +58,8 @@ void AddFp8(MemoryWeights& weights, const std::string& layer,
 absl::StatusOr<RoundedFiles> Rounded(const std::string& model,
                                      const std::string& algorithm) {
   RoundedFiles files;
-  INLAY_ASSIGN_OR_RETURN(
-      files.wide, OpenModelFiles(INLAY_TEST_DATA "/models/" + model, {}));
+  INLAY_ASSIGN_OR_RETURN(files.wide,
+                         OpenModelFiles(TestData() + "/models/" + model, {}));
   Json& config = files.wide.config;
   // Every token goes to all experts: their choice is the goldens' matter.
   if (config.contains("num_experts_per_tok")) {

@@ -16,6 +16,7 @@
 #include "tests/core/model/rounded_models.h"
 #include "tests/support/gguf_from_published.h"
 #include "tests/support/nvfp4_tensors.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -80,7 +81,7 @@ class Nvfp4Test : public testing::Test {
   // `name` in tests/data/gguf, which the converter wrote.
   absl::StatusOr<RoundedFiles> Converted(const std::string& name,
                                          WeightAccess access) {
-    const std::string path = INLAY_TEST_DATA "/gguf/" + name + ".gguf";
+    const std::string path = TestData() + "/gguf/" + name + ".gguf";
     INLAY_ASSIGN_OR_RETURN(const GgufFiles from,
                            OpenGgufFiles(path, WeightAccess::kMap));
     std::vector<GgufTensorData> tensors;

@@ -13,6 +13,7 @@
 #include "tests/core/formats/format_test_util.h"
 #include "tests/core/model/rounded_models.h"
 #include "tests/support/nvfp4_tensors.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -110,7 +111,7 @@ bool IsE4M3(const std::string& layer) {
 
 absl::StatusOr<RoundedFiles> Published(const std::string& model,
                                        const TempFolder& folder) {
-  const std::string golden = INLAY_TEST_DATA "/models/" + model;
+  const std::string golden = TestData() + "/models/" + model;
   INLAY_ASSIGN_OR_RETURN(const auto stored,
                          OpenSafetensors(golden, WeightAccess::kMap));
   INLAY_ASSIGN_OR_RETURN(Json config,

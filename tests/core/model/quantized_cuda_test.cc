@@ -7,6 +7,7 @@
 
 #include "kernels/quant/quant.h"
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -162,7 +163,7 @@ TEST_F(QuantizedCudaTest, ExpertsInEveryFormatAsOnTheCpu) {
 }
 
 TEST_F(QuantizedCudaTest, GptOssGolden) {
-  const std::string directory = INLAY_TEST_DATA "/quantized/gpt_oss_mxfp4";
+  const std::string directory = TestData() + "/quantized/gpt_oss_mxfp4";
   const auto files = OpenModelFiles(directory, {});
   ASSERT_TRUE(files.ok()) << files.status();
   PositionsWithin positions;
@@ -182,8 +183,7 @@ TEST_F(QuantizedCudaTest, Goldens) {
   for (const char* name : {"awq_int4", "bnb_fp4", "bnb_int8", "bnb_nf4",
                            "ct_int8_w8a8", "fp8_block", "gptq_int4_actorder"}) {
     SCOPED_TRACE(name);
-    const std::string directory =
-        std::string(INLAY_TEST_DATA "/quantized/") + name;
+    const std::string directory = TestData() + "/quantized/" + name;
     const auto files = OpenModelFiles(directory, {});
     ASSERT_TRUE(files.ok()) << files.status();
     double worst = 0;
@@ -204,7 +204,7 @@ TEST_F(QuantizedCudaTest, Goldens) {
 // weights change by 3e-7, as inputs then round to other steps, and by 0.11 for
 // rounding inputs at all.
 TEST_F(QuantizedCudaTest, Int8InputsAsTheCheckpointSays) {
-  const std::string directory = INLAY_TEST_DATA "/quantized/ct_int8_w8a8";
+  const std::string directory = TestData() + "/quantized/ct_int8_w8a8";
   const auto files = OpenModelFiles(directory, {});
   ASSERT_TRUE(files.ok()) << files.status();
   const GoldenCase golden = ReadGolden(directory).back();
@@ -236,7 +236,7 @@ TEST_F(QuantizedCudaTest, Int8InputsAsTheCheckpointSays) {
 // The same in e4m3, by groups of columns, where k is whole groups of them.
 TEST_F(QuantizedCudaTest, Fp8InputsAsTheCheckpointSays) {
   if (gpu_->info().sm != 90) GTEST_SKIP() << "for compute capability 9.0";
-  const std::string directory = INLAY_TEST_DATA "/quantized/fp8_block";
+  const std::string directory = TestData() + "/quantized/fp8_block";
   const auto files = OpenModelFiles(directory, {});
   ASSERT_TRUE(files.ok()) << files.status();
   const GoldenCase golden = ReadGolden(directory).back();

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -14,7 +15,7 @@ constexpr const char* kQuantized[] = {
     "fp8_block", "gpt_oss_mxfp4", "gptq_int4_actorder"};
 
 std::string QuantizedDirectory(const std::string& model) {
-  return std::string(INLAY_TEST_DATA "/quantized/") + model;
+  return TestData() + "/quantized/" + model;
 }
 
 class QuantizedGolden : public testing::TestWithParam<const char*> {

@@ -13,6 +13,7 @@
 #include "kernels/quant/grid.h"
 #include "kernels/quant/quant.h"
 #include "tests/core/quantize/quantized_files.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -322,8 +323,7 @@ TEST_F(CalibratedTest, WhatNoFolderIsWrittenOf) {
   QuantizeOptions options;
   options.type = "u4_g32";
   EXPECT_TRUE(absl::IsUnimplemented(
-      QuantizePath(INLAY_TEST_DATA "/quantized/gptq_int4_actorder", options,
-                   out)
+      QuantizePath(TestData() + "/quantized/gptq_int4_actorder", options, out)
           .status()));
   EXPECT_TRUE(absl::IsUnimplemented(
       QuantizePath(Golden("gpt2"), options, out).status()));

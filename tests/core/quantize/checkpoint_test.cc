@@ -16,6 +16,7 @@
 #include "tests/core/quantize/quantized_files.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/nvfp4_tensors.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -360,8 +361,7 @@ TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.golden);
-    const std::string folder =
-        std::string(INLAY_TEST_DATA "/quantized/") + c.golden;
+    const std::string folder = TestData() + "/quantized/" + c.golden;
     const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
     const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
     ASSERT_TRUE(raw.ok()) << raw.status();

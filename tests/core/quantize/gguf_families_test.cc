@@ -17,6 +17,7 @@
 #include "tests/core/model/gguf_golden.h"
 #include "tests/core/quantize/family_files.h"
 #include "tests/support/gguf_from_published.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -508,7 +509,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Published blocks of gpt-oss's experts are copied: the bits of its logits.
 TEST_F(FamilyLogits, PublishedBlocksAreCopied) {
   const auto source =
-      OpenModelFiles(INLAY_TEST_DATA "/quantized/gpt_oss_mxfp4", {});
+      OpenModelFiles(TestData() + "/quantized/gpt_oss_mxfp4", {});
   ASSERT_TRUE(source.ok()) << source.status();
   QuantizeOptions options;
   options.type = "mxfp4";

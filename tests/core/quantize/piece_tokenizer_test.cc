@@ -16,6 +16,7 @@
 #include "core/text/sentencepiece_model.h"
 #include "core/text/tokenizer.h"
 #include "memory/status.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -32,7 +33,7 @@ std::string ReadText(const std::string& path) {
 }
 
 std::string Folder(const std::string& name) {
-  return INLAY_TEST_DATA "/tokenizers/" + name;
+  return TestData() + "/tokenizers/" + name;
 }
 
 Json ReadJson(const std::string& path) {

@@ -19,6 +19,7 @@
 #include "kernels/quant/quant.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -40,7 +41,7 @@ class QuantizeTest : public ::testing::Test {
         std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
   static std::string Golden(const std::string& model) {
-    return INLAY_TEST_DATA "/models/" + model;
+    return TestData() + "/models/" + model;
   }
   // One layer whose rows all K-quants fit.
   std::string Drawn(const std::string& options) {
@@ -132,7 +133,7 @@ TEST_F(QuantizeTest, EveryArchitectureComesBackTheSame) {
 }
 
 TEST_F(QuantizeTest, QuantizedCheckpointsAreReadThroughTheirFormats) {
-  const std::string gptq = INLAY_TEST_DATA "/quantized/gptq_int4_actorder";
+  const std::string gptq = TestData() + "/quantized/gptq_int4_actorder";
   Quantize(gptq, "f32");
   EXPECT_LT(RelativeError(Logits(Out()), Logits(gptq)), 2e-2)
       << "int8 activations of the source's rows are the difference";

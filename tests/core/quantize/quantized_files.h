@@ -17,6 +17,7 @@
 #include "core/model/load_model.h"
 #include "core/quantize/quantize.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 
@@ -47,7 +48,7 @@ class QuantizedFiles : public ::testing::Test {
 
   std::string Out() const { return folder_ + "/out.gguf"; }
   static std::string Golden(const std::string& model) {
-    return INLAY_TEST_DATA "/models/" + model;
+    return TestData() + "/models/" + model;
   }
   static QuantizeOptions Options(const std::string& type,
                                  QuantizeMethod method) {

@@ -13,6 +13,7 @@
 #include "core/formats/gguf_tokenizer.h"
 #include "core/formats/gguf_tokenizer_writer.h"
 #include "memory/status.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -39,7 +40,7 @@ class WrittenTokenizer : public ::testing::Test {
     return writer.Commit();
   }
   static std::string Folder(const std::string& name) {
-    return INLAY_TEST_DATA "/tokenizers/" + name;
+    return TestData() + "/tokenizers/" + name;
   }
 
   const std::string path_ =

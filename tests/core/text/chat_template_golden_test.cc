@@ -10,6 +10,7 @@
 #include "absl/time/civil_time.h"
 #include "core/json/json.h"
 #include "core/text/template/chat_template.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -37,8 +38,8 @@ OrderedJson Variables(const OrderedJson& file, const OrderedJson& test) {
 
 TEST(ChatTemplateGolden, EveryCaseRendersExactly) {
   int num_cases = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(INLAY_TEST_DATA) + "/chat_templates")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TestData() + "/chat_templates")) {
     if (!entry.is_regular_file()) continue;
     SCOPED_TRACE(entry.path().filename().string());
     const auto file = ParseOrderedJson(ReadFile(entry.path()), "golden");

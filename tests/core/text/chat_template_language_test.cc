@@ -7,6 +7,7 @@
 
 #include "core/json/json.h"
 #include "core/text/template/chat_template.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -26,8 +27,7 @@ std::string ErrorOf(std::string_view source) {
 }
 
 TEST(ChatTemplateLanguage, RendersAsJinja) {
-  std::ifstream in(std::string(INLAY_TEST_DATA) +
-                   "/chat_templates/language/cases.json");
+  std::ifstream in(TestData() + "/chat_templates/language/cases.json");
   std::ostringstream text;
   text << in.rdbuf();
   const auto file = ParseOrderedJson(text.str(), "cases.json");

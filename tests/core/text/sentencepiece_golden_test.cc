@@ -9,6 +9,7 @@
 #include "core/json/json.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/utf8.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -23,8 +24,7 @@ std::string ReadFile(const std::string& path) {
 class SentencePieceGolden : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string dir =
-        std::string(INLAY_TEST_DATA "/tokenizers/") + GetParam();
+    const std::string dir = TestData() + "/tokenizers/" + GetParam();
     auto tokenizer =
         MakeSentencePieceTokenizer(ReadFile(dir + "/tokenizer.model"));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

@@ -11,6 +11,7 @@
 #include "core/json/json.h"
 #include "core/text/streaming_decoder.h"
 #include "core/text/tokenizer.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -18,8 +19,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 Json ReadCases() {
-  std::ifstream file(std::string(INLAY_TEST_DATA) +
-                     "/tokenizers/features.json");
+  std::ifstream file(TestData() + "/tokenizers/features.json");
   std::stringstream text;
   text << file.rdbuf();
   auto json = ParseJson(text.str(), "features.json");
@@ -145,7 +145,7 @@ TEST(TokenizerFeatures, ProcessorsByTheirOldNames) {
 }
 
 TEST(TokenizerFeatures, LoadingAFolderWithoutTokenizer) {
-  const auto missing = LoadTokenizer(std::string(INLAY_TEST_DATA) + "/none");
+  const auto missing = LoadTokenizer(TestData() + "/none");
   EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
 }
 
@@ -155,9 +155,9 @@ TEST(TokenizerFeatures, SentencePieceAsItsConfigurationSays) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(::testing::TempDir()) / "spm_configured";
   fs::create_directories(folder);
-  fs::copy_file(
-      fs::path(INLAY_TEST_DATA) / "tokenizers/spm_bpe/tokenizer.model",
-      folder / "tokenizer.model", fs::copy_options::overwrite_existing);
+  fs::copy_file(fs::path(TestData()) / "tokenizers/spm_bpe/tokenizer.model",
+                folder / "tokenizer.model",
+                fs::copy_options::overwrite_existing);
   const auto ends = [&](const char* config) {
     std::ofstream(folder / "tokenizer_config.json") << config;
     const auto tokenizer = LoadTokenizer(folder.string());

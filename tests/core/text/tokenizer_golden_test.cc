@@ -8,12 +8,13 @@
 #include "core/json/json.h"
 #include "core/text/streaming_decoder.h"
 #include "core/text/tokenizer.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
 
 std::string Folder(const std::string& name) {
-  return std::string(INLAY_TEST_DATA) + "/tokenizers/" + name;
+  return TestData() + "/tokenizers/" + name;
 }
 
 using Ids = std::vector<int32_t>;
