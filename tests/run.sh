@@ -35,7 +35,7 @@ unity=()
 [ -f build/CMakeCache.txt ] || unity=(-DINLAY_UNITY=ON)
 
 say "Release build"
-build build all -- -DCMAKE_BUILD_TYPE=Release -DINLAY_TESTS=ON -DINLAY_EXAMPLES=ON "-DINLAY_CUDA_CODE=$cuda_code" "${unity[@]}"
+build build all -- -DCMAKE_BUILD_TYPE=Release -DINLAY_TESTS=ON -DINLAY_EXAMPLES=ON -DINLAY_CUDA=AUTO "-DINLAY_CUDA_CODE=$cuda_code" "${unity[@]}"
 say "Tests"
 ctest --test-dir build -j "$jobs" --output-on-failure --progress
 [ "${1:-}" = quick ] && exit 0
