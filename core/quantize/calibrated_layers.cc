@@ -23,6 +23,17 @@ int64_t NowUs() {
 
 }  // namespace
 
+MethodReport MethodSums::Report() const {
+  MethodReport report;
+  report.used = used;
+  report.seconds = seconds;
+  if (outputs > 0.0) {
+    report.output_error = std::sqrt(errors / outputs);
+    report.nearest_error = std::sqrt(nearest_errors / outputs);
+  }
+  return report;
+}
+
 CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
                                    const MethodOptions& options,
                                    std::shared_ptr<const WeightSource> weights,
@@ -97,7 +108,7 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
   otherwise_ = otherwise;
   reads_ = scaled_by_ = nullptr;
   matrix_ = nullptr;
-  outputs_ = errors_ = nearest_errors_ = 0.0;
+  sums_ = {};
   if (place_.scaled_by >= 0) {
     Input& input = inputs_[static_cast<size_t>(place_.scaled_by)];
     if (!input.scales.empty()) scaled_by_ = &input;
@@ -120,16 +131,13 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
   return static_cast<RowMethod*>(this);
 }
 
-MethodReport CalibratedLayers::Finish() {
-  MethodReport report;
-  report.used = reads_ != nullptr;
-  if (outputs_ > 0.0) {
-    report.output_error = std::sqrt(errors_ / outputs_);
-    report.nearest_error = std::sqrt(nearest_errors_ / outputs_);
-  }
-  report.seconds = 1e-6 * static_cast<double>(NowUs() - started_us_);
+void CalibratedLayers::Finish(MethodSums* sums) {
+  sums->used |= reads_ != nullptr;
+  sums->outputs += sums_.outputs;
+  sums->errors += sums_.errors;
+  sums->nearest_errors += sums_.nearest_errors;
+  sums->seconds += 1e-6 * static_cast<double>(NowUs() - started_us_);
   gptq_.reset();
-  return report;
 }
 
 float CalibratedLayers::LargestInput() const {

@@ -50,6 +50,17 @@ struct MethodReport {
   double seconds = 0.0;        // without the calibration
 };
 
+// What a report is made of: sums over the parts of a file's tensor.
+struct MethodSums {
+  bool used = false;
+  double outputs = 0.0;  // squares
+  double errors = 0.0;
+  double nearest_errors = 0.0;
+  double seconds = 0.0;
+
+  MethodReport Report() const;
+};
+
 class CalibratedLayers : private RowMethod {
  public:
   struct Tensor {
@@ -74,7 +85,8 @@ class CalibratedLayers : private RowMethod {
   absl::StatusOr<RowMethod*> Start(const std::string& name,
                                    const RowReader& reader,
                                    RowMethod* otherwise);
-  MethodReport Finish();
+  // Adds what became of it.
+  void Finish(MethodSums* sums);
   // Of the input that the tensor of Start reads, the largest magnitude; 0 where
   // it is no layer that is written in blocks.
   float LargestInput() const;
@@ -159,7 +171,7 @@ class CalibratedLayers : private RowMethod {
   const RowReader* reader_ = nullptr;
   OverlayWeights::Matrix* matrix_ = nullptr;
   std::optional<GptqEncoder> gptq_;
-  double outputs_ = 0.0, errors_ = 0.0, nearest_errors_ = 0.0;
+  MethodSums sums_;
   int64_t started_us_ = 0;
 };
 

@@ -105,9 +105,9 @@ absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,
                          energy.Of(got.data(), want.data(), rows, stream_));
   INLAY_ASSIGN_OR_RETURN(const double of_nearest,
                          energy.Of(nearest.data(), want.data(), rows, stream_));
-  outputs_ += outputs;
-  errors_ += error;
-  nearest_errors_ += of_nearest;
+  sums_.outputs += outputs;
+  sums_.errors += error;
+  sums_.nearest_errors += of_nearest;
   return absl::OkStatus();
 }
 

@@ -83,6 +83,7 @@ absl::Status TensorPass::Open(bool largest_inputs) {
                                               : source_->Find(weight.name));
     QuantizedTensor& row = report_.tensors.emplace_back();
     row.name = weight.name;
+    parts_.push_back({weight.name});
     tensors_.push_back({weight.name, infos_.back(), weight.vector.has_value()});
     row.from = infos_.back()->dtype;
     row.bytes_before = infos_.back()->bytes;
@@ -94,6 +95,7 @@ absl::Status TensorPass::Open(bool largest_inputs) {
 
 absl::Status TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
   infos_.clear();
+  parts_.clear();
   report_.tensors.clear();
   report_.bytes_before = 0;
   for (const FileTensor& file : files) {
@@ -104,6 +106,7 @@ absl::Status TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
           QuantizeMethodName(options_.method), file.parts.front()));
     }
     infos_.push_back(file.rows.parts.front());
+    parts_.push_back(file.parts);
     QuantizedTensor& row = report_.tensors.emplace_back();
     row.name = file.is_plain() ? file.parts.front() : file.name;
     row.gguf = file.gguf;
@@ -178,24 +181,39 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
                                RowMethod* otherwise,
                                const RowWriter::Sink& sink) {
   QuantizedTensor& row = report_.tensors[i];
-  RowMethod* method = nullptr;
-  if (method_ != nullptr) {
-    INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader, otherwise));
-  }
   RowWriter rows(sink, pool(), [this](uint64_t elements) {
     done_ += elements;
     return Report();
   });
+  RowErrors errors;
   const absl::Status status =
-      rows.Write(reader, row.from, row.to,
-                 method != nullptr ? method : otherwise, &row.error);
+      method_ == nullptr
+          ? rows.Write(reader, row.from, row.to, otherwise, &errors)
+          : WriteParts(i, reader, otherwise, &rows, &errors);
+  row.error = errors.relative();
   if (absl::IsInvalidArgument(status)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor \"%s\" as %s: %s", row.name, DTypeName(row.to),
                         std::string(status.message())));
   }
-  INLAY_RETURN_IF_ERROR(status);
-  if (method != nullptr) row.method = method_->Finish();
+  return status;
+}
+
+absl::Status TensorPass::WriteParts(size_t i, RowReader& reader,
+                                    RowMethod* otherwise, RowWriter* rows,
+                                    RowErrors* errors) {
+  QuantizedTensor& row = report_.tensors[i];
+  const std::vector<std::string>& parts = parts_[i];
+  MethodSums sums;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    RowReader one = parts.size() == 1 ? reader : reader.OfPart(part);
+    INLAY_ASSIGN_OR_RETURN(RowMethod * method,
+                           method_->Start(parts[part], one, otherwise));
+    INLAY_RETURN_IF_ERROR(rows->Write(
+        one, row.from, row.to, method != nullptr ? method : otherwise, errors));
+    if (method != nullptr) method_->Finish(&sums);
+  }
+  row.method = sums.Report();
   return absl::OkStatus();
 }
 

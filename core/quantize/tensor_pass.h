@@ -65,6 +65,10 @@ class TensorPass {
   absl::Status CheckMethod() const;
   absl::Status CheckParts() const;
   absl::StatusOr<TokenSequences> Sequences() const;
+  // One after another, so that the method knows which of the model's tensors
+  // it has.
+  absl::Status WriteParts(size_t i, RowReader& reader, RowMethod* otherwise,
+                          RowWriter* rows, RowErrors* errors);
   bool Report() const;
 
   const ModelFiles& files_;
@@ -75,6 +79,7 @@ class TensorPass {
   std::vector<ModelTensor> tensors_;
   std::vector<const WeightInfo*> infos_;  // as the report's tensors
   std::vector<const GroupScheme*> schemes_;
+  std::vector<std::vector<std::string>> parts_;  // the model's tensors in each
   bool largest_inputs_ = false;
   QuantizeReport report_;
   // Of methods that calibrate; method_ points into the others.
