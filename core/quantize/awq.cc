@@ -58,6 +58,10 @@ absl::StatusOr<double> ErrorWith(absl::Span<const float> scales,
 
 }  // namespace
 
+void RoundToPowersOfTwo(std::vector<float>* scales) {
+  for (float& scale : *scales) scale = std::exp2(std::round(std::log2(scale)));
+}
+
 void EncodeScaled(const BlockGrid& grid, const GroupScheme* scheme,
                   const float* weights, int64_t rows,
                   absl::Span<const float> diagonal,
@@ -91,12 +95,13 @@ void EncodeScaled(const BlockGrid& grid, const GroupScheme* scheme,
 absl::StatusOr<std::vector<float>> SearchAwqScales(
     const InputFactor& factor, absl::Span<const float> diagonal,
     absl::Span<const float> sizes, absl::Span<const AwqReader> readers,
-    Stream& stream) {
+    bool powers_of_two, Stream& stream) {
   std::vector<float> best;
   double best_error = std::numeric_limits<double>::infinity();
   for (int step = 0; step <= kSteps; ++step) {
     std::vector<float> scales =
         PowerScales(sizes, static_cast<float>(step) / kSteps);
+    if (powers_of_two) RoundToPowersOfTwo(&scales);
     double error = 0.0;
     for (const AwqReader& reader : readers) {
       INLAY_ASSIGN_OR_RETURN(

@@ -37,11 +37,14 @@ void EncodeScaled(const BlockGrid& grid, const GroupScheme* scheme,
 
 // [inputs]: what to multiply columns by; all 1 where that is best. The error of
 // these rows is no larger than with all 1. `sizes`: alike where inputs must
-// have one scale. A power of 0 to 1 in 20 steps of it.
+// have one scale. A power of 0 to 1 in 20 steps of it; `powers_of_two`: rounded
+// to those.
 absl::StatusOr<std::vector<float>> SearchAwqScales(
     const InputFactor& factor, absl::Span<const float> diagonal,
     absl::Span<const float> sizes, absl::Span<const AwqReader> readers,
-    Stream& stream);
+    bool powers_of_two, Stream& stream);
+// Each to the nearest by its logarithm.
+void RoundToPowersOfTwo(std::vector<float>* scales);
 
 }  // namespace inlay
 

@@ -15,13 +15,25 @@ namespace {
 
 constexpr std::string_view kBias = ".bias";
 
-int64_t NowUs() {
+}  // namespace
+
+int64_t CalibratedLayers::NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-}  // namespace
+MethodReport MethodSums::Report() const {
+  MethodReport report;
+  report.used = used;
+  report.seconds = seconds;
+  report.expert_tokens = expert_tokens;
+  if (outputs > 0.0) {
+    report.output_error = std::sqrt(errors / outputs);
+    report.nearest_error = std::sqrt(nearest_errors / outputs);
+  }
+  return report;
+}
 
 CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
                                    const MethodOptions& options,
@@ -62,32 +74,69 @@ void CalibratedLayers::MapLayer(int layer,
     const LinearInput& input = inputs[i];
     const auto index = static_cast<int>(i);
     for (const LinearSpec* reader : input.readers) {
-      place(reader->name, kWeightSuffix).reads = index;
+      Place& reads = place(reader->name, kWeightSuffix);
+      reads.reads = index;
+      reads.spec = reader;
     }
     if (!scales()) continue;
-    for (const std::string_view suffix : {kWeightSuffix, kBias}) {
-      if (input.norm != nullptr) {
-        Place& norm = place(input.norm->name, suffix);
-        norm.scaled_by = index;
-        norm.zero_centred = input.norm->kind == NormKind::kRmsZeroCentred &&
-                            suffix == kWeightSuffix;
-      } else if (input.producer != nullptr) {
-        place(input.producer->name, suffix).scaled_by = index;
-      }
+    for (const LinearSpec* reader : input.kept) {
+      place(reader->name, kWeightSuffix).keeps = index;
+    }
+    if (input.norm != nullptr) {
+      Place& norm = place(input.norm->name, input.norm->suffix);
+      norm.scaled_by = index;
+      norm.zero_centred = input.norm->kind == NormKind::kRmsZeroCentred;
+      place(input.norm->name, kBias).scaled_by = index;
+    } else if (input.producer != nullptr) {
+      place(input.producer->name, kWeightSuffix).scaled_by = index;
+      place(input.producer->name, kBias).scaled_by = index;
     }
   }
 }
 
 bool CalibratedLayers::IsQuantized(const std::string& name) const {
   const Tensor* tensor = find_(name);
-  if (tensor == nullptr || tensor->info->dtype == tensor->to) return false;
+  if (tensor == nullptr || tensor->info->dtype == tensor->to ||
+      !tensor->by_rows) {
+    return false;
+  }
   const BlockCodec* codec = FindBlockCodec(tensor->to);
   return codec != nullptr && (codec->grid != nullptr || to_nearest());
 }
 
+absl::Status CalibratedLayers::KeepRows(const WeightInfo& info) {
+  matrix_ = &done_[info.name];
+  if (!matrix_->values.empty()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(RowReader whole, ReadLayer(*place_.spec));
+  matrix_->shape = {whole.rows(), whole.row_elements()};
+  matrix_->values.resize(
+      static_cast<size_t>(whole.rows() * whole.row_elements()));
+  // Rows that go elsewhere are those of the source.
+  return reader_->rows() == whole.rows()
+             ? absl::OkStatus()
+             : whole.Read(0, whole.rows(), matrix_->values.data());
+}
+
+std::vector<const LinearSpec*> CalibratedLayers::ReadersOf(
+    const Input& input) const {
+  std::vector<const LinearSpec*> readers = input.linear.readers;
+  if (input.linear.first_expert == nullptr) return readers;
+  for (const Input& other : inputs_) {
+    if (other.linear.common < 0 ||
+        &inputs_[static_cast<size_t>(other.linear.common)] != &input) {
+      continue;
+    }
+    readers.insert(readers.end(), other.linear.readers.begin(),
+                   other.linear.readers.end());
+  }
+  return readers;
+}
+
 absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
+                                                   const Tensor& target,
                                                    const RowReader& reader,
                                                    RowMethod* otherwise) {
+  reads_ = scaled_by_ = nullptr;
   const auto found = places_.find(name);
   if (found == places_.end()) return nullptr;
   place_ = found->second;
@@ -95,48 +144,62 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
   started_us_ = NowUs();
   reader_ = &reader;
   otherwise_ = otherwise;
-  reads_ = scaled_by_ = nullptr;
+  columns_ = nullptr;
   matrix_ = nullptr;
-  outputs_ = errors_ = nearest_errors_ = 0.0;
-  if (place_.scaled_by >= 0) {
-    Input& input = inputs_[static_cast<size_t>(place_.scaled_by)];
-    if (!input.scales.empty()) scaled_by_ = &input;
-  }
+  sums_ = {};
+  const auto input_at = [&](int index) {
+    return index < 0 ? nullptr : &inputs_[static_cast<size_t>(index)];
+  };
+  scaled_by_ = input_at(place_.scaled_by);
+  if (scaled_by_ != nullptr && scaled_by_->scales.empty()) scaled_by_ = nullptr;
+  if (place_.keeps >= 0) columns_ = &input_at(place_.keeps)->scales;
   if (place_.reads >= 0 && IsQuantized(name)) {
-    const Tensor& tensor = *find_(name);
-    reads_ = &inputs_[static_cast<size_t>(place_.reads)];
-    codec_ = FindBlockCodec(tensor.to);
-    scheme_ = tensor.scheme;
+    reads_ = input_at(place_.reads);
+    columns_ = &ScalesOf(*reads_);
+    codec_ = FindBlockCodec(target.to);
+    scheme_ = target.scheme;
     if (is(QuantizeMethod::kGptq)) {
       INLAY_RETURN_IF_ERROR(NeedFactor(*reads_));
       gptq_.emplace(*reads_->factor, *codec_->grid, scheme_);
-      matrix_ = &done_[tensor.info->name];
-      matrix_->shape = {reader.rows(), reader.row_elements()};
-      matrix_->values.resize(
-          static_cast<size_t>(reader.rows() * reader.row_elements()));
+      INLAY_RETURN_IF_ERROR(KeepRows(*target.info));
     }
   }
-  if (reads_ == nullptr && scaled_by_ == nullptr) return nullptr;
-  return static_cast<RowMethod*>(this);
+  if (columns_ != nullptr && columns_->empty()) columns_ = nullptr;
+  const bool changes = scaled_by_ != nullptr || columns_ != nullptr;
+  return reads_ != nullptr || changes ? static_cast<RowMethod*>(this) : nullptr;
 }
 
-MethodReport CalibratedLayers::Finish() {
-  MethodReport report;
-  report.used = reads_ != nullptr;
-  if (outputs_ > 0.0) {
-    report.output_error = std::sqrt(errors_ / outputs_);
-    report.nearest_error = std::sqrt(nearest_errors_ / outputs_);
+void CalibratedLayers::Finish(MethodSums* sums) {
+  sums->used |= reads_ != nullptr;
+  sums->outputs += sums_.outputs;
+  sums->errors += sums_.errors;
+  sums->nearest_errors += sums_.nearest_errors;
+  sums->seconds += 1e-6 * static_cast<double>(NowUs() - started_us_);
+  if (reads_ != nullptr && reads_->linear.is_experts) {
+    sums->expert_tokens.push_back(reads_->tokens);
   }
-  report.seconds = 1e-6 * static_cast<double>(NowUs() - started_us_);
   gptq_.reset();
-  return report;
 }
 
 float CalibratedLayers::LargestInput() const {
-  float most = 0.0f;
-  for (size_t i = 0; reads_ != nullptr && i < reads_->largest.size(); ++i) {
-    const float scale = reads_->scales.empty() ? 1.0f : reads_->scales[i];
-    most = std::max(most, reads_->largest[i] / scale);
+  if (reads_ == nullptr) return 0.0f;
+  const auto largest = [&](const Input& input) {
+    const std::vector<float>& scales = ScalesOf(input);
+    float most = 0.0f;
+    for (size_t i = 0; i < input.largest.size(); ++i) {
+      most =
+          std::max(most, input.largest[i] / (scales.empty() ? 1 : scales[i]));
+    }
+    return most;
+  };
+  const LinearInput& linear = reads_->linear;
+  float most = largest(*reads_);
+  if (!linear.is_experts || linear.common >= 0) return most;
+  // What down reads of an expert that saw little: as large as of another.
+  for (const Input& other : inputs_) {
+    if (reads_->tokens >= kMeanTokens) break;
+    const bool is_alike = other.linear.is_experts && other.linear.common < 0;
+    if (is_alike) most = std::max(most, largest(other));
   }
   return most;
 }
@@ -154,59 +217,14 @@ absl::Status CalibratedLayers::Enter(int layer) {
   for (const LinearInput& linear : layers_[static_cast<size_t>(layer)]) {
     inputs_.emplace_back().linear = linear;
   }
-  INLAY_RETURN_IF_ERROR(Collect(layer));
+  bool goes_on = false;
+  INLAY_RETURN_IF_ERROR(Collect(&goes_on));
   for (Input& input : inputs_) {
-    if (scales()) INLAY_RETURN_IF_ERROR(Scale(input));
+    if (scales() && CanScale(input)) INLAY_RETURN_IF_ERROR(Scale(input));
   }
-  return absl::OkStatus();
-}
-
-absl::Status CalibratedLayers::Collect(int layer) {
-  Hessians hessians;
-  for (const Input& input : inputs_) {
-    const auto& readers = input.linear.readers;
-    const bool wanted =
-        std::any_of(readers.begin(), readers.end(), [&](const auto* reader) {
-          return IsQuantized(reader->name + std::string(kWeightSuffix));
-        });
-    if (!wanted) continue;
-    hessians.emplace(
-        input.linear.name(),
-        Hessian(input.linear.size(),
-                !to_nearest() && !is(QuantizeMethod::kImportance)));
-  }
-  const bool is_head = layer == static_cast<int>(spec_.layers.size());
-  INLAY_RETURN_IF_ERROR(
-      is_head ? calibration_->CollectHead(head_.name, &hessians)
-              : calibration_->Collect(layer, !is(QuantizeMethod::kGptq),
-                                      &hessians));
-  for (Input& input : inputs_) {
-    const auto found = hessians.find(input.linear.name());
-    if (found == hessians.end()) continue;
-    const absl::Status status = found->second.Check();
-    if (!status.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("inputs of \"%s\": %s", input.linear.name(),
-                          std::string(status.message())));
-    }
-    input.diagonal.assign(found->second.diagonal().begin(),
-                          found->second.diagonal().end());
-    input.sizes = found->second.MeanMagnitudes();
-    input.largest = found->second.largest();
-    input.hessian = std::move(found->second);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CalibratedLayers::NeedFactor(Input& input) {
-  if (input.factor.has_value()) return absl::OkStatus();
-  FactorOptions options;
-  options.act_order = options_.act_order && is(QuantizeMethod::kGptq);
-  INLAY_ASSIGN_OR_RETURN(
-      input.factor,
-      InputFactor::Create(*std::move(input.hessian), options, stream_));
-  input.hessian.reset();
-  return absl::OkStatus();
+  if (goes_on || is(QuantizeMethod::kGptq)) return absl::OkStatus();
+  Hessians none;
+  return calibration_->Collect(layer, true, &none);
 }
 
 }  // namespace inlay

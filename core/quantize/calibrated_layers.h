@@ -34,10 +34,16 @@ enum class QuantizeMethod : uint8_t {
   kSmoothQuant
 };
 
+inline constexpr uint64_t kDefaultExpertBytes = uint64_t{4} << 30;
+
 struct MethodOptions {
   QuantizeMethod method = QuantizeMethod::kNearest;
   bool act_order = false;  // GPTQ: inputs of largest squares first
   float smoothing = 0.5f;  // SmoothQuant's alpha (smooth_quant.h)
+  // What Hessians of one layer's experts may take at a time; one has room
+  // whatever this is. Others are collected when their turn comes, by running
+  // the layer again.
+  uint64_t expert_bytes = kDefaultExpertBytes;
 };
 
 // A tensor's outputs, against those of the stored weights: root mean squares of
@@ -48,6 +54,23 @@ struct MethodReport {
   double output_error = 0.0;
   double nearest_error = 0.0;  // of rounding to nearest
   double seconds = 0.0;        // without the calibration
+  // Of experts: how many tokens of calibration went to each.
+  std::vector<int64_t> expert_tokens;
+};
+
+// Tokens that a mean of squares wants.
+inline constexpr int64_t kMeanTokens = 128;
+
+// What a report is made of: sums over the parts of a file's tensor.
+struct MethodSums {
+  bool used = false;
+  double outputs = 0.0;  // squares
+  double errors = 0.0;
+  double nearest_errors = 0.0;
+  double seconds = 0.0;
+  std::vector<int64_t> expert_tokens;
+
+  MethodReport Report() const;
 };
 
 class CalibratedLayers : private RowMethod {
@@ -56,6 +79,8 @@ class CalibratedLayers : private RowMethod {
     const WeightInfo* info = nullptr;
     DType to = DType::kF32;
     const GroupScheme* scheme = nullptr;  // of `to`; null: its grid's
+    // Whether what is written has rows of it, not turned or sorted.
+    bool by_rows = true;
   };
   // By published name; finds what is to become of a tensor, null of one that is
   // not written.
@@ -68,13 +93,15 @@ class CalibratedLayers : private RowMethod {
                    Stream& stream);
 
   // Tensors come in the order in which the model asks for them. What to write
-  // `name` with, until Finish; null: nothing special. Goes on to the tensor's
-  // layer, which takes the time of calibration. `otherwise`: who rounds to
-  // nearest; null: the format's encoder.
+  // rows of `name` with, as `target` says, until Finish; null: nothing special.
+  // Goes on to the tensor's layer, which takes the time of calibration.
+  // `otherwise`: who rounds to nearest; null: the format's encoder.
   absl::StatusOr<RowMethod*> Start(const std::string& name,
+                                   const Tensor& target,
                                    const RowReader& reader,
                                    RowMethod* otherwise);
-  MethodReport Finish();
+  // Adds what became of it.
+  void Finish(MethodSums* sums);
   // Of the input that the tensor of Start reads, the largest magnitude; 0 where
   // it is no layer that is written in blocks.
   float LargestInput() const;
@@ -83,20 +110,26 @@ class CalibratedLayers : private RowMethod {
   // Where a tensor stands in the network, each part if it has it.
   struct Place {
     int layer = 0;
-    int reads = -1;      // the input that it reads, if it is a linear layer
+    const LinearSpec* spec = nullptr;  // of a linear layer that is rounded
+    int reads = -1;                    // the input that it reads
+    int keeps = -1;      // the input that it reads without being rounded
     int scaled_by = -1;  // the input whose scales divide its rows
     bool zero_centred = false;
   };
   struct Input {
     LinearInput linear;
+    int64_t tokens = 0;  // of calibration that it had
+    // These with what makes up for tokens that an expert did not have.
     std::vector<float> diagonal;
     std::vector<float> sizes;    // mean |x|
     std::vector<float> largest;  // |x|
     std::optional<Hessian> hessian;
     std::optional<InputFactor> factor;
-    std::vector<float> scales;  // of AWQ and SmoothQuant; empty: none
+    // Of AWQ and SmoothQuant; empty: none. Rows of a common input have its.
+    std::vector<float> scales;
   };
 
+  static int64_t NowUs();
   bool is(QuantizeMethod method) const { return options_.method == method; }
   // Leaves rounding to whoever does it.
   bool to_nearest() const {
@@ -109,15 +142,38 @@ class CalibratedLayers : private RowMethod {
   void MapLayer(int layer, const std::vector<LinearInput>& inputs);
   bool IsQuantized(const std::string& name) const;
   absl::Status Enter(int layer);
-  absl::Status Collect(int layer);
+  bool is_head() const {
+    return layer_ + 1 == static_cast<int>(layers_.size());
+  }
+  // Layers that read it, or rows of it.
+  std::vector<const LinearSpec*> ReadersOf(const Input& input) const;
+  const std::vector<float>& ScalesOf(const Input& input) const {
+    const int common = input.linear.common;
+    return common < 0 ? input.scales
+                      : inputs_[static_cast<size_t>(common)].scales;
+  }
+  // What is known of inputs: calibrated_inputs.cc.
+  bool IsWanted(const Input& input) const;
+  bool NeedsMatrix(const Input& input) const;
+  // Of experts from `first` on, those whose Hessians have room.
+  std::vector<size_t> WithRoom(size_t first) const;
+  // Goes on past the layer where all that is needed has room.
+  absl::Status Collect(bool* goes_on);
+  // Whole Hessians of experts from `first` on, and no others of experts.
+  absl::Status CollectFrom(size_t first);
+  absl::Status Take(Hessian hessian, const Hessian* common, Input* input) const;
+  absl::Status NeedFactor(Input& input);
   // Scales that leave the network what it is: calibrated_scales.cc.
+  bool CanScale(const Input& input) const;
   absl::Status Scale(Input& input);
   absl::Status SearchScales(Input& input);
   absl::Status Smooth(Input& input);
   absl::Status KeepToNorm(Input& input);
-  absl::StatusOr<AwqReader> SampleRows(const LinearSpec& reader) const;
+  absl::StatusOr<AwqReader> SampleRows(const LinearSpec& reader,
+                                       int64_t most) const;
   absl::StatusOr<RowReader> ReadLayer(const LinearSpec& reader) const;
-  absl::Status NeedFactor(Input& input);
+  // Where the rows to come are kept for the layers behind.
+  absl::Status KeepRows(const WeightInfo& info);
 
   void Change(int64_t first, int64_t rows, float* values) override;
   bool encodes() const override { return reads_ != nullptr; }
@@ -153,13 +209,14 @@ class CalibratedLayers : private RowMethod {
   RowMethod* otherwise_ = nullptr;
   Input* reads_ = nullptr;
   Input* scaled_by_ = nullptr;
+  const std::vector<float>* columns_ = nullptr;  // their scales, if there are
   Place place_;
   const BlockCodec* codec_ = nullptr;
   const GroupScheme* scheme_ = nullptr;
   const RowReader* reader_ = nullptr;
   OverlayWeights::Matrix* matrix_ = nullptr;
   std::optional<GptqEncoder> gptq_;
-  double outputs_ = 0.0, errors_ = 0.0, nearest_errors_ = 0.0;
+  MethodSums sums_;
   int64_t started_us_ = 0;
 };
 

@@ -37,9 +37,9 @@ void CalibratedLayers::Change(int64_t first, int64_t rows, float* values) {
       }
     }
   }
-  if (reads_ == nullptr || reads_->scales.empty()) return;
+  if (columns_ == nullptr) return;
   for (int64_t i = 0; i < rows * width; ++i) {
-    values[i] *= reads_->scales[static_cast<size_t>(i % width)];
+    values[i] *= (*columns_)[static_cast<size_t>(i % width)];
   }
 }
 
@@ -50,7 +50,7 @@ absl::Status CalibratedLayers::Encode(int64_t rows, const float* values,
     return EncodeNearest(rows, values, encoded);
   }
   EncodeScaled(*codec_->grid, scheme_, values, rows, reads_->diagonal,
-               reads_->scales, *stream_.thread_pool(), encoded);
+               ScalesOf(*reads_), *stream_.thread_pool(), encoded);
   return absl::OkStatus();
 }
 
@@ -71,8 +71,9 @@ absl::Status CalibratedLayers::Note(int64_t first, int64_t rows,
                                     const float* values, const float* decoded) {
   const int64_t width = reader_->row_elements();
   for (int64_t r = 0; matrix_ != nullptr && r < rows; ++r) {
-    std::copy(decoded + r * width, decoded + (r + 1) * width,
-              matrix_->values.data() + reader_->SourceRow(first + r) * width);
+    const float factor = reader_->FactorOf(first + r);
+    float* to = matrix_->values.data() + reader_->SourceRow(first + r) * width;
+    for (int64_t i = 0; i < width; ++i) to[i] = decoded[r * width + i] / factor;
   }
   return AddErrors(std::min(rows, kErrorRows), values, decoded);
 }
@@ -82,8 +83,8 @@ absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,
   const int64_t width = reader_->row_elements();
   const auto unscaled = [&](const float* from) {
     std::vector<float> to(from, from + rows * width);
-    for (size_t i = 0; !reads_->scales.empty() && i < to.size(); ++i) {
-      to[i] /= reads_->scales[i % reads_->scales.size()];
+    for (size_t i = 0; columns_ != nullptr && i < to.size(); ++i) {
+      to[i] /= (*columns_)[i % columns_->size()];
     }
     return to;
   };
@@ -105,9 +106,9 @@ absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,
                          energy.Of(got.data(), want.data(), rows, stream_));
   INLAY_ASSIGN_OR_RETURN(const double of_nearest,
                          energy.Of(nearest.data(), want.data(), rows, stream_));
-  outputs_ += outputs;
-  errors_ += error;
-  nearest_errors_ += of_nearest;
+  sums_.outputs += outputs;
+  sums_.errors += error;
+  sums_.nearest_errors += of_nearest;
   return absl::OkStatus();
 }
 

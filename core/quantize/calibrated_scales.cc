@@ -14,6 +14,9 @@ namespace {
 
 // Of a matrix, that AWQ's search looks at.
 constexpr int64_t kSearchRows = 256;
+// The same where many experts have matrices of one input, and of each at least.
+constexpr int64_t kSearchAllRows = 4096;
+constexpr int64_t kSearchLeastRows = 16;
 
 // Inputs that come from one row must have one scale: `join` of what they have.
 template <typename Join>
@@ -44,14 +47,14 @@ absl::StatusOr<RowReader> CalibratedLayers::ReadLayer(
       *stream_.thread_pool());
 }
 
-absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
-    const LinearSpec& spec) const {
+absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(const LinearSpec& spec,
+                                                       int64_t most) const {
   INLAY_ASSIGN_OR_RETURN(RowReader reader, ReadLayer(spec));
   AwqReader sample;
   const Tensor& tensor = *find_(spec.name + std::string(kWeightSuffix));
   sample.codec = FindBlockCodec(tensor.to);
   sample.scheme = tensor.scheme;
-  sample.rows = std::min(kSearchRows, reader.rows());
+  sample.rows = std::min(most, reader.rows());
   const int64_t width = reader.row_elements();
   sample.weights.resize(static_cast<size_t>(sample.rows * width));
   for (int64_t i = 0; i < sample.rows; ++i) {
@@ -61,33 +64,53 @@ absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(
   return sample;
 }
 
-absl::Status CalibratedLayers::Scale(Input& input) {
+bool CalibratedLayers::CanScale(const Input& input) const {
   const LinearInput& linear = input.linear;
-  if (linear.norm == nullptr && linear.producer == nullptr) {
-    return absl::OkStatus();
+  // Of rows of a common input the scales are that input's.
+  if (linear.common >= 0) return false;
+  if (linear.norm != nullptr) {
+    if (linear.norm->name.empty()) return false;
+  } else if (linear.producer == nullptr) {
+    return false;
+  } else {
+    const Tensor* producer =
+        find_(linear.producer->name + std::string(kWeightSuffix));
+    if (producer == nullptr || !producer->by_rows) return false;
   }
   // Columns that stay as they are cannot be multiplied.
-  for (const LinearSpec* reader : linear.readers) {
-    if (!IsQuantized(reader->name + std::string(kWeightSuffix))) {
-      return absl::OkStatus();
-    }
-  }
+  const auto readers = ReadersOf(input);
+  return std::all_of(readers.begin(), readers.end(), [&](const auto* reader) {
+    return IsQuantized(reader->name + std::string(kWeightSuffix));
+  });
+}
+
+absl::Status CalibratedLayers::Scale(Input& input) {
   INLAY_RETURN_IF_ERROR(is(QuantizeMethod::kAwq) ? SearchScales(input)
                                                  : Smooth(input));
-  return linear.norm != nullptr ? KeepToNorm(input) : absl::OkStatus();
+  // Those of all experts are not needed at once.
+  if (input.linear.is_experts) {
+    input.hessian.reset();
+    input.factor.reset();
+  }
+  return input.linear.norm != nullptr ? KeepToNorm(input) : absl::OkStatus();
 }
 
 absl::Status CalibratedLayers::SearchScales(Input& input) {
-  std::vector<AwqReader> readers;
-  for (const LinearSpec* reader : input.linear.readers) {
-    INLAY_ASSIGN_OR_RETURN(readers.emplace_back(), SampleRows(*reader));
+  std::vector<AwqReader> samples;
+  const auto readers = ReadersOf(input);
+  const auto each =
+      std::clamp(kSearchAllRows / static_cast<int64_t>(readers.size()),
+                 kSearchLeastRows, kSearchRows);
+  for (const LinearSpec* reader : readers) {
+    INLAY_ASSIGN_OR_RETURN(samples.emplace_back(), SampleRows(*reader, each));
   }
   INLAY_RETURN_IF_ERROR(NeedFactor(input));
   JoinChannels(
       input.linear, [](float a, float b) { return a + b; }, &input.sizes);
   INLAY_ASSIGN_OR_RETURN(
-      input.scales, SearchAwqScales(*input.factor, input.diagonal, input.sizes,
-                                    readers, stream_));
+      input.scales,
+      SearchAwqScales(*input.factor, input.diagonal, input.sizes, samples,
+                      !input.linear.kept.empty(), stream_));
   return absl::OkStatus();
 }
 
@@ -96,7 +119,7 @@ absl::Status CalibratedLayers::Smooth(Input& input) {
   const int64_t band = std::max<int64_t>(1, kBandElements / width);
   std::vector<float> columns(static_cast<size_t>(width));
   std::vector<float> rows;
-  for (const LinearSpec* layer : input.linear.readers) {
+  for (const LinearSpec* layer : ReadersOf(input)) {
     INLAY_ASSIGN_OR_RETURN(RowReader reader, ReadLayer(*layer));
     for (int64_t first = 0; first < reader.rows(); first += band) {
       const int64_t count = std::min(band, reader.rows() - first);
@@ -112,6 +135,7 @@ absl::Status CalibratedLayers::Smooth(Input& input) {
   JoinChannels(input.linear, Larger, &inputs);
   JoinChannels(input.linear, Larger, &columns);
   input.scales = SmoothScales(inputs, columns, options_.smoothing);
+  if (!input.linear.kept.empty()) RoundToPowersOfTwo(&input.scales);
   return absl::OkStatus();
 }
 
@@ -119,7 +143,7 @@ absl::Status CalibratedLayers::Smooth(Input& input) {
 // every output; columns can have the scale that comes of it instead.
 absl::Status CalibratedLayers::KeepToNorm(Input& input) {
   const NormSpec& norm = *input.linear.norm;
-  const Tensor* tensor = find_(norm.name + std::string(kWeightSuffix));
+  const Tensor* tensor = find_(norm.name + std::string(norm.suffix));
   if (tensor == nullptr || tensor->to == DType::kF32) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(
       RowReader reader,

@@ -3,12 +3,27 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_format.h"
 #include "core/model/load_model.h"
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// Whether layers read the keys and values of others.
+bool SharesKv(const DecoderSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      const auto* attention = std::get_if<AttentionSpec>(&block.part);
+      if (attention != nullptr && attention->kv_source >= 0) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 absl::StatusOr<TokenSequences> CalibrationSequences(
     const Tokenizer& tokenizer, absl::Span<const std::string> texts,
@@ -52,17 +67,17 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
   options.input_observer = made.get();
   INLAY_ASSIGN_OR_RETURN(made->model_, LoadModel(files, device, options));
   INLAY_RETURN_IF_ERROR(made->CheckSequences(sequences));
-  int64_t longest = 0;
   for (std::vector<int32_t>& tokens : sequences) {
     const auto size = static_cast<int64_t>(tokens.size());
-    longest = std::max(longest, size);
     made->num_tokens_ += size;
     Sequence& sequence = made->sequences_.emplace_back();
     sequence.hidden.resize(
         static_cast<size_t>(size * made->model_->info().stream_width));
     sequence.tokens = std::move(tokens);
   }
-  INLAY_RETURN_IF_ERROR(made->AllocateFor(longest));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DescribeDecoder(files, device));
+  INLAY_RETURN_IF_ERROR(made->Allocate(SharesKv(spec)));
   return made;
 }
 
@@ -90,17 +105,24 @@ absl::Status Calibration::CheckSequences(
   return absl::OkStatus();
 }
 
-absl::Status Calibration::AllocateFor(int64_t tokens) {
+absl::Status Calibration::Allocate(bool keeps_kv) {
   const KvLayout& layout = model_->kv_layout();
-  int32_t next = 0;
-  for (const KvGroup& group : layout.groups()) {
-    std::vector<int32_t>& blocks = blocks_.emplace_back();
-    blocks.resize(static_cast<size_t>((tokens - 1) / group.block_size + 1));
-    std::iota(blocks.begin(), blocks.end(), next);
-    next += static_cast<int32_t>(blocks.size());
+  int32_t most = 0, next = 0;
+  int64_t tokens = 0;
+  for (Sequence& sequence : sequences_) {
+    const auto size = static_cast<int64_t>(sequence.tokens.size());
+    tokens = std::max(tokens, size);
+    if (!keeps_kv) next = 0;
+    for (const KvGroup& group : layout.groups()) {
+      std::vector<int32_t>& blocks = sequence.blocks.emplace_back();
+      blocks.resize(static_cast<size_t>((size - 1) / group.block_size + 1));
+      std::iota(blocks.begin(), blocks.end(), next);
+      next += static_cast<int32_t>(blocks.size());
+    }
+    most = std::max(most, next);
   }
   INLAY_ASSIGN_OR_RETURN(
-      kv_, device_.Allocate(static_cast<size_t>(next) * layout.block_bytes(),
+      kv_, device_.Allocate(static_cast<size_t>(most) * layout.block_bytes(),
                             MemoryClass::kWorkspace));
   INLAY_ASSIGN_OR_RETURN(workspace_,
                          device_.Allocate(model_->WorkspaceBytes(tokens, 0, 1),
@@ -119,14 +141,14 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<int64_t> slots;
   std::vector<AttentionSequence> entries;
-  for (size_t g = 0; g < blocks_.size(); ++g) {
+  for (size_t g = 0; g < sequence.blocks.size(); ++g) {
     const int64_t block_size = model.kv_layout().groups()[g].block_size;
     for (int64_t position = 0; position < size; ++position) {
       const int32_t block =
-          blocks_[g][static_cast<size_t>(position / block_size)];
+          sequence.blocks[g][static_cast<size_t>(position / block_size)];
       slots.push_back(block * block_size + position % block_size);
     }
-    entries.push_back({0, length, length, blocks_[g].data()});
+    entries.push_back({0, length, length, sequence.blocks[g].data()});
   }
   LayerRange range;
   range.first = layer;
@@ -138,7 +160,7 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   batch.positions = positions;
   batch.slots = slots;
   batch.sequences = entries;
-  batch.num_groups = blocks_.size();
+  batch.num_groups = sequence.blocks.size();
   const int32_t no_state = -1;
   if (model.kv_layout().has_states()) {
     batch.state_sources = absl::MakeConstSpan(&no_state, 1);

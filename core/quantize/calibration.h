@@ -35,7 +35,8 @@ absl::StatusOr<TokenSequences> CalibrationSequences(
 using Hessians = std::map<std::string, Hessian, std::less<>>;
 
 // Keeps the residual stream of all sequences: 4 * hidden_size bytes a token,
-// twice that of one sequence, and the KV of one in all layers. Float32.
+// twice that of one sequence, and the KV of one in all layers; of all sequences
+// where layers read the keys and values of others. Float32.
 class Calibration : private InputObserver {
  public:
   // Told one more sequence is past a layer; false cancels.
@@ -64,13 +65,14 @@ class Calibration : private InputObserver {
  private:
   struct Sequence {
     std::vector<int32_t> tokens;
-    std::vector<float> hidden;  // [tokens, hidden_size]
+    std::vector<float> hidden;                 // [tokens, hidden_size]
+    std::vector<std::vector<int32_t>> blocks;  // by group
   };
 
   Calibration(const ModelFiles& files, Device& device, Stream& stream,
               Progress progress);
   absl::Status CheckSequences(const TokenSequences& sequences) const;
-  absl::Status AllocateFor(int64_t tokens);
+  absl::Status Allocate(bool keeps_kv);
   // Runs `count` layers of a sequence on `hidden`.
   absl::Status Run(const Model& model, int layer, int count,
                    const Sequence& sequence, float* hidden);
@@ -88,8 +90,6 @@ class Calibration : private InputObserver {
   std::vector<float> output_;   // the same: the head's input
   Buffer kv_;
   Buffer workspace_;
-  // Of the longest sequence, by group.
-  std::vector<std::vector<int32_t>> blocks_;
   // While collecting.
   Hessians* hessians_ = nullptr;
   absl::Status observed_;

@@ -39,9 +39,10 @@ struct FileTensor {
   // One of the model's tensors, but for the order of heads' rows and a
   // norm's 1.
   bool is_plain() const {
-    return rows.parts.size() == 1 && rows.runs.empty() &&
-           rows.columns.empty() && rows.turned_rows == 0;
+    return rows.parts.size() == 1 && rows.runs.empty() && !turns();
   }
+  // Whether its rows are not rows of the model's tensors.
+  bool turns() const { return !rows.columns.empty() || rows.turned_rows > 0; }
 };
 
 // In the order in which the model asks for them, a stack where its first expert

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -52,14 +53,18 @@ Hessian::Hessian(int64_t inputs, bool full) : inputs_(inputs), full_(full) {
   diagonal_.resize(size);
   magnitudes_.resize(size);
   largest_.resize(size);
-  if (full) matrix_.resize(size * size);
 }
 
 absl::Status Hessian::Add(const TensorView& x, Stream& stream) {
   const auto each = [&](int64_t grain, ThreadPool::Body body) {
     stream.thread_pool()->ParallelFor(inputs_, grain, body);
   };
-  if (full_) transposed_.resize(static_cast<size_t>(inputs_ * kPieceTokens));
+  std::vector<float> transposed;  // [inputs, tokens of a piece]
+  if (full_) {
+    matrix_.resize(static_cast<size_t>(inputs_ * inputs_));
+    transposed.resize(
+        static_cast<size_t>(inputs_ * std::min(kPieceTokens, x.rows())));
+  }
   for (int64_t first = 0; first < x.rows(); first += kPieceTokens) {
     const int64_t count = std::min(kPieceTokens, x.rows() - first);
     each(64, [&](int64_t begin, int64_t end) {
@@ -70,7 +75,7 @@ absl::Status Hessian::Add(const TensorView& x, Stream& stream) {
           diagonal_[at] += double{row[i]} * row[i];
           magnitudes_[at] += std::abs(row[i]);
           largest_[at] = std::max(largest_[at], std::abs(row[i]));
-          if (full_) transposed_[static_cast<size_t>(i * count + t)] = row[i];
+          if (full_) transposed[static_cast<size_t>(i * count + t)] = row[i];
         }
       }
     });
@@ -80,13 +85,48 @@ absl::Status Hessian::Add(const TensorView& x, Stream& stream) {
       const TensorView panel =
           FloatView(matrix_.data() + i * inputs_, rows, i + rows, inputs_);
       INLAY_RETURN_IF_ERROR(MultiplyF32(
-          FloatView(transposed_.data() + i * count, rows, count, count),
-          FloatView(transposed_.data(), i + rows, count, count), panel, panel,
+          FloatView(transposed.data() + i * count, rows, count, count),
+          FloatView(transposed.data(), i + rows, count, count), panel, panel,
           stream));
     }
   }
   tokens_ += x.rows();
   return absl::OkStatus();
+}
+
+void Hessian::AddMeanOf(const Hessian& other, int64_t tokens) {
+  const double times = static_cast<double>(tokens) /
+                       std::max<double>(1, static_cast<double>(other.tokens_));
+  for (size_t i = 0; i < diagonal_.size(); ++i) {
+    diagonal_[i] += times * other.diagonal_[i];
+    magnitudes_[i] += times * other.magnitudes_[i];
+    largest_[i] = std::max(largest_[i], other.largest_[i]);
+  }
+  if (full_) matrix_.resize(other.matrix_.size());
+  for (size_t i = 0; full_ && i < matrix_.size(); ++i) {
+    matrix_[i] += static_cast<float>(times) * other.matrix_[i];
+  }
+  tokens_ += tokens;
+}
+
+void Hessian::AddIndependent(int64_t tokens, bool alike) {
+  const auto mean = [&](const std::vector<double>& sums) {
+    const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
+    return tokens_ == 0 ? 1.0 : all / static_cast<double>(inputs_ * tokens_);
+  };
+  const double square = mean(diagonal_), magnitude = mean(magnitudes_);
+  const double more = static_cast<double>(tokens);
+  const double times = more / std::max<double>(1, static_cast<double>(tokens_));
+  if (full_) matrix_.resize(static_cast<size_t>(inputs_ * inputs_));
+  for (size_t i = 0; i < diagonal_.size(); ++i) {
+    const double added = alike ? more * square : times * diagonal_[i];
+    diagonal_[i] += added;
+    magnitudes_[i] += alike ? more * magnitude : times * magnitudes_[i];
+    if (full_) {
+      matrix_[i * (diagonal_.size() + 1)] += static_cast<float>(added);
+    }
+  }
+  tokens_ += tokens;
 }
 
 absl::Status Hessian::Check() const {

@@ -30,9 +30,17 @@ class Hessian {
   // `full`: all of H, 4 inputs^2 bytes; otherwise its diagonal.
   Hessian(int64_t inputs, bool full);
 
-  // x: [tokens, inputs] float32. Sums of at most 512 tokens are made in
-  // float32 and added up in float32; the diagonal is in float64.
+  // x: [tokens, inputs] float32; takes 2 KB more for each input. Sums of at
+  // most 512 tokens are made in float32 and added up in float32; the diagonal
+  // is in float64.
   absl::Status Add(const TensorView& x, Stream& stream);
+  // As if there had been so many tokens more with the mean squares that `other`
+  // has over its own, and the largest magnitudes of both.
+  void AddMeanOf(const Hessian& other, int64_t tokens);
+  // As if there had been so many tokens more whose inputs do not depend on each
+  // other: `alike`: with the mean square of all inputs (1 where there were no
+  // tokens); otherwise each with its own.
+  void AddIndependent(int64_t tokens, bool alike);
   // INVALID_ARGUMENT where an input was not finite, or nothing was added.
   absl::Status Check() const;
 
@@ -56,8 +64,7 @@ class Hessian {
   std::vector<double> diagonal_;
   std::vector<double> magnitudes_;  // sums of |x|
   std::vector<float> largest_;
-  std::vector<float> matrix_;
-  std::vector<float> transposed_;  // [inputs, tokens of a piece]
+  std::vector<float> matrix_;  // from the first token on
 };
 
 }  // namespace inlay

@@ -28,8 +28,9 @@ LinearInput ReadAfterAttention(const AttentionSpec& attention) {
 LinearInput ReadAfterActivation(const MlpSpec& mlp) {
   LinearInput input;
   input.readers = {&mlp.output};
-  // The activation is not linear; the factor beside it is.
-  if (!mlp.gated) return input;
+  // The activation is not linear; the factor beside it is, unless it is cut
+  // off.
+  if (!mlp.gated || HasLimit(mlp.activation)) return input;
   input.producer = &mlp.input.back();
   input.num_rows = mlp.width;
   input.first_row = input.producer->n - mlp.width;
@@ -115,15 +116,28 @@ void AddCompressed(const CompressedAttentionSpec& compressed, size_t first,
   inputs->push_back(ReadOnly(compressed.output));
 }
 
-// The router is small and decides much: it is none of the readers.
+// In the order in which a model has the layers: what all experts' gates and ups
+// read, then what their downs do.
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
-  const auto add = [&](const MlpSpec& mlp) {
-    AddReaders(mlp.input, &(*inputs)[first]);
-    inputs->push_back(ReadAfterActivation(mlp));
-  };
-  for (const MlpSpec& expert : moe.experts) add(expert);
-  if (moe.shared.has_value()) add(*moe.shared);
+  LinearInput& all = (*inputs)[first];
+  all.first_expert = &moe.experts.front().input.front();
+  if (moe.router_norm.kind == NormKind::kNone) all.kept.push_back(&moe.router);
+  if (moe.shared_gate.has_value()) all.kept.push_back(&*moe.shared_gate);
+  if (moe.shared.has_value()) AddReaders(moe.shared->input, &all);
+  for (const MlpSpec& expert : moe.experts) {
+    LinearInput& rows = inputs->emplace_back();
+    AddReaders(expert.input, &rows);
+    rows.is_experts = true;
+    rows.common = static_cast<int>(first);
+  }
+  for (const MlpSpec& expert : moe.experts) {
+    inputs->push_back(ReadAfterActivation(expert));
+    inputs->back().is_experts = true;
+  }
+  if (moe.shared.has_value()) {
+    inputs->push_back(ReadAfterActivation(*moe.shared));
+  }
 }
 
 }  // namespace

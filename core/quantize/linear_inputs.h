@@ -8,12 +8,24 @@
 #include <vector>
 
 #include "core/model/decoder_spec.h"
+#include "core/model/expert_inputs.h"
 
 namespace inlay {
 
-// An input that one or more layers share.
+// An input that one or more layers share. Before a mixture of experts that is
+// what all tokens have: the experts' layers read rows of it, those of tokens
+// that the router sends to them. What their down layers read is each one's own.
 struct LinearInput {
   std::vector<const LinearSpec*> readers;
+  // Small layers that read it too and decide much, which keep their type:
+  // routers, gates of shared experts.
+  std::vector<const LinearSpec*> kept;
+  // Of one expert. `common`: the index of the input that it has rows of; -1:
+  // none.
+  bool is_experts = false;
+  int common = -1;
+  // Where experts have rows of it: a layer of the first.
+  const LinearSpec* first_expert = nullptr;
   // Whose output can be divided channel by channel, with nothing else changed,
   // when the readers' columns are multiplied: a norm, or rows of a layer with
   // only linear steps after it (v before o; up before down). None: null.
@@ -26,8 +38,14 @@ struct LinearInput {
   int64_t head_dim = 0;
   int64_t heads_of_row = 1;
 
-  int64_t size() const { return readers.front()->k; }
-  const std::string& name() const { return readers.front()->name; }
+  int64_t size() const {
+    return readers.empty() ? first_expert->k : readers.front()->k;
+  }
+  // What InputObserver is told of it as.
+  std::string name() const {
+    return readers.empty() ? first_expert->name + std::string(kAllExperts)
+                           : readers.front()->name;
+  }
   int64_t ChannelRow(int64_t channel) const {
     if (norm != nullptr) return channel;
     return channel / head_dim / heads_of_row * head_dim + channel % head_dim;

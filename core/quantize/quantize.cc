@@ -91,7 +91,8 @@ class GgufQuantizer {
     INLAY_ASSIGN_OR_RETURN(tensors_, PlanFileTensors(files_.config, *arch_,
                                                      pass_.model_tensors()));
     readers_.resize(tensors_.size());
-    return pass_.SetFileTensors(tensors_);
+    pass_.SetFileTensors(tensors_);
+    return absl::OkStatus();
   }
 
   // The published one, of several the first's; null: there is no such tensor.

@@ -31,6 +31,8 @@ struct QuantizeOptions {
   int64_t calibration_tokens = 65536;
   bool act_order = false;  // GPTQ: inputs of largest squares first
   float smoothing = 0.5f;  // SmoothQuant's alpha, 0 to 1
+  // What Hessians of a layer's experts may take at a time (MethodOptions).
+  uint64_t expert_bytes = kDefaultExpertBytes;
   // Told what is written and in all, in elements and what calibration is worth,
   // on the calling thread, at least once for each million of elements.
   // Returning false cancels.
@@ -65,8 +67,8 @@ struct QuantizeReport {
 // stays until the new file is complete. Takes memory for some bands of a
 // million elements, or of one row, whatever the size of the model, and for the
 // tokenizer; with calibration also what Calibration says, 4 n^2 bytes for each
-// input of n elements of one layer (twice the largest with act_order), and with
-// GPTQ a layer in float32; weights are mapped, or loaded as a model's. Errors:
+// input of n elements of one layer (of experts: expert_bytes; twice the largest
+// with act_order), and with GPTQ a layer in float32; weights are mapped, or loaded as a model's. Errors:
 // INVALID_ARGUMENT for options, and for values (of weights, or of inputs in
 // calibration) that are not finite or beyond the type's range; UNIMPLEMENTED
 // for what GGUF cannot say (the architecture, a setting, the tokenizer);
@@ -85,8 +87,8 @@ std::string_view QuantizeMethodName(QuantizeMethod method);
 
 // One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,
 // from, to, wanted (where it differs), error, bytes_before, bytes_after, and
-// where the method did it output_error, nearest_error, seconds}], bytes_before,
-// bytes_after, file_bytes, has_tokenizer.
+// where the method did it output_error, nearest_error, seconds, of experts
+// expert_tokens}], bytes_before, bytes_after, file_bytes, has_tokenizer.
 std::string ToJson(const QuantizeReport& report);
 
 }  // namespace inlay

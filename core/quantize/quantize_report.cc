@@ -35,6 +35,9 @@ std::string ToJson(const QuantizeReport& report) {
       row["output_error"] = tensor.method.output_error;
       row["nearest_error"] = tensor.method.nearest_error;
       row["seconds"] = tensor.method.seconds;
+      if (!tensor.method.expert_tokens.empty()) {
+        row["expert_tokens"] = tensor.method.expert_tokens;
+      }
     }
     tensors.push_back(std::move(row));
   }

@@ -202,6 +202,20 @@ absl::Status RowReader::SetHeadRuns(int64_t heads) {
   return absl::OkStatus();
 }
 
+RowReader RowReader::OfPart(size_t part) const {
+  RowReader one = *this;
+  one.runs_.clear();
+  one.starts_.clear();
+  one.rows_ = 0;
+  for (const RowRun& run : runs_) {
+    if (run.part != part) continue;
+    one.starts_.push_back(one.rows_);
+    one.runs_.push_back(run);
+    one.rows_ += run.count;
+  }
+  return one;
+}
+
 const RowRun& RowReader::RunOf(int64_t row) const {
   const auto next = std::upper_bound(starts_.begin(), starts_.end(), row);
   return runs_[static_cast<size_t>(next - starts_.begin()) - 1];

@@ -56,14 +56,19 @@ class RowReader {
                                           const GgufHeads& heads,
                                           ThreadPool& pool);
 
+  // The rows of one of several tensors, which do not turn and come one tensor
+  // after another.
+  RowReader OfPart(size_t part) const;
+
   int64_t rows() const { return rows_; }
   int64_t row_elements() const { return row_elements_; }
   // Whether ReadStored gives what the file is to have, but for its type.
   bool rows_are_stored() const { return rows_are_stored_; }
   bool adds_one() const { return layout_ == GgufLayout::kPlusOne; }
-  // The source's row that comes as `row`, of a reader of one tensor that does
-  // not turn.
+  // The source's row that comes as `row`, and what it is multiplied by, of a
+  // reader of one tensor that does not turn.
   int64_t SourceRow(int64_t row) const;
+  float FactorOf(int64_t row) const { return RunOf(row).factor; }
   // Rows [first, first + count) as the source has them.
   absl::Status ReadStored(int64_t first, int64_t count, std::byte* rows) const;
   // The same widened.

@@ -87,13 +87,12 @@ absl::Status RowWriter::TellLargest(RowReader& reader, RowMethod* method) {
 }
 
 absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
-                              RowMethod* method, double* error) {
+                              RowMethod* method, RowErrors* errors) {
   const int64_t width = reader.row_elements();
   const int64_t band = std::max<int64_t>(1, kBandElements / width);
   const uint64_t row_bytes = RowBytes(to, width);
   const bool copies =
       from == to && reader.rows_are_stored() && method == nullptr;
-  double difference = 0.0, norm = 0.0;
   if (method != nullptr && method->wants_largest()) {
     INLAY_RETURN_IF_ERROR(TellLargest(reader, method));
   }
@@ -111,9 +110,9 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
       INLAY_RETURN_IF_ERROR(reader.Read(first, rows, values_.data()));
       INLAY_RETURN_IF_ERROR(EncodeBand(first, rows, width, to, method));
       // In the rows' order, so that threads do not change the sums.
-      for (const double row : differences_) difference += row;
-      for (const double row : norms_) norm += row;
-      if (!std::isfinite(difference)) {
+      for (const double row : differences_) errors->differences += row;
+      for (const double row : norms_) errors->values += row;
+      if (!std::isfinite(errors->differences)) {
         return absl::InvalidArgumentError(
             "it has values that are not finite, or not within the type's "
             "range");
@@ -124,7 +123,6 @@ absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
       return absl::CancelledError("cancelled by the progress callback");
     }
   }
-  *error = norm > 0.0 ? std::sqrt(difference / norm) : 0.0;
   return absl::OkStatus();
 }
 

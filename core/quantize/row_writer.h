@@ -2,6 +2,7 @@
 #ifndef INLAY_CORE_QUANTIZE_ROW_WRITER_H_
 #define INLAY_CORE_QUANTIZE_ROW_WRITER_H_
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -38,6 +39,17 @@ class RowMethod {
                             const float* decoded) = 0;
 };
 
+// What rounding did to values: sums of squares.
+struct RowErrors {
+  double differences = 0.0;
+  double values = 0.0;
+
+  // Root mean square, relative to that of the values; 0 of zeros.
+  double relative() const {
+    return values > 0.0 ? std::sqrt(differences / values) : 0.0;
+  }
+};
+
 // Encodes on the pool's threads. Keeps its memory from tensor to tensor.
 class RowWriter {
  public:
@@ -51,11 +63,10 @@ class RowWriter {
       : sink_(std::move(sink)), pool_(pool), progress_(std::move(progress)) {}
 
   // All rows of `reader`, stored as `from`, as `to`, by `method` (null: the
-  // format's encoder). `error` gets the root mean square of the differences
-  // relative to that of the values; 0 of zeros. INVALID_ARGUMENT for values
-  // that are not finite once encoded; CANCELLED.
+  // format's encoder). What it did to them is added to `errors`.
+  // INVALID_ARGUMENT for values that are not finite once encoded; CANCELLED.
   absl::Status Write(RowReader& reader, DType from, DType to, RowMethod* method,
-                     double* error);
+                     RowErrors* errors);
 
  private:
   absl::Status TellLargest(RowReader& reader, RowMethod* method);

@@ -33,30 +33,19 @@ absl::Status TensorPass::CheckMethod() const {
   return absl::OkStatus();
 }
 
-// What an expert reads is what the tokens that go to it have: not collected.
-// Layers run one after another over all sequences: no keys and values are left
-// for a later layer, nor what an earlier one has selected.
+// Layers run one after another over all sequences: what an earlier one has
+// selected is not there any more.
 absl::Status TensorPass::CheckParts() const {
   if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
   for (const LayerSpec& layer : spec_.layers) {
     for (const BlockSpec& block : layer.blocks) {
-      const auto* attention = std::get_if<AttentionSpec>(&block.part);
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
-      const char* what = nullptr;
       const bool compresses =
           std::holds_alternative<CompressedAttentionSpec>(block.part);
-      if (std::holds_alternative<MoeSpec>(block.part) ||
-          std::holds_alternative<MlpMoeSpec>(block.part)) {
-        what = "mixtures of experts";
-      } else if (attention != nullptr && attention->kv_source >= 0) {
-        what = "layers that read the keys and values of others";
-      } else if (compresses || (latent != nullptr && latent->selects > 0)) {
-        what = "layers that select keys";
-      }
-      if (what == nullptr) continue;
-      return absl::UnimplementedError(
-          absl::StrFormat("the method %s of a model with %s, allowed: rtn",
-                          QuantizeMethodName(options_.method), what));
+      if (!compresses && (latent == nullptr || latent->selects == 0)) continue;
+      return absl::UnimplementedError(absl::StrFormat(
+          "the method %s of a model with layers that select keys, allowed: rtn",
+          QuantizeMethodName(options_.method)));
     }
   }
   return absl::OkStatus();
@@ -84,26 +73,29 @@ absl::Status TensorPass::Open(bool largest_inputs) {
     QuantizedTensor& row = report_.tensors.emplace_back();
     row.name = weight.name;
     tensors_.push_back({weight.name, infos_.back(), weight.vector.has_value()});
+    parts_.push_back({tensors_.back()});
     row.from = infos_.back()->dtype;
     row.bytes_before = infos_.back()->bytes;
     report_.bytes_before += row.bytes_before;
   }
   schemes_.resize(infos_.size());
+  turns_.resize(infos_.size());
   return absl::OkStatus();
 }
 
-absl::Status TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
+void TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
   infos_.clear();
+  parts_.clear();
+  turns_.clear();
   report_.tensors.clear();
   report_.bytes_before = 0;
   for (const FileTensor& file : files) {
-    if (calibrates() && !file.is_plain()) {
-      return absl::UnimplementedError(absl::StrFormat(
-          "the method %s of \"%s\", which a GGUF file holds in another form; "
-          "allowed: rtn",
-          QuantizeMethodName(options_.method), file.parts.front()));
-    }
     infos_.push_back(file.rows.parts.front());
+    std::vector<ModelTensor>& parts = parts_.emplace_back();
+    for (size_t part = 0; part < file.parts.size(); ++part) {
+      parts.push_back({file.parts[part], file.rows.parts[part]});
+    }
+    turns_.push_back(file.turns());
     QuantizedTensor& row = report_.tensors.emplace_back();
     row.name = file.is_plain() ? file.parts.front() : file.name;
     row.gguf = file.gguf;
@@ -114,7 +106,6 @@ absl::Status TensorPass::SetFileTensors(absl::Span<const FileTensor> files) {
     report_.bytes_before += row.bytes_before;
   }
   schemes_.assign(infos_.size(), nullptr);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
@@ -136,8 +127,15 @@ absl::Status TensorPass::Calibrate() {
   if (!calibrates()) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   for (size_t i = 0; i < infos_.size(); ++i) {
-    const QuantizedTensor& row = report_.tensors[i];
-    written_[row.name] = {infos_[i], row.to, schemes_[i]};
+    const DType to = report_.tensors[i].to;
+    for (const ModelTensor& part : parts_[i]) {
+      const auto [found, is_first] = written_.emplace(
+          part.name,
+          CalibratedLayers::Tensor{part.info, to, schemes_[i], !turns_[i]});
+      // In several of the file's.
+      if (!is_first)
+        found->second.by_rows &= !turns_[i] && found->second.to == to;
+    }
   }
   // It counts as much as writing.
   const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
@@ -159,7 +157,8 @@ absl::Status TensorPass::Calibrate() {
   report_.calibration_tokens = calibration->num_tokens();
   method_ = std::make_unique<CalibratedLayers>(
       spec_,
-      MethodOptions{options_.method, options_.act_order, options_.smoothing},
+      MethodOptions{options_.method, options_.act_order, options_.smoothing,
+                    options_.expert_bytes},
       source_, std::move(calibration),
       [this](const std::string& name) -> const CalibratedLayers::Tensor* {
         const auto found = written_.find(name);
@@ -178,24 +177,42 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
                                RowMethod* otherwise,
                                const RowWriter::Sink& sink) {
   QuantizedTensor& row = report_.tensors[i];
-  RowMethod* method = nullptr;
-  if (method_ != nullptr) {
-    INLAY_ASSIGN_OR_RETURN(method, method_->Start(row.name, reader, otherwise));
-  }
   RowWriter rows(sink, pool(), [this](uint64_t elements) {
     done_ += elements;
     return Report();
   });
+  RowErrors errors;
   const absl::Status status =
-      rows.Write(reader, row.from, row.to,
-                 method != nullptr ? method : otherwise, &row.error);
+      method_ == nullptr
+          ? rows.Write(reader, row.from, row.to, otherwise, &errors)
+          : WriteParts(i, reader, otherwise, &rows, &errors);
+  row.error = errors.relative();
   if (absl::IsInvalidArgument(status)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor \"%s\" as %s: %s", row.name, DTypeName(row.to),
                         std::string(status.message())));
   }
-  INLAY_RETURN_IF_ERROR(status);
-  if (method != nullptr) row.method = method_->Finish();
+  return status;
+}
+
+absl::Status TensorPass::WriteParts(size_t i, RowReader& reader,
+                                    RowMethod* otherwise, RowWriter* rows,
+                                    RowErrors* errors) {
+  QuantizedTensor& row = report_.tensors[i];
+  const std::vector<ModelTensor>& parts = parts_[i];
+  MethodSums sums;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    RowReader one = parts.size() == 1 ? reader : reader.OfPart(part);
+    INLAY_ASSIGN_OR_RETURN(
+        RowMethod * method,
+        method_->Start(parts[part].name,
+                       {parts[part].info, row.to, schemes_[i], !turns_[i]}, one,
+                       otherwise));
+    INLAY_RETURN_IF_ERROR(rows->Write(
+        one, row.from, row.to, method != nullptr ? method : otherwise, errors));
+    if (method != nullptr) method_->Finish(&sums);
+  }
+  row.method = sums.Report();
   return absl::OkStatus();
 }
 

@@ -33,10 +33,9 @@ class TensorPass {
   // calibration have one.
   absl::Status Open(bool largest_inputs = false);
   // What Open planned, and from now on the tensors of the file instead: the
-  // report gets these. UNIMPLEMENTED where a method calibrates and one of them
-  // is not plain.
+  // report gets these.
   absl::Span<const ModelTensor> model_tensors() const { return tensors_; }
-  absl::Status SetFileTensors(absl::Span<const FileTensor> files);
+  void SetFileTensors(absl::Span<const FileTensor> files);
   // How tensor i is grouped, where that is not as its type says; must outlive
   // this.
   void SetScheme(size_t i, const GroupScheme* scheme) { schemes_[i] = scheme; }
@@ -65,6 +64,10 @@ class TensorPass {
   absl::Status CheckMethod() const;
   absl::Status CheckParts() const;
   absl::StatusOr<TokenSequences> Sequences() const;
+  // One after another, so that the method knows which of the model's tensors
+  // it has.
+  absl::Status WriteParts(size_t i, RowReader& reader, RowMethod* otherwise,
+                          RowWriter* rows, RowErrors* errors);
   bool Report() const;
 
   const ModelFiles& files_;
@@ -75,6 +78,8 @@ class TensorPass {
   std::vector<ModelTensor> tensors_;
   std::vector<const WeightInfo*> infos_;  // as the report's tensors
   std::vector<const GroupScheme*> schemes_;
+  std::vector<std::vector<ModelTensor>> parts_;  // that each has rows of
+  std::vector<bool> turns_;
   bool largest_inputs_ = false;
   QuantizeReport report_;
   // Of methods that calibrate; method_ points into the others.

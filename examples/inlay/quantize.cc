@@ -53,6 +53,13 @@ std::string Readable(const Json& report) {
                     tensor["seconds"].get<double>());
       text += line;
     }
+    if (tensor.contains("expert_tokens")) {
+      const auto tokens = tensor["expert_tokens"].get<std::vector<int64_t>>();
+      const auto [least, most] =
+          std::minmax_element(tokens.begin(), tokens.end());
+      text += ", experts by " + std::to_string(*least) + " to " +
+              std::to_string(*most) + " tokens";
+    }
     text += "\n";
   }
   if (report.contains("perplexity")) {

@@ -246,21 +246,22 @@ size_t ExpertLinearCpuBytes(const GemmRow& row, const ExpertLinearDesc& desc,
                             int64_t max_tokens) {
   const int64_t gathered = GatheredRows(desc, max_tokens);
   // Scratch of gemm grows with its rows in steps, of which the first may come
-  // late. What any number of rows has above a straight line to that of all few
-  // slots together is enough beside it for each expert's.
+  // late. What any number of rows has above a straight line to that of the most
+  // that are few is enough beside it for each expert's; both grow with slots.
   const int64_t few = std::min(max_tokens * desc.top_k, kFewSlots);
   const auto experts =
       static_cast<size_t>(std::min<int64_t>(few, desc.num_experts));
-  const size_t all = GemmBytes(row, desc.gemm, few);
+  const size_t most = GemmBytes(row, desc.gemm, kFewSlots);
+  const auto line = [&](int64_t rows) {
+    return most * static_cast<size_t>(rows) / static_cast<size_t>(kFewSlots);
+  };
   size_t above = 0;
   for (int64_t rows = 1; rows <= few; ++rows) {
-    const size_t line =
-        all * static_cast<size_t>(rows) / static_cast<size_t>(few);
     const size_t own = GemmBytes(row, desc.gemm, rows);
-    above = std::max(above, own - std::min(own, line));
+    above = std::max(above, own - std::min(own, line(rows)));
   }
   const size_t pieces = static_cast<size_t>(Pieces(desc.gemm)) *
-                        (all + experts * (above + kAlignment));
+                        (line(few) + experts * (above + kAlignment));
   return FloatBytes(gathered, desc.gemm.k) + FloatBytes(gathered, desc.gemm.n) +
          std::max(pieces, GemmBytes(row, desc.gemm, max_tokens));
 }

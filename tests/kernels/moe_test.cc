@@ -425,6 +425,29 @@ TEST(ExpertLinearTest, EveryBlockFormatHasTheBitsOfGemm) {
   }
 }
 
+// Room for many tokens is room for fewer.
+TEST(ExpertLinearTest, WorkspaceGrowsWithTokens) {
+  TestCpu cpu(2);
+  for (const DType weight :
+       {DType::kF32, DType::kBF16, DType::kQ4_0, DType::kQ8_0}) {
+    for (const int num_experts : {2, 8, 100}) {
+      for (const bool row_a_slot : {false, true}) {
+        const ExpertLinearDesc desc = {
+            {32, 64, weight}, num_experts, 2, row_a_slot};
+        ForEachCpuRow(
+            ExpertLinearTable(), desc, cpu, [&](const ExpertLinearRow& row) {
+              size_t last = 0;
+              for (int64_t tokens = 1; tokens <= 100; ++tokens) {
+                const size_t bytes = row.workspace_bytes(desc, tokens);
+                ASSERT_GE(bytes, last) << tokens;
+                last = bytes;
+              }
+            });
+      }
+    }
+  }
+}
+
 TEST(ExpertLinearTest, MatchesFloat64) {
   TestCpu cpu(2);
   const ExpertLinearDesc desc = {{21, 65, DType::kBF16}, 3, 2};

@@ -451,7 +451,8 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * in bounded memory on the calling thread and helpers of its own. Matrices get the type; norms and biases stay f32; where
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
- * n elements of one layer (IMATRIX: 8 n), and for GPTQ a layer in float32. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
+ * n elements of one layer (IMATRIX: 8 n; of its experts 4 GiB at a time), and for GPTQ a layer in float32; where layers read the
+ * keys and values of others, those of all tokens. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
  * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym; awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
  * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method.
@@ -460,7 +461,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to
  *            that of the values, "bytes_before", "bytes_after"; where the method did it: "output_error", the same of the outputs
  *            over the calibration (for IMATRIX with inputs taken for independent), "nearest_error": that of rounding to nearest,
- *            "seconds"}]
+ *            "seconds", of experts "expert_tokens": how many tokens of the calibration went to each}]
  * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say, or text without a tokenizer;
  * INLAY_INVALID_ARGUMENT: a type, a method without calibration, or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the disk is full), INLAY_IO_ERROR: files. */
 INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,

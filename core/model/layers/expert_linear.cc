@@ -1,8 +1,11 @@
 #include "core/model/layers/expert_linear.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "core/model/expert_inputs.h"
+#include "core/model/model.h"
 #include "kernels/moe/expert_fetch.h"
 #include "memory/status.h"
 
@@ -54,6 +57,7 @@ absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
       build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
   INLAY_RETURN_IF_ERROR(linear.Load(experts, place, build));
   INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
+  linear.ObserveAs(experts, build);
   return linear;
 }
 
@@ -167,10 +171,41 @@ absl::Status ExpertLinear::LoadBiases(const Experts& experts,
   return absl::OkStatus();
 }
 
+void ExpertLinear::ObserveAs(const Experts& experts, const ModelBuild& build) {
+  if (build.input_observer == nullptr) return;
+  observer_ = build.input_observer;
+  for (const std::vector<LinearSpec>& layers : experts) {
+    names_.push_back(layers.front().name);
+  }
+}
+
+// On CPU; takes memory, which calibration may.
+void ExpertLinear::Observe(const TensorView& x,
+                           const RoutingParams& routed) const {
+  observer_->OnInput(names_.front() + std::string(kAllExperts), x);
+  const int64_t k = x.cols();
+  const int slots_a_row = op_.desc.row_a_slot ? 1 : op_.desc.top_k;
+  std::vector<float> rows;
+  for (size_t expert = 0; expert < names_.size(); ++expert) {
+    const int32_t first = routed.offsets[expert];
+    const int32_t count = routed.offsets[expert + 1] - first;
+    if (count == 0) continue;
+    rows.resize(static_cast<size_t>(count * k));
+    for (int32_t i = 0; i < count; ++i) {
+      const float* row =
+          x.row<const float>(routed.slots[first + i] / slots_a_row);
+      std::copy(row, row + k, rows.data() + i * k);
+    }
+    observer_->OnInput(names_[expert],
+                       MatrixView(rows.data(), DType::kF32, count, k));
+  }
+}
+
 absl::Status ExpertLinear::Forward(const TensorView& x,
                                    const RoutingParams& routed,
                                    const TensorView& y, void* workspace,
                                    Stream& stream) const {
+  if (observer_ != nullptr) Observe(x, routed);
   ExpertLinearParams params;
   params.x = x;
   params.w = stacked_;

@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_MODEL_LAYERS_EXPERT_LINEAR_H_
 #define INLAY_CORE_MODEL_LAYERS_EXPERT_LINEAR_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -62,6 +63,8 @@ class ExpertLinear {
   absl::StatusOr<std::vector<std::vector<WeightLoader::Rows>>> Parts(
       const Experts& experts, const ModelBuild& build) const;
   absl::Status LoadBiases(const Experts& experts, ModelBuild& build);
+  void ObserveAs(const Experts& experts, const ModelBuild& build);
+  void Observe(const TensorView& x, const RoutingParams& routed) const;
 
   Op<ExpertLinearDesc, ExpertLinearParams> op_;
   std::vector<const std::byte*> each_;  // on CPU
@@ -69,6 +72,8 @@ class ExpertLinear {
   const std::byte* host_ = nullptr;
   size_t expert_bytes_ = 0;
   const float* bias_ = nullptr;
+  InputObserver* observer_ = nullptr;
+  std::vector<std::string> names_;  // of the experts, for observer_
 };
 
 }  // namespace inlay

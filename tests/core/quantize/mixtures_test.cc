@@ -1,0 +1,293 @@
+// Files that methods with calibration write of mixtures of experts, and of
+// models that files hold in other tensors than they have.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/quantize/quantize.h"
+#include "tests/core/quantize/expert_files.h"
+
+namespace inlay {
+namespace {
+
+class Mixtures : public ExpertsTest,
+                 public testing::WithParamInterface<const char*> {};
+
+// 8 bits change a little, whatever rounds them; scales that were not divided
+// out where they are multiplied change all.
+TEST_P(Mixtures, StayThemselves) {
+  const ModelFiles files = Open(Golden(GetParam()));
+  const TokenSequences tokens = Others(2);
+  const Rows wanted = Run(files, tokens, nullptr);
+  const Json& config = files.config;
+  int top_k = 0;
+  for (const char* key :
+       {"num_experts_per_tok", "num_experts_per_token", "top_k_experts"}) {
+    if (config.contains(key)) top_k = config[key].get<int>();
+  }
+  ASSERT_GT(top_k, 0);
+  double nearest = 0;
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kImportance,
+        QuantizeMethod::kGptq, QuantizeMethod::kAwq,
+        QuantizeMethod::kSmoothQuant}) {
+    SCOPED_TRACE(QuantizeMethodName(method));
+    const auto report = QuantizeModel(files, Options("q8_0", method), Out());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const double error = LogitsError(Out(), wanted, tokens);
+    if (method == QuantizeMethod::kNearest) nearest = error;
+    EXPECT_LT(nearest, 0.1);
+    EXPECT_LT(error, 1.5 * nearest + 0.002);
+    int stacks = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      if (tensor.method.expert_tokens.empty()) continue;
+      ++stacks;
+      EXPECT_TRUE(tensor.method.used);
+      EXPECT_EQ(static_cast<int64_t>(tensor.method.expert_tokens.size()),
+                tensor.shape[0]);
+      int64_t sum = 0;
+      for (const int64_t count : tensor.method.expert_tokens) sum += count;
+      EXPECT_EQ(sum, top_k * report->calibration_tokens) << tensor.name;
+    }
+    EXPECT_EQ(stacks >= 2, method != QuantizeMethod::kNearest) << stacks;
+    EXPECT_EQ(ToJson(*report).find("\"expert_tokens\":[") != std::string::npos,
+              method != QuantizeMethod::kNearest);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Mixtures,
+    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
+                    "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
+                    "deepseek_v3", "qwen3_next", "qwen3_5_moe_text",
+                    "gemma4_moe_text", "nemotron_h", "kimi_linear"),
+    [](const auto& info) { return std::string(info.param); });
+
+// Files that hold other tensors than the model: fused, by halves, with factors,
+// sorted; layers that read the keys and values of others.
+class OtherForms : public ExpertsTest,
+                   public testing::WithParamInterface<const char*> {};
+
+TEST_P(OtherForms, StayThemselves) {
+  const bool sorts = GetParam() == std::string("qwen3_5_text");
+  ModelFiles files = Open((sorts ? "random:" : "") + Golden(GetParam()));
+  // The golden has one key head, whose value heads lie as they are.
+  if (sorts) {
+    files.config["linear_num_key_heads"] = 2;
+    files.config["linear_num_value_heads"] = 4;
+  }
+  const TokenSequences tokens = Others(2);
+  const Rows wanted = Run(files, tokens, nullptr);
+  double nearest = 0;
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kImportance,
+        QuantizeMethod::kGptq, QuantizeMethod::kAwq,
+        QuantizeMethod::kSmoothQuant}) {
+    SCOPED_TRACE(QuantizeMethodName(method));
+    const auto report = QuantizeModel(files, Options("q8_0", method), Out());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const double error = LogitsError(Out(), wanted, tokens);
+    if (method == QuantizeMethod::kNearest) nearest = error;
+    EXPECT_LT(nearest, 0.1);
+    EXPECT_LT(error, 1.5 * nearest + 0.002);
+    int used = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      used += tensor.method.used ? 1 : 0;
+      if (sorts && tensor.gguf.ends_with(".ssm_out.weight")) {
+        EXPECT_FALSE(tensor.method.used) << tensor.gguf;
+      }
+    }
+    EXPECT_EQ(used >= 4, method != QuantizeMethod::kNearest) << used;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OtherForms,
+                         testing::Values("falcon_h1", "gpt_neox",
+                                         "qwen3_5_text", "gemma4_text", "lfm2",
+                                         "mamba2", "olmo3"),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+// What has no room is collected again, and is the same.
+TEST_F(ExpertsTest, RoomForHessiansChangesNothing) {
+  for (const auto& [method, act_order] :
+       {std::pair{QuantizeMethod::kGptq, false},
+        std::pair{QuantizeMethod::kGptq, true},
+        std::pair{QuantizeMethod::kAwq, false}}) {
+    std::string wanted;
+    // All; one expert; three gates or twelve downs.
+    for (const uint64_t bytes : {kDefaultExpertBytes, uint64_t{1},
+                                 uint64_t{3 * 64 * 64 * sizeof(float)}}) {
+      QuantizeOptions options = Options("q4_0", method);
+      options.calibration_sequences = Sequences(3, 20, 256);
+      options.act_order = act_order;
+      options.expert_bytes = bytes;
+      uint64_t last = 0;
+      options.progress = [&last](uint64_t done, uint64_t total) {
+        EXPECT_LE(last, done);
+        EXPECT_LE(done, total);
+        last = done;
+        return true;
+      };
+      const auto report = QuantizePath(Golden("glm4_moe"), options, Out());
+      ASSERT_TRUE(report.ok()) << report.status();
+      const std::string got = Bytes(Out());
+      if (wanted.empty()) wanted = got;
+      EXPECT_TRUE(got == wanted) << QuantizeMethodName(method) << bytes;
+    }
+  }
+}
+
+// Of two tokens most experts see nothing.
+TEST_F(ExpertsTest, WithoutTokens) {
+  const ModelFiles files = Open(Golden("qwen3_moe"));
+  const TokenSequences tokens = Others(1);
+  const Rows wanted = Run(files, tokens, nullptr);
+  // Two tokens are few for others than experts too.
+  QuantizeOptions options = Options("q4_0", QuantizeMethod::kNearest);
+  options.tensor_types = {"*self_attn*=f32", "lm_head*=f32"};
+  ASSERT_TRUE(QuantizeModel(files, options, Out()).ok());
+  const double nearest = LogitsError(Out(), wanted, tokens);
+  const std::string down = "model.layers.0.mlp.experts.";
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+        QuantizeMethod::kAwq, QuantizeMethod::kSmoothQuant}) {
+    SCOPED_TRACE(QuantizeMethodName(method));
+    options.method = method;
+    options.calibration_sequences = {{7, 19}};
+    const auto report = QuantizeModel(files, options, Out());
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LT(LogitsError(Out(), wanted, tokens), 1.5 * nearest);
+    bool has_stack = false;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      if (tensor.gguf != "blk.0.ffn_down_exps.weight") continue;
+      has_stack = true;
+      const std::vector<int64_t>& counts = tensor.method.expert_tokens;
+      ASSERT_EQ(counts.size(), 8u);
+      const auto unseen = std::find(counts.begin(), counts.end(), 0);
+      ASSERT_NE(unseen, counts.end());
+      EXPECT_TRUE(std::isfinite(tensor.method.output_error));
+      // Scales that divide up's rows multiply down's columns.
+      if (method != QuantizeMethod::kGptq) continue;
+      // All inputs alike: to nearest, with scales that fit all weights alike,
+      // which cannot be worse.
+      const std::string name =
+          down + std::to_string(unseen - counts.begin()) + ".down_proj.weight";
+      const std::vector<float> stored = Values(files, name);
+      const Rows identity = [] {
+        Rows rows(32, std::vector<float>(32));
+        for (size_t i = 0; i < 32; ++i) rows[i][i] = 1;
+        return rows;
+      }();
+      const double error =
+          Energy(identity, Minus(Values(Open(Out()), name), stored));
+      EXPECT_LT(error, 0.1 * 0.1 * Energy(identity, stored));
+    }
+    EXPECT_TRUE(has_stack);
+  }
+}
+
+TEST_F(ExpertsTest, CancellingWithinALayer) {
+  for (const uint64_t bytes : {kDefaultExpertBytes, uint64_t{1}}) {
+    QuantizeOptions options = Options("q4_0", QuantizeMethod::kGptq);
+    options.expert_bytes = bytes;
+    int calls = 0, stop = 1 << 30;
+    options.progress = [&](uint64_t, uint64_t) { return ++calls < stop; };
+    ASSERT_TRUE(QuantizePath(Golden("mixtral"), options, Out()).ok());
+    std::filesystem::remove(Out());
+    const int all = calls;
+    // The first layer's first pass, later ones, and among the matrices.
+    for (const int at : {2, all / 5, all / 3, all / 2, all - 1}) {
+      calls = 0;
+      stop = at;
+      const auto report = QuantizePath(Golden("mixtral"), options, Out());
+      EXPECT_EQ(report.status().code(), absl::StatusCode::kCancelled);
+      EXPECT_EQ(calls, at);
+      EXPECT_TRUE(std::filesystem::is_empty(folder_));
+    }
+  }
+}
+
+// The norm is divided by what routers' and gates' columns are multiplied by,
+// powers of two: both in bf16 and without rounding.
+TEST_F(ExpertsTest, RoutersSeeWhatTheySaw) {
+  const std::string out = folder_ + "/model";
+  for (const auto& [type, method] :
+       {std::pair{"awq_g32", QuantizeMethod::kAwq},
+        std::pair{"w8a8_int8", QuantizeMethod::kSmoothQuant}}) {
+    SCOPED_TRACE(type);
+    const ModelFiles files = WithOutliers("qwen2_moe");
+    const auto report = QuantizeModel(files, Options(type, method), out);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const ModelFiles rounded = Open(out);
+    int changed = 0;
+    for (const char* layer : {"model.layers.0.", "model.layers.2."}) {
+      const std::string norm =
+          std::string(layer) + "post_attention_layernorm.weight";
+      ASSERT_EQ(rounded.weights->Find(norm)->dtype, DType::kBF16);
+      const auto before = Values(files, norm), after = Values(rounded, norm);
+      for (const char* small :
+           {"mlp.gate.weight", "mlp.shared_expert_gate.weight"}) {
+        const std::string name = std::string(layer) + small;
+        ASSERT_EQ(rounded.weights->Find(name)->dtype, DType::kBF16);
+        const auto stored = Values(files, name), got = Values(rounded, name);
+        for (size_t i = 0; i < stored.size(); ++i) {
+          const size_t channel = i % before.size();
+          const float scale = before[channel] / after[channel];
+          int exponent = 0;
+          ASSERT_EQ(std::frexp(scale, &exponent), 0.5f);
+          ASSERT_EQ(got[i], stored[i] * scale);
+          changed += scale != 1.0f;
+        }
+      }
+    }
+    EXPECT_GT(changed, 100);
+    std::filesystem::remove_all(out);
+  }
+}
+
+// Folders that other engines read: what is written loads, and methods are no
+// worse than rounding to nearest.
+TEST_F(ExpertsTest, Folders) {
+  const std::string out = folder_ + "/model";
+  const TokenSequences tokens = Others(4);
+  for (const char* model : {"qwen3_moe", "gpt_oss", "deepseek_v3"}) {
+    SCOPED_TRACE(model);
+    const Rows wanted = Run(Open(Golden(model)), tokens, nullptr);
+    for (const auto& [type, method] :
+         {std::pair{"u4_g32", QuantizeMethod::kGptq},
+          std::pair{"i8_channel", QuantizeMethod::kGptq},
+          std::pair{"awq_g32", QuantizeMethod::kAwq},
+          std::pair{"w8a8_int8", QuantizeMethod::kSmoothQuant},
+          std::pair{"w8a8_fp8_static", QuantizeMethod::kSmoothQuant}}) {
+      SCOPED_TRACE(type);
+      double errors[2];
+      for (const bool by_method : {false, true}) {
+        const auto report = QuantizePath(
+            Golden(model),
+            Options(type, by_method ? method : QuantizeMethod::kNearest), out);
+        ASSERT_TRUE(report.ok()) << report.status();
+        errors[by_method ? 1 : 0] = LogitsError(out, wanted, tokens);
+        int experts = 0;
+        for (const QuantizedTensor& tensor : report->tensors) {
+          experts += tensor.method.expert_tokens.empty() ? 0 : 1;
+        }
+        const bool calibrates =
+            by_method || std::string(type).ends_with("_static");
+        EXPECT_EQ(experts >= 24, calibrates) << experts;
+        std::filesystem::remove_all(out);
+      }
+      // What SmoothQuant makes easier for inputs, which are not rounded here,
+      // it makes harder for weights.
+      EXPECT_LT(
+          errors[1],
+          (method == QuantizeMethod::kSmoothQuant ? 1.5 : 1.1) * errors[0]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
