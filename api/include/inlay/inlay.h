@@ -402,8 +402,8 @@ typedef struct inlay_model_info {
 INLAY_API void inlay_model_info_init(inlay_model_info* info);
 INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info* info, inlay_error** error);
 
-/* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, and the memory
- * each backend needs. */
+/* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, the memory
+ * each backend needs, and of a classification head "classification": {"labels": names, "scores": what DEFAULT gives}. */
 INLAY_API inlay_status inlay_model_inspect(const char* path, inlay_buffer** json, inlay_error** error);
 
 /* Since 4, all of quantisation that is not marked otherwise. */
