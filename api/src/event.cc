@@ -30,6 +30,11 @@ inlay_event_info ToEventInfo(const Event& event) {
   } else if (event.kind == EventKind::kEmbedding) {
     info.embedding = event.values.data();
     info.num_embedding = event.values.size();
+  } else if (event.kind == EventKind::kClassification) {
+    info.logits = event.values.data();
+    info.num_logits = event.values.size();
+    info.scores = event.scores.data();
+    info.num_scores = event.scores.size();
   } else {
     info.scores = event.values.data();
     info.num_scores = event.values.size();

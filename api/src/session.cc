@@ -70,6 +70,43 @@ absl::Status SetEmbedding(const inlay_request_options& options,
   return absl::OkStatus();
 }
 
+absl::Status SetClassification(const inlay_request_options& options,
+                               RequestOptions* result) {
+  INLAY_RETURN_IF_ERROR(CheckEnum(
+      options.classification, INLAY_CLASSIFICATION_SOFTMAX, "classification"));
+  constexpr LabelActivation kActivations[] = {
+      LabelActivation::kIdentity, LabelActivation::kIdentity,
+      LabelActivation::kIdentity, LabelActivation::kSigmoid,
+      LabelActivation::kSoftmax};
+  result->classifies = options.classification != INLAY_CLASSIFICATION_NONE;
+  result->activation = kActivations[options.classification];
+  result->classification_defaults =
+      options.classification == INLAY_CLASSIFICATION_DEFAULT;
+  return absl::OkStatus();
+}
+
+absl::Status SetPair(const inlay_request_options& options,
+                     RequestOptions* result) {
+  INLAY_RETURN_IF_ERROR(
+      CheckInput(options.text_pair, options.text_pair_bytes, "text_pair"));
+  if (options.text_pair != nullptr) {
+    if (options.text == nullptr) {
+      return absl::InvalidArgumentError(
+          "text_pair is set without text, allowed: both");
+    }
+    result->is_pair = true;
+    result->text_pair.assign(options.text_pair, options.text_pair_bytes);
+  }
+  if (options.token_types == nullptr) return absl::OkStatus();
+  if (options.tokens == nullptr) {
+    return absl::InvalidArgumentError(
+        "token_types is set without tokens, allowed: both, as many");
+  }
+  result->token_types.assign(options.token_types,
+                             options.token_types + options.num_tokens);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RequestOptions> ToRequestOptions(
     const inlay_request_options& options) {
   INLAY_RETURN_IF_ERROR(CheckEnum(options.resume, 1, "resume"));
@@ -88,11 +125,13 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
   }
   RequestOptions result;
   INLAY_RETURN_IF_ERROR(SetInput(options, &result));
+  INLAY_RETURN_IF_ERROR(SetPair(options, &result));
   result.mode = options.input_mode == INLAY_INPUT_APPEND ? InputMode::kAppend
                                                          : InputMode::kReplace;
   INLAY_RETURN_IF_ERROR(SetStops(options, &result));
   INLAY_RETURN_IF_ERROR(SetSampling(options, &result.sampling));
   INLAY_RETURN_IF_ERROR(SetEmbedding(options, &result));
+  INLAY_RETURN_IF_ERROR(SetClassification(options, &result));
   result.max_tokens = options.max_tokens;
   result.ignore_eos = options.ignore_eos != 0;
   result.logits = static_cast<LogitsMode>(options.logits);

@@ -41,6 +41,42 @@ func (m *Model) embed(ctx context.Context, count int, options *EmbedOptions, set
 	if request.Embedding == EmbeddingNone {
 		request.Embedding = EmbeddingDefault
 	}
+	return m.vectors(ctx, count, request, setInput, func(c *Completion) []float32 { return c.Embedding })
+}
+
+// ClassifyOptions of Classify and ClassifyPairs. The zero value has the defaults.
+type ClassifyOptions struct {
+	Classification Classification // ClassificationNone is ClassificationDefault here
+	PlainSpecial   bool           // as in Request
+	Priority       int            // as in Request
+	ShareKey       uint64         // as in Request
+}
+
+// Classify gives the scores of the model's labels for each text, in the way of Embed.
+func (m *Model) Classify(ctx context.Context, texts []string, options *ClassifyOptions) ([][]float32, error) {
+	return m.classify(ctx, len(texts), options, func(r *Request, i int) { r.Text = texts[i] })
+}
+
+// ClassifyPairs is Classify of pairs: text with each of others, as a cross-encoder scores a query's documents.
+func (m *Model) ClassifyPairs(ctx context.Context, text string, others []string, options *ClassifyOptions) ([][]float32, error) {
+	return m.classify(ctx, len(others), options, func(r *Request, i int) { r.Text, r.TextPair = text, &others[i] })
+}
+
+func (m *Model) classify(ctx context.Context, count int, options *ClassifyOptions, setInput func(*Request, int)) ([][]float32, error) {
+	defer runtime.KeepAlive(m)
+	if options == nil {
+		options = &ClassifyOptions{}
+	}
+	request := Request{Classification: options.Classification, PlainSpecial: options.PlainSpecial, Priority: options.Priority,
+		ShareKey: options.ShareKey}
+	if request.Classification == ClassificationNone {
+		request.Classification = ClassificationDefault
+	}
+	return m.vectors(ctx, count, request, setInput, func(c *Completion) []float32 { return c.Scores })
+}
+
+// vectors submits request with each of count inputs, and gives what take finds in each completion.
+func (m *Model) vectors(ctx context.Context, count int, request Request, setInput func(*Request, int), take func(*Completion) []float32) ([][]float32, error) {
 	vectors := make([][]float32, 0, count)
 	streams := make([]*Stream, 0, count)
 	end := func(s *Stream) {
@@ -71,7 +107,7 @@ func (m *Model) embed(ctx context.Context, count int, options *EmbedOptions, set
 			return nil, err
 		}
 		end(stream)
-		vectors = append(vectors, completion.Embedding)
+		vectors = append(vectors, take(completion))
 	}
 	return vectors, nil
 }

@@ -194,7 +194,7 @@ func TestEncoder(t *testing.T) {
 	cases := golden.Cases[:0]
 	var inputs [][]int32
 	for _, c := range golden.Cases {
-		// Of pairs of texts there is no support.
+		// Tokens with types are for TestClassifyGivesWhatTransformersGives.
 		if !contains(c.Types, 1) {
 			cases, inputs = append(cases, c), append(inputs, c.Tokens)
 		}

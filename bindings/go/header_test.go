@@ -40,6 +40,10 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		{int(EventEmbedding), capi.INLAY_EVENT_EMBEDDING}, {int(EmbeddingNone), capi.INLAY_EMBEDDING_NONE},
 		{int(EmbeddingDefault), capi.INLAY_EMBEDDING_DEFAULT}, {int(EmbeddingMean), capi.INLAY_EMBEDDING_MEAN},
 		{int(EmbeddingCLS), capi.INLAY_EMBEDDING_CLS}, {int(EmbeddingLast), capi.INLAY_EMBEDDING_LAST},
+		{int(EventClassification), capi.INLAY_EVENT_CLASSIFICATION},
+		{int(ClassificationNone), capi.INLAY_CLASSIFICATION_NONE}, {int(ClassificationDefault), capi.INLAY_CLASSIFICATION_DEFAULT},
+		{int(ClassificationLogits), capi.INLAY_CLASSIFICATION_LOGITS}, {int(ClassificationSigmoid), capi.INLAY_CLASSIFICATION_SIGMOID},
+		{int(ClassificationSoftmax), capi.INLAY_CLASSIFICATION_SOFTMAX},
 		{int(FinishStop), capi.INLAY_FINISH_STOP}, {int(FinishLength), capi.INLAY_FINISH_LENGTH},
 		{int(FinishCancelled), capi.INLAY_FINISH_CANCELLED}, {int(FinishError), capi.INLAY_FINISH_ERROR},
 	} {
@@ -87,7 +91,7 @@ func TestEveryFunctionAndOptionIsUsed(t *testing.T) {
 			t.Errorf("%s: used is %v", name, used)
 		}
 	}
-	unset := regexp.MustCompile(`^(Struct_size|Reserved2?|Allocate|Deallocate|Allocator_user)$`)
+	unset := regexp.MustCompile(`^(Struct_size|Reserved[23]?|Allocate|Deallocate|Allocator_user)$`)
 	for _, f := range regexp.MustCompile(`(?m)^func \(arg1 SwigcptrInlay_(\w+_options)\) Set(\w+)\(`).FindAllStringSubmatch(string(generated), -1) {
 		if used := strings.Contains(source.String(), ".Set"+f[2]+"("); used == unset.MatchString(f[2]) {
 			t.Errorf("%s.%s: set is %v", f[1], f[2], used)

@@ -2,6 +2,7 @@ package inlay
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"inlay.dev/go/inlay/internal/capi"
@@ -17,6 +18,18 @@ const (
 	LogitsAll       Logits = 2 // of every prompt token computed
 	LogitsPositions Logits = 3 // of Request.LogitsPositions
 	LogitsGenerated Logits = 4 // of every choice
+)
+
+// Classification says what the scores of labels are, of their logits.
+type Classification int32
+
+// ClassificationNone is a Request's default: it generates.
+const (
+	ClassificationNone    Classification = 0
+	ClassificationDefault Classification = 1 // as the model's files say; where they do not, ClassificationSigmoid of a single label and ClassificationLogits of several
+	ClassificationLogits  Classification = 2
+	ClassificationSigmoid Classification = 3 // of each logit
+	ClassificationSoftmax Classification = 4 // over the labels
 )
 
 // Embedding says how the last hidden states of a log's tokens become its vector.
@@ -69,6 +82,13 @@ type Request struct {
 	Embedding Embedding
 	Normalise bool // scaled to length 1; EmbeddingDefault does what the model's files say
 
+	// TextPair makes a pair of texts of Text, which is the session's whole new log; for encoders. TokenTypes are those of Tokens, of
+	// encoders that have several.
+	TextPair   *string
+	TokenTypes []int32
+	// Classification asks for the scores of the labels of a model that has some, as EventClassification, instead of a generation.
+	Classification Classification
+
 	Priority int    // higher runs first
 	Resume   bool   // the last generation goes on: random draws and penalties continue. The seed must be the same
 	ShareKey uint64 // requests of one key count against one share of the engine, such as a user's; 0: the session's own
@@ -109,7 +129,7 @@ func newCRequest(ctx context.Context, r *Request) (*cRequest, error) {
 func (c *cRequest) fill(ctx context.Context, r *Request) error {
 	o, m := c.options, &c.memory
 	var n narrow
-	if r.Text != "" {
+	if r.Text != "" || r.TextPair != nil {
 		o.SetText(m.String(r.Text))
 		o.SetText_bytes(len(r.Text))
 	}
@@ -171,6 +191,17 @@ func (c *cRequest) fill(ctx context.Context, r *Request) error {
 	o.SetPriority(n.int32("Priority", r.Priority))
 	o.SetResume(uint32(flag(r.Resume)))
 	o.SetShare_key(r.ShareKey)
+	if r.TextPair != nil {
+		o.SetText_pair(m.String(*r.TextPair))
+		o.SetText_pair_bytes(len(*r.TextPair))
+	}
+	if r.TokenTypes != nil {
+		if len(r.TokenTypes) != len(r.Tokens) {
+			return &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("%d TokenTypes of %d Tokens", len(r.TokenTypes), len(r.Tokens))}
+		}
+		o.SetToken_types(m.Int32s(r.TokenTypes))
+	}
+	o.SetClassification(int32(r.Classification))
 	o.SetEmbedding(int32(r.Embedding))
 	o.SetNormalise(uint32(flag(r.Normalise)))
 	// The scheduler takes earlier deadlines first.

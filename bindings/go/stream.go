@@ -20,6 +20,8 @@ const (
 	EventLogits    EventKind = 1
 	EventScores    EventKind = 2
 	EventEmbedding EventKind = 4
+	// EventClassification has Logits and Scores of the labels.
+	EventClassification EventKind = 5
 )
 
 // Event is something that a request produced.
@@ -34,6 +36,7 @@ type Event struct {
 	Logprobs []TokenLogprobs // one for each token, where asked for
 
 	// EventLogits: of Position. EventScores: Scores[i] is the log-probability of the prompt's token at Position+i.
+	// EventClassification: both of the labels, in the order of the model's config.json.
 	Position int64
 	Logits   []float32
 	Scores   []float32
@@ -399,7 +402,7 @@ type Completion struct {
 	Text      string
 	Tokens    []int32
 	Logprobs  []TokenLogprobs
-	Scores    []float32 // log-probabilities of the prompt's tokens, where asked for
+	Scores    []float32 // log-probabilities of the prompt's tokens, or scores of labels, where asked for
 	Embedding []float32 // where asked for
 	Finish    Finish
 }

@@ -405,6 +405,8 @@ static void FreePrefixOptions(inlay_prefix_options* options) {
 }
 static void FreeRequestOptions(inlay_request_options* options) {
   free((void*)options->text);
+  free((void*)options->text_pair);
+  free((void*)options->token_types);
   free((void*)options->tokens);
   free((void*)options->chat);
   free((void*)options->stop_tokens);
@@ -451,7 +453,21 @@ INLAY_JAVA_INPUT(inlay_request_options)
 %ignore inlay_request_options::logits_positions;
 %ignore inlay_request_options::num_logits_positions;
 %ignore inlay_request_options::user_data;
+%ignore inlay_request_options::text_pair;
+%ignore inlay_request_options::text_pair_bytes;
+%ignore inlay_request_options::token_types;
 %extend inlay_request_options {
+  void keepTextPair(char* kept, size_t kept_bytes) {
+    free((void*)$self->text_pair);
+    $self->text_pair = kept;
+    $self->text_pair_bytes = kept_bytes;
+  }
+  /* As many as tokens: the caller sees to it. */
+  void keepTokenTypes(int32_t* kept, size_t count) {
+    (void)count;
+    free((void*)$self->token_types);
+    $self->token_types = kept;
+  }
   void keepStopTokens(int32_t* kept, size_t count) {
     free((void*)$self->stop_tokens);
     $self->stop_tokens = kept;

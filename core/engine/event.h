@@ -17,6 +17,7 @@ enum class EventKind : uint8_t {
   kScores,
   kFinished,
   kEmbedding,
+  kClassification,
 };
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 
@@ -53,9 +54,11 @@ struct Event {
   size_t top_logprobs = 0;
 
   // kLogits: of `position`; kScores: values[i] belongs to position + i;
-  // kEmbedding: the vector.
+  // kEmbedding: the vector; kClassification: the logits of the labels, and
+  // their scores besides.
   int64_t position = 0;
   std::vector<float> values;
+  std::vector<float> scores;
 
   // kFinished
   FinishInfo finish;

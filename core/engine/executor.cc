@@ -62,7 +62,7 @@ Executor::~Executor() {
 absl::Status Executor::Allocate() {
   const ModelInfo& info = model_->info();
   if (info.is_encoder) {
-    logit_rows_ = 0;
+    logit_rows_ = info.num_labels > 0 ? kLogitSlice : 0;
   } else {
     INLAY_ASSIGN_OR_RETURN(
         sampler_,
@@ -86,14 +86,14 @@ absl::Status Executor::Allocate() {
       hidden_memory_,
       device_->Allocate(hidden_.bytes(), MemoryClass::kWorkspace));
   hidden_.data = hidden_memory_.data();
-  if (!info.is_encoder) {
+  if (logit_rows_ > 0) {
     INLAY_ASSIGN_OR_RETURN(logits_,
                            device_->Allocate(LogitRows(logit_rows_).bytes(),
                                              MemoryClass::kWorkspace));
   }
   if (device_->host_addressable()) return absl::OkStatus();
   INLAY_RETURN_IF_ERROR(AllocateExchange());
-  if (!info.is_encoder) {
+  if (logit_rows_ > 0) {
     INLAY_ASSIGN_OR_RETURN(
         host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
   }
@@ -257,7 +257,7 @@ absl::Status Executor::Launch(const ForwardBatch& batch,
 
 TensorView Executor::LogitRows(int64_t count) const {
   return MatrixView(logits_.data(), DType::kF32, count,
-                    model_->info().vocab_size);
+                    model_->info().logit_width());
 }
 
 absl::Status Executor::ComputeLogits(int64_t begin, const TensorView& logits) {

@@ -75,7 +75,7 @@ class Executor {
   void TakeAhead() { turn_ = NextTurn(); }
   // Waits for all that is queued.
   absl::Status Drain() { return stream_->Synchronize(); }
-  // Logits [count, vocab_size], count <= kLogitSlice, of logit rows [begin,
+  // Logits [count, logit_width()], count <= kLogitSlice, of logit rows [begin,
   // begin + count) of the last Forward: waits for them. In host memory, the
   // caller's to change, valid until the next call. After a Forward that
   // samples they are computed anew. Not once a pass ahead was queued.
@@ -145,8 +145,8 @@ class Executor {
   Buffer hidden_memory_;
   Buffer exchange_;  // DeviceBatch::exchange; may be empty
   int64_t logit_rows_ = kLogitSlice;
-  Buffer logits_;  // [logit_rows_, vocab_size] float32
-  // [kLogitSlice, vocab_size]; empty where the host reads logits_.
+  Buffer logits_;  // [logit_rows_, logit_width()] float32
+  // [kLogitSlice, logit_width()]; empty where the host reads logits_.
   Buffer host_logits_;
   std::unique_ptr<DeviceSampler> sampler_;  // null: the host samples
   std::array<Turn, DeviceSampler::kTurns> turns_;

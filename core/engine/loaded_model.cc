@@ -139,6 +139,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
                  : FormatAttentionPattern(load.attention_pattern));
   loaded->vocabulary = FingerprintVocabulary(loaded->tokenizer.get());
   loaded->info = loaded->model->info();
+  if (loaded->info.num_labels > 0) {
+    INLAY_ASSIGN_OR_RETURN(loaded->classification,
+                           ReadClassificationDefaults(files.config));
+  }
   loaded->kv_layout = loaded->model->kv_layout();
   loaded->max_context = loaded->info.max_positions;
   if (options.max_context > 0) {

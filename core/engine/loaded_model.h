@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/fingerprint.h"
 #include "core/engine/log.h"
+#include "core/formats/classification_config.h"
 #include "core/formats/model_files.h"
 #include "core/model/model.h"
 #include "core/text/template/chat_template.h"
@@ -58,6 +59,7 @@ struct LoadedModel {
   std::vector<std::pair<std::string, ChatTemplate>> named_templates;
   GenerationDefaults generation;
   EmbeddingDefaults embedding;
+  ClassificationDefaults classification;  // of a model with labels
   int64_t max_context = 0;
   uint64_t mapped_bytes = 0;
   // Whether saved KV and saved tokens still mean the same (fingerprint.h). Made

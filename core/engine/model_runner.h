@@ -190,7 +190,11 @@ class ModelRunner final : private KvOwner {
 
   // Submit's parts.
   absl::Status Tokenize(RequestOptions& options, bool session_is_empty) const;
+  absl::Status TokenizePair(const Tokenizer& tokenizer,
+                            RequestOptions& options) const;
   absl::Status ChoosePooling(RequestOptions& options) const;
+  absl::Status ChooseActivation(RequestOptions& options) const;
+  absl::Status CheckTypes(const RequestOptions& options) const;
   absl::Status CheckEmbedding(const RequestOptions& options) const;
   absl::Status Check(const RequestOptions& options) const;
   absl::Status Prepare(SessionId id, RequestOptions& options);
@@ -301,6 +305,8 @@ class ModelRunner final : private KvOwner {
   StepResult CommitItem(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static StepResult Fail(Request& request, const absl::Status& status);
   bool TakeToken(Request& request, const SampleResult& sample)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status EmitClassification(const Request& request, LogitRow& row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

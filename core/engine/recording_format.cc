@@ -180,40 +180,64 @@ void Code(C& c, SamplingParams& e) {
   Fields(c, temperature, top_k, top_p, min_p, repetition, frequency, presence,
          last_n, bias, banned, seed, logprobs);
 }
-// Logits or an embedding, which exclude each other, in one byte: the numbers
-// after LogitsMode's are poolings, each without and with normalisation.
+// Logits, an embedding or a classification, which exclude each other, in one
+// byte: the numbers after LogitsMode's are poolings, each without and with
+// normalisation, and those after them activations. A bit says that token types
+// follow.
 template <typename C>
-void Wanted(C& c, LogitsMode& logits, Pooling& pooling, bool& normalise) {
+void Wanted(C& c, RequestOptions& e) {
   constexpr auto kLogits = static_cast<uint8_t>(LogitsMode::kGenerated);
-  constexpr auto kPoolings = static_cast<uint8_t>(Pooling::kLast);
-  auto wanted = static_cast<uint8_t>(logits);
-  if (pooling != Pooling::kNone) {
-    wanted = static_cast<uint8_t>(kLogits + 2 * static_cast<uint8_t>(pooling) -
-                                  (normalise ? 0 : 1));
+  constexpr auto kPoolings =
+      static_cast<uint8_t>(kLogits + 2 * static_cast<uint8_t>(Pooling::kLast));
+  constexpr auto kLast = static_cast<uint8_t>(
+      kPoolings + 1 + static_cast<uint8_t>(LabelActivation::kSoftmax));
+  constexpr uint8_t kTypes = 0x80;
+  auto wanted = static_cast<uint8_t>(e.logits);
+  if (e.pooling != Pooling::kNone) {
+    wanted = static_cast<uint8_t>(
+        kLogits + 2 * static_cast<uint8_t>(e.pooling) - (e.normalise ? 0 : 1));
+  } else if (e.classifies) {
+    wanted = static_cast<uint8_t>(kPoolings + 1 +
+                                  static_cast<uint8_t>(e.activation));
   }
-  Small(c, wanted, kLogits + 2 * kPoolings);
+  if (!e.token_types.empty()) wanted |= kTypes;
+  Small(c, wanted, kTypes | kLast);
+  const bool types = (wanted & kTypes) != 0;
   if constexpr (!C::kWrites) {
-    const bool embeds = wanted > kLogits;
+    wanted &= static_cast<uint8_t>(~kTypes);
+    if (wanted > kLast) wanted = static_cast<uint8_t>(c.Fail());
     const int rest = wanted - kLogits;
-    logits = embeds ? LogitsMode::kNone : static_cast<LogitsMode>(wanted);
-    pooling = embeds ? static_cast<Pooling>((rest + 1) / 2) : Pooling::kNone;
-    normalise = embeds && rest % 2 == 0;
+    e.classifies = wanted > kPoolings;
+    const bool embeds = rest > 0 && !e.classifies;
+    e.logits = rest > 0 ? LogitsMode::kNone : static_cast<LogitsMode>(wanted);
+    e.pooling = embeds ? static_cast<Pooling>((rest + 1) / 2) : Pooling::kNone;
+    e.normalise = embeds && rest % 2 == 0;
+    e.activation = e.classifies
+                       ? static_cast<LabelActivation>(wanted - kPoolings - 1)
+                       : LabelActivation::kIdentity;
   }
+  if (types) Field(c, e.token_types);
 }
 template <typename C>
 void Code(C& c, RequestOptions& e) {
-  auto& [input, mode, text, tokens, prompt_for_answer, add_special,
-         parse_special, max_tokens, ignore_eos, stop_tokens, stop_strings,
-         sampling, logits, positions, score, pooling, normalise, defaults,
-         resume, priority, deadline, share, tag, user_data] = e;
+  auto& [input, mode, text, tokens, text_pair, is_pair, types,
+         prompt_for_answer, add_special, parse_special, max_tokens, ignore_eos,
+         stop_tokens, stop_strings, sampling, logits, positions, score, pooling,
+         normalise, defaults, classifies, activation, label_defaults, resume,
+         priority, deadline, share, tag, user_data] = e;
   // What the input was made of is not in it, nor what only the host can follow.
   static_cast<void>(input), static_cast<void>(text);
+  static_cast<void>(text_pair), static_cast<void>(is_pair);
   static_cast<void>(prompt_for_answer), static_cast<void>(add_special);
   static_cast<void>(parse_special), static_cast<void>(user_data);
   // Resolved when it was submitted.
-  static_cast<void>(defaults);
+  static_cast<void>(defaults), static_cast<void>(label_defaults);
+  // Wanted() has them.
+  static_cast<void>(logits), static_cast<void>(pooling);
+  static_cast<void>(normalise), static_cast<void>(classifies);
+  static_cast<void>(activation), static_cast<void>(types);
   Small(c, mode, static_cast<uint8_t>(InputMode::kReplace));
-  Wanted(c, logits, pooling, normalise);
+  Wanted(c, e);
   Fields(c, tokens, max_tokens, ignore_eos, stop_tokens, stop_strings, sampling,
          positions, score, resume, priority, deadline, share, tag);
 }

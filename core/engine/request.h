@@ -62,7 +62,8 @@ struct Request {
 
   RequestId id;
   Session* session;
-  RequestOptions options;  // without its input, which is in the log
+  // Without its input, which is in the log, but for the tokens' types.
+  RequestOptions options;
   Sampler sampler;
   OutputAssembler output;
   Pooler pooler;
@@ -83,6 +84,11 @@ struct Request {
   bool preempted = false;  // and not in a plan again yet
   SteadyTime submitted;
   SteadyTime last_token;  // when it came
+
+  int32_t token_type(int64_t position) const {
+    if (options.token_types.empty() || position < prompt_begin) return 0;
+    return options.token_types[static_cast<size_t>(position - prompt_begin)];
+  }
 
   // Tokens whose KV may come from the cache.
   int64_t reusable() const {

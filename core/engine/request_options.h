@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/classification_config.h"
 #include "core/formats/embedding_config.h"
 #include "core/sampling/sampling_params.h"
 
@@ -26,6 +27,12 @@ struct RequestOptions {
   InputMode mode = InputMode::kAppend;
   std::string text;  // kText: the text; kChat: the JSON of the conversation
   std::vector<int32_t> tokens;
+  // kText: a second text, and whether there is one. The two are the session's
+  // whole new log, joined as the tokenizer joins pairs.
+  std::string text_pair;
+  bool is_pair = false;
+  // Of each of `tokens`; empty: 0 of all. What was in the log before has 0.
+  std::vector<int32_t> token_types;
   bool prompt_for_answer = true;  // kChat: the template's default for it
   bool add_special = true;
   bool parse_special = true;
@@ -46,6 +53,13 @@ struct RequestOptions {
   Pooling pooling = Pooling::kNone;
   bool normalise = false;
   bool embedding_defaults = false;
+
+  // The scores of the model's labels instead of a generation, of the session's
+  // whole log. Not with an embedding. With `classification_defaults`, as the
+  // model's files say.
+  bool classifies = false;
+  LabelActivation activation = LabelActivation::kIdentity;
+  bool classification_defaults = false;
 
   // The session's last generation goes on: its draws and the tokens that
   // penalties count continue. Needs the seed of that one.

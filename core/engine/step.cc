@@ -293,7 +293,7 @@ absl::Status ModelRunner::TakeDeviceTokens() {
 }
 
 absl::Status ModelRunner::SampleRows(int64_t begin, int64_t count) {
-  const auto vocab = static_cast<size_t>(loaded_->info.vocab_size);
+  const auto width = static_cast<size_t>(loaded_->info.logit_width());
   INLAY_ASSIGN_OR_RETURN(float* const logits, executor_->Logits(begin, count));
   executor_->pool().ParallelFor(count, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
@@ -302,7 +302,7 @@ absl::Status ModelRunner::SampleRows(int64_t begin, int64_t count) {
       const absl::Status status = Caught([&] {
         return SampleRow(
             row,
-            absl::MakeSpan(logits + static_cast<size_t>(i) * vocab, vocab));
+            absl::MakeSpan(logits + static_cast<size_t>(i) * width, width));
       });
       if (!status.ok()) row.status = status;
     }
@@ -329,7 +329,8 @@ absl::Status ModelRunner::PoolRows(int64_t begin, int64_t count) {
 
 absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   const Request& request = *batch_.items[static_cast<size_t>(row.item)].request;
-  if (row.emits) row.logits.assign(logits.begin(), logits.end());
+  if (row.emits || row.classifies)
+    row.logits.assign(logits.begin(), logits.end());
   if (row.scored >= 0) row.score = LogProbOf(logits, row.scored);
   if (!row.samples) return absl::OkStatus();
   auto sample = request.sampler.Sample(logits);

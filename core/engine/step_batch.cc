@@ -46,6 +46,7 @@ LogitRow MakeLogitRow(const StepItem& item, const Request& request,
       position + 1 < request.prompt_end) {
     row.scored = request.session->log[static_cast<size_t>(position + 1)];
   }
+  row.classifies = fresh && request.options.classifies && position == 0;
   row.pools = fresh && request.pooler.Wants(position, request.prompt_end);
   return row;
 }
@@ -66,6 +67,12 @@ void AddToBatch(const StepItem& item, Request& request,
                                     ? std::numeric_limits<int32_t>::max()
                                     : sequence.kv_len);
 
+  if (!request.options.token_types.empty()) {
+    batch.segments.resize(batch.tokens.size(), 0);
+    for (int32_t i = 0; i < item.num_tokens; ++i) {
+      batch.segments.push_back(request.token_type(item.first_token + i));
+    }
+  }
   for (int32_t i = 0; i < item.num_tokens; ++i) {
     const int64_t position = item.first_token + i;
     LogitRow row = MakeLogitRow(item, request, position);
@@ -148,6 +155,8 @@ ForwardBatch MakeForwardBatch(StepBatch& batch, KvBase kv_base) {
   ForwardBatch forward;
   forward.tokens = batch.tokens;
   forward.positions = batch.positions;
+  if (!batch.segments.empty()) batch.segments.resize(batch.tokens.size(), 0);
+  forward.segments = batch.segments;
   forward.slots = batch.slots;
   forward.sequences = batch.sequences;
   forward.num_groups = batch.num_groups;

@@ -22,8 +22,11 @@ struct LogitRow {
   bool emits = false;    // the host wants the logits
   int32_t scored = -1;   // the token whose log-probability is wanted; -1: none
   bool pools = false;    // the hidden state is part of an embedding
+  bool classifies = false;  // the logits are those of labels
 
-  bool needs_logits() const { return samples || emits || scored >= 0; }
+  bool needs_logits() const {
+    return samples || emits || scored >= 0 || classifies;
+  }
 
   // Filled by the step.
   absl::Status status;
@@ -51,6 +54,7 @@ struct StepBatch {
   // The ragged batch, token by token.
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
+  std::vector<int32_t> segments;             // empty: all 0
   std::vector<int64_t> slots;                // [groups][tokens]
   std::vector<AttentionSequence> sequences;  // [groups][sequences]
   std::vector<int32_t> final_lengths;        // see ForwardBatch
@@ -71,6 +75,7 @@ struct StepBatch {
     decode_tokens = prefill_tokens = 0;
     tokens.clear();
     positions.clear();
+    segments.clear();
     slots.clear();
     sequences.clear();
     final_lengths.clear();

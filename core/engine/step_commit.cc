@@ -1,9 +1,11 @@
 // ModelRunner::Step's last part: what a step gave becomes tokens, events and
 // ends of requests.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/engine/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
@@ -64,6 +66,12 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
   request.delivered_end = std::max(request.delivered_end, end);
   if (!item.plan.samples) return result;
   if (request.max_new_tokens == 0) {
+    if (request.options.classifies) {
+      INLAY_DCHECK(item.last_row > item.first_row);
+      LogitRow& row = batch_.rows[static_cast<size_t>(item.first_row)];
+      const absl::Status status = EmitClassification(request, row);
+      if (!status.ok()) return Fail(request, status);
+    }
     if (request.pooler.active()) {
       Event event = MakeEvent(request, EventKind::kEmbedding);
       auto pooled = request.pooler.Finish();
@@ -79,6 +87,22 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
   result.tokens_appended = 1;
   result.finished = TakeToken(request, row.sample);
   return result;
+}
+
+absl::Status ModelRunner::EmitClassification(const Request& request,
+                                             LogitRow& row) {
+  for (size_t i = 0; i < row.logits.size(); ++i) {
+    if (std::isfinite(row.logits[i])) continue;
+    return absl::InternalError(
+        absl::StrFormat("the logits of labels are not finite: label %d of %d "
+                        "has %g",
+                        i, row.logits.size(), row.logits[i]));
+  }
+  Event event = MakeEvent(request, EventKind::kClassification);
+  event.scores = LabelScores(request.options.activation, row.logits);
+  event.values = std::move(row.logits);
+  context_.events->Push(std::move(event));
+  return absl::OkStatus();
 }
 
 StepResult ModelRunner::Fail(Request& request, const absl::Status& status) {

@@ -110,8 +110,15 @@ absl::Status CheckLogitsBytes(const RequestOptions& options, int64_t total,
 absl::Status ModelRunner::Tokenize(RequestOptions& options,
                                    bool session_is_empty) const {
   if (options.input == InputKind::kTokens) return absl::OkStatus();
+  if (options.is_pair && !loaded_->info.is_encoder) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "text_pair is set, and the model is no encoder (%s): pairs of texts "
+        "are for those",
+        loaded_->info.architecture));
+  }
   INLAY_ASSIGN_OR_RETURN(const Tokenizer* tokenizer,
                          loaded_->RequireTokenizer());
+  if (options.is_pair) return TokenizePair(*tokenizer, options);
   EncodeOptions encode;
   encode.parse_special = options.parse_special;
   if (options.input == InputKind::kChat) {
@@ -128,6 +135,56 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
   }
   options.tokens.clear();
   return tokenizer->Encode(options.text, encode, &options.tokens);
+}
+
+absl::Status ModelRunner::TokenizePair(const Tokenizer& tokenizer,
+                                       RequestOptions& options) const {
+  options.mode = InputMode::kReplace;
+  options.tokens.clear();
+  options.token_types.clear();
+  INLAY_RETURN_IF_ERROR(
+      tokenizer.EncodePair(options.text, options.text_pair,
+                           {.add_special = options.add_special,
+                            .parse_special = options.parse_special},
+                           &options.tokens, &options.token_types));
+  options.text_pair = std::string();
+  // RoBERTa's files may name types that the network has no rows for.
+  if (loaded_->info.num_segments <= 1) options.token_types.clear();
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::CheckTypes(const RequestOptions& options) const {
+  if (options.token_types.empty()) return absl::OkStatus();
+  const int64_t segments = std::max<int64_t>(1, loaded_->info.num_segments);
+  for (size_t i = 0; i < options.token_types.size(); ++i) {
+    const int32_t type = options.token_types[i];
+    if (type >= 0 && type < segments) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("token_types[%d] is %d, allowed for this model: 0 to "
+                        "%d",
+                        i, type, segments - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::ChooseActivation(RequestOptions& options) const {
+  if (!options.classifies) return absl::OkStatus();
+  if (loaded_->info.num_labels == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "classification is set, and the model has no classification head "
+        "(%s); those named ..ForSequenceClassification have one",
+        loaded_->info.architecture));
+  }
+  if (!options.classification_defaults) return absl::OkStatus();
+  const ClassificationDefaults& defaults = loaded_->classification;
+  if (!defaults.unsupported.empty()) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "the model's scores need %s, which is not supported; set "
+        "classification to logits, sigmoid or softmax",
+        defaults.unsupported));
+  }
+  options.activation = defaults.activation;
+  return absl::OkStatus();
 }
 
 // What the model's files say of embeddings, and what they leave open.
@@ -150,16 +207,23 @@ absl::Status ModelRunner::ChoosePooling(RequestOptions& options) const {
 }
 
 absl::Status ModelRunner::CheckEmbedding(const RequestOptions& options) const {
-  if (options.pooling == Pooling::kNone) {
+  const bool embeds = options.pooling != Pooling::kNone;
+  if (!embeds && !options.classifies) {
     if (!loaded_->info.is_encoder) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "the model is an encoder and generates nothing: set embedding");
+        "the model is an encoder and generates nothing: set embedding or, if "
+        "it has labels, classification");
+  }
+  if (embeds && options.classifies) {
+    return absl::InvalidArgumentError(
+        "embedding and classification are set, allowed: one of them");
   }
   if (options.max_tokens > 0 || options.logits != LogitsMode::kNone ||
       options.score_prompt || options.resume) {
-    return absl::InvalidArgumentError(
-        "embedding is set, and max_tokens, logits, score_prompt or resume too; "
-        "allowed is one of them");
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is set, and max_tokens, logits, score_prompt or resume too; "
+        "allowed is one of them",
+        embeds ? "embedding" : "classification"));
   }
   return absl::OkStatus();
 }
@@ -169,6 +233,7 @@ absl::Status ModelRunner::Check(const RequestOptions& options) const {
   INLAY_RETURN_IF_ERROR(CheckEmbedding(options));
   INLAY_RETURN_IF_ERROR(Validate(options.sampling, vocab));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.tokens, vocab, "tokens"));
+  INLAY_RETURN_IF_ERROR(CheckTypes(options));
   INLAY_RETURN_IF_ERROR(CheckTokens(options.stop_tokens, vocab, "stop_tokens"));
   INLAY_RETURN_IF_ERROR(StopMatcher::Create(options.stop_strings).status());
   if (!options.stop_strings.empty()) {
@@ -214,7 +279,7 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
         "step: at most max_batch_tokens, which is %d",
         total, config.max_batch_tokens));
   }
-  const bool embeds = options.pooling != Pooling::kNone;
+  const bool embeds = options.pooling != Pooling::kNone || options.classifies;
   const int64_t asked = embeds ? 0 : options.max_tokens;
   const int64_t room = loaded_->max_context - total;
   if (room < 0 || (room == 0 && asked != 0)) {
@@ -263,6 +328,7 @@ absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
   }
   INLAY_RETURN_IF_ERROR(Tokenize(options, session_is_empty));
   INLAY_RETURN_IF_ERROR(ChoosePooling(options));
+  INLAY_RETURN_IF_ERROR(ChooseActivation(options));
   INLAY_RETURN_IF_ERROR(Check(options));
   std::sort(options.logits_positions.begin(), options.logits_positions.end());
   return absl::OkStatus();

@@ -26,6 +26,7 @@ DeviceBatch HostArrays(const ForwardBatch& batch) {
   arrays.tokens = static_cast<int64_t>(batch.tokens.size());
   arrays.ids = batch.tokens.data();
   arrays.positions = batch.positions.data();
+  if (!batch.segments.empty()) arrays.segments = batch.segments.data();
   arrays.slots = batch.slots.data();
   arrays.logit_rows = batch.logit_rows.data();
   return arrays;
@@ -76,10 +77,18 @@ size_t Decoder::WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
                                int64_t max_sequences) const {
   Arena arena(nullptr);
   Place(arena, max_tokens, std::min(max_tokens, max_sequences));
+  Arena head(nullptr);
+  if (info_.logit_width() > 0) {
+    size_t kernel_bytes = head_.KernelBytes(max_logit_rows);
+    if (classifier_.has_value()) {
+      ClassifierScratch(head, max_logit_rows);
+      kernel_bytes = std::max(kernel_bytes,
+                              classifier_->dense.KernelBytes(max_logit_rows));
+    }
+    head.Take(kernel_bytes);
+  }
   // Room to align the caller's range.
-  const size_t head_bytes =
-      info_.is_encoder ? 0 : head_.KernelBytes(max_logit_rows);
-  return std::max(arena.used(), head_bytes) + kScratchAlignment;
+  return std::max(arena.used(), head.used()) + kScratchAlignment;
 }
 
 absl::Status Decoder::Prepare(Stream& stream) const {
@@ -98,11 +107,18 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   params.scale = embedding_scale_;
   params.y = hidden;
   INLAY_RETURN_IF_ERROR(embed_.Run(params, stream));
-  params.ids = batch.positions;
   params.scale = 1.0f;
   params.accumulate = true;
   for (const Added& added : added_) {
     params.table = added.table;
+    params.ids = batch.positions;
+    if (added.by_segment && batch.segments != nullptr) {
+      params.ids = batch.segments;
+    } else if (added.by_segment) {
+      // The first row at every position.
+      params.table.dims[0] = info_.max_positions;
+      params.table.row_stride_bytes = 0;
+    }
     INLAY_RETURN_IF_ERROR(added.op.Run(params, stream));
   }
   if (!embedding_norm_.present()) return absl::OkStatus();
@@ -222,13 +238,15 @@ absl::Status Decoder::SelectRows(const Step& step,
 absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
                              absl::Span<std::byte> workspace,
                              Stream& stream) const {
-  if (info_.is_encoder) {
-    return absl::FailedPreconditionError("an encoder has no logits");
+  if (info_.logit_width() == 0) {
+    return absl::FailedPreconditionError(
+        "an encoder without a head has no logits");
   }
   INLAY_ASSIGN_OR_RETURN(
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
   const DeviceScope scope(*device_);
+  if (classifier_.has_value()) return Classify(hidden, logits, scratch, stream);
   INLAY_RETURN_IF_ERROR(head_.Forward(hidden, {}, logits, scratch, stream));
   ElementwiseParams finish;
   finish.y = logits;
@@ -239,6 +257,20 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   if (final_softcap_ == 0.0f) return absl::OkStatus();
   finish.value = final_softcap_;
   return softcap_.Run(finish, stream);
+}
+
+absl::Status Decoder::Classify(const TensorView& hidden,
+                               const TensorView& logits, std::byte* scratch,
+                               Stream& stream) const {
+  Arena arena(scratch);
+  ElementwiseParams tanh;
+  tanh.y = ClassifierScratch(arena, hidden.rows());
+  tanh.value = 1.0f;
+  void* const kernel = arena.Take(0);
+  INLAY_RETURN_IF_ERROR(
+      classifier_->dense.Forward(hidden, {}, tanh.y, kernel, stream));
+  INLAY_RETURN_IF_ERROR(classifier_->tanh.Run(tanh, stream));
+  return head_.Forward(tanh.y, {}, logits, kernel, stream);
 }
 
 absl::Status Decoder::Observe(int layer, const Step& step,

@@ -1,6 +1,6 @@
 // Decoder's batches for devices that cannot read the host's arrays. An image:
-//   ids | positions | slots, group by group | logit rows | state plan
-//   | plan | plan ... | index plan | index plan ...
+//   ids | positions | segments, where a model has several | slots, group by
+//   group | logit rows | state plan | plan | plan ... | index plan ...
 // each at a multiple of kPart bytes. What holds block tables comes last: of
 // what it may need it uses the beginning.
 #include <algorithm>
@@ -21,6 +21,7 @@ constexpr int64_t kNowhere = -1;
 // Where the parts of an image begin.
 struct Layout {
   size_t positions = 0;
+  size_t segments = 0;
   size_t slots = 0;
   size_t logit_rows = 0;
   size_t states = 0;
@@ -48,7 +49,7 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
   return plan;
 }
 
-Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
+Layout LayOut(const BatchLimits& limits, const KvLayout& kv, bool segments,
               const std::vector<AttentionCut>& cuts,
               const AttentionPattern& pattern,
               absl::Span<const uint8_t> indexed) {
@@ -58,7 +59,9 @@ Layout LayOut(const BatchLimits& limits, const KvLayout& kv,
   const auto tokens = static_cast<size_t>(limits.tokens);
   Layout layout;
   layout.positions = round(tokens * sizeof(int32_t));
-  layout.slots = layout.positions + round(tokens * sizeof(int32_t));
+  layout.segments = layout.positions + round(tokens * sizeof(int32_t));
+  layout.slots =
+      layout.segments + (segments ? round(tokens * sizeof(int32_t)) : 0);
   layout.logit_rows =
       layout.slots + round(kv.num_groups() * tokens * sizeof(int64_t));
   layout.states = layout.logit_rows + round(tokens * sizeof(int32_t));
@@ -91,7 +94,9 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
-  return LayOut(limits, kv_layout_, cuts_, pattern_, indexed_groups_).bytes;
+  return LayOut(limits, kv_layout_, info_.num_segments > 1, cuts_, pattern_,
+                indexed_groups_)
+      .bytes;
 }
 
 size_t Decoder::ExchangeBytes() const {
@@ -109,13 +114,19 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   const size_t groups = kv_layout_.num_groups();
   const auto used = static_cast<int64_t>(batch.tokens.size());
   INLAY_DCHECK(used <= limits.tokens && groups == batch.num_groups);
-  const Layout layout =
-      LayOut(limits, kv_layout_, cuts_, pattern_, indexed_groups_);
+  const bool has_segments = info_.num_segments > 1;
+  const Layout layout = LayOut(limits, kv_layout_, has_segments, cuts_,
+                               pattern_, indexed_groups_);
   DeviceBatch packed;
   packed.tokens = limits.fixed ? limits.tokens : used;
   const int64_t tokens = packed.tokens;
   Put<int32_t>(batch.tokens, tokens, 0, image);
   Put<int32_t>(batch.positions, tokens, 0, image + layout.positions);
+  if (has_segments) {
+    Put<int32_t>(batch.segments, tokens, 0, image + layout.segments);
+    packed.segments =
+        reinterpret_cast<const int32_t*>(device + layout.segments);
+  }
   for (size_t g = 0; g < groups; ++g) {
     const auto slots =
         absl::MakeConstSpan(batch.SlotsOf(g), batch.tokens.size());

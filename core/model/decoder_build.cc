@@ -26,6 +26,9 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
   info_.is_encoder = spec.is_encoder;
+  info_.num_segments = spec.num_segments;
+  info_.num_labels =
+      spec.classifier.has_value() ? spec.classifier->output.n : 0;
   std::vector<size_t> states;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
@@ -260,18 +263,22 @@ absl::StatusOr<Op<EmbeddingDesc, EmbeddingParams>> ChooseEmbedding(
 }
 
 absl::StatusOr<Op<ElementwiseDesc, ElementwiseParams>> ChooseElementwise(
-    Elementwise function, int64_t width, const ModelBuild& build) {
+    Elementwise function, int64_t width, const ModelBuild& build,
+    DType activation = DType::kF32) {
   ElementwiseDesc desc;
   desc.function = function;
   desc.width = width;
+  desc.activation = activation;
   return build.kernels.Choose("elementwise", ElementwiseTable(), desc);
 }
 
 }  // namespace
 
-absl::Status Decoder::AddByPosition(TensorView table, ModelBuild& build) {
+absl::Status Decoder::AddTable(TensorView table, bool by_segment,
+                               ModelBuild& build) {
   Added& added = added_.emplace_back();
   added.table = table;
+  added.by_segment = by_segment;
   INLAY_ASSIGN_OR_RETURN(
       added.op, ChooseEmbedding(info_.hidden_size, table.dtype, build));
   return absl::OkStatus();
@@ -295,17 +302,14 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
     if (!table.empty()) {  // empty: planning
       table = table.RowSlice(spec.position_offset, spec.max_positions);
     }
-    INLAY_RETURN_IF_ERROR(AddByPosition(table, build));
+    INLAY_RETURN_IF_ERROR(AddTable(table, /*by_segment=*/false, build));
   }
   if (!spec.segment_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
-        TensorView table,
+        const TensorView table,
         build.weights.Matrix(spec.segment_embedding, spec.num_segments,
                              spec.hidden_size));
-    // The first row at every position.
-    table.dims[0] = spec.max_positions;
-    table.row_stride_bytes = 0;
-    INLAY_RETURN_IF_ERROR(AddByPosition(table, build));
+    INLAY_RETURN_IF_ERROR(AddTable(table, /*by_segment=*/true, build));
   }
   INLAY_ASSIGN_OR_RETURN(embedding_norm_,
                          Norm::Create(spec.embedding_norm, spec.hidden_size,
@@ -339,6 +343,21 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   return absl::OkStatus();
 }
 
+absl::Status Decoder::BuildClassifier(const ClassifierSpec& spec,
+                                      ModelBuild& build) {
+  Classifier& classifier = classifier_.emplace();
+  INLAY_ASSIGN_OR_RETURN(
+      classifier.dense,
+      Linear::Create(spec.dense, LinearOutput::kActivation, build));
+  // A softcap of 1 is tanh.
+  INLAY_ASSIGN_OR_RETURN(classifier.tanh,
+                         ChooseElementwise(Elementwise::kSoftcap, spec.dense.n,
+                                           build, build.activation));
+  INLAY_ASSIGN_OR_RETURN(
+      head_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  return absl::OkStatus();
+}
+
 absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   INLAY_RETURN_IF_ERROR(BuildEmbeddings(spec, build));
   INLAY_ASSIGN_OR_RETURN(select_rows_,
@@ -353,6 +372,9 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   }
   if (spec.is_encoder) {
     sparse_bytes_ += embedding_.bytes();
+    if (spec.classifier.has_value()) {
+      INLAY_RETURN_IF_ERROR(BuildClassifier(*spec.classifier, build));
+    }
   } else {
     INLAY_RETURN_IF_ERROR(BuildHead(spec, build));
   }

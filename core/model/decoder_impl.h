@@ -4,6 +4,7 @@
 #define INLAY_CORE_MODEL_DECODER_IMPL_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/model/decoder_spec.h"
@@ -121,9 +122,10 @@ class Decoder : public Model {
   // The keys of part `spec`, of layers from next_kv_layer_ on.
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
-  absl::Status AddByPosition(TensorView table, ModelBuild& build);
+  absl::Status AddTable(TensorView table, bool by_segment, ModelBuild& build);
   absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
+  absl::Status BuildClassifier(const ClassifierSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
@@ -158,9 +160,10 @@ class Decoder : public Model {
   AttentionPattern pattern_;
   WeightStorage storage_;
   TensorView embedding_;
-  // Rows by position, added to the tokens' own.
+  // Rows by position or segment, added to the tokens' own.
   struct Added {
     TensorView table;
+    bool by_segment = false;
     Op<EmbeddingDesc, EmbeddingParams> op;
   };
   std::vector<Added> added_;
@@ -183,6 +186,19 @@ class Decoder : public Model {
   std::vector<DecoderLayer> layers_;
   std::vector<const ExpertFetchCounts*> expert_counts_;  // on the device
   Norm final_norm_;
+  // What the head does before its last product.
+  struct Classifier {
+    Linear dense;
+    Op<ElementwiseDesc, ElementwiseParams> tanh;
+  };
+  absl::Status Classify(const TensorView& hidden, const TensorView& logits,
+                        std::byte* scratch, Stream& stream) const;
+  // Of the head, for so many rows, behind it at the same address.
+  TensorView ClassifierScratch(Arena& arena, int64_t rows) const {
+    return arena.TakeMatrix(rows, info_.hidden_size, activation_);
+  }
+
+  std::optional<Classifier> classifier_;
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
   Op<EmbeddingDesc, EmbeddingParams> select_rows_;

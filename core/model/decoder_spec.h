@@ -403,6 +403,13 @@ struct StreamsSpec {
   std::string head;  // as BlockSpec::hyper: what the final norm reads
 };
 
+// What an encoder's head makes of a token's hidden state:
+// output(tanh(dense(x))), a logit a label.
+struct ClassifierSpec {
+  LinearSpec dense;
+  LinearSpec output;
+};
+
 struct DecoderSpec {
   // Files saved from the bare network lack it: see WeightLoader.
   std::string optional_prefix;
@@ -413,8 +420,8 @@ struct DecoderSpec {
   // Tensor [position_offset + max_positions, hidden_size], or "".
   std::string position_embedding;
   int64_t position_offset = 0;  // rows before that of position 0
-  // Tensor [num_segments, hidden_size] whose first row is added to every
-  // token's, or "".
+  // Tensor [num_segments, hidden_size] of which the row of a token's segment
+  // is added to the token's own, or "".
   std::string segment_embedding;
   int64_t num_segments = 0;
   NormSpec embedding_norm;
@@ -425,8 +432,9 @@ struct DecoderSpec {
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
   // Sequences are computed whole, and for their hidden states: there is no
-  // head.
+  // head but `classifier`.
   bool is_encoder = false;
+  std::optional<ClassifierSpec> classifier;
   std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
   float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none

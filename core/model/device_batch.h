@@ -34,6 +34,7 @@ struct DeviceBatch {
   int64_t tokens = 0;            // that are computed: the limit where fixed
   const int32_t* ids = nullptr;  // [tokens]
   const int32_t* positions = nullptr;   // [tokens]
+  const int32_t* segments = nullptr;    // [tokens]; null: all 0
   const int64_t* slots = nullptr;       // [groups][tokens]; -1: nowhere
   const int32_t* logit_rows = nullptr;  // of ForwardBatch
   // Model::ExchangeBytes() of the device's memory, the caller's. PackBatch sets

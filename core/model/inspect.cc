@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/classification_config.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -78,6 +79,18 @@ void AddModel(const Model& model, OrderedJson& out) {
                     model.WorkspaceBytes(kWorkspaceTokens, kWorkspaceRows)}};
 }
 
+// Of a model that loads.
+void AddLabels(const Json& config, OrderedJson& out) {
+  constexpr const char* kNames[] = {"logits", "sigmoid", "softmax"};
+  const auto defaults = ReadClassificationDefaults(config);
+  if (!defaults.ok()) return;
+  out["classification"] = {
+      {"labels", defaults->labels},
+      {"scores", defaults->unsupported.empty()
+                     ? kNames[static_cast<size_t>(defaults->activation)]
+                     : "unsupported"}};
+}
+
 void AddTensors(const WeightSource& source, OrderedJson& out) {
   struct Total {
     uint64_t tensors = 0;
@@ -123,6 +136,9 @@ absl::StatusOr<std::string> InspectModel(const ModelFiles& files,
   if (!plan.ok()) out["reason"] = std::string(plan.status().message());
   out["config"] = ScalarMembers(files.config);
   if (plan.ok()) AddModel(**plan, out);
+  if (plan.ok() && (*plan)->info().num_labels > 0) {
+    AddLabels(files.config, out);
+  }
   if (files.weights != nullptr) AddTensors(*files.weights, out);
   return DumpJson(out);
 }

@@ -31,6 +31,8 @@ namespace inlay {
 //                                 expert_device_bytes other than 0,
 //                                 workspace_bytes (for workspace_tokens tokens
 //                                 a step with logits of 16 rows)
+//   classification                labels (names), scores (what they are of the
+//                                 logits by default); models with a head only
 //   formats                       name -> {tensors, bytes} of the stored
 //   weights tensors                       [{name, dtype, shape, bytes}], sorted
 //   by name

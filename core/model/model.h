@@ -57,8 +57,16 @@ struct ModelInfo {
   // Of ForwardBatch::hidden.
   DType hidden_dtype = DType::kF32;
   // Tokens see those after them too: a sequence has to be computed in one
-  // Forward, no KV of one serves another, and there are no logits.
+  // Forward, no KV of one serves another, and logits are those of labels.
   bool is_encoder = false;
+  // Kinds of tokens that a batch may tell apart (ForwardBatch::segments); 0 or
+  // 1: it need not.
+  int64_t num_segments = 0;
+  // Of an encoder's head; 0: it has none, and there are no logits.
+  int64_t num_labels = 0;
+
+  // Logits that Model::Logits gives of a row.
+  int64_t logit_width() const { return is_encoder ? num_labels : vocab_size; }
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
@@ -96,6 +104,8 @@ struct ForwardBatch {
   absl::Span<const int32_t>
       tokens;  // [t], each in [0, vocab_size): checked by the caller
   absl::Span<const int32_t> positions;  // [t], each in [0, max_positions)
+  // [t], each in [0, num_segments); empty: all 0.
+  absl::Span<const int32_t> segments;
   absl::Span<const int64_t>
       slots;  // [groups][t], where K and V of the token go: block * the
               // group's block_size + offset
@@ -171,8 +181,8 @@ class Model {
   virtual absl::Status Forward(const ForwardBatch& batch,
                                absl::Span<std::byte> workspace,
                                Stream& stream) const = 0;
-  // logits [rows, vocab_size] float32 of rows of ForwardBatch::hidden; a call
-  // of its own, so that callers need room for few rows at a time. A row's
+  // logits [rows, logit_width()] float32 of rows of ForwardBatch::hidden; a
+  // call of its own, so that callers need room for few rows at a time. A row's
   // logits do not depend on the others.
   virtual absl::Status Logits(TensorView hidden, TensorView logits,
                               absl::Span<std::byte> workspace,

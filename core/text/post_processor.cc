@@ -13,6 +13,7 @@ using Kind = TemplateItem::Kind;
 
 // A template is a handful of tokens; a file that says more means harm.
 constexpr size_t kMaxItems = 4096;
+constexpr int64_t kMaxType = 1 << 20;
 
 absl::Status BadTemplate(std::string_view what) {
   return absl::InvalidArgumentError(
@@ -33,7 +34,7 @@ absl::Status CheckId(const Json& id) {
 
 // The ids that a template's special token `name` stands for.
 absl::Status AppendSpecial(const Json& spec, std::string_view name,
-                           std::vector<TemplateItem>* items) {
+                           int32_t type, std::vector<TemplateItem>* items) {
   const Json* table = JsonFind(spec, "special_tokens");
   const Json* entry = table == nullptr ? nullptr : JsonFind(*table, name);
   const Json* ids = entry == nullptr ? nullptr : JsonFind(*entry, "ids");
@@ -43,10 +44,16 @@ absl::Status AppendSpecial(const Json& spec, std::string_view name,
   }
   for (const Json& id : *ids) {
     INLAY_RETURN_IF_ERROR(CheckId(id));
-    items->push_back({Kind::kId, id.get<int32_t>()});
+    items->push_back({Kind::kId, id.get<int32_t>(), type});
     if (items->size() > kMaxItems) return BadTemplate("too many tokens");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int32_t> ReadType(const Json& piece) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t type,
+                         JsonInt(piece, "type_id", 0, 0, kMaxType));
+  return static_cast<int32_t>(type);
 }
 
 absl::StatusOr<std::vector<TemplateItem>> ReadTemplate(const Json& spec,
@@ -57,7 +64,8 @@ absl::StatusOr<std::vector<TemplateItem>> ReadTemplate(const Json& spec,
     if (const Json* special = JsonFind(piece, "SpecialToken")) {
       INLAY_ASSIGN_OR_RETURN(const std::string name,
                              JsonString(*special, "id", ""));
-      INLAY_RETURN_IF_ERROR(AppendSpecial(spec, name, &items));
+      INLAY_ASSIGN_OR_RETURN(const int32_t type, ReadType(*special));
+      INLAY_RETURN_IF_ERROR(AppendSpecial(spec, name, type, &items));
     } else if (const Json* sequence = JsonFind(piece, "Sequence")) {
       const Json* name = JsonFind(*sequence, "id");
       if (name == nullptr || (*name != "A" && *name != "B")) {
@@ -67,7 +75,8 @@ absl::StatusOr<std::vector<TemplateItem>> ReadTemplate(const Json& spec,
       for (const TemplateItem& item : items) {
         if (item.kind == kind) return BadTemplate("a Sequence comes twice");
       }
-      items.push_back({kind});
+      INLAY_ASSIGN_OR_RETURN(const int32_t type, ReadType(*sequence));
+      items.push_back({kind, 0, type});
     } else {
       return BadTemplate("a piece, allowed: SpecialToken, Sequence");
     }
@@ -96,7 +105,8 @@ absl::StatusOr<TemplateItem> ReadNamed(const Json& spec, std::string_view key) {
   return TemplateItem{Kind::kId, (*pair)[1].get<int32_t>()};
 }
 
-// [CLS] A [SEP] B [SEP]; RoBERTa has two separators in the middle.
+// [CLS] A [SEP] B [SEP]; RoBERTa has two separators in the middle, and one
+// type.
 absl::StatusOr<PostProcessor> ReadBert(const Json& spec, bool roberta) {
   INLAY_ASSIGN_OR_RETURN(const TemplateItem cls, ReadNamed(spec, "cls"));
   INLAY_ASSIGN_OR_RETURN(const TemplateItem sep, ReadNamed(spec, "sep"));
@@ -104,8 +114,9 @@ absl::StatusOr<PostProcessor> ReadBert(const Json& spec, bool roberta) {
   result.single = {cls, {Kind::kFirst}, sep};
   result.pair = result.single;
   if (roberta) result.pair.push_back(sep);
-  result.pair.push_back({Kind::kSecond});
-  result.pair.push_back(sep);
+  const int32_t type = roberta ? 0 : 1;
+  result.pair.push_back({Kind::kSecond, 0, type});
+  result.pair.push_back({Kind::kId, sep.id, type});
   return result;
 }
 
@@ -143,14 +154,16 @@ absl::StatusOr<PostProcessor> MakePostProcessor(const Json& spec) {
   return UnknownType(type, "post_processor");
 }
 
-void ApplyTemplate(absl::Span<const TemplateItem> items,
+void ApplyTemplate(absl::Span<const TemplateItem> items, bool add_special,
                    absl::Span<const int32_t> first,
-                   absl::Span<const int32_t> second,
-                   std::vector<int32_t>* ids) {
+                   absl::Span<const int32_t> second, std::vector<int32_t>* ids,
+                   std::vector<int32_t>* types) {
+  const size_t before = ids->size();
+  const size_t types_before = types == nullptr ? 0 : types->size();
   for (const TemplateItem& item : items) {
     switch (item.kind) {
       case Kind::kId:
-        ids->push_back(item.id);
+        if (add_special) ids->push_back(item.id);
         break;
       case Kind::kFirst:
         ids->insert(ids->end(), first.begin(), first.end());
@@ -158,6 +171,9 @@ void ApplyTemplate(absl::Span<const TemplateItem> items,
       case Kind::kSecond:
         ids->insert(ids->end(), second.begin(), second.end());
         break;
+    }
+    if (types != nullptr) {
+      types->resize(types_before + ids->size() - before, item.type);
     }
   }
 }

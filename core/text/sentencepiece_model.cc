@@ -71,9 +71,16 @@ class SentencePieceTokenizer : public Tokenizer {
   // The format knows no pairs: two texts, each with its BOS and EOS.
   absl::Status EncodePair(std::string_view a, std::string_view b,
                           const EncodeOptions& options,
-                          std::vector<int32_t>* ids) const override {
+                          std::vector<int32_t>* ids,
+                          std::vector<int32_t>* types) const override {
+    const size_t before = ids->size();
     INLAY_RETURN_IF_ERROR(Encode(a, options, ids));
-    return Encode(b, options, ids);
+    const size_t middle = ids->size();
+    INLAY_RETURN_IF_ERROR(Encode(b, options, ids));
+    if (types == nullptr) return absl::OkStatus();
+    types->resize(types->size() + middle - before, 0);
+    types->resize(types->size() + ids->size() - middle, 1);
+    return absl::OkStatus();
   }
 
   std::unique_ptr<DecodeStream> StartDecode(

@@ -54,9 +54,11 @@ class Tokenizer {
                               const EncodeOptions& options,
                               std::vector<int32_t>* ids) const = 0;
   // The same for two segments, joined as the post-processor joins them.
+  // `types`, unless null, gets a token type for each id appended.
   virtual absl::Status EncodePair(std::string_view a, std::string_view b,
                                   const EncodeOptions& options,
-                                  std::vector<int32_t>* ids) const = 0;
+                                  std::vector<int32_t>* ids,
+                                  std::vector<int32_t>* types) const = 0;
 
   // Decoding is defined as a stream, so that text shown piece by piece and the
   // text of the whole cannot differ.

@@ -138,7 +138,7 @@ absl::Status JsonTokenizer::Encode(std::string_view text,
   std::vector<int32_t> encoded;
   INLAY_RETURN_IF_ERROR(EncodeText(text, options, &encoded));
   if (options.add_special) {
-    ApplyTemplate(post_.single, encoded, {}, ids);
+    ApplyTemplate(post_.single, true, encoded, {}, ids);
   } else {
     ids->insert(ids->end(), encoded.begin(), encoded.end());
   }
@@ -147,14 +147,13 @@ absl::Status JsonTokenizer::Encode(std::string_view text,
 
 absl::Status JsonTokenizer::EncodePair(std::string_view a, std::string_view b,
                                        const EncodeOptions& options,
-                                       std::vector<int32_t>* ids) const {
+                                       std::vector<int32_t>* ids,
+                                       std::vector<int32_t>* types) const {
   std::vector<int32_t> first;
   std::vector<int32_t> second;
   INLAY_RETURN_IF_ERROR(EncodeText(a, options, &first));
   INLAY_RETURN_IF_ERROR(EncodeText(b, options, &second));
-  const PostProcessor plain;
-  ApplyTemplate(options.add_special ? post_.pair : plain.pair, first, second,
-                ids);
+  ApplyTemplate(post_.pair, options.add_special, first, second, ids, types);
   return absl::OkStatus();
 }
 

@@ -30,7 +30,8 @@ class JsonTokenizer final : public Tokenizer {
                       std::vector<int32_t>* ids) const override;
   absl::Status EncodePair(std::string_view a, std::string_view b,
                           const EncodeOptions& options,
-                          std::vector<int32_t>* ids) const override;
+                          std::vector<int32_t>* ids,
+                          std::vector<int32_t>* types) const override;
   std::unique_ptr<DecodeStream> StartDecode(
       const DecodeOptions& options) const override;
   int32_t vocab_size() const override;

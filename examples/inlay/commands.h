@@ -14,6 +14,8 @@ Outcome RunGenerate(Args& args, const CommonOptions& common);
 Outcome RunChat(Args& args, const CommonOptions& common);
 Outcome RunLogits(Args& args, const CommonOptions& common);
 Outcome RunEmbed(Args& args, const CommonOptions& common);
+Outcome RunClassify(Args& args, const CommonOptions& common);
+Outcome RunRerank(Args& args, const CommonOptions& common);
 Outcome RunTokenize(Args& args, const CommonOptions& common);
 Outcome RunTemplate(Args& args, const CommonOptions& common);
 Outcome RunInspect(Args& args, const CommonOptions& common);

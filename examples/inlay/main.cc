@@ -23,6 +23,8 @@ constexpr Command kCommands[] = {
     {"chat", "talk with a model", RunChat, true},
     {"logits", "logits of token ids", RunLogits},
     {"embed", "texts to vectors", RunEmbed},
+    {"classify", "texts, or pairs of them, to scores of labels", RunClassify},
+    {"rerank", "documents by their score beside a query", RunRerank},
     {"tokenize", "text to token ids, and back with --decode", RunTokenize},
     {"template", "render a chat template", RunTemplate},
     {"inspect", "what a model is and what it needs", RunInspect},

@@ -218,6 +218,8 @@ static void test_generation(inlay_engine* engine, inlay_model* model) {
   CHECK(options.top_p == 1.0f && options.repetition_penalty == 1.0f);
   CHECK(options.resume == 0 && options.deadline_us == 0);
   CHECK(options.share_key == 0);
+  CHECK(options.text_pair == NULL && options.token_types == NULL);
+  CHECK(options.classification == INLAY_CLASSIFICATION_NONE);
   CHECK(options.text_flags ==
         (INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL));
   CHECK_OK(inlay_model_request_options(model, &options, &error));

@@ -60,8 +60,8 @@ inlay_status TrySubmit(const Host& host, const inlay_request_options& options,
   return status;
 }
 
-// transformers' outputs in float32; the goldens' README gives the tolerance. Of
-// pairs of texts (token types other than 0) there is no support.
+// transformers' outputs in float32; the goldens' README gives the tolerance.
+// Pairs of texts (token types other than 0) are classification_test.cc's.
 class EncoderTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EncoderTest, GivesWhatTransformersGives) {

@@ -142,6 +142,8 @@ struct Outcome {
   std::vector<std::pair<int64_t, float>> scores;
   std::vector<inlay_token_logprob> logprobs;
   std::vector<float> embedding;
+  std::vector<float> label_logits;
+  std::vector<float> label_scores;
   std::set<void*> user_data;
   int finished = 0;
   inlay_event_info finish = Defaults(inlay_event_info_init_sized);
@@ -164,6 +166,12 @@ struct Outcome {
       logits.emplace_back(
           info.position,
           std::vector<float>(info.logits, info.logits + info.num_logits));
+    }
+    if (info.kind == INLAY_EVENT_CLASSIFICATION) {
+      EXPECT_TRUE(label_logits.empty()) << "a second classification";
+      label_logits.assign(info.logits, info.logits + info.num_logits);
+      label_scores.assign(info.scores, info.scores + info.num_scores);
+      info.num_scores = 0;
     }
     for (size_t i = 0; i < info.num_scores; ++i) {
       scores.emplace_back(info.position + static_cast<int64_t>(i),

@@ -18,7 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = inlay::MakeTokenizerFromJson(json);
   if (!tokenizer.ok()) return 0;
   std::vector<int32_t> ids;
-  if (!(*tokenizer)->EncodePair(text, json, {}, &ids).ok()) return 0;
+  std::vector<int32_t> types;
+  if (!(*tokenizer)->EncodePair(text, json, {}, &ids, &types).ok()) return 0;
+  if (types.size() != ids.size()) std::abort();
   ids.push_back(-1);
   for (int32_t id = 0; id < 64; ++id) ids.push_back(id);
   inlay::StreamingDecoder decoder(**tokenizer, {});

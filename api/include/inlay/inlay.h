@@ -60,7 +60,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 8
+#define INLAY_ABI_VERSION 9
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -402,8 +402,8 @@ typedef struct inlay_model_info {
 INLAY_API void inlay_model_info_init(inlay_model_info* info);
 INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info* info, inlay_error** error);
 
-/* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, and the memory
- * each backend needs. */
+/* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, the memory
+ * each backend needs, and of a classification head "classification": {"labels": names, "scores": what DEFAULT gives}. */
 INLAY_API inlay_status inlay_model_inspect(const char* path, inlay_buffer** json, inlay_error** error);
 
 /* Since 4, all of quantisation that is not marked otherwise. */
@@ -609,6 +609,17 @@ enum {
   INLAY_EMBEDDING_LAST = 4 /* the last token's */
 };
 
+/* The scores of the labels of a model with a classification head (..ForSequenceClassification) instead of a generation, of the
+ * whole log: a sentiment, or with pairs of texts what a cross-encoder reranks by. Since 9. */
+enum {
+  INLAY_CLASSIFICATION_NONE = 0,
+  INLAY_CLASSIFICATION_DEFAULT = 1, /* as the model's files say (config.json: sentence_transformers.activation_fn); where they do
+                                       not, SIGMOID of a single label and LOGITS of several */
+  INLAY_CLASSIFICATION_LOGITS = 2,  /* scores are the logits */
+  INLAY_CLASSIFICATION_SIGMOID = 3, /* of each logit */
+  INLAY_CLASSIFICATION_SOFTMAX = 4  /* over the labels */
+};
+
 typedef struct inlay_logit_bias {
   int32_t token;
   float bias; /* added to the logit; -INFINITY forbids the token */
@@ -665,9 +676,18 @@ typedef struct inlay_request_options {
                            session's own. Whose key has been served least runs first among equals */
   /* Since 7. */
   int32_t embedding;    /* INLAY_EMBEDDING_*; default NONE. Otherwise an EMBEDDING event comes and nothing is generated; max_tokens must
-                           be 0 or -1, and logits, score_prompt and resume are not for it. Models that only embed (encoders) need it,
+                           be 0 or -1, and logits, score_prompt and resume are not for it. Encoders need it or `classification`,
                            and at least as many max_batch_tokens as the input has: they compute it in one step */
   uint32_t normalise;   /* 1: scaled to length 1; default 0. DEFAULT does what the model's files say */
+  /* Since 9. */
+  const char* text_pair; /* a second text beside `text`, for encoders: both are joined as the tokenizer joins pairs (BERT: [CLS] text
+                            [SEP] text_pair [SEP], of types 0 and 1) and are the whole new log, as with REPLACE. Null (default): none */
+  size_t text_pair_bytes;
+  const int32_t* token_types; /* of each of `tokens`, for encoders that have several (BERT's segments); null (default): 0. Types are
+                                 the request's: tokens that were in the log before have 0 */
+  int32_t classification;     /* INLAY_CLASSIFICATION_*; default NONE. Otherwise a CLASSIFICATION event comes; embedding must be NONE,
+                                 and what is said there of other options holds here. INLAY_INVALID_ARGUMENT: the model has no labels */
+  uint32_t reserved3;
 } inlay_request_options;
 
 INLAY_API void inlay_request_options_init(inlay_request_options* options);
@@ -717,7 +737,8 @@ enum {
   INLAY_EVENT_LOGITS = 1,  /* logits of one position */
   INLAY_EVENT_SCORES = 2,  /* log-probabilities of prompt tokens */
   INLAY_EVENT_FINISHED = 3, /* the last event of every request */
-  INLAY_EVENT_EMBEDDING = 4 /* the vector that `embedding` asked for. Since 7 */
+  INLAY_EVENT_EMBEDDING = 4, /* the vector that `embedding` asked for. Since 7 */
+  INLAY_EVENT_CLASSIFICATION = 5 /* logits and scores of the labels that `classification` asked for. Since 9 */
 };
 enum {
   INLAY_FINISH_STOP = 0,   /* an end-of-sequence token, stop token or stop string */
@@ -750,7 +771,8 @@ typedef struct inlay_event_info {
   size_t num_logprobs;                 /* num_tokens * (1 + top_logprobs), or 0 */
   size_t top_logprobs;
 
-  /* LOGITS: of `position`. SCORES: scores[i] of position + i. */
+  /* LOGITS: of `position`. SCORES: scores[i] of position + i. CLASSIFICATION: logits and scores of each label, in the order of
+   * config.json's id2label (inlay_model_inspect() has their names). */
   int64_t position;
   const float* logits;
   size_t num_logits;

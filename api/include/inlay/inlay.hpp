@@ -601,15 +601,49 @@ class Engine {
   Result<std::vector<std::vector<float>>> Embed(
       Model& model, const std::vector<std::string>& texts,
       int32_t embedding = INLAY_EMBEDDING_DEFAULT, bool normalise = false) {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    options.embedding = embedding;
+    options.normalise = normalise ? 1 : 0;
+    return VectorOfEach(model, options, texts, nullptr);
+  }
+  // The same for the scores of a model's labels. `classification`:
+  // INLAY_CLASSIFICATION_*.
+  Result<std::vector<std::vector<float>>> Classify(
+      Model& model, const std::vector<std::string>& texts,
+      int32_t classification = INLAY_CLASSIFICATION_DEFAULT) {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    options.classification = classification;
+    return VectorOfEach(model, options, texts, nullptr);
+  }
+  // The same of pairs: `text` with each of `others`, as a cross-encoder scores
+  // a query's documents.
+  Result<std::vector<std::vector<float>>> ClassifyPairs(
+      Model& model, const std::string& text,
+      const std::vector<std::string>& others,
+      int32_t classification = INLAY_CLASSIFICATION_DEFAULT) {
+    inlay_request_options options;
+    inlay_request_options_init(&options);
+    options.classification = classification;
+    return VectorOfEach(model, options, others, &text);
+  }
+
+ private:
+  // `first`: of pairs whose second texts are `texts`; null: there are none.
+  Result<std::vector<std::vector<float>>> VectorOfEach(
+      Model& model, inlay_request_options options,
+      const std::vector<std::string>& texts, const std::string* first) {
     std::vector<Session> sessions;
     std::vector<Request> requests;
     for (const std::string& text : texts) {
-      inlay_request_options options;
-      inlay_request_options_init(&options);
-      options.text = text.data();
-      options.text_bytes = text.size();
-      options.embedding = embedding;
-      options.normalise = normalise ? 1 : 0;
+      const std::string& head = first == nullptr ? text : *first;
+      options.text = head.data();
+      options.text_bytes = head.size();
+      if (first != nullptr) {
+        options.text_pair = text.data();
+        options.text_pair_bytes = text.size();
+      }
       Result<Session> session = model.NewSession();
       if (!session.ok()) return session.error();
       Result<Request> request = session->Submit(options);
@@ -623,7 +657,12 @@ class Engine {
       for (; event.ok() && !event->finished();
            event = NextStepping(requests[i])) {
         const inlay_event_info& info = event->info();
-        vectors[i].assign(info.embedding, info.embedding + info.num_embedding);
+        if (info.kind == INLAY_EVENT_CLASSIFICATION) {
+          vectors[i].assign(info.scores, info.scores + info.num_scores);
+        } else {
+          vectors[i].assign(info.embedding,
+                            info.embedding + info.num_embedding);
+        }
       }
       if (!event.ok()) return event.error();
       const inlay_event_info& end = event->info();
@@ -633,7 +672,6 @@ class Engine {
     return vectors;
   }
 
- private:
   Handle<inlay_engine, inlay_engine_release> handle_;
 };
 

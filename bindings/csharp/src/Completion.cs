@@ -20,6 +20,8 @@ namespace Inlay
         public IReadOnlyList<ScoresEvent> Scores { get; private set; }
         /// <summary>The vector, when asked for; null otherwise.</summary>
         public float[] Embedding { get; private set; }
+        /// <summary>Logits and scores of labels, when asked for; null otherwise.</summary>
+        public ClassificationEvent Classification { get; private set; }
         /// <summary>Why it ended (stop or length), counts and times.</summary>
         public FinishedEvent Finished { get; private set; }
 
@@ -35,6 +37,7 @@ namespace Inlay
             private readonly List<LogitsEvent> logits = new List<LogitsEvent>();
             private readonly List<ScoresEvent> scores = new List<ScoresEvent>();
             private float[] embedding;
+            private ClassificationEvent classification;
             private FinishedEvent finished;
 
             internal void Add(RequestEvent next)
@@ -57,6 +60,10 @@ namespace Inlay
                 {
                     embedding = vector.Vector;
                 }
+                else if (next is ClassificationEvent labels)
+                {
+                    classification = labels;
+                }
                 else
                 {
                     finished = (FinishedEvent)next;
@@ -73,6 +80,7 @@ namespace Inlay
                     Logits = logits,
                     Scores = scores,
                     Embedding = embedding,
+                    Classification = classification,
                     Finished = finished
                 };
             }

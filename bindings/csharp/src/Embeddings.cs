@@ -38,7 +38,33 @@ namespace Inlay
         public float[][] Embed(IReadOnlyList<Prompt> prompts, EmbeddingOptions options = null,
                                CancellationToken cancellation = default(CancellationToken))
         {
-            using (var window = new EmbeddingWindow(this, prompts, options, cancellation))
+            return Vectors(new EmbeddingWindow(this, prompts, options, cancellation), cancellation);
+        }
+
+        /// <summary>The scores of the model's labels for each prompt (a text, <see cref="Prompt.FromPair"/>), in the way of
+        /// <see cref="Embed(IReadOnlyList{Prompt}, EmbeddingOptions, CancellationToken)"/>.</summary>
+        /// <exception cref="OperationCanceledException">It was cancelled.</exception>
+        /// <exception cref="InlayException">As for embeddings; the model has no labels.</exception>
+        public float[][] Classify(IReadOnlyList<Prompt> prompts, ClassificationMode mode = ClassificationMode.Default,
+                                  CancellationToken cancellation = default(CancellationToken))
+        {
+            if (mode == ClassificationMode.None) throw new ArgumentException("The mode must not be None.", nameof(mode));
+            return Vectors(new EmbeddingWindow(this, prompts, new GenerateOptions { Classification = mode }, cancellation), cancellation);
+        }
+
+        /// <summary>The same of pairs: a text with each of others, as a cross-encoder scores a query's documents.</summary>
+        /// <exception cref="OperationCanceledException">It was cancelled.</exception>
+        /// <exception cref="InlayException">As for prompts.</exception>
+        public float[][] ClassifyPairs(string text, IReadOnlyList<string> others, ClassificationMode mode = ClassificationMode.Default,
+                                       CancellationToken cancellation = default(CancellationToken))
+        {
+            if (others == null) throw new ArgumentNullException(nameof(others));
+            return Classify(others.Select(each => Prompt.FromPair(text, each)).ToList(), mode, cancellation);
+        }
+
+        private static float[][] Vectors(EmbeddingWindow all, CancellationToken cancellation)
+        {
+            using (EmbeddingWindow window = all)
             {
                 for (Request oldest = window.Fill(); oldest != null; oldest = window.Fill())
                 {
@@ -103,20 +129,29 @@ namespace Inlay
         private int submitted, finished;
 
         internal EmbeddingWindow(Model model, IReadOnlyList<Prompt> prompts, EmbeddingOptions options, CancellationToken cancellation)
+            : this(model, prompts, ForEmbedding(options ?? new EmbeddingOptions()), cancellation)
+        {
+        }
+
+        internal EmbeddingWindow(Model model, IReadOnlyList<Prompt> prompts, GenerateOptions options, CancellationToken cancellation)
         {
             this.model = model;
             this.prompts = prompts ?? throw new ArgumentNullException(nameof(prompts));
             this.cancellation = cancellation;
-            options = options ?? new EmbeddingOptions();
+            this.options = options;
+            Vectors = new float[prompts.Count][];
+        }
+
+        private static GenerateOptions ForEmbedding(EmbeddingOptions options)
+        {
             if (options.Mode == EmbeddingMode.None) throw new ArgumentException("Mode must not be None.", nameof(options));
-            this.options = new GenerateOptions
+            return new GenerateOptions
             {
                 Embedding = options.Mode,
                 Normalise = options.Normalise,
                 Priority = options.Priority,
                 ShareKey = options.ShareKey
             };
-            Vectors = new float[prompts.Count][];
         }
 
         internal float[][] Vectors { get; private set; }
@@ -151,6 +186,7 @@ namespace Inlay
         internal void Add(RequestEvent next)
         {
             if (next is EmbeddingEvent embedding) Vectors[finished] = embedding.Vector;
+            if (next is ClassificationEvent labels) Vectors[finished] = labels.Scores;
         }
 
         internal void Finish()

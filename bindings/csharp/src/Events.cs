@@ -7,7 +7,7 @@ using static Inlay.Native.InlayNative;
 namespace Inlay
 {
     /// <summary>What a request produced: a <see cref="TokenEvent"/>, <see cref="LogitsEvent"/>, <see cref="ScoresEvent"/>,
-    /// <see cref="EmbeddingEvent"/> or, last of all, a <see cref="FinishedEvent"/>. Events are copies, and immutable by convention.</summary>
+    /// <see cref="EmbeddingEvent"/>, <see cref="ClassificationEvent"/> or, last of all, a <see cref="FinishedEvent"/>. Events are copies, and immutable by convention.</summary>
     public abstract class RequestEvent
     {
         internal RequestEvent() { }
@@ -96,6 +96,21 @@ namespace Inlay
         /// <summary>The position of the first.</summary>
         public long Position { get; private set; }
         /// <summary>Element i is of position + i.</summary>
+        public float[] Scores { get; private set; }
+    }
+
+    /// <summary>Of each label, in the order of the model's config.json, what <see cref="GenerateOptions.Classification"/> asked for.</summary>
+    public sealed class ClassificationEvent : RequestEvent
+    {
+        internal ClassificationEvent(float[] logits, float[] scores)
+        {
+            Logits = logits;
+            Scores = scores;
+        }
+
+        /// <summary>The head's logits.</summary>
+        public float[] Logits { get; private set; }
+        /// <summary>What the mode makes of them.</summary>
         public float[] Scores { get; private set; }
     }
 
@@ -219,6 +234,8 @@ namespace Inlay.Native
                 case INLAY_EVENT_LOGITS: return new LogitsEvent(info.position, Values.Floats(info.logits, info.num_logits));
                 case INLAY_EVENT_SCORES: return new ScoresEvent(info.position, Values.Floats(info.scores, info.num_scores));
                 case INLAY_EVENT_EMBEDDING: return new EmbeddingEvent(Values.Floats(info.embedding, info.num_embedding));
+                case INLAY_EVENT_CLASSIFICATION:
+                    return new ClassificationEvent(Values.Floats(info.logits, info.num_logits), Values.Floats(info.scores, info.num_scores));
                 case INLAY_EVENT_FINISHED: return new FinishedEvent(info);
                 default: return null;
             }

@@ -46,6 +46,21 @@ namespace Inlay
         Last = INLAY_EMBEDDING_LAST
     }
 
+    /// <summary>What the scores of a model's labels are, of their logits.</summary>
+    public enum ClassificationMode
+    {
+        /// <summary>There are none: the request generates.</summary>
+        None = INLAY_CLASSIFICATION_NONE,
+        /// <summary>As the model's files say; where they do not, <see cref="Sigmoid"/> of a single label and <see cref="Logits"/> of several.</summary>
+        Default = INLAY_CLASSIFICATION_DEFAULT,
+        /// <summary>The logits.</summary>
+        Logits = INLAY_CLASSIFICATION_LOGITS,
+        /// <summary>Of each logit.</summary>
+        Sigmoid = INLAY_CLASSIFICATION_SIGMOID,
+        /// <summary>Over the labels.</summary>
+        Softmax = INLAY_CLASSIFICATION_SOFTMAX
+    }
+
     /// <summary>How to generate. Sampling happens in this order: bias, penalties, temperature, top-k, top-p, min-p. Read during the call that
     /// it is given to. Not thread-safe while it is changed.</summary>
     public sealed class GenerateOptions
@@ -89,6 +104,9 @@ namespace Inlay
         public EmbeddingMode Embedding { get; set; }
         /// <summary>The embedding is scaled to length 1; <see cref="EmbeddingMode.Default"/> does what the model's files say.</summary>
         public bool Normalise { get; set; }
+        /// <summary>The scores of the labels of a model that has some, as <see cref="ClassificationEvent"/>, instead of a generation; what
+        /// <see cref="Embedding"/> says of other options holds here. Default none.</summary>
+        public ClassificationMode Classification { get; set; }
         /// <summary>Higher runs first; default 0.</summary>
         public int Priority { get; set; }
         /// <summary>From submit: earlier deadlines run first among equal priorities, and a request still there then ends with
@@ -134,6 +152,7 @@ namespace Inlay
             native.num_logits_positions = (ulong)LogitsPositions.Count;
             native.score_prompt = ScorePrompt ? 1 : 0;
             native.embedding = (int)Embedding;
+            native.classification = (int)Classification;
             native.normalise = Normalise ? 1u : 0;
             native.priority = Priority;
             native.deadline_us = Deadline is TimeSpan deadline ? Numbers.Microseconds(deadline, nameof(Deadline)) : 0;

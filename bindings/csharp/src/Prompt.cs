@@ -52,6 +52,9 @@ namespace Inlay
         private readonly byte[] text, chat;
         private readonly int[] tokens;
         private readonly TextFlags flags;
+        // Of encoders: a second text, and the types of tokens; null: none.
+        private byte[] pair;
+        private int[] types;
 
         private Prompt(byte[] text, int[] tokens, byte[] chat, TextFlags flags)
         {
@@ -78,6 +81,26 @@ namespace Inlay
         {
             if (tokens == null) throw new ArgumentNullException(nameof(tokens));
             return new Prompt(null, tokens.ToArray(), null, DefaultFlags);
+        }
+
+        /// <summary>A pair of texts, which in a request takes the place of the session's log; for encoders, and not for prefixes.</summary>
+        public static Prompt FromPair(string text, string other)
+        {
+            if (other == null) throw new ArgumentNullException(nameof(other));
+            Prompt prompt = FromText(text);
+            prompt.pair = Utf8.GetBytes(other);
+            return prompt;
+        }
+
+        /// <summary>Tokens and the type of each, of encoders that have several; not for prefixes.</summary>
+        public static Prompt FromTokens(IEnumerable<int> tokens, IEnumerable<int> types)
+        {
+            if (types == null) throw new ArgumentNullException(nameof(types));
+            Prompt prompt = FromTokens(tokens);
+            prompt.types = types.ToArray();
+            if (prompt.types.Length != prompt.tokens.Length)
+                throw new ArgumentException("As many types as tokens.", nameof(types));
+            return prompt;
         }
 
         /// <summary>A whole conversation, by the model's chat template. It replaces the session's log; what the two share from the start is
@@ -119,10 +142,14 @@ namespace Inlay
             native.chat = pins.Array(chat);
             native.chat_bytes = Length(chat);
             native.text_flags = (uint)flags;
+            native.text_pair = pins.Array(pair);
+            native.text_pair_bytes = Length(pair);
+            native.token_types = pins.Array(types);
         }
 
         internal void Write(inlay_prefix_options native, Pins pins)
         {
+            if (pair != null || types != null) throw new ArgumentException("A prefix has no pair of texts and no types.");
             native.text = pins.Array(text);
             native.text_bytes = Length(text);
             native.tokens = pins.Array(tokens);

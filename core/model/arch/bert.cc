@@ -1,12 +1,14 @@
 // BERT (Devlin et al., arXiv:1810.04805) and RoBERTa (Liu et al.,
 // arXiv:1907.11692; XLM-R is one): encoders, the norms after the sums, learned
-// positions, of which RoBERTa's begin after the padding id. Poolers and heads
-// of tasks are not loaded.
+// positions, of which RoBERTa's begin after the padding id. Of heads the
+// classifier of sequences is loaded.
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/formats/classification_config.h"
 #include "core/model/arch.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
@@ -111,10 +113,8 @@ LayerSpec EncoderLayer(const BertConfig& config, const std::string& prefix) {
 }
 
 // `offset`: of the first position's row.
-absl::StatusOr<std::unique_ptr<Model>> MakeEncoder(const BertConfig& config,
-                                                   int64_t offset,
-                                                   const std::string& prefix,
-                                                   ModelBuild& build) {
+DecoderSpec EncoderSpec(const BertConfig& config, int64_t offset,
+                        const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   DecoderSpec spec;
   spec.is_encoder = true;
@@ -133,6 +133,33 @@ absl::StatusOr<std::unique_ptr<Model>> MakeEncoder(const BertConfig& config,
     spec.layers.push_back(EncoderLayer(
         config, absl::StrFormat("%sencoder.layer.%d.", prefix, i)));
   }
+  return spec;
+}
+
+absl::StatusOr<DecoderSpec> BertSpec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
+  return EncoderSpec(config, 0, "bert.");
+}
+
+absl::StatusOr<DecoderSpec> RobertaSpec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t padding,
+      JsonInt(json, "pad_token_id", 1, 0, config.positions - 2));
+  return EncoderSpec(config, padding + 1, "roberta.");
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeClassifier(const Json& json,
+                                                      const char* dense,
+                                                      const char* output,
+                                                      DecoderSpec spec,
+                                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const ClassificationDefaults labels,
+                         ReadClassificationDefaults(json));
+  const int64_t hidden = spec.hidden_size;
+  spec.classifier = {
+      {dense, hidden, hidden, true},
+      {output, static_cast<int64_t>(labels.labels.size()), hidden, true}};
   return BuildDecoder(spec, build);
 }
 
@@ -140,17 +167,29 @@ absl::StatusOr<std::unique_ptr<Model>> MakeEncoder(const BertConfig& config,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeBert(const Json& json,
                                                 ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
-  return MakeEncoder(config, 0, "bert.", build);
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, BertSpec(json));
+  return BuildDecoder(spec, build);
+}
+
+// The pooler, then the classifier.
+absl::StatusOr<std::unique_ptr<Model>> MakeBertClassifier(const Json& json,
+                                                          ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, BertSpec(json));
+  return MakeClassifier(json, "bert.pooler.dense", "classifier",
+                        std::move(spec), build);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeRoberta(const Json& json,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t padding,
-      JsonInt(json, "pad_token_id", 1, 0, config.positions - 2));
-  return MakeEncoder(config, padding + 1, "roberta.", build);
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, RobertaSpec(json));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeRobertaClassifier(
+    const Json& json, ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, RobertaSpec(json));
+  return MakeClassifier(json, "classifier.dense", "classifier.out_proj",
+                        std::move(spec), build);
 }
 
 }  // namespace inlay

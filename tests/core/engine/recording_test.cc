@@ -169,6 +169,44 @@ TEST_F(ReplayTest, EmbeddingsAsBytes) {
   }
 }
 
+TEST_F(ReplayTest, ClassificationsAndTypesAsBytes) {
+  for (int activation = 0; activation <= 2; ++activation) {
+    for (const bool types : {false, true}) {
+      SubmitEntry entry{1, 2, 3, TokenRequest({5, 6, 7}, 0)};
+      entry.options.classifies = true;
+      entry.options.activation = static_cast<LabelActivation>(activation);
+      if (types) entry.options.token_types = {0, 1, 300};
+      std::string bytes;
+      EncodeEntry(entry, &bytes);
+      const auto again = DecodeEntry(bytes);
+      ASSERT_TRUE(again.ok());
+      const RequestOptions& got = std::get<SubmitEntry>(*again).options;
+      EXPECT_TRUE(got.classifies);
+      EXPECT_EQ(got.activation, entry.options.activation);
+      EXPECT_EQ(got.token_types, entry.options.token_types);
+      EXPECT_EQ(got.tokens, entry.options.tokens);
+      EXPECT_EQ(got.pooling, Pooling::kNone);
+      EXPECT_EQ(got.logits, LogitsMode::kNone);
+      for (size_t cut = 0; cut < bytes.size(); ++cut)
+        EXPECT_FALSE(DecodeEntry(bytes.substr(0, cut)).ok());
+    }
+  }
+  // Types of a request that embeds, or generates.
+  SubmitEntry entry{1, 2, 3, TokenRequest({5, 6}, 0)};
+  entry.options.token_types = {1, 0};
+  for (const Pooling pooling : {Pooling::kNone, Pooling::kLast}) {
+    entry.options.pooling = pooling;
+    std::string bytes;
+    EncodeEntry(entry, &bytes);
+    const auto again = DecodeEntry(bytes);
+    ASSERT_TRUE(again.ok());
+    const RequestOptions& got = std::get<SubmitEntry>(*again).options;
+    EXPECT_FALSE(got.classifies);
+    EXPECT_EQ(got.pooling, pooling);
+    EXPECT_EQ(got.token_types, entry.options.token_types);
+  }
+}
+
 TEST_F(ReplayTest, TheFormatIsPinned) {
   RequestOptions options = TokenRequest({1, 300, 70000}, 8);
   options.stop_strings = {"end"};

@@ -275,6 +275,7 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
   }
   AddNorms(spec, &family->norms);
   AddFeedForward(spec, &family->feed_forward);
+  family->feed_forward.Add("labels", spec.classifier.has_value());
   AddScales(spec, &family->scales);
 }
 

@@ -175,8 +175,10 @@ TEST(SentencePiece, UserDefinedFirstControlNever) {
 TEST(SentencePiece, BosAndEosAroundEachText) {
   const auto tokenizer = Make(Base(TrainerSpec::BPE));
   std::vector<int32_t> ids;
-  ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids).ok());
+  std::vector<int32_t> types;
+  ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids, &types).ok());
   EXPECT_THAT(ids, ElementsAre(1, 3, 2, 1, 4, 2));
+  EXPECT_THAT(types, ElementsAre(0, 0, 0, 1, 1, 1));
 }
 
 TEST(SentencePiece, WhiteSpaceRules) {

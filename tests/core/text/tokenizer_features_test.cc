@@ -134,12 +134,17 @@ TEST(TokenizerFeatures, ProcessorsByTheirOldNames) {
                         (roberta ? "RobertaProcessing" : "BertProcessing") +
                         R"(","cls":["[CLS]",1],"sep":["[SEP]",2]})");
     Ids ids;
-    ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids).ok());
+    Ids types;
+    ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids, &types).ok());
     EXPECT_EQ(ids, roberta ? (Ids{1, 3, 2, 2, 4, 2}) : (Ids{1, 3, 2, 4, 2}));
+    EXPECT_EQ(types, roberta ? (Ids{0, 0, 0, 0, 0, 0}) : (Ids{0, 0, 0, 1, 1}));
     ids.clear();
+    types.clear();
     ASSERT_TRUE(
-        tokenizer->EncodePair("a", "b", {.add_special = false}, &ids).ok());
+        tokenizer->EncodePair("a", "b", {.add_special = false}, &ids, &types)
+            .ok());
     EXPECT_EQ(ids, (Ids{3, 4}));
+    EXPECT_EQ(types, roberta ? (Ids{0, 0}) : (Ids{0, 1}));
     EXPECT_EQ(Encode(*tokenizer, "a", {}), (Ids{1, 3, 2}));
   }
 }

@@ -105,11 +105,14 @@ TEST_P(TokenizerGolden, EncodePair) {
   if (!file_.contains("pairs")) return;
   for (const Json& item : file_["pairs"]) {
     Ids ids;
+    Ids types;
     ASSERT_TRUE(tokenizer_
                     ->EncodePair(item["text"].get<std::string>(),
-                                 item["text_pair"].get<std::string>(), {}, &ids)
+                                 item["text_pair"].get<std::string>(), {}, &ids,
+                                 &types)
                     .ok());
     EXPECT_EQ(ids, item["ids"].get<Ids>()) << item["text"];
+    EXPECT_EQ(types, item["type_ids"].get<Ids>()) << item["text"];
   }
 }
 

@@ -603,6 +603,11 @@ extern swig_intgo _wrap_INLAY_EMBEDDING_DEFAULT_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EMBEDDING_MEAN_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EMBEDDING_CLS_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EMBEDDING_LAST_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_CLASSIFICATION_NONE_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_CLASSIFICATION_DEFAULT_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_CLASSIFICATION_LOGITS_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_CLASSIFICATION_SIGMOID_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_CLASSIFICATION_SOFTMAX_capi_914779e82115c91f(void);
 extern void _wrap_inlay_request_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_input_mode_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -681,6 +686,16 @@ extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_normalise_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_text_pair_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_inlay_request_options_text_pair_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_text_pair_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_inlay_request_options_text_pair_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_token_types_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_inlay_request_options_token_types_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_classification_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_request_options_classification_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_reserved3_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
+extern int _wrap_inlay_request_options_reserved3_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_request_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_request_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -715,6 +730,7 @@ extern swig_intgo _wrap_INLAY_EVENT_LOGITS_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_SCORES_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_FINISHED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_EVENT_EMBEDDING_capi_914779e82115c91f(void);
+extern swig_intgo _wrap_INLAY_EVENT_CLASSIFICATION_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
@@ -780,7 +796,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 8
+const INLAY_ABI_VERSION int = 9
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -4132,6 +4148,41 @@ func _swig_getINLAY_EMBEDDING_LAST() (_swig_ret int) {
 }
 
 var INLAY_EMBEDDING_LAST int = _swig_getINLAY_EMBEDDING_LAST()
+func _swig_getINLAY_CLASSIFICATION_NONE() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_CLASSIFICATION_NONE_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_CLASSIFICATION_NONE int = _swig_getINLAY_CLASSIFICATION_NONE()
+func _swig_getINLAY_CLASSIFICATION_DEFAULT() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_CLASSIFICATION_DEFAULT_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_CLASSIFICATION_DEFAULT int = _swig_getINLAY_CLASSIFICATION_DEFAULT()
+func _swig_getINLAY_CLASSIFICATION_LOGITS() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_CLASSIFICATION_LOGITS_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_CLASSIFICATION_LOGITS int = _swig_getINLAY_CLASSIFICATION_LOGITS()
+func _swig_getINLAY_CLASSIFICATION_SIGMOID() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_CLASSIFICATION_SIGMOID_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_CLASSIFICATION_SIGMOID int = _swig_getINLAY_CLASSIFICATION_SIGMOID()
+func _swig_getINLAY_CLASSIFICATION_SOFTMAX() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_CLASSIFICATION_SOFTMAX_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_CLASSIFICATION_SOFTMAX int = _swig_getINLAY_CLASSIFICATION_SOFTMAX()
 type SwigcptrInlay_request_options uintptr
 
 func (p SwigcptrInlay_request_options) Swigcptr() uintptr {
@@ -4648,6 +4699,71 @@ func (arg1 SwigcptrInlay_request_options) GetNormalise() (_swig_ret uint32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_request_options) SetText_pair(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_text_pair_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetText_pair() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_inlay_request_options_text_pair_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_request_options) SetText_pair_bytes(arg2 int) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_text_pair_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetText_pair_bytes() (_swig_ret int) {
+	var swig_r int
+	_swig_i_0 := arg1
+	swig_r = (int)(C._wrap_inlay_request_options_text_pair_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_request_options) SetToken_types(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_token_types_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetToken_types() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_inlay_request_options_token_types_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_request_options) SetClassification(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_classification_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetClassification() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_inlay_request_options_classification_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_request_options) SetReserved3(arg2 uint32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_request_options_reserved3_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_request_options) GetReserved3() (_swig_ret uint32) {
+	var swig_r uint32
+	_swig_i_0 := arg1
+	swig_r = (uint32)(C._wrap_inlay_request_options_reserved3_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_request_options() (_swig_ret Inlay_request_options) {
 	var swig_r Inlay_request_options
 	swig_r = (Inlay_request_options)(SwigcptrInlay_request_options(C._wrap_new_inlay_request_options_capi_914779e82115c91f()))
@@ -4740,6 +4856,16 @@ type Inlay_request_options interface {
 	GetEmbedding() (_swig_ret int32)
 	SetNormalise(arg2 uint32)
 	GetNormalise() (_swig_ret uint32)
+	SetText_pair(arg2 uintptr)
+	GetText_pair() (_swig_ret uintptr)
+	SetText_pair_bytes(arg2 int)
+	GetText_pair_bytes() (_swig_ret int)
+	SetToken_types(arg2 uintptr)
+	GetToken_types() (_swig_ret uintptr)
+	SetClassification(arg2 int32)
+	GetClassification() (_swig_ret int32)
+	SetReserved3(arg2 uint32)
+	GetReserved3() (_swig_ret uint32)
 }
 
 func Inlay_request_options_init_sized(arg1 Inlay_request_options, arg2 int) {
@@ -4991,6 +5117,13 @@ func _swig_getINLAY_EVENT_EMBEDDING() (_swig_ret int) {
 }
 
 var INLAY_EVENT_EMBEDDING int = _swig_getINLAY_EVENT_EMBEDDING()
+func _swig_getINLAY_EVENT_CLASSIFICATION() (_swig_ret int) {
+	var swig_r int
+	swig_r = (int)(C._wrap_INLAY_EVENT_CLASSIFICATION_capi_914779e82115c91f())
+	return swig_r
+}
+
+var INLAY_EVENT_CLASSIFICATION int = _swig_getINLAY_EVENT_CLASSIFICATION()
 func _swig_getINLAY_FINISH_STOP() (_swig_ret int) {
 	var swig_r int
 	swig_r = (int)(C._wrap_INLAY_FINISH_STOP_capi_914779e82115c91f())

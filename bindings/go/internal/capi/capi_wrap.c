@@ -5724,6 +5724,66 @@ intgo _wrap_INLAY_EMBEDDING_LAST_capi_914779e82115c91f() {
 }
 
 
+intgo _wrap_INLAY_CLASSIFICATION_NONE_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_CLASSIFICATION_NONE;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_CLASSIFICATION_DEFAULT_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_CLASSIFICATION_DEFAULT;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_CLASSIFICATION_LOGITS_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_CLASSIFICATION_LOGITS;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_CLASSIFICATION_SIGMOID_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_CLASSIFICATION_SIGMOID;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_CLASSIFICATION_SOFTMAX_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_CLASSIFICATION_SOFTMAX;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_inlay_request_options_struct_size_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
   struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
   uint32_t arg2 ;
@@ -6707,6 +6767,133 @@ int _wrap_inlay_request_options_normalise_get_capi_914779e82115c91f(struct inlay
 }
 
 
+void _wrap_inlay_request_options_text_pair_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, char *_swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  char *arg2 = (char *) 0 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (char *)_swig_go_1; 
+  
+  arg1->text_pair = (void*)arg2; 
+  
+  
+}
+
+
+char *_wrap_inlay_request_options_text_pair_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  char *result = 0 ;
+  char *_swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (char *) ((arg1)->text_pair);
+  _swig_go_result = (char *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_request_options_text_pair_bytes_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, intgo _swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  size_t arg2 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->text_pair_bytes = arg2;
+  
+}
+
+
+intgo _wrap_inlay_request_options_text_pair_bytes_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  size_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->text_pair_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_request_options_token_types_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int32_t *_swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (int32_t *)_swig_go_1; 
+  
+  arg1->token_types = (void*)arg2; 
+  
+  
+}
+
+
+int32_t *_wrap_inlay_request_options_token_types_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t *result = 0 ;
+  int32_t *_swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (int32_t *) ((arg1)->token_types);
+  _swig_go_result = (int32_t *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_request_options_classification_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->classification = arg2;
+  
+}
+
+
+int _wrap_inlay_request_options_classification_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (int32_t) ((arg1)->classification);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_request_options_reserved3_set_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0, int _swig_go_1) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved3 = arg2;
+  
+}
+
+
+int _wrap_inlay_request_options_reserved3_get_capi_914779e82115c91f(struct inlay_request_options *_swig_go_0) {
+  struct inlay_request_options *arg1 = (struct inlay_request_options *) 0 ;
+  uint32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct inlay_request_options **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->reserved3);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_request_options *_wrap_new_inlay_request_options_capi_914779e82115c91f() {
   struct inlay_request_options *result = 0 ;
   struct inlay_request_options *_swig_go_result;
@@ -7137,6 +7324,18 @@ intgo _wrap_INLAY_EVENT_EMBEDDING_capi_914779e82115c91f() {
   
   
   result = INLAY_EVENT_EMBEDDING;
+  
+  _swig_go_result = (intgo)result; 
+  return _swig_go_result;
+}
+
+
+intgo _wrap_INLAY_EVENT_CLASSIFICATION_capi_914779e82115c91f() {
+  int result;
+  intgo _swig_go_result;
+  
+  
+  result = INLAY_EVENT_CLASSIFICATION;
   
   _swig_go_result = (intgo)result; 
   return _swig_go_result;

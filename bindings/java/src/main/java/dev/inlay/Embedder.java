@@ -4,8 +4,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.Function;
 
-/** One call of {@link Model#embed}: a window of requests that moves over the inputs. */
+/** One call of {@link Model#embed} or {@link Model#classify}: a window of requests that moves over the inputs. */
 final class Embedder {
   /** Requests under way: enough to fill any step, and few beside the engine's queue. */
   private static final int AT_ONCE = 512;
@@ -13,13 +14,19 @@ final class Embedder {
   private final Model model;
   private final List<Input> inputs;
   private final RequestOptions options;
+  private final Function<Request, float[]> result;
   private final Queue<Request> running = new ConcurrentLinkedQueue<>();
   private volatile boolean cancelled;
 
   Embedder(Model model, List<Input> inputs, EmbeddingOptions options) {
+    this(model, inputs, options.request(), Request::embedding);
+  }
+
+  Embedder(Model model, List<Input> inputs, RequestOptions options, Function<Request, float[]> result) {
     this.model = model;
     this.inputs = List.copyOf(inputs);
-    this.options = options.request();
+    this.options = options;
+    this.result = result;
   }
 
   List<float[]> run() {
@@ -31,7 +38,7 @@ final class Embedder {
           ++submitted;
           continue;
         }
-        vectors.add(running.element().embedding());
+        vectors.add(result.apply(running.element()));
         close(running.remove());
       }
       return vectors;

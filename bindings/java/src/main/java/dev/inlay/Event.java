@@ -24,6 +24,9 @@ public sealed interface Event {
   /** The vector of the whole log that {@link RequestOptions#embedding} asked for. */
   record Embedding(float[] vector) implements Event {}
 
+  /** Of each label, in the order of the model's config.json, what {@link RequestOptions#classification} asked for. */
+  record Classification(float[] logits, float[] scores) implements Event {}
+
   /**
    * The end. Times are microseconds from submit.
    *

@@ -24,6 +24,7 @@ final class Events {
         case 2 -> new Scores(info.getPosition(), info.getScores());
         case 3 -> finished(info);
         case 4 -> new Event.Embedding(info.getEmbedding());
+        case 5 -> new Event.Classification(info.getLogits(), info.getScores());
         default -> null;
       };
     } finally {

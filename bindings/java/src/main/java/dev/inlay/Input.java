@@ -23,6 +23,18 @@ public abstract sealed class Input {
     return new OfText(Text.bytes(text), TextFlags.of(addSpecial, parseSpecial));
   }
 
+  /** A pair of texts, which in a request takes the place of the session's log; for encoders, and not for prefixes. */
+  public static Input pair(String text, String other) {
+    return new OfPair(Text.bytes(text), Text.bytes(other));
+  }
+
+  /** Tokens and the types of each, of encoders that have several; not for prefixes. */
+  public static Input tokens(int[] tokens, int[] types) {
+    if (tokens.length != types.length)
+      throw new IllegalArgumentException(types.length + " types of " + tokens.length + " tokens, allowed: as many");
+    return new OfTypedTokens(tokens.clone(), types.clone());
+  }
+
   public static Input tokens(int... tokens) {
     return new OfTokens(tokens.clone());
   }
@@ -73,6 +85,48 @@ public abstract sealed class Input {
     @Override
     void applyTo(InlayPrefixOptions options) {
       options.keepTokens(tokens);
+    }
+  }
+
+  private static final class OfPair extends Input {
+    private final byte[] text;
+    private final byte[] other;
+
+    OfPair(byte[] text, byte[] other) {
+      this.text = text;
+      this.other = other;
+    }
+
+    @Override
+    void applyTo(InlayRequestOptions options) {
+      options.keepText(text);
+      options.keepTextPair(other);
+    }
+
+    @Override
+    void applyTo(InlayPrefixOptions options) {
+      throw new IllegalArgumentException("a pair of texts, allowed in a prefix: all others");
+    }
+  }
+
+  private static final class OfTypedTokens extends Input {
+    private final int[] tokens;
+    private final int[] types;
+
+    OfTypedTokens(int[] tokens, int[] types) {
+      this.tokens = tokens;
+      this.types = types;
+    }
+
+    @Override
+    void applyTo(InlayRequestOptions options) {
+      options.keepTokens(tokens);
+      options.keepTokenTypes(types);
+    }
+
+    @Override
+    void applyTo(InlayPrefixOptions options) {
+      throw new IllegalArgumentException("tokens with types, allowed in a prefix: all others");
     }
   }
 

@@ -154,6 +154,19 @@ public final class Model extends NativeObject {
     return future;
   }
 
+  // ---- Classification
+
+  /** The scores of the model's labels for each input (a text, {@link Input#pair}), in the way of {@link #embed}. */
+  public List<float[]> classify(List<Input> inputs, ClassificationMode mode) {
+    if (mode == ClassificationMode.NONE) throw new IllegalArgumentException("mode is NONE, allowed: all others");
+    return new Embedder(this, inputs, new RequestOptions().classification(mode), Request::scores).run();
+  }
+
+  /** {@link #classify} of pairs: {@code text} with each of {@code others}, as a cross-encoder scores a query's documents. */
+  public List<float[]> classifyPairs(String text, List<String> others, ClassificationMode mode) {
+    return classify(others.stream().map(other -> Input.pair(text, other)).toList(), mode);
+  }
+
   // ---- Named prefixes
 
   /** A pinned prefix that may take the whole cache: {@link #createPrefix(String, Input, boolean, long)}. */

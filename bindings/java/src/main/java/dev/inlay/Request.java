@@ -135,16 +135,27 @@ public final class Request extends NativeObject implements Iterable<Event> {
    * @throws NoSuchElementException none was asked for, or it was taken before
    */
   public float[] embedding() {
+    return vector(false);
+  }
+
+  /** The same of the scores that {@link RequestOptions#classification} asked for. */
+  public float[] scores() {
+    return vector(true);
+  }
+
+  private float[] vector(boolean ofLabels) {
     float[] vector = null;
     for (Event event : this) {
-      if (event instanceof Event.Embedding embedding) vector = embedding.vector();
+      if (!ofLabels && event instanceof Event.Embedding embedding) vector = embedding.vector();
+      if (ofLabels && event instanceof Event.Classification labels) vector = labels.scores();
       if (event instanceof Event.Finished end) {
         throwErrorOf(end);
         if (end.reason() == FinishReason.CANCELLED)
           throw new CancelledException(Status.CANCELLED.ordinal(), "the request was cancelled");
       }
     }
-    if (vector == null) throw new NoSuchElementException("the request has no embedding, or it was taken before");
+    if (vector == null)
+      throw new NoSuchElementException("the request has no " + (ofLabels ? "scores" : "embedding") + ", or they were taken before");
     return vector;
   }
 

@@ -160,6 +160,15 @@ public final class RequestOptions {
     return this;
   }
 
+  /**
+   * The scores of the labels of a model that has some, as {@link Event.Classification}, instead of a generation; what {@link #embedding}
+   * says of other options holds here. Default none.
+   */
+  public RequestOptions classification(ClassificationMode mode) {
+    settings.add(o -> o.setClassification(mode.ordinal()));
+    return this;
+  }
+
   /** The embedding is scaled to length 1; {@link EmbeddingMode#DEFAULT} does what the model's files say. */
   public RequestOptions normalise(boolean on) {
     settings.add(o -> o.setNormalise(on ? 1 : 0));
