@@ -237,6 +237,10 @@ struct Panel {
       const int64_t whole = std::min(steps, k / kStep);
       for (int64_t s = 0; s < whole; ++s) {
         Weights::Store(from + s * kStep, to + s * kStepBytes);
+        // The next panel of these rows; without work to do it would wait here.
+        if (Weights::kParts > 1) {
+          _mm_prefetch(from + (s + kSteps) * kStep, _MM_HINT_T1);
+        }
       }
       // Beyond the last column and the last row: zeros.
       for (int64_t s = whole; s < steps; ++s) {
