@@ -158,7 +158,7 @@ struct F16Weights {
                                 _mm512_sub_ps(second, second_high)));
     _mm512_store_si512(to + kTileSize, Join(first_high, second_high));
   }
-  // Their low halves are 0, but of a NaN that Load() made.
+  // Low halves are 0, but of NaNs, whose row is NaN whatever is beside them.
   static HWY_INLINE __m512i Join(__m512 first, __m512 second) {
     return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
                            _mm512_castps_si512(second));
