@@ -1,26 +1,34 @@
-// gemm over bf16 weights on x86-64 with AMX, whose tiles multiply bf16 and add
-// float32: 8,192 multiply-adds an instruction. Source of the tiles: amx.h.
+// gemm over bf16 and f16 weights on x86-64 with AMX, whose tiles multiply bf16
+// and add float32: 8,192 multiply-adds an instruction. Source of the tiles:
+// amx.h.
 //
 // Exact in the factors: x is cut into three bf16 parts, whose 8 bits each make
-// up its 24. A step of 32 elements of k adds to the sums, one product after
-// another, low w, middle w and high w. A product of tiles is two chains of 16
-// fused multiply-adds, of even and of odd elements, whose sum is added: of that
-// an output sees its own row of x and of w alone. One order for every number of
-// rows, so the same bits in every batch. The unit takes denormal numbers as
-// zeros, which changes an output by less than 1e-33 times the weights'
-// magnitudes. Sixteen times the rate of float32, a third of which is left.
+// up its 24, and the 11 bits of an f16 weight into two, of 3 and 8 bits. A step
+// of 32 elements of k adds to the sums, one product after another, low w times
+// middle and high x, then high w times low, middle and high x; of bf16 weights
+// all are high. What is left out, low w times low x, is less than 2^-22 of a
+// product. A product of tiles is two chains of 16 fused multiply-adds, of even
+// and of odd elements, whose sum is added: of that an output sees its own row
+// of x and of w alone. One order for every number of rows, so the same bits in
+// every batch. The unit takes denormal numbers as zeros, which changes an
+// output by less than 1e-33 times the weights' magnitudes. Sixteen times the
+// rate of float32, of which bf16 has a third and f16 a fifth.
 //
-// w is the left operand: 16 rows of 64 bytes, as it lies in its file. x is put
-// into tiles (PackedX), 16 rows a group; rows that fill none are a call of
-// their own. Four tiles of w, a band of 64 rows, at
-// a time.
-//   m <= 16: the parts of x stay in tiles, and tiles of w come from memory,
-//   once
-//     each. Bound by its bandwidth.
-//   more: a panel of a band by kBlockSteps is put in order in L1 (tiles that
+// Infinities: no part of a finite x but 0 is 0, so that an infinite weight (in
+// f16 all in the low part, which low x does not meet) gives infinity; x that is
+// not finite is all in its low part, which meets no part of a weight that is 0
+// unless the weight is. Infinity times infinity gives NaN.
+//
+// w is the left operand: 16 rows of 64 bytes, of bf16 as it lies in its file. x
+// is put into tiles (PackedX), 16 rows a group; rows that fill none are a call
+// of their own. Four tiles of w, a band of 64 rows, at a time.
+//   m <= 16: a tile of w after the other, once each, from memory, whose
+//     bandwidth is the bound. f16 passes through a ring of tiles in L1, taken
+//     apart some steps before they are multiplied.
+//   more: a panel of a band by a block of k is put in order in L1 (tiles that
 //     cross lines of the cache take three times as long), groups pass over it
-//     from L2, and sums wait in memory for the next block of k, exactly as they
-//     are.
+//     from L2, and sums wait in the workspace for the next block of k, exactly
+//     as they are.
 #include "kernels/gemm/gemm.h"
 
 #if defined(__x86_64__)
@@ -32,7 +40,6 @@
 
 #include "kernels/gemm/amx.h"
 #include "kernels/gemm/avx512.h"
-#include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm_parts.h"
 #include "memory/device/thread_pool.h"
 
@@ -53,14 +60,20 @@ constexpr int64_t kGroup = kTileRows;                // rows of x
 constexpr int64_t kWeightTiles = 4;                  // side by side
 constexpr int64_t kBand = kWeightTiles * kTileRows;  // rows of w
 constexpr int64_t kTileSize = kTileRows * kTileBytes;
-constexpr int64_t kBlockSteps = 8;
+constexpr int64_t kPanelTiles = 32;  // of w: two thirds of L1
 // Steps that up to a group of rows asks for weights in advance.
 constexpr int64_t kAhead = 8;
-constexpr int64_t kPanelRuns = kBand * kBlockSteps;
-// Of x at a time: what L2 holds, and the sums of so many fit a stack.
-constexpr int64_t kBlockGroups = 8;
-constexpr int64_t kTaskBands = 3;
+// Steps from taking weights apart to multiplying them, and how many are kept.
+constexpr int64_t kDelay = 3, kRing = 4;
+static_assert(kDelay < kRing && 2 * kRing <= kPanelTiles);
+// A block of k of so many groups and bands, their sums beside it, fill L2: its
+// neighbours on the way there, x once for every kTaskBands and w once for every
+// kBlockGroups.
+constexpr int64_t kBlockGroups = 16;
+constexpr int64_t kTaskBands = 8;
 constexpr int64_t kBandSums = kBand * kGroup;
+// Groups times bands whose sums are in the workspace at once; a band at least.
+constexpr int64_t kMostSums = 2048;
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainProducts = 256 << 10;
 
@@ -78,6 +91,7 @@ struct PackedX {
         data(static_cast<std::byte*>(params.workspace)) {}
   int64_t tile_bytes() const { return kTileRows * columns * 4; }
   int64_t step_bytes() const { return kParts * tile_bytes(); }
+  int64_t bytes() const { return groups * steps * step_bytes(); }
   std::byte* At(int64_t group, int64_t step) const {
     return data + (group * steps + step) * step_bytes();
   }
@@ -88,35 +102,84 @@ inline __m512 HighHalf(__m512 v) {
       v, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-// The high halves of 32 floats, in their order.
-inline __m512i JoinHighHalves(__m512 first, __m512 second) {
-  alignas(64) static constexpr uint16_t kOdd[32] = {
-      1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  return _mm512_permutex2var_epi16(_mm512_castps_si512(first),
-                                   _mm512_load_si512(kOdd),
-                                   _mm512_castps_si512(second));
+// Of finite numbers other than 0 (`of`) the high half of the next one towards
+// 0, so that something is left.
+inline __m512 HighPart(__mmask16 of, __m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  return HighHalf(_mm512_castsi512_ps(
+      _mm512_maskz_sub_epi32(of, bits, _mm512_set1_epi32(1))));
 }
 
 // x = parts[0] + parts[1] + parts[2], each in the high half of its lane. What
-// is not finite is all in the last part.
+// is not finite is all in the first part.
 inline void Split(__m512 x, __m512* parts) {
-  constexpr int kNotFinite = 0x99, kNan = 0x81;
-  const __mmask16 finite =
-      static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kNotFinite));
+  constexpr int kZero = 0x06, kNotFinite = 0x99, kNan = 0x81;
+  const __mmask16 number =
+      static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kZero | kNotFinite));
   const __mmask16 nan = _mm512_fpclass_ps_mask(x, kNan);
-  const __m512 high = HighHalf(x);
-  const __m512 rest = _mm512_maskz_sub_ps(finite, x, high);
-  parts[1] = HighHalf(rest);
+  parts[2] = HighPart(number, x);
+  const __m512 rest = _mm512_sub_ps(x, parts[2]);
+  parts[1] = HighPart(number, rest);
   parts[0] = _mm512_sub_ps(rest, parts[1]);
   // A NaN whose high half alone would be infinity.
-  parts[2] = _mm512_mask_or_ps(
-      high, nan, high, _mm512_castsi512_ps(_mm512_set1_epi32(0x00400000)));
+  parts[0] =
+      _mm512_mask_or_ps(parts[0], nan, parts[0],
+                        _mm512_castsi512_ps(_mm512_set1_epi32(0x00400000)));
 }
 
+// How 32 weights become a row of each of kParts tiles, kTileSize apart, the low
+// part first, and in which order 32 high halves of floats lie in a row.
+struct BF16Weights {
+  static constexpr int64_t kParts = 1;
+  static HWY_INLINE void Store(const uint16_t* w, std::byte* to) {
+    _mm512_store_si512(to, _mm512_loadu_si512(w));
+  }
+  static HWY_INLINE __m512i Join(__m512 first, __m512 second) {
+    alignas(64) static constexpr uint16_t kOdd[32] = {
+        1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(first),
+                                     _mm512_load_si512(kOdd),
+                                     _mm512_castps_si512(second));
+  }
+};
+
+// The first 16 in even places, the others in odd ones: two instructions, where
+// their order takes six of one port.
+struct F16Weights {
+  static constexpr int64_t kParts = 2;
+  // Infinity minus the largest number is infinity.
+  static HWY_INLINE void Store(const uint16_t* w, std::byte* to) {
+    const __m512 first = Load(w);
+    const __m512 second = Load(w + 16);
+    const __m512 first_high = HighHalf(Finite(first));
+    const __m512 second_high = HighHalf(Finite(second));
+    _mm512_store_si512(to, Join(_mm512_sub_ps(first, first_high),
+                                _mm512_sub_ps(second, second_high)));
+    _mm512_store_si512(to + kTileSize, Join(first_high, second_high));
+  }
+  // Low halves are 0, but of NaNs, whose row is NaN whatever is beside them.
+  static HWY_INLINE __m512i Join(__m512 first, __m512 second) {
+    return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
+                           _mm512_castps_si512(second));
+  }
+
+ private:
+  static HWY_INLINE __m512 Load(const uint16_t* w) {
+    return _mm512_cvtph_ps(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)));
+  }
+  // The nearer to 0 of v and the largest number, with the sign of v.
+  static HWY_INLINE __m512 Finite(__m512 v) {
+    constexpr int kLeastMagnitude = 2;
+    return _mm512_range_ps(v, _mm512_set1_ps(65504.0f), kLeastMagnitude);
+  }
+};
+
 // Step `step` of the rows of `group`.
-inline void PackStep(const GemmDesc& desc, const GemmParams& params,
-                     const PackedX& packed, int64_t group, int64_t step) {
+template <class Weights>
+void PackStep(const GemmDesc& desc, const GemmParams& params,
+              const PackedX& packed, int64_t group, int64_t step) {
   const int64_t first = group * kGroup;
   const int64_t k0 = step * kStep;
   const __mmask16 low = FirstLanes(desc.k - k0);
@@ -127,7 +190,9 @@ inline void PackStep(const GemmDesc& desc, const GemmParams& params,
     const float* x = params.x.row<float>(first + r) + k0;
     Split(_mm512_maskz_loadu_ps(low, x), a);
     Split(_mm512_maskz_loadu_ps(high, x + 16), b);
-    for (int p = 0; p < kParts; ++p) parts[p][r] = JoinHighHalves(a[p], b[p]);
+    for (int p = 0; p < kParts; ++p) {
+      parts[p][r] = Weights::Join(a[p], b[p]);
+    }
   }
   std::byte* to = packed.At(group, step);
   const __mmask16 columns = FirstLanes(packed.columns);
@@ -147,66 +212,54 @@ inline void PackStep(const GemmDesc& desc, const GemmParams& params,
   }
 }
 
-// Where the tiles of a band of w are: step s, tile t begin at data + s step + t
-// tile, rows `stride` apart.
-struct WeightTiles {
-  const std::byte* data;
-  int64_t step, tile, stride;
+// A panel in L1: the tiles of a step and 16 rows of w, part by part, then those
+// of the next step; behind kSteps steps the next 16 rows.
+template <class Weights>
+struct Panel {
+  static constexpr int64_t kStepBytes = Weights::kParts * kTileSize;
+  static constexpr int64_t kSteps =
+      kPanelTiles / kWeightTiles / Weights::kParts;
+  static constexpr int64_t kRowsBytes = kSteps * kStepBytes;
+  alignas(64) std::byte data[kWeightTiles * kRowsBytes];
 
-  const std::byte* At(int64_t s) const { return data + s * step; }
+  const std::byte* At(int64_t step) const { return data + step * kStepBytes; }
+
+  // Steps [step, step + steps), at most kSteps, of rows n0 to n0 + count.
+  void Pack(const GemmDesc& desc, const GemmParams& params, int64_t n0,
+            int64_t count, int64_t step, int64_t steps) {
+    const int64_t k0 = step * kStep;
+    for (int64_t r = 0; r < kBand; ++r) {
+      std::byte* to =
+          data + r / kTileRows * kRowsBytes + r % kTileRows * kTileBytes;
+      const bool there = r < count;
+      const auto* from = params.w.row<uint16_t>(n0 + (there ? r : 0)) + k0;
+      const int64_t k = there ? desc.k - k0 : 0;
+      const int64_t whole = std::min(steps, k / kStep);
+      for (int64_t s = 0; s < whole; ++s) {
+        Weights::Store(from + s * kStep, to + s * kStepBytes);
+        // The next panel of these rows; without work to do it would wait here.
+        if (Weights::kParts > 1) {
+          _mm_prefetch(from + (s + kSteps) * kStep, _MM_HINT_T1);
+        }
+      }
+      // Beyond the last column and the last row: zeros.
+      for (int64_t s = whole; s < steps; ++s) {
+        alignas(64) uint16_t last[kStep] = {};
+        const int64_t left = k - s * kStep;
+        if (left > 0) std::copy_n(from + s * kStep, left, last);
+        Weights::Store(last, to + s * kStepBytes);
+      }
+    }
+    Written(data);
+  }
 };
 
-// Steps [step, step + steps), at most kBlockSteps, of rows n0 to n0 + count
-// into `panel`.
-WeightTiles PackWeights(const GemmDesc& desc, const GemmParams& params,
-                        int64_t n0, int64_t count, int64_t step, int64_t steps,
-                        std::byte* panel) {
-  const WeightTiles tiles = {panel, kTileSize, kBlockSteps * kTileSize,
-                             kTileBytes};
-  const int64_t k0 = step * kStep;
-  for (int64_t r = 0; r < kBand; ++r) {
-    std::byte* to =
-        panel + r / kTileRows * tiles.tile + r % kTileRows * kTileBytes;
-    const bool there = r < count;
-    const auto* from = params.w.row<hwy::bfloat16_t>(n0 + (there ? r : 0)) + k0;
-    const int64_t k = there ? desc.k - k0 : 0;
-    const int64_t whole = std::min(steps, k / kStep);
-    for (int64_t s = 0; s < whole; ++s) {
-      _mm512_store_si512(to + s * kTileSize,
-                         _mm512_loadu_si512(from + s * kStep));
-    }
-    // Beyond the last column and the last row: zeros.
-    for (int64_t s = whole; s < steps; ++s) {
-      const int64_t left = std::max<int64_t>(0, k - s * kStep);
-      const auto mask = static_cast<__mmask32>((1u << left) - 1);
-      _mm512_store_si512(to + s * kTileSize,
-                         _mm512_maskz_loadu_epi16(mask, from + s * kStep));
-    }
-  }
-  Written(panel);
-  return tiles;
-}
-
-// A panel is kPanelRuns runs of 64 bytes: asks for the runs [begin, end) of the
-// one at row n0 and step `step`.
-inline void PrefetchPanel(const GemmDesc& desc, const GemmParams& params,
-                          int64_t n0, int64_t step, int64_t begin,
-                          int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t n = n0 + i / kBlockSteps;
-    const int64_t k = (step + i % kBlockSteps) * kStep;
-    if (n < desc.n && k < desc.k) {
-      _mm_prefetch(params.w.row<char>(n) + 2 * k, _MM_HINT_T1);
-    }
-  }
-}
-
-// Tiles 0 to 3: sums of 16 rows of w each. The next `x_tiles`: x. Others: w.
-inline void Configure(int64_t columns, int x_tiles) {
+// Tiles 0 to 3: sums of 16 rows of w each. 4 to 6: parts of x. 7: w.
+inline void Configure(int64_t columns) {
   TileShapes shapes;
   for (int tile = 0; tile < 8; ++tile) {
     shapes.Set(tile, kTileRows,
-               tile < 4 + x_tiles ? static_cast<int>(columns) * 4 : kTileBytes);
+               tile < 4 + kParts ? static_cast<int>(columns) * 4 : kTileBytes);
   }
   Written(&shapes);
   _tile_loadconfig(&shapes);
@@ -232,58 +285,92 @@ inline void StoreSums(float* sums) {
   Written(sums);
 }
 
-// Adds step `s` of w with that of a group at `x`. Each tile of w is loaded
-// once.
-inline void AddStep(const WeightTiles& tiles, int64_t s, const PackedX& packed,
+// Adds the tiles of a step at `w`, 16 rows of w after 16 of them, with that of
+// a group at `x`. Each tile is loaded once.
+template <class Weights>
+inline void AddStep(const std::byte* w, const PackedX& packed,
                     const std::byte* x) {
+  constexpr int64_t kNext = Panel<Weights>::kRowsBytes;
   const int64_t x_stride = packed.columns * 4;
   _tile_loadd(4, x, x_stride);
   _tile_loadd(5, x + packed.tile_bytes(), x_stride);
   _tile_loadd(6, x + 2 * packed.tile_bytes(), x_stride);
-  const std::byte* w = tiles.At(s);
-  _tile_loadd(7, w, tiles.stride);
+  if constexpr (Weights::kParts == 2) {
+    _tile_loadd(7, w, kTileBytes);
+    _tile_dpbf16ps(0, 7, 5);
+    _tile_dpbf16ps(0, 7, 6);
+    _tile_loadd(7, w + kNext, kTileBytes);
+    _tile_dpbf16ps(1, 7, 5);
+    _tile_dpbf16ps(1, 7, 6);
+    _tile_loadd(7, w + 2 * kNext, kTileBytes);
+    _tile_dpbf16ps(2, 7, 5);
+    _tile_dpbf16ps(2, 7, 6);
+    _tile_loadd(7, w + 3 * kNext, kTileBytes);
+    _tile_dpbf16ps(3, 7, 5);
+    _tile_dpbf16ps(3, 7, 6);
+    w += kTileSize;
+  }
+  _tile_loadd(7, w, kTileBytes);
   _tile_dpbf16ps(0, 7, 4);
   _tile_dpbf16ps(0, 7, 5);
   _tile_dpbf16ps(0, 7, 6);
-  _tile_loadd(7, w + tiles.tile, tiles.stride);
+  _tile_loadd(7, w + kNext, kTileBytes);
   _tile_dpbf16ps(1, 7, 4);
   _tile_dpbf16ps(1, 7, 5);
   _tile_dpbf16ps(1, 7, 6);
-  _tile_loadd(7, w + 2 * tiles.tile, tiles.stride);
+  _tile_loadd(7, w + 2 * kNext, kTileBytes);
   _tile_dpbf16ps(2, 7, 4);
   _tile_dpbf16ps(2, 7, 5);
   _tile_dpbf16ps(2, 7, 6);
-  _tile_loadd(7, w + 3 * tiles.tile, tiles.stride);
+  _tile_loadd(7, w + 3 * kNext, kTileBytes);
   _tile_dpbf16ps(3, 7, 4);
   _tile_dpbf16ps(3, 7, 5);
   _tile_dpbf16ps(3, 7, 6);
 }
 
-// y[first .. , n0 .. n0 + count) of a group from kBand x kGroup sums.
+// y[first .. , n0 .. n0 + count) of a group from kBand x kGroup sums: what
+// FinishGemmRow does, 16 columns at a time.
 inline void Finish(const GemmParams& params, const PackedX& packed,
                    int64_t group, int64_t n0, int64_t count,
                    const float* sums) {
   const int64_t first = group * kGroup;
   const int64_t rows = std::min(kGroup, packed.rows - first);
-  alignas(64) float out[kGroup][kBand];
-  if (rows < 4) {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < count; ++i) out[r][i] = sums[i * kGroup + r];
+  for (int64_t t = 0; t < count; t += kTileRows, n0 += kTileRows) {
+    const __mmask16 mask = FirstLanes(count - t);
+    __m512i v[kTileRows];
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      v[i] = _mm512_loadu_si512(sums + (t + i) * kGroup);
     }
-  } else {
-    for (int64_t t = 0; t < kBand; t += kTileRows) {
-      __m512i v[kTileRows];
-      for (int64_t i = 0; i < kTileRows; ++i) {
-        v[i] = _mm512_loadu_si512(sums + (t + i) * kGroup);
+    Transpose16(v);
+    for (int64_t r = 0; r < rows; ++r) {
+      __m512 value = _mm512_castsi512_ps(v[r]);
+      if (params.bias != nullptr) {
+        value =
+            _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, params.bias + n0));
       }
-      Transpose16(v);
-      for (int64_t r = 0; r < kGroup; ++r) {
-        _mm512_store_si512(&out[r][t], v[r]);
+      if (!params.residual.empty()) {
+        value = _mm512_add_ps(
+            value, _mm512_maskz_loadu_ps(
+                       mask, params.residual.row<float>(first + r) + n0));
       }
+      _mm512_mask_storeu_ps(params.y.row<float>(first + r) + n0, mask, value);
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    FinishGemmRow(params, first + r, n0, count, out[r]);
+}
+
+// Asks for rows [n0, n0 + 16) of w kAhead steps from `step` on: behind a row's
+// end the next rows. What is not there does no harm. (As a call of its own GCC
+// would drop it.)
+HWY_INLINE void AskAhead(const GemmParams& params, const PackedX& packed,
+                         int64_t n0, int64_t step) {
+  const int64_t at = step + kAhead;
+  const char* ahead = at < packed.steps
+                          ? params.w.row<char>(n0) + at * kTileBytes
+                          : params.w.row<char>(n0 + kTileRows) +
+                                (at - packed.steps) * kTileBytes;
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    _mm_prefetch(ahead + r * static_cast<int64_t>(params.w.row_stride_bytes),
+                 _MM_HINT_T0);
   }
 }
 
@@ -295,19 +382,11 @@ inline void AddTile(const GemmParams& params, const PackedX& packed, int64_t n0,
   const auto stride = static_cast<int64_t>(params.w.row_stride_bytes);
   const int64_t x_tile = packed.tile_bytes();
   const int64_t x_stride = packed.columns * 4;
-  const char* w = params.w.row<char>(n0);
+  const auto* w = params.w.row<std::byte>(n0);
   const std::byte* x = packed.data;
   _tile_zero(0);
   for (int64_t step = 0; step < packed.steps; ++step) {
-    // Behind a row's end: the next rows. What is not there does no harm.
-    const int64_t at = step + kAhead;
-    const char* ahead = at < packed.steps
-                            ? w + kAhead * kTileBytes
-                            : params.w.row<char>(n0 + kTileRows) +
-                                  (at - packed.steps) * kTileBytes;
-    for (int64_t r = 0; r < kTileRows; ++r) {
-      _mm_prefetch(ahead + r * stride, _MM_HINT_T0);
-    }
+    AskAhead(params, packed, n0, step);
     _tile_loadd(7, w, stride);
     _tile_loadd(4, x, x_stride);
     _tile_dpbf16ps(0, 7, 4);
@@ -322,30 +401,70 @@ inline void AddTile(const GemmParams& params, const PackedX& packed, int64_t n0,
   Written(sums);
 }
 
+// The same of f16, through a ring of kRing steps' parts.
+inline void AddTileInParts(const GemmParams& params, const PackedX& packed,
+                           int64_t n0, std::byte* ring, float* sums) {
+  constexpr int64_t kBytes = F16Weights::kParts * kTileSize;
+  const int64_t x_tile = packed.tile_bytes();
+  const int64_t x_stride = packed.columns * 4;
+  const std::byte* x = packed.data;
+  _tile_zero(0);
+  for (int64_t step = 0; step < packed.steps + kDelay; ++step) {
+    if (step < packed.steps) {
+      AskAhead(params, packed, n0, step);
+      std::byte* to = ring + step % kRing * kBytes;
+      HWY_UNROLL(4)
+      for (int64_t r = 0; r < kTileRows; ++r) {
+        F16Weights::Store(params.w.row<uint16_t>(n0 + r) + step * kStep,
+                          to + r * kTileBytes);
+      }
+      Written(to);
+    }
+    if (step < kDelay) continue;
+    const std::byte* w = ring + (step - kDelay) % kRing * kBytes;
+    _tile_loadd(7, w, kTileBytes);
+    _tile_loadd(5, x + x_tile, x_stride);
+    _tile_dpbf16ps(0, 7, 5);
+    _tile_loadd(6, x + 2 * x_tile, x_stride);
+    _tile_dpbf16ps(0, 7, 6);
+    _tile_loadd(7, w + kTileSize, kTileBytes);
+    _tile_loadd(4, x, x_stride);
+    _tile_dpbf16ps(0, 7, 4);
+    _tile_dpbf16ps(0, 7, 5);
+    _tile_dpbf16ps(0, 7, 6);
+    x += packed.step_bytes();
+  }
+  _tile_stored(0, sums, kTileBytes);
+  Written(sums);
+}
+
 // Bands [begin, end) of w with all rows of x, a group of them at most.
+template <class Weights>
 void RunFew(const GemmDesc& desc, const GemmParams& params,
             const PackedX& packed, int64_t begin, int64_t end) {
-  alignas(64) std::byte panel[kPanelRuns * kTileBytes];
+  Panel<Weights> panel;
   alignas(64) float sums[kBandSums];
-  Configure(packed.columns, kParts);
+  Configure(packed.columns);
   for (int64_t n0 = begin * kBand; n0 < std::min(desc.n, end * kBand);
        n0 += kBand) {
     const int64_t count = std::min(kBand, desc.n - n0);
     if (count == kBand && desc.k % kStep == 0) {
-      for (int64_t t = 0; t < kWeightTiles; ++t) {
-        AddTile(params, packed, n0 + t * kTileRows,
-                sums + t * kTileRows * kGroup);
+      for (int64_t t = 0; t < kBand; t += kTileRows) {
+        if constexpr (Weights::kParts == 1) {
+          AddTile(params, packed, n0 + t, sums + t * kGroup);
+        } else {
+          AddTileInParts(params, packed, n0 + t, panel.data, sums + t * kGroup);
+        }
       }
       Finish(params, packed, 0, n0, count, sums);
       continue;
     }
     ZeroSums();
-    for (int64_t step = 0; step < packed.steps; step += kBlockSteps) {
-      const int64_t steps = std::min(kBlockSteps, packed.steps - step);
-      const WeightTiles tiles =
-          PackWeights(desc, params, n0, count, step, steps, panel);
+    for (int64_t step = 0; step < packed.steps; step += panel.kSteps) {
+      const int64_t steps = std::min(panel.kSteps, packed.steps - step);
+      panel.Pack(desc, params, n0, count, step, steps);
       for (int64_t s = 0; s < steps; ++s) {
-        AddStep(tiles, s, packed, packed.At(0, step + s));
+        AddStep<Weights>(panel.At(s), packed, packed.At(0, step + s));
       }
     }
     StoreSums(sums);
@@ -354,36 +473,28 @@ void RunFew(const GemmDesc& desc, const GemmParams& params,
   _tile_release();
 }
 
-// Bands [begin, end), at most kTaskBands, with groups [g0, g1), at most
-// kBlockGroups.
+// Bands [begin, end) with groups [g0, g1). sums: kBandSums a band and group.
+template <class Weights>
 void RunMany(const GemmDesc& desc, const GemmParams& params,
              const PackedX& packed, int64_t begin, int64_t end, int64_t g0,
-             int64_t g1) {
-  alignas(64) std::byte panel[kPanelRuns * kTileBytes];
-  alignas(64) float sums[kTaskBands][kBlockGroups][kBandSums];
-  Configure(packed.columns, kParts);
-  for (int64_t step = 0; step < packed.steps; step += kBlockSteps) {
-    const int64_t steps = std::min(kBlockSteps, packed.steps - step);
+             int64_t g1, float* sums) {
+  Panel<Weights> panel;
+  Configure(packed.columns);
+  for (int64_t step = 0; step < packed.steps; step += panel.kSteps) {
+    const int64_t steps = std::min(panel.kSteps, packed.steps - step);
+    float* at = sums;
     for (int64_t band = begin; band < end; ++band) {
       const int64_t n0 = band * kBand;
       const int64_t count = std::min(kBand, desc.n - n0);
-      const WeightTiles tiles =
-          PackWeights(desc, params, n0, count, step, steps, panel);
-      const bool last = band + 1 == end;
-      for (int64_t group = g0; group < g1; ++group) {
-        // Share of the next panel.
-        PrefetchPanel(desc, params, last ? begin * kBand : n0 + kBand,
-                      last ? step + kBlockSteps : step,
-                      kPanelRuns * (group - g0) / (g1 - g0),
-                      kPanelRuns * (group - g0 + 1) / (g1 - g0));
-        float* of_group = sums[band - begin][group - g0];
-        step == 0 ? ZeroSums() : LoadSums(of_group);
+      panel.Pack(desc, params, n0, count, step, steps);
+      for (int64_t group = g0; group < g1; ++group, at += kBandSums) {
+        step == 0 ? ZeroSums() : LoadSums(at);
         for (int64_t s = 0; s < steps; ++s) {
-          AddStep(tiles, s, packed, packed.At(group, step + s));
+          AddStep<Weights>(panel.At(s), packed, packed.At(group, step + s));
         }
-        StoreSums(of_group);
+        StoreSums(at);
         if (step + steps == packed.steps) {
-          Finish(params, packed, group, n0, count, of_group);
+          Finish(params, packed, group, n0, count, at);
         }
       }
     }
@@ -391,45 +502,61 @@ void RunMany(const GemmDesc& desc, const GemmParams& params,
   _tile_release();
 }
 
+int64_t Bands(const GemmDesc& desc) { return (desc.n + kBand - 1) / kBand; }
+// Whose sums are in the workspace at once.
+int64_t BandsAtOnce(const GemmDesc& desc, int64_t groups) {
+  return std::clamp<int64_t>(kMostSums / groups, 1, Bands(desc));
+}
+
 // Whole groups of rows, or fewer than one.
+template <class Weights>
 void RunGroups(const GemmDesc& desc, const GemmParams& params,
                ThreadPool& pool) {
   const PackedX packed(desc, params);
-  pool.ParallelFor(
-      packed.groups * packed.steps, 64, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          PackStep(desc, params, packed, i / packed.steps, i % packed.steps);
-        }
-        Written(packed.data);
-      });
-  const int64_t bands = (desc.n + kBand - 1) / kBand;
+  pool.ParallelFor(packed.groups * packed.steps, 64,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       PackStep<Weights>(desc, params, packed, i / packed.steps,
+                                         i % packed.steps);
+                     }
+                     Written(packed.data);
+                   });
+  const int64_t bands = Bands(desc);
   if (packed.groups == 1) {
     pool.ParallelFor(bands, kGrainProducts / (kBand * desc.k) + 1,
                      [&](int64_t begin, int64_t end) {
-                       RunFew(desc, params, packed, begin, end);
+                       RunFew<Weights>(desc, params, packed, begin, end);
                      });
     return;
   }
+  auto* sums = reinterpret_cast<float*>(packed.data + packed.bytes());
   const int64_t blocks = (packed.groups + kBlockGroups - 1) / kBlockGroups;
-  // Work for every thread, while weights serve as many groups as may be.
-  const int64_t width = std::clamp<int64_t>(
-      bands * blocks / (4 * pool.num_threads()), 1, kTaskBands);
-  const int64_t columns = (bands + width - 1) / width;
-  pool.ParallelFor(columns * blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t g0 = i / columns * kBlockGroups;
-      const int64_t band = i % columns * width;
-      RunMany(desc, params, packed, band, std::min(bands, band + width), g0,
-              std::min(packed.groups, g0 + kBlockGroups));
-    }
-  });
+  const int64_t most = BandsAtOnce(desc, packed.groups);
+  for (int64_t first = 0; first < bands; first += most) {
+    const int64_t count = std::min(most, bands - first);
+    // Work for every thread, while weights and x serve as much as may be.
+    const int64_t width = std::clamp<int64_t>(
+        count * blocks / (2 * pool.num_threads()), 1, kTaskBands);
+    const int64_t columns = (count + width - 1) / width;
+    pool.ParallelFor(columns * blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t g0 = i / columns * kBlockGroups;
+        const int64_t g1 = std::min(packed.groups, g0 + kBlockGroups);
+        const int64_t band = i % columns * width;
+        RunMany<Weights>(desc, params, packed, first + band,
+                         first + std::min(count, band + width), g0, g1,
+                         sums + (g0 * count + band * (g1 - g0)) * kBandSums);
+      }
+    });
+  }
 }
 
+template <class Weights>
 void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const int64_t rest = params.x.rows() % kGroup;
   const int64_t whole = params.x.rows() - rest;
-  if (whole > 0) RunGroups(desc, RowsOfCall(params, 0, whole), pool);
-  if (rest > 0) RunGroups(desc, RowsOfCall(params, whole, rest), pool);
+  if (whole > 0) RunGroups<Weights>(desc, RowsOfCall(params, 0, whole), pool);
+  if (rest > 0) RunGroups<Weights>(desc, RowsOfCall(params, whole, rest), pool);
 }
 
 }  // namespace
@@ -442,18 +569,33 @@ const char* GemmCpuAmxRefuses(const GemmDesc& desc) {
   if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
     return "activations must be f32";
   }
-  if (desc.weight != DType::kBF16) return "weights must be bf16";
+  if (desc.weight != DType::kBF16 && desc.weight != DType::kF16) {
+    return "weights must be bf16 or f16";
+  }
   return amx::Refuses(amx::Products::kBF16);
 }
 
 size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
   const int64_t steps = (desc.k + amx::kStep - 1) / amx::kStep;
-  return static_cast<size_t>(max_rows * steps * amx::kParts * amx::kTileBytes);
+  int64_t bytes = max_rows * steps * amx::kParts * amx::kTileBytes;
+  // Sums of as many groups, or of fewer, which have more bands at once.
+  const int64_t groups = max_rows / amx::kGroup;
+  if (groups > 1) {
+    bytes +=
+        std::min(groups * amx::Bands(desc), std::max(amx::kMostSums, groups)) *
+        amx::kBandSums * static_cast<int64_t>(sizeof(float));
+  }
+  return static_cast<size_t>(bytes);
 }
 
 absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
                            Stream& stream) {
-  amx::Run(desc, params, *stream.thread_pool());
+  ThreadPool& pool = *stream.thread_pool();
+  if (desc.weight == DType::kF16) {
+    amx::Run<amx::F16Weights>(desc, params, pool);
+  } else {
+    amx::Run<amx::BF16Weights>(desc, params, pool);
+  }
   return absl::OkStatus();
 }
 

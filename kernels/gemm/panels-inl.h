@@ -26,6 +26,7 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/avx512.h"
 #include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/panel_blocks.h"
@@ -114,6 +115,44 @@ HWY_INLINE void PackColumns(const W* const* w, size_t k, int64_t column,
   if (i < k) Transpose4(w, i, k - i, to);
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86_64
+// The same of 16 rows, whole vectors of them for each part: a quarter of the
+// stores.
+constexpr int64_t kPlainTransposed = 16;
+template <typename W>
+HWY_INLINE void Transpose16Rows(const W* const* w, size_t k, size_t rest,
+                                float* to) {
+  static_assert(kLanes == 16);
+  __m512i v[16];
+  HWY_UNROLL(16)
+  for (size_t i = 0; i < 16; ++i) {
+    v[i] = _mm512_castps_si512(
+        (rest == kLanes ? LoadWide(w[i] + k) : LoadWideTail(w[i] + k, rest))
+            .raw);
+  }
+  Transpose16(v);
+  HWY_UNROLL(16)
+  for (int64_t j = 0; j < 16; ++j) _mm512_store_si512(to + j * kPart, v[j]);
+}
+template <typename W>
+HWY_INLINE void PackPlainColumns(const W* const* w, size_t k, int64_t column,
+                                 float* panel) {
+  float* to = panel + column;
+  size_t i = 0;
+  for (; i + kLanes <= k; i += kLanes, to += kPanel) {
+    Transpose16Rows(w, i, kLanes, to);
+  }
+  if (i < k) Transpose16Rows(w, i, k - i, to);
+}
+#else
+constexpr int64_t kPlainTransposed = kTransposed;
+template <typename W>
+HWY_INLINE void PackPlainColumns(const W* const* w, size_t k, int64_t column,
+                                 float* panel) {
+  PackColumns(w, k, column, panel);
+}
+#endif
+
 HWY_NOINLINE void FinishRow(const GemmParams& params, int64_t m, int64_t n0,
                             int64_t columns, const float* sums) {
   if (columns < kPanel) return FinishGemmRow(params, m, n0, columns, sums);
@@ -135,12 +174,12 @@ struct Panel {
   static HWY_INLINE void Pack(const GemmParams& params, int64_t n0,
                               int64_t columns, int64_t k0, size_t k,
                               float* panel) {
-    const W* rows[kTransposed];
-    for (int64_t c = 0; c < kPanel; c += kTransposed) {
-      for (int64_t i = 0; i < kTransposed; ++i) {
+    const W* rows[kPlainTransposed];
+    for (int64_t c = 0; c < kPanel; c += kPlainTransposed) {
+      for (int64_t i = 0; i < kPlainTransposed; ++i) {
         rows[i] = params.w.row<W>(n0 + HWY_MIN(c + i, columns - 1)) + k0;
       }
-      PackColumns(rows, k, c, panel);
+      PackPlainColumns(rows, k, c, panel);
     }
   }
 };

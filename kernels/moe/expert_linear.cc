@@ -70,6 +70,12 @@ constexpr ExpertLinearRow kChosenCpuRow = {
     kName,        DeviceKind::kCpu, 0, Refuses<kName, FirstGemmRowNamed>,
     Bytes<kName>, Run<kName>};
 
+// As gemm does; small weights it keeps, which are most of experts'.
+const char* AmxLeaves(const ExpertLinearDesc& desc, const DeviceInfo& device) {
+  return desc.gemm.weight == DType::kF16 ? "one row of x is faster elsewhere"
+                                         : Refuses<kAmx>(desc, device);
+}
+
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const ExpertLinearDesc& desc, const DeviceInfo&) {
   const GemmDesc& gemm = desc.gemm;
@@ -106,12 +112,13 @@ constexpr ExpertLinearRow kRows[] = {
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
 #endif
-    kCpuRow<kAmx>,
+    {kAmx, DeviceKind::kCpu, 0, AmxLeaves, Bytes<kAmx>, Run<kAmx>},
     kChosenCpuRow<kBf16>,
     kCpuRow<kPackedAmx>,
     kCpuRow<kPackedVnni>,
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,
+    kCpuRow<kAmx>,
     kCpuRow<kBf16>,
     kCpuRow<kScalar>,
 };

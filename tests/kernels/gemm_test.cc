@@ -64,7 +64,7 @@ struct Problem {
 };
 
 struct Reference {
-  std::vector<double> want, tolerance;
+  std::vector<double> want, tolerance, without_low;
 };
 
 // `rounded`: of x and w rounded to bf16.
@@ -95,6 +95,10 @@ Reference Float64(const Problem& problem, bool extras, bool rounded) {
       // (k + 2) roundings of a partial sum, each at most `magnitude`.
       reference.tolerance.push_back(static_cast<double>(k + 3) * kUnitF32 *
                                     magnitude);
+      // cpu_amx leaves out the low 3 bits of an f16 weight (2^-7 of it) times
+      // the low 8 of x (2^-15).
+      reference.without_low.push_back(reference.tolerance.back() +
+                                      0x1p-22 * magnitude);
     }
   }
   return reference;
@@ -116,7 +120,10 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
       };
     };
     const Reference& reference = row.name == "cpu_bf16" ? rounded : exact;
-    ExpectClose(y, at(reference.want), at(reference.tolerance));
+    const bool low =
+        row.name != "cpu_amx" || problem.desc.weight != DType::kF16;
+    ExpectClose(y, at(reference.want),
+                at(low ? reference.tolerance : reference.without_low));
   });
 }
 
@@ -157,14 +164,16 @@ TEST(GemmTest, SweepsRemaindersOfKAndN) {
 
 TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   constexpr int64_t kRows = 67;
-  constexpr int64_t kN = 53;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
-  for (const int64_t k : {61, 520, 1100, 2061}) {
+  // The last: whole bands of whole steps (gemm_cpu_amx.cc), and more.
+  constexpr int64_t kShapes[][2] = {
+      {53, 61}, {53, 520}, {53, 1100}, {53, 2061}, {130, 416}};
+  for (const auto& [n, k] : kShapes) {
     for (const DType weight : kWeights) {
-      Problem problem(kRows, kN, k, weight, 7);
+      Problem problem(kRows, n, k, weight, 7);
       ForEachCpuRow(GemmTable(), problem.desc, cpus[0],
                     [&](const GemmRow& row) {
-                      TestMatrix alone(DType::kF32, kRows, kN);
+                      TestMatrix alone(DType::kF32, kRows, n);
                       for (int64_t r = 0; r < kRows; ++r) {
                         GemmParams params = problem.Params(alone, true);
                         params.x = params.x.RowSlice(r, 1);
@@ -174,7 +183,7 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
                       }
                       for (int64_t m = 2; m <= kRows; m += m < 10 ? 1 : 19) {
                         TestCpu& cpu = cpus[m % 3];
-                        TestMatrix together(DType::kF32, kRows, kN);
+                        TestMatrix together(DType::kF32, kRows, n);
                         GemmParams params = problem.Params(together, true);
                         params.x = params.x.RowSlice(0, m);
                         params.y = params.y.RowSlice(0, m);
@@ -182,8 +191,8 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
                         ASSERT_TRUE(problem.Run(row, params, cpu).ok());
                         for (int64_t r = 0; r < m; ++r) {
                           ASSERT_EQ(alone.RowBits(r), together.RowBits(r))
-                              << "row " << r << " of " << m << ", k " << k
-                              << ", " << DTypeName(weight);
+                              << "row " << r << " of " << m << ", n " << n
+                              << ", k " << k << ", " << DTypeName(weight);
                         }
                       }
                     });
@@ -213,6 +222,33 @@ TEST(GemmTest, LargeBatchesMatchSmallOnes) {
   };
   OnEverySimdTarget(
       [&] { ForEachCpuRow(GemmTable(), problem.desc, cpus[0], compare); });
+}
+
+// More sums than gemm_cpu_amx.cc keeps at once, of more rows than go over a
+// panel.
+TEST(GemmTest, VeryLargeBatchesMatchLargeOnes) {
+  constexpr int64_t kRows = 2100;
+  constexpr int64_t kN = 1040;
+  TestCpu cpus[] = {TestCpu(1), TestCpu(3)};
+  for (const DType weight : {DType::kF16, DType::kBF16}) {
+    Problem problem(kRows, kN, 36, weight, 13);
+    ForEachCpuRow(GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
+      TestMatrix reference(DType::kF32, kRows, kN);
+      for (int64_t r = 0; r < kRows; r += 50) {
+        GemmParams params = problem.Params(reference, false);
+        params.x = params.x.RowSlice(r, 50);
+        params.y = params.y.RowSlice(r, 50);
+        ASSERT_TRUE(problem.Run(row, params, cpus[1]).ok());
+      }
+      for (TestCpu& cpu : cpus) {
+        TestMatrix y(DType::kF32, kRows, kN);
+        ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
+        for (int64_t r = 0; r < kRows; ++r) {
+          ASSERT_EQ(reference.RowBits(r), y.RowBits(r)) << "row " << r;
+        }
+      }
+    });
+  }
 }
 
 TEST(GemmTest, ResidualMayBeTheOutput) {
@@ -247,8 +283,12 @@ TEST(GemmTest, AnEmptyBatchIsNoWork) {
 
 TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   TestCpu cpu(2);
-  for (const int64_t m : {6, 40}) {
-    Problem problem(m, 12, 21, DType::kBF16, 3);
+  for (const auto& [m, weight] :
+       std::vector<std::pair<int64_t, DType>>{{6, DType::kBF16},
+                                              {40, DType::kBF16},
+                                              {6, DType::kF16},
+                                              {40, DType::kF16}}) {
+    Problem problem(m, 12, 21, weight, 3);
     problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
     problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
     // Its high half alone is infinity.
@@ -266,6 +306,53 @@ TEST(GemmTest, InfinityAndNanStayInTheirRow) {
         }
       }
     });
+  }
+}
+
+// Denormal numbers of f16, of which bf16 has more exponents than f16.
+TEST(GemmTest, TinyWeightsCount) {
+  TestCpu cpu(2);
+  for (const int64_t m : {1, 5, 40}) {
+    for (const int64_t n : {12, 64}) {
+      Problem problem(m, n, 96, DType::kF16, 17);
+      for (int64_t c = 0; c < n; ++c) {
+        for (int64_t i = 0; i < 96; ++i) {
+          problem.w.Set(
+              c, i, static_cast<float>((c * 96 + i) % 2047 - 1023) * 0x1p-24f);
+        }
+      }
+      CheckAgainstFloat64(problem, false, cpu);
+    }
+  }
+}
+
+TEST(GemmTest, InfiniteWeightsAndNanStayInTheirColumn) {
+  TestCpu cpu(2);
+  for (const DType weight : kWeights) {
+    for (const int64_t m : {1, 5, 40}) {
+      Problem problem(m, 70, 64, weight, 19);
+      for (int64_t r = 0; r < m; ++r) {
+        // Numbers whose low bits are 0, and others.
+        problem.x.Set(r, 9, r % 2 == 0 ? 1.0f : -0.3f);
+        problem.x.Set(r, 63, 0x1.fffffep3f);
+      }
+      problem.w.Set(2, 9, std::numeric_limits<float>::infinity());
+      problem.w.Set(3, 63, -std::numeric_limits<float>::infinity());
+      problem.w.Set(69, 1, std::numeric_limits<float>::quiet_NaN());
+      ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+        SCOPED_TRACE(::testing::Message()
+                     << row.name << " m " << m << " " << DTypeName(weight));
+        TestMatrix y(DType::kF32, m, 70);
+        ASSERT_TRUE(problem.Run(row, problem.Params(y, false), cpu).ok());
+        for (int64_t r = 0; r < m; ++r) {
+          const float infinity = std::numeric_limits<float>::infinity();
+          EXPECT_EQ(y(r, 2), r % 2 == 0 ? infinity : -infinity);
+          EXPECT_EQ(y(r, 3), -infinity);
+          EXPECT_TRUE(std::isnan(y(r, 69)));
+          for (int64_t c = 4; c < 69; ++c) EXPECT_TRUE(std::isfinite(y(r, c)));
+        }
+      });
+    }
   }
 }
 
@@ -297,6 +384,8 @@ TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
     GTEST_SKIP() << "needs AMX";
   }
   EXPECT_EQ(Chosen(1025, DType::kBF16), "cpu_amx");
+  EXPECT_EQ(Chosen(1025, DType::kF16), "cpu_simd");
+  EXPECT_EQ(Chosen(1025, DType::kF16, "cpu_amx"), "cpu_amx");
 }
 
 TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
