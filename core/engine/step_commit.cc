@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/engine/caught.h"
+#include "memory/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
 #include "memory/status.h"

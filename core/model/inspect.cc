@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -109,7 +109,7 @@ absl::StatusOr<std::string> InspectModel(const ModelFiles& files,
                                          Device& device,
                                          const ModelLoadOptions& options) {
   if (!files.config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json is %s; it must be an object", files.config.type_name()));
   }
   OrderedJson out = OrderedJson::object();
