@@ -1,9 +1,9 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
-#include "absl/strings/str_format.h"
 #include "kernels/cuda_tensor_map.h"
 #include "memory/device/cuda_status.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -31,7 +31,7 @@ absl::StatusOr<CUtensorMap> EncodeTensorMap(const char* what, void* data,
       boxes.strides, boxes.box, kStep, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return map;
-  return absl::InternalError(absl::StrFormat(
+  return absl::InternalError(FormattedString(
       "describing %s at %p, %d dimensions, %d by %d, rows %d bytes apart: "
       "error %d; expected rows on multiples of 16 bytes",
       what, data, boxes.rank, boxes.sizes[0], boxes.sizes[1], boxes.strides[0],

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "memory/device/device.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 
@@ -79,10 +79,10 @@ absl::StatusOr<const KernelRow<Desc, Params>*> Select(
       reason = row.refuses == nullptr ? nullptr : row.refuses(desc, device);
     }
     if (reason == nullptr) return &row;
-    reasons += absl::StrFormat("%s%s: %s", reasons.empty() ? "" : "; ",
+    reasons += FormattedString("%s%s: %s", reasons.empty() ? "" : "; ",
                                row.name, reason);
   }
-  return absl::NotFoundError(absl::StrFormat(
+  return absl::NotFoundError(FormattedString(
       "%s: no kernel serves this call on %s%s%s (%s)", op, device.name,
       forced.empty() ? "" : ", where the row is forced to be ", forced,
       reasons));

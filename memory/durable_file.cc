@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -73,12 +73,12 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
                                                 const FileOps& ops) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("cannot write a file whose path %s",
+        FormattedString("cannot write a file whose path %s",
                         path.empty() ? "is empty" : "has a NUL inside"));
   }
   if (path.back() == '/' || IsDirectory(path)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("cannot write %s: it is a folder", path));
+        FormattedString("cannot write %s: it is a folder", path));
   }
   // Before anything is written: without the folder nothing can become durable.
   const std::string folder_path = FolderOf(path);
@@ -86,7 +86,7 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
                           ops.OpenAt(AT_FDCWD, folder_path.c_str(),
                                      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
   if (!folder.valid()) return FileError(errno, "open the folder", folder_path);
-  std::string temporary = absl::StrFormat("%s.tmp-XXXXXX", path);
+  std::string temporary = FormattedString("%s.tmp-XXXXXX", path);
   ScopedDescriptor file(&ops, MakeTemporary(ops, readers, temporary));
   if (!file.valid()) return FileError(errno, "create a file beside", path);
   return DurableFile(path, std::move(temporary), ops, std::move(folder),

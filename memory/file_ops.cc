@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -68,7 +68,7 @@ ScopedDescriptor::~ScopedDescriptor() {
 int ScopedDescriptor::Release() { return std::exchange(descriptor_, -1); }
 
 absl::Status FileError(int error, const char* verb, const std::string& path) {
-  const std::string what = absl::StrFormat("cannot %s %s", verb, path);
+  const std::string what = FormattedString("cannot %s %s", verb, path);
   const absl::Status status = absl::ErrnoToStatus(error, what);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     return absl::ResourceExhaustedError(status.message());

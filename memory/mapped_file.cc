@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,7 +24,7 @@ constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 absl::Status SystemError(int error, std::string_view verb,
                          const std::string& path) {
   return absl::ErrnoToStatus(error,
-                             absl::StrFormat("cannot %s %s", verb, path));
+                             FormattedString("cannot %s %s", verb, path));
 }
 
 int OpenDescriptor(const std::string& path) {
@@ -68,7 +68,7 @@ FileReader::~FileReader() {
 
 absl::StatusOr<FileReader> FileReader::Open(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "cannot open %s: the path contains a NUL byte", path.c_str()));
   }
   const int descriptor = OpenDescriptor(path);
@@ -77,7 +77,7 @@ absl::StatusOr<FileReader> FileReader::Open(const std::string& path) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return SystemError(errno, "stat", path);
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "cannot read %s: it is %s, allowed: a regular file", path,
         S_ISDIR(info.st_mode) ? "a folder" : "a pipe, socket or device"));
   }
@@ -88,7 +88,7 @@ absl::StatusOr<FileReader> FileReader::Open(const std::string& path) {
 absl::Status FileReader::ReadAt(uint64_t offset,
                                 absl::Span<std::byte> destination) const {
   if (offset > size_ || destination.size() > size_ - offset) {
-    return absl::OutOfRangeError(absl::StrFormat(
+    return absl::OutOfRangeError(FormattedString(
         "cannot read %d bytes at byte %d of %s: it has %d bytes",
         destination.size(), offset, path_, size_));
   }
@@ -101,7 +101,7 @@ absl::Status FileReader::ReadAt(uint64_t offset,
       return SystemError(errno, "read", path_);
     }
     if (got == 0) {
-      return IoError(absl::StrFormat(
+      return IoError(FormattedString(
           "cannot read %s: it ends at byte %d but had %d bytes when opened",
           path_, offset, size_));
     }
@@ -141,7 +141,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           uint64_t max_bytes) {
   INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
   if (file.size() > max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "%s has %d bytes, at most %d allowed", path, file.size(), max_bytes));
   }
   std::string text(static_cast<size_t>(file.size()), '\0');

@@ -8,6 +8,7 @@
 #include "api/src/metrics_text.h"
 #include "api/src/shim.h"
 #include "api/src/trace_proto.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::api {
 namespace {
@@ -19,7 +20,7 @@ absl::Status CheckRange(uint64_t value, uint64_t min, uint64_t max,
                         const char* name) {
   if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, allowed: %d to %d", name, value, min, max));
+      FormattedString("%s is %d, allowed: %d to %d", name, value, min, max));
 }
 
 absl::StatusOr<EngineOptions> ToEngineOptions(

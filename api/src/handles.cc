@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/mutex.h"
 #include "memory/status.h"
 
@@ -71,9 +71,9 @@ std::shared_ptr<void> EraseHandle(uint64_t handle) {
 
 absl::Status BadHandle(const char* wanted, uint64_t handle) {
   if (handle == 0) {
-    return InvalidHandleError(absl::StrFormat("the %s handle is null", wanted));
+    return InvalidHandleError(FormattedString("the %s handle is null", wanted));
   }
-  return InvalidHandleError(absl::StrFormat(
+  return InvalidHandleError(FormattedString(
       "%#x is not a live %s handle: released, of another type, or never made "
       "by this library",
       handle, wanted));

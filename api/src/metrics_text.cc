@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::api {
@@ -46,18 +46,18 @@ absl::Status CheckLabel(const MetricLabel& label) {
   const std::string& name = label.name;
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') ||
       !std::all_of(name.begin(), name.end(), IsNameByte)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "a label's name is \"%s\", allowed: letters, digits and underscores, "
         "no digit first",
         name));
   }
   if (IsReserved(name) || name.compare(0, 2, "__") == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "a label's name is \"%s\", which is reserved: take another", name));
   }
   if (!IsValidUtf8(label.value)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the value of label \"%s\" is not UTF-8", name));
+        FormattedString("the value of label \"%s\" is not UTF-8", name));
   }
   return absl::OkStatus();
 }
@@ -70,7 +70,7 @@ absl::StatusOr<LabelSet> CheckLabels(const std::vector<MetricLabel>& labels) {
   for (const MetricLabel& label : labels) {
     INLAY_RETURN_IF_ERROR(CheckLabel(label));
     if (!names.insert(label.name).second) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "label \"%s\" is given twice, allowed: once", label.name));
     }
     set.emplace(label.name, label.value);
@@ -103,7 +103,7 @@ void AppendSample(const std::string& name, const std::string& labels,
 std::string InBaseUnit(uint64_t value, MetricUnit unit) {
   if (unit != MetricUnit::kMicroseconds) return absl::StrCat(value);
   std::string text =
-      absl::StrFormat("%d.%06d", value / 1000000, value % 1000000);
+      FormattedString("%d.%06d", value / 1000000, value % 1000000);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text;
@@ -172,7 +172,7 @@ absl::StatusOr<std::string> MetricsText(
     INLAY_ASSIGN_OR_RETURN(LabelSet set, CheckLabels(thing.labels));
     labels.push_back(JoinLabels(thing.labels));
     if (!seen.insert(std::move(set)).second) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "two metrics have the labels {%s}, allowed: labels that tell them "
           "apart",
           labels.back()));

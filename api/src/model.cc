@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/src/shim.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::api {
 namespace {
@@ -29,7 +30,7 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   const uint32_t block = options.kv_block_size;
   if (block != 0) {
     if (block < 8 || block > 256 || (block & (block - 1)) != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "kv_block_size is %d, allowed: 0 (default) or a power of two from 8 "
           "to 256",
           block));
@@ -41,7 +42,7 @@ absl::StatusOr<ModelOptions> ToModelOptions(
   result.host_cache_bytes = options.host_cache_bytes;
   if (options.disk_cache_folder != nullptr) {
     if (options.host_cache_bytes == 0 || options.disk_cache_bytes == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "disk_cache_folder is set: host_cache_bytes is %d and "
           "disk_cache_bytes %d, allowed: both above 0",
           options.host_cache_bytes, options.disk_cache_bytes));
@@ -215,7 +216,7 @@ inlay_status inlay_model_detokenize(inlay_model* model, const int32_t* tokens,
     const int32_t vocab = tokenizer->vocab_size();
     for (size_t i = 0; i < num_tokens; ++i) {
       if (tokens[i] < 0 || tokens[i] >= vocab) {
-        return absl::InvalidArgumentError(absl::StrFormat(
+        return absl::InvalidArgumentError(inlay::FormattedString(
             "tokens[%d] is %d, allowed: 0 to %d", i, tokens[i], vocab - 1));
       }
     }

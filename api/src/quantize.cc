@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/src/shim.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::api {
 namespace {
@@ -18,7 +19,7 @@ absl::Status ReadCalibration(const inlay_quantize_options& options,
   INLAY_RETURN_IF_ERROR(CheckEnum(options.act_order, 1, "act_order"));
   if (options.num_calibration > kMaxCalibration) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("num_calibration is %d, allowed: at most %d",
+        FormattedString("num_calibration is %d, allowed: at most %d",
                         options.num_calibration, kMaxCalibration));
   }
   INLAY_RETURN_IF_ERROR(
@@ -41,12 +42,12 @@ absl::StatusOr<QuantizeOptions> ToQuantizeOptions(
   if (options.num_threads < 0 ||
       options.num_threads > ThreadPool::kMaxThreads) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("num_threads is %d, allowed: 0 to %d",
+        FormattedString("num_threads is %d, allowed: 0 to %d",
                         options.num_threads, ThreadPool::kMaxThreads));
   }
   if (options.num_tensor_types > kMaxTensorTypes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("num_tensor_types is %d, allowed: at most %d",
+        FormattedString("num_tensor_types is %d, allowed: at most %d",
                         options.num_tensor_types, kMaxTensorTypes));
   }
   INLAY_RETURN_IF_ERROR(CheckArray(options.tensor_types,

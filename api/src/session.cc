@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "api/src/request_input.h"
 #include "api/src/shim.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::api {
 namespace {
@@ -18,7 +19,7 @@ absl::Status SetStops(const inlay_request_options& options,
                                    options.num_stop_strings, "stop_strings"));
   if (options.num_stop_strings > kMaxStops) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("num_stop_strings is %d, allowed: 0 to %d",
+        FormattedString("num_stop_strings is %d, allowed: 0 to %d",
                         options.num_stop_strings, kMaxStops));
   }
   result->stop_tokens.assign(options.stop_tokens,
@@ -120,7 +121,7 @@ absl::StatusOr<RequestOptions> ToRequestOptions(
                                    options.num_logits_positions,
                                    "logits_positions"));
   if (options.num_logprobs > 128) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "num_logprobs is %d, allowed: -1 to 128", options.num_logprobs));
   }
   RequestOptions result;

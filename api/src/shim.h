@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "api/src/handles.h"
 #include "inlay/inlay.h"
+#include "memory/caught.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::api {
@@ -28,15 +27,7 @@ inlay_status Report(const absl::Status& status, inlay_error** error) noexcept;
 template <typename Body>
 inlay_status Guard(inlay_error** error, Body&& body) noexcept {
   if (error != nullptr) *error = nullptr;
-  try {
-    return Report(body(), error);
-  } catch (const std::bad_alloc&) {
-    return Report(OutOfMemoryError("out of memory"), error);
-  } catch (const std::exception& exception) {
-    return Report(absl::InternalError(exception.what()), error);
-  } catch (...) {
-    return Report(absl::InternalError("an exception of unknown type"), error);
-  }
+  return Report(Caught(body), error);
 }
 
 // The same for functions that report nothing.
@@ -72,8 +63,8 @@ inline constexpr size_t kFirstSize<inlay_request_options> =
     offsetof(inlay_request_options, resume);
 
 template <>
-inline constexpr size_t kFirstSize<inlay_event_info> = offsetof(
-    inlay_event_info, embedding);
+inline constexpr size_t kFirstSize<inlay_event_info> =
+    offsetof(inlay_event_info, embedding);
 
 // Reads a caller's options of any version. `options` holds the defaults; the
 // fields the caller's header has are copied over them. A newer caller's extra
@@ -84,7 +75,7 @@ absl::Status ReadOptions(const T* given, const char* name, T* options) {
   const size_t size = given->struct_size;
   constexpr size_t kLargest = 1 << 16;
   if (size < kFirstSize<T> || size > kLargest) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s.struct_size is %d, allowed: %d, which %s_init() sets", name, size,
         sizeof(T), name));
   }
@@ -92,7 +83,7 @@ absl::Status ReadOptions(const T* given, const char* name, T* options) {
   if (size > sizeof(T) &&
       std::any_of(bytes + sizeof(T), bytes + size,
                   [](unsigned char byte) { return byte != 0; })) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s has fields beyond byte %d that this version of the library does "
         "not know",
         name, sizeof(T)));
@@ -105,10 +96,10 @@ absl::Status ReadOptions(const T* given, const char* name, T* options) {
 template <typename T>
 absl::Status CheckResult(const T* result, const char* name) {
   if (result == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
+    return absl::InvalidArgumentError(FormattedString("%s is null", name));
   }
   if (result->struct_size < kFirstSize<T>) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s.struct_size is %d, allowed: %d, which %s_init() sets", name,
         result->struct_size, sizeof(T), name));
   }
@@ -158,7 +149,7 @@ void ReleaseAndWake(std::shared_ptr<T> handle) {
 
 inline absl::Status CheckPointer(const void* pointer, const char* name) {
   if (pointer != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
+  return absl::InvalidArgumentError(FormattedString("%s is null", name));
 }
 
 // A counted array whose pointer may be null when the count is 0.
@@ -166,7 +157,7 @@ inline absl::Status CheckArray(const void* pointer, size_t count,
                                const char* name) {
   if (pointer != nullptr || count == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is null, but its count is %d", name, count));
+      FormattedString("%s is null, but its count is %d", name, count));
 }
 
 // The same for an array that is read: a count beyond any address space is a
@@ -175,7 +166,7 @@ inline absl::Status CheckInput(const void* pointer, size_t count,
                                const char* name) {
   constexpr size_t kMost = size_t{1} << 40;
   if (count > kMost) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the count of %s is %d, allowed: at most %d", name, count, kMost));
   }
   return CheckArray(pointer, count, name);
@@ -185,7 +176,7 @@ inline absl::Status CheckTextFlags(uint32_t flags, const char* name) {
   constexpr uint32_t kAll = INLAY_TEXT_ADD_SPECIAL | INLAY_TEXT_PARSE_SPECIAL |
                             INLAY_TEXT_SKIP_SPECIAL;
   if ((flags & ~kAll) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s is %#x, allowed: INLAY_TEXT_* bits, %#x in all", name, flags, kAll));
 }
 
@@ -201,7 +192,7 @@ inline absl::StatusOr<std::shared_ptr<ModelHandle>> GetRunnableModel(
 inline absl::Status CheckEnum(int64_t value, int64_t last, const char* name) {
   if (value >= 0 && value <= last) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, allowed: 0 to %d", name, value, last));
+      FormattedString("%s is %d, allowed: 0 to %d", name, value, last));
 }
 
 }  // namespace inlay::api

@@ -4,12 +4,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/engine/loaded_model.h"
 #include "core/json/json.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,7 +21,7 @@ absl::StatusOr<std::optional<std::string>> TakeString(OrderedJson& object,
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return std::optional<std::string>();
   if (!it->is_string()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "\"%s\" is of type %s, allowed: a string", key, it->type_name()));
   }
   std::optional<std::string> value(it->get<std::string>());
@@ -36,7 +36,7 @@ absl::StatusOr<absl::CivilSecond> ParseNow(
   }
   absl::CivilSecond second;
   if (!absl::ParseCivilTime(*now, &second)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "\"now\" is \"%s\", allowed: YYYY-MM-DDTHH:MM:SS", *now));
   }
   return second;
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
   INLAY_ASSIGN_OR_RETURN(OrderedJson variables,
                          ParseOrderedJson(json, "chat JSON"));
   if (!variables.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "chat JSON is of type %s, allowed: an object with \"messages\"",
         variables.type_name()));
   }

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "core/engine/clock.h"
 #include "memory/device/block_signals.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -32,7 +32,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
       engine->thread_ =
           std::thread([raw = engine.get()] { raw->ThreadMain(); });
     } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "the engine's thread could not be started: %s", error.what()));
     }
   }
@@ -50,7 +50,7 @@ absl::Status Engine::OpenDevice() {
       INLAY_ASSIGN_OR_RETURN(pool_,
                              ThreadPool::Create(device_->info().num_threads));
       options_.log(LogLevel::kInfo,
-                   absl::StrFormat("computing on %s", device_->info().name));
+                   FormattedString("computing on %s", device_->info().name));
       return absl::OkStatus();
     }
     if (options_.backend == Backend::kCuda) return gpu.status();
@@ -294,7 +294,7 @@ void Engine::ThreadMain() {
 
 absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
   if (device != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "device is %d, allowed: 0, the only one of this engine", device));
   }
   if (closed()) return absl::UnavailableError("the engine was released");
@@ -305,7 +305,7 @@ absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
          {MemoryClass::kWeights, MemoryClass::kWorkspace})
       least += use.by_class[static_cast<size_t>(fixed)];
     if (bytes < least) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "the memory budget is %d bytes, allowed: at least %d, which weights "
           "and scratch take; release models for less",
           bytes, least));

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -145,7 +145,7 @@ absl::StatusOr<int> EventQueue::Descriptor() {
     descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (descriptor_ < 0) {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("no event descriptor: %s", std::strerror(errno)));
+          FormattedString("no event descriptor: %s", std::strerror(errno)));
     }
     UpdateDescriptor();
   }

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
                         block_bytes;
   bytes = std::min(bytes, most);
   if (bytes < block_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "the KV cache may take %d bytes, one block of %d tokens needs %d",
         bytes, layout.block_size(), block_bytes));
   }
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Device* device,
   }
   if (cache->bytes() > 0) return cache;
   return absl::ResourceExhaustedError(
-      absl::StrFormat("the KV cache may take %d bytes, on %s it grows by %d",
+      FormattedString("the KV cache may take %d bytes, on %s it grows by %d",
                       bytes, device->info().name, cache->extent_bytes()));
 }
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/inspect.h"
 #include "core/model/load_model.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -30,7 +30,7 @@ ParseForcedKernels(std::string_view text) {
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
     const size_t equals = entry.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "kernels has the entry \"%s\", allowed: op=row, for example "
           "gemm=cpu_scalar",
           entry));
@@ -73,7 +73,7 @@ absl::Status LoadText(const ModelFiles& files, const Log& log,
     loaded.chat_template = ChatTemplate::Parse(loaded.chat.chat_template);
     if (!loaded.chat_template.ok()) {
       log(LogLevel::kWarning,
-          absl::StrFormat("the chat template cannot be used: %s",
+          FormattedString("the chat template cannot be used: %s",
                           loaded.chat_template.status().message()));
     }
   }
@@ -153,14 +153,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
   }
   const ModelInfo& info = loaded->info;
   log(LogLevel::kInfo,
-      absl::StrFormat(
+      FormattedString(
           "loaded %s: %s, %d parameters, %d bytes of weights, %d of "
           "them mapped",
           path, info.architecture, info.num_parameters, info.weight_bytes,
           loaded->mapped_bytes));
   if (info.experts.slots > 0) {
     log(LogLevel::kInfo,
-        absl::StrFormat("%d experts of each layer on the device, %d bytes; %d "
+        FormattedString("%d experts of each layer on the device, %d bytes; %d "
                         "bytes of experts in host memory",
                         info.experts.slots, info.experts.device_bytes,
                         info.experts.host_bytes));

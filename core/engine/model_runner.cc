@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/caught.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sched/policy.h"
 
@@ -248,7 +249,7 @@ absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
   if (num_tokens > session->log.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("rewind to %d tokens, the session's log has %d",
+        FormattedString("rewind to %d tokens, the session's log has %d",
                         num_tokens, session->log.size()));
   }
   session->log.resize(num_tokens);
@@ -328,8 +329,12 @@ void ModelRunner::AddMetrics(EngineMetrics* sum) {
 
 void ModelRunner::Close() {
   if (const auto recorder = TakeRecorder(); recorder != nullptr) {
-    const absl::Status recorded = recorder->Finish();
-    if (!recorded.ok()) context_.log(LogLevel::kWarning, recorded.ToString());
+    // Without memory nobody hears of it: the rest must be closed all the same.
+    static_cast<void>(Caught([&] {
+      const absl::Status recorded = recorder->Finish();
+      if (!recorded.ok()) context_.log(LogLevel::kWarning, recorded.ToString());
+      return absl::OkStatus();
+    }));
   }
   MutexLock lock(&mu_);
   if (closed_) return;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<float>> Pooler::Finish() const {
     pooled.push_back(static_cast<float>(sum / divisor));
     if (!std::isfinite(pooled.back())) {
       return absl::InternalError(
-          absl::StrFormat("the embedding is not finite: value %d of %d is %g",
+          FormattedString("the embedding is not finite: value %d of %d is %g",
                           pooled.size() - 1, sum_.size(), pooled.back()));
     }
   }

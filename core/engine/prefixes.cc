@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "core/engine/model_runner.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
     return absl::InvalidArgumentError("the prefix is empty");
   const auto tokens = static_cast<int64_t>(input.tokens.size());
   if (tokens >= loaded_->max_context) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the prefix has %d tokens, allowed: less than the context, %d", tokens,
         loaded_->max_context));
   }
@@ -30,7 +30,7 @@ absl::StatusOr<PrefixId> ModelRunner::AddPrefix(std::string name,
   if (closed_) return absl::UnavailableError("the engine was released");
   for (const auto& [id, other] : prefixes_) {
     if (other->name == name) {
-      return absl::FailedPreconditionError(absl::StrFormat(
+      return absl::FailedPreconditionError(FormattedString(
           "the model has a prefix \"%s\": release it first", name));
     }
   }
@@ -84,7 +84,7 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix, SteadyTime now) {
                             ? std::min(prefix.budget_bytes, kv_target_bytes_)
                             : kv_target_bytes_;
   if (BytesOf(prefix) > most) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "the prefix \"%s\" needs %d bytes of KV, it may take %d", prefix.name,
         BytesOf(prefix), most));
   }
@@ -157,7 +157,7 @@ absl::StatusOr<PrefixId> ModelRunner::RetainPrefix(std::string_view name) {
     return held;
   }
   return absl::NotFoundError(
-      absl::StrFormat("the model has no prefix \"%s\"", name));
+      FormattedString("the model has no prefix \"%s\"", name));
 }
 
 absl::Status ModelRunner::PinPrefix(PrefixId id, bool pinned, SteadyTime now) {

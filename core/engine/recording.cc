@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "memory/checksum.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<Recorder>> Recorder::Create(
     const std::string& path, const FileOps& ops) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("cannot record into a file whose path %s",
+        FormattedString("cannot record into a file whose path %s",
                         path.empty() ? "is empty" : "has a NUL inside"));
   }
   ScopedDescriptor file(
@@ -70,7 +70,7 @@ size_t Recorder::Append(const RecordingEntry& entry) {
   const std::string_view payload =
       std::string_view(pending_).substr(begin + kFrameBytes);
   if (payload.size() > kMostEntryBytes) {
-    status_ = absl::ResourceExhaustedError(absl::StrFormat(
+    status_ = absl::ResourceExhaustedError(FormattedString(
         "an entry \"%s\" has %d bytes, a recording takes at most %d",
         EntryName(entry), payload.size(), kMostEntryBytes));
     return 0;
@@ -160,11 +160,11 @@ absl::StatusOr<RecordingReader> RecordingReader::Open(const std::string& path) {
   const std::string_view magic(reinterpret_cast<const char*>(head.data()), 8);
   if (!whole || magic != kRecordingMagic) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is no recording of this library", path));
+        FormattedString("%s is no recording of this library", path));
   }
   const auto version = LoadLittleEndian<uint32_t>(head.data() + 8);
   if (version != kRecordingVersion) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s is a recording of version %d, this library reads version %d", path,
         version, kRecordingVersion));
   }
@@ -176,7 +176,7 @@ absl::StatusOr<std::optional<RecordingEntry>> RecordingReader::Next() {
   const uint64_t left = file_.size() - offset_;
   if (!damage_.empty()) return std::nullopt;
   const auto cut = [&] {
-    damage_ = absl::StrFormat(
+    damage_ = FormattedString(
         "the recording is cut or damaged at byte %d of %d, after %d entries",
         offset_, file_.size(), num_entries_);
     return std::nullopt;
@@ -196,7 +196,7 @@ absl::StatusOr<std::optional<RecordingEntry>> RecordingReader::Next() {
   if (!entry.ok()) {
     return absl::Status(
         entry.status().code(),
-        absl::StrFormat("entry %d of the recording, at byte %d: %s",
+        FormattedString("entry %d of the recording, at byte %d: %s",
                         num_entries_, offset_, entry.status().message()));
   }
   checksum_ = checksum;

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "memory/dtype.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -384,14 +384,14 @@ absl::StatusOr<RecordingEntry> DecodeEntry(std::string_view bytes) {
   const auto type = static_cast<uint8_t>(bytes.front());
   if (type >= kTypes) {
     return absl::UnimplementedError(
-        absl::StrFormat("an entry is of type %d, this library knows 0 to %d",
+        FormattedString("an entry is of type %d, this library knows 0 to %d",
                         type, kTypes - 1));
   }
   RecordingEntry entry = Alternative(type, std::make_index_sequence<kTypes>());
   Decoder decoder(bytes.substr(1));
   std::visit([&](auto& fields) { Code(decoder, fields); }, entry);
   if (decoder.failed() || decoder.left() > 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the fields of an entry \"%s\" of %d bytes are not what they must be",
         EntryName(entry), bytes.size()));
   }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/engine/replayer.h"
 #include "core/json/json.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -17,7 +17,7 @@ constexpr int32_t kMostBatchTokens = 65536;
 constexpr int64_t kMostBudgetUs = int64_t{1} << 60;
 
 std::string Describe(const StepItem& item) {
-  return absl::StrFormat("%d tokens from %d on of request %d%s",
+  return FormattedString("%d tokens from %d on of request %d%s",
                          item.num_tokens, item.first_token, item.id,
                          item.samples ? ", sampling" : "");
 }
@@ -33,7 +33,7 @@ absl::Status Replayer::Run(RecordingReader& reader,
     if (!entry.has_value()) break;
     const bool is_header = std::holds_alternative<RecordingHeader>(*entry);
     if (is_header != (runner_ == nullptr)) {
-      return Senseless(absl::StrFormat(
+      return Senseless(FormattedString(
           "entry %d is \"%s\"", reader.num_entries() - 1, EntryName(*entry)));
     }
     begun_ |= !is_header && !std::holds_alternative<SessionEntry>(*entry) &&
@@ -56,7 +56,7 @@ absl::Status Replayer::CheckSame(const RecordingHeader& header) const {
     return other("model");
   const KvForm kv = KvFormOf(loaded_->kv_layout);
   if (header.kv != kv) {
-    return other(absl::StrFormat(
+    return other(FormattedString(
         "KV cache: blocks of %d tokens in %d bytes, this model was loaded with "
         "%d in %d; load it with the same KV type and block size",
         header.kv.block_size, header.kv.block_bytes, kv.block_size,
@@ -64,13 +64,13 @@ absl::Status Replayer::CheckSame(const RecordingHeader& header) const {
   }
   if (header.max_context != loaded_->max_context) {
     return other(
-        absl::StrFormat("context: %d tokens, this model was loaded with %d",
+        FormattedString("context: %d tokens, this model was loaded with %d",
                         header.max_context, loaded_->max_context));
   }
   if (header.scheduler.max_batch_tokens > kMostBatchTokens ||
       header.kv_budget_bytes == 0 ||
       header.kv_budget_bytes > context_.device->info().memory_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "the recording asks for steps of %d tokens and a KV cache of %d bytes, "
         "allowed: %d and %d",
         header.scheduler.max_batch_tokens, header.kv_budget_bytes,
@@ -97,7 +97,7 @@ absl::Status Replayer::Apply(const RecordingHeader& header) {
       memory.target_bytes == header.kv_target_bytes &&
       memory.bytes == header.kv_bytes)
     return absl::OkStatus();
-  return Senseless(absl::StrFormat(
+  return Senseless(FormattedString(
       "its KV cache has %d of %d bytes in pieces of %d, one made alike %d of "
       "%d in pieces of %d",
       header.kv_bytes, header.kv_target_bytes, header.extent_bytes,
@@ -135,7 +135,7 @@ std::string Replayer::ComparePlan(const PlanEntry& entry) {
   if (!Same(entry.expired, plan.expired))
     return "other requests passed their deadline than were recorded";
   if (!Same(entry.preempted, plan.preempted)) {
-    return absl::StrFormat(
+    return FormattedString(
         "%d requests are preempted, recorded: %d (or others)",
         plan.preempted.size(), entry.preempted.size());
   }
@@ -147,11 +147,11 @@ std::string Replayer::ComparePlan(const PlanEntry& entry) {
         recorded.num_tokens == own.num_tokens &&
         recorded.samples == own.samples)
       continue;
-    return absl::StrFormat("item %d is %s, recorded: %s", i, Describe(own),
+    return FormattedString("item %d is %s, recorded: %s", i, Describe(own),
                            Describe(recorded));
   }
   if (plan.items.size() == entry.items.size()) return "";
-  return absl::StrFormat("%d requests are in the step, recorded: %d",
+  return FormattedString("%d requests are in the step, recorded: %d",
                          plan.items.size(), entry.items.size());
 }
 
@@ -160,7 +160,7 @@ absl::Status Replayer::Apply(const PlanEntry& entry) {
   INLAY_RETURN_IF_ERROR(TimeOf(entry.input.now_us).status());
   if (entry.input.budget_us < 0 || entry.input.budget_us > kMostBudgetUs)
     return Senseless(
-        absl::StrFormat("a step's budget is %d us", entry.input.budget_us));
+        FormattedString("a step's budget is %d us", entry.input.budget_us));
   {
     MutexLock lock(&runner_->mu_);
     INLAY_RETURN_IF_ERROR(runner_->Plan(entry.input));
@@ -205,7 +205,7 @@ void Replayer::Impose(const CommitEntry::Item& recorded, BatchItem& item) {
   report_.tokens_of[id].push_back(row.sample.token);
   if (row.sample.token == recorded.token && own.ok()) return;
   ++report_.tokens_differing;
-  Note(id, absl::StrFormat("token %d is sampled, recorded: %d",
+  Note(id, FormattedString("token %d is sampled, recorded: %d",
                            row.sample.token, recorded.token));
   row.sample.token = recorded.token;
 }
@@ -232,7 +232,7 @@ absl::Status Replayer::Apply(const CommitEntry& entry) {
       continue;
     static_cast<void>(
         Stop(items[i].request->id,
-             absl::StrFormat("a request %s, recorded: %s",
+             FormattedString("a request %s, recorded: %s",
                              own.finished ? "ends" : "goes on",
                              recorded.finished ? "it ended" : "it went on")));
   }

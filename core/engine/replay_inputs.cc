@@ -5,8 +5,8 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/engine/replayer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -18,7 +18,7 @@ absl::StatusOr<SteadyTime> Replayer::TimeOf(int64_t us) {
   if (us >= 0 && us <= kMostTimeUs)
     return SteadyTime(std::chrono::microseconds(us));
   return Senseless(
-      absl::StrFormat("a time is %d us, allowed: 0 to %d", us, kMostTimeUs));
+      FormattedString("a time is %d us, allowed: 0 to %d", us, kMostTimeUs));
 }
 
 absl::Status Replayer::CheckTokens(const std::vector<int32_t>& tokens) const {
@@ -32,7 +32,7 @@ absl::Status Replayer::CheckTokens(const std::vector<int32_t>& tokens) const {
 
 absl::Status Replayer::DrawFrom(uint64_t id) {
   if (id < next_id_.load() || id > kMostId) {
-    return Senseless(absl::StrFormat("an id is %d, allowed: %d to %d", id,
+    return Senseless(FormattedString("an id is %d, allowed: %d to %d", id,
                                      next_id_.load(), kMostId));
   }
   next_id_.store(id);
@@ -41,7 +41,7 @@ absl::Status Replayer::DrawFrom(uint64_t id) {
 
 absl::Status Replayer::Taken(const char* what, const absl::Status& status) {
   if (status.ok()) return status;
-  return Stop(0, absl::StrFormat("%s was taken, and is refused now: %s", what,
+  return Stop(0, FormattedString("%s was taken, and is refused now: %s", what,
                                  status.ToString()));
 }
 
@@ -52,7 +52,7 @@ absl::Status Replayer::Apply(const SessionEntry& entry) {
       entry.isolation > kMostId || runner_->sessions_.contains(entry.session) ||
       entry.generated_begin < 0 ||
       entry.generated_begin > loaded_->max_context) {
-    return Senseless(absl::StrFormat("session %d", entry.session));
+    return Senseless(FormattedString("session %d", entry.session));
   }
   auto session =
       std::make_unique<Session>(entry.session, runner_->kv_->NewSequence());
@@ -70,8 +70,9 @@ absl::Status Replayer::Apply(const PrefixEntry& entry) {
   MutexLock lock(&runner_->mu_);
   if (begun_ || entry.prefix == 0 || entry.prefix > kMostId ||
       entry.isolation > kMostId || runner_->prefixes_.contains(entry.prefix) ||
-      entry.holders < 1 || entry.tokens.empty()) {
-    return Senseless(absl::StrFormat("prefix %d", entry.prefix));
+      entry.holders < 1 || entry.holders > kMostHolders ||
+      entry.tokens.empty()) {
+    return Senseless(FormattedString("prefix %d", entry.prefix));
   }
   auto prefix = std::make_unique<NamedPrefix>(entry.prefix, entry.name,
                                               runner_->kv_->NewSequence());
@@ -147,7 +148,7 @@ absl::Status Replayer::Apply(const ResizeEntry& entry) {
   runner_->ResizeKv(entry.bytes, now);
   const uint64_t bytes = runner_->kv_memory().bytes;
   if (bytes == entry.bytes) return absl::OkStatus();
-  return Stop(0, absl::StrFormat("the KV cache came to %d bytes, recorded: %d",
+  return Stop(0, FormattedString("the KV cache came to %d bytes, recorded: %d",
                                  bytes, entry.bytes));
 }
 

@@ -17,6 +17,7 @@
 #include "core/engine/model_runner.h"
 #include "core/engine/recording.h"
 #include "core/engine/replay.h"
+#include "memory/caught.h"
 
 namespace inlay {
 
@@ -27,15 +28,21 @@ class Replayer {
   // Of a runner of the model.
   Replayer(const RunnerContext& context, std::shared_ptr<LoadedModel> loaded)
       : context_(context), loaded_(std::move(loaded)) {}
-  ~Replayer() { AbandonStep(); }
+  ~Replayer() {
+    static_cast<void>(Caught([this] {
+      AbandonStep();
+      return absl::OkStatus();
+    }));
+  }
 
   absl::Status Run(RecordingReader& reader, const std::function<bool()>& go_on);
   ReplayReport TakeReport() { return std::move(report_); }
 
  private:
-  // Sums of times and of ids stay far from overflow.
+  // Sums of times, of ids and of holders stay far from overflow.
   static constexpr int64_t kMostTimeUs = int64_t{1} << 50;
   static constexpr uint64_t kMostId = uint64_t{1} << 62;
+  static constexpr int32_t kMostHolders = 1 << 30;
 
   absl::Status Apply(const RecordingHeader& header);
   absl::Status Apply(const SessionEntry& entry);

@@ -2,8 +2,8 @@
 // them.
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/engine/model_runner.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -11,7 +11,7 @@ namespace inlay {
 absl::Status ModelRunner::CheckRecordable() {
   const auto refused = [](const char* why) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("a recording cannot begin: %s", why));
+        FormattedString("a recording cannot begin: %s", why));
   };
   if (closed_) return absl::UnavailableError("the engine was released");
   if (recorder_ != nullptr) return refused("the model records already");
@@ -122,7 +122,7 @@ void ModelRunner::FlushRecording(Recorder* recorder) const {
   const absl::Status written = recorder->Flush();
   if (written.ok()) return;
   context_.log(LogLevel::kWarning,
-               absl::StrFormat("the recording ended: %s", written.ToString()));
+               FormattedString("the recording ended: %s", written.ToString()));
 }
 
 }  // namespace inlay

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/engine/snapshot_format.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -29,7 +29,7 @@ absl::StatusOr<Record> FindRecord(absl::Span<const std::byte> data) {
       std::memcmp(data.data(), magic.data(), magic.size()) == 0) {
     return first;
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "these %d bytes are no session snapshot: they neither begin nor end like "
       "one",
       data.size()));
@@ -38,14 +38,14 @@ absl::StatusOr<Record> FindRecord(absl::Span<const std::byte> data) {
 absl::Status CheckTarget(const SessionSnapshot& snapshot,
                          const SnapshotTarget& target) {
   if (snapshot.vocabulary != target.vocabulary) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the snapshot's tokens are of another vocabulary: its fingerprint is "
         "%016x, that of this model %016x",
         snapshot.vocabulary, target.vocabulary));
   }
   if (snapshot.log.size() > static_cast<uint64_t>(target.max_tokens)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the snapshot has %d tokens, allowed: at most %d (the "
+        FormattedString("the snapshot has %d tokens, allowed: at most %d (the "
                         "model's context)",
                         snapshot.log.size(), target.max_tokens));
   }
@@ -53,7 +53,7 @@ absl::Status CheckTarget(const SessionSnapshot& snapshot,
     const int32_t token = snapshot.log[i];
     if (token < 0 || token >= target.vocab_size) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("token %d of the snapshot is %d, allowed: 0 to %d", i,
+          FormattedString("token %d of the snapshot is %d, allowed: 0 to %d", i,
                           token, target.vocab_size - 1));
     }
   }
@@ -64,7 +64,7 @@ absl::Status CheckTarget(const SessionSnapshot& snapshot,
 std::string Mismatch(const SessionSnapshot& snapshot,
                      const SnapshotTarget& target) {
   if (snapshot.model != target.model) {
-    return absl::StrFormat(
+    return FormattedString(
         "its KV was computed by another model (fingerprint %016x%016x, this "
         "one: %016x%016x)",
         snapshot.model.high, snapshot.model.low, target.model.high,
@@ -72,16 +72,16 @@ std::string Mismatch(const SessionSnapshot& snapshot,
   }
   const KvForm& kv = snapshot.kv;
   if (kv.dtype != target.kv.dtype) {
-    return absl::StrFormat("its KV is stored as format %d, this model's as %s",
+    return FormattedString("its KV is stored as format %d, this model's as %s",
                            static_cast<int>(kv.dtype),
                            DTypeName(target.kv.dtype));
   }
   if (kv.block_size != target.kv.block_size) {
-    return absl::StrFormat("its KV has blocks of %d tokens, this model's of %d",
+    return FormattedString("its KV has blocks of %d tokens, this model's of %d",
                            kv.block_size, target.kv.block_size);
   }
   if (kv != target.kv) {
-    return absl::StrFormat(
+    return FormattedString(
         "its KV lies differently in a block (%d bytes, layout %016x; this "
         "model: %d bytes, layout %016x)",
         kv.block_bytes, kv.layout_hash, target.kv.block_bytes,
@@ -118,14 +118,14 @@ uint64_t CountGoodBlocks(absl::Span<const std::byte> data,
 std::string GroupMismatch(const SessionSnapshot& snapshot, uint64_t usable,
                           const SnapshotTarget& target) {
   if (snapshot.num_groups() != target.groups.size()) {
-    return absl::StrFormat(
+    return FormattedString(
         "its KV is of %d groups of layers, this model has %d",
         snapshot.num_groups(), target.groups.size());
   }
   for (size_t g = 0; g < target.groups.size(); ++g) {
     const SessionSnapshot::Group group = snapshot.group(g);
     if (g > 0 && group.block_size != target.groups[g].block_size) {
-      return absl::StrFormat(
+      return FormattedString(
           "its KV has blocks of %d tokens, this model's of %d",
           group.block_size, target.groups[g].block_size);
     }
@@ -134,7 +134,7 @@ std::string GroupMismatch(const SessionSnapshot& snapshot, uint64_t usable,
     const int64_t read =
         KvFirstRead(static_cast<int64_t>(usable), target.groups[g].window);
     if (first > static_cast<uint64_t>(read)) {
-      return absl::StrFormat(
+      return FormattedString(
           "its KV begins at token %d, later than this model's window of %d "
           "allows",
           first, target.groups[g].window);
@@ -160,7 +160,7 @@ std::string Damage(absl::Span<const std::byte> data, const Record& record,
       num_groups > 1 || good == 0
           ? 0
           : (first + good) * static_cast<uint64_t>(snapshot.kv.block_size);
-  return absl::StrFormat(
+  return FormattedString(
       "block %d of its KV is damaged or missing (it has %d to %d)",
       first + good, first, snapshot.end_kv_block(g) - 1);
 }
@@ -179,7 +179,7 @@ void FindUsableKv(absl::Span<const std::byte> data, const Record& record,
   if (reason.empty()) reason = lacks;
   restored.usable_kv_tokens = usable;
   if (usable < stored) {
-    restored.kv_note = absl::StrFormat(
+    restored.kv_note = FormattedString(
         "%d of the snapshot's %d cached tokens are used: %s; the rest is "
         "computed again",
         usable, stored, reason);
@@ -217,7 +217,7 @@ absl::Status EncodeSnapshot(const SessionSnapshot& snapshot,
                            blocks(group, index));
     if (block.size() != snapshot.kv.block_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("block %d has %d bytes, allowed: %d", index,
+          FormattedString("block %d has %d bytes, allowed: %d", index,
                           block.size(), snapshot.kv.block_bytes));
     }
     INLAY_RETURN_IF_ERROR(sink(block));

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "memory/checksum.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -68,12 +68,12 @@ bool ChecksumHolds(absl::Span<const std::byte> data, uint64_t size) {
 }
 
 absl::Status Damaged(const char* part) {
-  return IoError(absl::StrFormat("the snapshot is damaged: %s", part));
+  return IoError(FormattedString("the snapshot is damaged: %s", part));
 }
 
 absl::Status OutOfRange(const char* field, uint64_t value, uint64_t low,
                         uint64_t high) {
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "the snapshot says %s %d, allowed: %d to %d", field, value, low, high));
 }
 
@@ -132,7 +132,7 @@ absl::StatusOr<uint64_t> ParsePrologue(absl::Span<const std::byte> data) {
   }
   const auto version = LoadLittleEndian<uint32_t>(data.data() + 16);
   if (version < kOneGroup || version > kGroups) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "the snapshot has version %d of the format, this library reads "
         "versions %d to %d: use the Inlay that wrote it, or a newer one",
         version, kOneGroup, kGroups));
@@ -169,7 +169,7 @@ absl::Status CheckFields(const SessionSnapshot& snapshot) {
     const SessionSnapshot::Group group = snapshot.group(g);
     if (group.block_size < 1 || group.block_size > kMaxBlockSize) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("the snapshot says block_size %d, allowed: 1 to %d",
+          FormattedString("the snapshot says block_size %d, allowed: 1 to %d",
                           group.block_size, kMaxBlockSize));
     }
     const uint64_t last = std::max<uint64_t>(snapshot.end_kv_block(g), 1) - 1;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "core/engine/caught.h"
+#include "memory/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
 #include "core/sampling/log_softmax.h"

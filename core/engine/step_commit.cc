@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "core/engine/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
+#include "memory/caught.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -94,7 +94,7 @@ absl::Status ModelRunner::EmitClassification(const Request& request,
   for (size_t i = 0; i < row.logits.size(); ++i) {
     if (std::isfinite(row.logits[i])) continue;
     return absl::InternalError(
-        absl::StrFormat("the logits of labels are not finite: label %d of %d "
+        FormattedString("the logits of labels are not finite: label %d of %d "
                         "has %g",
                         i, row.logits.size(), row.logits[i]));
   }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sched/policy.h"
 
@@ -30,7 +30,7 @@ absl::Status CheckTokens(const std::vector<int32_t>& tokens, int64_t vocab,
                          const char* what) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "%s[%d] is %d, allowed: 0 to %d", what, i, tokens[i], vocab - 1));
     }
   }
@@ -55,7 +55,7 @@ absl::Status Observe(const RequestOptions& options, const Session& session,
         "resume: the session has generated nothing yet");
   }
   if (options.sampling.seed != mark.seed) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "resume: seed is %d, the generation to go on with has %d",
         options.sampling.seed, mark.seed));
   }
@@ -82,7 +82,7 @@ absl::StatusOr<int64_t> FirstWanted(const RequestOptions& options,
   if (options.logits != LogitsMode::kPositions) return first;
   for (const int64_t position : options.logits_positions) {
     if (position < 0 || position >= total) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "logits_positions has %d, allowed: 0 to %d", position, total - 1));
     }
     first = std::min(first, position);
@@ -99,7 +99,7 @@ absl::Status CheckLogitsBytes(const RequestOptions& options, int64_t total,
           : 0;
   const auto row_bytes = vocab * static_cast<int64_t>(sizeof(float));
   if (rows <= kMaxLogitsBytes / row_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
+  return absl::ResourceExhaustedError(FormattedString(
       "logits of %d positions are asked for, %d bytes each; a request gets at "
       "most %d bytes: ask for fewer positions, or for scores",
       rows, row_bytes, kMaxLogitsBytes));
@@ -111,7 +111,7 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
                                    bool session_is_empty) const {
   if (options.input == InputKind::kTokens) return absl::OkStatus();
   if (options.is_pair && !loaded_->info.is_encoder) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "text_pair is set, and the model is no encoder (%s): pairs of texts "
         "are for those",
         loaded_->info.architecture));
@@ -160,7 +160,7 @@ absl::Status ModelRunner::CheckTypes(const RequestOptions& options) const {
     const int32_t type = options.token_types[i];
     if (type >= 0 && type < segments) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("token_types[%d] is %d, allowed for this model: 0 to "
+        FormattedString("token_types[%d] is %d, allowed for this model: 0 to "
                         "%d",
                         i, type, segments - 1));
   }
@@ -170,7 +170,7 @@ absl::Status ModelRunner::CheckTypes(const RequestOptions& options) const {
 absl::Status ModelRunner::ChooseActivation(RequestOptions& options) const {
   if (!options.classifies) return absl::OkStatus();
   if (loaded_->info.num_labels == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "classification is set, and the model has no classification head "
         "(%s); those named ..ForSequenceClassification have one",
         loaded_->info.architecture));
@@ -178,7 +178,7 @@ absl::Status ModelRunner::ChooseActivation(RequestOptions& options) const {
   if (!options.classification_defaults) return absl::OkStatus();
   const ClassificationDefaults& defaults = loaded_->classification;
   if (!defaults.unsupported.empty()) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "the model's scores need %s, which is not supported; set "
         "classification to logits, sigmoid or softmax",
         defaults.unsupported));
@@ -192,7 +192,7 @@ absl::Status ModelRunner::ChoosePooling(RequestOptions& options) const {
   if (!options.embedding_defaults) return absl::OkStatus();
   const EmbeddingDefaults& defaults = loaded_->embedding;
   if (!defaults.unsupported.empty()) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "the model's embeddings need %s, which is not supported; set "
         "embedding to mean, cls or last for another",
         defaults.unsupported));
@@ -220,7 +220,7 @@ absl::Status ModelRunner::CheckEmbedding(const RequestOptions& options) const {
   }
   if (options.max_tokens > 0 || options.logits != LogitsMode::kNone ||
       options.score_prompt || options.resume) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s is set, and max_tokens, logits, score_prompt or resume too; "
         "allowed is one of them",
         embeds ? "embedding" : "classification"));
@@ -240,7 +240,7 @@ absl::Status ModelRunner::Check(const RequestOptions& options) const {
     INLAY_RETURN_IF_ERROR(loaded_->RequireTokenizer().status());
   }
   if (options.max_tokens < -1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "max_tokens is %d, allowed: -1 (no limit), or 0 and more",
         options.max_tokens));
   }
@@ -274,7 +274,7 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
   }
   const SchedulerConfig& config = scheduler_->config();
   if (loaded_->info.is_encoder && total > config.max_batch_tokens) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the input has %d tokens, and an encoder takes all of them in one "
         "step: at most max_batch_tokens, which is %d",
         total, config.max_batch_tokens));
@@ -284,7 +284,7 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
   const int64_t room = loaded_->max_context - total;
   if (room < 0 || (room == 0 && asked != 0)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the prompt has %d tokens with the session's log, the "
+        FormattedString("the prompt has %d tokens with the session's log, the "
                         "context takes %d, "
                         "generated ones included",
                         total, loaded_->max_context));

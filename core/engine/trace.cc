@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -19,7 +19,7 @@ absl::Status NotRecording() {
 absl::Status TraceRecorder::Start(size_t num_events) {
   if (num_events == 0 || num_events > kMaxEvents) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("a trace of %d events is asked for, allowed: 1 to %d",
+        FormattedString("a trace of %d events is asked for, allowed: 1 to %d",
                         num_events, kMaxEvents));
   }
   MutexLock control(&control_mu_);

@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/input_major_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -32,7 +32,7 @@ constexpr std::array<uint8_t, 8> kAwqFieldOf = {0, 4, 1, 5, 2, 6, 3, 7};
 absl::StatusOr<int64_t> ReadAwqGroupSize(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const int64_t bits, JsonInt(config, "bits", 4, 0, 64));
   if (bits != 4) {
-    return UnsupportedSetting("bits", absl::StrFormat("%d", bits), "4");
+    return UnsupportedSetting("bits", FormattedString("%d", bits), "4");
   }
   INLAY_ASSIGN_OR_RETURN(const std::string version,
                          JsonString(config, "version", "gemm"));

@@ -20,13 +20,13 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/bitsandbytes_layer.h"
 #include "core/formats/describe.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/row_major_layer.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -58,7 +58,7 @@ absl::Status AddFourBits(const std::shared_ptr<const WeightSource>& stored,
   if (suffix == "bitsandbytes__fp4") type = "fp4";
   if (type.empty()) {
     return absl::UnimplementedError(
-        absl::StrFormat("tensor %s: supported are states bitsandbytes__nf4 and "
+        FormattedString("tensor %s: supported are states bitsandbytes__nf4 and "
                         "bitsandbytes__fp4",
                         Quoted(name)));
   }
@@ -84,7 +84,7 @@ absl::Status CheckWeightFormat(const WeightSource& stored,
     INLAY_RETURN_IF_ERROR(stored.Read(*info, 0, absl::MakeSpan(&format, 1)));
     if (format == std::byte{0}) return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tensor %s is %d (%d bytes); supported is one 0, rows as they are",
       Quoted(name), static_cast<int>(format), info->bytes));
 }
@@ -129,7 +129,7 @@ absl::StatusOr<QuantizedLayers> FindBitsAndBytesLayers(
     const std::string state = layer + std::string(kState) + "bitsandbytes__";
     if (stored->Find(state + "nf4") != nullptr) continue;
     if (stored->Find(state + "fp4") != nullptr) continue;
-    return absl::NotFoundError(absl::StrFormat(
+    return absl::NotFoundError(FormattedString(
         "tensor %s is missing; its layer is quantised", Quoted(state + "nf4")));
   }
   for (const std::string& layer : LayersWith(*stored, ".weight")) {

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/python_json.h"
 #include "core/formats/stored_tensor.h"
 #include "core/json/json.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -37,7 +37,7 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a - 1) / b + 1; }
 
 absl::Status CheckCount(const WeightInfo& tensor, int64_t count) {
   if (CountOf(tensor) == count) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "tensor %s has %d elements; its layer's state asks for %d",
       Quoted(tensor.name), CountOf(tensor), count));
 }
@@ -68,7 +68,7 @@ absl::StatusOr<Json> ReadStateJson(const WeightSource& stored,
                          StoredTensor(stored, name, {DType::kU8}));
   if (static_cast<int64_t>(tensor->bytes) > kMaxStateBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s has %d bytes; a state has at most %d",
+        FormattedString("tensor %s has %d bytes; a state has at most %d",
                         Quoted(name), tensor->bytes, kMaxStateBytes));
   }
   std::string text(tensor->bytes, '\0');
@@ -81,7 +81,7 @@ absl::StatusOr<Json> ReadStateJson(const WeightSource& stored,
 // Of the state's JSON.
 absl::Status BadState(std::string_view key, const Json& got,
                       std::string_view allowed) {
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s is %s; it must be %s", key, Quoted(DumpJson(got)), allowed));
 }
 
@@ -120,7 +120,7 @@ absl::Status ReadSizes(const Json& json, const std::string& layer,
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, state.n, state.k));
   INLAY_ASSIGN_OR_RETURN(state.block_size, SizeSetting(json, "blocksize"));
   if (state.block_size % kRun != 0 || state.k % kRun != 0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "layer %s is quantised in blocks of %d with k = %d columns; supported "
         "are blocks and k that are multiples of %d",
         Quoted(layer), state.block_size, state.k, kRun));
@@ -136,7 +136,7 @@ absl::Status CheckMap(const WeightSource& stored, const std::string& layer,
   for (size_t i = 0; i < 16; ++i) {
     // Other versions' may be off by roundings.
     if (std::abs(map[i] - known[i]) <= 1e-6f) continue;
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "layer %s has the level %g for code %d; supported is %g", Quoted(layer),
         map[i], i, known[i]));
   }
@@ -167,7 +167,7 @@ absl::Status ReadNested(const WeightSource& stored, const std::string& layer,
     if (std::isfinite(most * std::abs(value) + std::abs(state.offset)))
       continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s holds %g, which makes scales infinite",
+        FormattedString("tensor %s holds %g, which makes scales infinite",
                         Quoted(name), value));
   }
   return absl::OkStatus();
@@ -191,7 +191,7 @@ absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
   state.kind = type == "nf4" ? CodeKind::kNf4 : CodeKind::kBnbFp4;
   const std::string weight = layer + ".weight";
   const std::string name =
-      absl::StrFormat("%s.quant_state.bitsandbytes__%s", weight, type);
+      FormattedString("%s.quant_state.bitsandbytes__%s", weight, type);
   INLAY_ASSIGN_OR_RETURN(const Json json, ReadStateJson(stored, name));
   INLAY_RETURN_IF_ERROR(
       InFile(Quoted(name), ReadSizes(json, layer, type, state)));
@@ -203,7 +203,7 @@ absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
   const auto bytes =
       static_cast<uint64_t>(state.n) * static_cast<uint64_t>(state.k) / 2;
   if (state.codes->bytes != bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has %d bytes; its state's %d by %d codes take %d",
         Quoted(weight), state.codes->bytes, state.n, state.k, bytes));
   }

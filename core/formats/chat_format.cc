@@ -4,9 +4,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/python_json.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -25,7 +25,7 @@ constexpr int kMaxFolderEntries = 4096;
 
 absl::Status BadTemplate(std::string_view file, std::string_view got) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: \"%s\" %s, allowed: a string or a list of "
+      FormattedString("%s: \"%s\" %s, allowed: a string or a list of "
                       "{\"name\": string, \"template\": string}",
                       file, kTemplateKey, got));
 }
@@ -40,11 +40,11 @@ absl::Status AddTemplates(const Json& document, std::string_view file,
     return absl::OkStatus();
   }
   if (!value->is_array()) {
-    return BadTemplate(file, absl::StrFormat("is %s", value->type_name()));
+    return BadTemplate(file, FormattedString("is %s", value->type_name()));
   }
   if (value->size() > kMaxTemplates) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: %d chat templates, at most %d allowed", file,
+        FormattedString("%s: %d chat templates, at most %d allowed", file,
                         value->size(), kMaxTemplates));
   }
   Templates own;
@@ -75,7 +75,7 @@ absl::StatusOr<std::string> TokenText(const ChatDocuments& documents,
     // Added tokens are written as objects: {"content": "<s>", ...}.
     if (value->is_object()) value = JsonFind(*value, "content");
     if (value == nullptr || !value->is_string()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "%s: \"%s\" is %s, allowed: a string, {\"content\": string} or null",
           file, key,
           value == nullptr ? "an object without \"content\""
@@ -90,14 +90,14 @@ absl::StatusOr<std::string> TokenText(const ChatDocuments& documents,
 absl::StatusOr<Templates> ReadTemplateFiles(const std::string& directory) {
   Templates files;
   const auto main = ReadWholeFile(
-      absl::StrFormat("%s/chat_template.jinja", directory), kMaxTemplateBytes);
+      FormattedString("%s/chat_template.jinja", directory), kMaxTemplateBytes);
   if (main.ok()) {
     files.emplace(kDefaultName, *main);
   } else if (!absl::IsNotFound(main.status())) {
     return main.status();
   }
   const std::string folder =
-      absl::StrFormat("%s/additional_chat_templates", directory);
+      FormattedString("%s/additional_chat_templates", directory);
   if (!IsDirectory(folder)) return files;
   std::error_code error;
   int num_entries = 0;
@@ -108,7 +108,7 @@ absl::StatusOr<Templates> ReadTemplateFiles(const std::string& directory) {
     if (++num_entries > kMaxFolderEntries ||
         (is_template && files.size() == kMaxTemplates)) {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("%s: more than the %d templates (%d files) allowed",
+          FormattedString("%s: more than the %d templates (%d files) allowed",
                           folder, kMaxTemplates, kMaxFolderEntries));
     }
     if (!is_template) continue;
@@ -118,7 +118,7 @@ absl::StatusOr<Templates> ReadTemplateFiles(const std::string& directory) {
   }
   if (error) {
     return absl::ErrnoToStatus(error.value(),
-                               absl::StrFormat("cannot list %s", folder));
+                               FormattedString("cannot list %s", folder));
   }
   return files;
 }
@@ -151,7 +151,7 @@ absl::StatusOr<ChatFormat> ReadChatFormat(const std::string& directory) {
       {"special_tokens_map.json", &documents.special_tokens_map},
       {"chat_template.json", &documents.chat_template}};
   for (const auto& [name, document] : files) {
-    INLAY_ASSIGN_OR_RETURN(*document, ReadOptionalPythonJson(absl::StrFormat(
+    INLAY_ASSIGN_OR_RETURN(*document, ReadOptionalPythonJson(FormattedString(
                                           "%s/%s", directory, name)));
   }
   INLAY_ASSIGN_OR_RETURN(documents.files, ReadTemplateFiles(directory));

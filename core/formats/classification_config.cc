@@ -7,8 +7,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -28,7 +28,7 @@ constexpr NamedActivation kActivations[] = {
 absl::StatusOr<std::vector<std::string>> ReadNames(const Json& names) {
   if (!names.is_object() || names.empty() ||
       names.size() > static_cast<size_t>(kMaxLabels)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: id2label is of type %s with %d entries, allowed: an "
         "object of 1 to %d",
         names.type_name(), names.size(), kMaxLabels));
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> ReadNames(const Json& names) {
     size_t index = 0;
     if (!absl::SimpleAtoi(key, &index) || index >= labels.size() ||
         seen[index] || !value.is_string()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: id2label has the entry %s, allowed: each of \"0\" to "
           "\"%d\" once, with a string",
           Quoted(key), labels.size() - 1));
@@ -93,7 +93,7 @@ absl::StatusOr<ClassificationDefaults> ReadClassificationDefaults(
       std::find_if(std::begin(kActivations), std::end(kActivations),
                    [&](const NamedActivation& a) { return a.name == name; });
   if (found == std::end(kActivations)) {
-    defaults.unsupported = absl::StrFormat("the activation %s", Quoted(path));
+    defaults.unsupported = FormattedString("the activation %s", Quoted(path));
   } else {
     defaults.activation = found->activation;
   }

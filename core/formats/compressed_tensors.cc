@@ -30,7 +30,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/mxfp4_layer.h"
 #include "core/formats/nvfp4_layer.h"
@@ -38,6 +37,7 @@
 #include "core/formats/quantized_settings.h"
 #include "core/formats/row_major_layer.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -81,7 +81,7 @@ absl::StatusOr<Storage> ReadStorage(const std::string& format,
     return UnsupportedSetting("type", type, "int, float");
   }
   return UnsupportedSetting(
-      "format", absl::StrFormat("%s of type %s", format, type),
+      "format", FormattedString("%s of type %s", format, type),
       "pack-quantized and int-quantized of type int, float-quantized, "
       "mxfp4-pack-quantized, mxfp8-quantized and nvfp4-pack-quantized of type "
       "float, naive-quantized");
@@ -143,8 +143,8 @@ FixedLayout LayoutOf(Storage storage) {
 absl::Status CheckLayout(const Json& weights, int64_t bits,
                          const FixedLayout& want) {
   if (bits != want.bits) {
-    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits),
-                              absl::StrFormat("%d", want.bits));
+    return UnsupportedSetting("num_bits", FormattedString("%d", bits),
+                              FormattedString("%d", want.bits));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string strategy,
                          JsonString(weights, "strategy", want.strategy));
@@ -157,16 +157,16 @@ absl::Status CheckLayout(const Json& weights, int64_t bits,
       !symmetric) {
     return UnsupportedSetting(
         "weights",
-        absl::StrFormat("%s, groups of %d%s", strategy, group_size,
+        FormattedString("%s, groups of %d%s", strategy, group_size,
                         symmetric ? "" : ", not symmetric"),
-        absl::StrFormat("%s, groups of %d, symmetric for %s", want.strategy,
+        FormattedString("%s, groups of %d, symmetric for %s", want.strategy,
                         want.group_size, want.format));
   }
   Scheme order;
   INLAY_RETURN_IF_ERROR(ReadActOrder(weights, order));
   if (!order.indexed_groups) return absl::OkStatus();
   return UnsupportedSetting(
-      "actorder", "group", absl::StrFormat("null, weight for %s", want.format));
+      "actorder", "group", FormattedString("null, weight for %s", want.format));
 }
 
 absl::StatusOr<Scheme> ReadScheme(const Json& weights,
@@ -185,7 +185,7 @@ absl::StatusOr<Scheme> ReadScheme(const Json& weights,
     return scheme;
   }
   if (bits != 8 && (bits != 4 || scheme.storage == Storage::kF8)) {
-    return UnsupportedSetting("num_bits", absl::StrFormat("%d", bits),
+    return UnsupportedSetting("num_bits", FormattedString("%d", bits),
                               scheme.storage == Storage::kF8 ? "8" : "4, 8");
   }
   scheme.bits = static_cast<int>(bits);

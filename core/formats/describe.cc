@@ -1,7 +1,7 @@
 #include "core/formats/describe.h"
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -12,12 +12,12 @@ constexpr size_t kMaxShownBytes = 96;
 
 absl::Status InFile(std::string_view file, const absl::Status& status) {
   return absl::Status(status.code(),
-                      absl::StrFormat("%s: %s", file, status.message()));
+                      FormattedString("%s: %s", file, status.message()));
 }
 
 std::string Quoted(std::string_view text) {
   const std::string shown(text.substr(0, kMaxShownBytes));
-  return absl::StrFormat("\"%s\"%s", absl::CHexEscape(shown),
+  return FormattedString("\"%s\"%s", absl::CHexEscape(shown),
                          text.size() > kMaxShownBytes ? "..." : "");
 }
 

@@ -3,9 +3,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/python_json.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -38,13 +38,13 @@ absl::Status ReadPooling(const Json& config, EmbeddingDefaults* defaults) {
     ++found;
     defaults->pooling = mode.pooling;
     if (mode.pooling == Pooling::kNone) {
-      defaults->unsupported = absl::StrFormat("the pooling \"%s\"", mode.name);
+      defaults->unsupported = FormattedString("the pooling \"%s\"", mode.name);
     }
   }
   if (found == 1) return absl::OkStatus();
   defaults->pooling = Pooling::kNone;
   defaults->unsupported = found == 0
-                              ? absl::StrFormat("the pooling %s", Quoted(name))
+                              ? FormattedString("the pooling %s", Quoted(name))
                               : "several poolings side by side";
   return absl::OkStatus();
 }
@@ -55,11 +55,11 @@ absl::StatusOr<Json> ModuleConfig(const std::string& directory,
   INLAY_ASSIGN_OR_RETURN(const std::string path,
                          JsonString(module, "path", ""));
   if (path.empty() || path.find('/') != std::string::npos || path[0] == '.') {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "\"path\" is %s, allowed: the name of a folder", Quoted(path)));
   }
   return ReadOptionalPythonJson(
-      absl::StrFormat("%s/%s/config.json", directory, path));
+      FormattedString("%s/%s/config.json", directory, path));
 }
 
 absl::Status ReadModule(const std::string& directory, const Json& module,
@@ -73,7 +73,7 @@ absl::Status ReadModule(const std::string& directory, const Json& module,
     return absl::OkStatus();
   }
   if (name != "Pooling") {
-    defaults->unsupported = absl::StrFormat("the module %s", Quoted(type));
+    defaults->unsupported = FormattedString("the module %s", Quoted(type));
     return absl::OkStatus();
   }
   INLAY_ASSIGN_OR_RETURN(const Json config, ModuleConfig(directory, module));
@@ -85,13 +85,13 @@ absl::Status ReadModule(const std::string& directory, const Json& module,
 absl::StatusOr<EmbeddingDefaults> ReadEmbeddingDefaults(
     const std::string& directory) {
   EmbeddingDefaults defaults;
-  const std::string path = absl::StrFormat("%s/modules.json", directory);
+  const std::string path = FormattedString("%s/modules.json", directory);
   const auto text = ReadWholeFile(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) return defaults;
   if (!text.ok()) return text.status();
   INLAY_ASSIGN_OR_RETURN(const Json modules, ParseJson(*text, path));
   if (!modules.is_array()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s is of type %s, allowed: a list", path, modules.type_name()));
   }
   for (const Json& module : modules) {

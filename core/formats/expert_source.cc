@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/sliced_source.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -115,7 +115,7 @@ class ExpertEntries {
     if (info.shape.size() == rank && info.shape[0] <= kMaxStoredExperts) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s]; allowed: %d dimensions, the first of at "
         "most %d experts",
         Quoted(info.name), absl::StrJoin(info.shape, ", "), rank,
@@ -124,7 +124,7 @@ class ExpertEntries {
 
   absl::Status CheckEven(const WeightInfo& info, int64_t outputs) const {
     if (outputs % 2 == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has %d outputs; gate and up must be of equal size",
         Quoted(info.name), outputs));
   }
@@ -147,7 +147,7 @@ class ExpertEntries {
         entry.slice.step = step;
         entry.slice.first = part * (step == 2 ? 1 : n);
         entry.info.name =
-            absl::StrFormat("%s%d.%s.%s", fused.prefix, e,
+            FormattedString("%s%d.%s.%s", fused.prefix, e,
                             fused.gate_up ? kParts[part] : "down_proj", suffix);
         entry.info.dtype = info.dtype;
         make(e, n, entry);
@@ -188,7 +188,7 @@ class ExpertEntries {
       entry.is_slice = true;
       entry.slice.stored = &info;
       entry.slice.first = e * info.shape[1];
-      entry.info.name = absl::StrFormat("%s%d.%s", stack.prefix, e, stack.rest);
+      entry.info.name = FormattedString("%s%d.%s", stack.prefix, e, stack.rest);
       entry.info.dtype = info.dtype;
       entry.info.shape.assign(info.shape.begin() + 1, info.shape.end());
       entry.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]);

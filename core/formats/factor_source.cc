@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,23 +29,23 @@ class FactorSource final : public WeightSource {
   absl::Status Add(const WeightFactors& factors) {
     const WeightInfo* found = Find(factors.name);
     if (found == nullptr) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "factors of tensor %s, which is not there", Quoted(factors.name)));
     }
     const size_t at = static_cast<size_t>(found - infos_.data());
     WeightInfo& info = infos_[at];
     if (!factors_[at].empty()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor %s has factors twice", Quoted(info.name)));
+          FormattedString("tensor %s has factors twice", Quoted(info.name)));
     }
     if (info.dtype != DType::kNVFP4) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "tensor %s is stored as %s with a factor beside it, allowed: nvfp4",
           Quoted(info.name), DTypeName(info.dtype)));
     }
     const uint64_t blocks = info.bytes / StoredBytes();
     if (factors.values.empty() || blocks % factors.values.size() != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor %s has %d factors, allowed: those that divide its %d blocks",
           Quoted(info.name), factors.values.size(), blocks));
     }
@@ -79,7 +79,7 @@ class FactorSource final : public WeightSource {
       return stored_->Read(info, offset, destination);
     }
     if (offset > own->bytes || destination.size() > own->bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(own->name), destination.size(), offset, own->bytes));
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<int32_t>> EosIds(const Json& object) {
   }
   if (value.size() > kMaxEosIds) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"eos_token_id\" lists %d ids, at most %d allowed",
+        FormattedString("\"eos_token_id\" lists %d ids, at most %d allowed",
                         value.size(), kMaxEosIds));
   }
   for (const Json& item : value) {

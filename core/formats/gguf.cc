@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_cursor.h"
 #include "core/formats/gguf_tensors.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -32,14 +32,14 @@ absl::StatusOr<uint32_t> ParseVersion(GgufCursor* cursor) {
   INLAY_ASSIGN_OR_RETURN(const auto magic,
                          cursor->Take(4, 1, "the magic number"));
   if (std::memcmp(magic.data(), kMagic, 4) != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "no GGUF file: it begins with %s, allowed: \"GGUF\"",
         Quoted({reinterpret_cast<const char*>(magic.data()), 4})));
   }
   INLAY_ASSIGN_OR_RETURN(const uint32_t version,
                          cursor->Integer<uint32_t>("the version"));
   if (version != 0 && (version & 0xffff) == 0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "the version reads as %d: the file is big-endian, allowed: "
         "little-endian files (converters have an option for it)",
         version));
@@ -50,7 +50,7 @@ absl::StatusOr<uint32_t> ParseVersion(GgufCursor* cursor) {
         "model anew");
   }
   if (version < 1 || version > kNewestVersion) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "GGUF version %d, allowed: 2 and %d", version, kNewestVersion));
   }
   return version;
@@ -58,14 +58,14 @@ absl::StatusOr<uint32_t> ParseVersion(GgufCursor* cursor) {
 
 absl::Status BadValue(std::string_view key, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("key %s: %s", Quoted(key), message));
+      FormattedString("key %s: %s", Quoted(key), message));
 }
 
 absl::StatusOr<GgufType> ParseType(std::string_view key, GgufCursor* cursor) {
   INLAY_ASSIGN_OR_RETURN(const uint32_t number,
                          cursor->Integer<uint32_t>("a value's type"));
   if (number >= std::size(kValueTypes)) {
-    return BadValue(key, absl::StrFormat("value type %d, allowed: 0 to %d",
+    return BadValue(key, FormattedString("value type %d, allowed: 0 to %d",
                                          number, std::size(kValueTypes) - 1));
   }
   return static_cast<GgufType>(number);
@@ -76,7 +76,7 @@ absl::Status ParseStrings(std::string_view key, GgufCursor* cursor,
   if (value->count > cursor->left() / sizeof(uint64_t)) {
     return BadValue(
         key,
-        absl::StrFormat("%d strings, but only %d bytes of the file are left",
+        FormattedString("%d strings, but only %d bytes of the file are left",
                         value->count, cursor->left()));
   }
   const uint64_t begin = cursor->position();
@@ -93,7 +93,7 @@ absl::Status CheckBools(std::string_view key, const GgufValue& value) {
   const auto wrong = std::find_if(value.data.begin(), value.data.end(),
                                   [](std::byte b) { return b > std::byte{1}; });
   if (wrong == value.data.end()) return absl::OkStatus();
-  return BadValue(key, absl::StrFormat("the bool %d, allowed: 0 and 1",
+  return BadValue(key, FormattedString("the bool %d, allowed: 0 and 1",
                                        static_cast<int>(*wrong)));
 }
 
@@ -104,7 +104,7 @@ absl::StatusOr<GgufValue> ParseValue(std::string_view key, GgufCursor* cursor) {
     value.is_array = true;
     INLAY_ASSIGN_OR_RETURN(value.type, ParseType(key, cursor));
     if (value.type == GgufType::kArray) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "key %s: an array of arrays, allowed: arrays of numbers, bools or "
           "strings",
           Quoted(key)));
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<GgufEntry>> ParseEntries(uint64_t count,
                                                     GgufCursor* cursor) {
   if (count > cursor->left() / kMinEntryBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%d keys, but only %d bytes of the file are left",
+        FormattedString("%d keys, but only %d bytes of the file are left",
                         count, cursor->left()));
   }
   std::vector<GgufEntry> entries;
@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<GgufEntry>> ParseEntries(uint64_t count,
     INLAY_ASSIGN_OR_RETURN(entry.key, cursor->String("a key"));
     if (entry.key.empty() || entry.key.size() > kMaxGgufKeyBytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("key %d has %d bytes, allowed: 1 to %d", i,
+          FormattedString("key %d has %d bytes, allowed: 1 to %d", i,
                           entry.key.size(), kMaxGgufKeyBytes));
     }
     INLAY_ASSIGN_OR_RETURN(entry.value, ParseValue(entry.key, cursor));
@@ -160,7 +160,7 @@ absl::StatusOr<uint32_t> ParseAlignment(const GgufHeader& header) {
   if (value == nullptr) return kGgufDefaultAlignment;
   if (value->is_array || value->type != GgufType::kU32) {
     return BadValue(kGgufAlignmentKey,
-                    absl::StrFormat("a value of type %s%s, allowed: u32",
+                    FormattedString("a value of type %s%s, allowed: u32",
                                     value->is_array ? "array of " : "",
                                     GgufTypeName(value->type)));
   }
@@ -169,7 +169,7 @@ absl::StatusOr<uint32_t> ParseAlignment(const GgufHeader& header) {
       (alignment & (alignment - 1)) != 0) {
     return BadValue(
         kGgufAlignmentKey,
-        absl::StrFormat("%d, allowed: a power of two from %d to %d", alignment,
+        FormattedString("%d, allowed: a power of two from %d to %d", alignment,
                         kMinGgufAlignment, kMaxGgufAlignment));
   }
   return alignment;
@@ -217,7 +217,7 @@ absl::StatusOr<GgufHeader> ParseGgufHeader(absl::Span<const std::byte> bytes,
   auto header = parse();
   if (absl::IsOutOfRange(header.status()) &&
       bytes.size() >= kMaxGgufHeaderBytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "the header has more than the %d bytes allowed", kMaxGgufHeaderBytes));
   }
   return header;

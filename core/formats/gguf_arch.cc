@@ -1,9 +1,9 @@
 #include "core/formats/gguf_arch.h"
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -149,7 +149,7 @@ absl::StatusOr<const GgufArch*> FindGgufArch(std::string_view name) {
     if (!known.empty()) known += ", ";
     known += arch.name;
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "general.architecture is %s, allowed: %s", Quoted(name), known));
 }
 
@@ -171,7 +171,7 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
     known += std::string(arch.architecture) + ", ";
   }
   return absl::UnimplementedError(
-      absl::StrFormat("the architecture %s has no GGUF name, allowed: "
+      FormattedString("the architecture %s has no GGUF name, allowed: "
                       "%sMistralForCausalLM",
                       Quoted(name), known));
 }

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_metadata.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 
 std::string GgufArchKeys::Name(std::string_view key) const {
-  return absl::StrFormat("%s.%s", arch_, key);
+  return FormattedString("%s.%s", arch_, key);
 }
 
 const GgufValue* GgufArchKeys::Find(std::string_view key) const {
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<int64_t>> GgufArchKeys::LayerInts(
       std::all_of(list.begin(), list.end(), is_allowed)) {
     return list;
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s: %d values, allowed: one from %d to %d for each of %d layers",
       Name(key), list.size(), min, max, layers));
 }
@@ -72,7 +72,7 @@ absl::StatusOr<int64_t> GgufArchKeys::Required(
   INLAY_RETURN_IF_ERROR(found.status());
   if (found->has_value()) return **found;
   return absl::InvalidArgumentError(
-      absl::StrFormat("key \"%s\" is missing", Name(key)));
+      FormattedString("key \"%s\" is missing", Name(key)));
 }
 
 absl::Status GgufArchKeys::CopyNumber(std::string_view key, const char* to,

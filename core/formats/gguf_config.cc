@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
@@ -14,6 +13,7 @@
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_sizes.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -133,7 +133,7 @@ absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
   bool has_bias = false;
   Json types = Json::array();
   for (size_t i = 0; i < static_cast<size_t>(sizes.layers); ++i) {
-    has_bias |= files.FindTensor(absl::StrFormat("blk.%d.shortconv.conv.bias",
+    has_bias |= files.FindTensor(FormattedString("blk.%d.shortconv.conv.bias",
                                                  i)) != nullptr;
     const bool attends = sizes.attends.empty() || sizes.attends[i];
     types.push_back(attends ? "full_attention" : "conv");

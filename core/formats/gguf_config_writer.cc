@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_gemma_writer.h"
 #include "core/formats/gguf_key_writer.h"
@@ -13,6 +12,7 @@
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_sizes.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -299,7 +299,7 @@ class ConfigWriter {
   absl::Status CheckMixtral() {
     const Json* window = JsonFind(config_, "sliding_window");
     if (window == nullptr) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: sliding_window is %s, which a GGUF file of Mixtral "
         "cannot say",
         DumpJson(*window)));
@@ -407,7 +407,7 @@ class ConfigWriter {
       is_usual &= (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
     }
     if (is_usual) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: %s are not every fourth, which a GGUF file of "
         "\"smollm3\" cannot say",
         has_list ? "no_rope_layers" : "layers by no_rope_layer_interval"));
@@ -426,7 +426,7 @@ class ConfigWriter {
   // to say so for a family that has one by default.
   absl::Status WriteSoftcap(const char* key, double fallback) {
     if (keys_.IsNull(key) && fallback > 0.0) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "config.json: %s is null, which a GGUF file of \"%s\" cannot say",
           key, arch_.name));
     }

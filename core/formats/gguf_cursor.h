@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -33,14 +33,14 @@ class GgufCursor {
                                                    uint64_t size,
                                                    std::string_view what) {
     if (count > left() / size) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "%s: %d values of %d bytes at byte %d, but the file ends at byte %d",
           what, count, size, position_, file_bytes_));
     }
     const uint64_t bytes = count * size;
     if (bytes > bytes_.size() - position_) {
       return absl::OutOfRangeError(
-          absl::StrFormat("%s: %d bytes at byte %d, only %d bytes were given",
+          FormattedString("%s: %d bytes at byte %d, only %d bytes were given",
                           what, bytes, position_, bytes_.size()));
     }
     const auto taken = bytes_.subspan(position_, bytes);

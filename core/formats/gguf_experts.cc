@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -70,7 +70,7 @@ absl::StatusOr<GgufExpertsRow> FindGgufExperts(std::string_view arch) {
     known += (known.empty() ? "" : ", ") + std::string(row.arch);
   }
   return absl::UnimplementedError(
-      absl::StrFormat("experts load in the architectures %s", known));
+      FormattedString("experts load in the architectures %s", known));
 }
 
 absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
@@ -82,7 +82,7 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
   const auto found = FindGgufExperts(keys.arch());
   if (!found.ok()) {
     return absl::UnimplementedError(
-        absl::StrFormat("%s is %d: %s", keys.Name(kExperts), *experts,
+        FormattedString("%s is %d: %s", keys.Name(kExperts), *experts,
                         found.status().message()));
   }
   constexpr char kUsed[] = "expert_used_count";

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/gguf_experts.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -157,7 +157,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   const char* count = CountKey(keys.config());
   if (count == nullptr && IsMixture(keys)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: %s is missing: a GGUF file needs it",
+        FormattedString("config.json: %s is missing: a GGUF file needs it",
                         absl::StrJoin(kCounts, " or ")));
   }
   if (!HasGgufExperts(keys.config())) return absl::OkStatus();

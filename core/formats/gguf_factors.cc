@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -17,7 +17,7 @@ constexpr std::string_view kFactorSuffix = ".scale";
 
 absl::Status BadFactor(std::string_view name, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("tensor %s: %s", Quoted(name), message));
+      FormattedString("tensor %s: %s", Quoted(name), message));
 }
 
 }  // namespace
@@ -34,13 +34,13 @@ absl::StatusOr<WeightFactors> ReadGgufFactor(const GgufFiles& files,
   weight_name += ".weight";
   const GgufTensor* weight = files.FindTensor(weight_name);
   if (weight == nullptr) {
-    return BadFactor(name, absl::StrFormat("a factor of %s, which is not there",
+    return BadFactor(name, FormattedString("a factor of %s, which is not there",
                                            Quoted(weight_name)));
   }
   const auto published = PublishedTensorName(arch, weight_name);
   if (!published.has_value()) {
     return absl::UnimplementedError(
-        absl::StrFormat("tensor %s is none of the architecture \"%s\"",
+        FormattedString("tensor %s is none of the architecture \"%s\"",
                         Quoted(weight_name), arch.name));
   }
   INLAY_ASSIGN_OR_RETURN(std::optional<std::vector<float>> stored,
@@ -52,13 +52,13 @@ absl::StatusOr<WeightFactors> ReadGgufFactor(const GgufFiles& files,
       static_cast<size_t>(shape.size() > 2 ? shape.front() : 1);
   if (values.size() != matrices) {
     return BadFactor(
-        name, absl::StrFormat("%d factors, allowed: %d, one for each matrix "
+        name, FormattedString("%d factors, allowed: %d, one for each matrix "
                               "of %s",
                               values.size(), matrices, Quoted(weight_name)));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    return BadFactor(name, absl::StrFormat("factor %d is %f, allowed: finite "
+    return BadFactor(name, FormattedString("factor %d is %f, allowed: finite "
                                            "numbers",
                                            i, values[i]));
   }

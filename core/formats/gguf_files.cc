@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_metadata.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -60,10 +60,10 @@ absl::Status WrongSplit(const std::string& path, const std::string& message) {
 // "NAME-00001-of-00003.gguf" -> "NAME".
 absl::StatusOr<std::string> SplitName(const std::string& path, int64_t count) {
   const std::string end =
-      absl::StrFormat("%s%05d%s", kFirstShard, count, kSuffix);
+      FormattedString("%s%05d%s", kFirstShard, count, kSuffix);
   if (path.ends_with(end)) return path.substr(0, path.size() - end.size());
   return WrongSplit(
-      path, absl::StrFormat("the first of %d files of a split model, allowed: "
+      path, FormattedString("the first of %d files of a split model, allowed: "
                             "a name that ends in %s (the others are found by "
                             "it)",
                             count, end));
@@ -79,7 +79,7 @@ absl::Status CheckShard(const GgufFile& file, int64_t index, int64_t count) {
   }
   return WrongSplit(
       file.path,
-      absl::StrFormat("split.no is %d and split.count %d (-1: not there), "
+      FormattedString("split.no is %d and split.count %d (-1: not there), "
                       "allowed: %d and %d",
                       no->value_or(-1), own->value_or(-1), index, count));
 }
@@ -95,7 +95,7 @@ absl::Status CheckTensorCount(const GgufFiles& model) {
   if (!wanted->has_value() || **wanted == tensors) return absl::OkStatus();
   return WrongSplit(
       model.files[0].path,
-      absl::StrFormat("split.tensors.count is %d, but the %d files hold %d "
+      FormattedString("split.tensors.count is %d, but the %d files hold %d "
                       "tensors",
                       **wanted, model.files.size(), tensors));
 }
@@ -132,7 +132,7 @@ absl::StatusOr<std::optional<std::vector<float>>> GgufFiles::ReadVector(
   const WeightInfo& info = tensor->info;
   if (info.dtype != DType::kF32 || info.shape.size() != 1 ||
       info.shape[0] > kMaxVector) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s: %d dimensions of %s, allowed: a vector of f32, at most %d",
         Quoted(name), info.shape.size(), DTypeName(info.dtype), kMaxVector));
   }
@@ -163,7 +163,7 @@ absl::StatusOr<GgufFiles> OpenGgufFiles(const std::string& path,
   INLAY_ASSIGN_OR_RETURN(const std::string name, SplitName(path, count));
   for (int64_t i = 1; i < count; ++i) {
     const std::string shard =
-        absl::StrFormat("%s-%05d-of-%05d%s", name, i + 1, count, kSuffix);
+        FormattedString("%s-%05d-of-%05d%s", name, i + 1, count, kSuffix);
     INLAY_ASSIGN_OR_RETURN(GgufFile file, OpenFile(shard, access));
     INLAY_RETURN_IF_ERROR(CheckShard(file, i, count));
     model.files.push_back(std::move(file));

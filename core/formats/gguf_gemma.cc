@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -32,7 +32,7 @@ absl::StatusOr<double> RotatedPart(const GgufFiles& files, int64_t head_dim) {
                           return factor >= kNoRotation;
                         });
   if (!is_known) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "tensor \"rope_freqs.weight\": %d factors, allowed: one for each pair "
         "of %d dimensions, first 1, then at least %g",
         factors->size(), head_dim, kNoRotation));
@@ -48,7 +48,7 @@ absl::Status ReadGemma4Ropes(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const auto rotated,
                          keys.Int("rope.dimension_count_swa", 2, kMaxGgufSize));
   if (rotated.value_or(window_dim) != window_dim) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s is %d, allowed: the %d of a head",
         keys.Name("rope.dimension_count_swa"), *rotated, window_dim));
   }
@@ -79,7 +79,7 @@ absl::Status ReadGemma4Widths(const GgufArchKeys& keys, const GgufSizes& sizes,
     if (widths[static_cast<size_t>(i)] == (doubles ? 2 : 1) * sizes.inner) {
       continue;
     }
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s: %d in layer %d, allowed: %d, or twice that in all of the last %d",
         keys.Name(kInner), widths[static_cast<size_t>(i)], i, sizes.inner,
         shared));
@@ -111,19 +111,19 @@ absl::Status ReadGgufGemma4(const GgufFiles& files, const GgufArchKeys& keys,
       keys.LayerInts("attention.head_count_kv", sizes.layers, 1, kMaxGgufSize));
   INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
   if (!config->contains("layer_types")) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s: allowed: a bool for each layer", keys.Name(kPattern)));
   }
   Json heads = Json::object();
   bool keys_as_values = false;
   for (int64_t i = 0; i < sizes.layers; ++i) {
     const auto has = [&](const char* name) {
-      return files.FindTensor(absl::StrFormat("blk.%d.%s.weight", i, name)) !=
+      return files.FindTensor(FormattedString("blk.%d.%s.weight", i, name)) !=
              nullptr;
     };
     const bool slides =
         (*config)["layer_types"][static_cast<size_t>(i)] == "sliding_attention";
-    heads[absl::StrFormat("%d", i)] = {
+    heads[FormattedString("%d", i)] = {
         {"head_dim", slides ? window_dim : sizes.head_dim},
         {"num_key_value_heads", kv_heads[static_cast<size_t>(i)]}};
     keys_as_values |= !slides && has("attn_k") && !has("attn_v");
@@ -159,7 +159,7 @@ absl::Status ReadGgufPattern(const GgufArchKeys& keys, int64_t layers,
   }
   if (pattern->type != GgufType::kBool ||
       pattern->count != static_cast<uint64_t>(layers)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s: %d values of type %s, allowed: an integer, or a bool for each of "
         "%d layers",
         keys.Name(kPattern), pattern->count, GgufTypeName(pattern->type),

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_experts_writer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,7 +29,7 @@ absl::StatusOr<Gemma4Heads> ReadGemma4Heads(const GgufKeyWriter& keys,
   const Json& config = keys.config();
   const Json* types = JsonFind(config, "layer_types");
   if (types == nullptr || !types->is_array() || types->size() != layers) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is missing, or not of %d layers: a GGUF file "
         "needs it",
         layers));
@@ -54,7 +54,7 @@ absl::StatusOr<Gemma4Heads> ReadGemma4Heads(const GgufKeyWriter& keys,
     int64_t dim = slides ? window_dim : global_dim;
     int64_t count = slides ? window_heads : global_heads;
     const Json* layer =
-        own == nullptr ? nullptr : JsonFind(*own, absl::StrFormat("%d", i));
+        own == nullptr ? nullptr : JsonFind(*own, FormattedString("%d", i));
     if (layer != nullptr) {
       INLAY_ASSIGN_OR_RETURN(dim, JsonInt(*layer, "head_dim", dim, 1, 65536));
       INLAY_ASSIGN_OR_RETURN(
@@ -62,7 +62,7 @@ absl::StatusOr<Gemma4Heads> ReadGemma4Heads(const GgufKeyWriter& keys,
     }
     if (!slides && heads.full_dim == 0) heads.full_dim = dim;
     if (dim != (slides ? window_dim : heads.full_dim)) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "config.json: layer %d has heads of %d, which a GGUF file of "
           "\"gemma4\" cannot say",
           i, dim));

@@ -2,22 +2,22 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_sizes.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 
 absl::StatusOr<int64_t> NeededGgufSize(const Json& config, const char* key) {
   if (JsonFind(config, key) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %s is missing: a GGUF file needs it", key));
   }
   return JsonInt(config, key, 1, 1, kMaxGgufSize);
 }
 
 std::string GgufKeyWriter::Name(std::string_view key) const {
-  return absl::StrFormat("%s.%s", arch_.name, key);
+  return FormattedString("%s.%s", arch_.name, key);
 }
 
 bool GgufKeyWriter::IsNull(const char* key) const {
@@ -101,7 +101,7 @@ absl::Status GgufKeyWriter::CheckActivation(
   if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: %s is \"%s\", allowed in a GGUF file of \"%s\": \"%s\"",
       key, name, arch_.name, *allowed.begin()));
 }
@@ -113,7 +113,7 @@ absl::Status GgufKeyWriter::Expect(const char* key, const Json& said) const {
 }
 
 absl::Status GgufKeyWriter::NotSaid(const char* key, const Json& value) const {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: %s is %s, which a GGUF file of \"%s\" cannot say", key,
       DumpJson(value), arch_.name));
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,7 +24,7 @@ absl::StatusOr<int64_t> HeadSize(const GgufArchKeys& keys, const char* mla,
 // Whether choices are corrected, which goes with sigmoid scores.
 bool HasCorrection(const GgufFiles& files, const GgufSizes& sizes) {
   for (int64_t i = 0; i < sizes.layers; ++i) {
-    const std::string name = absl::StrFormat("blk.%d.exp_probs_b.bias", i);
+    const std::string name = FormattedString("blk.%d.exp_probs_b.bias", i);
     if (files.FindTensor(name) != nullptr) return true;
   }
   return false;
@@ -39,7 +39,7 @@ absl::Status ReadRouting(const GgufFiles& files, const GgufArchKeys& keys,
   if (score == 0) score = HasCorrection(files, sizes) ? kSigmoid : kSoftmax;
   if (score != kSoftmax && score != kSigmoid) {
     return absl::UnimplementedError(
-        absl::StrFormat("%s is %d, allowed: %d (softmax), %d (sigmoid)",
+        FormattedString("%s is %d, allowed: %d (softmax), %d (sigmoid)",
                         keys.Name(kGating), score, kSoftmax, kSigmoid));
   }
   if (score == kSoftmax) {
@@ -78,7 +78,7 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
       keys.Required(kRope, keys.Int(kRope, 1, kMaxGgufSize)));
   if (rope >= key) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is %d, allowed: less than the %d of a head's keys",
+        FormattedString("%s is %d, allowed: less than the %d of a head's keys",
                         keys.Name(kRope), rope, key));
   }
   (*config)["kv_lora_rank"] = rank;
@@ -130,7 +130,7 @@ absl::Status ReadGgufIndexer(const GgufArchKeys& keys, const GgufSizes& sizes,
   if (!types->is_array || types->type != GgufType::kBool ||
       types->count < static_cast<uint64_t>(sizes.layers)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %d values, allowed: a bool for each of %d layers",
+        FormattedString("%s: %d values, allowed: a bool for each of %d layers",
                         keys.Name(kTypes), types->count, sizes.layers));
   }
   Json list = Json::array();

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "memory/status.h"
 

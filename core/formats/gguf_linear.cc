@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -36,13 +36,13 @@ absl::StatusOr<Mixer> ReadMixer(const GgufFiles& files,
                            keys.Required(key, keys.Int(key, 1, kMaxGgufSize)));
   }
   if (mixer.width % mixer.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s is %d, allowed: a divisor of the width %d",
         keys.Name("ssm.time_step_rank"), mixer.heads, mixer.width));
   }
   for (int64_t i = 0; i < sizes.layers; ++i) {
     const auto has = [&](const char* name) {
-      return files.FindTensor(absl::StrFormat("blk.%d.%s", i, name)) != nullptr;
+      return files.FindTensor(FormattedString("blk.%d.%s", i, name)) != nullptr;
     };
     mixer.conv_bias |= has("ssm_conv1d.bias");
     mixer.bias |= has("ssm_in.bias");
@@ -67,7 +67,7 @@ absl::StatusOr<int64_t> Expansion(const GgufArchKeys& keys,
                                   const GgufSizes& sizes, const Mixer& mixer) {
   if (mixer.width % sizes.hidden == 0) return mixer.width / sizes.hidden;
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, allowed: a multiple of the %d of %s",
+      FormattedString("%s is %d, allowed: a multiple of the %d of %s",
                       keys.Name("ssm.inner_size"), mixer.width, sizes.hidden,
                       keys.Name("embedding_length")));
 }
@@ -87,7 +87,7 @@ absl::Status ReadLayers(const GgufArchKeys& keys, const GgufSizes& sizes,
   if (!recurrent->is_array || recurrent->type != GgufType::kBool ||
       recurrent->count < static_cast<uint64_t>(sizes.layers)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %d values, allowed: a bool for each of %d layers",
+        FormattedString("%s: %d values, allowed: a bool for each of %d layers",
                         keys.Name(kRecurrent), recurrent->count, sizes.layers));
   }
   Json types = Json::array();
@@ -113,7 +113,7 @@ absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const int64_t heads, required("ssm.time_step_rank"));
   INLAY_ASSIGN_OR_RETURN(const int64_t width, required("ssm.inner_size"));
   if (heads % key_heads != 0 || width % heads != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s is %d, allowed: a multiple of the %d key heads that divides the "
         "width %d",
         keys.Name("ssm.time_step_rank"), heads, key_heads, width));
@@ -128,7 +128,7 @@ absl::Status ReadGgufLinear(const GgufFiles& files, const GgufArchKeys& keys,
     bool is_apart = true;
     for (int64_t i = 0; i < sizes.layers; ++i) {
       is_apart &= files.FindTensor(
-                      absl::StrFormat("blk.%d.ssm_in.weight", i)) == nullptr;
+                      FormattedString("blk.%d.ssm_in.weight", i)) == nullptr;
     }
     if (is_apart) {
       (*config)["architectures"] = {"Qwen3_5MoeForCausalLM"};
@@ -152,7 +152,7 @@ absl::Status ReadGgufKimi(const GgufFiles& files, const GgufArchKeys& keys,
   Json attends = Json::array();
   for (int64_t i = 0; i < sizes.layers; ++i) {
     const GgufTensor* beta =
-        files.FindTensor(absl::StrFormat("blk.%d.ssm_beta.weight", i));
+        files.FindTensor(FormattedString("blk.%d.ssm_beta.weight", i));
     if (beta != nullptr) heads = beta->info.shape.front();
     // Counted from 1.
     if (sizes.attends.empty() || sizes.attends[static_cast<size_t>(i)]) {
@@ -172,7 +172,7 @@ absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const auto latent, keys.Int(kLatent, 0, kMaxGgufSize));
   if (latent.value_or(0) > 0) {
     return absl::UnimplementedError(
-        absl::StrFormat("%s is %d: experts over a narrower input are not "
+        FormattedString("%s is %d: experts over a narrower input are not "
                         "supported",
                         keys.Name(kLatent), *latent));
   }
@@ -191,7 +191,7 @@ absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
   std::string pattern;
   for (int64_t i = 0; i < sizes.layers; ++i) {
     const auto find = [&](const char* name) {
-      return files.FindTensor(absl::StrFormat("blk.%d.%s", i, name));
+      return files.FindTensor(FormattedString("blk.%d.%s", i, name));
     };
     conv_bias |= find("ssm_conv1d.bias") != nullptr;
     attention_bias |= find("attn_q.bias") != nullptr;
@@ -256,7 +256,7 @@ absl::Status ReadGgufGraniteHybrid(const GgufFiles& files,
     types.push_back(attends ? "attention" : "mamba");
     has_mixers |= !attends;
     has_bias |=
-        files.FindTensor(absl::StrFormat("blk.%d.attn_q.bias", i)) != nullptr;
+        files.FindTensor(FormattedString("blk.%d.attn_q.bias", i)) != nullptr;
   }
   (*config)["layer_types"] = std::move(types);
   (*config)["attention_bias"] = has_bias;

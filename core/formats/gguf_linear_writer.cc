@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_sizes.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<int32_t>> ReadSections(const Json& list) {
     sum += list[i].get<uint64_t>();
   }
   if (is_known && sum > 0) return sections;
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: mrope_section is %s, allowed: up to 4 integers from 0 to "
       "%d, not all 0",
       DumpJson(list), kMost));
@@ -167,7 +167,7 @@ absl::Status SetKimi(GgufKeyWriter& keys) {
     INLAY_ASSIGN_OR_RETURN(const int64_t size,
                            JsonInt(*linear, from, 0, 1, kMaxGgufSize));
     if (size == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: linear_attn_config.%s is missing: a GGUF file needs it",
           from));
     }
@@ -255,7 +255,7 @@ absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
     std::vector<bool> attends;
     for (const char kind : pattern) attends.push_back(kind == '*');
     if (attends.size() == layers) return attends;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: hybrid_override_pattern is \"%s\", allowed: a letter for "
         "each of %d layers",
         pattern, layers));
@@ -263,7 +263,7 @@ absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
   if (arch != "lfm2" && arch != "granitehybrid") return std::vector<bool>();
   const Json* types = JsonFind(config, "layer_types");
   if (types == nullptr || !types->is_array() || types->size() != layers) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is missing, or not of %d layers: a GGUF file "
         "needs it",
         layers));

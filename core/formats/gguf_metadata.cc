@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -14,12 +14,12 @@ namespace {
 
 absl::Status BadKey(std::string_view key, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("key %s: %s", Quoted(key), message));
+      FormattedString("key %s: %s", Quoted(key), message));
 }
 
 absl::Status WrongType(std::string_view key, const GgufValue& value,
                        std::string_view allowed) {
-  return BadKey(key, absl::StrFormat("a value of type %s%s, allowed: %s",
+  return BadKey(key, FormattedString("a value of type %s%s, allowed: %s",
                                      value.is_array ? "array of " : "",
                                      GgufTypeName(value.type), allowed));
 }
@@ -94,7 +94,7 @@ absl::StatusOr<std::string_view> NextString(std::string_view key,
   data->remove_prefix(sizeof(uint64_t) + length);
   if (IsUtf8(text)) return text;
   return BadKey(
-      key, absl::StrFormat("the text %s is not valid UTF-8", Quoted(text)));
+      key, FormattedString("the text %s is not valid UTF-8", Quoted(text)));
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<int64_t>> GgufInt(const GgufHeader& header,
   if (!number.has_value()) return WrongType(key, *value, "an integer");
   if (*number >= min && *number <= max) return number;
   return BadKey(key,
-                absl::StrFormat("%d, allowed: %d to %d", *number, min, max));
+                FormattedString("%d, allowed: %d to %d", *number, min, max));
 }
 
 absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
@@ -122,13 +122,13 @@ absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
   INLAY_ASSIGN_OR_RETURN(const auto found, GgufInts(header, key));
   const std::vector<int64_t> list = found.value_or(std::vector<int64_t>());
   if (list.empty() || list.size() != static_cast<size_t>(layers)) {
-    return BadKey(key, absl::StrFormat("%d values, allowed: one for each of %d "
+    return BadKey(key, FormattedString("%d values, allowed: one for each of %d "
                                        "layers",
                                        list.size(), layers));
   }
   for (const int64_t number : list) {
     if (number != list.front()) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "key %s: %d for one layer and %d for another, allowed: the same for "
           "all",
           Quoted(key), list.front(), number));
@@ -137,7 +137,7 @@ absl::StatusOr<std::optional<int64_t>> GgufLayerInt(const GgufHeader& header,
   const int64_t number = list.front();
   if (number >= min && number <= max) return std::optional<int64_t>(number);
   return BadKey(key,
-                absl::StrFormat("%d, allowed: %d to %d", number, min, max));
+                FormattedString("%d, allowed: %d to %d", number, min, max));
 }
 
 absl::StatusOr<std::optional<double>> GgufNumber(const GgufHeader& header,
@@ -147,7 +147,7 @@ absl::StatusOr<std::optional<double>> GgufNumber(const GgufHeader& header,
   const auto number = value->is_array ? std::nullopt : NumberAt(*value, 0);
   if (!number.has_value()) return WrongType(key, *value, "a number");
   if (std::isfinite(*number)) return number;
-  return BadKey(key, absl::StrFormat("%g, allowed: finite numbers", *number));
+  return BadKey(key, FormattedString("%g, allowed: finite numbers", *number));
 }
 
 absl::StatusOr<std::optional<bool>> GgufBool(const GgufHeader& header,
@@ -219,7 +219,7 @@ absl::StatusOr<std::optional<std::vector<double>>> GgufNumbers(
       const std::optional<double> number = NumberAt(*value, i);
       if (!number.has_value()) break;
       if (!std::isfinite(*number)) {
-        return BadKey(key, absl::StrFormat("%g at index %d, allowed: finite "
+        return BadKey(key, FormattedString("%g at index %d, allowed: finite "
                                            "numbers",
                                            *number, i));
       }

@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/expert_source.h"
 #include "core/formats/gguf_arch.h"
@@ -15,6 +14,7 @@
 #include "core/formats/gguf_text.h"
 #include "core/formats/gguf_tokenizer.h"
 #include "core/formats/gguf_vocab.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -43,7 +43,7 @@ absl::Status CheckVocabulary(const GgufHeader& header, const Json& config) {
   const GgufValue* tokens = header.Find("tokenizer.ggml.tokens");
   const auto rows = config["vocab_size"].get<uint64_t>();
   if (tokens == nullptr || tokens->count <= rows) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "key \"tokenizer.ggml.tokens\": %d tokens, but \"token_embd.weight\" has "
       "%d rows",
       tokens->count, rows));
@@ -58,7 +58,7 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
   INLAY_ASSIGN_OR_RETURN(const auto name, GgufString(header, kArch));
   if (!name.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("key \"%s\" is missing", kArch));
+        FormattedString("key \"%s\" is missing", kArch));
   }
   INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch(*name));
   INLAY_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(files, *arch));

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/sliced_source.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -49,7 +49,7 @@ class WithIndices final : public WeightSource {
     if (!IsOwn(info)) return stored_->Read(info, offset, destination);
     const uint64_t bytes = values_.size() * sizeof(int32_t);
     if (offset > bytes || destination.size() > bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(info.name), destination.size(), offset, bytes));
     }
@@ -89,7 +89,7 @@ absl::StatusOr<LinearHeads> ReadHeads(const Json& config) {
   }
   if (heads.values % heads.keys == 0) return heads;
   return absl::InvalidArgumentError(
-      absl::StrFormat("%d value heads, allowed: a multiple of the %d key heads",
+      FormattedString("%d value heads, allowed: a multiple of the %d key heads",
                       heads.values, heads.keys));
 }
 
@@ -124,7 +124,7 @@ class PartEntries {
 
  private:
   absl::Status WrongShape(const WeightInfo& info) const {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s], which is none of %d value heads of %d and "
         "%d key heads of %d",
         Quoted(info.name), absl::StrJoin(info.shape, ", "), heads_.values,
@@ -200,7 +200,7 @@ class PartEntries {
     if (is_shaped && info.bytes > 0 && info.shape[0] % multiple == 0) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s]; its rows must be a multiple of %d",
         Quoted(info.name), absl::StrJoin(info.shape, ", "), multiple));
   }

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_token_lists.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -28,7 +28,7 @@ struct SpaceRules {
 };
 
 absl::Status NoUnigramKey(std::string_view section, const Json& step) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tokenizer.json: GGUF has no key for the %s %s of Unigram, allowed: "
       "Precompiled, Strip, runs of spaces made one, spaces as U+2581 "
       "(Prepend, Replace, WhitespaceSplit, Metaspace)",
@@ -62,7 +62,7 @@ absl::Status AddNormalizer(const Json& step, SpaceRules* rules) {
     if (!rules->charsmap.empty())
       return NoUnigramKey("second normalizer", Json(type));
     if (absl::Base64Unescape(base64, &rules->charsmap)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tokenizer.json: \"precompiled_charsmap\" (%d characters) is not "
         "base64",
         base64.size()));
@@ -134,7 +134,7 @@ absl::Status AddPiece(const Json& row, size_t id, GgufTokenType type,
                       GgufTokenLists* lists) {
   if (!row.is_array() || row.size() < 2 || !row[0].is_string() ||
       !row[1].is_number() || !(std::abs(row[1].get<double>()) <= FLT_MAX)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tokenizer.json: piece %d is no text with a score", id));
   }
   INLAY_RETURN_IF_ERROR(lists->Add(row[0].get<std::string>(), id, type));
@@ -157,7 +157,7 @@ absl::Status CheckDocument(const Json& model, const Json& normalizer,
   if (unknown != kGgufUnknownSurface) fault = "an unk_surface of its own";
   if (fault == nullptr) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrFormat("tokenizer.model: GGUF has no key for %s", fault));
+      FormattedString("tokenizer.model: GGUF has no key for %s", fault));
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ absl::Status SetGgufSentencePiece(const Json& document, const Json& model,
     if (!row.is_array() || row.size() != 3 || !row[2].is_number_integer() ||
         row[2].get<int64_t>() < static_cast<int64_t>(GgufTokenType::kNormal) ||
         row[2].get<int64_t>() > static_cast<int64_t>(GgufTokenType::kByte)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tokenizer.model: piece %d has no kind from 1 to 6", id));
     }
     const auto type = static_cast<GgufTokenType>(row[2].get<int>());

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -194,7 +194,7 @@ absl::StatusOr<std::string_view> NameGgufPreTokenizer(const Json& pre_tokenizer,
       }
     }
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tokenizer.json: no name in GGUF (tokenizer.ggml.pre) stands for its "
       "pre_tokenizer %s with normalizer %s",
       Quoted(DumpJson(pre_tokenizer)), Quoted(DumpJson(normalizer))));
@@ -215,7 +215,7 @@ absl::StatusOr<GgufPreTokenizer> FindGgufPreTokenizer(std::string_view name) {
     found.adds_bos = row.adds_bos;
     return found;
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "key \"tokenizer.ggml.pre\": %s, allowed: %s", Quoted(name), known));
 }
 

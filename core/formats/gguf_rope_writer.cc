@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -48,7 +48,7 @@ class RopeWriter {
     if (type == "longrope" || type == "su") return WriteLongRope();
     if (type == "linear") return WriteType("linear");
     if (type == "yarn") return WriteYarn();
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: rope type \"%s\" cannot be said in GGUF, allowed: "
         "default, linear, yarn, llama3, longrope",
         type));
@@ -124,7 +124,7 @@ class RopeWriter {
                            Number(scaling_, "mscale", 0.0, 0.0, 100.0));
     if (own == 0.0 && all == 0.0) return absl::OkStatus();
     if (!shape_.is_latent || own != all) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "config.json: yarn's mscale is %g and mscale_all_dim %g, allowed in "
           "GGUF: %s",
           own, all, shape_.is_latent ? "one number" : "none"));
@@ -138,7 +138,7 @@ class RopeWriter {
     INLAY_ASSIGN_OR_RETURN(const bool truncate,
                            JsonBool(scaling_, "truncate", true));
     if (truncate != shape_.truncates) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "config.json: yarn's truncate is %s, allowed in GGUF: %s",
           truncate ? "true" : "false", shape_.truncates ? "true" : "false"));
     }
@@ -163,7 +163,7 @@ class RopeWriter {
         const double high,
         Number(scaling_, "high_freq_factor", 4.0, 1e-6, kMaxFactor));
     if (high <= low) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: high_freq_factor is %g, allowed: above the %g of "
           "low_freq_factor",
           high, low));
@@ -196,7 +196,7 @@ class RopeWriter {
       }
     }
     if (static_cast<int64_t>(factors.size()) != dim_ / 2) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: rope scaling's %s has %d numbers, allowed: %d", key,
           factors.size(), dim_ / 2));
     }

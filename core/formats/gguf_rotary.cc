@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_sizes.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -31,7 +31,7 @@ absl::Status ReadYarn(const GgufArchKeys& keys, Json* scaling) {
   INLAY_ASSIGN_OR_RETURN(const auto factor, keys.Number(kExtrapolation));
   // Negative: the default, which is 1.
   if (factor.value_or(1.0) >= 0.0 && factor.value_or(1.0) != 1.0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s is %g, allowed: 1", keys.Name(kExtrapolation), *factor));
   }
   const struct {
@@ -87,7 +87,7 @@ absl::Status ReadScaling(const GgufFiles& files, const GgufArchKeys& keys,
   } else if (type == "none") {
     return absl::OkStatus();
   } else if (factors.has_value() || (type != "linear" && type != "yarn")) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s is %s%s, allowed: none, linear, yarn, longrope with its factors in "
         "tensors",
         keys.Name("rope.scaling.type"), Quoted(type),

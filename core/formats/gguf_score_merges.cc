@@ -4,8 +4,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_tokenizer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -72,7 +72,7 @@ absl::StatusOr<Json> GgufScoreMerges(const GgufVocab& vocab,
     index.emplace(texts[id], static_cast<int32_t>(id));
     work += uint64_t{texts[id].size()} * texts[id].size();
     if (work > kMaxWork) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "key \"tokenizer.ggml.tokens\": the pieces up to %d are too long to "
           "find their merges (squares of lengths: %d, allowed: %d)",
           id, work, kMaxWork));
@@ -88,7 +88,7 @@ absl::StatusOr<Json> GgufScoreMerges(const GgufVocab& vocab,
     AddCuts(texts[id], is_normal ? vocab.scores[id] : 0.0, index, &merges);
     merge_bytes += uint64_t{texts[id].size()} * (merges.size() - before);
     if (merge_bytes > kMaxMergeBytes) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "key \"tokenizer.ggml.tokens\": the pieces up to %d have %d bytes of "
           "merges, at most %d allowed",
           id, merge_bytes, kMaxMergeBytes));

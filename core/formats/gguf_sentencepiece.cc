@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_token_lists.h"
 #include "core/formats/gguf_tokenizer_parts.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> AddedPiece(const GgufVocab& vocab, const char* name,
                                        size_t count, Json* pieces) {
   if (!adds) return std::string();
   if (!id.has_value() || static_cast<size_t>(*id) >= count) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"tokenizer.ggml.add_%s_token\" is true without an id for it",
         name));
   }
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> AddedPiece(const GgufVocab& vocab, const char* name,
 absl::StatusOr<Json> GgufSentencePieceDocument(const GgufVocab& vocab) {
   const size_t count = CountPieces(vocab);
   if (vocab.scores.empty() || count == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"tokenizer.ggml.scores\" is missing: a tokenizer of model %s "
         "needs a score for each token",
         Quoted(vocab.model)));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
       value.value_or(sizes->head_dim) == sizes->head_dim) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "heads of %d for keys and %d for values, allowed: one size, at least 1",
       sizes->head_dim, value.value_or(sizes->head_dim)));
 }
@@ -52,7 +52,7 @@ absl::Status ReadKvHeads(const GgufArchKeys& keys, bool may_lack,
         return heads == 0 || heads == sizes->kv_heads;
       });
   if (!is_known) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s: allowed: 0 or one number of at most %d for each of %d layers",
         keys.Name(kKvHeads), kMaxGgufSize, sizes->layers));
   }

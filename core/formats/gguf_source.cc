@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/factor_source.h"
 #include "core/formats/gguf_factors.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -41,7 +41,7 @@ bool IsNoWeight(std::string_view name) {
 }
 
 absl::Status UnknownTensor(std::string_view name, const GgufArch& arch) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tensor %s is none of the architecture \"%s\"", Quoted(name), arch.name));
 }
 
@@ -100,12 +100,12 @@ class GgufSource final : public WeightSource {
                     absl::Span<std::byte> destination) const override {
     const GgufLocation* location = Locate(info);
     if (location == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
+      return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
     }
     const WeightInfo& own = infos_[location - locations_.data()];
     if (offset > own.bytes || destination.size() > own.bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(own.name), destination.size(), offset, own.bytes));
     }
@@ -189,14 +189,14 @@ class GgufSource final : public WeightSource {
 
 absl::Status WrongTensor(std::string_view name, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("tensor %s: %s", Quoted(name), message));
+      FormattedString("tensor %s: %s", Quoted(name), message));
 }
 
 absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
                        GgufLocation* location) {
   if (IsComputed(location->layout) && info.dtype != DType::kF32) {
     return WrongTensor(info.name,
-                       absl::StrFormat("a vector of type %s, allowed: f32",
+                       FormattedString("a vector of type %s, allowed: f32",
                                        DTypeName(info.dtype)));
   }
   const bool is_query = location->layout == GgufLayout::kQueryRows;
@@ -211,7 +211,7 @@ absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
   if (!divides) {
     return WrongTensor(
         info.name,
-        absl::StrFormat("%d rows, allowed: a multiple of twice the %d "
+        FormattedString("%d rows, allowed: a multiple of twice the %d "
                         "heads",
                         Rows(info), count));
   }

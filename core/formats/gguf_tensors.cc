@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_types.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -18,7 +18,7 @@ constexpr uint64_t kMinInfoBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 absl::Status BadInfo(const WeightInfo& info, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("tensor %s: %s", Quoted(info.name), message));
+      FormattedString("tensor %s: %s", Quoted(info.name), message));
 }
 
 absl::StatusOr<std::string> ParseName(uint64_t index, GgufCursor* cursor) {
@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ParseName(uint64_t index, GgufCursor* cursor) {
                          cursor->String("a tensor's name"));
   if (name.empty() || name.size() > kMaxGgufTensorName) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %d: its name %s has %d bytes, allowed: 1 to %d",
+        FormattedString("tensor %d: its name %s has %d bytes, allowed: 1 to %d",
                         index, Quoted(name), name.size(), kMaxGgufTensorName));
   }
   return std::string(name);
@@ -37,7 +37,7 @@ absl::Status ParseShape(GgufCursor* cursor, WeightInfo* info) {
   INLAY_ASSIGN_OR_RETURN(const uint32_t rank,
                          cursor->Integer<uint32_t>("a tensor's rank"));
   if (rank < 1 || rank > kMaxGgufRank) {
-    return BadInfo(*info, absl::StrFormat("%d dimensions, allowed: 1 to %d",
+    return BadInfo(*info, FormattedString("%d dimensions, allowed: 1 to %d",
                                           rank, kMaxGgufRank));
   }
   for (uint32_t i = 0; i < rank; ++i) {
@@ -45,7 +45,7 @@ absl::Status ParseShape(GgufCursor* cursor, WeightInfo* info) {
                            cursor->Integer<uint64_t>("a tensor's dimension"));
     if (size < 1 || size > static_cast<uint64_t>(INT64_MAX)) {
       return BadInfo(*info,
-                     absl::StrFormat("dimension %d is %d, allowed: 1 to %d", i,
+                     FormattedString("dimension %d is %d, allowed: 1 to %d", i,
                                      size, INT64_MAX));
     }
     info->shape.push_back(static_cast<int64_t>(size));
@@ -61,7 +61,7 @@ absl::Status SetBytes(uint64_t file_bytes, WeightInfo* info) {
   const auto block = static_cast<uint64_t>(format.block_elements);
   if (row % block != 0) {
     return BadInfo(
-        *info, absl::StrFormat("rows of %d elements, allowed for %s: multiples "
+        *info, FormattedString("rows of %d elements, allowed for %s: multiples "
                                "of %d",
                                row, format.name, block));
   }
@@ -74,7 +74,7 @@ absl::Status SetBytes(uint64_t file_bytes, WeightInfo* info) {
   if (blocks > limit) {
     return BadInfo(
         *info,
-        absl::StrFormat("more bytes of data than the file's %d", file_bytes));
+        FormattedString("more bytes of data than the file's %d", file_bytes));
   }
   info->bytes = blocks * static_cast<uint64_t>(format.block_bytes);
   return absl::OkStatus();
@@ -91,7 +91,7 @@ absl::StatusOr<GgufTensor> ParseInfo(uint64_t index, uint64_t file_bytes,
   if (!dtype.ok()) {
     return absl::Status(
         dtype.status().code(),
-        absl::StrFormat("tensor %s: %s", Quoted(tensor.info.name),
+        FormattedString("tensor %s: %s", Quoted(tensor.info.name),
                         std::string(dtype.status().message())));
   }
   tensor.info.dtype = *dtype;
@@ -106,7 +106,7 @@ absl::Status PlaceData(uint64_t data_start, uint32_t alignment,
                        uint64_t file_bytes, GgufTensor* tensor) {
   const WeightInfo& info = tensor->info;
   if (tensor->offset % alignment != 0) {
-    return BadInfo(info, absl::StrFormat("offset %d, allowed: multiples of the "
+    return BadInfo(info, FormattedString("offset %d, allowed: multiples of the "
                                          "alignment %d",
                                          tensor->offset, alignment));
   }
@@ -114,7 +114,7 @@ absl::Status PlaceData(uint64_t data_start, uint32_t alignment,
       file_bytes > data_start ? file_bytes - data_start : 0;
   if (tensor->offset > data_bytes || info.bytes > data_bytes - tensor->offset) {
     return BadInfo(
-        info, absl::StrFormat("%d bytes at offset %d of the data, which has "
+        info, FormattedString("%d bytes at offset %d of the data, which has "
                               "%d bytes",
                               info.bytes, tensor->offset, data_bytes));
   }
@@ -132,7 +132,7 @@ absl::Status CheckOverlaps(const std::vector<GgufTensor>& tensors) {
     const GgufTensor& before = *order[i - 1];
     if (before.offset + before.info.bytes <= order[i]->offset) continue;
     return BadInfo(order[i]->info,
-                   absl::StrFormat("its data overlaps that of tensor %s",
+                   FormattedString("its data overlaps that of tensor %s",
                                    Quoted(before.info.name)));
   }
   return absl::OkStatus();
@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<GgufTensor>> ParseGgufTensors(uint64_t count,
                                                          GgufCursor* cursor) {
   if (count > cursor->left() / kMinInfoBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%d tensors, but only %d bytes of the file are left",
+        FormattedString("%d tensors, but only %d bytes of the file are left",
                         count, cursor->left()));
   }
   std::vector<GgufTensor> tensors;

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_metadata.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ReadTemplate(const GgufHeader& header,
   std::string text = found.value_or("");
   if (text.size() <= kMaxGgufTemplateBytes) return text;
   return absl::ResourceExhaustedError(
-      absl::StrFormat("key %s: a template of %d bytes, at most %d allowed",
+      FormattedString("key %s: a template of %d bytes, at most %d allowed",
                       Quoted(key), text.size(), kMaxGgufTemplateBytes));
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<ChatFormat> ReadGgufChatFormat(const GgufHeader& header,
       continue;
     }
     if (chat.named_templates.size() == kMaxNamedTemplates) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "more than %d named chat templates", kMaxNamedTemplates));
     }
     chat.named_templates.emplace_back(rest.substr(1), std::move(text));

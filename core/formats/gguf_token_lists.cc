@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -33,7 +33,7 @@ absl::Status GgufTokenLists::Add(const std::string& text, const Json& id,
   const auto size = static_cast<int64_t>(tokens.size());
   if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
       id.get<int64_t>() >= size) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tokenizer.json: token %s has the id %s, allowed: 0 to %d",
         Quoted(text), DumpJson(id), size - 1));
   }
@@ -71,7 +71,7 @@ void GgufTokenLists::NameUnused() {
 }
 
 std::string GgufUnusedToken(size_t id) {
-  return absl::StrFormat("[PAD%d]", id);
+  return FormattedString("[PAD%d]", id);
 }
 
 bool IsByteToken(std::string_view token) {

@@ -4,11 +4,11 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_pre_tokenizer.h"
 #include "core/formats/gguf_tokenizer_parts.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -40,7 +40,7 @@ absl::StatusOr<Json> GgufVocabularyJson(const std::vector<std::string>& texts) {
   for (size_t id = 0; id < texts.size(); ++id) {
     const auto [at, is_new] = vocabulary.emplace(texts[id], id);
     if (is_new) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"tokenizer.ggml.tokens\": tokens %d and %d are both %s",
         at->get<int64_t>(), id, Quoted(texts[id])));
   }
@@ -70,7 +70,7 @@ absl::StatusOr<Json> GgufPostProcessorJson(const GgufVocab& vocab,
       vocab.add_bos.value_or(adds_bos_by_default && vocab.bos_id.has_value());
   const bool adds_eos = vocab.add_eos.value_or(false);
   if ((adds_bos && !vocab.bos_id) || (adds_eos && !vocab.eos_id)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"tokenizer.ggml.add_%s_token\" is true without an id for it",
         adds_bos && !vocab.bos_id ? "bos" : "eos"));
   }
@@ -206,7 +206,7 @@ absl::StatusOr<Json> GgufTokenizerJson(const GgufVocab& vocab) {
   if (vocab.model == "gemma4") return SentencePieceJson(vocab, true);
   if (vocab.model == "t5") return GgufSentencePieceDocument(vocab);
   if (vocab.model == "bert") return GgufWordPieceJson(vocab);
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "key \"tokenizer.ggml.model\": %s, allowed: \"gpt2\" (byte-level BPE), "
       "\"llama\" (SentencePiece BPE), \"gemma4\" (the same, with merges), "
       "\"t5\" (Unigram), \"bert\" (WordPiece)",

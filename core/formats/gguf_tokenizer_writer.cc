@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_pre_tokenizer.h"
 #include "core/formats/gguf_token_lists.h"
 #include "core/formats/gguf_vocab.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -41,7 +41,7 @@ absl::Status ReadMerges(const Json& model, Lists* lists) {
     }
     if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() ||
         !merge[1].is_string()) {
-      return Bad(absl::StrFormat("a merge is %s, allowed: two tokens",
+      return Bad(FormattedString("a merge is %s, allowed: two tokens",
                                  Quoted(DumpJson(merge))));
     }
     lists->merges.push_back(merge[0].get<std::string>() + " " +
@@ -228,7 +228,7 @@ absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
     INLAY_RETURN_IF_ERROR(
         SetGgufSentencePiece(tokenizer, *model, &lists, writer));
   } else {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "tokenizer.json: a model of type %s has no name in GGUF, allowed: BPE, "
         "Unigram, WordPiece",
         Quoted(type)));

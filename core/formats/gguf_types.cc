@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -54,7 +54,7 @@ absl::StatusOr<DType> DTypeFromGgmlType(uint32_t type) {
       found == std::end(kTypes) ? "unknown" : found->name;
   const std::optional<DType> dtype = DTypeFromName(name);
   if (dtype.has_value()) return *dtype;
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "ggml type %d (%s), allowed: %s", type, name, KnownNames()));
 }
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_metadata.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -14,7 +14,7 @@ constexpr int64_t kMaxType = static_cast<int64_t>(GgufTokenType::kByte);
 
 absl::Status WrongLength(std::string_view key, size_t got, size_t tokens) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("key \"%s\": %d values, allowed: %d, one for each token",
+      FormattedString("key \"%s\": %d values, allowed: %d, one for each token",
                       key, got, tokens));
 }
 
@@ -23,7 +23,7 @@ absl::Status ReadTokens(const GgufHeader& header, GgufVocab* vocab) {
   INLAY_ASSIGN_OR_RETURN(auto tokens, GgufStrings(header, kKey));
   if (!tokens.has_value() || tokens->empty() ||
       tokens->size() > kMaxGgufTokens) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"%s\": %d tokens, allowed: 1 to %d", kKey,
         tokens.has_value() ? tokens->size() : 0, kMaxGgufTokens));
   }
@@ -44,7 +44,7 @@ absl::Status ReadTypes(const GgufHeader& header, GgufVocab* vocab) {
   for (const int64_t type : *types) {
     if (type < 0 || type > kMaxType) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("key \"%s\": the type %d of token %d, allowed: 0 to "
+          FormattedString("key \"%s\": the type %d of token %d, allowed: 0 to "
                           "%d",
                           kKey, type, vocab->types.size(), kMaxType));
     }
@@ -113,7 +113,7 @@ absl::Status ReadRules(const GgufHeader& header, GgufVocab* vocab) {
   if (map == nullptr) return absl::OkStatus();
   if (!map->is_array ||
       (map->type != GgufType::kU8 && map->type != GgufType::kI8)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "key \"%s\" is no array of bytes, allowed: u8 or i8", kMap));
   }
   vocab->charsmap.assign(reinterpret_cast<const char*>(map->data.data()),

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_token_lists.h"
 #include "core/formats/gguf_tokenizer_parts.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -20,7 +20,7 @@ constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581
 constexpr std::string_view kWordGoesOn = "##";
 
 absl::Status NoWordPieceKey(std::string_view what) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tokenizer.json: GGUF has no key for %s of WordPiece, allowed: "
       "BertNormalizer that cleans and parts Chinese characters, "
       "BertPreTokenizer, \"##\", words of 100 characters",

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_types.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -40,20 +40,20 @@ absl::Span<const std::byte> AsBytes(std::string_view text) {
 
 absl::Status BadTensor(std::string_view name, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("tensor %s: %s", Quoted(name), message));
+      FormattedString("tensor %s: %s", Quoted(name), message));
 }
 
 absl::StatusOr<uint64_t> TensorBytes(std::string_view name, DType dtype,
                                      absl::Span<const int64_t> shape) {
   if (shape.empty() || shape.size() > kMaxGgufRank) {
-    return BadTensor(name, absl::StrFormat("%d dimensions, allowed: 1 to %d",
+    return BadTensor(name, FormattedString("%d dimensions, allowed: 1 to %d",
                                            shape.size(), kMaxGgufRank));
   }
   const FormatInfo& format = GetFormatInfo(dtype);
   if (shape.back() % format.block_elements != 0) {
     return BadTensor(
         name,
-        absl::StrFormat("rows of %d elements, allowed for %s: multiples "
+        FormattedString("rows of %d elements, allowed for %s: multiples "
                         "of %d",
                         shape.back(), format.name, format.block_elements));
   }
@@ -63,7 +63,7 @@ absl::StatusOr<uint64_t> TensorBytes(std::string_view name, DType dtype,
         i + 1 == shape.size() ? shape[i] / format.block_elements : shape[i];
     if (size < 1 || static_cast<uint64_t>(size) > kMaxTensorBytes / bytes) {
       return BadTensor(
-          name, absl::StrFormat("dimension %d is %d, allowed: at least 1 and "
+          name, FormattedString("dimension %d is %d, allowed: at least 1 and "
                                 "%d bytes in all",
                                 i, shape[i], kMaxTensorBytes));
     }
@@ -78,7 +78,7 @@ absl::StatusOr<GgufWriter> GgufWriter::Create(const std::string& path,
                                               uint32_t alignment) {
   if (alignment < kMinGgufAlignment || alignment > kMaxGgufAlignment ||
       !std::has_single_bit(alignment)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "an alignment of %d, allowed: a power of two from %d to %d", alignment,
         kMinGgufAlignment, kMaxGgufAlignment));
   }
@@ -107,7 +107,7 @@ absl::Status GgufWriter::AddEntry(std::string_view key, GgufType type,
   INLAY_RETURN_IF_ERROR(status_);
   if (in_data_ || key.empty() || key.size() > kMaxGgufKeyBytes ||
       !keys_.emplace(key).second) {
-    return Fail(absl::InvalidArgumentError(absl::StrFormat(
+    return Fail(absl::InvalidArgumentError(FormattedString(
         "key %s of %d bytes, allowed: one that is not there yet, 1 to %d "
         "bytes, before the data",
         Quoted(key), key.size(), kMaxGgufKeyBytes)));
@@ -184,13 +184,13 @@ absl::Status GgufWriter::AddTensor(std::string_view name, DType dtype,
   if (in_data_ || name.empty() || name.size() > kMaxGgufTensorName ||
       !names_.emplace(name).second) {
     return Fail(BadTensor(
-        name, absl::StrFormat("a name of %d bytes, allowed: one that is not "
+        name, FormattedString("a name of %d bytes, allowed: one that is not "
                               "there yet, 1 to %d bytes, before the data",
                               name.size(), kMaxGgufTensorName)));
   }
   const std::optional<uint32_t> type = GgmlTypeFromDType(dtype);
   if (!type.has_value()) {
-    return Fail(absl::UnimplementedError(absl::StrFormat(
+    return Fail(absl::UnimplementedError(FormattedString(
         "tensor %s: GGUF has no type %s", Quoted(name), DTypeName(dtype))));
   }
   const auto bytes = TensorBytes(name, dtype, shape);
@@ -242,7 +242,7 @@ absl::Status GgufWriter::Append(absl::Span<const std::byte> bytes) {
                             ? 0
                             : tensors_[current_].bytes - written_;
   if (bytes.size() > left) {
-    return Fail(absl::InvalidArgumentError(absl::StrFormat(
+    return Fail(absl::InvalidArgumentError(FormattedString(
         "%d bytes of data, allowed here: %d", bytes.size(), left)));
   }
   INLAY_RETURN_IF_ERROR(Fail(file_.Append(bytes)));
@@ -258,7 +258,7 @@ absl::Status GgufWriter::Commit() {
   if (!in_data_) INLAY_RETURN_IF_ERROR(StartData());
   if (current_ != tensors_.size()) {
     return Fail(BadTensor(tensors_[current_].name,
-                          absl::StrFormat("%d of %d bytes were appended",
+                          FormattedString("%d of %d bytes were appended",
                                           written_, tensors_[current_].bytes)));
   }
   return Fail(file_.Commit());

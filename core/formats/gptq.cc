@@ -15,11 +15,11 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/input_major_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -52,7 +52,7 @@ absl::StatusOr<GptqConfig> ReadGptqConfig(const Json& config) {
   GptqConfig out;
   INLAY_ASSIGN_OR_RETURN(const int64_t bits, JsonInt(config, "bits", 0, 0, 64));
   if (bits != 4 && bits != 8) {
-    return UnsupportedSetting("bits", absl::StrFormat("%d", bits), "4, 8");
+    return UnsupportedSetting("bits", FormattedString("%d", bits), "4, 8");
   }
   out.bits = static_cast<int>(bits);
   INLAY_ASSIGN_OR_RETURN(out.group_size, GroupSizeSetting(config, 128));

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/sliced_source.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,7 +21,7 @@ absl::Status AddGroups(const WeightInfo& info, int64_t groups,
                        std::vector<SlicedTensor>* tensors) {
   if (info.shape.size() != 2 || info.bytes == 0 ||
       info.shape[0] % groups != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s]; its rows must be a multiple of %d groups",
         Quoted(info.name), absl::StrJoin(info.shape, ", "), groups));
   }
@@ -31,7 +31,7 @@ absl::Status AddGroups(const WeightInfo& info, int64_t groups,
   for (int64_t g = 0; g < groups; ++g) {
     SlicedTensor& tensor = tensors->emplace_back();
     tensor.info = info;
-    tensor.info.name = absl::StrFormat("%s.%d%s", layer, g, kWeight);
+    tensor.info.name = FormattedString("%s.%d%s", layer, g, kWeight);
     tensor.info.shape[0] = rows;
     tensor.info.bytes = info.bytes / static_cast<uint64_t>(groups);
     tensor.is_slice = true;

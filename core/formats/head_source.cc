@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/sliced_source.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -34,7 +34,7 @@ absl::Status AddParts(const WeightInfo& info, size_t at, int64_t heads,
   const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
   if (!is_shaped || info.bytes == 0 ||
       info.shape[0] % (kNumParts * heads) != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s]; its rows must be a multiple of three for "
         "each of %d heads",
         Quoted(info.name), absl::StrJoin(info.shape, ", "), heads));

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -55,7 +55,7 @@ absl::StatusOr<InputMajorTensors> FindInputMajorTensors(
     const WeightInfo* codes, int64_t n, int64_t groups, int bits) {
   const int fields = 32 / bits;
   if (n % fields != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "layer %s has %d outputs; with packed zero points it must be a "
         "multiple of %d",
         Quoted(layer), n, fields));

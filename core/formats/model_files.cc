@@ -1,6 +1,5 @@
 #include "core/formats/model_files.h"
 
-#include "absl/strings/str_format.h"
 #include "core/formats/chat_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/expert_source.h"
@@ -12,6 +11,7 @@
 #include "core/formats/python_json.h"
 #include "core/formats/quantized_source.h"
 #include "core/formats/safetensors_source.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -25,25 +25,25 @@ constexpr char kAllowed[] =
 absl::Status NotADirectory(const std::string& path) {
   const auto file = FileReader::Open(path);
   if (absl::IsNotFound(file.status())) {
-    return absl::NotFoundError(absl::StrFormat(
+    return absl::NotFoundError(FormattedString(
         "there is no model at %s, allowed: %s", path, kAllowed));
   }
   if (!file.ok()) return file.status();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is a file, allowed: %s", path, kAllowed));
+      FormattedString("%s is a file, allowed: %s", path, kAllowed));
 }
 
 absl::Status ReadDescription(const ModelFilesOptions& options,
                              ModelFiles* files) {
   const std::string& directory = files->directory;
-  const std::string config = absl::StrFormat("%s/config.json", directory);
+  const std::string config = FormattedString("%s/config.json", directory);
   INLAY_ASSIGN_OR_RETURN(files->config, ReadOptionalPythonJson(config));
   if (files->config.is_null() && !options.vocab_only) {
     return absl::NotFoundError(
-        absl::StrFormat("%s is missing, allowed: %s", config, kAllowed));
+        FormattedString("%s is missing, allowed: %s", config, kAllowed));
   }
   INLAY_ASSIGN_OR_RETURN(const Json generation,
-                         ReadOptionalPythonJson(absl::StrFormat(
+                         ReadOptionalPythonJson(FormattedString(
                              "%s/generation_config.json", directory)));
   auto defaults = InterpretGenerationDefaults(generation, files->config);
   if (!defaults.ok()) return InFile(directory, defaults.status());
@@ -62,7 +62,7 @@ absl::StatusOr<Json> ModelOptSettings(const std::string& directory) {
   if (stored == nullptr) return Json();
   if (!stored->is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: quantization is %s; it must be an object", path,
+        FormattedString("%s: quantization is %s; it must be an object", path,
                         stored->type_name()));
   }
   if (JsonFind(*stored, "quant_algo") == nullptr) return Json();

@@ -2,8 +2,8 @@
 
 #include <charconv>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -17,7 +17,7 @@ absl::StatusOr<DType> ParseDType(std::string_view value) {
   }
   const std::optional<DType> dtype = DTypeFromName(value);
   if (dtype.has_value() && IsBlockFormat(*dtype)) return *dtype;
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "dtype is %s, allowed: f32, f16, bf16 and the block formats of quantised "
       "weights (q4_0, q8_0, ...)",
       Quoted(value)));
@@ -29,7 +29,7 @@ absl::StatusOr<uint64_t> ParseSeed(std::string_view value) {
       std::from_chars(value.data(), value.data() + value.size(), seed);
   if (error != std::errc() || end != value.data() + value.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("seed is %s, allowed: an integer from 0 to %d",
+        FormattedString("seed is %s, allowed: an integer from 0 to %d",
                         Quoted(value), UINT64_MAX));
   }
   return seed;
@@ -51,7 +51,7 @@ absl::StatusOr<RandomWeights> ParseOptions(std::string_view options) {
     } else if (key == "seed" && !seed.has_value()) {
       INLAY_ASSIGN_OR_RETURN(seed, ParseSeed(value));
     } else {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "option %s, allowed: dtype=NAME and seed=N, once each",
           Quoted(option)));
     }
@@ -81,7 +81,7 @@ absl::StatusOr<ModelPath> ParseModelPath(std::string_view path) {
     }
   }
   if (parsed.path.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the model path is %s, allowed: a folder, or random:FOLDER with "
         "?dtype=.. and &seed=..",
         Quoted(path)));

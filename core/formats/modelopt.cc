@@ -30,13 +30,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/fp8_layer.h"
 #include "core/formats/nvfp4_layer.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -114,7 +114,7 @@ absl::StatusOr<ModelOptPlan> ReadModelOptPlan(const Json& config,
         const ModelOptKind kind,
         ReadModelOptKind(
             config, "",
-            absl::StrFormat("%s, MIXED_PRECISION", kModelOptSupported), place));
+            FormattedString("%s, MIXED_PRECISION", kModelOptSupported), place));
     plan.kinds.insert(kind);
     return plan;
   }
@@ -125,13 +125,13 @@ absl::StatusOr<ModelOptPlan> ReadModelOptPlan(const Json& config,
   }
   for (const auto& [layer, own] : layers->items()) {
     if (!own.is_object()) {
-      return BadSetting(absl::StrFormat("quantized_layers: %s", Quoted(layer)),
+      return BadSetting(FormattedString("quantized_layers: %s", Quoted(layer)),
                         own, "an object", place);
     }
     INLAY_ASSIGN_OR_RETURN(
         const ModelOptKind kind,
         ReadModelOptKind(
-            own, absl::StrFormat("quantized_layers: %s: ", Quoted(layer)),
+            own, FormattedString("quantized_layers: %s: ", Quoted(layer)),
             kModelOptSupported, place));
     plan.kinds.insert(kind);
     plan.layers[layer] = kind;

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> MakeMxfp4Layer(
   const int64_t k = FieldsIn(pairs->shape[1], 2);
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   if (k % kMxfp4Block != 0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "layer %s has k = %d columns in MXFP4; supported are multiples of %d",
         Quoted(layer), k, kMxfp4Block));
   }

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -66,7 +66,7 @@ absl::StatusOr<float> ReadFactor(const WeightSource& stored,
       (!divides || value > 0.0f)) {
     return factor;
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "tensor %s holds %g; it must be finite%s", Quoted(name), value,
       divides ? ", as its inverse, and more than 0" : ""));
 }
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> MakeNvfp4Layer(
   const int64_t k = FieldsIn(tensors.codes->shape[1], 2);
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
   if (k % kNvfp4Block != 0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "layer %s has k = %d columns in NVFP4; supported are multiples of %d",
         Quoted(layer), k, kNvfp4Block));
   }

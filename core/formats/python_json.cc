@@ -1,6 +1,6 @@
 #include "core/formats/python_json.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> RewriteTokens(std::string_view text,
     if (!token.empty()) {
       if (++num_tokens > kMaxTokens) {
         return absl::ResourceExhaustedError(
-            absl::StrFormat("%s: more than the %d infinities and NaNs allowed",
+            FormattedString("%s: more than the %d infinities and NaNs allowed",
                             what, kMaxTokens));
       }
       rewritten.append(R"({"__float__":")").append(token).append("\"}");
@@ -59,12 +59,12 @@ absl::StatusOr<Json> ParsePythonJson(std::string_view text,
                                      std::string_view what) {
   if (text.size() > kMaxConfigBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%s has %d bytes, at most %d allowed", what,
+        FormattedString("%s has %d bytes, at most %d allowed", what,
                         text.size(), kMaxConfigBytes));
   }
   // nlohmann's parser takes a NUL for the end of the text.
   if (text.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s: not valid JSON: a NUL at byte %d", what, text.find('\0')));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string rewritten,
@@ -74,7 +74,7 @@ absl::StatusOr<Json> ParsePythonJson(std::string_view text,
   limits.max_bytes += size_t{kMaxTokens} * 32;
   INLAY_ASSIGN_OR_RETURN(Json document, ParseJson(rewritten, what, limits));
   if (!document.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s is of type %s, allowed: an object", what, document.type_name()));
   }
   return document;

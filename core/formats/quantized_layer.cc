@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -19,7 +19,7 @@ constexpr int64_t kStagingBytes = int64_t{8} << 20;
 
 absl::Status NoBlock(const std::string& layer, const std::string& group,
                      int64_t k) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "layer %s is quantised in groups of %s of its k = %d columns; supported "
       "are groups and k that are multiples of 32",
       Quoted(layer), group, k));
@@ -74,7 +74,7 @@ absl::StatusOr<Grouping> ContiguousGroups(const std::string& layer, int64_t k,
     grouping.block = block;
     return grouping;
   }
-  return NoBlock(layer, absl::StrFormat("%d", group_size), k);
+  return NoBlock(layer, FormattedString("%d", group_size), k);
 }
 
 absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
@@ -88,7 +88,7 @@ absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
     const int32_t group = index[column];
     if (group < 0 || group >= groups) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("layer %s: column %d is of group %d; there are "
+          FormattedString("layer %s: column %d is of group %d; there are "
                           "groups 0 to %d",
                           Quoted(layer), column, group, groups - 1));
     }
@@ -108,7 +108,7 @@ absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
   if (grouping.block == 0) {
     return NoBlock(
         layer,
-        absl::StrFormat("%d (and fewer)",
+        FormattedString("%d (and fewer)",
                         *std::max_element(begins.begin(), begins.end())),
         k);
   }

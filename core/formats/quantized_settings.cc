@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -13,14 +13,14 @@ namespace inlay {
 absl::Status UnsupportedSetting(std::string_view key, std::string_view got,
                                 std::string_view allowed,
                                 std::string_view place) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "%s's %s is %s; supported: %s", place, key, Quoted(got), allowed));
 }
 
 absl::Status BadSetting(std::string_view key, const Json& got,
                         std::string_view allowed, std::string_view place) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s's %s is %s; allowed: %s", place, key,
+      FormattedString("%s's %s is %s; allowed: %s", place, key,
                       Quoted(DumpJson(got)), allowed));
 }
 
@@ -45,7 +45,7 @@ absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key,
       !is_size(block[1])) {
     return BadSetting(
         key, block,
-        absl::StrFormat("two integers from 1 to %d", kMaxQuantizedColumns));
+        FormattedString("two integers from 1 to %d", kMaxQuantizedColumns));
   }
   return ScaleGrid{block[0].get<int64_t>(), block[1].get<int64_t>()};
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -81,7 +81,7 @@ class QuantizedSource final : public WeightSource {
   absl::Status CheckNamesDiffer() const {
     for (size_t i = 1; i < infos_.size(); ++i) {
       if (infos_[i - 1].name != infos_[i].name) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor %s is there, and quantised ones that stand for it as well",
           Quoted(infos_[i].name)));
     }
@@ -100,12 +100,12 @@ class QuantizedSource final : public WeightSource {
                     absl::Span<std::byte> destination) const override {
     const Entry* entry = Locate(info);
     if (entry == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
+      return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
     }
     const uint64_t bytes = entry->info.bytes;
     if (offset > bytes || destination.size() > bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(info.name), destination.size(), offset, bytes));
     }
@@ -138,7 +138,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
     std::string_view place) {
   if (!quantization_config.is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is %s; it must be an object", place,
+        FormattedString("%s is %s; it must be an object", place,
                         quantization_config.type_name()));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string name, MethodOf(quantization_config));

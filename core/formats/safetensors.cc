@@ -7,9 +7,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/safetensors_json.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -38,7 +38,7 @@ absl::StatusOr<DType> DTypeOf(const SafetensorsEntry& entry) {
     allowed.append(allowed.empty() ? "" : ", ").append(spelling.name);
   }
   return absl::UnimplementedError(
-      absl::StrFormat("tensor %s has the data type %s, allowed: %s",
+      FormattedString("tensor %s has the data type %s, allowed: %s",
                       Quoted(entry.name), Quoted(entry.dtype), allowed));
 }
 
@@ -62,7 +62,7 @@ absl::StatusOr<SafetensorsTensor> CheckEntry(SafetensorsEntry entry,
   const uint64_t begin = entry.data_offsets[0];
   const uint64_t end = entry.data_offsets[1];
   if (begin > end || end > data_bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s lies at bytes [%d, %d) of the data, allowed: "
         "a range within [0, %d)",
         Quoted(entry.name), begin, end, data_bytes));
@@ -71,11 +71,11 @@ absl::StatusOr<SafetensorsTensor> CheckEntry(SafetensorsEntry entry,
       DenseBytes(entry.shape, tensor.info.dtype);
   if (!bytes.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s: the size of its shape overflows 64 bits",
+        FormattedString("tensor %s: the size of its shape overflows 64 bits",
                         Quoted(entry.name)));
   }
   if (*bytes != end - begin) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor %s takes %d bytes of data, its shape and data type %s need %d",
         Quoted(entry.name), end - begin, entry.dtype, *bytes));
   }
@@ -98,7 +98,7 @@ absl::Status CheckCover(std::vector<SafetensorsTensor>& tensors,
   uint64_t expected = data_start;
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.offset != expected) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor %s begins at byte %d of the data, %s; allowed: %d, where the "
           "tensor before it ends",
           Quoted(tensor.info.name), tensor.offset - data_start,
@@ -108,7 +108,7 @@ absl::Status CheckCover(std::vector<SafetensorsTensor>& tensors,
     expected += tensor.info.bytes;
   }
   if (expected != file_bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the tensors cover %d bytes, the file has %d bytes of data",
         expected - data_start, file_bytes - data_start));
   }
@@ -127,7 +127,7 @@ absl::Status SortByName(std::vector<SafetensorsTensor>& tensors) {
         return a.info.name == b.info.name;
       });
   if (twin == tensors.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "tensor %s appears twice in the header", Quoted(twin->info.name)));
 }
 
@@ -137,7 +137,7 @@ absl::StatusOr<uint64_t> SafetensorsDataStart(
     absl::Span<const std::byte> prefix, uint64_t file_bytes) {
   if (prefix.size() < kSafetensorsPrefixBytes ||
       file_bytes < kSafetensorsPrefixBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%d bytes are too few for a safetensors file", file_bytes));
   }
   if (std::memcmp(prefix.data(), "version ", kSafetensorsPrefixBytes) == 0) {
@@ -152,7 +152,7 @@ absl::StatusOr<uint64_t> SafetensorsDataStart(
   const uint64_t allowed = std::min(kMaxSafetensorsHeaderBytes,
                                     file_bytes - kSafetensorsPrefixBytes);
   if (header_bytes > allowed) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "not a safetensors file, or cut short: a header of %d bytes, at most "
         "%d allowed in a file of %d bytes",
         header_bytes, allowed, file_bytes));
@@ -165,7 +165,7 @@ absl::StatusOr<std::vector<SafetensorsTensor>> ParseSafetensorsHeader(
   INLAY_ASSIGN_OR_RETURN(const uint64_t data_start,
                          SafetensorsDataStart(bytes, file_bytes));
   if (bytes.size() < data_start) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%d bytes given, the header ends at %d", bytes.size(), data_start));
   }
   const std::string_view json(
@@ -173,12 +173,12 @@ absl::StatusOr<std::vector<SafetensorsTensor>> ParseSafetensorsHeader(
       data_start - kSafetensorsPrefixBytes);
   if (json.empty() || json.front() != '{') {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the header begins with %s, allowed: \"{\"",
+        FormattedString("the header begins with %s, allowed: \"{\"",
                         Quoted(json.substr(0, 1))));
   }
   // nlohmann's parser takes a NUL for the end of the text.
   if (json.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the header holds a NUL at its byte %d", json.find('\0')));
   }
   INLAY_ASSIGN_OR_RETURN(

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -50,7 +50,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     if (field_ == kShape) {
       if (entry.shape.size() == limits_.max_rank) {
         return Fail(absl::ResourceExhaustedError(
-            absl::StrFormat("tensor %s has more than the %d dimensions allowed",
+            FormattedString("tensor %s has more than the %d dimensions allowed",
                             Quoted(entry.name), limits_.max_rank)));
       }
       entry.shape.push_back(value);
@@ -98,7 +98,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     // The end of the outer object: the parser itself refuses what follows.
     if (!in_object_) return true;
     if (place_ == Place::kEntry && fields_seen_ != kAllFields) {
-      return Fail(absl::InvalidArgumentError(absl::StrFormat(
+      return Fail(absl::InvalidArgumentError(FormattedString(
           "tensor %s lacks one of \"dtype\", \"shape\", \"data_offsets\"",
           Quoted(entries_.back().name))));
     }
@@ -131,7 +131,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     for (char& c : reason) {
       if (c < ' ' || c > '~') c = '?';
     }
-    return Fail(absl::InvalidArgumentError(absl::StrFormat(
+    return Fail(absl::InvalidArgumentError(FormattedString(
         "the header is not valid JSON at its byte %d: %s", position, reason)));
   }
 
@@ -144,15 +144,15 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool Unexpected(std::string_view what) {
     switch (place_) {
       case Place::kMetadata:
-        return Fail(absl::InvalidArgumentError(absl::StrFormat(
+        return Fail(absl::InvalidArgumentError(FormattedString(
             "\"__metadata__\" holds %s, allowed: a map of strings", what)));
       case Place::kEntry:
       case Place::kArray:
         return Fail(absl::InvalidArgumentError(
-            absl::StrFormat("tensor %s: %s where %s is allowed",
+            FormattedString("tensor %s: %s where %s is allowed",
                             Quoted(entries_.back().name), what, Wanted())));
       default:
-        return Fail(absl::InvalidArgumentError(absl::StrFormat(
+        return Fail(absl::InvalidArgumentError(FormattedString(
             "the header is %s, allowed: an object of tensors", what)));
     }
   }
@@ -182,7 +182,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     }
     if (entries_.size() == limits_.max_tensors) {
       return Fail(absl::ResourceExhaustedError(
-          absl::StrFormat("the header has more than the %d tensors allowed",
+          FormattedString("the header has more than the %d tensors allowed",
                           limits_.max_tensors)));
     }
     entries_.emplace_back().name = std::move(name);
@@ -198,7 +198,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
              : key == "data_offsets" ? kOffsets
                                      : kNone;
     if (field_ == kNone || (fields_seen_ & field_) != 0) {
-      return Fail(absl::InvalidArgumentError(absl::StrFormat(
+      return Fail(absl::InvalidArgumentError(FormattedString(
           "tensor %s has the key %s %s, allowed: \"dtype\", \"shape\" and "
           "\"data_offsets\" once each",
           Quoted(entries_.back().name), Quoted(key),
@@ -227,7 +227,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsJson(
     if (!Json::sax_parse(json, &handler)) return handler.status();
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the header is not valid JSON: %s", error.what()));
+        FormattedString("the header is not valid JSON: %s", error.what()));
   }
   return std::move(handler.entries());
 }

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/safetensors_index.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -101,12 +101,12 @@ class SafetensorsSource final : public WeightSource {
                     absl::Span<std::byte> destination) const override {
     const Location* location = Locate(info);
     if (location == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
+      return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
     }
     const uint64_t bytes = infos_[location - locations_.data()].bytes;
     if (offset > bytes || destination.size() > bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(info.name), destination.size(), offset, bytes));
     }
@@ -156,7 +156,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenShards(
                          ParseSafetensorsIndex(text, index));
   auto source = std::make_shared<SafetensorsSource>();
   for (const auto& [file, names] : shards) {
-    const std::string path = absl::StrFormat("%s/%s", directory, file);
+    const std::string path = FormattedString("%s/%s", directory, file);
     INLAY_ASSIGN_OR_RETURN(OpenedFile opened, Open(path, access));
     source->AddFile(std::move(opened.file));
     // Both lists are sorted: one walk finds each name.
@@ -167,7 +167,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenShards(
       }
       if (tensor == opened.tensors.end() || tensor->info.name != name) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("%s: tensor %s should be in %s but is not there",
+            FormattedString("%s: tensor %s should be in %s but is not there",
                             index, Quoted(name), file));
       }
       source->AddTensor(std::move(*tensor++));
@@ -179,16 +179,16 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenShards(
 
 absl::Status NoWeights(const std::string& directory) {
   for (const char* name : kPickledNames) {
-    if (IsRegularFile(absl::StrFormat("%s/%s", directory, name))) {
+    if (IsRegularFile(FormattedString("%s/%s", directory, name))) {
       return absl::UnimplementedError(
-          absl::StrFormat("%s holds its weights as %s, allowed: safetensors "
+          FormattedString("%s holds its weights as %s, allowed: safetensors "
                           "(%s or %s); convert "
                           "the model, or fetch a revision that has them",
                           directory, name, kSingleName, kIndexName));
     }
   }
   return absl::NotFoundError(
-      absl::StrFormat("%s holds no weights: neither %s nor %s is there",
+      FormattedString("%s holds no weights: neither %s nor %s is there",
                       directory, kSingleName, kIndexName));
 }
 
@@ -196,9 +196,9 @@ absl::Status NoWeights(const std::string& directory) {
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenSafetensors(
     const std::string& directory, WeightAccess access) {
-  const std::string single = absl::StrFormat("%s/%s", directory, kSingleName);
+  const std::string single = FormattedString("%s/%s", directory, kSingleName);
   if (IsRegularFile(single)) return OpenSingle(single, access);
-  const std::string index = absl::StrFormat("%s/%s", directory, kIndexName);
+  const std::string index = FormattedString("%s/%s", directory, kIndexName);
   if (IsRegularFile(index)) return OpenShards(directory, index, access);
   return NoWeights(directory);
 }

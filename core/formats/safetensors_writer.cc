@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -43,7 +43,7 @@ absl::Status SafetensorsWriter::AddTensor(const std::string& name, DType dtype,
                                           absl::Span<const int64_t> shape) {
   const char* type = SafetensorsDType(dtype);
   if (type == nullptr || header_.contains(name)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor \"%s\" of %s %s, allowed: f32, f16, bf16, i32, i8 and "
         "e4m3, each name once",
         name, DTypeName(dtype), type == nullptr ? "" : "is there already"));
@@ -51,7 +51,7 @@ absl::Status SafetensorsWriter::AddTensor(const std::string& name, DType dtype,
   uint64_t elements = 1;
   for (const int64_t size : shape) {
     if (size < 1) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor \"%s\" has the size %d, allowed: at least 1", name, size));
     }
     elements *= static_cast<uint64_t>(size);
@@ -85,7 +85,7 @@ absl::Status SafetensorsWriter::Append(absl::Span<const std::byte> bytes) {
 absl::Status SafetensorsWriter::Commit() {
   const uint64_t got = file_.num_bytes() - header_bytes_;
   if (got != data_bytes_) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the tensors' data has %d bytes, allowed: %d", got, data_bytes_));
   }
   return file_.Commit();

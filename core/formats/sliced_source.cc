@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -27,7 +27,7 @@ class SlicedSource final : public WeightSource {
     for (size_t i = 1; i < infos_.size(); ++i) {
       if (infos_[i - 1].name != infos_[i].name) continue;
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor %s is there alone and within another",
+          FormattedString("tensor %s is there alone and within another",
                           Quoted(infos_[i].name)));
     }
     return absl::OkStatus();
@@ -46,12 +46,12 @@ class SlicedSource final : public WeightSource {
                     absl::Span<std::byte> destination) const override {
     const SlicedTensor* entry = Locate(info);
     if (entry == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
+      return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
     }
     const uint64_t bytes = entry->info.bytes;
     if (offset > bytes || destination.size() > bytes - offset) {
-      return absl::OutOfRangeError(absl::StrFormat(
+      return absl::OutOfRangeError(FormattedString(
           "tensor %s: cannot read %d bytes at byte %d, it has %d bytes",
           Quoted(info.name), destination.size(), offset, bytes));
     }

@@ -4,17 +4,17 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "memory/dtype.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
 std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
+  return FormattedString("[%s]", absl::StrJoin(shape, ", "));
 }
 
 std::string DTypeNames(absl::Span<const DType> dtypes) {
@@ -51,18 +51,18 @@ absl::StatusOr<const WeightInfo*> StoredTensor(const WeightSource& stored,
                                                absl::Span<const DType> dtypes) {
   const WeightInfo* info = stored.Find(name);
   if (info == nullptr) {
-    return absl::NotFoundError(absl::StrFormat(
+    return absl::NotFoundError(FormattedString(
         "tensor %s is missing; its layer is quantised", Quoted(name)));
   }
   if (std::find(dtypes.begin(), dtypes.end(), info->dtype) == dtypes.end()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s is %s; allowed: %s", Quoted(name),
+        FormattedString("tensor %s is %s; allowed: %s", Quoted(name),
                         DTypeName(info->dtype), DTypeNames(dtypes)));
   }
   for (const int64_t dim : info->shape) {
     if (dim > 0) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s has shape %s; no dimension may be 0",
+        FormattedString("tensor %s has shape %s; no dimension may be 0",
                         Quoted(name), ShapeText(info->shape)));
   }
   return info;
@@ -75,7 +75,7 @@ absl::StatusOr<const WeightInfo*> StoredMatrix(const WeightSource& stored,
                          StoredTensor(stored, name, dtypes));
   if (info->shape.size() != 2) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %s has shape %s; it must have two dimensions",
+        FormattedString("tensor %s has shape %s; it must have two dimensions",
                         Quoted(name), ShapeText(info->shape)));
   }
   return info;
@@ -84,7 +84,7 @@ absl::StatusOr<const WeightInfo*> StoredMatrix(const WeightSource& stored,
 absl::Status CheckShape(const WeightInfo& tensor,
                         absl::Span<const int64_t> wanted) {
   if (absl::MakeConstSpan(tensor.shape) == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "tensor %s has shape %s; its layer and config.json ask for %s",
       Quoted(tensor.name), ShapeText(tensor.shape), ShapeText(wanted)));
 }
@@ -94,7 +94,7 @@ absl::Status CheckLayerSize(const std::string& layer, int64_t n, int64_t k) {
       n <= kMaxQuantizedOutputs) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "layer %s has %d outputs of %d columns; allowed: 1 to %d of 1 to %d",
       Quoted(layer), n, k, kMaxQuantizedOutputs, kMaxQuantizedColumns));
 }
@@ -182,7 +182,7 @@ absl::Status CheckFiniteScales(const WeightSource& stored,
     for (const float value : values) {
       if (std::isfinite(value)) continue;
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor %s holds %g; scales must be finite",
+          FormattedString("tensor %s holds %g; scales must be finite",
                           Quoted(tensor.name), value));
     }
   }

@@ -1,6 +1,6 @@
 #include "core/json/json.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -12,7 +12,7 @@ absl::Status CheckLimits(std::string_view text, std::string_view what,
                          const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: %d bytes of JSON, at most %d allowed", what,
+        FormattedString("%s: %d bytes of JSON, at most %d allowed", what,
                         text.size(), limits.max_bytes));
   }
   int depth = 0;
@@ -29,7 +29,7 @@ absl::Status CheckLimits(std::string_view text, std::string_view what,
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > limits.max_depth) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
+        return absl::ResourceExhaustedError(FormattedString(
             "%s: JSON nested deeper than the %d levels allowed at byte %d",
             what, limits.max_depth, i));
       }
@@ -55,17 +55,17 @@ absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
   INLAY_RETURN_IF_ERROR(CheckLimits(text, what, limits));
   // nlohmann takes a NUL for the end of the text.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s: not valid JSON at byte %d: a NUL byte", what, nul));
   }
   try {
     return J::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: not valid JSON at byte %d: %s", what, error.byte,
+        FormattedString("%s: not valid JSON at byte %d: %s", what, error.byte,
                         Printable(error.what())));
   } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s: not valid JSON: %s", what, Printable(error.what())));
   }
 }
@@ -115,7 +115,7 @@ absl::StatusOr<int64_t> JsonInt(const Json& object, std::string_view key,
                           value->get<uint64_t>() > uint64_t{INT64_MAX});
   if (!is_small || value->get<int64_t>() < min || value->get<int64_t>() > max) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is %s, allowed: an integer from %d to %d", key,
+        FormattedString("\"%s\" is %s, allowed: an integer from %d to %d", key,
                         Shown(*value), min, max));
   }
   return value->get<int64_t>();
@@ -129,7 +129,7 @@ absl::StatusOr<double> JsonNumber(const Json& object, std::string_view key,
   if (!value->is_number() ||
       !(value->get<double>() >= min && value->get<double>() <= max)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is %s, allowed: a number from %g to %g", key,
+        FormattedString("\"%s\" is %s, allowed: a number from %g to %g", key,
                         Shown(*value), min, max));
   }
   return value->get<double>();
@@ -140,7 +140,7 @@ absl::StatusOr<bool> JsonBool(const Json& object, std::string_view key,
   const Json* value = JsonFind(object, key);
   if (value == nullptr) return fallback;
   if (!value->is_boolean()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "\"%s\" is %s, allowed: true or false", key, Shown(*value)));
   }
   return value->get<bool>();
@@ -152,7 +152,7 @@ absl::StatusOr<std::string> JsonString(const Json& object, std::string_view key,
   if (value == nullptr) return std::string(fallback);
   if (!value->is_string()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is %s, allowed: a string", key, Shown(*value)));
+        FormattedString("\"%s\" is %s, allowed: a string", key, Shown(*value)));
   }
   return value->get<std::string>();
 }

@@ -1,7 +1,7 @@
 #include <string>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -50,12 +50,12 @@ absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
     }
   }
   if (name.empty() && model_type.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json names neither \"architectures\" nor \"model_type\"; "
         "supported architectures are %s",
         SupportedNames()));
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "architecture \"%s\" (model_type \"%s\") is not supported; supported are "
       "%s",
       name, model_type, SupportedNames()));

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/decoder_impl.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -14,7 +14,7 @@ absl::StatusOr<std::byte*> AlignScratch(absl::Span<std::byte> workspace,
                                         size_t needed) {
   if (workspace.size() < needed) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the workspace has %d bytes, this call needs %d",
+        FormattedString("the workspace has %d bytes, this call needs %d",
                         workspace.size(), needed));
   }
   const auto address = reinterpret_cast<uintptr_t>(workspace.data());

@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/random_weights.h"
 #include "kernels/cpu_float.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -40,7 +40,7 @@ class DrawnWeights final : public WeightSource {
     if (own == nullptr || offset > own->bytes ||
         destination.size() > own->bytes - offset) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor \"%s\": %d bytes from %d on are none of its",
+          FormattedString("tensor \"%s\": %d bytes from %d on are none of its",
                           info.name, destination.size(), offset));
     }
     if (destination.empty()) return absl::OkStatus();
@@ -80,7 +80,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeDrawnWeights(
     const RandomWeights& draw, const std::vector<PlannedWeight>& planned,
     ThreadPool& pool) {
   if (!IsPlainFloat(draw.dtype)) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "random weights of dtype %s cannot be read, allowed: f32, f16, bf16",
         DTypeName(draw.dtype)));
   }

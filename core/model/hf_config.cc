@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 absl::Status CheckHeads(int64_t heads, int64_t kv_heads) {
   if (heads % kv_heads == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: num_attention_heads is %d with num_key_value_heads %d; it "
       "must be a multiple",
       heads, kv_heads));
@@ -21,7 +21,7 @@ absl::StatusOr<Activation> ReadActivation(const Json& config,
                          JsonString(config, key, fallback));
   const std::optional<Activation> activation = ActivationFromName(name);
   if (activation) return *activation;
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: %s \"%s\" is not supported; supported are silu, swish, "
       "gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2",
       key, name));
@@ -54,7 +54,7 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   const bool derived =
       defaults.head_dim == 0 && JsonFind(config, "head_dim") == nullptr;
   if (derived && out.hidden_size % heads != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: hidden_size is %d with num_attention_heads %d and no "
         "head_dim; it must be a multiple",
         out.hidden_size, heads));
@@ -65,7 +65,7 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
       const int64_t head_dim,
       JsonInt(config, "head_dim", default_dim, 1, kMaxHeadDim));
   if (head_dim < 1 || head_dim > kMaxHeadDim || heads * head_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %d heads of dimension %d; a head may have 1 to %d "
         "dimensions and all heads together at most %d",
         heads, head_dim, kMaxHeadDim, kMaxHidden));
@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<bool>> ReadLayerKinds(const Json& config,
   const Json* types = JsonFind(config, key);
   if (types == nullptr) return flags;
   if (!types->is_array() || types->size() != static_cast<size_t>(num_layers)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %s is %s of %d; it must be an array of %d names", key,
         types->type_name(), types->size(), num_layers));
   }
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<bool>> ReadLayerKinds(const Json& config,
       flags.push_back(false);
     } else {
       return absl::UnimplementedError(
-          absl::StrFormat("config.json: %s has %s; supported here are %s and "
+          FormattedString("config.json: %s has %s; supported here are %s and "
                           "%s",
                           key, DumpJson(type), no, yes));
     }
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
   const auto is_flag = [](const Json& flag) { return flag == 0 || flag == 1; };
   if (!list->is_array() || list->size() < static_cast<size_t>(num_layers) ||
       !std::all_of(list->begin(), list->end(), is_flag)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: no_rope_layers is %s; it must be an array of at least %d "
         "numbers, each 0 or 1",
         DumpJson(*list), num_layers));

@@ -2,8 +2,8 @@
 // type), or rope_theta with rope_scaling.
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "core/model/hf_config.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,7 +24,7 @@ absl::StatusOr<const Json*> ScalingObject(const Json& config,
   if (object == nullptr) return nullptr;
   if (!object->is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: %s is %s; it must be an object", key,
+        FormattedString("config.json: %s is %s; it must be an object", key,
                         object->type_name()));
   }
   if (layer_type.empty()) return object;
@@ -32,7 +32,7 @@ absl::StatusOr<const Json*> ScalingObject(const Json& config,
   if (nested == nullptr) return object;
   if (!nested->is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: %s.%s is %s; it must be an object", key,
+        FormattedString("config.json: %s.%s is %s; it must be an object", key,
                         layer_type, nested->type_name()));
   }
   return nested;
@@ -44,13 +44,13 @@ absl::StatusOr<std::vector<double>> ReadFactors(const Json& object,
   const Json* list = JsonFind(object, key);
   const size_t wanted = static_cast<size_t>(rotary_dim / 2);
   if (list == nullptr || !list->is_array() || list->size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: rope scaling's %s is %s; it must be an array of %d "
         "numbers (half the rotary dimensions)",
         key,
         list == nullptr
             ? "missing"
-            : absl::StrFormat("%s of %d", list->type_name(), list->size()),
+            : FormattedString("%s of %d", list->type_name(), list->size()),
         wanted));
   }
   std::vector<double> factors;
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<double>> ReadFactors(const Json& object,
   for (const Json& value : *list) {
     const double factor = value.is_number() ? value.get<double>() : -1.0;
     if (!(factor > 0.0 && factor <= kMaxFactor)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: rope scaling's %s holds %s; its members must be "
           "numbers in (0, %g]",
           key, DumpJson(value), kMaxFactor));
@@ -113,7 +113,7 @@ absl::Status ReadLlama3(const Json& object, RopeSpec& spec) {
       spec.high_freq_factor,
       JsonNumber(object, "high_freq_factor", 4.0, 1e-6, kMaxFactor));
   if (spec.high_freq_factor > spec.low_freq_factor) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: rope scaling's high_freq_factor is %g; it must be greater "
       "than low_freq_factor (%g)",
       spec.high_freq_factor, spec.low_freq_factor));
@@ -127,7 +127,7 @@ absl::Status ReadScaling(const Json& config, const Json& object,
                          JsonString(object, "rope_type", old_type));
   const std::optional<RopeScaling> scaling = RopeScalingFromName(type);
   if (!scaling) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: rope type \"%s\" is not supported; supported are "
         "default, linear, dynamic, yarn, llama3, longrope, proportional",
         type));
@@ -204,14 +204,14 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
       JsonNumber(scaling, "partial_rotary_factor", outer, 0.0, 1.0));
   spec.rotary_dim = static_cast<int>(decoder.head_dim * partial);
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: head_dim %d with partial_rotary_factor %g gives %d "
         "rotary dimensions; the number must be even and at least 2",
         decoder.head_dim, partial, spec.rotary_dim));
   }
   if (spec.theta <= 1.0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: rope_theta is %g; it must be in (1, %g]",
+        FormattedString("config.json: rope_theta is %g; it must be in (1, %g]",
                         spec.theta, kMaxTheta));
   }
   INLAY_RETURN_IF_ERROR(
@@ -219,7 +219,7 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
   if (spec.scaling != RopeScaling::kProportional) return spec;
   if (decoder.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: head_dim is %d; it must be even for "
+        FormattedString("config.json: head_dim is %d; it must be even for "
                         "proportional rope",
                         decoder.head_dim));
   }

@@ -3,8 +3,8 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/classification_config.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> InspectModel(const ModelFiles& files,
                                          Device& device,
                                          const ModelLoadOptions& options) {
   if (!files.config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json is %s; it must be an object", files.config.type_name()));
   }
   OrderedJson out = OrderedJson::object();

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/model/arch.h"
 #include "core/model/model_build.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -19,18 +19,18 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
                           const DeviceInfo& device) {
   if (options.kv_block_size < 1 || options.kv_block_size > kMaxKvBlockSize) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("kv_block_size is %d; it must be in [1, %d]",
+        FormattedString("kv_block_size is %d; it must be in [1, %d]",
                         options.kv_block_size, kMaxKvBlockSize));
   }
   if (options.kv_dtype.has_value() && !IsKvFormat(*options.kv_dtype)) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "kv_dtype %s is not supported; supported are f32, f16, bf16, i8, "
         "f8_e4m3 and kv_q4",
         DTypeName(*options.kv_dtype)));
   }
   if (device.kind == DeviceKind::kCuda &&
       options.kv_block_size % kCudaKvBlock != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "kv_block_size is %d; on %s it must be a multiple of %d",
         options.kv_block_size, device.name, kCudaKvBlock));
   }
@@ -41,7 +41,7 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
           "block_selection and attention_pattern, allowed: one of the two");
     }
     if (options.kv_block_size % kSelectBlock != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "kv_block_size is %d; with block_selection it must be a multiple of "
           "%d",
           options.kv_block_size, kSelectBlock));
@@ -49,7 +49,7 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
   }
   if (options.input_observer != nullptr &&
       (options.fused || device.kind != DeviceKind::kCpu)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "input_observer on %s%s, allowed: on a CPU, without fused ops",
         device.name, options.fused ? " with fused ops" : ""));
   }
@@ -57,7 +57,7 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
     if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
         std::end(kOpNames)) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("forced kernel for \"%s\": there is no such op", op));
+          FormattedString("forced kernel for \"%s\": there is no such op", op));
     }
   }
   return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
 
 absl::Status CheckFiles(const ModelFiles& files) {
   if (!files.config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json is %s; it must be an object", files.config.type_name()));
   }
   if (files.weights == nullptr && !files.random) {
@@ -112,7 +112,7 @@ absl::StatusOr<int> ExpertSlots(const ExpertMemory& experts,
   }
   const uint64_t slots = budget / experts.slot_bytes;
   if (slots < static_cast<uint64_t>(experts.least_slots)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "expert_device_bytes is %d, allowed: 0 (all experts on the device) or "
         "at least %d, the %d experts of one token in every layer; all take %d",
         budget, experts.slot_bytes * static_cast<uint64_t>(experts.least_slots),
@@ -128,7 +128,7 @@ absl::Status CheckHostRoom(const ExpertMemory& experts) {
                          CreateCpuDevice(1, 0));
   const uint64_t room = host->info().memory_bytes;
   if (experts.host_bytes <= room) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
+  return absl::ResourceExhaustedError(FormattedString(
       "the experts take %d bytes of pinned host memory; the machine has %d",
       experts.host_bytes, room));
 }
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<PlannedWeight>> PlanWeights(const ModelFiles& files,
   }
   if (elements == weights.num_parameters()) return weights.planned();
   return absl::InternalError(
-      absl::StrFormat("the plan lists %d parameters of %d", elements,
+      FormattedString("the plan lists %d parameters of %d", elements,
                       weights.num_parameters()));
 }
 
@@ -192,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(
   if (files.random && device.info().memory_bytes != 0 &&
       device_bytes > device.info().memory_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("the weights take %d bytes; %s has %d", device_bytes,
+        FormattedString("the weights take %d bytes; %s has %d", device_bytes,
                         device.info().name, device.info().memory_bytes));
   }
   INLAY_RETURN_IF_ERROR(CheckHostRoom(experts));

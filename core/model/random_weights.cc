@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -84,7 +84,7 @@ absl::Status DrawBlocks(uint64_t seed, std::string_view name,
                         std::byte* data, ThreadPool& pool) {
   if (codec.encode == nullptr) {
     return absl::UnimplementedError(
-        absl::StrFormat("random weights of dtype %s are not supported: nothing "
+        FormattedString("random weights of dtype %s are not supported: nothing "
                         "encodes that format",
                         DTypeName(codec.dtype)));
   }

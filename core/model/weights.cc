@@ -5,17 +5,17 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
 std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
+  return FormattedString("[%s]", absl::StrJoin(shape, ", "));
 }
 
 // Blocks are read byte by byte.
@@ -26,14 +26,14 @@ bool IsAligned(const std::byte* data, DType dtype) {
 
 absl::Status CheckMatrixDType(const std::string& name, DType dtype, int64_t k) {
   if (!IsPlainFloat(dtype) && !IsBlockFormat(dtype)) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "tensor \"%s\" is stored as %s; supported are f32, f16, "
         "bf16 and the block formats of quantised weights",
         name, DTypeName(dtype)));
   }
   const int block = GetFormatInfo(dtype).block_elements;
   if (k % block != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor \"%s\" has rows of %d elements; in %s they must be a multiple "
         "of %d",
         name, k, DTypeName(dtype), block));
@@ -109,12 +109,12 @@ absl::StatusOr<const WeightInfo*> WeightLoader::Find(
   const WeightInfo* info = Lookup(name);
   if (info == nullptr) {
     return absl::NotFoundError(
-        absl::StrFormat("the weights have no tensor \"%s\" (shape %s wanted)",
+        FormattedString("the weights have no tensor \"%s\" (shape %s wanted)",
                         name, ShapeText(shape)));
   }
   if (absl::MakeConstSpan(info->shape) != shape) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor \"%s\" has shape %s; config.json asks for %s",
+        FormattedString("tensor \"%s\" has shape %s; config.json asks for %s",
                         info->name, ShapeText(info->shape), ShapeText(shape)));
   }
   return info;
@@ -258,7 +258,7 @@ absl::StatusOr<TensorView> WeightLoader::Transposed(const std::string& name,
   if (info != nullptr && info->rows_are_outputs) return Matrix(name, n, k);
   INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, k, n));
   if (!IsPlainFloat(pending.view.dtype)) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "tensor \"%s\" is stored transposed and as %s, whose blocks cannot be "
         "turned; supported are f32, f16 and bf16",
         name, DTypeName(pending.view.dtype)));
@@ -299,7 +299,7 @@ absl::Status WeightLoader::Widen(const std::string& name,
       INLAY_ASSIGN_OR_RETURN(info, Find(name, shape));
     }
     if (!IsPlainFloat(info->dtype)) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "vector \"%s\" is stored as %s; supported are f32, f16 and bf16",
           info->name, DTypeName(info->dtype)));
     }
@@ -382,7 +382,7 @@ absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,
   INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {size}));
   if (info->dtype != DType::kI32) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor \"%s\" is stored as %s; indices must be i32",
+        FormattedString("tensor \"%s\" is stored as %s; indices must be i32",
                         info->name, DTypeName(info->dtype)));
   }
   INLAY_RETURN_IF_ERROR(Count(0, info->bytes));
@@ -393,7 +393,7 @@ absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,
   std::memcpy(indices.data(), bytes, info->bytes);
   for (const int32_t index : indices) {
     if (index < 0 || index >= size) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor \"%s\" has the index %d; it must be in [0, %d)", info->name,
           index, size));
     }
@@ -416,7 +416,7 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
     INLAY_ASSIGN_OR_RETURN(info, Find(name, {rows, columns}));
     if (info->dtype != DType::kI32 && info->dtype != DType::kI64) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor \"%s\" is stored as %s; indices must be i32 "
+          FormattedString("tensor \"%s\" is stored as %s; indices must be i32 "
                           "or i64",
                           info->name, DTypeName(info->dtype)));
     }
@@ -443,7 +443,7 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
     }
     if (index < 0 || index >= end) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor \"%s\" has the index %d; it must be in [0, "
+          FormattedString("tensor \"%s\" has the index %d; it must be in [0, "
                           "%d)",
                           name, index, end));
     }
@@ -452,7 +452,7 @@ absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,
         i / static_cast<size_t>(columns) * static_cast<size_t>(columns);
     for (size_t j = row; j < i; ++j) {
       if (indices[j] != indices[i]) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor \"%s\" has the index %d twice in row %d; those of a row "
           "must differ",
           name, index, static_cast<int64_t>(i) / columns));

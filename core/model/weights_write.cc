@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/random_weights.h"
 #include "core/model/weights.h"
 #include "kernels/quant/quant.h"
+#include "memory/caught.h"
 #include "memory/mutex.h"
 #include "memory/status.h"
 
@@ -93,7 +93,9 @@ absl::Status WeightLoader::ReadPiece(const WeightInfo& info, uint64_t offset,
           std::memcpy(part.data(), mapped + offset + at, part.size());
           return;
         }
-        const absl::Status read = files_.weights->Read(info, offset + at, part);
+        // On worker threads, where nothing else would catch.
+        const absl::Status read = Caught(
+            [&] { return files_.weights->Read(info, offset + at, part); });
         if (read.ok() || failed.exchange(true)) return;
         MutexLock lock(&mu);
         status = read;

@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/quantize/calibrated_layers.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -125,7 +125,7 @@ absl::Status CalibratedLayers::Take(Hessian hessian, const Hessian* common,
   const absl::Status status = hessian.Check();
   if (!status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("inputs of \"%s\": %s", input->linear.name(),
+        FormattedString("inputs of \"%s\": %s", input->linear.name(),
                         std::string(status.message())));
   }
   input->diagonal.assign(hessian.diagonal().begin(), hessian.diagonal().end());

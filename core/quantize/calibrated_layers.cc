@@ -5,7 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "kernels/quant/grid.h"
 #include "memory/device/thread_pool.h"
 #include "memory/status.h"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_format.h"
 #include "core/model/load_model.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -43,7 +43,7 @@ absl::StatusOr<TokenSequences> CalibrationSequences(
     }
   }
   if (total > 0) return sequences;
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "the %d texts of calibration give no sequence of 2 tokens, allowed: at "
       "least one",
       texts.size()));
@@ -91,14 +91,14 @@ absl::Status Calibration::CheckSequences(
   for (const std::vector<int32_t>& tokens : sequences) {
     const auto size = static_cast<int64_t>(tokens.size());
     if (size < 1 || size > info.max_positions) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "a sequence of calibration has %d tokens, allowed: 1 to %d", size,
           info.max_positions));
     }
     for (const int32_t token : tokens) {
       if (token >= 0 && token < info.vocab_size) continue;
       return absl::InvalidArgumentError(
-          absl::StrFormat("calibration has the token %d, allowed: 0 to %d",
+          FormattedString("calibration has the token %d, allowed: 0 to %d",
                           token, info.vocab_size - 1));
     }
   }

@@ -8,7 +8,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/quantized_settings.h"
 #include "core/formats/safetensors_writer.h"
 #include "core/quantize/checkpoint_layout.h"
@@ -17,6 +16,7 @@
 #include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
 #include "kernels/quant/quant.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -98,14 +98,14 @@ class CheckpointQuantizer {
       fault = "the folder to write";
     }
     if (fault == nullptr) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "%s from a model that is %s, allowed: another folder of plain weights",
         options_.type, fault));
   }
 
   absl::Status AlreadyQuantised(const QuantizedTensor& row) const {
     return absl::UnimplementedError(
-        absl::StrFormat("%s from tensor \"%s\" in %s, allowed: plain weights",
+        FormattedString("%s from tensor \"%s\" in %s, allowed: plain weights",
                         options_.type, row.name, DTypeName(row.from)));
   }
 
@@ -128,7 +128,7 @@ class CheckpointQuantizer {
       for (const LinearInput& input : InputsOf(layer)) {
         for (const LinearSpec* reader : input.readers) {
           if (reader->transposed) {
-            return absl::UnimplementedError(absl::StrFormat(
+            return absl::UnimplementedError(FormattedString(
                 "\"%s\" lies transposed, allowed for %s: layers stored as "
                 "[outputs, inputs]",
                 reader->name, options_.type));
@@ -143,7 +143,7 @@ class CheckpointQuantizer {
   absl::Status PlanTensors() {
     for (const TensorOverride& given : overrides_) {
       if (!IsBlockFormat(given.dtype)) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "the type of tensors \"%s\" is %s, allowed beside %s: f32, f16 or "
           "bf16, which leave them as they are",
           given.pattern, DTypeName(given.dtype), options_.type));
@@ -227,7 +227,7 @@ class CheckpointQuantizer {
         const WeightInfo* table = pass_.source().Find(moe->table);
         if (table == nullptr) {
           return absl::NotFoundError(
-              absl::StrFormat("the weights have no tensor \"%s\"", moe->table));
+              FormattedString("the weights have no tensor \"%s\"", moe->table));
         }
         tables_.push_back(table);
         INLAY_RETURN_IF_ERROR(

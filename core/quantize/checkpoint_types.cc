@@ -1,6 +1,6 @@
 #include "core/quantize/checkpoint_types.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -62,7 +62,7 @@ std::optional<CheckpointType> FindCheckpointType(std::string_view name) {
 
 std::string CheckpointTypeNames() {
   std::string names;
-  for (const auto& row : kTypes) names += absl::StrFormat(", %s", row.name);
+  for (const auto& row : kTypes) names += FormattedString(", %s", row.name);
   return names;
 }
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_linear_writer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -42,7 +42,7 @@ absl::StatusOr<double> FactorOf(const Json& config, const char* key,
     return (*value)[at].get<double>();
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: %s has no number %d", key, place));
+      FormattedString("config.json: %s has no number %d", key, place));
 }
 
 // z, x, B, C and dt have factors of their own.
@@ -67,7 +67,7 @@ absl::Status MultiplyMixer(const Json& config, double factor, RowLayout* rows) {
   const WeightInfo& info = *rows->parts.front();
   if (info.shape.front() == first) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("tensor \"%s\" has %d rows, allowed by config.json: %d",
+      FormattedString("tensor \"%s\" has %d rows, allowed by config.json: %d",
                       info.name, info.shape.front(), first));
 }
 

@@ -6,17 +6,17 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/quantize/falcon_factors.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
 absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "tensor \"%s\" has shape [%s], allowed by config.json: %d rows",
       tensor.name, absl::StrJoin(tensor.info->shape, ", "), rows));
 }
@@ -103,7 +103,7 @@ class Planner {
       const size_t parts = tensors_[at].rows.parts.size();
       if (parts == num_experts_.at(stack)) continue;
       return absl::InvalidArgumentError(
-          absl::StrFormat("\"%s\" has %d experts, with numbers up to %d", stack,
+          FormattedString("\"%s\" has %d experts, with numbers up to %d", stack,
                           parts, num_experts_.at(stack) - 1));
     }
     return std::move(tensors_);
@@ -116,7 +116,7 @@ class Planner {
     auto gguf = GgufTensorName(arch_, name);
     if (!gguf.has_value()) {
       return absl::UnimplementedError(
-          absl::StrFormat("tensor \"%s\" has no name in GGUF files of \"%s\"",
+          FormattedString("tensor \"%s\" has no name in GGUF files of \"%s\"",
                           name, arch_.name));
     }
     FileTensor& file = tensors_.emplace_back();
@@ -215,7 +215,7 @@ class Planner {
     FileTensor& file = tensors_[found->second];
     if (expert.number != static_cast<int64_t>(file.rows.parts.size()) ||
         tensor.info->shape != file.rows.parts.front()->shape) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "tensor \"%s\" [%s] does not follow %d others of shape [%s]",
           tensor.name, absl::StrJoin(tensor.info->shape, ", "),
           file.rows.parts.size(),
@@ -290,7 +290,7 @@ class Planner {
       INLAY_ASSIGN_OR_RETURN(*to, NeededGgufSize(config_, key));
     }
     if (heads.values % heads.keys == 0) return heads;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%d value heads, allowed: a multiple of the %d key heads", heads.values,
         heads.keys));
   }

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "kernels/gemm/gemm.h"
 #include "memory/device/thread_pool.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -136,7 +136,7 @@ absl::Status Hessian::Check() const {
   for (size_t i = 0; i < diagonal_.size(); ++i) {
     // Sums are float32 in the matrix.
     if (diagonal_[i] <= std::numeric_limits<float>::max()) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the squares of input %d add up to %g over %d tokens of calibration, "
         "allowed: finite values",
         i, diagonal_[i], tokens_));

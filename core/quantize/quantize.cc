@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/gguf_config_writer.h"
 #include "core/formats/gguf_tokenizer_writer.h"
 #include "core/formats/gguf_writer.h"
@@ -15,6 +14,7 @@
 #include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
 #include "core/text/sentencepiece_document.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -56,7 +56,7 @@ absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
   if (document.ok()) return document;
   return absl::Status(
       document.status().code(),
-      absl::StrFormat("%s: %s", pieces, document.status().message()));
+      FormattedString("%s: %s", pieces, document.status().message()));
 }
 
 class GgufQuantizer {

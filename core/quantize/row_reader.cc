@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/stored_tensor.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::Status CheckDType(const WeightInfo& info, bool transposed) {
       !transposed) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "tensor \"%s\" is stored as %s%s, allowed: f32, f16, bf16 and block "
       "formats of matrices by rows",
       info.name, DTypeName(info.dtype), transposed ? ", transposed" : ""));
@@ -47,7 +47,7 @@ absl::StatusOr<std::pair<int64_t, int64_t>> MatrixShape(const WeightInfo& info,
     return std::pair{elements, int64_t{1}};
   }
   return absl::UnimplementedError(
-      absl::StrFormat("tensor \"%s\" has %d dimensions, allowed: 1 and 2",
+      FormattedString("tensor \"%s\" has %d dimensions, allowed: 1 and 2",
                       info.name, shape.size()));
 }
 
@@ -103,7 +103,7 @@ absl::Status RowReader::AddPart(const WeightInfo& info,
   INLAY_RETURN_IF_ERROR(CheckDType(info, transposed_));
   const auto [rows, width] = shape;
   if (!parts_.empty() && width != width_) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor \"%s\" has rows of %d elements, allowed: %d, as the others of "
         "one tensor of the file have",
         info.name, width, width_));
@@ -141,7 +141,7 @@ absl::Status RowReader::SetColumns(const std::vector<int32_t>& inputs,
       stored[static_cast<size_t>(input)] = static_cast<int32_t>(i);
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor \"%s\" has the index %d, allowed: each from 0 to %d once",
         permutation->name, input, width_ - 1));
   }
@@ -177,7 +177,7 @@ absl::Status RowReader::SetRuns(std::vector<RowRun> runs,
         static_cast<int64_t>(info.bytes / parts_[run.part].row_bytes);
     if (run.first < 0 || run.count < 0 || run.count > rows - run.first) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor \"%s\" has %d rows, allowed: at least %d",
+          FormattedString("tensor \"%s\" has %d rows, allowed: at least %d",
                           info.name, rows, run.first + run.count));
     }
     starts_.push_back(rows_);
@@ -189,7 +189,7 @@ absl::Status RowReader::SetRuns(std::vector<RowRun> runs,
 // The rows of the two rotary halves take turns.
 absl::Status RowReader::SetHeadRuns(int64_t heads) {
   if (heads < 1 || rows_ % (2 * heads) != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "tensor \"%s\" has %d rows, allowed: a multiple of twice the %d heads",
         parts_.front().info->name, rows_, heads));
   }

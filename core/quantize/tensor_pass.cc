@@ -4,10 +4,10 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_format.h"
 #include "core/model/drawn_weights.h"
 #include "core/model/load_model.h"
 #include "core/text/tokenizer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -15,17 +15,17 @@ namespace inlay {
 absl::Status TensorPass::CheckMethod() const {
   if (!calibrates()) return absl::OkStatus();
   if (options_.sequence_tokens < 2 || options_.calibration_tokens < 2) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "calibration has sequences of %d tokens and %d in all, allowed: at "
         "least 2",
         options_.sequence_tokens, options_.calibration_tokens));
   }
   if (!(options_.smoothing >= 0.0f && options_.smoothing <= 1.0f)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "smoothing is %g, allowed: 0 to 1", options_.smoothing));
   }
   if (options_.calibration.empty() && options_.calibration_sequences.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s by the method %s was given nothing for calibration, allowed: texts "
         "such as the model is for",
         options_.type, QuantizeMethodName(options_.method)));
@@ -43,7 +43,7 @@ absl::Status TensorPass::CheckParts() const {
       const bool compresses =
           std::holds_alternative<CompressedAttentionSpec>(block.part);
       if (!compresses && (latent == nullptr || latent->selects == 0)) continue;
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "the method %s of a model with layers that select keys, allowed: rtn",
           QuantizeMethodName(options_.method)));
     }
@@ -189,7 +189,7 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
   row.error = errors.relative();
   if (absl::IsInvalidArgument(status)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor \"%s\" as %s: %s", row.name, DTypeName(row.to),
+        FormattedString("tensor \"%s\" as %s: %s", row.name, DTypeName(row.to),
                         std::string(status.message())));
   }
   return status;

@@ -4,10 +4,10 @@
 #include <charconv>
 #include <iterator>
 
-#include "absl/strings/str_format.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_types.h"
 #include "kernels/quant/quant.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -62,7 +62,7 @@ std::string KnownTypes(bool mixtures) {
   std::string known = "f32, f16, bf16";
   for (const BlockCodec* codec : BlockCodecs()) {
     if (CanWrite(codec->dtype)) {
-      known += absl::StrFormat(", %s", DTypeName(codec->dtype));
+      known += FormattedString(", %s", DTypeName(codec->dtype));
     }
   }
   if (!mixtures) return known;
@@ -198,7 +198,7 @@ absl::StatusOr<bool> MatchesRole(const TensorOverride& given,
         return MatchesPattern(given.pattern, part);
       });
   if (matching == 0 || matching == std::ssize(role.parts)) return matching > 0;
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "the pattern %s is of %d of the %d experts in %s, allowed: all, which "
       "have one type in a GGUF file",
       Quoted(given.pattern), matching, std::ssize(role.parts),
@@ -219,7 +219,7 @@ absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
   }
   const std::optional<DType> dtype = FindType(name);
   if (!dtype.has_value()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the type is %s, allowed: %s", Quoted(name), KnownTypes(true)));
   }
   QuantizedType type = {*dtype, Mixture::kNone, std::nullopt};
@@ -232,13 +232,13 @@ absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
 absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text) {
   const size_t equals = text.rfind('=');
   if (equals == text.npos || equals == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "a tensor's type is %s, allowed: PATTERN=TYPE", Quoted(text)));
   }
   const std::string_view name = text.substr(equals + 1);
   const std::optional<DType> dtype = FindType(name);
   if (!dtype.has_value()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "the type of tensors %s is %s, allowed: %s",
         Quoted(text.substr(0, equals)), Quoted(name), KnownTypes(false)));
   }

@@ -4,9 +4,9 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "kernels/sample/logit_blocks.h"
 #include "kernels/sample/sample_cpu.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -19,13 +19,13 @@ absl::Status CheckFinite(absl::Span<const float> logits,
                          const LogitBlocks& blocks) {
   if (!blocks.valid) {
     const int64_t at = FirstInvalidLogit(logits);
-    return NumericError(absl::StrFormat(
+    return NumericError(FormattedString(
         "logits are not finite: logit %d of %d is %g, allowed are finite "
         "values and -inf",
         at, logits.size(), logits[at]));
   }
   if (blocks.max == -kInf) {
-    return NumericError(absl::StrFormat(
+    return NumericError(FormattedString(
         "logits are not finite: all %d are -inf, allowed is at least one "
         "finite value",
         logits.size()));
@@ -34,7 +34,7 @@ absl::Status CheckFinite(absl::Span<const float> logits,
 }
 
 absl::Status NothingLeft(int64_t vocab_size) {
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "no token is left to sample: mask, bans and bias exclude all %d, "
       "allowed is at least one",
       vocab_size));
@@ -109,13 +109,13 @@ absl::StatusOr<SampleResult> Sampler::Sample(
     absl::Span<float> logits, absl::Span<const uint32_t> allowed) const {
   if (static_cast<int64_t>(logits.size()) != vocab_size_) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("logits has %d values, allowed is the vocabulary's %d",
+        FormattedString("logits has %d values, allowed is the vocabulary's %d",
                         logits.size(), vocab_size_));
   }
   const size_t mask_words = (logits.size() + 31) / 32;
   if (!allowed.empty() && allowed.size() != mask_words) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the token mask has %d words, allowed is 0 or %d",
+        FormattedString("the token mask has %d words, allowed is 0 or %d",
                         allowed.size(), mask_words));
   }
   LogitBlocks blocks = ScanLogits(logits);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/sample/sample.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -15,27 +15,27 @@ namespace {
 absl::Status CheckRange(const char* name, double got, double low, double high) {
   if (got >= low && got <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g, allowed is %g to %g", name, got, low, high));
+      FormattedString("%s is %g, allowed is %g to %g", name, got, low, high));
 }
 
 absl::Status CheckInteger(const char* name, int64_t got, int64_t low,
                           int64_t high) {
   if (got >= low && got <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, allowed is %d to %d", name, got, low, high));
+      FormattedString("%s is %d, allowed is %d to %d", name, got, low, high));
 }
 
 absl::Status CheckToken(const char* name, size_t entry, int32_t token,
                         int64_t vocab_size) {
   if (token >= 0 && token < vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s[%d] names token %d, allowed is 0 to %d", name, entry,
+      FormattedString("%s[%d] names token %d, allowed is 0 to %d", name, entry,
                       token, vocab_size - 1));
 }
 
 absl::Status CheckCount(const char* name, size_t got, int64_t vocab_size) {
   if (got <= static_cast<uint64_t>(vocab_size)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s has %d entries, allowed are at most the %d tokens of the vocabulary",
       name, got, vocab_size));
 }
@@ -49,7 +49,7 @@ absl::Status CheckTokenLists(const SamplingParams& params, int64_t vocab_size) {
     const auto& [token, bias] = params.logit_bias[i];
     INLAY_RETURN_IF_ERROR(CheckToken("logit_bias", i, token, vocab_size));
     if (!std::isfinite(bias)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "logit_bias[%d] is %g for token %d, allowed are finite values "
           "(banned_tokens bans a token)",
           i, bias, token));

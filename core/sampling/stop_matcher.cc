@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -28,14 +28,14 @@ std::vector<int32_t> Borders(const std::string& text) {
 absl::StatusOr<StopMatcher> StopMatcher::Create(
     std::vector<std::string> stops) {
   if (stops.size() > kMaxStops) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%d stop strings, allowed are at most %d", stops.size(), kMaxStops));
   }
   StopMatcher matcher;
   for (size_t i = 0; i < stops.size(); ++i) {
     if (stops[i].empty() || stops[i].size() > kMaxStopBytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("stop string %d has %d bytes, allowed is 1 to %d", i,
+          FormattedString("stop string %d has %d bytes, allowed is 1 to %d", i,
                           stops[i].size(), kMaxStopBytes));
     }
     std::vector<int32_t> border = Borders(stops[i]);

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
 #include "core/text/vocabulary.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -121,7 +121,7 @@ int32_t AddedTokens::NextId(const TokenModel& model, size_t num_model_tokens,
 absl::Status AddedTokens::Add(AddedToken token, const Normalizer* normalizer) {
   if (token.content.size() > kMaxContentBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("added token %d has %d bytes, at most %d allowed",
+        FormattedString("added token %d has %d bytes, at most %d allowed",
                         token.id, token.content.size(), kMaxContentBytes));
   }
   const auto index = static_cast<int32_t>(tokens_.size());

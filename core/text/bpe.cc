@@ -1,9 +1,9 @@
 // Encoding; the file's reading is bpe_load.cc.
 #include "core/text/bpe.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -27,7 +27,7 @@ void BpeModel::FillByteTables() {
     AppendRune(ByteToAlphabet(static_cast<uint8_t>(byte)), &spelled);
     alphabet_ids_[byte] = vocabulary_.TokenToId(spelled).value_or(-1);
     fallback_ids_[byte] =
-        vocabulary_.TokenToId(absl::StrFormat("<0x%02X>", byte)).value_or(-1);
+        vocabulary_.TokenToId(FormattedString("<0x%02X>", byte)).value_or(-1);
   }
 }
 

@@ -1,9 +1,9 @@
 // From the "model" object of a tokenizer.json to a BpeModel.
-#include "absl/strings/str_format.h"
 #include "core/text/bpe.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/tokenizer_spec.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -31,7 +31,7 @@ absl::StatusOr<MergeText> ParseMerge(const Json& merge, size_t rank) {
       return MergeText{text.substr(0, space), text.substr(space + 1)};
     }
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "BPE: merge %d is neither \"left right\" nor [\"left\", \"right\"]",
       rank));
 }
@@ -41,7 +41,7 @@ absl::StatusOr<int32_t> IdOf(const Vocabulary& vocabulary,
   const std::optional<int32_t> id = vocabulary.TokenToId(token);
   if (id) return *id;
   return absl::InvalidArgumentError(
-      absl::StrFormat("BPE: \"%s\" of merge %d is not in the vocabulary",
+      FormattedString("BPE: \"%s\" of merge %d is not in the vocabulary",
                       token.substr(0, 80), rank));
 }
 
@@ -50,7 +50,7 @@ absl::StatusOr<MergeTable> ReadMerges(const Json& model,
                                       size_t prefix_bytes) {
   INLAY_ASSIGN_OR_RETURN(const Json* list, SpecArray(model, "merges"));
   if (list->size() > kMaxMerges) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "BPE: %d merges, at most %d allowed", list->size(), kMaxMerges));
   }
   MergeTable table(list->size());
@@ -81,7 +81,7 @@ absl::Status CheckDropout(const Json& model) {
   if (dropout == nullptr || (dropout->is_number() && *dropout == 0)) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "BPE \"dropout\" is %s, allowed: null or 0 (encoding is deterministic)",
       DumpJson(*dropout).substr(0, 80)));
 }
@@ -102,7 +102,7 @@ absl::StatusOr<BpeModel::Options> ReadOptions(const Json& model,
   constexpr size_t kMaxAffixBytes = 64;
   if (options.continuing_subword_prefix.size() > kMaxAffixBytes ||
       options.end_of_word_suffix.size() > kMaxAffixBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "BPE: an affix above %d bytes is no affix", kMaxAffixBytes));
   }
   if (JsonFind(model, "unk_token") != nullptr) {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/normalizer_unicode.h"
 #include "core/text/pre_tokenizer_split.h"
@@ -13,6 +12,7 @@
 #include "core/text/tokenizer_spec.h"
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -50,7 +50,7 @@ class Sequence final : public Normalizer {
     for (const auto& step : steps_) {
       INLAY_RETURN_IF_ERROR(step->Apply(text));
       if (text->size() > limit) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
+        return absl::ResourceExhaustedError(FormattedString(
             "normalizer: the text grew to %d bytes, at most %d allowed",
             text->size(), limit));
       }
@@ -84,7 +84,7 @@ class Replace final : public Normalizer {
     if (matches.empty()) return absl::OkStatus();
     const size_t limit = text->size() * kMaxReplaceGrowth + kNormalizedBase;
     if (content_.size() != 0 && matches.size() > limit / content_.size()) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "normalizer Replace: %d matches of %d bytes each in a text of %d "
           "bytes, at most %d bytes allowed",
           matches.size(), content_.size(), text->size(), limit));
@@ -197,7 +197,7 @@ MaybeNormalizer ParsePrecompiled(const Json& spec) {
                          JsonString(spec, "precompiled_charsmap", ""));
   std::string bytes;
   if (!absl::Base64Unescape(base64, &bytes)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "normalizer Precompiled: \"precompiled_charsmap\" (%d characters) is "
         "not base64",
         base64.size()));

@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 
-#include "absl/strings/str_format.h"
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -61,7 +61,7 @@ absl::Status ToNormalForm(NormalForm form, std::string* text) {
                    static_cast<utf8proc_option_t>(Utf8procOptions(form)));
   if (size < 0) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("normalizer: %d bytes of text: %s", text->size(),
+        FormattedString("normalizer: %d bytes of text: %s", text->size(),
                         utf8proc_errmsg(size)));
   }
   text->assign(reinterpret_cast<const char*>(result),

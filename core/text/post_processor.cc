@@ -1,9 +1,9 @@
 // Reads the processors into templates.
 #include "core/text/post_processor.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/tokenizer_spec.h"
 #include "core/text/vocabulary.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -17,7 +17,7 @@ constexpr int64_t kMaxType = 1 << 20;
 
 absl::Status BadTemplate(std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("post_processor TemplateProcessing: %s", what));
+      FormattedString("post_processor TemplateProcessing: %s", what));
 }
 
 absl::Status CheckId(const Json& id) {
@@ -28,7 +28,7 @@ absl::Status CheckId(const Json& id) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("post_processor: id %s, allowed: an integer from 0 to %d",
+      FormattedString("post_processor: id %s, allowed: an integer from 0 to %d",
                       DumpJson(id).substr(0, 80), kMaxTokenId));
 }
 
@@ -39,7 +39,7 @@ absl::Status AppendSpecial(const Json& spec, std::string_view name,
   const Json* entry = table == nullptr ? nullptr : JsonFind(*table, name);
   const Json* ids = entry == nullptr ? nullptr : JsonFind(*entry, "ids");
   if (ids == nullptr || !ids->is_array()) {
-    return BadTemplate(absl::StrFormat(
+    return BadTemplate(FormattedString(
         "\"special_tokens\" has no ids for \"%s\"", name.substr(0, 80)));
   }
   for (const Json& id : *ids) {
@@ -99,7 +99,7 @@ absl::StatusOr<TemplateItem> ReadNamed(const Json& spec, std::string_view key) {
   INLAY_ASSIGN_OR_RETURN(const Json* pair, SpecArray(spec, key));
   if (pair->size() != 2) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("post_processor: \"%s\" is not [token, id]", key));
+        FormattedString("post_processor: \"%s\" is not [token, id]", key));
   }
   INLAY_RETURN_IF_ERROR(CheckId((*pair)[1]));
   return TemplateItem{Kind::kId, (*pair)[1].get<int32_t>()};
@@ -129,7 +129,7 @@ absl::StatusOr<PostProcessor> ReadSequence(const Json& spec) {
                            SpecType(item, "post_processor"));
     if (type == "ByteLevel") continue;
     if (adds_tokens) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "post_processor Sequence: \"%s\" after another that adds tokens is "
           "not supported",
           type.substr(0, 80)));

@@ -1,12 +1,12 @@
 // Pieces, and the table of types: from JSON to steps.
 #include "core/text/pre_tokenizer.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/pre_tokenizer_rewrite.h"
 #include "core/text/pre_tokenizer_split.h"
 #include "core/text/tokenizer_spec.h"
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -51,7 +51,7 @@ MaybePreTokenizer ParseMetaspace(const Json& spec) {
                          JsonString(spec, "replacement", "\u2581"));
   if (replacement.empty() ||
       RuneAt(replacement, 0).bytes != replacement.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "Metaspace: \"replacement\" has %d bytes, allowed: one character",
         replacement.size()));
   }
@@ -69,7 +69,7 @@ MaybePreTokenizer ParseMetaspace(const Json& spec) {
     parsed = PrependScheme::kNever;
   } else if (scheme != "always") {
     return absl::InvalidArgumentError(
-        absl::StrFormat("Metaspace: \"prepend_scheme\" is \"%s\", allowed: "
+        FormattedString("Metaspace: \"prepend_scheme\" is \"%s\", allowed: "
                         "always, first, never",
                         scheme.substr(0, 80)));
   }

@@ -1,11 +1,11 @@
 // Pre-tokenizers that rewrite the text on their way: Metaspace, ByteLevel.
 #include "core/text/pre_tokenizer_rewrite.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/pre_tokenizer_split.h"
 #include "core/text/split_patterns.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -18,7 +18,7 @@ constexpr size_t kMaxTextBytes = size_t{2} << 30;
 absl::Status CheckTextBytes(size_t bytes) {
   if (bytes <= kMaxTextBytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("pre-tokenizer: a text of %d bytes, at most %d allowed",
+      FormattedString("pre-tokenizer: a text of %d bytes, at most %d allowed",
                       bytes, kMaxTextBytes));
 }
 

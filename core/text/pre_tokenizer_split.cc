@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -143,7 +143,7 @@ absl::StatusOr<SplitBehavior> ParseSplitBehavior(std::string_view name) {
   if (name == "Contiguous" || name == "contiguous") {
     return SplitBehavior::kContiguous;
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "\"behavior\" is \"%s\", allowed: Removed, Isolated, MergedWithPrevious, "
       "MergedWithNext, Contiguous",
       name.substr(0, 80)));

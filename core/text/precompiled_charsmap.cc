@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -85,14 +85,14 @@ absl::StatusOr<PrecompiledCharsMap> PrecompiledCharsMap::Create(
   if (bytes.empty()) return map;
   std::string_view rest = bytes;
   if (rest.size() < sizeof(uint32_t)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "character map: %d bytes, at least 4 expected", rest.size()));
   }
   const uint32_t trie_bytes = ReadUint32(rest);
   rest.remove_prefix(sizeof(uint32_t));
   if (trie_bytes > rest.size() || trie_bytes % sizeof(uint32_t) != 0 ||
       trie_bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "character map: a trie of %d bytes, a positive multiple of 4 up to the "
         "%d bytes that follow expected",
         trie_bytes, rest.size()));
@@ -109,7 +109,7 @@ absl::StatusOr<PrecompiledCharsMap> PrecompiledCharsMap::Create(
   for (size_t begin = 0; begin < rest.size();) {
     const size_t end = rest.find('\0', begin);
     if (end - begin > kMaxReplacementBytes) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "character map: a replacement of %d bytes, at most %d allowed",
           end - begin, kMaxReplacementBytes));
     }

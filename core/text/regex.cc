@@ -6,8 +6,8 @@
 
 #include <chrono>
 
-#include "absl/strings/str_format.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -52,7 +52,7 @@ struct MatchState {
 std::string ErrorText(int code) {
   PCRE2_UCHAR buffer[256];
   if (pcre2_get_error_message(code, buffer, sizeof(buffer)) < 0) {
-    return absl::StrFormat("PCRE2 error %d", code);
+    return FormattedString("PCRE2 error %d", code);
   }
   return reinterpret_cast<const char*>(buffer);
 }
@@ -67,7 +67,7 @@ struct Regex::Code {
 absl::StatusOr<Regex> Regex::Create(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("regex: a pattern of %d bytes, at most %d allowed",
+        FormattedString("regex: a pattern of %d bytes, at most %d allowed",
                         pattern.size(), kMaxPatternBytes));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string translated, TranslateRegex(pattern));
@@ -86,7 +86,7 @@ absl::StatusOr<Regex> Regex::Create(std::string_view pattern) {
   pcre2_compile_context_free(context);
   if (code->code == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("regex: %s at byte %d of \"%s\"", ErrorText(error),
+        FormattedString("regex: %s at byte %d of \"%s\"", ErrorText(error),
                         offset, translated.substr(0, 200)));
   }
   // Where no JIT is available the interpreter serves.
@@ -115,7 +115,7 @@ absl::Status Regex::FindAll(std::string_view text,
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "regex: %s at byte %d of the text", ErrorText(rc), pos));
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(state.data);
@@ -137,7 +137,7 @@ absl::Status Regex::FindAll(std::string_view text,
     if (num % kMatchesPerTimeCheck == 0 &&
         std::chrono::steady_clock::now() - begin_time >
             kTimeBase + kTimePerByte * text.size()) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "regex: still matching at byte %d of %d when its time was up", pos,
           text.size()));
     }

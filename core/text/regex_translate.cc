@@ -1,7 +1,7 @@
 // From Oniguruma's dialect to PCRE2's, where the two read the same text
 // differently (Oniguruma doc/RE; pcre2pattern(3)).
-#include "absl/strings/str_format.h"
 #include "core/text/regex.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -27,7 +27,7 @@ std::string_view ClassBody(char letter) {
 }
 
 absl::Status Unsupported(std::string_view what, size_t at) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "regex: %s at byte %d is not supported; spell the class out", what, at));
 }
 

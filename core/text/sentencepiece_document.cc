@@ -8,8 +8,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_format.h"
 #include "core/text/sentencepiece_model.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sentencepiece_model.pb.h"
 
@@ -31,7 +31,7 @@ absl::Status AddPiece(const Json& row, ModelProto* proto) {
       PieceProto::Type_IsValid(
           static_cast<int>(std::clamp(row[2].get<double>(), -1.0, 1e6)));
   if (!well_formed) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: pieces[%d] is not [text, score, kind from 1 to 6]",
         proto->pieces_size()));
   }
@@ -47,7 +47,7 @@ absl::Status ReadTrainer(const Json& model, TrainerSpec* trainer) {
                          JsonString(model, "model_type", ""));
   TrainerSpec::ModelType type;
   if (!TrainerSpec::ModelType_Parse(name, &type)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: \"model_type\" is \"%s\", allowed: BPE, UNIGRAM",
         name));
   }
@@ -75,7 +75,7 @@ absl::Status ReadNormalizer(const Json& section, NormalizerSpec* spec) {
   std::string charsmap;
   if (!absl::Base64Unescape(base64, &charsmap)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("sentencepiece: \"precompiled_charsmap\" (%d "
+        FormattedString("sentencepiece: \"precompiled_charsmap\" (%d "
                         "characters) is not base64",
                         base64.size()));
   }

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/text/sentencepiece_bpe.h"
 #include "core/text/sentencepiece_decoder.h"
 #include "core/text/sentencepiece_normalizer.h"
 #include "core/text/sentencepiece_vocab.h"
 #include "core/text/unigram_lattice.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sentencepiece_model.pb.h"
 
@@ -155,10 +155,10 @@ absl::Status CheckPieces(std::string_view bytes) {
     }
     if (length < kMinPieceBytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("sentencepiece: piece %d is empty", count));
+          FormattedString("sentencepiece: piece %d is empty", count));
     }
     if (++count > kMaxPieces) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "sentencepiece: more than the %d pieces allowed", kMaxPieces));
     }
   }
@@ -167,14 +167,14 @@ absl::Status CheckPieces(std::string_view bytes) {
 
 absl::StatusOr<ModelProto> ParseModel(std::string_view bytes) {
   if (bytes.size() > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: a model of %d bytes, at most %d allowed", bytes.size(),
         kMaxBytes));
   }
   INLAY_RETURN_IF_ERROR(CheckPieces(bytes));
   ModelProto model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: the %d bytes are not a serialised ModelProto",
         bytes.size()));
   }
@@ -236,7 +236,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
   const TrainerSpec& trainer = model.trainer_spec();
   if (trainer.model_type() != TrainerSpec::UNIGRAM &&
       trainer.model_type() != TrainerSpec::BPE) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "sentencepiece: the model type %s is not supported, UNIGRAM and BPE "
         "are",
         TrainerSpec::ModelType_Name(trainer.model_type())));

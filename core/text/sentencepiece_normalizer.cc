@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/text/sentencepiece_vocab.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sentencepiece_model.pb.h"
 
@@ -75,7 +75,7 @@ absl::Status SentencePieceNormalizer::Normalize(std::string_view text,
       after_space = trim_ && piece.ends_with(' ');
     }
     if (out->size() > kMaxBytes) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "sentencepiece: the normalised text is longer than the %d bytes "
           "allowed",
           kMaxBytes));

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sentencepiece_model.pb.h"
 
@@ -43,16 +43,16 @@ bool IsReserved(Kind kind) {
 absl::Status CheckPiece(const PieceProto& piece, size_t id) {
   const std::string& text = piece.piece();
   if (text.empty() || text.size() > PieceTrie::kMaxPieceBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: piece %d is %d bytes long, 1 to %d allowed", id,
         text.size(), PieceTrie::kMaxPieceBytes));
   }
   if (!IsValidUtf8(text)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("sentencepiece: piece %d is not valid UTF-8", id));
+        FormattedString("sentencepiece: piece %d is not valid UTF-8", id));
   }
   if (!std::isfinite(piece.score())) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: the score of piece %d is %f, a finite number expected",
         id, piece.score()));
   }
@@ -66,7 +66,7 @@ absl::StatusOr<PieceTrie> BuildUnique(std::vector<PieceTrie::Entry> entries) {
     const int32_t last = trie.Find(entry.text);
     if (last == entry.value) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("sentencepiece: pieces %d and %d have the same text",
+        FormattedString("sentencepiece: pieces %d and %d have the same text",
                         entry.value, last));
   }
   return trie;
@@ -93,7 +93,7 @@ absl::Status FindUnknown(SentencePieceVocab* vocab) {
   const auto& pieces = vocab->pieces;
   const auto count = std::count_if(pieces.begin(), pieces.end(), is_unknown);
   if (count != 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: %d unknown pieces, exactly one expected", count));
   }
   vocab->unk_id = static_cast<int32_t>(
@@ -108,7 +108,7 @@ absl::Status FindBytes(SentencePieceVocab* vocab) {
     if (vocab->pieces[i].kind != Kind::kByte) continue;
     const auto byte = SentencePieceVocab::ParseByte(vocab->pieces[i].text);
     if (!byte.has_value() || !vocab->byte_fallback) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "sentencepiece: piece %d is a byte piece, which needs byte_fallback "
           "and a text from <0x00> to <0xFF>",
           i));
@@ -117,7 +117,7 @@ absl::Status FindBytes(SentencePieceVocab* vocab) {
     ++count;  // texts do not repeat, so 256 of them are all bytes
   }
   if (vocab->byte_fallback && count != 256) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: byte_fallback with %d byte pieces, 256 expected",
         count));
   }

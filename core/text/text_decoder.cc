@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/text_decoder_stages.h"
 #include "core/text/tokenizer_spec.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -25,7 +25,7 @@ absl::StatusOr<std::string> ShortString(const Json& spec, std::string_view key,
   INLAY_ASSIGN_OR_RETURN(std::string text, JsonString(spec, key, fallback));
   if (text.size() > kMaxAffixBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("decoder: \"%s\" has %d bytes, at most %d allowed", key,
+        FormattedString("decoder: \"%s\" has %d bytes, at most %d allowed", key,
                         text.size(), kMaxAffixBytes));
   }
   return text;
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> OneCharacter(const Json& spec, std::string_view key,
   INLAY_ASSIGN_OR_RETURN(std::string text, JsonString(spec, key, fallback));
   if (text.empty() || RuneAt(text, 0).bytes != text.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("decoder: \"%s\" has %d bytes, allowed: one character",
+        FormattedString("decoder: \"%s\" has %d bytes, allowed: one character",
                         key, text.size()));
   }
   return text;
@@ -61,7 +61,7 @@ absl::StatusOr<MadeStage> ParseReplace(const Json& spec) {
     return MakeRegexReplaceStage(std::move(matcher), std::move(content));
   }
   if (pattern.text.empty() || pattern.text.size() > kMaxAffixBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "decoder Replace: a pattern of %d bytes, allowed: 1 to %d",
         pattern.text.size(), kMaxAffixBytes));
   }
@@ -155,12 +155,12 @@ absl::Status TextDecoder::Add(const Json& spec) {
   INLAY_ASSIGN_OR_RETURN(const std::string type, SpecType(spec, "decoder"));
   if (stages_.size() == kMaxStages) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("decoder: more than %d stages", kMaxStages));
+        FormattedString("decoder: more than %d stages", kMaxStages));
   }
   INLAY_ASSIGN_OR_RETURN(MadeStage stage, ParseStage(spec, type));
   growth_ *= Growth(spec, type);
   if (growth_ > kMaxGrowth) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "decoder: its replacements can lengthen a text %g times, at most %g "
         "allowed",
         growth_, kMaxGrowth));

@@ -2,49 +2,31 @@
 #include "core/text/tokenizer.h"
 
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/json/json.h"
 #include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/tokenizer_json.h"
+#include "memory/formatted_string.h"
+#include "memory/mapped_file.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
-constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
+constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 
-// The whole of a regular file. NOT_FOUND when there is none.
+// NOT_FOUND when there is none.
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error || !std::filesystem::is_regular_file(path, error)) {
-    return absl::NotFoundError(
-        absl::StrFormat("%s: no such file", path.string()));
-  }
-  if (size > kMaxFileBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: %d bytes, at most %d allowed", path.string(), size,
-                        kMaxFileBytes));
-  }
-  std::string bytes(static_cast<size_t>(size), '\0');
-  std::ifstream stream(path, std::ios::binary);
-  stream.read(bytes.data(), static_cast<std::streamsize>(size));
-  if (!stream || static_cast<uintmax_t>(stream.gcount()) != size) {
-    return IoError(absl::StrFormat("%s: could not read its %d bytes",
-                                   path.string(), size));
-  }
-  return bytes;
+  return ReadWholeFile(path.string(), kMaxFileBytes);
 }
 
 absl::Status Named(const std::filesystem::path& path, absl::Status status) {
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
-      absl::StrFormat("%s: %s", path.string(), std::string(status.message())));
+      FormattedString("%s: %s", path.string(), std::string(status.message())));
 }
 
 // tokenizer_config.json; null where there is none.
@@ -91,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
   if (!absl::IsNotFound(bytes.status())) return bytes.status();
   bytes = ReadFile(folder / "tokenizer.model");
   if (absl::IsNotFound(bytes.status())) {
-    return absl::NotFoundError(absl::StrFormat(
+    return absl::NotFoundError(FormattedString(
         "%s: neither tokenizer.json nor tokenizer.model is there", dir));
   }
   INLAY_RETURN_IF_ERROR(bytes.status());

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/utf8.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -53,7 +53,7 @@ class JsonTokenizer::Encoder {
       storage.assign(raw);
       INLAY_RETURN_IF_ERROR(tokenizer_.normalizer_->Apply(&storage));
       if (storage.size() > normalized_left_) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
+        return absl::ResourceExhaustedError(FormattedString(
             "normalizer: a text of %d bytes grew more than %d times",
             text_.size(), kNormalizedGrowth));
       }
@@ -123,7 +123,7 @@ absl::Status JsonTokenizer::EncodeText(std::string_view text,
   constexpr size_t kMaxTextBytes = size_t{1} << 30;
   if (text.size() > kMaxTextBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("tokenizer: a text of %d bytes, at most %d allowed",
+        FormattedString("tokenizer: a text of %d bytes, at most %d allowed",
                         text.size(), kMaxTextBytes));
   }
   if (IsValidUtf8(text)) return Encoder(*this, text, options, ids).Run();

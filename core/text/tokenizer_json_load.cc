@@ -1,11 +1,11 @@
 // From a parsed tokenizer.json to the pipeline. "truncation" and "padding" say
 // what a batch loader does and are not read.
-#include "absl/strings/str_format.h"
 #include "core/text/tokenizer_json.h"
 #include "core/text/tokenizer_spec.h"
 #include "core/text/unigram.h"
 #include "core/text/word_level.h"
 #include "core/text/wordpiece.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -37,7 +37,7 @@ absl::Status CheckTemplate(absl::Span<const TemplateItem> items,
   for (const TemplateItem& item : items) {
     if (item.id >= vocab_size) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("post_processor adds the id %d, allowed: 0 to %d",
+          FormattedString("post_processor adds the id %d, allowed: 0 to %d",
                           item.id, vocab_size - 1));
     }
   }

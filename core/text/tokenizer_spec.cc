@@ -1,7 +1,7 @@
 // Reading of typed objects; see the header.
 #include "core/text/tokenizer_spec.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -11,14 +11,14 @@ absl::StatusOr<std::string> SpecType(const Json& spec,
   const Json* type = JsonFind(spec, "type");
   if (type == nullptr || !type->is_string()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: expected an object with a string \"type\", got %s",
+        FormattedString("%s: expected an object with a string \"type\", got %s",
                         section, spec.type_name()));
   }
   return type->get<std::string>();
 }
 
 absl::Status UnknownType(std::string_view type, std::string_view section) {
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "%s type \"%s\" is not supported", section, type.substr(0, 80)));
 }
 
@@ -26,7 +26,7 @@ absl::StatusOr<const Json*> SpecArray(const Json& spec, std::string_view key) {
   const Json* list = JsonFind(spec, key);
   if (list == nullptr || !list->is_array()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is missing or no array", key));
+        FormattedString("\"%s\" is missing or no array", key));
   }
   return list;
 }

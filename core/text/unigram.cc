@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/text/unigram_lattice.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -34,7 +34,7 @@ class Unigram : public TokenModel {
   absl::Status Encode(std::string_view piece,
                       std::vector<int32_t>* ids) const override {
     if (piece.size() > std::numeric_limits<int32_t>::max()) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "unigram: a pre-token of %d bytes, less than 2 GiB allowed",
           piece.size()));
     }
@@ -105,7 +105,7 @@ absl::Status CheckVocab(const Json* vocab) {
   }
   if (vocab->size() > kMaxVocab) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("unigram: vocab has %d pieces, at most %d allowed",
+        FormattedString("unigram: vocab has %d pieces, at most %d allowed",
                         vocab->size(), kMaxVocab));
   }
   return absl::OkStatus();
@@ -115,20 +115,20 @@ absl::Status CheckVocab(const Json* vocab) {
 absl::Status AddPiece(const Json& row, size_t id, Unigram* model) {
   if (!row.is_array() || row.size() != 2 || !row[0].is_string() ||
       !row[1].is_number()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "unigram: vocab[%d] is not [piece, score] (a string and a number)",
         id));
   }
   const auto& piece = row[0].get_ref<const std::string&>();
   if (piece.size() > PieceTrie::kMaxPieceBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("unigram: vocab[%d] is %d bytes long, at most %d "
+        FormattedString("unigram: vocab[%d] is %d bytes long, at most %d "
                         "allowed",
                         id, piece.size(), PieceTrie::kMaxPieceBytes));
   }
   const double score = row[1].get<double>();
   if (!std::isfinite(score)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "unigram: the score of vocab[%d] is %f, a finite number expected", id,
         score));
   }
@@ -170,7 +170,7 @@ absl::StatusOr<std::unique_ptr<TokenModel>> MakeUnigramFromJson(
                          JsonBool(model, "byte_fallback", false));
   for (int byte = 0; byte < 256; ++byte) {
     unigram->byte_ids[static_cast<size_t>(byte)] =
-        unigram->trie.Find(absl::StrFormat("<0x%02X>", byte));
+        unigram->trie.Find(FormattedString("<0x%02X>", byte));
   }
   return unigram;
 }

@@ -1,7 +1,7 @@
 // Reads and checks the table.
 #include "core/text/vocabulary.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -13,7 +13,7 @@ absl::Status CheckTokenId(int64_t id, size_t num_entries) {
   const int64_t limit = std::min(kMaxTokenId, sparse_limit);
   if (id >= 0 && id <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("token id %d, allowed: 0 to %d (for %d entries)", id,
+      FormattedString("token id %d, allowed: 0 to %d (for %d entries)", id,
                       limit, num_entries));
 }
 
@@ -26,7 +26,7 @@ absl::StatusOr<Vocabulary> Vocabulary::Create(const Json* vocab) {
   for (const auto& [token, id] : vocab->items()) {
     if (!id.is_number_integer() ||
         (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "vocab: the id of \"%s\" is no integer", token.substr(0, 80)));
     }
     INLAY_RETURN_IF_ERROR(CheckTokenId(id.get<int64_t>(), vocab->size()));
@@ -42,7 +42,7 @@ absl::StatusOr<Vocabulary> Vocabulary::Create(const Json* vocab) {
   for (const auto& [token, id_json] : vocab->items()) {
     const auto id = id_json.get<int32_t>();
     if (taken[static_cast<size_t>(id)]) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "vocab: \"%s\" has the id %d, which another token has",
           token.substr(0, 80), id));
     }

@@ -1,8 +1,8 @@
 // The model in a table look-up.
 #include "core/text/word_level.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/vocabulary.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -17,7 +17,7 @@ class WordLevel final : public TokenModel {
                       std::vector<int32_t>* ids) const override {
     const std::optional<int32_t> id = vocabulary_.TokenToId(piece);
     if (!id && !unk_id_) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "WordLevel: \"%s\" is not in the vocabulary, which has no unknown "
           "token",
           piece.substr(0, 80)));

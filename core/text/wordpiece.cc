@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/text/piece_trie.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -88,13 +88,13 @@ absl::StatusOr<std::vector<Token>> ReadVocab(const Json& model) {
   for (const auto& [text, value] : vocab->items()) {
     if (!value.is_number_integer() || value.get<double>() < 0 ||
         value.get<double>() >= static_cast<double>(kMaxVocab)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "wordpiece: the id of token %d is not an integer in [0, %d)",
           tokens.size(), kMaxVocab));
     }
     if (text.size() > PieceTrie::kMaxPieceBytes) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("wordpiece: a token of %d bytes, at most %d allowed",
+          FormattedString("wordpiece: a token of %d bytes, at most %d allowed",
                           text.size(), PieceTrie::kMaxPieceBytes));
     }
     tokens.push_back({value.get<int32_t>(), text});
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Token>> ReadVocab(const Json& model) {
             [](const Token& a, const Token& b) { return a.id < b.id; });
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (tokens[i].id == tokens[i - 1].id) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "wordpiece: two tokens have the id %d", tokens[i].id));
     }
   }

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/attention/attention_mask.h"
 #include "kernels/cpu_float.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -150,12 +150,12 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
   INLAY_RETURN_IF_ERROR(
       CheckRange("attention", "selects", desc.selects, 0, kMost));
   if (desc.num_heads % desc.num_kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: num_heads is %d; expected a multiple of num_kv_heads, %d",
         desc.num_heads, desc.num_kv_heads));
   }
   if ((!desc.causal || desc.selects > 0) && desc.window > 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: window is %d; expected 0 where not causal and where keys "
         "are selected",
         desc.window));
@@ -165,18 +165,18 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
   INLAY_RETURN_IF_ERROR(
       CheckRange("attention", "tokens a row", desc.mix.row_tokens, 0, kMost));
   if (!desc.causal && desc.selects > 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: selects is %d; expected 0 where not causal", desc.selects));
   }
   if (!BlocksFit(desc)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: selected blocks are of %d keys; expected a power of two "
         "that divides selects, %d",
         desc.mix.block, desc.selects));
   }
   if (!std::isfinite(desc.scale) || !std::isfinite(desc.softcap) ||
       desc.softcap < 0.0f) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: scale is %g and softcap %g; expected finite, softcap >= 0",
         desc.scale, desc.softcap));
   }
@@ -186,7 +186,7 @@ absl::Status CheckDesc(const AttentionDesc& desc) {
 absl::Status CheckCache(const AttentionDesc& desc, const KvLayerView& kv) {
   if (kv.dtype != desc.kv || kv.num_kv_heads != desc.num_kv_heads ||
       kv.head_dim != desc.head_dim) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: the cache is %s, %d heads of %d; expected %s, %d of %d",
         DTypeName(kv.dtype), kv.num_kv_heads, kv.head_dim, DTypeName(desc.kv),
         desc.num_kv_heads, desc.head_dim));
@@ -216,7 +216,7 @@ absl::Status CheckSelection(const AttentionDesc& desc,
                             const AttentionParams& params) {
   if (desc.selects == 0) return absl::OkStatus();
   if (params.kv.block_size % desc.mix.block != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: the cache's block_size is %d; expected a multiple of "
         "the selected blocks' %d",
         params.kv.block_size, desc.mix.block));

@@ -7,6 +7,7 @@
 #include "kernels/attention/attention_unpack.h"
 #include "kernels/cuda_tensor_map.h"
 #include "memory/device/cuda_stream.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -147,7 +148,7 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
                                   const AttentionParams& params,
                                   Stream& stream) {
   if (params.kv.block_size % 16 != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention: block_size is %d; expected a multiple of 16",
         params.kv.block_size));
   }

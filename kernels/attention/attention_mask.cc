@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,7 +24,7 @@ absl::Status CheckBlocks(const AttentionMaskSpec& spec,
       CheckRange("attention mask", "key_block", spec.key_block, 1, 1 << 30));
   if (!std::has_single_bit(static_cast<uint32_t>(spec.key_block))) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("attention mask: key_block is %d; expected a power of "
+        FormattedString("attention mask: key_block is %d; expected a power of "
                         "two",
                         spec.key_block));
   }
@@ -213,7 +213,7 @@ absl::StatusOr<AttentionMask> CompileAttentionMask(
     const AttentionDesc& desc, absl::Span<const AttentionSequence> sequences,
     absl::Span<const AttentionMaskSpec> specs) {
   if (specs.size() != sequences.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention mask: %d descriptions; expected one for each of %d "
         "sequences",
         specs.size(), sequences.size()));

@@ -8,9 +8,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "kernels/sample/philox.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -41,13 +41,13 @@ absl::Status Wrong(absl::string_view what) {
 absl::Status Check(const AttentionPattern& pattern) {
   if (pattern.block < 16 || pattern.block > 1024 ||
       !std::has_single_bit(static_cast<uint32_t>(pattern.block))) {
-    return Wrong(absl::StrFormat(
+    return Wrong(FormattedString(
         "block is %d; expected a power of two from 16 to 1024", pattern.block));
   }
   for (const Length& length : kLengths) {
     const int32_t value = pattern.*length.member;
     if (value < 0 || value > kMostPositions || value % pattern.block != 0) {
-      return Wrong(absl::StrFormat(
+      return Wrong(FormattedString(
           "%s is %d; expected a multiple of block, which is %d, of at most %d",
           length.name, value, pattern.block, kMostPositions));
     }
@@ -57,12 +57,12 @@ absl::Status Check(const AttentionPattern& pattern) {
   }
   if (pattern.dilated > 0 && pattern.dilated % pattern.dilation != 0) {
     return Wrong(
-        absl::StrFormat("dilated is %d; expected a multiple of "
+        FormattedString("dilated is %d; expected a multiple of "
                         "dilation, which is %d",
                         pattern.dilated, pattern.dilation));
   }
   if (pattern.random / pattern.block > kMostRandomBlocks) {
-    return Wrong(absl::StrFormat("random is %d blocks; expected at most %d",
+    return Wrong(FormattedString("random is %d blocks; expected at most %d",
                                  pattern.random / pattern.block,
                                  kMostRandomBlocks));
   }

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/attention/attention_expand.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -80,7 +80,7 @@ absl::Status ValidateExpandedAttention(const ExpandedAttentionDesc& desc,
   INLAY_RETURN_IF_ERROR(
       CheckRange(kOp, "value_dim", desc.value_dim, 1, 1 << 16));
   if (!std::isfinite(desc.scale)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "expanded_attention: scale is %g; expected finite", desc.scale));
   }
   const KvLayerView& kv = params.kv;
@@ -88,7 +88,7 @@ absl::Status ValidateExpandedAttention(const ExpandedAttentionDesc& desc,
       kv.head_dim != desc.rank + desc.rope_dim || kv.value_dim != desc.rank ||
       kv.block_size != desc.block_size) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("expanded_attention: the cache is %s, %d heads of %d, "
+        FormattedString("expanded_attention: the cache is %s, %d heads of %d, "
                         "values %d, blocks "
                         "of %d; expected %s, 1 of %d, %d, %d",
                         DTypeName(kv.dtype), kv.num_kv_heads, kv.head_dim,

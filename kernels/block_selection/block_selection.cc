@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/cpu_float.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -67,7 +67,7 @@ absl::Status ValidateBlockSelectionOptions(
     const BlockSelectionOptions& options) {
   if (!options.any()) {
     if (options.tokens == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "block_selection: %d tokens without a method; name one, or give 0",
         options.tokens));
   }
@@ -75,7 +75,7 @@ absl::Status ValidateBlockSelectionOptions(
   constexpr int64_t kMost = int64_t{kMaxSelectedBlocks} * kSelectBlock;
   if (options.method > BlockMethod::kLsh || options.tokens < kLeast ||
       options.tokens > kMost || options.tokens % kSelectBlock != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "block_selection: method %d of %d tokens, allowed: a method of 1 to 3, "
         "and a multiple of %d from %d to %d tokens",
         static_cast<int>(options.method), options.tokens, kSelectBlock, kLeast,
@@ -87,7 +87,7 @@ absl::Status ValidateBlockSelectionOptions(
 std::string FormatBlockSelection(const BlockSelectionOptions& options) {
   constexpr const char* kNames[] = {"", "bounds", "kmeans", "lsh"};
   if (!options.any()) return "";
-  return absl::StrFormat("%s:%d", kNames[static_cast<int>(options.method)],
+  return FormattedString("%s:%d", kNames[static_cast<int>(options.method)],
                          options.tokens);
 }
 
@@ -98,7 +98,7 @@ absl::Status ValidateBlockSelection(const BlockSelectionDesc& desc) {
   summary.head_dim = desc.head_dim;
   INLAY_RETURN_IF_ERROR(ValidateBlockSummary(summary));
   if (desc.num_heads < 1 || desc.num_heads % desc.num_kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "block_selection: num_heads is %d; expected a multiple of "
         "num_kv_heads, %d",
         desc.num_heads, desc.num_kv_heads));

@@ -26,7 +26,6 @@
 // counts what came.
 // Roofline: the cache's bytes; with few keys the latency of what follows one
 // another: the plan, the block table, keys, sums.
-#include "absl/strings/str_format.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
@@ -34,6 +33,7 @@
 #include "kernels/decode_attention/decode_head.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/kv_write/kv_row.cuh"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -547,7 +547,7 @@ absl::Status RunDecodeAttentionSm90(const DecodeAttentionDesc& desc,
       from.slots,
       CudaKvLayer(from.kv)};
   if (from.kv.block_size % kTile != 0 || !args.kv.IsVector()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "decode_attention: block_size is %d; expected a multiple of %d and "
         "rows on 16 bytes",
         from.kv.block_size, kTile));

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "kernels/fused_linear/fused_linear.h"
 #include "kernels/gemm/gemv_cuda.h"
 #include "kernels/gemm/skinny_cuda.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,7 +29,7 @@ absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
   if (!desc.normalised && SkinnyServes(gemm, params.gemm, cuda))
     return RunSkinnyGemm(gemm, params.gemm, fusion, cuda);
   if (most == 0) {
-    return absl::InternalError(absl::StrFormat(
+    return absl::InternalError(FormattedString(
         "fused_linear: x at %p and w at %p with rows %d and %d bytes apart do "
         "not lie on multiples of 16 bytes, or %d columns of x do not fit",
         params.gemm.x.data, params.gemm.w.data, params.gemm.x.row_stride_bytes,

@@ -14,8 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -45,7 +45,7 @@ struct Api {
 
 absl::Status Check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const std::string message = absl::StrFormat("cuBLASLt: %s: status %d", what,
+  const std::string message = FormattedString("cuBLASLt: %s: status %d", what,
                                               static_cast<int>(status));
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
     return absl::ResourceExhaustedError(message);
@@ -153,7 +153,7 @@ struct CublasLt::Impl {
     function = reinterpret_cast<Function>(dlsym(library, name));
     if (function != nullptr) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrFormat("cuBLASLt: the library has no %s", name));
+        FormattedString("cuBLASLt: the library has no %s", name));
   }
 
   absl::Status FindAll();
@@ -339,7 +339,7 @@ absl::StatusOr<CublasLt::Impl::Plan*> CublasLt::Impl::PlanOf(
     Destroy(plan);
     INLAY_RETURN_IF_ERROR(status);
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "cuBLASLt: no algorithm for n %d, k %d, %s weights, %s activations, %s "
       "output, rows %d, %d and %d bytes apart",
       desc.n, desc.k, DTypeName(desc.weight), DTypeName(desc.activation),
@@ -368,10 +368,10 @@ absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Load() {
     impl->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (impl->library != nullptr) break;
     const char* reason = dlerror();
-    reasons += absl::StrFormat("; %s", reason != nullptr ? reason : name);
+    reasons += FormattedString("; %s", reason != nullptr ? reason : name);
   }
   if (impl->library == nullptr) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return absl::FailedPreconditionError(FormattedString(
         "cuBLASLt is not installed where the system looks for libraries%s",
         reasons));
   }

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -82,7 +82,7 @@ absl::Status ValidateHyperMix(const HyperMixDesc& desc) {
       std::isfinite(desc.norm_epsilon) && desc.norm_epsilon >= 0.0f) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s: epsilon is %g and norm_epsilon %g; expected finite, >= 0", kOp,
       desc.epsilon, desc.norm_epsilon));
 }

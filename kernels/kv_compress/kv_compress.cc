@@ -2,9 +2,9 @@
 
 #include <bit>
 
-#include "absl/strings/str_format.h"
 #include "kernels/cpu_float.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -63,7 +63,7 @@ absl::Status ValidateKvCompress(const KvCompressDesc& desc) {
   if (std::has_single_bit(static_cast<unsigned>(desc.row_tokens))) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "%s: row_tokens is %d; expected a power of two", kOp, desc.row_tokens));
 }
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
@@ -91,7 +91,7 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   ChainShape shape = {};
   const auto m = static_cast<int>(params.hidden.rows());
   if (m > kChainRows || !PlaceChain(desc, m, cuda.num_sms(), shape)) {
-    return absl::InternalError(absl::StrFormat(
+    return absl::InternalError(FormattedString(
         "linear_chain: %d rows of x are more than the kernel serves", m));
   }
   const auto elements = [](const TensorView& view) {

@@ -1,7 +1,7 @@
 #include "kernels/moe/routing.h"
 
-#include "absl/strings/str_format.h"
 #include "kernels/validate.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -41,7 +41,7 @@ absl::Status ValidateRouting(const RoutingDesc& desc) {
       CheckRange(kOp, "num_groups", desc.num_groups, 1, desc.num_experts));
   if (desc.num_experts % desc.num_groups != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %d experts in %d groups; groups must be of equal "
+        FormattedString("%s: %d experts in %d groups; groups must be of equal "
                         "size",
                         kOp, desc.num_experts, desc.num_groups));
   }

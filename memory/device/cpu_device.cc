@@ -9,10 +9,10 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "memory/device/device.h"
 #include "memory/device/memory_account.h"
 #include "memory/device/thread_pool.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -81,12 +81,12 @@ class CpuDevice final : public Device {
     if (data == nullptr) {
       account_.Refund(bytes, memory_class);
       return OutOfMemoryError(
-          absl::StrFormat("cpu: the allocator has no %d bytes", bytes));
+          FormattedString("cpu: the allocator has no %d bytes", bytes));
     }
     if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) {
       allocator_.deallocate(allocator_.user, data, bytes, kAlignment);
       account_.Refund(bytes, memory_class);
-      return absl::FailedPreconditionError(absl::StrFormat(
+      return absl::FailedPreconditionError(FormattedString(
           "cpu: the host's allocator returned %p, alignment %d asked for", data,
           kAlignment));
     }

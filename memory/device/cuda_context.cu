@@ -1,7 +1,7 @@
 #include "absl/memory/memory.h"
-#include "absl/strings/str_format.h"
 #include "memory/device/cuda_context.h"
 #include "memory/device/cuda_status.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int ordinal) {
   INLAY_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceCount(&count), "counting GPUs"));
   if (ordinal < 0 || ordinal >= count) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "cuda: device is %d, allowed: 0 to %d", ordinal, count - 1));
   }
   auto context = absl::WrapUnique(new CudaContext(ordinal, driver));

@@ -2,7 +2,6 @@
 // events, ranges of addresses. Source: CUDA runtime and driver API manuals.
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "memory/device/cuda_context.h"
 #include "memory/device/cuda_owned.h"
 #include "memory/device/cuda_range.h"
@@ -10,6 +9,7 @@
 #include "memory/device/device.h"
 #include "memory/device/memory_account.h"
 #include "memory/device/thread_pool.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,7 +24,7 @@ class CudaDevice final : public Device {
       : context_(std::move(context)),
         info_(info),
         granularity_(granularity),
-        account_(absl::StrFormat("cuda:%d", context_->ordinal()),
+        account_(FormattedString("cuda:%d", context_->ordinal()),
                  info.memory_bytes, budget_bytes) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -142,7 +142,7 @@ absl::StatusOr<DeviceInfo> Describe(CudaContext& context) {
   info.num_sms = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;
   if (info.sm >= kMinSm) return info;
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "cuda: device %d (%s) has compute capability %d.%d, needed: %d.%d or "
       "newer; use the CPU",
       context.ordinal(), info.name, properties.major, properties.minor,

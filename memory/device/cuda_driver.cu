@@ -1,6 +1,6 @@
-#include "absl/strings/str_format.h"
 #include "memory/device/cuda_driver.h"
 #include "memory/device/cuda_status.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,7 +21,7 @@ absl::Status FindFunction(const char* name, Function* function) {
     *function = reinterpret_cast<Function>(found);
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "cuda: the driver has no %s: install a newer one, or use the CPU", name));
 }
 
@@ -36,7 +36,7 @@ absl::Status CheckDriver() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   cudaGetLastError();  // of the runtime's own, per thread
   if (error == cudaErrorInsufficientDriver) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "cuda: the NVIDIA driver is for CUDA %d.%d, needed: %d.0 or newer; "
         "install a newer one, or use the CPU",
         version / 1000, version % 1000 / 10, CUDART_VERSION / 1000));
@@ -47,7 +47,7 @@ absl::Status CheckDriver() {
         "CUDA_VISIBLE_DEVICES); use the CPU");
   }
   if (error != cudaSuccess) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "cuda: the NVIDIA driver does not start: %s (%s); use the CPU",
         cudaGetErrorString(error), cudaGetErrorName(error)));
   }

@@ -1,5 +1,4 @@
 #include "absl/memory/memory.h"
-#include "absl/strings/str_format.h"
 #include "memory/device/cuda_range.h"
 #include "memory/status.h"
 

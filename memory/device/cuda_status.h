@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -42,7 +42,7 @@ inline bool CudaErrorStays(cudaError_t error) {
 inline absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string message =
-      absl::StrFormat("cuda: %s: %s (%s)", what, cudaGetErrorString(error),
+      FormattedString("cuda: %s: %s (%s)", what, cudaGetErrorString(error),
                       cudaGetErrorName(error));
   if (CudaErrorStays(error)) {
     return DeviceLostError(message +

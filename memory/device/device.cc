@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 
@@ -30,7 +30,7 @@ Buffer::~Buffer() {
 absl::StatusOr<std::unique_ptr<AddressRange>> Device::ReserveRange(
     size_t bytes, MemoryClass) {
   return absl::UnimplementedError(
-      absl::StrFormat("%s: a range of %d addresses asked for, it has none",
+      FormattedString("%s: a range of %d addresses asked for, it has none",
                       info().name, bytes));
 }
 

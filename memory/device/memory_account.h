@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "memory/device/device.h"
+#include "memory/formatted_string.h"
 
 namespace inlay {
 
@@ -33,7 +33,7 @@ class MemoryAccount {
       const size_t budget = budget_.load();
       const size_t limit = budget != 0 ? budget : physical_bytes_;
       if (total > limit || bytes > limit - total) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
+        return absl::ResourceExhaustedError(FormattedString(
             "%s: %d bytes asked for, %d in use, %s %d", device_, bytes, total,
             budget != 0 ? "budget" : "the machine's memory", limit));
       }

@@ -14,8 +14,8 @@
 #include <system_error>
 #include <thread>
 
-#include "absl/strings/str_format.h"
 #include "memory/device/block_signals.h"
+#include "memory/formatted_string.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
     int num_threads) {
   if (num_threads < 1 || num_threads > kMaxThreads) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("thread pool: %d threads asked for, 1 to %d allowed",
+        FormattedString("thread pool: %d threads asked for, 1 to %d allowed",
                         num_threads, kMaxThreads));
   }
   std::unique_ptr<ThreadPool> pool(new (std::nothrow) ThreadPool);
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
       pool->workers_.emplace_back(&ThreadPool::WorkerMain, pool.get());
     }
   } catch (const std::system_error&) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "thread pool: the system refused thread %d of %d",
         static_cast<int>(pool->workers_.size()) + 2, num_threads));
   } catch (const std::bad_alloc&) {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "memory/device/block_signals.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,12 +21,12 @@ absl::Status Check(const KvTierOptions& options) {
   constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 40;
   if (options.block_size < 1 || options.block_size > kMaxBlockSize) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("KV tier: block_size is %d, allowed: 1 to %d",
+        FormattedString("KV tier: block_size is %d, allowed: 1 to %d",
                         options.block_size, kMaxBlockSize));
   }
   if (options.block_bytes < 1 || options.block_bytes > kMaxBlockBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("KV tier: block_bytes is %d, allowed: 1 to %d",
+        FormattedString("KV tier: block_bytes is %d, allowed: 1 to %d",
                         options.block_bytes, kMaxBlockBytes));
   }
   if (options.host == nullptr ||
@@ -38,7 +38,7 @@ absl::Status Check(const KvTierOptions& options) {
       KvTier::kMinHostBlocks *
       KvHostSlots::SlotCost(options.block_bytes, options.block_size);
   if (options.host_bytes < least) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "KV tier: host_bytes is %d, allowed: %d or more (%d blocks)",
         options.host_bytes, least, KvTier::kMinHostBlocks));
   }
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Create(
     if (!options.disk_folder.empty()) tier->StartDisk(options);
     return tier;
   } catch (const std::bad_alloc&) {
-    return OutOfMemoryError(absl::StrFormat(
+    return OutOfMemoryError(FormattedString(
         "KV tier: no memory to keep account of %d blocks", num_slots));
   }
 }
@@ -90,7 +90,7 @@ void KvTier::StartDisk(const KvTierOptions& options) {
     return;
   }
   if (options.disk_bytes < (*files)->record_cost()) {
-    disk_note_ = absl::StrFormat(
+    disk_note_ = FormattedString(
         "no KV is kept in %s: disk_bytes is %d, one block takes %d",
         options.disk_folder, options.disk_bytes, (*files)->record_cost());
     return;
@@ -104,7 +104,7 @@ void KvTier::StartDisk(const KvTierOptions& options) {
     io_busy_ = false;
     files_ = nullptr;
     disk_note_ =
-        absl::StrFormat("no KV is kept in %s: the system refused a thread",
+        FormattedString("no KV is kept in %s: the system refused a thread",
                         options.disk_folder);
   }
 }

@@ -20,6 +20,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "memory/kv/prefix_index.h"
 #include "memory/kv/tier_disk_index.h"
@@ -107,7 +108,8 @@ class KvTier {
   bool WriteRecord(const Job& job);
   // Until `cost` more fits; false where it cannot.
   bool MakeRoom(uint64_t cost);
-  void DiskOff(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DiskOff(absl::string_view why) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wait(bool flush);
 
   const int32_t block_size_;

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string_view>
 
-#include "absl/strings/str_format.h"
 #include "memory/checksum.h"
+#include "memory/formatted_string.h"
 #include "memory/little_endian.h"
 #include "memory/status.h"
 
@@ -31,7 +31,7 @@ constexpr char kLockName[] = "lock";
 constexpr size_t kNameBytes = 64 + 1 + 3;
 
 std::string NameOf(const KvRecordId& id) {
-  return absl::StrFormat("%016x%016x-%016x%016x.kv", id.owner.high,
+  return FormattedString("%016x%016x-%016x%016x.kv", id.owner.high,
                          id.owner.low, id.key.high, id.key.low);
 }
 
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<KvRecordFiles>> KvRecordFiles::Open(
   if (!lock.valid()) return FileError(errno, "create a lock in", folder);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileError(errno, "lock", folder);
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return absl::FailedPreconditionError(FormattedString(
         "another process or another model keeps KV in %s: give each a folder "
         "of its own",
         folder));

@@ -2,9 +2,9 @@
 // never written and removed at once; each job runs with the mutex free.
 #include <exception>
 #include <optional>
-#include <string>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "memory/formatted_string.h"
 #include "memory/kv/tier.h"
 
 namespace inlay {
@@ -33,7 +33,7 @@ bool KvTier::ReadFolder() {
     auto found = files_->Scan();
     if (!found.ok()) {
       MutexLock lock(&mu_);
-      DiskOff(std::string(found.status().message()));
+      DiskOff(found.status().message());
       return false;
     }
     for (const KvRecordFiles::Found& record : *found) {
@@ -53,10 +53,15 @@ bool KvTier::ReadFolder() {
   return false;
 }
 
-void KvTier::DiskOff(const std::string& why) {
+void KvTier::DiskOff(absl::string_view why) noexcept {
   while (const auto record = disk_.Oldest()) disk_.Remove(*record);
   wanted_.clear();
-  disk_note_ = absl::StrFormat("no KV is kept on disk: %s", why);
+  try {
+    disk_note_ = FormattedString("no KV is kept on disk: %s", why);
+  } catch (const std::exception&) {
+    // It fits into the string itself.
+    disk_note_ = "no disk";
+  }
 }
 
 bool KvTier::WantsStore() const {

@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/memory/failing_new.h"
 #include "tests/support/file_fault.h"
 
 namespace inlay {
@@ -50,6 +52,17 @@ class GatedFileOps : public FaultyFileOps {
     waiting.notify_all();
     closed.wait(true);
     return FaultyFileOps::Write(descriptor, data, bytes);
+  }
+};
+
+// Once nothing can be removed there is no memory either, on that thread.
+class StarvingFileOps : public FileOps {
+ public:
+  int UnlinkAt(int, const char*) const override {
+    static thread_local std::optional<FailingNew> starving;
+    if (!starving.has_value()) starving.emplace(0, /*from_then_on=*/true);
+    errno = EIO;
+    return -1;
   }
 };
 
@@ -305,6 +318,25 @@ TEST_F(TierTest, PrefetchBringsBlocksUp) {
   tier->Prefetch(keys);
   tier->WaitIdle();
   EXPECT_GE(CountGets(*tier, 18), 6);
+}
+
+// Not even for a sentence that says so; the thread goes on all the same.
+TEST_F(TierTest, AFolderThatThereIsNoMemoryFor) {
+  SetHostBlocks(8);
+  SetDiskBlocks(8);
+  {
+    const auto tier = Create();
+    for (uint64_t n = 0; n < 8; ++n) Put(*tier, n);
+    tier->Flush();
+  }
+  SetDiskBlocks(4);
+  const StarvingFileOps starving;
+  options_.file_ops = &starving;
+  const auto tier = KvTier::Create(options_);
+  ASSERT_TRUE(tier.ok()) << tier.status();
+  (*tier)->WaitIdle();
+  EXPECT_EQ((*tier)->disk_note(), "no disk");
+  EXPECT_TRUE(Put(**tier, 1) && Get(**tier, 1));
 }
 
 TEST_F(TierTest, DamagedRecordsAreMisses) {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/formats/classification_config.h"
 #include "core/model/arch.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -32,7 +32,7 @@ struct BertConfig {
 absl::Status CheckEncoder(const Json& json, const BertConfig& config) {
   if (config.hidden % config.heads != 0 ||
       config.hidden / config.heads > kMaxHeadDim) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: hidden_size is %d with num_attention_heads %d; it must "
         "be a multiple, with at most %d dimensions a head",
         config.hidden, config.heads, kMaxHeadDim));
@@ -41,7 +41,7 @@ absl::Status CheckEncoder(const Json& json, const BertConfig& config) {
       const std::string positions,
       JsonString(json, "position_embedding_type", "absolute"));
   if (positions != "absolute") {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: position_embedding_type is \"%s\", supported: absolute",
         positions));
   }
@@ -131,7 +131,7 @@ DecoderSpec EncoderSpec(const BertConfig& config, int64_t offset,
                          config.epsilon};
   for (int64_t i = 0; i < config.layers; ++i) {
     spec.layers.push_back(EncoderLayer(
-        config, absl::StrFormat("%sencoder.layer.%d.", prefix, i)));
+        config, FormattedString("%sencoder.layer.%d.", prefix, i)));
   }
   return spec;
 }

@@ -6,12 +6,12 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "kernels/indexer/indexer.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -53,7 +53,7 @@ absl::StatusOr<IndexConfig> ReadIndexConfig(const Json& json,
       config.interleaved,
       JsonBool(json, "indexer_rope_interleave", defaults.index_interleaved));
   if (head_dim < latent.rope_dim) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: index_head_dim is %d; it must be at least "
         "qk_rope_head_dim, %d",
         head_dim, latent.rope_dim));
@@ -65,7 +65,7 @@ absl::StatusOr<IndexConfig> ReadIndexConfig(const Json& json,
   }
   const int64_t most = std::min(top_k, max_positions);
   if (most > kMaxIndexTopK) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: index_topk is %d; supported here are up to %d", top_k,
         kMaxIndexTopK));
   }
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<bool>> ReadSelectingLayers(const Json& json,
     const auto& letters = pattern->get_ref<const std::string&>();
     if (letters.size() != static_cast<size_t>(num_layers) ||
         letters.find_first_not_of("FS") != letters.npos) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: index_topk_pattern is %s; it must be %d letters F and "
           "S",
           DumpJson(*pattern), num_layers));

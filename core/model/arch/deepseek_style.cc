@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch/llama_style.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -21,7 +21,7 @@ absl::Status ExpectName(const Json& json, std::string_view key,
                         std::string_view known) {
   INLAY_ASSIGN_OR_RETURN(const std::string name, JsonString(json, key, known));
   if (name == known) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: %s is \"%s\"; supported here is \"%s\"", key, name, known));
 }
 
@@ -113,7 +113,7 @@ absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads,
                          read("v_head_dim", defaults.value_dim));
   if (num_heads * (key_dim + value_dim) > kMaxHidden ||
       num_heads * (rank + rope_dim) > kMaxHidden) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %d heads with qk_nope_head_dim %d, v_head_dim %d and "
         "rows of %d (kv_lora_rank and qk_rope_head_dim); all heads together "
         "may be %d wide",
@@ -134,7 +134,7 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
   rotated.head_dim = latent.rope_dim;
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, rotated, {}));
   if (rope.rotary_dim != latent.rope_dim) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: partial_rotary_factor rotates %d of %d dimensions; "
         "latent attention rotates all of qk_rope_head_dim",
         rope.rotary_dim, latent.rope_dim));

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
@@ -17,6 +16,7 @@
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/indexer/indexer.h"
 #include "kernels/kv_compress/kv_compress.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -72,7 +72,7 @@ DecoderDefaults V4Defaults() {
 
 absl::Status WrongList(std::string_view key, const Json& list,
                        std::string_view allowed) {
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array with %s for every layer", key,
       DumpJson(list), allowed));
 }
@@ -153,7 +153,7 @@ absl::StatusOr<int64_t> ReadRate(const Json& json, Keys keys,
   if (rates == nullptr) rates = &none;
   if (!rates->is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: compress_rates is %s; it must be an "
+        FormattedString("config.json: compress_rates is %s; it must be an "
                         "object",
                         rates->type_name()));
   }
@@ -166,7 +166,7 @@ absl::StatusOr<int64_t> ReadRate(const Json& json, Keys keys,
       std::has_single_bit(static_cast<uint64_t>(rate))) {
     return rate;
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: %s compresses %d tokens into a key; supported here are "
       "powers of two from 2 to %d",
       name, rate, kMaxRowTokens));
@@ -175,13 +175,13 @@ absl::StatusOr<int64_t> ReadRate(const Json& json, Keys keys,
 absl::Status ReadHeads(const Json& json, V4Config* config) {
   const DecoderConfig& decoder = config->decoder;
   if (decoder.num_kv_heads != 1) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: num_key_value_heads is %d; supported here is 1",
         decoder.num_kv_heads));
   }
   if (decoder.head_dim > kMaxAttentionHeadDim) {
     return absl::UnimplementedError(
-        absl::StrFormat("config.json: head_dim is %d; supported here are up to "
+        FormattedString("config.json: head_dim is %d; supported here are up to "
                         "%d",
                         decoder.head_dim, kMaxAttentionHeadDim));
   }
@@ -194,7 +194,7 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
               static_cast<int64_t>(decoder.head_dim * partial), 2,
               decoder.head_dim));
   if (rope_dim % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %d dimensions are rotated (qk_rope_head_dim, or head_dim "
         "times partial_rotary_factor); the number must be even",
         rope_dim));
@@ -215,7 +215,7 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
         "config.json: attention_bias is true; supported here is false");
   }
   if (decoder.num_heads % config->num_groups == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: %d heads in %d groups (o_groups); groups must be of equal "
       "size",
       decoder.num_heads, config->num_groups));
@@ -233,7 +233,7 @@ absl::Status ReadIndex(const Json& json, V4Config* config) {
   config->top_k = std::max<int64_t>(1, std::min(config->top_k, most));
   if (config->top_k <= kMaxIndexTopK) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrFormat("config.json: index_topk is %d; supported here are up to "
+      FormattedString("config.json: index_topk is %d; supported here are up to "
                       "%d",
                       config->top_k, kMaxIndexTopK));
 }
@@ -268,7 +268,7 @@ absl::Status ReadStreams(const Json& json, V4Config* config) {
   INLAY_ASSIGN_OR_RETURN(const int64_t count,
                          JsonInt(json, "hc_mult", 4, 1, 1 << 16));
   if (count > kMaxHyperStreams) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: hc_mult is %d; supported here are up to %d", count,
         kMaxHyperStreams));
   }
@@ -422,7 +422,7 @@ CompressedAttentionSpec Attention(const V4Config& config, Keys keys,
   spec.scale = 1.0f / std::sqrt(static_cast<float>(decoder.head_dim));
   spec.sinks = name + "attn_sink";
   for (int64_t g = 0; g < config.num_groups; ++g) {
-    spec.group_outputs.push_back({absl::StrFormat("%swo_a.%d", name, g),
+    spec.group_outputs.push_back({FormattedString("%swo_a.%d", name, g),
                                   config.group_rank,
                                   width / config.num_groups});
   }
@@ -466,7 +466,7 @@ absl::StatusOr<DecoderSpec> V4Spec(const Json& json) {
   spec.streams = config.streams;
   INLAY_ASSIGN_OR_RETURN(spec.ropes, ReadRopes(json, config));
   for (int i = 0; i < decoder.num_layers; ++i) {
-    const std::string prefix = absl::StrFormat("layers.%d.", i);
+    const std::string prefix = FormattedString("layers.%d.", i);
     const auto at = static_cast<size_t>(i);
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.resize(2);

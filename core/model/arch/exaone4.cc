@@ -1,9 +1,9 @@
 // EXAONE 4 (arXiv:2507.11407): norms after the parts and on the heads of q and
 // k; where some layers slide, the full ones have no rope.
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<bool>> ReadExaoneSliding(const Json& json,
   if (!sliding.empty()) return sliding;
   const std::string letters = pattern->get<std::string>();
   if (letters.empty() || letters.find_first_not_of("LG") != letters.npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: sliding_window_pattern is %s; it must be a number or a "
         "string of L and G",
         DumpJson(*pattern)));

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -74,7 +74,7 @@ absl::Status ReadHeads(const Json& json, std::string_view dim_key,
       JsonInt(json, kv_key, layer->num_kv_heads, 1, kMaxHeads));
   INLAY_RETURN_IF_ERROR(CheckHeads(num_heads, kv_heads));
   if (num_heads * head_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %d heads of dimension %d in some layer; all heads "
         "together may have at most %d",
         num_heads, head_dim, kMaxHidden));
@@ -90,7 +90,7 @@ absl::Status ReadLayerHeads(const Json& json, Gemma4Config* config) {
   const DecoderConfig& decoder = config->decoder;
   const Json* own = JsonFind(json, "per_layer_config");
   if (own != nullptr && !own->is_object()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: per_layer_config is %s; it must be an object",
         own->type_name()));
   }
@@ -108,7 +108,7 @@ absl::Status ReadLayerHeads(const Json& json, Gemma4Config* config) {
                                           : "num_key_value_heads",
                                       decoder.num_heads, &layer));
     } else if (const Json* json_layer =
-                   JsonFind(*own, absl::StrFormat("%d", i));
+                   JsonFind(*own, FormattedString("%d", i));
                json_layer != nullptr) {
       INLAY_RETURN_IF_ERROR(ReadHeads(*json_layer, "head_dim",
                                       "num_key_value_heads", decoder.num_heads,
@@ -123,7 +123,7 @@ absl::StatusOr<int> HeadDimOf(const Gemma4Config& config, bool slides) {
   for (const Gemma4Layer& layer : config.layers) {
     if (layer.slides != slides) continue;
     if (head_dim != 0 && layer.head_dim != head_dim) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "config.json: per_layer_config has heads of %d and of %d dimensions "
           "in layers of one type; supported is one size",
           head_dim, layer.head_dim));
@@ -169,7 +169,7 @@ absl::Status ReadSharedLayers(const Json& json, Gemma4Config* config) {
       layer.num_kv_heads = source.num_kv_heads;
     }
     if (layer.kv_source < 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: num_kv_shared_layers is %d, but no layer before layer "
           "%d is of its type and has keys and values",
           shared, i));
@@ -183,7 +183,7 @@ absl::StatusOr<MoeConfig> ReadGemma4Moe(const Json& json) {
   for (const char* key :
        {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
     if (JsonFind(json, key) != nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: enable_moe_block is true and there is no %s", key));
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t experts,
@@ -212,7 +212,7 @@ absl::Status ReadPerLayerInputs(const Json& json, Gemma4Config* config) {
                          JsonInt(json, "vocab_size_per_layer_input",
                                  decoder.vocab_size, 1, kMaxVocab));
   if (rows == decoder.vocab_size) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: vocab_size_per_layer_input is %d with vocab_size %d; "
       "supported are equal ones",
       rows, decoder.vocab_size));
@@ -224,7 +224,7 @@ absl::Status CheckCausal(const Json& json) {
   if (both_ways == nullptr || *both_ways == "vision" || *both_ways == false) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrFormat(
+  return absl::UnimplementedError(FormattedString(
       "config.json: use_bidirectional_attention is %s; only causal attention "
       "is supported",
       DumpJson(*both_ways)));

@@ -2,10 +2,10 @@
 // weights stored input by output.
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -28,7 +28,7 @@ struct Gpt2Config {
 absl::Status CheckSupported(const Json& json, const Gpt2Config& config) {
   if (config.hidden % config.heads != 0 ||
       config.hidden / config.heads > kMaxHeadDim) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: n_embd is %d with n_head %d; it must be a multiple, with "
         "at most %d dimensions a head",
         config.hidden, config.heads, kMaxHeadDim));
@@ -73,7 +73,7 @@ absl::StatusOr<Gpt2Config> ReadGpt2Config(const Json& json) {
 }
 
 LayerSpec Gpt2Layer(const Gpt2Config& config, int layer) {
-  const std::string prefix = absl::StrFormat("transformer.h.%d.", layer);
+  const std::string prefix = FormattedString("transformer.h.%d.", layer);
   const int64_t hidden = config.hidden;
   AttentionSpec attention;
   attention.num_heads = static_cast<int>(config.heads);

@@ -1,10 +1,10 @@
 // GPT-NeoX (arXiv:2204.06745) and Pythia: attention and MLP side by side, each
 // with a LayerNorm of its own, rope on a quarter of each head. What files hold
 // as query_key_value comes apart in core/formats/head_source.h.
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,7 +23,7 @@ absl::StatusOr<RopeSpec> ReadNeoxRope(const Json& json,
 
 LayerSpec NeoxLayer(const DecoderConfig& config, int layer, bool bias,
                     bool parallel) {
-  const std::string prefix = absl::StrFormat("gpt_neox.layers.%d.", layer);
+  const std::string prefix = FormattedString("gpt_neox.layers.%d.", layer);
   const int64_t hidden = config.hidden_size;
   AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
   constexpr const char* kParts[] = {"q_proj", "k_proj", "v_proj"};

@@ -3,12 +3,12 @@
 // defaults: transformers' GraniteMoeHybridConfig.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(const Json& json,
   };
   if (!types->is_array() || types->size() != layers.size() ||
       !std::all_of(types->begin(), types->end(), is_known)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is %s; it must be an array of %d times "
         "\"mamba\" or \"attention\"",
         DumpJson(*types), num_layers));

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
            layer.get<int64_t>() <= num_layers;
   };
   if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_layer)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: full_attn_layers is %s; it must be an array of layers "
         "from 1 to %d",
         DumpJson(*list), num_layers));
@@ -76,7 +76,7 @@ absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const int64_t taps,
                          JsonInt(config, "short_conv_kernel_size", 4, 2, 64));
   if (heads * head_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: linear_attn_config has %d heads of %d; together they may "
         "be %d wide",
         heads, head_dim, kMaxHidden));

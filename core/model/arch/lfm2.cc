@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<bool>> Lfm2AttentionLayers(const Json& json,
     };
     if (!types->is_array() || types->size() != count ||
         !std::all_of(types->begin(), types->end(), is_known)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
+      return absl::InvalidArgumentError(FormattedString(
           "config.json: layer_types is %s; it must be an array of %d times "
           "\"conv\" or \"full_attention\"",
           DumpJson(*types), num_layers));
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<bool>> Lfm2AttentionLayers(const Json& json,
            layer.get<int64_t>() < num_layers;
   };
   if (!full->is_array() || !std::all_of(full->begin(), full->end(), is_layer)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: full_attn_idxs is %s; it must be an array of layers from "
         "0 to %d",
         DumpJson(*full), num_layers - 1));

@@ -4,11 +4,11 @@
 // weighted by the router, beside a shared one.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<bool>> ReadMoeLayers(const Json& json,
            layer.get<int64_t>() < num_layers;
   };
   if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_layer)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: moe_layers is %s; it must be an array of layers from 0 "
         "to %d",
         DumpJson(*list), num_layers - 1));
@@ -119,7 +119,7 @@ absl::StatusOr<Llama4Config> ReadLlama4Config(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       config.moe, ReadMoeConfig(json, "intermediate_size", {16, 1, 8192}));
   if (config.moe.routing.top_k != 1) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "config.json: num_experts_per_tok is %d; supported here is 1, for "
         "experts whose inputs are weighted",
         config.moe.routing.top_k));

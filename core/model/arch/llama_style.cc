@@ -4,13 +4,13 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 
 std::string LayerPrefix(int layer) {
-  return absl::StrFormat("model.layers.%d.", layer);
+  return FormattedString("model.layers.%d.", layer);
 }
 
 DecoderSpec LlamaStyleDecoder(const DecoderConfig& config, NormKind norm) {

@@ -1,9 +1,9 @@
 // Mamba 2 (arXiv:2405.21060): mixers alone, no attention and no MLP. Source of
 // names and defaults: transformers' Mamba2Config.
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -40,7 +40,7 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
   spec.final_norm = {NormKind::kRms, "backbone.norm_f", norm_epsilon};
   if (!tied) spec.head = "lm_head";
   for (int64_t i = 0; i < layers; ++i) {
-    const std::string prefix = absl::StrFormat("backbone.layers.%d.", i);
+    const std::string prefix = FormattedString("backbone.layers.%d.", i);
     INLAY_ASSIGN_OR_RETURN(
         MambaSpec mixer,
         ReadMamba(json, keys, spec.hidden_size, expand * spec.hidden_size,

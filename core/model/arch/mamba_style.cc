@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -19,7 +19,7 @@ absl::StatusOr<float> ReadFloat(const Json& value, std::string_view key) {
   if (named != nullptr && *named == "Infinity") {
     return std::numeric_limits<float>::infinity();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: %s has %s; it must be a number", key, DumpJson(value)));
 }
 
@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<float>> ReadFactors(const Json& config,
   if (list == nullptr) return factors;
   if (!list->is_array() || list->size() != count) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: %s is %s of %d; it must be an array of "
+        FormattedString("config.json: %s is %s of %d; it must be an array of "
                         "%d numbers",
                         key, list->type_name(), list->size(), count));
   }
@@ -46,7 +46,7 @@ absl::Status ReadStepLimits(const Json& config, MambaSpec* spec) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<float> limits,
                          ReadFactors(config, "time_step_limit", 2));
   if (!(limits[0] >= 0.0f && limits[1] >= limits[0])) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: time_step_limit is [%g, %g]; it must be two numbers from "
         "0 on, the second not below the first",
         limits[0], limits[1]));
@@ -82,7 +82,7 @@ absl::StatusOr<MambaSpec> ReadMamba(const Json& config, const MambaKeys& keys,
   INLAY_ASSIGN_OR_RETURN(spec.conv_bias,
                          JsonBool(config, keys.conv_bias, true));
   if (heads * head_dim != inner || inner > kMaxHidden || heads % groups != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: %d mixer heads of dimension %d in %d groups; together "
         "they must be %d wide, and heads a multiple of groups",
         heads, head_dim, groups, inner));

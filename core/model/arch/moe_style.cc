@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -33,7 +33,7 @@ absl::Status CheckNumExperts(const Json& config, int64_t experts) {
       const int64_t layers,
       JsonInt(config, "num_hidden_layers", 1, 1, kMaxLayers));
   if (experts * layers <= kMost) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: %d experts in each of %d layers; together they may be %d",
       experts, layers, kMost));
 }
@@ -77,7 +77,7 @@ MoeSpec LlamaStyleMoe(const DecoderConfig& config, const MoeConfig& moe,
                  config.hidden_size, bias};
   for (int e = 0; e < moe.routing.num_experts; ++e) {
     spec.experts.push_back(Expert(config,
-                                  absl::StrFormat("%sexperts.%d.", prefix, e),
+                                  FormattedString("%sexperts.%d.", prefix, e),
                                   moe.width, bias, names));
   }
   return spec;
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,
   };
   if (!dense->is_array() ||
       !std::all_of(dense->begin(), dense->end(), is_layer)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: mlp_only_layers is %s; it must be an array of layers "
         "from 0 to %d",
         DumpJson(*dense), num_layers - 1));

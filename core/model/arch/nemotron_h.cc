@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> ReadNemotronLayers(const Json& json) {
       pattern.find_first_not_of("M*E-") == std::string::npos) {
     return pattern;
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::InvalidArgumentError(FormattedString(
       "config.json: hybrid_override_pattern (or layers_block_type) gives "
       "\"%s\"; it must be 1 to %d letters of M (Mamba), * (attention), E "
       "(experts) and - (MLP)",
@@ -133,7 +133,7 @@ MoeSpec NemotronExperts(const NemotronConfig& config,
   moe.correction = prefix + ".gate.e_score_correction_bias";
   for (int e = 0; e < routing.num_experts; ++e) {
     moe.experts.push_back(NemotronMlp(
-        config, config.moe.width, absl::StrFormat("%s.experts.%d", prefix, e)));
+        config, config.moe.width, FormattedString("%s.experts.%d", prefix, e)));
   }
   moe.shared =
       NemotronMlp(config, config.shared_width, prefix + ".shared_experts");
@@ -186,7 +186,7 @@ absl::StatusOr<DecoderSpec> NemotronHSpec(const Json& json) {
   spec.embedding = "backbone.embeddings.weight";
   spec.final_norm.name = "backbone.norm_f";
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const std::string layer = absl::StrFormat("backbone.layers.%d.", i);
+    const std::string layer = FormattedString("backbone.layers.%d.", i);
     const std::string prefix = layer + "mixer";
     PartSpec part;
     switch (config.layers[i]) {

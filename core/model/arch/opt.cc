@@ -1,9 +1,9 @@
 // OPT (arXiv:2205.01068): learned positions that begin with row 2, LayerNorm
 // with a fixed epsilon, biases, ReLU.
-#include "absl/strings/str_format.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,11 +29,11 @@ absl::Status CheckOptSupported(const Json& json, const DecoderConfig& config) {
           : nullptr;
   if (wrong == nullptr) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrFormat("config.json: %s is supported", wrong));
+      FormattedString("config.json: %s is supported", wrong));
 }
 
 LayerSpec OptLayer(const DecoderConfig& config, int layer, bool bias) {
-  const std::string prefix = absl::StrFormat("model.decoder.layers.%d.", layer);
+  const std::string prefix = FormattedString("model.decoder.layers.%d.", layer);
   AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
   attention.output.name = prefix + "self_attn.out_proj";
   attention.rope = -1;

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/arch/llama_style.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<bool>> ReadAttentionLayers(const Json& json,
   };
   if (!types->is_array() || types->size() != layers.size() ||
       !std::all_of(types->begin(), types->end(), is_known)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is %s; it must be an array of %d times "
         "\"linear_attention\" or \"full_attention\"",
         DumpJson(*types), num_layers));
@@ -58,7 +58,7 @@ absl::StatusOr<DeltaSpec> ReadDeltaSizes(const Json& json) {
                          JsonInt(json, "linear_conv_kernel_dim", 4, 2, 64));
   if (heads % key_heads != 0 || heads * value_dim > kMaxHidden ||
       key_heads * key_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "config.json: linear attention with %d value heads of %d and %d key "
         "heads of %d; value heads must be a multiple of key heads, either at "
         "most %d wide together",

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/model/layers/attention_chunks.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
       build.attention_pattern.any() && spec.window == 0 && spec.chunk == 0;
   build.has_pattern = build.has_pattern || block->has_pattern_;
   if (spec.chunk % kv.block_size != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "attention is cut into chunks of %d positions with KV blocks of %d "
         "tokens; chunks must be whole blocks",
         spec.chunk, kv.block_size));

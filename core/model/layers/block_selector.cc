@@ -1,6 +1,5 @@
 #include "core/model/layers/block_selector.h"
 
-#include "absl/strings/str_format.h"
 #include "memory/status.h"
 
 namespace inlay {

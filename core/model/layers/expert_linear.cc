@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/str_format.h"
 #include "core/model/expert_inputs.h"
 #include "core/model/model.h"
 #include "kernels/moe/expert_fetch.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
       INLAY_ASSIGN_OR_RETURN(const DType dtype,
                              build.weights.MatrixDType(name, layer.n, layer.k));
       if (common.value_or(dtype) != dtype) {
-        return absl::UnimplementedError(absl::StrFormat(
+        return absl::UnimplementedError(FormattedString(
             "tensor \"%s\" is stored as %s and those of other experts as %s, "
             "allowed: one format for all experts of a layer",
             name, DTypeName(dtype), DTypeName(*common)));
@@ -104,7 +104,7 @@ ExpertLinear::Parts(const Experts& experts, const ModelBuild& build) const {
     for (const LinearSpec& layer : layers) {
       parts.push_back({layer.name + ".weight", layer.n});
       if (layer.n % group == 0) continue;
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "tensor \"%s\" has %d rows of %s, allowed for experts on %s: a "
           "multiple of %d",
           parts.back().name, layer.n, DTypeName(one.weight),

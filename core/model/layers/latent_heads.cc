@@ -4,9 +4,9 @@
 #include <cstring>
 #include <string>
 
-#include "absl/strings/str_format.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -139,7 +139,7 @@ absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
   }
   const std::string name = spec.up.name + ".weight";
   if (build.weights.Has(spec.up.name + ".input_permutation")) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "tensor \"%s\" has its inputs in another order (act order), allowed "
         "for latent attention: the order of the latent",
         name));

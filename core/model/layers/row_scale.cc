@@ -1,6 +1,6 @@
 #include "core/model/layers/row_scale.h"
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -8,7 +8,7 @@ namespace inlay {
 absl::StatusOr<RowScale> RowScale::Create(int64_t width,
                                           const ModelBuild& build) {
   if (width % 2 != 0) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "rows of %d elements are to be scaled; their number must be even",
         width));
   }

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -26,7 +26,7 @@ absl::Status ZeroDivision() {
 }
 
 absl::Status BadOperands(BinaryOp op, const Value& a, const Value& b) {
-  return TypeError(absl::StrFormat(
+  return TypeError(FormattedString(
       "unsupported operand type(s) for %s: '%s' and '%s'",
       kNames[static_cast<size_t>(op)], TypeName(a), TypeName(b)));
 }
@@ -175,7 +175,7 @@ absl::StatusOr<Value> Add(Env& env, const Value& a, const Value& b) {
                              : env.Tuple(std::move(items));
   }
   if (a.is_string()) {
-    return TypeError(absl::StrFormat(
+    return TypeError(FormattedString(
         "can only concatenate str (not \"%s\") to str", TypeName(b)));
   }
   return BadOperands(BinaryOp::kAdd, a, b);
@@ -204,7 +204,7 @@ Int FloorModulo(Int a, Int b) {
 
 absl::StatusOr<Int> Truncate(double value) {
   if (std::isnan(value) || std::abs(value) >= 0x1p126) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "cannot convert float %s to an integer", FloatText(value)));
   }
   return static_cast<Int>(value);
@@ -244,7 +244,7 @@ absl::StatusOr<Value> Negate(const Value& value) {
     return Value::OfInt(-value.integer());
   }
   return TypeError(
-      absl::StrFormat("bad operand type for unary -: '%s'", TypeName(value)));
+      FormattedString("bad operand type for unary -: '%s'", TypeName(value)));
 }
 
 absl::StatusOr<Value> Plus(const Value& value) {
@@ -252,7 +252,7 @@ absl::StatusOr<Value> Plus(const Value& value) {
   if (value.is(Kind::kFloat)) return value;
   if (value.is_integral()) return Value::OfInt(value.integer());
   return TypeError(
-      absl::StrFormat("bad operand type for unary +: '%s'", TypeName(value)));
+      FormattedString("bad operand type for unary +: '%s'", TypeName(value)));
 }
 
 }  // namespace inlay::tmpl

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/limits.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::tmpl {
 
@@ -25,7 +25,7 @@ class Budget {
     steps_ += steps;
     if (steps_ > limits_.max_steps) [[unlikely]] {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("the template ran for more than the %d steps allowed",
+          FormattedString("the template ran for more than the %d steps allowed",
                           limits_.max_steps));
     }
     return absl::OkStatus();
@@ -38,7 +38,7 @@ class Budget {
   // Asks before `bytes` are allocated.
   absl::Status CheckRoom(size_t bytes) const {
     if (bytes > room_bytes()) [[unlikely]] {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "the template's values need %d bytes more than the %d in use, at "
           "most %d allowed",
           bytes, live_bytes_, limits_.max_memory_bytes));

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/text_search.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<Value>> Bind(const NativeDef& def,
   std::vector<std::string_view> params;
   if (!def.params.empty()) params = SplitAt(def.params, ' ');
   if (args.positional.size() > params.size()) {
-    return TypeError(absl::StrFormat("%s() takes at most %d arguments, got %d",
+    return TypeError(FormattedString("%s() takes at most %d arguments, got %d",
                                      def.name, params.size(),
                                      args.positional.size()));
   }
@@ -39,10 +39,10 @@ absl::StatusOr<std::vector<Value>> Bind(const NativeDef& def,
     const auto i = static_cast<size_t>(it - params.begin());
     if (it == params.end()) {
       return TypeError(
-          absl::StrFormat("%s() has no argument named '%s'", def.name, name));
+          FormattedString("%s() has no argument named '%s'", def.name, name));
     }
     if (!values[i].is_no_argument()) {
-      return TypeError(absl::StrFormat(
+      return TypeError(FormattedString(
           "%s() got several values for argument '%s'", def.name, name));
     }
     values[i] = value;
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<Value>> Bind(const NativeDef& def,
   for (size_t i = 0; i < params.size(); ++i) {
     if (params[i].back() == '!' && values[i].is_no_argument()) {
       return TypeError(
-          absl::StrFormat("%s() misses its argument '%s'", def.name,
+          FormattedString("%s() misses its argument '%s'", def.name,
                           params[i].substr(0, params[i].size() - 1)));
     }
   }
@@ -65,7 +65,7 @@ absl::StatusOr<int64_t> Args::Integer(size_t i, int64_t fallback,
   const Value& value = values_[i];
   if (value.is_undefined()) return UndefinedError(value);
   if (!value.is_integral()) {
-    return TypeError(absl::StrFormat("%s must be an integer, got %s", what,
+    return TypeError(FormattedString("%s must be an integer, got %s", what,
                                      TypeName(value)));
   }
   constexpr Int kMax = std::numeric_limits<int64_t>::max();
@@ -79,7 +79,7 @@ absl::StatusOr<std::string_view> Args::Text(size_t i, std::string_view fallback,
   if (value.is_undefined()) return UndefinedError(value);
   if (!value.is_string()) {
     return TypeError(
-        absl::StrFormat("%s must be a string, got %s", what, TypeName(value)));
+        FormattedString("%s must be a string, got %s", what, TypeName(value)));
   }
   return std::string_view(value.text());
 }
@@ -123,7 +123,7 @@ absl::StatusOr<Value> ApplyFilter(Env& env, std::string_view name,
   const NativeDef* def = FindFilter(name);
   if (def == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("no filter named '%s'", name));
+        FormattedString("no filter named '%s'", name));
   }
   return CallNative(env, *def, value, args);
 }
@@ -133,7 +133,7 @@ absl::StatusOr<bool> ApplyTest(Env& env, std::string_view name,
   const NativeDef* def = FindTest(name);
   if (def == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("no test named '%s'", name));
+        FormattedString("no test named '%s'", name));
   }
   INLAY_ASSIGN_OR_RETURN(const Value result,
                          CallNative(env, *def, value, args));

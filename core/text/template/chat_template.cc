@@ -1,11 +1,11 @@
 #include "core/text/template/chat_template.h"
 
 #include "absl/strings/cord.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/evaluator.h"
 #include "core/text/template/json_text.h"
 #include "core/text/template/lexer.h"
 #include "core/text/template/parser.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,7 +22,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source,
                                                  const TemplateLimits& limits) {
   if (limits.max_depth < 1 || limits.max_depth > kMaxTemplateDepth) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("TemplateLimits::max_depth is %d, must be 1 to %d",
+        FormattedString("TemplateLimits::max_depth is %d, must be 1 to %d",
                         limits.max_depth, kMaxTemplateDepth));
   }
   auto parsed = std::make_shared<tmpl::ParsedTemplate>();
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(
     const OrderedJson& variables, const RenderOptions& options) const {
   if (!variables.is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("a template's variables must be an object, got %s",
+        FormattedString("a template's variables must be an object, got %s",
                         variables.type_name()));
   }
   tmpl::Env env(parsed_->limits, options.now);
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(
   absl::StatusOr<std::string> text = evaluator.Run(parsed_->body);
   if (text.ok() || text.status().GetPayload(tmpl::kRaisedPayload)) return text;
   return absl::Status(text.status().code(),
-                      absl::StrFormat("line %d: %s", evaluator.line(),
+                      FormattedString("line %d: %s", evaluator.line(),
                                       text.status().message()));
 }
 

@@ -1,10 +1,10 @@
 // Methods of dictionaries, lists, tuples, ranges, and of `loop`. Those that
 // would change a container do not exist here: the sandbox is immutable.
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/loop.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -41,7 +41,7 @@ Result Index(Env& env, const Value& self, const Args& args) {
     if (same && i >= start) return Value::OfInt(i);
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("index: the value is not in the %s", TypeName(self)));
+      FormattedString("index: the value is not in the %s", TypeName(self)));
 }
 
 Result Count(Env& env, const Value& self, const Args& args) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -29,7 +29,7 @@ absl::Status Env::CheckDepth(int depth) const {
   // Twice, because templates wrap the host's values, which may use all of it.
   const int max = 2 * budget_.limits().max_depth;
   if (depth > max) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "values nested %d deep, at most %d allowed", depth, max));
   }
   return absl::OkStatus();
@@ -141,7 +141,7 @@ absl::StatusOr<Value> DictBuilder::Build() {
 bool TextSink::Admit(size_t bytes) {
   if (full()) return false;
   if (bytes > max_bytes_ - text_.size()) {
-    status_ = absl::ResourceExhaustedError(absl::StrFormat(
+    status_ = absl::ResourceExhaustedError(FormattedString(
         "text of more than the %d bytes allowed here", max_bytes_));
   } else {
     status_ = budget_.Spend(static_cast<int64_t>(bytes / kBytesAStep));

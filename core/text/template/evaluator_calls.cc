@@ -1,11 +1,11 @@
 // Postfix chains and calls, of macros above all. Part of Evaluator.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/evaluator.h"
 #include "core/text/template/members.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -102,7 +102,7 @@ absl::Status Evaluator::Spread(const Arguments& args, const ScopePtr& scope,
   if (args.double_star == nullptr) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const Value dict, Eval(*args.double_star, scope));
   if (!dict.is(Kind::kDict)) {
-    return TypeError(absl::StrFormat(
+    return TypeError(FormattedString(
         "argument after ** must be a mapping, not %s", TypeName(dict)));
   }
   for (const auto& [key, value] : dict.dict().entries) {
@@ -127,7 +127,7 @@ absl::StatusOr<Value> Evaluator::Call(const Value& callee, CallArgs args) {
       return absl::UnimplementedError("recursive loops are not supported");
     default:
       return TypeError(
-          absl::StrFormat("'%s' object is not callable", TypeName(callee)));
+          FormattedString("'%s' object is not callable", TypeName(callee)));
   }
 }
 
@@ -142,13 +142,13 @@ absl::StatusOr<Value> Evaluator::MakeMacro(const Node& node,
 absl::StatusOr<Value> Evaluator::CallMacro(MacroObject& macro, CallArgs args) {
   const int max = env_.budget().limits().max_depth;
   if (macro_depth_ >= max) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "calls of macros nested deeper than the %d levels allowed (in '%s')",
         max, macro.node->text));
   }
   const ScopePtr defined_in = macro.scope.lock();
   if (defined_in == nullptr) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "macro '%s' is called after the block that defined it ended",
         macro.node->text));
   }
@@ -189,7 +189,7 @@ absl::Status Evaluator::BindMacro(const MacroObject& macro, CallArgs args,
           Value value, Eval(*signature.defaults[i - first_default], scope));
       scope->Set(name, std::move(value));
     } else {
-      scope->Set(name, Value::UndefinedHint(absl::StrFormat(
+      scope->Set(name, Value::UndefinedHint(FormattedString(
                            "parameter '%s' was not provided", name)));
     }
   }
@@ -224,7 +224,7 @@ absl::Status Evaluator::BindSpecialNames(const MacroObject& macro,
     scope->Set("kwargs", std::move(dict));
   } else if (!args.named.empty()) {
     return TypeError(
-        absl::StrFormat("macro '%s' takes no keyword argument '%s'",
+        FormattedString("macro '%s' takes no keyword argument '%s'",
                         macro.node->text, args.named[0].first));
   }
   if (signature.uses_varargs) {
@@ -232,7 +232,7 @@ absl::Status Evaluator::BindSpecialNames(const MacroObject& macro,
     scope->Set("varargs", std::move(rest));
   } else if (!args.positional.empty()) {
     return TypeError(
-        absl::StrFormat("macro '%s' takes not more than %d argument(s)",
+        FormattedString("macro '%s' takes not more than %d argument(s)",
                         macro.node->text, signature.params.size()));
   }
   return absl::OkStatus();

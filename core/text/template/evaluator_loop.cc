@@ -1,5 +1,4 @@
 // Loops: the part of Evaluator that pulls elements and answers `loop.*`.
-#include "absl/strings/str_format.h"
 #include "core/text/template/evaluator.h"
 #include "core/text/template/members.h"
 #include "memory/status.h"

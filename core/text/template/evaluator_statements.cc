@@ -1,8 +1,8 @@
 // Statements: the outer half of Evaluator.
-#include "absl/strings/str_format.h"
 #include "core/text/template/evaluator.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -18,7 +18,7 @@ constexpr int kMaxEvalDepth = 512;
 absl::Status Evaluator::Nested::Check() const {
   if (evaluator_.depth_ <= kMaxEvalDepth) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("the template's evaluation nests deeper than the %d "
+      FormattedString("the template's evaluation nests deeper than the %d "
                       "levels allowed",
                       kMaxEvalDepth));
 }
@@ -195,7 +195,7 @@ absl::Status Evaluator::Assign(const Target& target, Value value,
   const Value* owner = scope.Find(target.name);
   if (owner == nullptr) owner = LookupText(variables_, target.name);
   if (owner == nullptr || !owner->is(Kind::kNamespace)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "cannot assign attribute '%s' on '%s': only namespace objects can be "
         "changed",
         target.member, target.name));
@@ -213,7 +213,7 @@ absl::Status Evaluator::Unpack(const Target& target, const Value& value,
                                Scope& scope) {
   INLAY_ASSIGN_OR_RETURN(std::vector<Value> items, ToVector(env_, value));
   if (items.size() != target.items.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::InvalidArgumentError(FormattedString(
         "%s values to unpack (expected %d, got %d)",
         items.size() < target.items.size() ? "not enough" : "too many",
         target.items.size(), items.size()));

@@ -1,12 +1,12 @@
 // Filters on sequences and mappings, other than those that select or sort.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/members.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -43,7 +43,7 @@ Result First(Env& env, const Value& self, const Args&) {
 absl::Status CheckReversible(const Value& value) {
   if (IsIterable(value) && !value.is(Kind::kIterator)) return absl::OkStatus();
   return TypeError(
-      absl::StrFormat("'%s' object is not reversible", TypeName(value)));
+      FormattedString("'%s' object is not reversible", TypeName(value)));
 }
 
 Result Last(Env& env, const Value& self, const Args&) {
@@ -102,7 +102,7 @@ absl::Status CheckFill(Env& env, int64_t count) {
   const size_t room = env.budget().room_bytes() / sizeof(Value);
   if (count > 0 && static_cast<uint64_t>(count) > room) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%d items asked for, memory for %d left", count, room));
+        FormattedString("%d items asked for, memory for %d left", count, room));
   }
   return count > 0 ? env.budget().Spend(count) : absl::OkStatus();
 }

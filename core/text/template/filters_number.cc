@@ -1,12 +1,12 @@
 // Filters on numbers.
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/literals.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -54,7 +54,7 @@ Result Abs(Env&, const Value& self, const Args&) {
     return self.integer() < 0 ? Negate(self) : Value::OfInt(self.integer());
   }
   return TypeError(
-      absl::StrFormat("bad operand type for abs(): '%s'", TypeName(self)));
+      FormattedString("bad operand type for abs(): '%s'", TypeName(self)));
 }
 
 // Correctly rounded half to even of the exact binary value, as Python does it:
@@ -65,7 +65,7 @@ double RoundDecimal(double value, int64_t precision) {
   if (precision < -308) return std::copysign(0.0, value);
   if (precision >= 0) {
     double rounded = value;
-    ParseFloat(absl::StrFormat("%.*f", static_cast<int>(precision), value),
+    ParseFloat(FormattedString("%.*f", static_cast<int>(precision), value),
                rounded);
     return rounded;
   }
@@ -98,7 +98,7 @@ Result Round(Env& env, const Value& self, const Args& args) {
   }
   if (self.is_undefined()) return UndefinedError(self);
   if (!self.is_number()) {
-    return TypeError(absl::StrFormat("type %s doesn't define __round__ method",
+    return TypeError(FormattedString("type %s doesn't define __round__ method",
                                      TypeName(self)));
   }
   if (method == "common") {

@@ -1,9 +1,9 @@
 // Filters that apply another filter or a test to every element.
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/members.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -21,7 +21,7 @@ Result MapAttribute(Env& env, const Value& self, const CallArgs& raw) {
       fallback = value;
     } else {
       return TypeError(
-          absl::StrFormat("map() has no argument named '%s'", name));
+          FormattedString("map() has no argument named '%s'", name));
     }
   }
   INLAY_ASSIGN_OR_RETURN(const AttributePath path,
@@ -37,7 +37,7 @@ Result MapAttribute(Env& env, const Value& self, const CallArgs& raw) {
 absl::StatusOr<std::string> NameArgument(const Value& value) {
   if (value.is_string()) return value.text();
   return TypeError(
-      absl::StrFormat("the name of a filter or test must be a string, got %s",
+      FormattedString("the name of a filter or test must be a string, got %s",
                       TypeName(value)));
 }
 

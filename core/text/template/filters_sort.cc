@@ -1,7 +1,6 @@
 // Filters that order, group or compare elements.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/members.h"
@@ -9,6 +8,7 @@
 #include "core/text/template/text_search.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -114,7 +114,7 @@ Result DictSort(Env& env, const Value& self, const Args& args) {
   if (self.is_undefined()) return UndefinedError(self);
   if (!self.is(Kind::kDict)) {
     return TypeError(
-        absl::StrFormat("dictsort needs a mapping, got %s", TypeName(self)));
+        FormattedString("dictsort needs a mapping, got %s", TypeName(self)));
   }
   INLAY_ASSIGN_OR_RETURN(const std::string_view by,
                          args.Text(1, "key", "dictsort's by"));

@@ -1,7 +1,6 @@
 // Filters that make text of a value.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/json_text.h"
 #include "core/text/template/python_format.h"
@@ -9,6 +8,7 @@
 #include "core/text/template/text_search.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -107,7 +107,7 @@ Result Indent(Env& env, const Value& self, const Args& args) {
   if (self.is_undefined()) return UndefinedError(self);
   if (!self.is_string()) {
     return TypeError(
-        absl::StrFormat("indent needs a string, got %s", TypeName(self)));
+        FormattedString("indent needs a string, got %s", TypeName(self)));
   }
   std::string indentation;
   if (args.has(0) && args[0].is_string()) {
@@ -192,7 +192,7 @@ Result Truncate(Env& env, const Value& self, const Args& args) {
   if (self.is_undefined()) return self;
   if (!self.is_string()) {
     return TypeError(
-        absl::StrFormat("truncate needs a string, got %s", TypeName(self)));
+        FormattedString("truncate needs a string, got %s", TypeName(self)));
   }
   const Value& value = self;
   INLAY_ASSIGN_OR_RETURN(const int64_t length,
@@ -203,7 +203,7 @@ Result Truncate(Env& env, const Value& self, const Args& args) {
                          args.Integer(3, 5, "truncate's leeway"));
   const auto end_chars = static_cast<int64_t>(CountChars(end));
   if (length < end_chars || leeway < 0) {
-    return TypeError(absl::StrFormat(
+    return TypeError(FormattedString(
         "truncate's length %d is below that of its end, or its leeway %d is "
         "negative",
         length, leeway));
@@ -219,7 +219,7 @@ Result Truncate(Env& env, const Value& self, const Args& args) {
 
 Result UrlEncode(Env& env, const Value& self, const Args&) {
   if (IsIterable(self) && !self.is_string() && !self.is_undefined()) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "urlencode supports strings only, got %s", TypeName(self)));
   }
   INLAY_ASSIGN_OR_RETURN(const Value text, StrValue(env, self));
@@ -233,7 +233,7 @@ Result UrlEncode(Env& env, const Value& self, const Args&) {
     if (plain) {
       out.Append(c);
     } else {
-      out.Append(absl::StrFormat("%%%02X", byte));
+      out.Append(FormattedString("%%%02X", byte));
     }
   }
   INLAY_ASSIGN_OR_RETURN(std::string encoded, out.Take());
@@ -254,7 +254,7 @@ Result ToJsonFilter(Env& env, const Value& self, const Args& args) {
                              args.Integer(1, 0, "tojson's indent"));
       constexpr int64_t kMaxIndent = 1024;
       if (width > kMaxIndent) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
+        return absl::ResourceExhaustedError(FormattedString(
             "tojson's indent is %d, at most %d allowed", width, kMaxIndent));
       }
       style.indent =

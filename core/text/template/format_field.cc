@@ -4,12 +4,12 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/python_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -88,14 +88,14 @@ Number FormatReal(double value, const FieldSpec& spec) {
   } else if (type == 0 && spec.precision < 0) {
     out.digits = FloatText(magnitude);
   } else if (type == 'e') {
-    out.digits = absl::StrFormat("%.*e", precision, magnitude);
+    out.digits = FormattedString("%.*e", precision, magnitude);
   } else if (type == 'f') {
-    out.digits = absl::StrFormat("%.*f", precision, magnitude);
+    out.digits = FormattedString("%.*f", precision, magnitude);
   } else if (type == '%') {
-    out.digits = absl::StrFormat("%.*f", precision, magnitude * 100);
+    out.digits = FormattedString("%.*f", precision, magnitude * 100);
   } else {
     out.digits =
-        absl::StrFormat("%.*g", precision == 0 ? 1 : precision, magnitude);
+        FormattedString("%.*g", precision == 0 ? 1 : precision, magnitude);
     // The general format without a type keeps a digit behind the point.
     if (type == 0 && out.digits.find_first_of(".e") == std::string::npos) {
       out.digits += ".0";
@@ -151,7 +151,7 @@ absl::Status AppendField(Env& env, const Value& value, const FieldSpec& spec,
                          TextSink& out) {
   if (spec.precision > kMaxPrecision && !value.is_string()) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("a precision of %d digits, at most %d allowed",
+        FormattedString("a precision of %d digits, at most %d allowed",
                         spec.precision, kMaxPrecision));
   }
   const std::string_view types = value.is_string()        ? "s"
@@ -160,7 +160,7 @@ absl::Status AppendField(Env& env, const Value& value, const FieldSpec& spec,
                                                           : "";
   if (spec.type != 0 && types.find(spec.type) == types.npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("unknown format code '%c' for object of type '%s'",
+        FormattedString("unknown format code '%c' for object of type '%s'",
                         spec.type, TypeName(value)));
   }
   if (value.is_string()) return AppendText(value, spec, out);

@@ -1,12 +1,12 @@
 // The global functions of chat templates.
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/strftime.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -21,14 +21,14 @@ Result Range(Env& env, const Value&, const Args& args) {
   Int bounds[3] = {0, 0, 1};
   const auto& given = args.raw().positional;
   if (given.empty() || given.size() > 3 || !args.raw().named.empty()) {
-    return TypeError(absl::StrFormat("range expected 1 to 3 arguments, got %d",
+    return TypeError(FormattedString("range expected 1 to 3 arguments, got %d",
                                      given.size()));
   }
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i].is_undefined()) return UndefinedError(given[i]);
     if (!given[i].is_integral()) {
       return TypeError(
-          absl::StrFormat("'%s' object cannot be interpreted as an integer",
+          FormattedString("'%s' object cannot be interpreted as an integer",
                           TypeName(given[i])));
     }
     bounds[given.size() == 1 ? 1 : i] = given[i].integer();
@@ -48,7 +48,7 @@ Result Range(Env& env, const Value&, const Args& args) {
   const Int size = span <= 0 ? 0 : (span - 1) / stride + 1;
   if (size > kMaxRange) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("a range of %s elements, at most %s allowed",
+        FormattedString("a range of %s elements, at most %s allowed",
                         IntText(size), IntText(kMaxRange)));
   }
   return env.Range(start, stop, step, static_cast<int64_t>(size));
@@ -58,7 +58,7 @@ Result Range(Env& env, const Value&, const Args& args) {
 Result Dict(Env& env, const Value&, const Args& args) {
   const CallArgs& raw = args.raw();
   if (raw.positional.size() > 1) {
-    return TypeError(absl::StrFormat("dict expected at most 1 argument, got %d",
+    return TypeError(FormattedString("dict expected at most 1 argument, got %d",
                                      raw.positional.size()));
   }
   DictBuilder dict(env);
@@ -74,7 +74,7 @@ Result Dict(Env& env, const Value&, const Args& args) {
       for (const Value& pair : pairs) {
         INLAY_ASSIGN_OR_RETURN(std::vector<Value> items, ToVector(env, pair));
         if (items.size() != 2) {
-          return TypeError(absl::StrFormat(
+          return TypeError(FormattedString(
               "a dictionary is made of pairs, got %d values", items.size()));
         }
         INLAY_RETURN_IF_ERROR(dict.Set(items[0], std::move(items[1])));

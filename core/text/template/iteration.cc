@@ -1,8 +1,8 @@
 // The part of value_ops.h that walks containers.
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -39,7 +39,7 @@ absl::StatusOr<int64_t> Length(const Value& value) {
       return value.range().size;
     default:
       return TypeError(
-          absl::StrFormat("object of type '%s' has no len()", TypeName(value)));
+          FormattedString("object of type '%s' has no len()", TypeName(value)));
   }
 }
 
@@ -47,7 +47,7 @@ absl::StatusOr<ValueIterator> ValueIterator::Over(Env& env,
                                                   const Value& value) {
   if (!IsIterable(value)) {
     return TypeError(
-        absl::StrFormat("'%s' object is not iterable", TypeName(value)));
+        FormattedString("'%s' object is not iterable", TypeName(value)));
   }
   return ValueIterator(env, value);
 }
@@ -126,7 +126,7 @@ absl::StatusOr<bool> Contains(Env& env, const Value& container,
   Budget& budget = env.budget();
   if (container.is_string()) {
     if (!item.is_string()) {
-      return TypeError(absl::StrFormat(
+      return TypeError(FormattedString(
           "'in <string>' requires string as left operand, not %s",
           TypeName(item)));
     }
@@ -139,7 +139,7 @@ absl::StatusOr<bool> Contains(Env& env, const Value& container,
     return found != nullptr;
   }
   if (!IsIterable(container)) {
-    return TypeError(absl::StrFormat("argument of type '%s' is not iterable",
+    return TypeError(FormattedString("argument of type '%s' is not iterable",
                                      TypeName(container)));
   }
   INLAY_ASSIGN_OR_RETURN(ValueIterator it, ValueIterator::Over(env, container));

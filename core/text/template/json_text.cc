@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -70,7 +70,7 @@ absl::Status Writer::Write(const Value& value, int level) {
     case Kind::kDict:
       return WriteDict(value, level);
     default:
-      return TypeError(absl::StrFormat(
+      return TypeError(FormattedString(
           "Object of type %s is not JSON serializable", TypeName(value)));
   }
   return out_.status();
@@ -98,7 +98,7 @@ absl::Status Writer::WriteKey(const Value& key) {
     INLAY_RETURN_IF_ERROR(Write(key, 0));
     out_.Append('"');
   } else {
-    return TypeError(absl::StrFormat(
+    return TypeError(FormattedString(
         "keys must be str, int, float, bool or None, not %s", TypeName(key)));
   }
   return out_.status();
@@ -166,9 +166,9 @@ std::string Escaped(char32_t c) {
     default:
       break;
   }
-  if (c < 0x10000) return absl::StrFormat("\\u%04x", static_cast<uint32_t>(c));
+  if (c < 0x10000) return FormattedString("\\u%04x", static_cast<uint32_t>(c));
   const uint32_t rest = static_cast<uint32_t>(c) - 0x10000;
-  return absl::StrFormat("\\u%04x\\u%04x", 0xD800 + (rest >> 10),
+  return FormattedString("\\u%04x\\u%04x", 0xD800 + (rest >> 10),
                          0xDC00 + (rest & 0x3FF));
 }
 
@@ -209,7 +209,7 @@ absl::StatusOr<std::string> ToJson(Env& env, const Value& value,
 absl::StatusOr<Value> FromJson(Env& env, const OrderedJson& json, int depth) {
   const int max = env.budget().limits().max_depth;
   if (depth > max) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::ResourceExhaustedError(FormattedString(
         "the template's variables nest deeper than the %d levels allowed",
         max));
   }

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/literals.h"
 #include "core/text/template/unicode.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -61,11 +61,11 @@ class Lexer {
   }
   absl::Status Error(std::string_view what) const {
     return absl::InvalidArgumentError(
-        absl::StrFormat("line %d: %s", line_, what));
+        FormattedString("line %d: %s", line_, what));
   }
   absl::Status Push(TokenType type, std::string text) {
     if (tokens_.size() >= kMaxTokens) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "line %d: more than the %d tokens allowed", line_, kMaxTokens));
     }
     tokens_.push_back({type, line_, std::move(text)});
@@ -302,7 +302,7 @@ absl::Status Lexer::LexOperator() {
       brackets_.push_back(op == "(" ? ')' : op == "[" ? ']' : '}');
     } else if (op == ")" || op == "]" || op == "}") {
       if (brackets_.empty() || brackets_.back() != op[0]) {
-        return Error(absl::StrFormat("unexpected '%s'", op));
+        return Error(FormattedString("unexpected '%s'", op));
       }
       brackets_.pop_back();
     }
@@ -312,7 +312,7 @@ absl::Status Lexer::LexOperator() {
   }
   size_t next = pos_;
   NextChar(source_, next);
-  return Error(absl::StrFormat("unexpected character '%s'",
+  return Error(FormattedString("unexpected character '%s'",
                                source_.substr(pos_, next - pos_)));
 }
 
@@ -322,7 +322,7 @@ absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source,
                                             const TemplateLimits& limits) {
   if (source.size() > limits.max_template_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("a template of %d bytes, at most %d allowed",
+        FormattedString("a template of %d bytes, at most %d allowed",
                         source.size(), limits.max_template_bytes));
   }
   if (!IsValidUtf8(source)) {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/lexer.h"
 #include "core/text/template/unicode.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -187,9 +187,9 @@ namespace {
 // beyond ASCII as escapes before it resolves any, so the backslash hits one.
 std::string EscapedBeyondAscii(char32_t c) {
   const auto code = static_cast<uint32_t>(c);
-  if (c < 0x100) return absl::StrFormat("\\x%02x", code);
-  if (c < 0x10000) return absl::StrFormat("\\u%04x", code);
-  return absl::StrFormat("\\U%08x", code);
+  if (c < 0x100) return FormattedString("\\x%02x", code);
+  if (c < 0x10000) return FormattedString("\\u%04x", code);
+  return FormattedString("\\U%08x", code);
 }
 
 // The character of \xHH, \uHHHH or \UHHHHHHHH; `pos` stands behind the letter.
@@ -201,7 +201,7 @@ absl::Status AppendHexEscape(std::string_view body, char letter, size_t& pos,
   if (digits.size() != length || digits.find('_') != digits.npos ||
       DigitsEnd(digits, 0, 16) != length || !Accumulate(digits, 16, code)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("truncated \\%c escape: %d hexadecimal digits expected",
+        FormattedString("truncated \\%c escape: %d hexadecimal digits expected",
                         letter, length));
   }
   if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/literals.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/text_search.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<Value>> FindAttribute(Env& env, const Value& value,
   }
   if (IsMutator(value, name)) {
     return Value::UndefinedHint(
-        absl::StrFormat("access to attribute '%s' of '%s' object is unsafe.",
+        FormattedString("access to attribute '%s' of '%s' object is unsafe.",
                         name, TypeName(value)));
   }
   return std::nullopt;
@@ -185,7 +185,7 @@ absl::StatusOr<Value> Slice(Env& env, const Value& value, const Value& start,
   if (value.is_undefined()) return UndefinedError(value);
   if (!IsIndexed(value)) {
     return TypeError(
-        absl::StrFormat("'%s' object cannot be sliced", TypeName(value)));
+        FormattedString("'%s' object cannot be sliced", TypeName(value)));
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t length, Length(value));
   INLAY_ASSIGN_OR_RETURN(const Bounds bounds,

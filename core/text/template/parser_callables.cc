@@ -1,6 +1,6 @@
 // Macros, call blocks and assignment targets. Part of Parser.
-#include "absl/strings/str_format.h"
 #include "core/text/template/parser.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> Parser::ParseNewName() {
                                                     "True", "False", "None"};
   for (const std::string_view constant : kConstants) {
     if (current().text == constant) {
-      return Error(absl::StrFormat("cannot assign to '%s'", constant));
+      return Error(FormattedString("cannot assign to '%s'", constant));
     }
   }
   std::string name = current().text;

@@ -1,6 +1,6 @@
 // The expression half of Parser.
-#include "absl/strings/str_format.h"
 #include "core/text/template/parser.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -35,7 +35,7 @@ constexpr int kNumLevels = 4;
 absl::Status Parser::Nested::Check() const {
   if (parser_.depth_ <= parser_.limits_.max_depth) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("line %d: nested deeper than the %d levels allowed",
+      FormattedString("line %d: nested deeper than the %d levels allowed",
                       parser_.current().line, parser_.limits_.max_depth));
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<ExprPtr> Parser::ParseConditional() {
   // Each further "if" wraps what stands before it.
   for (int wrapped = 1; TakeName("if"); ++wrapped) {
     if (depth_ + wrapped > limits_.max_depth) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::ResourceExhaustedError(FormattedString(
           "line %d: more than the %d conditions allowed in a row",
           current().line, limits_.max_depth));
     }

@@ -1,8 +1,8 @@
 // The statement half of Parser.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/parser.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -21,7 +21,7 @@ bool Parser::TakeOperator(std::string_view op) {
 
 absl::Status Parser::Error(std::string_view what) const {
   return absl::InvalidArgumentError(
-      absl::StrFormat("line %d: %s", current().line, what));
+      FormattedString("line %d: %s", current().line, what));
 }
 
 absl::Status Parser::Unexpected(std::string_view expected) const {
@@ -35,19 +35,19 @@ absl::Status Parser::Unexpected(std::string_view expected) const {
       got = "the end of the tag";
       break;
     default:
-      got = absl::StrFormat("'%s'", current().text.substr(0, 40));
+      got = FormattedString("'%s'", current().text.substr(0, 40));
   }
-  return Error(absl::StrFormat("expected %s, got %s", expected, got));
+  return Error(FormattedString("expected %s, got %s", expected, got));
 }
 
 absl::Status Parser::ExpectOperator(std::string_view op) {
   if (TakeOperator(op)) return absl::OkStatus();
-  return Unexpected(absl::StrFormat("'%s'", op));
+  return Unexpected(FormattedString("'%s'", op));
 }
 
 absl::Status Parser::ExpectName(std::string_view name) {
   if (TakeName(name)) return absl::OkStatus();
-  return Unexpected(absl::StrFormat("'%s'", name));
+  return Unexpected(FormattedString("'%s'", name));
 }
 
 absl::Status Parser::Expect(TokenType type, std::string_view what) {
@@ -104,7 +104,7 @@ absl::StatusOr<Body> Parser::ParseBody(const Ends& ends) {
   std::string wanted;
   for (const std::string_view end : ends) {
     wanted +=
-        absl::StrFormat("%s{%% %s %%}", wanted.empty() ? "" : " or ", end);
+        FormattedString("%s{%% %s %%}", wanted.empty() ? "" : " or ", end);
   }
   return Unexpected(wanted);
 }
@@ -136,13 +136,13 @@ absl::StatusOr<std::unique_ptr<Node>> Parser::ParseStatement() {
       "include", "import", "from", "extends", "block", "autoescape"};
   for (const std::string_view name : kUnsupported) {
     if (current().text == name) {
-      return absl::UnimplementedError(absl::StrFormat(
+      return absl::UnimplementedError(FormattedString(
           "line %d: {%% %s %%} is not supported: a chat template stands alone",
           current().line, name));
     }
   }
   return Error(
-      absl::StrFormat("unknown tag '%s'", current().text.substr(0, 40)));
+      FormattedString("unknown tag '%s'", current().text.substr(0, 40)));
 }
 
 absl::StatusOr<std::unique_ptr<Node>> Parser::ParseIf() {
@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Node>> Parser::ParseFor() {
     node->exprs.push_back(std::move(test));
   }
   if (current().IsName("recursive")) {
-    return absl::UnimplementedError(absl::StrFormat(
+    return absl::UnimplementedError(FormattedString(
         "line %d: recursive loops are not supported", current().line));
   }
   ++loops_;
@@ -253,7 +253,7 @@ absl::StatusOr<std::unique_ptr<Node>> Parser::ParsePrint() {
 
 absl::StatusOr<std::unique_ptr<Node>> Parser::LoopControl(Node::Kind kind) {
   if (loops_ == 0) {
-    return Error(absl::StrFormat("'%s' stands outside a loop", current().text));
+    return Error(FormattedString("'%s' stands outside a loop", current().text));
   }
   auto node = NewNode(kind);
   Advance();

@@ -2,13 +2,13 @@
 
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/literals.h"
 #include "core/text/template/members.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -50,7 +50,7 @@ class PercentValues {
     const Value* value = LookupText(values_, name);
     if (value == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("the format names '%s', which is missing", name));
+          FormattedString("the format names '%s', which is missing", name));
     }
     return *value;
   }
@@ -124,10 +124,10 @@ absl::Status AppendPercentField(Env& env, std::string_view format, size_t& pos,
   if (value->is_undefined()) return UndefinedError(*value);
   if (std::string_view("diuxXoceEfFgG").find(type) == std::string_view::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("unsupported format character '%c'", type));
+        FormattedString("unsupported format character '%c'", type));
   }
   if (!value->is_number()) {
-    return TypeError(absl::StrFormat(
+    return TypeError(FormattedString(
         "%%%c format: a number is required, not %s", type, TypeName(*value)));
   }
   spec.type = type == 'i' || type == 'u' ? 'd' : type;
@@ -180,7 +180,7 @@ absl::StatusOr<FieldSpec> ParseSpec(std::string_view text) {
   spec.type = take("sdbocxXeEfFgGn%");
   if (pos != text.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("invalid format specifier '%s'", text.substr(0, 40)));
+        FormattedString("invalid format specifier '%s'", text.substr(0, 40)));
   }
   return spec;
 }
@@ -208,7 +208,7 @@ absl::StatusOr<Value> ResolveField(Env& env, std::string_view field,
     }
     if (!found) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("format() misses its argument '%s'", name));
+          FormattedString("format() misses its argument '%s'", name));
     }
   }
   for (size_t pos = name_end; pos < field.size();) {
@@ -248,7 +248,7 @@ absl::Status AppendBraceField(Env& env, std::string_view field,
     INLAY_ASSIGN_OR_RETURN(value, env.String(std::move(plain)));
   } else if (conversion != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("unknown conversion specifier '%c'", conversion));
+        FormattedString("unknown conversion specifier '%c'", conversion));
   }
   const std::string_view spec_text =
       colon < field.size() ? field.substr(colon + 1) : std::string_view();

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -122,7 +122,7 @@ absl::Status AppendReprAt(Env& env, const Value& value, int depth,
   if (out.full()) return out.status();
   if (depth > kMaxReprDepth) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("printing values nested deeper than the %d levels "
+        FormattedString("printing values nested deeper than the %d levels "
                         "allowed",
                         kMaxReprDepth));
   }
@@ -215,8 +215,8 @@ std::string FloatText(double value) {
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
     if (n > 1) out += "." + digits.substr(1);
-    absl::StrAppendFormat(&out, "e%c%02d", exponent < 0 ? '-' : '+',
-                          std::abs(exponent));
+    out += FormattedString("e%c%02d", exponent < 0 ? '-' : '+',
+                           std::abs(exponent));
   } else if (exponent < 0) {
     out += "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   } else if (n <= exponent + 1) {
@@ -250,11 +250,11 @@ void AppendStringRepr(std::string_view text, TextSink& out) {
     } else if (IsPrintable(c)) {
       continue;
     } else if (c < 0x100) {
-      escape = absl::StrFormat("\\x%02x", static_cast<uint32_t>(c));
+      escape = FormattedString("\\x%02x", static_cast<uint32_t>(c));
     } else if (c < 0x10000) {
-      escape = absl::StrFormat("\\u%04x", static_cast<uint32_t>(c));
+      escape = FormattedString("\\u%04x", static_cast<uint32_t>(c));
     } else {
-      escape = absl::StrFormat("\\U%08x", static_cast<uint32_t>(c));
+      escape = FormattedString("\\U%08x", static_cast<uint32_t>(c));
     }
     out.Append(text.substr(plain, begin - plain));
     out.Append(escape);

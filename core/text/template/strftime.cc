@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/strings/str_format.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -28,10 +28,10 @@ std::pair<int64_t, int> IsoWeek(const absl::CivilDay& day) {
 }
 
 std::string Padded(int64_t value, int width, char pad, char flag) {
-  if (flag == '-') return absl::StrFormat("%d", value);
+  if (flag == '-') return FormattedString("%d", value);
   if (flag == '_') pad = ' ';
-  return pad == '0' ? absl::StrFormat("%0*d", width, value)
-                    : absl::StrFormat("%*d", width, value);
+  return pad == '0' ? FormattedString("%0*d", width, value)
+                    : FormattedString("%*d", width, value);
 }
 
 // Conversions that stand for others; empty for those that do not.
@@ -166,7 +166,7 @@ absl::Status Strftime(const absl::CivilSecond& time, std::string_view format,
     if (!NumericField(time, format[pos], flag, field) &&
         !NamedField(time, format[pos], field)) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("strftime: unknown conversion '%%%c'", format[pos]));
+          FormattedString("strftime: unknown conversion '%%%c'", format[pos]));
     }
     out.Append(field);
   }

@@ -1,13 +1,13 @@
 // Methods of Python's str, other than those that split.
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/python_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/text_search.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -74,7 +74,7 @@ Result Affix(Env& env, const Value& self, const Args& args) {
   for (const Value& affix : affixes) {
     if (affix.is_undefined()) return UndefinedError(affix);
     if (!affix.is_string()) {
-      return TypeError(absl::StrFormat(
+      return TypeError(FormattedString(
           "%s first arg must be str or a tuple of str, not %s",
           kAtStart ? "startswith" : "endswith", TypeName(affix)));
     }
@@ -145,7 +145,7 @@ Result Join(Env& env, const Value& self, const Args& args) {
     if (!more) break;
     if (!item.is_string()) {
       return TypeError(
-          absl::StrFormat("sequence item %d: expected str instance, %s found",
+          FormattedString("sequence item %d: expected str instance, %s found",
                           i, TypeName(item)));
     }
     if (i > 0) out.Append(self.text());

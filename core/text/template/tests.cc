@@ -1,5 +1,4 @@
 // What may follow `is`.
-#include "absl/strings/str_format.h"
 #include "core/text/template/arithmetic.h"
 #include "core/text/template/callables.h"
 #include "core/text/template/python_repr.h"

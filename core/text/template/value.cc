@@ -1,9 +1,9 @@
 #include "core/text/template/value.h"
 
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_reps.h"
+#include "memory/formatted_string.h"
 
 namespace inlay::tmpl {
 
@@ -47,7 +47,7 @@ Value Value::UndefinedMember(Kind owner, const Value& key) {
   if (!key.is_string()) {
     // Not a name: the message needs the key's repr, and such keys are rare.
     return UndefinedHint(
-        absl::StrFormat("%s object has no such element", TypeName(owner)));
+        FormattedString("%s object has no such element", TypeName(owner)));
   }
   Value v = UndefinedVariable(key);
   v.sub_ = static_cast<uint8_t>(Missing::kMember);
@@ -143,13 +143,13 @@ int Value::depth() const {
 std::string Value::UndefinedMessage() const {
   switch (missing()) {
     case Missing::kVariable:
-      return absl::StrFormat("'%s' is undefined", text());
+      return FormattedString("'%s' is undefined", text());
     case Missing::kMember: {
       const Kind owner = static_cast<Kind>(static_cast<int>(int_));
       if (owner == Kind::kNone) {
-        return absl::StrFormat("'None' has no attribute '%s'", text());
+        return FormattedString("'None' has no attribute '%s'", text());
       }
-      return absl::StrFormat("'%s object' has no attribute '%s'",
+      return FormattedString("'%s object' has no attribute '%s'",
                              TypeName(owner), text());
     }
     case Missing::kHint:

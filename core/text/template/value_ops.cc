@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "absl/hash/hash.h"
-#include "absl/strings/str_format.h"
 #include "core/text/template/python_repr.h"
 #include "core/text/template/unicode.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay::tmpl {
@@ -172,7 +172,7 @@ absl::StatusOr<bool> Compare(Budget& budget, Order order, const Value& a,
     const auto y = b.items().size();
     return decide(x < y ? -1 : x > y);
   }
-  return TypeError(absl::StrFormat(
+  return TypeError(FormattedString(
       "'%s' not supported between instances of '%s' and '%s'",
       kNames[static_cast<size_t>(order)], TypeName(a), TypeName(b)));
 }
@@ -204,7 +204,7 @@ absl::StatusOr<uint64_t> Hash(Budget& budget, const Value& key) {
     case Kind::kList:
     case Kind::kDict:
     case Kind::kDictView:
-      return TypeError(absl::StrFormat("unhashable type: '%s'", TypeName(key)));
+      return TypeError(FormattedString("unhashable type: '%s'", TypeName(key)));
     default:
       return static_cast<uint64_t>(key.kind());
   }

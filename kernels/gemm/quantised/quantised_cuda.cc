@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "absl/strings/str_format.h"
 #include "kernels/gemm/quantised/quant_shape.h"
 #include "memory/status.h"
 

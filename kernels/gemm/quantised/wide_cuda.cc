@@ -7,7 +7,6 @@
 #include <bit>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "kernels/cuda_tensor_map.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/wide_shape.h"

@@ -73,6 +73,8 @@ TEST_F(ReplayTest, RecordingsThatNobodyMade) {
   EXPECT_FALSE(
       replays({good[0], SessionEntry{5, 0, {1}}, SessionEntry{5, 0, {1}}})
           .ok());
+  EXPECT_FALSE(
+      replays({good[0], PrefixEntry{5, 0, "p", {1, 2}, INT32_MAX}}).ok());
   EXPECT_FALSE(replays({good[0], PlanEntry{{-1, 0, true}, {}, {}, {}}}).ok());
   EXPECT_FALSE(replays({good[0], PlanEntry{{1, -1, true}, {}, {}, {}}}).ok());
   const auto unknown = replays({good[0], ForkEntry{77, 78}});

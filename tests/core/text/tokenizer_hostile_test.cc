@@ -1,7 +1,12 @@
 // Files and texts that mean harm: refused or survived, and in time.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <string>
 
 #include "core/json/json.h"
 #include "core/text/regex.h"
@@ -29,6 +34,30 @@ TEST(HostileTokenizer, EveryTruncationIsRefused) {
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_FALSE(MakeTokenizerFromJson(good.substr(0, size)).ok()) << size;
   }
+}
+
+// What is there and is no file to read is said, and not waited for; another
+// file does not take its place.
+TEST(HostileTokenizer, WhatIsNoFile) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) /
+      ("no_tokenizer_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path file = folder / "tokenizer.json";
+  const auto expect = [&](std::string_view what) {
+    const auto loaded = LoadTokenizer(folder.string());
+    EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << loaded.status();
+    EXPECT_THAT(loaded.status().ToString(), testing::HasSubstr(file.string()));
+    EXPECT_THAT(loaded.status().ToString(), testing::HasSubstr(what));
+    std::filesystem::remove(file);
+  };
+  std::filesystem::create_directory(file);
+  expect("a folder");
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  expect("a pipe");
+  std::filesystem::create_symlink("/dev/zero", file);
+  expect("device");
+  std::filesystem::remove_all(folder);
 }
 
 // Puts each of some wrong values in the place of every member, in turn.

@@ -1,6 +1,6 @@
 // Caught: exceptions of dependencies and of the C++ library as statuses.
-#ifndef INLAY_CORE_ENGINE_CAUGHT_H_
-#define INLAY_CORE_ENGINE_CAUGHT_H_
+#ifndef INLAY_MEMORY_CAUGHT_H_
+#define INLAY_MEMORY_CAUGHT_H_
 
 #include <exception>
 #include <new>
@@ -11,7 +11,8 @@
 namespace inlay {
 
 // Without a message, where there is no memory for one: a bare code needs none.
-inline absl::Status StatusOf(absl::StatusCode code, absl::string_view message) {
+inline absl::Status StatusOf(absl::StatusCode code,
+                             absl::string_view message) noexcept {
   try {
     return absl::Status(code, message);
   } catch (...) {
@@ -19,19 +20,22 @@ inline absl::Status StatusOf(absl::StatusCode code, absl::string_view message) {
   }
 }
 
-// Runs a part of a step whose exceptions (memory running out) must become the
-// fault of the requests in it, not leave the plan uncommitted. Never throws.
+// Runs what may throw (memory running out) where nothing above would catch, or
+// where more than an exception is owed: a plan to commit, a status.
 template <typename Part>
-absl::Status Caught(Part&& part) {
+absl::Status Caught(Part&& part) noexcept {
   try {
     return part();
   } catch (const std::bad_alloc&) {
     return StatusOf(absl::StatusCode::kAlreadyExists, "out of memory");
   } catch (const std::exception& exception) {
     return StatusOf(absl::StatusCode::kInternal, exception.what());
+  } catch (...) {
+    return StatusOf(absl::StatusCode::kInternal,
+                    "an exception of unknown type");
   }
 }
 
 }  // namespace inlay
 
-#endif  // INLAY_CORE_ENGINE_CAUGHT_H_
+#endif  // INLAY_MEMORY_CAUGHT_H_
