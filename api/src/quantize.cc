@@ -29,6 +29,7 @@ absl::Status ReadCalibration(const inlay_quantize_options& options,
   result->smoothing = options.smoothing;
   result->sequence_tokens = options.sequence_tokens;
   result->calibration_tokens = options.calibration_tokens;
+  result->expert_bytes = options.expert_bytes;
   for (size_t i = 0; i < options.num_calibration; ++i) {
     INLAY_RETURN_IF_ERROR(
         CheckPointer(options.calibration[i], "an element of calibration"));
@@ -92,6 +93,7 @@ void inlay_quantize_options_init_sized(inlay_quantize_options* options,
   defaults.sequence_tokens = 512;
   defaults.calibration_tokens = 65536;
   defaults.smoothing = 0.5f;
+  defaults.expert_bytes = inlay::kDefaultExpertBytes;
   InitSized(defaults, options, size);
 }
 

@@ -30,6 +30,7 @@ type QuantizeOptions struct {
 	SequenceTokens    int      // 0: 512
 	CalibrationTokens int      // in all; 0: 65536
 	Smoothing         *float32 // SmoothQuant's alpha; nil: 0.5
+	ExpertBytes       *uint64  // what calibration's sums over a layer's experts may take at a time; nil: 4 GiB
 	// Progress is called meanwhile; false cancels, and a panic in it does too.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -77,6 +78,9 @@ func Quantize(ctx context.Context, modelPath, outPath string, options *QuantizeO
 	}
 	if options.Smoothing != nil {
 		o.SetSmoothing(*options.Smoothing)
+	}
+	if options.ExpertBytes != nil {
+		o.SetExpert_bytes(*options.ExpertBytes)
 	}
 	n.text("modelPath", modelPath)
 	n.text("outPath", outPath)

@@ -98,6 +98,7 @@ struct QuantizeArgs {
   float smoothing = 0.5f;
   uint32_t sequence_tokens = 512;
   uint32_t calibration_tokens = 65536;
+  uint64_t expert_bytes = uint64_t{4} << 30;
 };
 
 Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
@@ -126,6 +127,10 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
             &given->smoothing, 0.0, 1.0);
   args.Flag("act-order", "gptq: inputs of largest squares first",
             &given->act_order);
+  args.Bytes("expert-sums",
+             "of mixtures of experts: what calibration keeps of a layer's at a "
+             "time (default 4 GiB)",
+             &given->expert_bytes);
   args.Text("eval", "FILE", "text to measure perplexity of, before and after",
             &given->eval);
   args.Flag("no-tokenizer", "leave tokenizer and chat template out",
@@ -195,6 +200,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
   options.num_calibration = calibration.size();
   options.sequence_tokens = given.sequence_tokens;
   options.calibration_tokens = given.calibration_tokens;
+  options.expert_bytes = given.expert_bytes;
   Result<std::string> text = Quantize(given.model, given.out, &options);
   progress.Clear();
   if (!text.ok()) return text.error();

@@ -44,6 +44,8 @@ namespace Inlay
         public int? CalibrationTokens { get; set; }
         /// <summary>SmoothQuant's alpha, 0 to 1; default 0.5.</summary>
         public float? Smoothing { get; set; }
+        /// <summary>What calibration's sums over a layer's experts may take at a time; default 4 GiB.</summary>
+        public long? ExpertBytes { get; set; }
 
         internal void Write(inlay_quantize_options native, Pins pins)
         {
@@ -59,6 +61,7 @@ namespace Inlay
             if (SequenceTokens is int sequence) native.sequence_tokens = Numbers.UInt(sequence, nameof(SequenceTokens));
             if (CalibrationTokens is int tokens) native.calibration_tokens = Numbers.UInt(tokens, nameof(CalibrationTokens));
             if (Smoothing is float smoothing) native.smoothing = smoothing;
+            if (ExpertBytes is long bytes) native.expert_bytes = Numbers.ULong(bytes, nameof(ExpertBytes));
         }
     }
 

@@ -4328,6 +4328,31 @@ int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(struct inla
 }
 
 
+void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0, long long _swig_go_1) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->expert_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->expert_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_quantize_options *_wrap_new_inlay_quantize_options_capi_914779e82115c91f() {
   struct inlay_quantize_options *result = 0 ;
   struct inlay_quantize_options *_swig_go_result;

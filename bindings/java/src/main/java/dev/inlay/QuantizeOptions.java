@@ -69,6 +69,13 @@ public final class QuantizeOptions {
     return this;
   }
 
+  /** What calibration's sums over a layer's experts may take at a time; default 4 GiB. */
+  public QuantizeOptions expertBytes(long bytes) {
+    Check.notNegative(bytes, "bytes");
+    settings.add(o -> o.setExpert_bytes(bytes));
+    return this;
+  }
+
   public QuantizeOptions progress(ProgressListener listener) {
     this.listener = Objects.requireNonNull(listener);
     return this;
