@@ -19,6 +19,7 @@
 
 #include "kernels/quant/fp4.h"
 #include "kernels/quant/grid.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -30,7 +31,6 @@ constexpr DType kWeightFormats[] = {
 #define INLAY_WEIGHT_FORMAT(id, value, name, block_elements, block_bytes) \
   DType::k##id,
 #include "memory/formats.def"
-#include "tests/support/paths/paths.h"
 #undef INLAY_FORMAT
 };
 
