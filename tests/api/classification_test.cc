@@ -516,7 +516,8 @@ TEST_F(BrokenTest, LogitsThatAreNotFinite) {
 // the logits' deviation (root mean square over the cases).
 TEST_F(BrokenTest, QuantisedWeights) {
   Error error;
-  for (const std::string& model : {"bert_reranker", "roberta_labels"}) {
+  for (const std::string& model :
+       {std::string("bert_reranker"), std::string("roberta_labels")}) {
     const std::string out = folder_ + "/" + model;
     auto options = Defaults(inlay_quantize_options_init_sized);
     options.type = "i8_g32";
