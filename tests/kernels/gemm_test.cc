@@ -168,7 +168,8 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   // The last: whole bands of whole steps (gemm_cpu_amx.cc), and more.
   constexpr int64_t kShapes[][2] = {
       {53, 61}, {53, 520}, {53, 1100}, {53, 2061}, {130, 416}};
-  for (const auto& [n, k] : kShapes) {
+  for (const auto& shape : kShapes) {
+    const int64_t n = shape[0], k = shape[1];
     for (const DType weight : kWeights) {
       Problem problem(kRows, n, k, weight, 7);
       ForEachCpuRow(GemmTable(), problem.desc, cpus[0],
