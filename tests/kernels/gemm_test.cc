@@ -284,11 +284,9 @@ TEST(GemmTest, AnEmptyBatchIsNoWork) {
 
 TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   TestCpu cpu(2);
-  for (const auto& [m, weight] :
-       std::vector<std::pair<int64_t, DType>>{{6, DType::kBF16},
-                                              {40, DType::kBF16},
-                                              {6, DType::kF16},
-                                              {40, DType::kF16}}) {
+  for (int i = 0; i < 4; ++i) {
+    const int64_t m = i % 2 == 0 ? 6 : 40;
+    const DType weight = i < 2 ? DType::kBF16 : DType::kF16;
     Problem problem(m, 12, 21, weight, 3);
     problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
     problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
