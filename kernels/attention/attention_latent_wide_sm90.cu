@@ -22,8 +22,7 @@
 // result (for that, or for attention_latent_fold_sm90.cu).
 // Roofline, 16 heads: the bytes of the cache over the copy bandwidth. 128
 // heads: a tile is 1152 + 1024 cycles of the matrix units (730 TFLOP/s are 190
-// us for 128 x 4k), and 74 KB from the level-2 cache, of which an SM gets some
-// 25 bytes a cycle when all ask.
+// us for 128 x 4k), and 74 KB from the level-2 cache. What bounds it: CUDA.md.
 #include "kernels/attention/attention_items_cuda.h"
 #include "kernels/attention/attention_latent_load_sm90.h"
 #include "kernels/attention/attention_latent_sm90.h"
