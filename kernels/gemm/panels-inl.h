@@ -297,6 +297,36 @@ HWY_INLINE float* PackedX(const GemmParams& params, int64_t m, int64_t k0,
   return static_cast<float*>(params.workspace) + rows * k0 + m * width;
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86_64
+// A step of all lanes and rows at a time, transposed.
+HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
+                          int64_t k) {
+  float* to = PackedX(params, m, k0, k);
+  const int64_t steps = (k + kLaneCount - 1) / kLaneCount;
+  const int64_t rows = HWY_MIN(params.x.rows() - m, kTileRows);
+  const float* x[16];
+  // A missing row is the last one once more.
+  for (int64_t r = 0; r < 16; ++r) {
+    x[r] = params.x.row<float>(m + HWY_MIN(r, rows - 1)) + k0;
+  }
+  const __mmask16 there = FirstLanes(kTileRows);
+  for (int64_t i = 0; i < steps; ++i, to += kTileRows) {
+    const __mmask16 mask = FirstLanes(k - i * kLaneCount);
+    __m512i v[16];
+    HWY_UNROLL(16)
+    for (int64_t r = 0; r < 16; ++r) {
+      v[r] = r < kTileRows
+                 ? _mm512_maskz_loadu_epi32(mask, x[r] + i * kLaneCount)
+                 : _mm512_setzero_si512();
+    }
+    Transpose16(v);
+    HWY_UNROLL(16)
+    for (int64_t j = 0; j < 16; ++j) {
+      _mm512_mask_storeu_epi32(to + j * steps * kTileRows, there, v[j]);
+    }
+  }
+}
+#else
 HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
                           int64_t k) {
   float* packed = PackedX(params, m, k0, k);
@@ -312,6 +342,7 @@ HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
     }
   }
 }
+#endif
 
 // What PanelBlocks asks for.
 template <typename W>
