@@ -1,6 +1,7 @@
 #include "core/formats/gguf_tokenizer_writer.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -248,6 +249,14 @@ absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
   INLAY_RETURN_IF_ERROR(SetTemplates(files.chat, writer));
   if (!has_json) return absl::OkStatus();
   return writer->SetString("tokenizer.huggingface.json", DumpJson(tokenizer));
+}
+
+absl::Status SetNoGgufTokenizer(std::string_view arch, int64_t vocab_size,
+                                GgufWriter* writer) {
+  INLAY_RETURN_IF_ERROR(writer->SetString("tokenizer.ggml.model", "no_vocab"));
+  const std::string key = std::string(arch) + ".vocab_size";
+  if (writer->Has(key)) return absl::OkStatus();
+  return writer->SetU32(key, static_cast<uint32_t>(vocab_size));
 }
 
 }  // namespace inlay

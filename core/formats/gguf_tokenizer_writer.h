@@ -4,6 +4,7 @@
 #define INLAY_CORE_FORMATS_GGUF_TOKENIZER_WRITER_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "core/formats/gguf_writer.h"
@@ -33,6 +34,11 @@ namespace inlay {
 // `vocab_size`.
 absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
                               int64_t vocab_size, GgufWriter* writer);
+
+// The keys of a file of architecture `arch` without a tokenizer: llama.cpp
+// refuses a file that does not say so, and how many tokens there are.
+absl::Status SetNoGgufTokenizer(std::string_view arch, int64_t vocab_size,
+                                GgufWriter* writer);
 
 }  // namespace inlay
 

@@ -45,6 +45,7 @@ class GgufWriter {
   absl::Status SetF32s(std::string_view key, absl::Span<const float> values);
   absl::Status SetStrings(std::string_view key,
                           absl::Span<const std::string> values);
+  bool Has(std::string_view key) const { return keys_.contains(key); }
   // A value of a parsed file as it is.
   absl::Status Set(std::string_view key, const GgufValue& value);
 

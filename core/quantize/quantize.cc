@@ -114,16 +114,20 @@ class GgufQuantizer {
       INLAY_RETURN_IF_ERROR(
           writer->SetU32("general.file_type", *type_.file_type));
     }
-    if (!options_.tokenizer) return absl::OkStatus();
-    INLAY_ASSIGN_OR_RETURN(const Json tokenizer, FindTokenizer(files_));
-    if (tokenizer.is_null()) return absl::OkStatus();
-    pass_.report().has_tokenizer = true;
     int64_t vocab_size = 0;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].gguf == "token_embd.weight") {
         vocab_size = pass_.info(i).shape[0];
       }
     }
+    Json tokenizer;
+    if (options_.tokenizer) {
+      INLAY_ASSIGN_OR_RETURN(tokenizer, FindTokenizer(files_));
+    }
+    if (tokenizer.is_null()) {
+      return SetNoGgufTokenizer(arch_->name, vocab_size, writer);
+    }
+    pass_.report().has_tokenizer = true;
     return SetGgufTokenizer(tokenizer, files_, vocab_size, writer);
   }
 

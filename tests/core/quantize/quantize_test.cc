@@ -13,10 +13,13 @@
 #include <fstream>
 
 #include "absl/strings/str_format.h"
+#include "core/formats/gguf_metadata.h"
 #include "core/formats/gguf_types.h"
 #include "core/model/load_model.h"
 #include "core/quantize/tensor_types.h"
 #include "kernels/quant/quant.h"
+#include "memory/mapped_file.h"
+#include "tests/core/formats/gguf_bytes.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/paths/paths.h"
@@ -241,6 +244,23 @@ TEST_F(QuantizeTest, PocketAnswersTheSame) {
     options.max_tokens = 24;
     EXPECT_EQ(folder.RunAlone(options).text, answer);
     EXPECT_EQ(file.RunAlone(options).text, answer);
+  }
+}
+
+// llama.cpp refuses files that lack these keys.
+TEST_F(QuantizeTest, FilesWithoutATokenizerSaySo) {
+  for (const char* model : {"llama3", "falcon_h1"}) {
+    SCOPED_TRACE(model);
+    EXPECT_FALSE(Quantize(Golden(model), "f32").has_tokenizer);
+    const auto bytes = *ReadWholeFile(Out(), 64 << 20);
+    const auto header = ParseGgufHeader(AsSpan(bytes), bytes.size());
+    ASSERT_TRUE(header.ok()) << header.status();
+    EXPECT_EQ(**GgufString(*header, "tokenizer.ggml.model"), "no_vocab");
+    const std::string arch = **GgufString(*header, "general.architecture");
+    const auto source = OpenModelFiles(Golden(model), {});
+    ASSERT_TRUE(source.ok());
+    EXPECT_EQ(**GgufInt(*header, arch + ".vocab_size", 1, INT32_MAX),
+              source->config["vocab_size"].get<int64_t>());
   }
 }
 
