@@ -36,7 +36,8 @@ absl::Status SetGgufTokenizer(const Json& tokenizer, const ModelFiles& files,
                               int64_t vocab_size, GgufWriter* writer);
 
 // The keys of a file of architecture `arch` without a tokenizer: llama.cpp
-// refuses a file that does not say so, and how many tokens there are.
+// refuses a file that does not say so, and how many tokens there are (rows of
+// the embedding; what is set already stays). Errors are the writer's.
 absl::Status SetNoGgufTokenizer(std::string_view arch, int64_t vocab_size,
                                 GgufWriter* writer);
 
