@@ -154,7 +154,9 @@ void Dealer::Add(const AttentionItem& item, KeyRange keys, int64_t chunk) {
   const bool anywhere = shape_.cuts_anywhere();
   all.chunk = anywhere ? kNoChunks : static_cast<int32_t>(chunk);
   const int64_t cut = anywhere ? kKeyTile : chunk;
-  const int32_t begin = Cut(all, keys, cut, kItemOverhead);
+  const int32_t begin = shape_.wide_items() && anywhere
+                            ? CutWide(all, keys)
+                            : Cut(all, keys, cut, kItemOverhead);
   const bool one = num_items_ - begin == 1;
   for (int32_t i = begin; i < num_items_; ++i) {
     AttentionItem& piece = items_[i];
@@ -213,6 +215,7 @@ void Dealer::Finish() {
 
 void Dealer::NextCta() {
   cta_items_[++cta_] = num_items_;
+  wide_lists_.NextCta();
   share_end_ =
       cta_ + 1 < shape_.grid ? total_ * (cta_ + 1) / shape_.grid : kNoEnd;
 }
@@ -253,6 +256,21 @@ int32_t Dealer::Cut(AttentionItem item, KeyRange keys, int64_t cut,
   }
   cost_ += (keys.end - keys.begin) * weight / kKeyWeight + overhead;
   return begin;
+}
+
+int32_t Dealer::CutWide(AttentionItem item, KeyRange keys) {
+  const int32_t begin = num_items_;
+  for (int64_t at = keys.begin;;) {
+    const int64_t count = wide_lists_.Take(at, keys.end, at > keys.begin);
+    if (count > 0 || keys.begin == keys.end) {
+      item.key_begin = static_cast<int32_t>(at);
+      item.key_end = static_cast<int32_t>(at + count);
+      items_[num_items_++] = item;
+    }
+    at += count;
+    if (at == keys.end) return begin;
+    NextCta();
+  }
 }
 
 }  // namespace inlay

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_plan.h"
+#include "kernels/attention/attention_wide_lists.h"
 
 namespace inlay {
 
@@ -22,9 +23,6 @@ inline constexpr int64_t kUncut = 4 * kLeastChunk;
 // elements a row are not cut up to so many keys; half as many more are cut in
 // two, and chunks of more are half as long or longer.
 inline constexpr int64_t kUncutInCompany = 1024;
-// Of wide items (131 KB of partial results for 64 rows of 512) a CTA's share is
-// no smaller, in keys.
-inline constexpr int64_t kLeastWideShare = 4 * kKeyTile;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
@@ -95,15 +93,16 @@ constexpr int64_t ChunkGroups(int64_t chunks) {
 }
 
 // Cuts rows x keys into items and deals them out to the CTAs, in order, each
-// chunk to the CTA in whose share of the whole its middle lies.
+// chunk to the CTA in whose share of the whole its middle lies; wide items as
+// WideLists says.
 class Dealer {
  public:
-  Dealer(const AttentionPlanShape& shape, int64_t total, AttentionItem* items,
-         int32_t* cta_items)
+  // `total`: what all rows cost; `wide_share`: WideShare() of wide items.
+  Dealer(const AttentionPlanShape& shape, int64_t total, int64_t wide_share,
+         AttentionItem* items, int32_t* cta_items)
       : shape_(shape),
-        total_(shape.wide_items()
-                   ? std::max(total, shape.grid * kLeastWideShare)
-                   : total),
+        total_(total),
+        wide_lists_(wide_share, shape.grid),
         items_(items),
         cta_items_(cta_items),
         num_slots_(shape.grid * AttentionCtaSlots(shape)),
@@ -134,6 +133,8 @@ class Dealer {
   // `weight`: what a key costs, in kKeyWeight.
   int32_t Cut(AttentionItem item, KeyRange keys, int64_t cut, int64_t overhead,
               int64_t weight = kKeyWeight);
+  // Likewise of wide items.
+  int32_t CutWide(AttentionItem item, KeyRange keys);
   // To the next CTA.
   void NextCta();
 
@@ -141,6 +142,7 @@ class Dealer {
 
   const AttentionPlanShape& shape_;
   int64_t total_;
+  WideLists wide_lists_;
   AttentionItem* items_;
   int32_t* cta_items_;
   int32_t cta_ = 0;

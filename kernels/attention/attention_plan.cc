@@ -289,7 +289,8 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   INLAY_DCHECK(num_blocks <= limits.blocks);
   GroupDealer groups(shape, sequences, finder);
   total = groups.Admit(total, GroupRoom(shape, limits.sequences));
-  Dealer dealer(shape, total,
+  const bool wide = shape.wide_items() && shape.cuts_anywhere();
+  Dealer dealer(shape, total, wide ? WideShare(shape, mask, sequences) : 0,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
   plan.shares = groups.Deal(dealer, blocks, num_blocks);

@@ -68,6 +68,43 @@ TEST(AttentionPlanTest, WideItemsCoverEveryKeyOnce) {
   }
 }
 
+// Keys that the CTA with the most has, and how many pieces there are, of
+// `count` sequences of `length`.
+std::pair<int, int> MostKeysAndPieces(int count, int length, int grid) {
+  AttentionPlanShape shape = Shape(1, 128);
+  shape.item_rows = 128;
+  shape.grid = grid;
+  Batch batch;
+  for (int s = 0; s < count; ++s) batch.Add(1, length);
+  batch.Place();
+  const Built built(shape, batch);
+  CheckItems(shape, batch, built);
+  int most = 0;
+  for (int cta = 0; cta < grid; ++cta) {
+    int keys = 0;
+    for (int i = built.cta_items()[cta]; i < built.cta_items()[cta + 1]; ++i) {
+      keys += built.items()[i].key_end - built.items()[i].key_begin;
+    }
+    most = std::max(most, keys);
+  }
+  return {most, built.cta_items()[grid]};
+}
+
+// Partial results cost more than CTAs that idle a little.
+TEST(AttentionPlanTest, WideItemsAreCutWhereThatIsFaster) {
+  EXPECT_EQ(MostKeysAndPieces(64, 4096, 66), std::pair(4096, 64));
+  EXPECT_EQ(MostKeysAndPieces(128, 4096, 66), std::pair(8192, 128));
+  EXPECT_EQ(MostKeysAndPieces(66, 4096, 66), std::pair(4096, 66));
+  EXPECT_EQ(MostKeysAndPieces(33, 4096, 66), std::pair(2048, 66));
+  EXPECT_EQ(MostKeysAndPieces(16, 8192, 66), std::pair(2048, 64));
+  // Pieces are no smaller.
+  EXPECT_EQ(MostKeysAndPieces(1, 8192, 66), std::pair(256, 32));
+  EXPECT_EQ(MostKeysAndPieces(1, 500, 66), std::pair(500, 1));
+  // An even share is 6206 keys, and 1985.
+  EXPECT_LE(MostKeysAndPieces(100, 4096, 66).first, 6206 + 320);
+  EXPECT_LE(MostKeysAndPieces(1, 131072, 66).first, 1985 + 64);
+}
+
 // Rows that are never cut lie on many CTAs all the same.
 TEST(AttentionPlanTest, WholeRowsAreShared) {
   AttentionPlanShape shape = Shape(8, 4);
