@@ -11,8 +11,6 @@ namespace inlay::latent_sm90 {
 
 constexpr int kHeadDim = 576;
 constexpr int kKeys = 64;
-constexpr int kWarpgroup = 128;
-constexpr int kSumColumns = kValueDim / kSumHalves;  // a warpgroup's
 
 // Matrices lie as slabs of 64 columns, 64 rows of 128 bytes each in the
 // 128-byte swizzle.

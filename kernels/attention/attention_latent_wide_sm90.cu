@@ -29,6 +29,7 @@
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_launch.cuh"
+#include "kernels/cuda_transpose.cuh"
 #include "memory/status.h"
 
 namespace inlay {
@@ -345,24 +346,36 @@ class Summer {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (Row(r) >= item.num_rows) break;
-      if (item.slot >= 0) FoldOther(item, list, r, sums, rows[r]);
-      const float inverse = InverseSum(args_, item, Row(r), rows[r]);
-      const int row = item.row_begin + Row(r);
-      char* out = static_cast<char*>(args_.out) +
-                  (item.q_begin + row / args_.group) * args_.out_stride +
-                  2 * (HeadOffset(args_, item, row, kValueDim) + Column());
+      const bool exists = Row(r) < item.num_rows;
+      if (!__any_sync(0xffffffffu, exists)) break;
+      if (exists && item.slot >= 0) FoldOther(item, list, r, sums, rows[r]);
+      const float inverse =
+          exists ? InverseSum(args_, item, Row(r), rows[r]) : 0.0f;
+      const int row = item.row_begin + (exists ? Row(r) : 0);
+      char* out =
+          static_cast<char*>(args_.out) +
+          (item.q_begin + row / args_.group) * args_.out_stride +
+          2 * (HeadOffset(args_, item, row, kValueDim) + half_ * kSumColumns) +
+          lane_ % 4 * 16;
+      // Four lanes have a row; among four blocks of 8 columns, each ends up
+      // with one block whole.
 #pragma unroll
-      for (int j = 0; j < kSumColumns / 8; ++j) {
-        const float2 x = Pair(sums, j, r);
-        *reinterpret_cast<uint32_t*>(out + 16 * j) =
-            sm90::Pack<T>(x.x * inverse, x.y * inverse);
+      for (int j = 0; j < kSumColumns / 8; j += 4) {
+        uint32_t x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = Pair(sums, j + i, r);
+          x[i] = sm90::Pack<T>(pair.x * inverse, pair.y * inverse);
+        }
+        TransposeQuad(x, lane_ % 4);
+        if (exists) {
+          *reinterpret_cast<uint4*>(out + 16 * j) = {x[0], x[1], x[2], x[3]};
+        }
+        asm volatile("" ::: "memory");
       }
     }
   }
 
-  // The first of the thread's; two of every eight are.
-  __device__ int Column() const { return half_ * kSumColumns + lane_ % 4 * 2; }
   // Where a chunk's partial result of the CTA's rows is, and in it what the
   // warpgroup writes of a row's maximum and sum.
   __device__ float* Partial(const AttentionItem& item, const Place& list,
@@ -371,9 +384,6 @@ class Summer {
            ((int64_t{item.slot} + chunk) * list.ctas + list.part) *
                kPartialFloats;
   }
-  __device__ int MaxAndSum(int r) const {
-    return kRows * kValueDim + 2 * (half_ * kRows + Row(r));
-  }
 
   __device__ void StorePartial(const AttentionItem& item, const Place& list,
                                const Sums& sums, const float2 (&rows)[2]) {
@@ -381,13 +391,15 @@ class Summer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (Row(r) >= item.num_rows) break;
-      float* values = to + Row(r) * kValueDim + Column();
+      float* values = to + PartialSums(half_, r, thread_);
 #pragma unroll
-      for (int j = 0; j < kSumColumns / 8; ++j) {
-        __stcg(reinterpret_cast<float2*>(values + 8 * j), Pair(sums, j, r));
+      for (int j = 0; j < kPartialPairs; ++j) {
+        __stcg(reinterpret_cast<float2*>(values + j * kPartialStep),
+               Pair(sums, j, r));
       }
       if (lane_ % 4 == 0) {
-        __stcg(reinterpret_cast<float2*>(to + MaxAndSum(r)), rows[r]);
+        __stcg(reinterpret_cast<float2*>(to + PartialMaxAndSum(half_, Row(r))),
+               rows[r]);
       }
     }
   }
@@ -417,8 +429,8 @@ class Summer {
                             Sums& sums, float2& row) {
     const bool first = item.first_chunk == 0;
     const float* from = Partial(item, list, first ? 1 : 0);
-    const float2 other =
-        __ldcg(reinterpret_cast<const float2*>(from + MaxAndSum(r)));
+    const float2 other = __ldcg(reinterpret_cast<const float2*>(
+        from + PartialMaxAndSum(half_, Row(r))));
     const float top = fmaxf(row.x, other.x);
     const float base = top == -INFINITY ? 0.0f : top;
     const float mine = Exp2(row.x - base);
@@ -428,16 +440,16 @@ class Summer {
                    : __fmaf_rn(x, mine, __fmul_rn(y, theirs));
     };
     row = {top, fold(row.y, other.y)};
-    const float* values = from + Row(r) * kValueDim + Column();
+    const float* values = from + PartialSums(half_, r, thread_);
     // So many loads at once as there are registers for.
     constexpr int kAhead = 16;
 #pragma unroll
-    for (int begin = 0; begin < kSumColumns / 8; begin += kAhead) {
+    for (int begin = 0; begin < kPartialPairs; begin += kAhead) {
       float2 x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        x[i] =
-            __ldcg(reinterpret_cast<const float2*>(values + 8 * (begin + i)));
+        x[i] = __ldcg(reinterpret_cast<const float2*>(
+            values + (begin + i) * kPartialStep));
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
