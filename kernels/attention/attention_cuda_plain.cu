@@ -327,6 +327,7 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.q_stride = static_cast<int64_t>(params.q.row_stride_bytes);
   args.out_stride = static_cast<int64_t>(params.out.row_stride_bytes);
   args.kv = params.kv;
+  args.block_slots = LaunchDivisor(params.kv.block_size);
   args.kv_row_bytes = static_cast<int64_t>(KvRowBytes(desc.kv, desc.head_dim));
   args.activation = desc.activation;
   args.head_dim = desc.head_dim;

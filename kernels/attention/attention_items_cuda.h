@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_plan.h"
+#include "kernels/cuda_divisor.h"
 
 namespace inlay {
 
@@ -46,6 +47,7 @@ struct AttentionItemArgs {
   int64_t q_stride;
   int64_t out_stride;
   KvLayerView kv;
+  LaunchDivisor block_slots;  // by kv.block_size
   int64_t kv_row_bytes;
   DType activation;
   int head_dim;
@@ -118,7 +120,7 @@ __device__ inline const int32_t* AddressOfPlace(const AttentionItemArgs& args,
                                                 const AttentionItem& item,
                                                 int key) {
   if (args.selection == nullptr) {
-    return args.blocks + item.blocks_begin + key / args.kv.block_size;
+    return args.blocks + item.blocks_begin + args.block_slots.Quotient(key);
   }
   const int64_t row =
       int64_t{item.q_begin} * args.kv.num_kv_heads + item.kv_head;
@@ -127,11 +129,14 @@ __device__ inline const int32_t* AddressOfPlace(const AttentionItemArgs& args,
 }
 __device__ inline int2 PlaceFound(const AttentionItemArgs& args, int found,
                                   int key) {
-  const int size = args.kv.block_size;
-  if (args.selection == nullptr) return {found, key % size};
+  const LaunchDivisor& slots = args.block_slots;
+  if (args.selection == nullptr) {
+    return {found, slots.Remainder(key, slots.Quotient(key))};
+  }
   const int shift = args.select_shift;
   const int slot = (found << shift) + (key & ((1 << shift) - 1));
-  return {slot / size, slot % size};
+  const int block = slots.Quotient(slot);
+  return {block, slots.Remainder(slot, block)};
 }
 __device__ inline int2 PlaceOfKey(const AttentionItemArgs& args,
                                   const AttentionItem& item, int key) {

@@ -174,8 +174,8 @@ class Loader {
                 (int64_t{item.kv_head} * args_.kv.block_size + place.y) *
                     Format::kRowBytes;
     } else if (seen_) {
-      const int in_sequence = key / args_.kv.block_size;
-      const int slot = key - in_sequence * args_.kv.block_size;
+      const int in_sequence = args_.block_slots.Quotient(key);
+      const int slot = args_.block_slots.Remainder(key, in_sequence);
       offset_ = args_.blocks[item.blocks_begin + in_sequence] *
                     args_.kv.block_stride_bytes +
                 (int64_t{item.kv_head} * args_.kv.block_size + slot) *
