@@ -53,6 +53,10 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
         "input_observer on %s%s, allowed: on a CPU, without fused ops",
         device.name, options.fused ? " with fused ops" : ""));
   }
+  if (options.expert_lender != nullptr && device.kind != DeviceKind::kCpu) {
+    return absl::InvalidArgumentError(FormattedString(
+        "expert_lender on %s, allowed: on a CPU", device.name));
+  }
   for (const auto& [op, row] : options.forced_kernels) {
     if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
         std::end(kOpNames)) {
@@ -97,6 +101,7 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.architecture = row->architecture;
   build.model_type = row->model_type;
   build.input_observer = options.input_observer;
+  build.expert_lender = options.expert_lender;
   build.described = described;
   return row->factory(files.config, build);
 }

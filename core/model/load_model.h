@@ -20,6 +20,8 @@
 
 namespace inlay {
 
+class ExpertLender;
+
 inline constexpr int kMaxKvBlockSize = 1024;
 
 struct ModelLoadOptions {
@@ -51,6 +53,9 @@ struct ModelLoadOptions {
   // Where the host addresses the device's memory; outlives the model; may be
   // null. Needs `fused` off.
   InputObserver* input_observer = nullptr;
+  // On a CPU: lends the matrices of experts that it has, which are not loaded
+  // then; outlives the model; may be null. Logits are the same to the bit.
+  ExpertLender* expert_lender = nullptr;
   // Op name (kOpNames) -> name of the kernel row to use for it; for tests.
   // Where an op stands for others, those run if it has no such row ("apart").
   std::map<std::string, std::string, std::less<>> forced_kernels;

@@ -22,6 +22,7 @@
 
 namespace inlay {
 
+class ExpertLender;
 class InputObserver;
 struct DecoderSpec;
 
@@ -124,6 +125,7 @@ struct ModelBuild {
 
   // ModelLoadOptions.
   InputObserver* input_observer = nullptr;
+  ExpertLender* expert_lender = nullptr;
   // Gets what BuildDecoder was asked for; may be null.
   DecoderSpec* described = nullptr;
 

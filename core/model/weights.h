@@ -137,6 +137,10 @@ class WeightLoader {
                                     int64_t num_taps,
                                     absl::Span<const float> scales = {});
   bool Has(const std::string& name) const { return Lookup(name) != nullptr; }
+  // What the source has of it; null: nothing, or it is drawn.
+  const WeightInfo* InfoOf(const std::string& name) const {
+    return Lookup(name);
+  }
   // A vector [size] of indices of inputs: i32, each in [0, size). Null when
   // planning.
   absl::StatusOr<const int32_t*> Indices(const std::string& name, int64_t size);

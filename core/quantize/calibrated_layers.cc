@@ -103,11 +103,26 @@ bool CalibratedLayers::IsQuantized(const std::string& name) const {
   return codec != nullptr && (codec->grid != nullptr || to_nearest());
 }
 
+// Experts', which are most of a layer, stay as they are written.
 absl::Status CalibratedLayers::KeepRows(const WeightInfo& info) {
   matrix_ = &done_[info.name];
-  if (!matrix_->values.empty()) return absl::OkStatus();
+  if (!matrix_->values.empty() || !matrix_->blocks.empty()) {
+    return absl::OkStatus();
+  }
   INLAY_ASSIGN_OR_RETURN(RowReader whole, ReadLayer(*place_.spec));
   matrix_->shape = {whole.rows(), whole.row_elements()};
+  bool is_as_written =
+      reads_->linear.is_experts && reader_->rows() == whole.rows();
+  for (int64_t r = 0; is_as_written && r < reader_->rows(); ++r) {
+    is_as_written = reader_->FactorOf(r) == 1.0f;
+  }
+  if (is_as_written) {
+    matrix_->format = codec_->dtype;
+    matrix_->blocks.resize(
+        static_cast<size_t>(whole.rows()) *
+        RowBytes(codec_->dtype, static_cast<size_t>(whole.row_elements())));
+    return absl::OkStatus();
+  }
   matrix_->values.resize(
       static_cast<size_t>(whole.rows() * whole.row_elements()));
   // Rows that go elsewhere are those of the source.
@@ -204,14 +219,18 @@ float CalibratedLayers::LargestInput() const {
 }
 
 absl::Status CalibratedLayers::Enter(int layer) {
+  // Sums and factors of the layer behind are not there any more when its
+  // experts take their room.
+  inputs_.clear();
   // Layers read what those before them give as they are written.
   if (is(QuantizeMethod::kGptq) && layer > 0) {
-    INLAY_RETURN_IF_ERROR(calibration_->Advance(
-        layer - 1,
-        std::make_shared<OverlayWeights>(weights_, std::move(done_))));
+    auto written = std::make_shared<OverlayWeights>(weights_, std::move(done_),
+                                                    options_.expert_bytes);
+    ExpertLender* lender = written.get();
+    INLAY_RETURN_IF_ERROR(
+        calibration_->Advance(layer - 1, std::move(written), lender));
   }
   done_.clear();
-  inputs_.clear();
   layer_ = layer;
   for (const LinearInput& linear : layers_[static_cast<size_t>(layer)]) {
     inputs_.emplace_back().linear = linear;

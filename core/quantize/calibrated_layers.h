@@ -40,9 +40,12 @@ struct MethodOptions {
   QuantizeMethod method = QuantizeMethod::kNearest;
   bool act_order = false;  // GPTQ: inputs of largest squares first
   float smoothing = 0.5f;  // SmoothQuant's alpha (smooth_quant.h)
-  // What Hessians of one layer's experts may take at a time; one has room
-  // whatever this is. Others are collected when their turn comes, by running
-  // the layer again.
+  // Bytes that are kept of one layer's experts at a time: their Hessians, and
+  // once those are gone, with GPTQ, their matrices in float32; one of either
+  // has room whatever this is. Other Hessians are collected when their turn
+  // comes, by running the layer again; other matrices are decoded whenever a
+  // sequence needs them, from the blocks that are written. Files are the same
+  // to the bit.
   uint64_t expert_bytes = kDefaultExpertBytes;
 };
 
@@ -186,7 +189,10 @@ class CalibratedLayers : private RowMethod {
   absl::Status EncodeNearest(int64_t rows, const float* values,
                              std::byte* encoded);
   absl::Status Note(int64_t first, int64_t rows, const float* values,
-                    const float* decoded) override;
+                    const std::byte* encoded, const float* decoded) override;
+  // Keeps the rows in done_.
+  void Keep(int64_t first, int64_t rows, const std::byte* encoded,
+            const float* decoded);
   absl::Status AddErrors(int64_t rows, const float* values,
                          const float* decoded);
 

@@ -67,14 +67,31 @@ absl::Status CalibratedLayers::EncodeNearest(int64_t rows, const float* values,
   return absl::OkStatus();
 }
 
-absl::Status CalibratedLayers::Note(int64_t first, int64_t rows,
-                                    const float* values, const float* decoded) {
+void CalibratedLayers::Keep(int64_t first, int64_t rows,
+                            const std::byte* encoded, const float* decoded) {
   const int64_t width = reader_->row_elements();
-  for (int64_t r = 0; matrix_ != nullptr && r < rows; ++r) {
+  if (!matrix_->blocks.empty()) {
+    const auto bytes = static_cast<int64_t>(
+        RowBytes(codec_->dtype, static_cast<size_t>(width)));
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(
+          encoded + r * bytes, bytes,
+          matrix_->blocks.data() + reader_->SourceRow(first + r) * bytes);
+    }
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
     const float factor = reader_->FactorOf(first + r);
     float* to = matrix_->values.data() + reader_->SourceRow(first + r) * width;
     for (int64_t i = 0; i < width; ++i) to[i] = decoded[r * width + i] / factor;
   }
+}
+
+absl::Status CalibratedLayers::Note(int64_t first, int64_t rows,
+                                    const float* values,
+                                    const std::byte* encoded,
+                                    const float* decoded) {
+  if (matrix_ != nullptr) Keep(first, rows, encoded, decoded);
   return AddErrors(std::min(rows, kErrorRows), values, decoded);
 }
 

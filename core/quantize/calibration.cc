@@ -224,11 +224,13 @@ absl::Status Calibration::CollectHead(std::string_view head,
 }
 
 absl::Status Calibration::Advance(int layer,
-                                  std::shared_ptr<const WeightSource> weights) {
+                                  std::shared_ptr<const WeightSource> weights,
+                                  ExpertLender* lender) {
   ModelFiles files = files_;
   files.weights = std::move(weights);
   ModelLoadOptions options;
   options.fused = false;
+  options.expert_lender = lender;
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                          LoadModel(files, device_, options));
   const size_t bytes = model->WorkspaceBytes(

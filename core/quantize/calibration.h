@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/formats/model_files.h"
+#include "core/model/expert_lender.h"
 #include "core/model/model.h"
 #include "core/quantize/hessian.h"
 #include "core/text/tokenizer.h"
@@ -59,8 +60,10 @@ class Calibration : private InputObserver {
   absl::Status Collect(int layer, bool advance, Hessians* hessians);
   absl::Status CollectHead(std::string_view head, Hessians* hessians);
   // Moves on past `layer` with other weights, which are float32 or as the
-  // model's are.
-  absl::Status Advance(int layer, std::shared_ptr<const WeightSource> weights);
+  // model's are. `lender`: has those of its experts that are not loaded; may be
+  // null.
+  absl::Status Advance(int layer, std::shared_ptr<const WeightSource> weights,
+                       ExpertLender* lender = nullptr);
 
  private:
   struct Sequence {

@@ -20,7 +20,8 @@ class NearestInGroups : public RowMethod {
   bool encodes() const override { return true; }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
-  absl::Status Note(int64_t, int64_t, const float*, const float*) override {
+  absl::Status Note(int64_t, int64_t, const float*, const std::byte*,
+                    const float*) override {
     return absl::OkStatus();
   }
 
@@ -47,7 +48,8 @@ class NearestE4M3 : public RowMethod {
   void SetLargest(float largest) override { largest_ = largest; }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
-  absl::Status Note(int64_t, int64_t, const float*, const float*) override {
+  absl::Status Note(int64_t, int64_t, const float*, const std::byte*,
+                    const float*) override {
     return absl::OkStatus();
   }
 

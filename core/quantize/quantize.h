@@ -31,7 +31,8 @@ struct QuantizeOptions {
   int64_t calibration_tokens = 65536;
   bool act_order = false;  // GPTQ: inputs of largest squares first
   float smoothing = 0.5f;  // SmoothQuant's alpha, 0 to 1
-  // What Hessians of a layer's experts may take at a time (MethodOptions).
+  // Bytes that calibration keeps of a layer's experts at a time
+  // (MethodOptions).
   uint64_t expert_bytes = kDefaultExpertBytes;
   // Told what is written and in all, in elements and what calibration is worth,
   // on the calling thread, at least once for each million of elements.
@@ -68,12 +69,14 @@ struct QuantizeReport {
 // million elements, or of one row, whatever the size of the model, and for the
 // tokenizer; with calibration also what Calibration says, 4 n^2 bytes for each
 // input of n elements of one layer (of experts: expert_bytes; twice the largest
-// with act_order), and with GPTQ a layer in float32; weights are mapped, or loaded as a model's. Errors:
-// INVALID_ARGUMENT for options, and for values (of weights, or of inputs in
-// calibration) that are not finite or beyond the type's range; UNIMPLEMENTED
-// for what GGUF cannot say (the architecture, a setting, the tokenizer);
-// NOT_FOUND for a missing tensor or folder; CANCELLED; RESOURCE_EXHAUSTED where
-// the disk is full; others of files.
+// with act_order), and with GPTQ a layer in float32, but its experts as they
+// are written (and expert_bytes of them in float32, in the Hessians' place);
+// weights are mapped, or loaded as a model's. Errors: INVALID_ARGUMENT for
+// options, and for values (of weights, or of inputs in calibration) that are
+// not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
+// (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
+// or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full; others of
+// files.
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,
                                              const std::string& path);

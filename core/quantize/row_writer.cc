@@ -66,7 +66,8 @@ absl::Status RowWriter::EncodeBand(int64_t first, int64_t rows,
   }
   Encode(rows, row_elements, to, by_method);
   if (!by_method) return absl::OkStatus();
-  return method->Note(first, rows, values_.data(), decoded_.data());
+  return method->Note(first, rows, values_.data(), encoded_.data(),
+                      decoded_.data());
 }
 
 absl::Status RowWriter::TellLargest(RowReader& reader, RowMethod* method) {

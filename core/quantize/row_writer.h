@@ -34,8 +34,9 @@ class RowMethod {
   // leaves them, before any is encoded.
   virtual bool wants_largest() const { return false; }
   virtual void SetLargest(float) {}
-  // What the rows became, of a block format.
+  // What the rows became, of a block format: blocks, and these decoded.
   virtual absl::Status Note(int64_t first, int64_t rows, const float* values,
+                            const std::byte* encoded,
                             const float* decoded) = 0;
 };
 

@@ -443,8 +443,9 @@ typedef struct inlay_quantize_options {
   float smoothing;    /* SMOOTHQUANT's alpha, 0 to 1: how much of the inputs' spread goes to the weights; default 0.5 */
   uint32_t reserved2;
   /* Since 9. */
-  uint64_t expert_bytes; /* what calibration's sums over the experts of a layer may take at a time: with less, layers run more
-                            often; one expert has room whatever this is; default 4 GiB */
+  uint64_t expert_bytes; /* bytes that calibration keeps of a layer's experts at a time: sums over what they read and, once those
+                            are gone, for GPTQ, their weights in float32: with less, layers run more often and weights are
+                            decoded more often, to the same file; one expert has room whatever this is; default 4 GiB */
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);
@@ -454,7 +455,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * in bounded memory on the calling thread and helpers of its own. Matrices get the type; norms and biases stay f32; where
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
- * n elements of one layer (IMATRIX: 8 n; of its experts `expert_bytes` at a time), and for GPTQ a layer in float32; where layers read the
+ * n elements of one layer (IMATRIX: 8 n; of its experts `expert_bytes` at a time), and for GPTQ a layer in float32, of its experts what is written; where layers read the
  * keys and values of others, those of all tokens. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
  * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym; awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,

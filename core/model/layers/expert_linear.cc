@@ -80,6 +80,18 @@ absl::StatusOr<size_t> ExpertLinear::LoadApart(const Experts& experts,
   for (const std::vector<LinearSpec>& layers : experts) {
     INLAY_DCHECK(layers.size() == 1);
     const std::string name = layers.front().name + ".weight";
+    const WeightInfo* info = build.weights.InfoOf(name);
+    const bool is_lent = packing == nullptr && info != nullptr &&
+                         build.expert_lender != nullptr &&
+                         build.expert_lender->Lends(*info);
+    if (is_lent) {
+      // Its shape and format were checked when the kernel was chosen.
+      lender_ = build.expert_lender;
+      lent_.resize(experts.size());
+      lent_[each_.size()] = info;
+      each_.push_back(nullptr);
+      continue;
+    }
     INLAY_ASSIGN_OR_RETURN(
         const TensorView matrix,
         packing == nullptr
@@ -216,7 +228,31 @@ absl::Status ExpertLinear::Forward(const TensorView& x,
   params.slots = routed.slots;
   params.y = y;
   params.workspace = workspace;
-  return op_.Run(params, stream);
+  return lender_ != nullptr ? ForwardLent(params, stream)
+                            : op_.Run(params, stream);
+}
+
+// A row of y depends on its own row of x and its expert only: a call with the
+// rows of one expert gives them the bits that a call with all does.
+absl::Status ExpertLinear::ForwardLent(ExpertLinearParams params,
+                                       Stream& stream) const {
+  const int32_t* all = params.offsets;
+  std::vector<const std::byte*> each = each_;
+  std::vector<int32_t> offsets(each.size() + 1);
+  params.w.each = each.data();
+  params.offsets = offsets.data();
+  for (size_t expert = 0; expert < each.size(); ++expert) {
+    if (all[expert] == all[expert + 1]) continue;
+    if (lent_[expert] != nullptr) {
+      INLAY_ASSIGN_OR_RETURN(each[expert],
+                             lender_->Lend(*lent_[expert], stream));
+    }
+    const auto behind = offsets.begin() + static_cast<int64_t>(expert) + 1;
+    std::fill(offsets.begin(), behind, all[expert]);
+    std::fill(behind, offsets.end(), all[expert + 1]);
+    INLAY_RETURN_IF_ERROR(op_.Run(params, stream));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/expert_lender.h"
 #include "core/model/layers/linear.h"
 #include "core/model/model_build.h"
 #include "kernels/moe/expert_linear.h"
@@ -63,6 +64,8 @@ class ExpertLinear {
   absl::StatusOr<std::vector<std::vector<WeightLoader::Rows>>> Parts(
       const Experts& experts, const ModelBuild& build) const;
   absl::Status LoadBiases(const Experts& experts, ModelBuild& build);
+  // One expert after another, so that one matrix is there at a time.
+  absl::Status ForwardLent(ExpertLinearParams params, Stream& stream) const;
   void ObserveAs(const Experts& experts, const ModelBuild& build);
   void Observe(const TensorView& x, const RoutingParams& routed) const;
 
@@ -72,6 +75,9 @@ class ExpertLinear {
   const std::byte* host_ = nullptr;
   size_t expert_bytes_ = 0;
   const float* bias_ = nullptr;
+  // Of those that are lent, which each_ lacks, by expert; empty: none.
+  std::vector<const WeightInfo*> lent_;
+  ExpertLender* lender_ = nullptr;
   InputObserver* observer_ = nullptr;
   std::vector<std::string> names_;  // of the experts, for observer_
 };
