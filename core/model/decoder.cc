@@ -379,6 +379,9 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   if (batch.layers != nullptr) {
     space.hidden = batch.layers->hidden;
     if (!hyper_head_.present()) space.mixed = space.hidden;
+    if (batch.layers->selection != nullptr) {
+      space.selection = batch.layers->selection;
+    }
   }
 
   const DeviceScope scope(*device_);

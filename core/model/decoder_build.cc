@@ -46,6 +46,8 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
         selects_ = std::max(selects_, latent->selects);
+        const bool shares = latent->selects > 0 && !latent->indexer.has_value();
+        if (shares) info_.shared_selection = latent->selects;
         if (latent->indexer.has_value()) {
           const int dim = latent->indexer->head_dim;
           info_.kv_layers.push_back({1, dim, 0, dim});

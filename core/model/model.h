@@ -62,6 +62,9 @@ struct ModelInfo {
   // Kinds of tokens that a batch may tell apart (ForwardBatch::segments); 0 or
   // 1: it need not.
   int64_t num_segments = 0;
+  // Keys that a query sees at most where layers share what one has selected
+  // (LayerRange::selection); 0: none do.
+  int64_t shared_selection = 0;
   // Of an encoder's head; 0: it has none, and there are no logits.
   int64_t num_labels = 0;
 
@@ -95,6 +98,9 @@ struct LayerRange {
   // [tokens, stream_width] float32, on the device: in and out. Layer 0 begins
   // with the embedding, whatever is in it.
   TensorView hidden;
+  // [tokens, ModelInfo::shared_selection]: what the last layer that selects has
+  // selected, in and out. Null: none is shared with layers of other ranges.
+  int32_t* selection = nullptr;
 };
 
 // One step's work. All spans belong to the caller and stay valid during

@@ -73,6 +73,8 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
     Sequence& sequence = made->sequences_.emplace_back();
     sequence.hidden.resize(
         static_cast<size_t>(size * made->model_->info().stream_width));
+    sequence.selection.resize(
+        static_cast<size_t>(size * made->model_->info().shared_selection));
     sequence.tokens = std::move(tokens);
   }
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
@@ -133,7 +135,7 @@ absl::Status Calibration::Allocate(bool keeps_kv) {
 }
 
 absl::Status Calibration::Run(const Model& model, int layer, int count,
-                              const Sequence& sequence, float* hidden) {
+                              Sequence& sequence, float* hidden) {
   const auto size = static_cast<int64_t>(sequence.tokens.size());
   const auto length = static_cast<int32_t>(size);
   const auto hidden_size = model.info().hidden_size;
@@ -155,6 +157,7 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   range.count = count;
   const auto stream_width = model.info().stream_width;
   range.hidden = FloatView(hidden, size, stream_width, stream_width);
+  if (!sequence.selection.empty()) range.selection = sequence.selection.data();
   ForwardBatch batch;
   batch.tokens = sequence.tokens;
   batch.positions = positions;

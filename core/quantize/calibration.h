@@ -37,7 +37,8 @@ using Hessians = std::map<std::string, Hessian, std::less<>>;
 
 // Keeps the residual stream of all sequences: 4 * hidden_size bytes a token,
 // twice that of one sequence, and the KV of one in all layers; of all sequences
-// where layers read the keys and values of others. Float32.
+// where layers read the keys and values of others. Where layers see what others
+// have selected, 4 bytes for each token and key that it sees. Float32.
 class Calibration : private InputObserver {
  public:
   // Told one more sequence is past a layer; false cancels.
@@ -70,6 +71,8 @@ class Calibration : private InputObserver {
     std::vector<int32_t> tokens;
     std::vector<float> hidden;                 // [tokens, hidden_size]
     std::vector<std::vector<int32_t>> blocks;  // by group
+    // [tokens, ModelInfo::shared_selection], of the last layer that selects.
+    std::vector<int32_t> selection;
   };
 
   Calibration(const ModelFiles& files, Device& device, Stream& stream,
@@ -77,8 +80,8 @@ class Calibration : private InputObserver {
   absl::Status CheckSequences(const TokenSequences& sequences) const;
   absl::Status Allocate(bool keeps_kv);
   // Runs `count` layers of a sequence on `hidden`.
-  absl::Status Run(const Model& model, int layer, int count,
-                   const Sequence& sequence, float* hidden);
+  absl::Status Run(const Model& model, int layer, int count, Sequence& sequence,
+                   float* hidden);
   absl::Status Report() const;
   void OnInput(std::string_view layer, const TensorView& x) override;
 

@@ -1,5 +1,6 @@
 #include "core/quantize/linear_inputs.h"
 
+#include <utility>
 #include <variant>
 
 namespace inlay {
@@ -79,7 +80,7 @@ void AddRecurrent(const PartSpec& part, size_t first,
 }
 
 // Values, which `output` reads, lie among keys in `up`: no run of rows. What
-// weighs an indexer's heads is as a router.
+// weighs an indexer's heads keeps its type, as a router does.
 void AddLatent(const LatentAttentionSpec& latent, size_t first,
                std::vector<LinearInput>* inputs) {
   const auto read_norm = [&](const NormSpec& norm, const LinearSpec& reader) {
@@ -94,22 +95,35 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   }
   if (latent.indexer.has_value()) {
     (*inputs)[first].readers.push_back(&latent.indexer->key);
+    (*inputs)[first].kept.push_back(&latent.indexer->weights);
     inputs->back().readers.push_back(&latent.indexer->query);
   }
   read_norm(latent.norm, latent.up);
   inputs->push_back(ReadOnly(latent.output));
 }
 
+void KeepCompressor(const CompressorSpec& compressor, LinearInput* input) {
+  input->kept.push_back(&compressor.values);
+  input->kept.push_back(&compressor.gates);
+}
+
 // What compresses keys decides, as a router, what is seen at all.
 void AddCompressed(const CompressedAttentionSpec& compressed, size_t first,
                    std::vector<LinearInput>* inputs) {
-  (*inputs)[first].readers.push_back(&compressed.low_query);
-  (*inputs)[first].readers.push_back(&compressed.key);
-  inputs->push_back(ReadOnly(compressed.query));
-  inputs->back().norm = &compressed.low_query_norm;
-  if (compressed.index.has_value()) {
-    inputs->back().readers.push_back(&compressed.index->query);
+  LinearInput& input = (*inputs)[first];
+  input.readers.push_back(&compressed.low_query);
+  input.readers.push_back(&compressed.key);
+  if (compressed.compressor.has_value()) {
+    KeepCompressor(*compressed.compressor, &input);
   }
+  LinearInput low = ReadOnly(compressed.query);
+  low.norm = &compressed.low_query_norm;
+  if (compressed.index.has_value()) {
+    KeepCompressor(compressed.index->compressor, &input);
+    input.kept.push_back(&compressed.index->weights);
+    low.readers.push_back(&compressed.index->query);
+  }
+  inputs->push_back(std::move(low));
   for (const LinearSpec& group : compressed.group_outputs) {
     inputs->push_back(ReadOnly(group));
   }

@@ -18,7 +18,8 @@ namespace inlay {
 struct LinearInput {
   std::vector<const LinearSpec*> readers;
   // Small layers that read it too and decide much, which keep their type:
-  // routers, gates of shared experts.
+  // routers, gates of shared experts, what weighs an indexer's heads, what
+  // compresses keys.
   std::vector<const LinearSpec*> kept;
   // Of one expert. `common`: the index of the input that it has rows of; -1:
   // none.

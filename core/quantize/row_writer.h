@@ -36,8 +36,7 @@ class RowMethod {
   virtual void SetLargest(float) {}
   // What the rows became, of a block format: blocks, and these decoded.
   virtual absl::Status Note(int64_t first, int64_t rows, const float* values,
-                            const std::byte* encoded,
-                            const float* decoded) = 0;
+                            const std::byte* encoded, const float* decoded) = 0;
 };
 
 // What rounding did to values: sums of squares.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "core/model/drawn_weights.h"
 #include "core/model/load_model.h"
@@ -33,24 +32,6 @@ absl::Status TensorPass::CheckMethod() const {
   return absl::OkStatus();
 }
 
-// Layers run one after another over all sequences: what an earlier one has
-// selected is not there any more.
-absl::Status TensorPass::CheckParts() const {
-  if (options_.method == QuantizeMethod::kNearest) return absl::OkStatus();
-  for (const LayerSpec& layer : spec_.layers) {
-    for (const BlockSpec& block : layer.blocks) {
-      const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
-      const bool compresses =
-          std::holds_alternative<CompressedAttentionSpec>(block.part);
-      if (!compresses && (latent == nullptr || latent->selects == 0)) continue;
-      return absl::UnimplementedError(FormattedString(
-          "the method %s of a model with layers that select keys, allowed: rtn",
-          QuantizeMethodName(options_.method)));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status TensorPass::Open(bool largest_inputs) {
   largest_inputs_ = largest_inputs;
   INLAY_RETURN_IF_ERROR(CheckMethod());
@@ -61,7 +42,6 @@ absl::Status TensorPass::Open(bool largest_inputs) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<PlannedWeight> planned,
                          PlanWeights(files_, *device_));
   INLAY_ASSIGN_OR_RETURN(spec_, DescribeDecoder(files_, *device_));
-  INLAY_RETURN_IF_ERROR(CheckParts());
   source_ = files_.weights;
   if (files_.random.has_value()) {
     INLAY_ASSIGN_OR_RETURN(source_,

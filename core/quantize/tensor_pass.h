@@ -62,7 +62,6 @@ class TensorPass {
     return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
   }
   absl::Status CheckMethod() const;
-  absl::Status CheckParts() const;
   absl::StatusOr<TokenSequences> Sequences() const;
   // One after another, so that the method knows which of the model's tensors
   // it has.

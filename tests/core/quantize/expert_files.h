@@ -84,14 +84,17 @@ class ExpertsTest : public QuantizedFiles {
     EXPECT_TRUE(reader->Read(0, reader->rows(), values.data()).ok());
     return values;
   }
-  // What layers read of tokens, and the logits, all in float32.
+  // What layers read of tokens, and the logits, all in float32; or by the
+  // kernels that calibration has.
   Rows Run(const ModelFiles& files, const TokenSequences& sequences,
-           Recorder* recorder) {
+           Recorder* recorder, bool as_calibration = false) {
     ModelLoadOptions options;
     options.fused = false;
     options.input_observer = recorder;
-    options.forced_kernels["gemm"] = "cpu_simd";
-    options.forced_kernels["expert_linear"] = "cpu_simd";
+    if (!as_calibration) {
+      options.forced_kernels["gemm"] = "cpu_simd";
+      options.forced_kernels["expert_linear"] = "cpu_simd";
+    }
     const auto model = LoadModel(files, *device_, options);
     EXPECT_TRUE(model.ok()) << model.status();
     Rows all;
@@ -139,9 +142,11 @@ class ExpertsTest : public QuantizedFiles {
     const auto is_outlier = [](size_t i) { return i % 23 == 5; };
     for (const WeightInfo& info : files.weights->weights()) {
       const std::string& name = info.name;
-      const bool is_norm = name.ends_with("post_attention_layernorm.weight");
+      const bool is_norm = name.ends_with("post_attention_layernorm.weight") ||
+                           name.ends_with("ffn_norm.weight");
       const bool is_router = name.ends_with(".gate.weight");
-      const bool is_embedding = name.ends_with("embed_tokens.weight");
+      const bool is_embedding = name.ends_with("embed_tokens.weight") ||
+                                name.ends_with("embed.weight");
       if (!is_norm && !is_router && !is_embedding) {
         std::vector<std::byte> bytes(info.bytes);
         EXPECT_TRUE(files.weights->Read(info, 0, absl::MakeSpan(bytes)).ok());

@@ -203,7 +203,8 @@ TEST_F(ExpertsTest, OutputsOfTheTokensThatComeAreCloser) {
 }
 
 TEST_F(ExpertsTest, LogitsOfOtherTokensAreCloser) {
-  for (const char* model : {"qwen3_moe", "mixtral", "deepseek_v3"}) {
+  for (const char* model :
+       {"qwen3_moe", "mixtral", "deepseek_v3", "deepseek_v32", "glm_moe_dsa"}) {
     SCOPED_TRACE(model);
     const ModelFiles files = WithOutliers(model);
     const TokenSequences tokens = Others(6);

@@ -61,8 +61,9 @@ INSTANTIATE_TEST_SUITE_P(
     Models, Mixtures,
     testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
                     "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
-                    "deepseek_v3", "qwen3_next", "qwen3_5_moe_text",
-                    "gemma4_moe_text", "nemotron_h", "kimi_linear"),
+                    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "qwen3_next",
+                    "qwen3_5_moe_text", "gemma4_moe_text", "nemotron_h",
+                    "kimi_linear"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files that hold other tensors than the model: fused, by halves, with factors,
@@ -254,7 +255,8 @@ TEST_F(ExpertsTest, RoutersSeeWhatTheySaw) {
 TEST_F(ExpertsTest, Folders) {
   const std::string out = folder_ + "/model";
   const TokenSequences tokens = Others(4);
-  for (const char* model : {"qwen3_moe", "gpt_oss", "deepseek_v3"}) {
+  for (const char* model :
+       {"qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v4"}) {
     SCOPED_TRACE(model);
     const Rows wanted = Run(Open(Golden(model)), tokens, nullptr);
     for (const auto& [type, method] :
