@@ -119,26 +119,24 @@ absl::Status ReadSizes(const Json& json, const std::string& layer,
   state.k = (*shape)[1].get<int64_t>();
   INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, state.n, state.k));
   INLAY_ASSIGN_OR_RETURN(state.block_size, SizeSetting(json, "blocksize"));
-  if (state.block_size % kRun != 0 || state.k % kRun != 0) {
-    return absl::UnimplementedError(FormattedString(
-        "layer %s is quantised in blocks of %d with k = %d columns; supported "
-        "are blocks and k that are multiples of %d",
-        Quoted(layer), state.block_size, state.k, kRun));
-  }
   return absl::OkStatus();
+}
+
+const float* MapOf(CodeKind kind) {
+  return kind == CodeKind::kNf4 ? kNf4Map : kFp4Map;
 }
 
 absl::Status CheckMap(const WeightSource& stored, const std::string& layer,
                       const BnbState& state) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<float> map,
                          ReadFinite(stored, layer + ".weight.quant_map", 16));
-  const auto& known = state.kind == CodeKind::kNf4 ? kNf4Map : kFp4Map;
   for (size_t i = 0; i < 16; ++i) {
+    const float known = MapOf(state.kind)[i];
     // Other versions' may be off by roundings.
-    if (std::abs(map[i] - known[i]) <= 1e-6f) continue;
+    if (std::abs(map[i] - known) <= 1e-6f) continue;
     return absl::UnimplementedError(FormattedString(
         "layer %s has the level %g for code %d; supported is %g", Quoted(layer),
-        map[i], i, known[i]));
+        map[i], i, known));
   }
   return absl::OkStatus();
 }
@@ -173,16 +171,21 @@ absl::Status ReadNested(const WeightSource& stored, const std::string& layer,
   return absl::OkStatus();
 }
 
-Grouping RunsOf(int64_t k) {
+Grouping RunsOf(const BnbState& state) {
   Grouping grouping;
-  grouping.k = k;
-  grouping.groups = k / kRun;
+  grouping.k = state.k;
+  if (!state.in_blocks()) return grouping;
+  grouping.groups = state.k / kRun;
   grouping.group_size = kRun;
   grouping.block = kRun;
   return grouping;
 }
 
 }  // namespace
+
+bool BnbState::in_blocks() const {
+  return block_size % kRun == 0 && k % kRun == 0;
+}
 
 absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
                                       const std::string& layer,
@@ -200,8 +203,7 @@ absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
       state.codes, StoredTensor(stored, weight,
                                 {DType::kU8, DType::kI8, DType::kF16,
                                  DType::kBF16, DType::kF32, DType::kF64}));
-  const auto bytes =
-      static_cast<uint64_t>(state.n) * static_cast<uint64_t>(state.k) / 2;
+  const auto bytes = static_cast<uint64_t>(DivideUp(state.n * state.k, 2));
   if (state.codes->bytes != bytes) {
     return absl::InvalidArgumentError(FormattedString(
         "tensor %s has %d bytes; its state's %d by %d codes take %d",
@@ -223,45 +225,74 @@ absl::StatusOr<BnbState> ReadBnbState(const WeightSource& stored,
 
 BnbLayer::BnbLayer(const std::string& layer, BnbState state,
                    std::shared_ptr<const WeightSource> stored)
-    : QuantizedLayer(layer, state.kind, state.n, RunsOf(state.k)),
+    : QuantizedLayer(layer, state.in_blocks() ? state.kind : CodeKind::kFloat,
+                     state.n, RunsOf(state)),
       state_(std::move(state)),
       stored_(std::move(stored)) {}
+
+absl::StatusOr<std::vector<uint8_t>> BnbLayer::ReadCodes(int64_t begin,
+                                                         int64_t count) const {
+  const int64_t first = begin / 2;
+  std::vector<std::byte> bytes(
+      static_cast<size_t>(DivideUp(begin + count, 2) - first));
+  INLAY_RETURN_IF_ERROR(stored_->Read(
+      *state_.codes, static_cast<uint64_t>(first), absl::MakeSpan(bytes)));
+  std::vector<uint8_t> codes(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = begin + i;
+    const auto both =
+        static_cast<uint8_t>(bytes[static_cast<size_t>(at / 2 - first)]);
+    // The upper nibble comes first.
+    codes[static_cast<size_t>(i)] = at % 2 == 0 ? both >> 4 : both & 15;
+  }
+  return codes;
+}
+
+absl::StatusOr<std::vector<float>> BnbLayer::ReadScales(int64_t first,
+                                                        int64_t count) const {
+  std::vector<float> scales(static_cast<size_t>(count));
+  if (state_.absmax->dtype != DType::kU8) {
+    INLAY_RETURN_IF_ERROR(
+        ReadFlat(*stored_, *state_.absmax, first, count, scales.data()));
+    return scales;
+  }
+  std::vector<std::byte> coded(scales.size());
+  INLAY_RETURN_IF_ERROR(stored_->Read(
+      *state_.absmax, static_cast<uint64_t>(first), absl::MakeSpan(coded)));
+  for (int64_t b = 0; b < count; ++b) {
+    const auto at = static_cast<size_t>(b);
+    const auto nested =
+        static_cast<size_t>((first + b) / state_.nested_block_size);
+    const float product =
+        state_.map[static_cast<size_t>(coded[at])] * state_.nested[nested];
+    scales[at] = product + state_.offset;
+  }
+  return scales;
+}
 
 absl::Status BnbLayer::Load(Band& band) const {
   const int64_t begin = band.first * state_.k;
   const int64_t count = band.rows * state_.k;
-  // The upper nibble comes first.
-  std::vector<std::byte> bytes(static_cast<size_t>(count / 2));
-  INLAY_RETURN_IF_ERROR(stored_->Read(
-      *state_.codes, static_cast<uint64_t>(begin / 2), absl::MakeSpan(bytes)));
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    const auto both = static_cast<uint8_t>(bytes[i]);
-    band.codes[2 * i] = both >> 4;
-    band.codes[2 * i + 1] = both & 15;
-  }
+  INLAY_ASSIGN_OR_RETURN(std::vector<uint8_t> codes, ReadCodes(begin, count));
   const int64_t first = begin / state_.block_size;
   const int64_t blocks = (begin + count - 1) / state_.block_size + 1 - first;
-  std::vector<float> scales(static_cast<size_t>(blocks));
-  if (state_.absmax->dtype == DType::kU8) {
-    std::vector<std::byte> coded(static_cast<size_t>(blocks));
-    INLAY_RETURN_IF_ERROR(stored_->Read(
-        *state_.absmax, static_cast<uint64_t>(first), absl::MakeSpan(coded)));
-    for (int64_t b = 0; b < blocks; ++b) {
-      const auto at = static_cast<size_t>(b);
-      const auto nested =
-          static_cast<size_t>((first + b) / state_.nested_block_size);
-      const float product =
-          state_.map[static_cast<size_t>(coded[at])] * state_.nested[nested];
-      scales[at] = product + state_.offset;
+  INLAY_ASSIGN_OR_RETURN(const std::vector<float> scales,
+                         ReadScales(first, blocks));
+  const auto scale_of = [&](int64_t element) {
+    return scales[static_cast<size_t>((begin + element) / state_.block_size -
+                                      first)];
+  };
+  if (state_.in_blocks()) {
+    band.codes = std::move(codes);
+    for (int64_t run = 0; run < count / kRun; ++run) {
+      band.scales[static_cast<size_t>(run)] = scale_of(run * kRun);
     }
-  } else {
-    INLAY_RETURN_IF_ERROR(
-        ReadFlat(*stored_, *state_.absmax, first, blocks, scales.data()));
+    return absl::OkStatus();
   }
-  for (int64_t run = 0; run < count / kRun; ++run) {
-    const int64_t block = (begin + run * kRun) / state_.block_size;
-    band.scales[static_cast<size_t>(run)] =
-        scales[static_cast<size_t>(block - first)];
+  const float* map = MapOf(state_.kind);
+  for (int64_t i = 0; i < count; ++i) {
+    band.values[static_cast<size_t>(i)] =
+        map[codes[static_cast<size_t>(i)]] * scale_of(i);
   }
   return absl::OkStatus();
 }

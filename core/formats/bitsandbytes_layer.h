@@ -1,5 +1,6 @@
 // One 4-bit layer of a bitsandbytes checkpoint: its quantisation state,
-// checked, and the layer in blocks of nf4 or bnb_fp4. Knows no settings.
+// checked, and the layer in blocks of nf4 or bnb_fp4; in float32 where runs of
+// 64 columns do not share a scale. Knows no settings.
 #ifndef INLAY_CORE_FORMATS_BITSANDBYTES_LAYER_H_
 #define INLAY_CORE_FORMATS_BITSANDBYTES_LAYER_H_
 
@@ -27,6 +28,9 @@ struct BnbState {
   std::vector<float> nested;
   int64_t nested_block_size = 0;
   float offset = 0.0f;
+
+  // Whether rows are whole blocks of ours, each within one of the file's.
+  bool in_blocks() const;
 };
 
 // The state of `layer`, `type` being nf4 or fp4. Every scale is checked to be
@@ -42,6 +46,12 @@ class BnbLayer final : public QuantizedLayer {
 
  private:
   absl::Status Load(Band& band) const override;
+  // Codes of elements [begin, begin + count) of the flat weight.
+  absl::StatusOr<std::vector<uint8_t>> ReadCodes(int64_t begin,
+                                                 int64_t count) const;
+  // Scales of blocks [first, first + count).
+  absl::StatusOr<std::vector<float>> ReadScales(int64_t first,
+                                                int64_t count) const;
 
   BnbState state_;
   std::shared_ptr<const WeightSource> stored_;

@@ -40,6 +40,8 @@ DType BlockDType(CodeKind kind, int64_t block) {
       return DType::kNVFP4_F32;
     case CodeKind::kMxfp4:
       return DType::kMXFP4;
+    case CodeKind::kFloat:
+      return DType::kF32;
     case CodeKind::kF8:
       break;
   }
@@ -182,6 +184,11 @@ void QuantizedLayer::PackNvfp4Row(const Band& band, int64_t row,
 
 void QuantizedLayer::PackRow(const Band& band, int64_t row,
                              std::byte* dst) const {
+  if (kind_ == CodeKind::kFloat) {
+    std::memcpy(dst, band.values.data() + row * grouping_.k,
+                RowBytes(DType::kF32, static_cast<size_t>(grouping_.k)));
+    return;
+  }
   if (kind_ == CodeKind::kNvfp4) return PackNvfp4Row(band, row, dst);
   const uint8_t* const codes = band.codes.data() + row * grouping_.k;
   const int64_t block = grouping_.block;
@@ -218,11 +225,30 @@ void QuantizedLayer::PackRow(const Band& band, int64_t row,
   }
 }
 
+void QuantizedLayer::Prepare(int64_t rows, Band* band) const {
+  const auto count = static_cast<size_t>(rows);
+  const size_t columns = count * static_cast<size_t>(grouping_.k);
+  if (kind_ == CodeKind::kFloat) {
+    band->values.resize(columns);
+    return;
+  }
+  band->codes.resize(columns);
+  const size_t scales = count * static_cast<size_t>(grouping_.groups);
+  if (has_scale_codes()) {
+    band->scale_codes.resize(scales);
+  } else {
+    band->scales.resize(scales);
+    band->zeros.resize(scales);
+  }
+}
+
 absl::Status QuantizedLayer::ReadWeight(
     uint64_t offset, absl::Span<std::byte> destination) const {
   const uint64_t row_bytes =
       RowBytes(weight_.dtype, static_cast<size_t>(grouping_.k));
-  const int64_t band_rows = std::max<int64_t>(kStagingBytes / grouping_.k, 1);
+  const int64_t element = kind_ == CodeKind::kFloat ? sizeof(float) : 1;
+  const int64_t band_rows =
+      std::max<int64_t>(kStagingBytes / element / grouping_.k, 1);
   std::vector<std::byte> part;
   Band band;
   while (!destination.empty()) {
@@ -231,15 +257,7 @@ absl::Status QuantizedLayer::ReadWeight(
     band.rows =
         std::min(static_cast<int64_t>((end - 1) / row_bytes) + 1 - band.first,
                  band_rows);
-    const auto rows = static_cast<size_t>(band.rows);
-    band.codes.resize(rows * static_cast<size_t>(grouping_.k));
-    const size_t scales = rows * static_cast<size_t>(grouping_.groups);
-    if (has_scale_codes()) {
-      band.scale_codes.resize(scales);
-    } else {
-      band.scales.resize(scales);
-      band.zeros.resize(scales);
-    }
+    Prepare(band.rows, &band);
     INLAY_RETURN_IF_ERROR(Load(band));
     for (int64_t row = 0; row < band.rows; ++row) {
       const uint64_t skip = offset % row_bytes;

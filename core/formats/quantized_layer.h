@@ -8,7 +8,8 @@
 // low and element 16 + i in its high nibble; i8: int8; f8: e4m3; nf4 and
 // bnb_fp4: codes of levels, in nibbles as u4's. nvfp4_f32: its factor, a scale
 // in e4m3 of each 16 elements; of these byte i holds element i and element 8 +
-// i. mxfp4: the scale's exponent, a byte; codes as u4's.
+// i. mxfp4: the scale's exponent, a byte; codes as u4's. Layers that no block
+// fits may be float32: kFloat.
 #ifndef INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 #define INLAY_CORE_FORMATS_QUANTIZED_LAYER_H_
 
@@ -24,7 +25,16 @@
 
 namespace inlay {
 
-enum class CodeKind : uint8_t { kU4, kI8, kF8, kNf4, kBnbFp4, kNvfp4, kMxfp4 };
+enum class CodeKind : uint8_t {
+  kU4,
+  kI8,
+  kF8,
+  kNf4,
+  kBnbFp4,
+  kNvfp4,
+  kMxfp4,
+  kFloat
+};
 
 // Which columns share a scale, and the blocks that follow from it: of 128
 // columns where every group has a multiple of that, else of 32.
@@ -68,6 +78,7 @@ struct Band {
   // [rows, groups]: in place of the two, of nvfp4: e4m3, signs included; of
   // mxfp4: e8m0.
   std::vector<uint8_t> scale_codes;
+  std::vector<float> values;  // [rows, k], in place of all these, of kFloat
 };
 
 // Loads band.codes from `codes`, bytes [n, k / 2] of two codes each, the first
@@ -114,6 +125,8 @@ class QuantizedLayer {
   bool has_scale_codes() const {
     return kind_ == CodeKind::kNvfp4 || kind_ == CodeKind::kMxfp4;
   }
+  // Sizes what Load is to fill.
+  void Prepare(int64_t rows, Band* band) const;
   void PackNvfp4Row(const Band& band, int64_t row, std::byte* dst) const;
 
   CodeKind kind_;

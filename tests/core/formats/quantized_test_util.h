@@ -96,6 +96,11 @@ inline std::vector<float> DecodeBlocks(DType dtype,
   const FormatInfo& format = GetFormatInfo(dtype);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   std::vector<float> values;
+  if (dtype == DType::kF32) {
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
   for (size_t at = 0; at < bytes.size();
        at += static_cast<size_t>(format.block_bytes)) {
     if (dtype == DType::kMXFP4) {
