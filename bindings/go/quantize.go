@@ -30,7 +30,7 @@ type QuantizeOptions struct {
 	SequenceTokens    int      // 0: 512
 	CalibrationTokens int      // in all; 0: 65536
 	Smoothing         *float32 // SmoothQuant's alpha; nil: 0.5
-	ExpertBytes       *uint64  // what calibration's sums over a layer's experts may take at a time; nil: 4 GiB
+	ExpertBytes       *uint64  // bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; nil: 4 GiB
 	// Progress is called meanwhile; false cancels, and a panic in it does too.
 	Progress func(stage LoadStage, fraction float64) bool
 }

@@ -44,7 +44,7 @@ namespace Inlay
         public int? CalibrationTokens { get; set; }
         /// <summary>SmoothQuant's alpha, 0 to 1; default 0.5.</summary>
         public float? Smoothing { get; set; }
-        /// <summary>What calibration's sums over a layer's experts may take at a time; default 4 GiB.</summary>
+        /// <summary>Bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; default 4 GiB.</summary>
         public long? ExpertBytes { get; set; }
 
         internal void Write(inlay_quantize_options native, Pins pins)

@@ -69,7 +69,7 @@ public final class QuantizeOptions {
     return this;
   }
 
-  /** What calibration's sums over a layer's experts may take at a time; default 4 GiB. */
+  /** Bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; default 4 GiB. */
   public QuantizeOptions expertBytes(long bytes) {
     Check.notNegative(bytes, "bytes");
     settings.add(o -> o.setExpert_bytes(bytes));
