@@ -54,9 +54,9 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // (batch invariance). bf16 and f16 weights are widened exactly, and x is taken
 // as it is, but: "cpu_bf16", the default for large bf16 weights where the
 // processor multiplies pairs of bf16 and has no AMX, rounds x to bf16 once (and
-// f16 weights, for who asks for it by name); "cpu_amx" with f16 weights, for
-// who asks for that, leaves out less than 2^-22 of a product; "cpu_packed*"
-// round x to 8 bits.
+// f16 weights, for who asks for it by name); "cpu_amx", the default for large
+// f16 weights where there is AMX, leaves out less than 2^-14 of a product of
+// those; "cpu_packed*" round x to 8 bits.
 // On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
 // which takes that or cuBLASLt by the number of rows, and "cuda_cublaslt" keep
 // it where desc.batch_invariant says so; so does "cuda_quantised", whose packed

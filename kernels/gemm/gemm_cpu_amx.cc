@@ -1,31 +1,27 @@
 // gemm over bf16 and f16 weights on x86-64 with AMX, whose tiles multiply bf16
 // and add float32: 8,192 multiply-adds an instruction. Source of the tiles:
-// amx.h.
+// amx.h. Here: what is particular to bf16, and the row of both.
+// gemm_cpu_amx_f16.cc: f16.
 //
 // Exact in the factors: x is cut into three bf16 parts, whose 8 bits each make
-// up its 24, and the 11 bits of an f16 weight into two, of 3 and 8 bits. A step
-// of 32 elements of k adds to the sums, one product after another, low w times
-// middle and high x, then high w times low, middle and high x; of bf16 weights
-// all are high. What is left out, low w times low x, is less than 2^-22 of a
-// product. A product of tiles is two chains of 16 fused multiply-adds, of even
-// and of odd elements, whose sum is added: of that an output sees its own row
-// of x and of w alone. One order for every number of rows, so the same bits in
-// every batch. The unit takes denormal numbers as zeros, which changes an
-// output by less than 1e-33 times the weights' magnitudes. Sixteen times the
-// rate of float32, of which bf16 has a third and f16 a fifth.
+// up its 24. A step of 32 elements of k adds to the sums, one product after
+// another, low, middle and high x. A product of tiles is two chains of 16 fused
+// multiply-adds, of even and of odd elements, whose sum is added: of that an
+// output sees its own row of x and of w alone. One order for every number of
+// rows, so the same bits in every batch. The unit takes denormal numbers as
+// zeros, which changes an output by less than 1e-33 times the weights'
+// magnitudes. Sixteen times the rate of float32, of which this has a third.
 //
-// Infinities: no part of a finite x but 0 is 0, so that an infinite weight (in
-// f16 all in the low part, which low x does not meet) gives infinity; x that is
-// not finite is all in its low part, which meets no part of a weight that is 0
-// unless the weight is. Infinity times infinity gives NaN.
+// Infinities: no part of a finite x but 0 is 0, so that an infinite weight
+// gives infinity; x that is not finite is all in its low part. Infinity times
+// infinity gives NaN.
 //
 // w is the left operand: 16 rows of 64 bytes, of bf16 as it lies in its file. x
 // is put into tiles (PackedX), 16 rows a group; rows that fill none are a call
 // of their own. Four tiles of w, a band of 64 rows, at a time.
 //   m <= 16: a tile of w after the other, once each, from memory, whose
 //     bandwidth is the bound. Its 16 rows lie apart, so that a thread reads 16
-//     long streams. f16 passes through a ring of tiles in L1, taken apart some
-//     steps before they are multiplied.
+//     long streams.
 //   more: a panel of a band by a block of k is put in order in L1 (tiles that
 //     cross lines of the cache take three times as long), groups pass over it
 //     from L2, and sums wait in the workspace for the next block of k, exactly
@@ -45,17 +41,13 @@
 #include "kernels/gemm/gemm_parts.h"
 #include "memory/device/thread_pool.h"
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 warns of its own intrinsics, which leave unused operands undefined.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 HWY_PUSH_ATTRIBUTES(
     "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")
 namespace inlay::amx {
 namespace {
 
+constexpr int64_t kParts = 3;  // of x: low, middle, high
+constexpr int64_t kTileSize = kTileRows * kTileBytes;
 constexpr int64_t kStep = 32;                        // elements of k in a tile
 constexpr int64_t kGroup = kTileRows;                // rows of x
 constexpr int64_t kWeightTiles = 4;                  // side by side
@@ -63,9 +55,6 @@ constexpr int64_t kBand = kWeightTiles * kTileRows;  // rows of w
 constexpr int64_t kPanelTiles = 32;                  // of w: two thirds of L1
 // Steps that up to a group of rows asks for weights in advance.
 constexpr int64_t kAhead = 8;
-// Steps from taking weights apart to multiplying them, and how many are kept.
-constexpr int64_t kDelay = 3, kRing = 4;
-static_assert(kDelay < kRing);
 // A block of k of so many groups and bands, their sums beside it, fill L2: its
 // neighbours on the way there, x once for every kTaskBands and w once for every
 // kBlockGroups.
@@ -99,7 +88,6 @@ struct PackedX {
 };
 
 // Step `step` of the rows of `group`.
-template <class Weights>
 void PackStep(const GemmDesc& desc, const GemmParams& params,
               const PackedX& packed, int64_t group, int64_t step) {
   const int64_t first = group * kGroup;
@@ -113,7 +101,7 @@ void PackStep(const GemmDesc& desc, const GemmParams& params,
     Split(_mm512_maskz_loadu_ps(low, x), a);
     Split(_mm512_maskz_loadu_ps(high, x + 16), b);
     for (int p = 0; p < kParts; ++p) {
-      parts[p][r] = Weights::Join(a[p], b[p]);
+      parts[p][r] = JoinInOrder(a[p], b[p]);
     }
   }
   std::byte* to = packed.At(group, step);
@@ -136,11 +124,9 @@ void PackStep(const GemmDesc& desc, const GemmParams& params,
 
 // A panel in L1: the tiles of a step and 16 rows of w, part by part, then those
 // of the next step; behind kSteps steps the next 16 rows.
-template <class Weights>
 struct Panel {
-  static constexpr int64_t kStepBytes = Weights::kParts * kTileSize;
-  static constexpr int64_t kSteps =
-      kPanelTiles / kWeightTiles / Weights::kParts;
+  static constexpr int64_t kStepBytes = kTileSize;
+  static constexpr int64_t kSteps = kPanelTiles / kWeightTiles;
   static constexpr int64_t kRowsBytes = kSteps * kStepBytes;
   alignas(64) std::byte data[kWeightTiles * kRowsBytes];
 
@@ -158,18 +144,15 @@ struct Panel {
       const int64_t k = there ? desc.k - k0 : 0;
       const int64_t whole = std::min(steps, k / kStep);
       for (int64_t s = 0; s < whole; ++s) {
-        Weights::Store(from + s * kStep, to + s * kStepBytes);
-        // The next panel of these rows; without work to do it would wait here.
-        if (Weights::kParts > 1) {
-          _mm_prefetch(from + (s + kSteps) * kStep, _MM_HINT_T1);
-        }
+        _mm512_store_si512(to + s * kStepBytes,
+                           _mm512_loadu_si512(from + s * kStep));
       }
       // Beyond the last column and the last row: zeros.
       for (int64_t s = whole; s < steps; ++s) {
         alignas(64) uint16_t last[kStep] = {};
         const int64_t left = k - s * kStep;
         if (left > 0) std::copy_n(from + s * kStep, left, last);
-        Weights::Store(last, to + s * kStepBytes);
+        _mm512_store_si512(to + s * kStepBytes, _mm512_load_si512(last));
       }
     }
     Written(data);
@@ -209,29 +192,13 @@ inline void StoreSums(float* sums) {
 
 // Adds the tiles of a step at `w`, 16 rows of w after 16 of them, with that of
 // a group at `x`. Each tile is loaded once.
-template <class Weights>
 inline void AddStep(const std::byte* w, const PackedX& packed,
                     const std::byte* x) {
-  constexpr int64_t kNext = Panel<Weights>::kRowsBytes;
+  constexpr int64_t kNext = Panel::kRowsBytes;
   const int64_t x_stride = packed.columns * 4;
   _tile_loadd(4, x, x_stride);
   _tile_loadd(5, x + packed.tile_bytes(), x_stride);
   _tile_loadd(6, x + 2 * packed.tile_bytes(), x_stride);
-  if constexpr (Weights::kParts == 2) {
-    _tile_loadd(7, w, kTileBytes);
-    _tile_dpbf16ps(0, 7, 5);
-    _tile_dpbf16ps(0, 7, 6);
-    _tile_loadd(7, w + kNext, kTileBytes);
-    _tile_dpbf16ps(1, 7, 5);
-    _tile_dpbf16ps(1, 7, 6);
-    _tile_loadd(7, w + 2 * kNext, kTileBytes);
-    _tile_dpbf16ps(2, 7, 5);
-    _tile_dpbf16ps(2, 7, 6);
-    _tile_loadd(7, w + 3 * kNext, kTileBytes);
-    _tile_dpbf16ps(3, 7, 5);
-    _tile_dpbf16ps(3, 7, 6);
-    w += kTileSize;
-  }
   _tile_loadd(7, w, kTileBytes);
   _tile_dpbf16ps(0, 7, 4);
   _tile_dpbf16ps(0, 7, 5);
@@ -306,15 +273,9 @@ HWY_INLINE void AskAhead(const GemmParams& params, const PackedX& packed,
 }
 
 // The sums of a tile, rows n, n + apart, .. of w, all whole steps, with up to a
-// group. `ring` is for weights in parts.
-template <class Weights>
-void AddTile(const GemmParams& params, const PackedX& packed, int64_t n,
-             int64_t apart, std::byte* ring, float* sums);
-
-template <>
-inline void AddTile<BF16Weights>(const GemmParams& params,
-                                 const PackedX& packed, int64_t n,
-                                 int64_t apart, std::byte*, float* sums) {
+// group.
+inline void AddTile(const GemmParams& params, const PackedX& packed, int64_t n,
+                    int64_t apart, float* sums) {
   const int64_t stride =
       apart * static_cast<int64_t>(params.w.row_stride_bytes);
   const int64_t x_tile = packed.tile_bytes();
@@ -338,60 +299,18 @@ inline void AddTile<BF16Weights>(const GemmParams& params,
   Written(sums);
 }
 
-// Through a ring of kRing steps' parts.
-template <>
-inline void AddTile<F16Weights>(const GemmParams& params, const PackedX& packed,
-                                int64_t n, int64_t apart, std::byte* ring,
-                                float* sums) {
-  constexpr int64_t kBytes = F16Weights::kParts * kTileSize;
-  const int64_t x_tile = packed.tile_bytes();
-  const int64_t x_stride = packed.columns * 4;
-  const std::byte* x = packed.data;
-  _tile_zero(0);
-  for (int64_t step = 0; step < packed.steps + kDelay; ++step) {
-    if (step < packed.steps) {
-      AskAhead(params, packed, n, apart, step);
-      std::byte* to = ring + step % kRing * kBytes;
-      HWY_UNROLL(4)
-      for (int64_t r = 0; r < kTileRows; ++r) {
-        F16Weights::Store(params.w.row<uint16_t>(n + r * apart) + step * kStep,
-                          to + r * kTileBytes);
-      }
-      Written(to);
-    }
-    if (step < kDelay) continue;
-    const std::byte* w = ring + (step - kDelay) % kRing * kBytes;
-    _tile_loadd(7, w, kTileBytes);
-    _tile_loadd(5, x + x_tile, x_stride);
-    _tile_dpbf16ps(0, 7, 5);
-    _tile_loadd(6, x + 2 * x_tile, x_stride);
-    _tile_dpbf16ps(0, 7, 6);
-    _tile_loadd(7, w + kTileSize, kTileBytes);
-    _tile_loadd(4, x, x_stride);
-    _tile_dpbf16ps(0, 7, 4);
-    _tile_dpbf16ps(0, 7, 5);
-    _tile_dpbf16ps(0, 7, 6);
-    x += packed.step_bytes();
-  }
-  _tile_stored(0, sums, kTileBytes);
-  Written(sums);
-}
-
 // Rows [begin, end) of w, all whole steps, with up to a group, as 16 streams of
 // consecutive rows, of which memory gives as much as it has: of 16 rows side by
 // side it gave 5 % less, of a band's 64 20 %. Returns where rows that fill no
 // stream begin.
-template <class Weights>
 int64_t RunStreams(const GemmParams& params, const PackedX& packed,
                    int64_t begin, int64_t end) {
-  alignas(64) std::byte ring[kRing * Weights::kParts * kTileSize];
   alignas(64) float sums[kTileRows * kTileSums];
   const int64_t apart = (end - begin) / kTileRows;
   for (int64_t i = 0; i < apart; i += kTileRows) {
     const int64_t count = std::min<int64_t>(kTileRows, apart - i);
     for (int64_t t = 0; t < count; ++t) {
-      AddTile<Weights>(params, packed, begin + i + t, apart, ring,
-                       sums + t * kTileSums);
+      AddTile(params, packed, begin + i + t, apart, sums + t * kTileSums);
     }
     for (int64_t r = 0; r < kTileRows; ++r) {
       FinishColumns(params, packed, 0, begin + r * apart + i, count,
@@ -402,15 +321,14 @@ int64_t RunStreams(const GemmParams& params, const PackedX& packed,
 }
 
 // Bands [begin, end) of w with all rows of x, a group of them at most.
-template <class Weights>
 void RunFew(const GemmDesc& desc, const GemmParams& params,
             const PackedX& packed, int64_t begin, int64_t end) {
-  Panel<Weights> panel;
+  Panel panel;
   alignas(64) float sums[kBandSums];
   Configure(packed.columns);
   const int64_t n_end = std::min(desc.n, end * kBand);
   int64_t n0 = begin * kBand;
-  if (desc.k % kStep == 0) n0 = RunStreams<Weights>(params, packed, n0, n_end);
+  if (desc.k % kStep == 0) n0 = RunStreams(params, packed, n0, n_end);
   for (; n0 < n_end; n0 += kBand) {
     const int64_t count = std::min(kBand, n_end - n0);
     ZeroSums();
@@ -418,7 +336,7 @@ void RunFew(const GemmDesc& desc, const GemmParams& params,
       const int64_t steps = std::min(panel.kSteps, packed.steps - step);
       panel.Pack(desc, params, n0, count, step, steps);
       for (int64_t s = 0; s < steps; ++s) {
-        AddStep<Weights>(panel.At(s), packed, packed.At(0, step + s));
+        AddStep(panel.At(s), packed, packed.At(0, step + s));
       }
     }
     StoreSums(sums);
@@ -428,11 +346,10 @@ void RunFew(const GemmDesc& desc, const GemmParams& params,
 }
 
 // Bands [begin, end) with groups [g0, g1). sums: kBandSums a band and group.
-template <class Weights>
 void RunMany(const GemmDesc& desc, const GemmParams& params,
              const PackedX& packed, int64_t begin, int64_t end, int64_t g0,
              int64_t g1, float* sums) {
-  Panel<Weights> panel;
+  Panel panel;
   Configure(packed.columns);
   for (int64_t step = 0; step < packed.steps; step += panel.kSteps) {
     const int64_t steps = std::min(panel.kSteps, packed.steps - step);
@@ -444,7 +361,7 @@ void RunMany(const GemmDesc& desc, const GemmParams& params,
       for (int64_t group = g0; group < g1; ++group, at += kBandSums) {
         step == 0 ? ZeroSums() : LoadSums(at);
         for (int64_t s = 0; s < steps; ++s) {
-          AddStep<Weights>(panel.At(s), packed, packed.At(group, step + s));
+          AddStep(panel.At(s), packed, packed.At(group, step + s));
         }
         StoreSums(at);
         if (step + steps == packed.steps) {
@@ -463,23 +380,21 @@ int64_t BandsAtOnce(const GemmDesc& desc, int64_t groups) {
 }
 
 // Whole groups of rows, or fewer than one.
-template <class Weights>
 void RunGroups(const GemmDesc& desc, const GemmParams& params,
                ThreadPool& pool) {
   const PackedX packed(desc, params);
-  pool.ParallelFor(packed.groups * packed.steps, 64,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       PackStep<Weights>(desc, params, packed, i / packed.steps,
-                                         i % packed.steps);
-                     }
-                     Written(packed.data);
-                   });
+  pool.ParallelFor(
+      packed.groups * packed.steps, 64, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          PackStep(desc, params, packed, i / packed.steps, i % packed.steps);
+        }
+        Written(packed.data);
+      });
   const int64_t bands = Bands(desc);
   if (packed.groups == 1) {
     pool.ParallelFor(bands, kGrainProducts / (kBand * desc.k) + 1,
                      [&](int64_t begin, int64_t end) {
-                       RunFew<Weights>(desc, params, packed, begin, end);
+                       RunFew(desc, params, packed, begin, end);
                      });
     return;
   }
@@ -497,20 +412,19 @@ void RunGroups(const GemmDesc& desc, const GemmParams& params,
         const int64_t g0 = i / columns * kBlockGroups;
         const int64_t g1 = std::min(packed.groups, g0 + kBlockGroups);
         const int64_t band = i % columns * width;
-        RunMany<Weights>(desc, params, packed, first + band,
-                         first + std::min(count, band + width), g0, g1,
-                         sums + (g0 * count + band * (g1 - g0)) * kBandSums);
+        RunMany(desc, params, packed, first + band,
+                first + std::min(count, band + width), g0, g1,
+                sums + (g0 * count + band * (g1 - g0)) * kBandSums);
       }
     });
   }
 }
 
-template <class Weights>
 void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const int64_t rest = params.x.rows() % kGroup;
   const int64_t whole = params.x.rows() - rest;
-  if (whole > 0) RunGroups<Weights>(desc, RowsOfCall(params, 0, whole), pool);
-  if (rest > 0) RunGroups<Weights>(desc, RowsOfCall(params, whole, rest), pool);
+  if (whole > 0) RunGroups(desc, RowsOfCall(params, 0, whole), pool);
+  if (rest > 0) RunGroups(desc, RowsOfCall(params, whole, rest), pool);
 }
 
 }  // namespace
@@ -518,6 +432,11 @@ void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
 HWY_POP_ATTRIBUTES
 
 namespace inlay {
+
+// gemm_cpu_amx_f16.cc
+size_t GemmCpuAmxF16WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+void RunGemmCpuAmxF16(const GemmDesc& desc, const GemmParams& params,
+                      ThreadPool& pool);
 
 const char* GemmCpuAmxRefuses(const GemmDesc& desc) {
   if (desc.activation != DType::kF32 || desc.output != DType::kF32) {
@@ -530,6 +449,9 @@ const char* GemmCpuAmxRefuses(const GemmDesc& desc) {
 }
 
 size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  if (desc.weight == DType::kF16) {
+    return GemmCpuAmxF16WorkspaceBytes(desc, max_rows);
+  }
   const int64_t steps = (desc.k + amx::kStep - 1) / amx::kStep;
   int64_t bytes = max_rows * steps * amx::kParts * amx::kTileBytes;
   // Sums of as many groups, or of fewer, which have more bands at once.
@@ -546,9 +468,9 @@ absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,
                            Stream& stream) {
   ThreadPool& pool = *stream.thread_pool();
   if (desc.weight == DType::kF16) {
-    amx::Run<amx::F16Weights>(desc, params, pool);
+    RunGemmCpuAmxF16(desc, params, pool);
   } else {
-    amx::Run<amx::BF16Weights>(desc, params, pool);
+    amx::Run(desc, params, pool);
   }
   return absl::OkStatus();
 }
