@@ -108,12 +108,9 @@ const char* Bf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
 }
 // Of small models, which stay in the caches.
 bool IsSmall(const GemmDesc& desc) { return desc.n * desc.k <= 1 << 20; }
-// Small weights, too, and f16, which is taken apart first: one row of x takes a
-// tenth longer by tiles there, although 8 and more take two thirds of the time.
 const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
-  return IsSmall(desc) || desc.weight == DType::kF16
-             ? "one row of x is faster elsewhere"
-             : AmxRefuses(desc, device);
+  return IsSmall(desc) ? "one row of x is faster elsewhere"
+                       : AmxRefuses(desc, device);
 }
 // Small weights, too, which have time for an exact x, and f16, which it rounds.
 const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
