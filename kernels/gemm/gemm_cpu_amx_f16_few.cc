@@ -28,8 +28,9 @@ HWY_PUSH_ATTRIBUTES(
 namespace inlay::amx {
 namespace {
 
-// How far ahead vectors ask for weights, in each row.
-constexpr int64_t kAheadBytes = 512;
+// How far ahead vectors ask for weights in L2, in each row: a block of k, which
+// is wanted when the other rows have had theirs.
+constexpr int64_t kAheadBytes = 1024;
 constexpr int64_t kProducts = 3;
 
 // While it is there denormal numbers are zeros to the thread's vectors, and
@@ -49,32 +50,31 @@ class LikeTiles {
   const uint32_t before_;
 };
 
-// x for vectors, in the workspace: each row its steps one after another, each
-// 32 high and 32 low parts; zeros beyond k.
+// x for vectors, in the workspace: of each element the high part and, in the
+// lower half of its word, the low one, so that a row stays in L1; rows of whole
+// steps, zeros beyond k.
 struct WideX {
-  static constexpr int64_t kStepFloats = 2 * kStep;
   int64_t steps;
-  float* data;
+  uint32_t* data;
 
   WideX(const GemmDesc& desc, const GemmParams& params)
       : steps((desc.k + kStep - 1) / kStep),
-        data(static_cast<float*>(params.workspace)) {}
+        data(static_cast<uint32_t*>(params.workspace)) {}
   static int64_t Bytes(int64_t k, int64_t rows) {
-    return rows * ((k + kStep - 1) / kStep) * kStepFloats * 4;
+    return rows * ((k + kStep - 1) / kStep) * kStep * 4;
   }
-  int64_t row_floats() const { return steps * kStepFloats; }
-  const float* At(int64_t k) const { return data + k / kStep * kStepFloats; }
+  int64_t row_words() const { return steps * kStep; }
+  const uint32_t* At(int64_t k) const { return data + k; }
 
   void Pack(const GemmDesc& desc, const GemmParams& params, int64_t r,
             int64_t step) const {
     const float* x = params.x.row<float>(r) + step * kStep;
-    float* to = data + r * row_floats() + step * kStepFloats;
+    uint32_t* to = data + r * row_words() + step * kStep;
     for (int64_t i = 0; i < kStep; i += 16) {
       __m512 low, high;
       const __mmask16 mask = FirstLanes(desc.k - step * kStep - i);
       SplitInTwo(_mm512_maskz_loadu_ps(mask, x + i), low, high);
-      _mm512_storeu_ps(to + i, high);
-      _mm512_storeu_ps(to + kStep + i, low);
+      _mm512_storeu_si512(to + i, JoinInPairs(low, high));
     }
   }
 };
@@ -102,18 +102,23 @@ struct Chains {
   }
   // Half of a step at x and, by load(c), of row c of w.
   template <typename Load>
-  HWY_INLINE void Add(const float* x, int64_t row_floats, Load load) {
+  HWY_INLINE void Add(const uint32_t* x, int64_t row_words, Load load) {
+    __m512 x_low[kRows], x_high[kRows];
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i both = _mm512_loadu_si512(x + r * row_words);
+      x_low[r] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+      x_high[r] = HighHalf(_mm512_castsi512_ps(both));
+    }
     HWY_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
       __m512 low, high;
       SplitWeights<kAny>(load(c), low, high);
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r) {
-        const __m512 x_high = _mm512_loadu_ps(x + r * row_floats);
-        const __m512 x_low = _mm512_loadu_ps(x + r * row_floats + kStep);
-        low_high[r][c] = _mm512_fmadd_ps(low, x_high, low_high[r][c]);
-        high_low[r][c] = _mm512_fmadd_ps(high, x_low, high_low[r][c]);
-        high_high[r][c] = _mm512_fmadd_ps(high, x_high, high_high[r][c]);
+        low_high[r][c] = _mm512_fmadd_ps(low, x_high[r], low_high[r][c]);
+        high_low[r][c] = _mm512_fmadd_ps(high, x_low[r], high_low[r][c]);
+        high_high[r][c] = _mm512_fmadd_ps(high, x_high[r], high_high[r][c]);
       }
     }
   }
@@ -152,8 +157,8 @@ HWY_INLINE void StorePairs(const Half& first, const Half& second, int rows,
 
 // Pairs of chains of kRows rows of x with the rows at w, a block of k.
 template <int kRows, int kColumns, bool kAny>
-HWY_NOINLINE void AddBlock(const uint16_t* const* w, const float* x,
-                           int64_t row_floats, Pairs* pairs, int64_t column) {
+HWY_NOINLINE void AddBlock(const uint16_t* const* w, const uint32_t* x,
+                           int64_t row_words, Pairs* pairs, int64_t column) {
   const uint16_t* from[kColumns];
   HWY_UNROLL(4)
   for (int c = 0; c < kColumns; ++c) from[c] = w[c];
@@ -161,14 +166,14 @@ HWY_NOINLINE void AddBlock(const uint16_t* const* w, const float* x,
   first.Clear();
   second.Clear();
   HWY_UNROLL(1)
-  for (int64_t k = 0; k < kBlock; k += kStep, x += WideX::kStepFloats) {
+  for (int64_t k = 0; k < kBlock; k += kStep, x += kStep) {
     HWY_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
       _mm_prefetch(reinterpret_cast<const char*>(from[c] + k) + kAheadBytes,
-                   _MM_HINT_T0);
+                   _MM_HINT_T1);
     }
-    first.Add(x, row_floats, [&](int c) { return Widen(from[c] + k); });
-    second.Add(x + 16, row_floats,
+    first.Add(x, row_words, [&](int c) { return Widen(from[c] + k); });
+    second.Add(x + 16, row_words,
                [&](int c) { return Widen(from[c] + k + 16); });
   }
   StorePairs(first, second, kRows, kColumns, pairs, column);
@@ -176,15 +181,15 @@ HWY_NOINLINE void AddBlock(const uint16_t* const* w, const float* x,
 
 // The same of less than a block.
 template <int kRows, int kColumns, bool kAny>
-HWY_NOINLINE void AddLastBlock(const uint16_t* const* w, const float* x,
-                               int64_t row_floats, int64_t count, Pairs* pairs,
+HWY_NOINLINE void AddLastBlock(const uint16_t* const* w, const uint32_t* x,
+                               int64_t row_words, int64_t count, Pairs* pairs,
                                int64_t column) {
   Chains<kRows, kColumns, kAny> first, second;
   first.Clear();
   second.Clear();
-  for (int64_t k = 0; k < count; k += kStep, x += WideX::kStepFloats) {
-    first.Add(x, row_floats, [&](int c) { return Widen(w[c] + k, count - k); });
-    second.Add(x + 16, row_floats,
+  for (int64_t k = 0; k < count; k += kStep, x += kStep) {
+    first.Add(x, row_words, [&](int c) { return Widen(w[c] + k, count - k); });
+    second.Add(x + 16, row_words,
                [&](int c) { return Widen(w[c] + k + 16, count - k - 16); });
   }
   if (count <= kBlock - kStep) {
@@ -195,13 +200,13 @@ HWY_NOINLINE void AddLastBlock(const uint16_t* const* w, const float* x,
 }
 
 template <int kRows, int kColumns, bool kAny>
-HWY_INLINE void AddChains(const uint16_t* const* w, const float* x,
-                          int64_t row_floats, int64_t count, Pairs* pairs,
+HWY_INLINE void AddChains(const uint16_t* const* w, const uint32_t* x,
+                          int64_t row_words, int64_t count, Pairs* pairs,
                           int64_t column) {
   if (count >= kBlock) {
-    AddBlock<kRows, kColumns, kAny>(w, x, row_floats, pairs, column);
+    AddBlock<kRows, kColumns, kAny>(w, x, row_words, pairs, column);
   } else {
-    AddLastBlock<kRows, kColumns, kAny>(w, x, row_floats, count, pairs, column);
+    AddLastBlock<kRows, kColumns, kAny>(w, x, row_words, count, pairs, column);
   }
 }
 
@@ -272,14 +277,14 @@ HWY_INLINE void ChainsOfGroup(const GemmDesc& desc, const GemmParams& params,
     for (int64_t i = 0; i < kColumns; ++i) {
       w[i] = params.w.row<uint16_t>(streams.row(g, c + i)) + k0;
     }
-    AddChains<kRows, kColumns, kAny>(w, wide.At(k0), wide.row_floats(),
+    AddChains<kRows, kColumns, kAny>(w, wide.At(k0), wide.row_words(),
                                      desc.k - k0, pairs, c);
     // So that memory has something to do meanwhile.
     for (int64_t i = 0; i < kColumns; ++i) {
       for (int64_t line = 0; line < 4; ++line) {
         _mm_prefetch(reinterpret_cast<const char*>(w[i] + kBlock) +
                          kAheadBytes + line * kTileBytes,
-                     _MM_HINT_T0);
+                     _MM_HINT_T1);
       }
     }
     add_quarter();
