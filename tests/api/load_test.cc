@@ -1,0 +1,115 @@
+// What a host is told while a model loads, log and progress, and that it can
+// cancel there.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tests/api/host.h"
+
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Log, GoesToTheHostUpToItsLevel) {
+  struct Sink {
+    int count = 0;
+    int32_t highest = -1;
+    std::string text;
+  };
+  for (const int32_t level : {INLAY_LOG_ERROR, INLAY_LOG_DEBUG}) {
+    Sink sink;
+    auto options = EngineDefaults();
+    options.log_level = level;
+    options.log_user = &sink;
+    options.log = [](void* user, int32_t at, const char* message) {
+      auto* into = static_cast<Sink*>(user);
+      ++into->count;
+      into->highest = std::max(into->highest, at);
+      into->text += message;
+    };
+    { Host(TinyModel(), options).ExpectWorks(); }
+    EXPECT_LE(sink.highest, level);
+    if (level == INLAY_LOG_DEBUG) {
+      EXPECT_GT(sink.count, 0);
+      EXPECT_THAT(sink.text, HasSubstr("LlamaForCausalLM"));
+    } else {
+      EXPECT_EQ(sink.count, 0) << sink.text;
+    }
+  }
+}
+
+struct Progress {
+  std::vector<std::pair<int32_t, float>> calls;
+  size_t cancel_at = SIZE_MAX;
+
+  static int32_t Call(void* user, int32_t stage, float fraction) {
+    auto* self = static_cast<Progress*>(user);
+    self->calls.emplace_back(stage, fraction);
+    return self->calls.size() > self->cancel_at ? 1 : 0;
+  }
+  void AttachTo(inlay_model_options& options) {
+    options.progress = Call;
+    options.progress_user = this;
+  }
+};
+
+TEST(Progress, StagesInOrderFractionsGrowing) {
+  for (const int32_t weights : {INLAY_WEIGHTS_MAP, INLAY_WEIGHTS_READ}) {
+    Progress progress;
+    auto options = ModelDefaults();
+    options.weights = weights;
+    progress.AttachTo(options);
+    Host host(PocketModel(), EngineDefaults(), options);
+    ASSERT_GE(progress.calls.size(), 5u);
+    EXPECT_EQ(progress.calls.front().first, INLAY_LOAD_CONFIG);
+    EXPECT_EQ(progress.calls.back(),
+              std::make_pair(int32_t{INLAY_LOAD_READY}, 1.0f));
+    std::map<int32_t, float> last;
+    int32_t stage = INLAY_LOAD_CONFIG;
+    for (const auto& [now, fraction] : progress.calls) {
+      EXPECT_GE(now, stage);
+      EXPECT_LE(now, stage + 1) << "a stage was skipped";
+      stage = now;
+      EXPECT_GE(fraction, 0.0f);
+      EXPECT_LE(fraction, 1.0f);
+      const auto previous = last.find(now);
+      EXPECT_GE(fraction, previous == last.end() ? 0.0f : previous->second);
+      last[now] = fraction;
+    }
+    EXPECT_EQ(last[INLAY_LOAD_WEIGHTS], 1.0f);
+  }
+}
+
+TEST(Progress, CancelsAtEveryCall) {
+  CountingAllocator allocator;
+  auto engine_options = EngineDefaults();
+  allocator.AttachTo(engine_options);
+  Host host("", engine_options);
+  bool completed = false;
+  for (size_t n = 0; n < 500 && !completed; ++n) {
+    Progress progress;
+    progress.cancel_at = n;
+    auto options = ModelDefaults();
+    options.weights = INLAY_WEIGHTS_READ;
+    progress.AttachTo(options);
+    Error error;
+    inlay_model* model = nullptr;
+    const auto status = inlay_model_load(host.engine, TinyModel().c_str(),
+                                         &options, &model, error.out());
+    completed = progress.calls.size() <= n;
+    EXPECT_EQ(status, completed ? INLAY_OK : INLAY_CANCELLED)
+        << n << ": " << error.message();
+    if (!completed) {
+      EXPECT_EQ(progress.calls.size(), n + 1) << "called after the cancel";
+    }
+    inlay_model_release(model);
+    host.Step();
+    EXPECT_EQ(allocator.live_bytes(), 0) << n;
+  }
+  EXPECT_TRUE(completed);
+}
+
+}  // namespace
+}  // namespace inlay::testing
