@@ -1,270 +1,28 @@
 // attention: every row against a float64 softmax over ragged batches; bit
-// equality over chunkings, batches and thread counts; slots that nobody wrote
-// hold NaN.
+// equality over chunkings, batches and thread counts; what is not finite and
+// what is refused.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
-#include "kernels/attention/attention_pattern.h"
 #include "kernels/cpu_float.h"
 #include "kernels/kv_write/kv_row.h"
-#include "tests/support/attention_mask_util.h"
+#include "tests/support/attention_cpu_util.h"
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/simd_target_loop.h"
 
 namespace inlay {
 namespace {
 
-using ::inlay::testing::ExpectClose;
 using ::inlay::testing::ForEachCpuRow;
-using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::TestCpu;
-using ::inlay::testing::TestMask;
 using ::inlay::testing::TestMatrix;
-
-struct SequenceShape {
-  int q_len;
-  int kv_len;
-};
-
-// A cache in which each sequence's blocks are scattered, and its queries.
-class Problem {
- public:
-  Problem(const AttentionDesc& desc, std::vector<SequenceShape> shapes,
-          int block_size, unsigned seed, std::vector<TestMask> masks = {})
-      : desc_(desc),
-        shapes_(std::move(shapes)),
-        masks_(std::move(masks)),
-        rng_(seed),
-        layout_(
-            {{3, 16}, {desc.num_kv_heads, desc.head_dim, 0, desc.value_dim}},
-            desc.kv, block_size) {
-    int32_t tokens = 0;
-    int32_t blocks = 1;  // block 0 belongs to nobody
-    for (const SequenceShape& shape : shapes_) {
-      std::vector<int32_t> table;
-      for (int i = 0; i * block_size < shape.kv_len; ++i) {
-        table.push_back(blocks++);
-      }
-      std::shuffle(table.begin(), table.end(), rng_);
-      tables_.push_back(std::move(table));
-      tokens += shape.q_len;
-    }
-    // All ones is NaN, as an element and as a scale.
-    storage_.resize(layout_.block_bytes() * static_cast<size_t>(blocks),
-                    std::byte{0xff});
-    q_ = TestMatrix(DType::kF32, tokens, desc.num_heads * desc.head_dim, 5);
-    q_.Randomize(rng_, 2.0f);
-    WriteCache();
-    std::normal_distribution<float> normal;
-    for (int h = 0; h < desc.num_heads; ++h) sinks_.push_back(normal(rng_));
-  }
-
-  AttentionParams Params(TestMatrix& out) {
-    AttentionParams params;
-    params.q = q_.view();
-    params.out = out.view();
-    params.kv = View();
-    int32_t begin = 0;
-    sequences_.clear();
-    for (size_t s = 0; s < shapes_.size(); ++s) {
-      sequences_.push_back(
-          {begin, shapes_[s].q_len, shapes_[s].kv_len, tables_[s].data()});
-      begin += shapes_[s].q_len;
-    }
-    params.sequences = sequences_;
-    if (with_sinks_) params.sinks = sinks_.data();
-    if (!slopes_.empty()) params.alibi_slopes = slopes_.data();
-    if (!masks_.empty()) {
-      std::vector<AttentionMaskSpec> specs;
-      for (const TestMask& mask : masks_) specs.push_back(mask.Spec());
-      auto mask = CompileAttentionMask(desc_, sequences_, specs);
-      EXPECT_TRUE(mask.ok()) << mask.status();
-      mask_ = *std::move(mask);
-      params.mask = &mask_;
-    }
-    return params;
-  }
-
-  void ComputeReference();
-  void Check(TestCpu& cpu);
-
-  const AttentionDesc& desc() const { return desc_; }
-  void set_sinks(bool on) { with_sinks_ = on; }
-  void set_alibi() {
-    slopes_.resize(static_cast<size_t>(desc_.num_heads));
-    FillAlibiSlopes(desc_.num_heads, slopes_.data());
-  }
-  TestMatrix NewOutput() const {
-    return TestMatrix(DType::kF32, q_.rows(), desc_.num_heads * desc_.out_dim(),
-                      2);
-  }
-
- private:
-  KvLayerView View() { return layout_.LayerView(1, storage_.data()); }
-
-  void WriteCache() {
-    const KvLayerView view = View();
-    std::normal_distribution<float> normal;
-    for (size_t s = 0; s < shapes_.size(); ++s) {
-      // What lies outside of what a mask shows stays NaN.
-      std::pair<int, int> seen{0, shapes_[s].kv_len - 1};
-      if (!masks_.empty()) {
-        seen = SeenKeys(masks_[s], desc_, shapes_[s].q_len, shapes_[s].kv_len);
-      }
-      for (int t = seen.first; t <= seen.second; ++t) {
-        const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-        for (int h = 0; h < desc_.num_kv_heads; ++h) {
-          for (std::byte* to : {view.KeyRow(block, h, t % view.block_size),
-                                view.ValueRow(block, h, t % view.block_size)}) {
-            std::vector<float> row(static_cast<size_t>(desc_.head_dim));
-            for (float& x : row) x = normal(rng_);
-            EncodeKvRow(desc_.kv, row.data(), desc_.head_dim, to);
-          }
-        }
-      }
-    }
-  }
-
-  void ReferenceQuery(size_t s, int row, int index, int head);
-  // The boolean matrix.
-  bool Sees(size_t s, int position, int t) const {
-    static const TestMask no_mask;
-    return (masks_.empty() ? no_mask : masks_[s]).Sees(desc_, position, t);
-  }
-  std::vector<float> Decode(const std::byte* row) const {
-    std::vector<float> x(static_cast<size_t>(desc_.head_dim));
-    DecodeKvRow(desc_.kv, row, desc_.head_dim, x.data());
-    return x;
-  }
-
-  AttentionDesc desc_;
-  std::vector<SequenceShape> shapes_;
-  std::vector<TestMask> masks_;  // of each sequence, or none
-  std::mt19937 rng_;
-  KvLayout layout_;
-  std::vector<std::byte> storage_;
-  std::vector<std::vector<int32_t>> tables_;
-  std::vector<AttentionSequence> sequences_;
-  TestMatrix q_;
-  std::vector<float> sinks_;
-  std::vector<float> slopes_;
-  AttentionMask mask_;
-  bool with_sinks_ = false;
-  std::vector<double> want_;
-  std::vector<double> tolerance_;
-};
-
-void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
-  const KvLayerView view = View();
-  const int kv_head = head / (desc_.num_heads / desc_.num_kv_heads);
-  const int position = shapes_[s].kv_len - shapes_[s].q_len + index;
-  std::vector<double> scores(static_cast<size_t>(shapes_[s].kv_len),
-                             -std::numeric_limits<double>::infinity());
-  double max = with_sinks_ ? sinks_[static_cast<size_t>(head)]
-                           : -std::numeric_limits<double>::infinity();
-  double score_error = 0.0;
-  for (int t = 0; t < shapes_[s].kv_len; ++t) {
-    if (!Sees(s, position, t)) continue;
-    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-    const std::vector<float> key =
-        Decode(view.KeyRow(block, kv_head, t % view.block_size));
-    double dot = 0.0;
-    double magnitude = 0.0;
-    for (int d = 0; d < desc_.head_dim; ++d) {
-      const double product = double{q_(row, head * desc_.head_dim + d)} *
-                             key[static_cast<size_t>(d)];
-      dot += product;
-      magnitude += std::abs(product);
-    }
-    double score = dot * desc_.scale;
-    if (desc_.softcap > 0) {
-      score = desc_.softcap * std::tanh(score / desc_.softcap);
-    }
-    if (!slopes_.empty()) {
-      score += double{slopes_[static_cast<size_t>(head)]} * (t - position);
-    }
-    scores[static_cast<size_t>(t)] = score;
-    max = std::max(max, score);
-    // head_dim fused multiply-adds in any order, the scale, and the softcap
-    // (whose slope is at most 1, with a few roundings of its own), adding
-    // ALiBi's term, the subtraction of the maximum.
-    score_error =
-        std::max(score_error,
-                 kUnitF32 * ((desc_.head_dim + 2) * magnitude * desc_.scale +
-                             6 * desc_.softcap + 2 * std::abs(score)));
-  }
-  const bool sees_nothing = std::isinf(max);
-  if (sees_nothing) max = 0.0;
-  score_error += kUnitF32 * 2 * std::abs(max);
-  double sum =
-      with_sinks_ ? std::exp(sinks_[static_cast<size_t>(head)] - max) : 0.0;
-  for (const double score : scores) sum += std::exp(score - max);
-  std::vector<double> values(static_cast<size_t>(desc_.out_dim()));
-  std::vector<double> magnitudes(values.size());
-  for (int t = 0; t < shapes_[s].kv_len; ++t) {
-    const double p = std::exp(scores[static_cast<size_t>(t)] - max) / sum;
-    if (sees_nothing || p == 0.0) continue;
-    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
-    const std::vector<float> v =
-        Decode(view.ValueRow(block, kv_head, t % view.block_size));
-    for (size_t d = 0; d < values.size(); ++d) {
-      values[d] += p * v[d];
-      magnitudes[d] += p * std::abs(v[d]);
-    }
-  }
-  for (size_t d = 0; d < values.size(); ++d) {
-    want_.push_back(values[d]);
-    // Errors of the scores enter numerator and denominator as relative errors;
-    // so do each exp (3 units) and the kv_len roundings of either sum, the
-    // rescalings and the division.
-    tolerance_.push_back(
-        magnitudes[d] *
-            (2 * score_error + kUnitF32 * (2 * shapes_[s].kv_len + 24)) +
-        1e-30);
-  }
-}
-
-void Problem::ComputeReference() {
-  want_.clear();
-  tolerance_.clear();
-  int row = 0;
-  for (size_t s = 0; s < shapes_.size(); ++s) {
-    for (int i = 0; i < shapes_[s].q_len; ++i, ++row) {
-      for (int head = 0; head < desc_.num_heads; ++head) {
-        ReferenceQuery(s, row, i, head);
-      }
-    }
-  }
-}
-
-void Problem::Check(TestCpu& cpu) {
-  ComputeReference();
-  ForEachCpuRow(AttentionTable(), desc_, cpu, [&](const AttentionRow& row) {
-    TestMatrix out = NewOutput();
-    const AttentionParams params = Params(out);
-    ASSERT_TRUE(ValidateAttention(desc_, params).ok());
-    ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
-    const auto at = [&](const std::vector<double>& values) {
-      return [&](int64_t r, int64_t c) {
-        return values[static_cast<size_t>(r * out.cols() + c)];
-      };
-    };
-    ExpectClose(out, at(want_), at(tolerance_));
-  });
-}
-
-AttentionDesc Desc(int heads, int kv_heads, int head_dim,
-                   DType kv = DType::kF32) {
-  AttentionDesc desc;
-  desc.num_heads = heads;
-  desc.num_kv_heads = kv_heads;
-  desc.head_dim = head_dim;
-  desc.kv = kv;
-  desc.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  return desc;
-}
+using ::inlay::testing::cpu::Desc;
+using ::inlay::testing::cpu::Problem;
+using ::inlay::testing::cpu::SequenceShape;
 
 const std::vector<SequenceShape> kRagged = {
     {1, 1}, {1, 37}, {5, 5}, {7, 70}, {1, 64}, {1, 65}, {0, 12}, {33, 47}};
@@ -388,113 +146,11 @@ TEST(AttentionTest, Alibi) {
   encoder.Check(cpu);
 }
 
-// Masks of all kinds over ragged batches, with all else that a row does; many
-// queries see nothing.
-TEST(AttentionTest, RandomMasks) {
-  TestCpu cpu(2);
-  for (unsigned seed = 1; seed <= 40; ++seed) {
-    SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    std::mt19937 rng(seed);
-    AttentionDesc desc = Desc(4, seed % 2 == 0 ? 1 : 4, 24,
-                              seed % 3 == 0 ? DType::kI8 : DType::kF32);
-    if (seed % 4 == 1) desc.window = 1 + static_cast<int>(rng() % 90);
-    desc.causal = seed % 4 != 2;
-    if (seed % 5 == 0) desc.softcap = 4.0f;
-    const std::vector<SequenceShape> shapes = {{1, 70},   {30, 30},  {0, 9},
-                                               {25, 150}, {90, 200}, {2, 64}};
-    std::vector<TestMask> masks;
-    for (const SequenceShape& shape : shapes) {
-      masks.push_back(TestMask::Random(rng, shape.q_len, shape.kv_len));
-    }
-    Problem problem(desc, shapes, 16, seed, masks);
-    problem.set_sinks(seed % 6 == 0);
-    if (seed % 3 == 1) problem.set_alibi();
-    problem.Check(cpu);
-  }
-}
-
-TEST(AttentionTest, MasksOnEverySimdTarget) {
-  TestCpu cpu(2);
-  OnEverySimdTarget([&] {
-    std::mt19937 rng(5);
-    const AttentionDesc desc = Desc(6, 2, 20);
-    std::vector<TestMask> masks(2);
-    masks[0].Prefix(40).Blocks(rng, 90, 8, 4, 70);
-    masks[1].Documents(rng, 130, 30);
-    Problem problem(desc, {{60, 90}, {130, 130}}, 16, 5, masks);
-    problem.set_alibi();
-    problem.Check(cpu);
-  });
-}
-
-// Against the dense product under the same pattern as a boolean matrix.
-TEST(AttentionTest, PatternsAgainstMaskedDense) {
-  TestCpu cpu(2);
-  for (const char* text :
-       {"block=16,window=32,global=16", "block=64,window=64,random=64",
-        "block=32,segment=96,dilated=128,dilation=64", "block=128,stride=256",
-        "block=16,random=32,window=48,seed=4"}) {
-    const auto pattern = ParseAttentionPattern(text);
-    ASSERT_TRUE(pattern.ok()) << pattern.status();
-    for (const bool causal : {true, false}) {
-      SCOPED_TRACE(::testing::Message() << text << " causal " << causal);
-      AttentionDesc desc = Desc(4, 2, 24);
-      desc.causal = causal;
-      const std::vector<SequenceShape> shapes = {
-          {1, 333}, {200, 200}, {70, 410}};
-      std::vector<TestMask> masks;
-      for (const SequenceShape& shape : shapes) {
-        masks.emplace_back().Pattern(*pattern, causal, shape.kv_len);
-      }
-      Problem(desc, shapes, 16, 3, masks).Check(cpu);
-    }
-  }
-}
-
 TEST(AttentionTest, LargeScoresDoNotOverflow) {
   TestCpu cpu(1);
   AttentionDesc desc = Desc(2, 1, 32);
   desc.scale = 20.0f;
   Problem(desc, {{3, 150}}, 16, 1).Check(cpu);
-}
-
-// The same query, however it was chunked, where a mask hides keys from it.
-TEST(AttentionTest, AMaskedQueryDependsOnNothingBesideItsSequence) {
-  constexpr int kLength = 150;
-  TestCpu cpu(2);
-  std::mt19937 rng(6);
-  const AttentionDesc desc = Desc(6, 2, 40, DType::kBF16);
-  std::vector<TestMask> masks(1);
-  // Its first chunk holds all of the prefix.
-  masks[0].Prefix(40).Blocks(rng, kLength, 16, 32, 60);
-  Problem problem(desc, {{kLength, kLength}}, 16, 5, masks);
-  ForEachCpuRow(AttentionTable(), desc, cpu, [&](const AttentionRow& row) {
-    TestMatrix whole = problem.NewOutput();
-    const AttentionParams params = problem.Params(whole);
-    ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-    for (const int chunk : {50, 67}) {
-      TestMatrix chunked = problem.NewOutput();
-      AttentionParams part = params;
-      part.out = chunked.view();
-      for (int begin = 0; begin < kLength; begin += chunk) {
-        AttentionSequence sequence = params.sequences[0];
-        sequence.q_begin = begin;
-        sequence.q_len = std::min(chunk, kLength - begin);
-        sequence.kv_len = begin + sequence.q_len;
-        part.sequences = absl::MakeConstSpan(&sequence, 1);
-        const AttentionMaskSpec spec = masks[0].Spec();
-        const auto mask =
-            CompileAttentionMask(desc, part.sequences, {&spec, 1});
-        ASSERT_TRUE(mask.ok()) << mask.status();
-        part.mask = &*mask;
-        ASSERT_TRUE(row.run(desc, part, *cpu.stream).ok());
-      }
-      for (int r = 0; r < kLength; ++r) {
-        ASSERT_EQ(whole.RowBits(r), chunked.RowBits(r))
-            << "row " << r << " in chunks of " << chunk;
-      }
-    }
-  });
 }
 
 // The same query must give the same bits decoded one by one, in any chunk, next
