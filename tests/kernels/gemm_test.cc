@@ -214,7 +214,8 @@ TEST(GemmTest, AnyBatchHasTheSameBitsWhateverItsNumbers) {
   // x: tiny products, such that cancel and such that are lost; huge ones.
   constexpr float kScales[] = {1.0f, 0x1p-116f, 0x1p-122f, 0x1p-126f, 0x1p118f};
   unsigned seed = 1;
-  for (const auto& [n, k] : kShapes) {
+  for (const auto& shape : kShapes) {
+    const int64_t n = shape[0], k = shape[1];
     for (const float scale : kScales) {
       SCOPED_TRACE(::testing::Message()
                    << "n " << n << " k " << k << " scale " << scale);
