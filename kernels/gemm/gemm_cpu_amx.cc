@@ -36,6 +36,7 @@
 #include <cstring>
 
 #include "kernels/gemm/amx.h"
+#include "kernels/gemm/amx_bands.h"
 #include "kernels/gemm/amx_parts.h"
 #include "kernels/gemm/avx512.h"
 #include "kernels/gemm/gemm_parts.h"
@@ -46,27 +47,10 @@ HWY_PUSH_ATTRIBUTES(
 namespace inlay::amx {
 namespace {
 
-constexpr int64_t kParts = 3;  // of x: low, middle, high
-constexpr int64_t kTileSize = kTileRows * kTileBytes;
-constexpr int64_t kStep = 32;                        // elements of k in a tile
-constexpr int64_t kGroup = kTileRows;                // rows of x
-constexpr int64_t kWeightTiles = 4;                  // side by side
-constexpr int64_t kBand = kWeightTiles * kTileRows;  // rows of w
-constexpr int64_t kPanelTiles = 32;                  // of w: two thirds of L1
+constexpr int64_t kParts = 3;        // of x: low, middle, high
+constexpr int64_t kPanelTiles = 32;  // of w: two thirds of L1
 // Steps that up to a group of rows asks for weights in advance.
 constexpr int64_t kAhead = 8;
-// A block of k of so many groups and bands, their sums beside it, fill L2: its
-// neighbours on the way there, x once for every kTaskBands and w once for every
-// kBlockGroups.
-constexpr int64_t kBlockGroups = 16;
-constexpr int64_t kTaskBands = 8;
-constexpr int64_t kTileSums = kTileRows * kGroup;
-constexpr int64_t kBandSums = kWeightTiles * kTileSums;
-// Groups times bands whose sums are in the workspace at once; a band at least.
-constexpr int64_t kMostSums = 2048;
-// Less work than this costs less than waking a thread.
-constexpr int64_t kGrainProducts = 256 << 10;
-
 // x in the workspace: whole groups of rows, or one of fewer, each its steps one
 // after another, each kParts tiles of `columns` rows of x.
 struct PackedX {
@@ -159,39 +143,8 @@ struct Panel {
   }
 };
 
-// Tiles 0 to 3: sums of 16 rows of w each. 4 to 6: parts of x. 7: w.
-inline void Configure(int64_t columns) {
-  TileShapes shapes;
-  for (int tile = 0; tile < 8; ++tile) {
-    shapes.Set(tile, kTileRows,
-               tile < 4 + kParts ? static_cast<int>(columns) * 4 : kTileBytes);
-  }
-  Written(&shapes);
-  _tile_loadconfig(&shapes);
-}
-
-inline void ZeroSums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-inline void LoadSums(const float* sums) {
-  _tile_loadd(0, sums, kTileBytes);
-  _tile_loadd(1, sums + 256, kTileBytes);
-  _tile_loadd(2, sums + 512, kTileBytes);
-  _tile_loadd(3, sums + 768, kTileBytes);
-}
-inline void StoreSums(float* sums) {
-  _tile_stored(0, sums, kTileBytes);
-  _tile_stored(1, sums + 256, kTileBytes);
-  _tile_stored(2, sums + 512, kTileBytes);
-  _tile_stored(3, sums + 768, kTileBytes);
-  Written(sums);
-}
-
-// Adds the tiles of a step at `w`, 16 rows of w after 16 of them, with that of
-// a group at `x`. Each tile is loaded once.
+// Adds, to the sums in tiles 0 to 3, the tiles of a step at `w`, 16 rows of w
+// after 16 of them, with that of a group at `x`. Each tile is loaded once.
 inline void AddStep(const std::byte* w, const PackedX& packed,
                     const std::byte* x) {
   constexpr int64_t kNext = Panel::kRowsBytes;
@@ -215,44 +168,6 @@ inline void AddStep(const std::byte* w, const PackedX& packed,
   _tile_dpbf16ps(3, 7, 4);
   _tile_dpbf16ps(3, 7, 5);
   _tile_dpbf16ps(3, 7, 6);
-}
-
-// y[first .. , n0 .. n0 + count) of a group, count at most 16, from the sums
-// of rows of w that lie `apart` floats apart: what FinishGemmRow does.
-HWY_INLINE void FinishColumns(const GemmParams& params, const PackedX& packed,
-                              int64_t group, int64_t n0, int64_t count,
-                              const float* sums, int64_t apart) {
-  const int64_t first = group * kGroup;
-  const int64_t rows = std::min(kGroup, packed.rows - first);
-  const __mmask16 mask = FirstLanes(count);
-  __m512i v[kTileRows];
-  for (int64_t i = 0; i < kTileRows; ++i) {
-    v[i] = _mm512_loadu_si512(sums + i * apart);
-  }
-  Transpose16(v);
-  for (int64_t r = 0; r < rows; ++r) {
-    __m512 value = _mm512_castsi512_ps(v[r]);
-    if (params.bias != nullptr) {
-      value =
-          _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, params.bias + n0));
-    }
-    if (!params.residual.empty()) {
-      value = _mm512_add_ps(
-          value, _mm512_maskz_loadu_ps(
-                     mask, params.residual.row<float>(first + r) + n0));
-    }
-    _mm512_mask_storeu_ps(params.y.row<float>(first + r) + n0, mask, value);
-  }
-}
-
-// y[.. , n0 .. n0 + count) of a group from kBand x kGroup sums.
-inline void Finish(const GemmParams& params, const PackedX& packed,
-                   int64_t group, int64_t n0, int64_t count,
-                   const float* sums) {
-  for (int64_t t = 0; t < count; t += kTileRows) {
-    FinishColumns(params, packed, group, n0 + t, count - t, sums + t * kGroup,
-                  kGroup);
-  }
 }
 
 // Asks for a step of the rows n, n + apart, .. of w kAhead steps from `step`
@@ -313,7 +228,7 @@ int64_t RunStreams(const GemmParams& params, const PackedX& packed,
       AddTile(params, packed, begin + i + t, apart, sums + t * kTileSums);
     }
     for (int64_t r = 0; r < kTileRows; ++r) {
-      FinishColumns(params, packed, 0, begin + r * apart + i, count,
+      FinishColumns(params, packed.rows, 0, begin + r * apart + i, count,
                     sums + r * kGroup, kTileSums);
     }
   }
@@ -325,7 +240,7 @@ void RunFew(const GemmDesc& desc, const GemmParams& params,
             const PackedX& packed, int64_t begin, int64_t end) {
   Panel panel;
   alignas(64) float sums[kBandSums];
-  Configure(packed.columns);
+  Configure(packed.columns, kParts);
   const int64_t n_end = std::min(desc.n, end * kBand);
   int64_t n0 = begin * kBand;
   if (desc.k % kStep == 0) n0 = RunStreams(params, packed, n0, n_end);
@@ -340,7 +255,7 @@ void RunFew(const GemmDesc& desc, const GemmParams& params,
       }
     }
     StoreSums(sums);
-    Finish(params, packed, 0, n0, count, sums);
+    Finish(params, packed.rows, 0, n0, count, sums);
   }
   _tile_release();
 }
@@ -350,7 +265,7 @@ void RunMany(const GemmDesc& desc, const GemmParams& params,
              const PackedX& packed, int64_t begin, int64_t end, int64_t g0,
              int64_t g1, float* sums) {
   Panel panel;
-  Configure(packed.columns);
+  Configure(packed.columns, kParts);
   for (int64_t step = 0; step < packed.steps; step += panel.kSteps) {
     const int64_t steps = std::min(panel.kSteps, packed.steps - step);
     float* at = sums;
@@ -365,18 +280,12 @@ void RunMany(const GemmDesc& desc, const GemmParams& params,
         }
         StoreSums(at);
         if (step + steps == packed.steps) {
-          Finish(params, packed, group, n0, count, at);
+          Finish(params, packed.rows, group, n0, count, at);
         }
       }
     }
   }
   _tile_release();
-}
-
-int64_t Bands(const GemmDesc& desc) { return (desc.n + kBand - 1) / kBand; }
-// Whose sums are in the workspace at once.
-int64_t BandsAtOnce(const GemmDesc& desc, int64_t groups) {
-  return std::clamp<int64_t>(kMostSums / groups, 1, Bands(desc));
 }
 
 // Whole groups of rows, or fewer than one.
@@ -390,34 +299,19 @@ void RunGroups(const GemmDesc& desc, const GemmParams& params,
         }
         Written(packed.data);
       });
-  const int64_t bands = Bands(desc);
   if (packed.groups == 1) {
-    pool.ParallelFor(bands, kGrainProducts / (kBand * desc.k) + 1,
+    pool.ParallelFor(Bands(desc), kGrainProducts / (kBand * desc.k) + 1,
                      [&](int64_t begin, int64_t end) {
                        RunFew(desc, params, packed, begin, end);
                      });
     return;
   }
   auto* sums = reinterpret_cast<float*>(packed.data + packed.bytes());
-  const int64_t blocks = (packed.groups + kBlockGroups - 1) / kBlockGroups;
-  const int64_t most = BandsAtOnce(desc, packed.groups);
-  for (int64_t first = 0; first < bands; first += most) {
-    const int64_t count = std::min(most, bands - first);
-    // Work for every thread, while weights and x serve as much as may be.
-    const int64_t width = std::clamp<int64_t>(
-        count * blocks / (2 * pool.num_threads()), 1, kTaskBands);
-    const int64_t columns = (count + width - 1) / width;
-    pool.ParallelFor(columns * blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t g0 = i / columns * kBlockGroups;
-        const int64_t g1 = std::min(packed.groups, g0 + kBlockGroups);
-        const int64_t band = i % columns * width;
-        RunMany(desc, params, packed, first + band,
-                first + std::min(count, band + width), g0, g1,
-                sums + (g0 * count + band * (g1 - g0)) * kBandSums);
-      }
-    });
-  }
+  ForEachBlock(
+      desc, packed.groups, sums, pool,
+      [&](int64_t begin, int64_t end, int64_t g0, int64_t g1, float* at) {
+        RunMany(desc, params, packed, begin, end, g0, g1, at);
+      });
 }
 
 void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
@@ -453,15 +347,8 @@ size_t GemmCpuAmxWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
     return GemmCpuAmxF16WorkspaceBytes(desc, max_rows);
   }
   const int64_t steps = (desc.k + amx::kStep - 1) / amx::kStep;
-  int64_t bytes = max_rows * steps * amx::kParts * amx::kTileBytes;
-  // Sums of as many groups, or of fewer, which have more bands at once.
-  const int64_t groups = max_rows / amx::kGroup;
-  if (groups > 1) {
-    bytes +=
-        std::min(groups * amx::Bands(desc), std::max(amx::kMostSums, groups)) *
-        amx::kBandSums * static_cast<int64_t>(sizeof(float));
-  }
-  return static_cast<size_t>(bytes);
+  return static_cast<size_t>(max_rows * steps * amx::kParts * amx::kTileBytes +
+                             amx::SumsBytes(desc, max_rows));
 }
 
 absl::Status RunGemmCpuAmx(const GemmDesc& desc, const GemmParams& params,

@@ -32,7 +32,10 @@
 //   m <= kMostByVectors: gemm_cpu_amx_f16_few.cc.
 //   m <= 16: a row of w is transposed while one of the tiles before is
 //     multiplied.
-//   more: amx_groups.h.
+//   more: a panel of a band by a block of k is put in order in the caches
+//   (tiles
+//     that cross lines take three times as long), groups pass over it from L2,
+//     and sums wait in the workspace for the next one (amx_bands.h).
 #include "kernels/gemm/gemm.h"
 
 #if defined(__x86_64__)
@@ -42,8 +45,8 @@
 #include <algorithm>
 
 #include "kernels/gemm/amx.h"
+#include "kernels/gemm/amx_bands.h"
 #include "kernels/gemm/amx_f16.h"
-#include "kernels/gemm/amx_groups.h"
 #include "kernels/gemm/amx_parts.h"
 #include "kernels/gemm/avx512.h"
 #include "kernels/gemm/gemm_parts.h"
@@ -54,12 +57,36 @@ HWY_PUSH_ATTRIBUTES(
 namespace inlay::amx {
 namespace {
 
+constexpr int64_t kParts = 2;  // of x: low, high
 constexpr int64_t kBlockTiles = kBlock / kStep;
 // From a tile's low part, its high part behind it, to the next tile's: not a
 // power of two, as the rows of a block's tiles, which are written together, are
 // not to share sets of L1.
 constexpr int64_t kNextTile = 2 * kTileSize + 2 * kTileBytes;
 constexpr int64_t kBlockBytes = kBlockTiles * kNextTile;  // of 16 rows of w
+
+// That a row is: those of whole blocks.
+int64_t NumTiles(int64_t k) { return (k + kBlock - 1) / kBlock * kBlockTiles; }
+
+// x in the workspace: whole groups of rows, or one of fewer, each its tiles of
+// k one after another, each kParts tiles of `columns` rows of x.
+struct PackedX {
+  int64_t rows, groups, columns, tiles;
+  std::byte* data;
+
+  PackedX(const GemmDesc& desc, const GemmParams& params)
+      : rows(params.x.rows()),
+        groups((rows + kGroup - 1) / kGroup),
+        columns(std::min(rows, kGroup)),
+        tiles(NumTiles(desc.k)),
+        data(static_cast<std::byte*>(params.workspace)) {}
+  int64_t tile_bytes() const { return kTileRows * columns * 4; }
+  int64_t row_bytes() const { return columns * 4; }
+  int64_t bytes() const { return groups * tiles * kParts * tile_bytes(); }
+  std::byte* At(int64_t group, int64_t tile) const {
+    return data + (group * tiles + tile) * kParts * tile_bytes();
+  }
+};
 
 // Elements of 16 steps become pairs of chains: v[l] has element l of all steps
 // in its first half and element 16 + l in its second.
@@ -133,7 +160,7 @@ HWY_INLINE void PackRow(const uint16_t* w, int64_t count, const uint16_t* near,
 }
 
 // A band of w by a block of k: 16 rows' tiles, then the next ones'.
-struct F16Panel {
+struct Panel {
   static constexpr int64_t kTiles = kBlockTiles;
   static constexpr int64_t kPass = 4;  // 32 KB: two thirds of L1
   alignas(64) std::byte data[kWeightTiles * kBlockBytes];
@@ -154,26 +181,9 @@ struct F16Panel {
   }
 };
 
-struct F16Order {
-  static constexpr int64_t kParts = 2;  // low, high
-  static constexpr int64_t kBandOfFew = kTileRows;
-  using Panel = F16Panel;
-
-  // Of whole blocks.
-  static int64_t NumTiles(int64_t k) {
-    return (k + kBlock - 1) / kBlock * kBlockTiles;
-  }
-  static void PackX(const GemmDesc& desc, const GemmParams& params,
-                    const PackedX& packed, int64_t group, int64_t step);
-  static HWY_INLINE void AddTiles(const std::byte* w, const PackedX& packed,
-                                  const std::byte* x);
-  static void RunFew(const GemmDesc& desc, const GemmParams& params,
-                     const PackedX& packed, int64_t begin, int64_t end);
-};
-
 // A step is a row of each of its block's tiles.
-void F16Order::PackX(const GemmDesc& desc, const GemmParams& params,
-                     const PackedX& packed, int64_t group, int64_t step) {
+void PackX(const GemmDesc& desc, const GemmParams& params,
+           const PackedX& packed, int64_t group, int64_t step) {
   const int64_t first = group * kGroup;
   const int64_t rows = std::min(kGroup, packed.rows - first);
   const int64_t k0 = step * kStep;
@@ -202,8 +212,8 @@ void F16Order::PackX(const GemmDesc& desc, const GemmParams& params,
 }
 
 // Each tile is loaded once.
-HWY_INLINE void F16Order::AddTiles(const std::byte* w, const PackedX& packed,
-                                   const std::byte* x) {
+HWY_INLINE void AddTiles(const std::byte* w, const PackedX& packed,
+                         const std::byte* x) {
   const int64_t x_stride = packed.row_bytes();
   _tile_loadd(4, x, x_stride);
   _tile_loadd(5, x + packed.tile_bytes(), x_stride);
@@ -229,23 +239,87 @@ HWY_INLINE void F16Order::AddTiles(const std::byte* w, const PackedX& packed,
   _tile_dpbf16ps(3, 7, 5);
 }
 
+// Asks for weights, up to kBand rows of w by `lines` lines of the cache, a
+// share at every turn. (As a call of its own GCC would drop it.)
+class AskAhead {
+ public:
+  // Of n0 to n0 + kBand and the tiles from `tile` on, in `turns` turns.
+  AskAhead(const GemmDesc& desc, const GemmParams& params, int64_t n0,
+           int64_t tile, int64_t lines, int64_t turns)
+      : at_(params.w.row<char>(n0) + tile * kTileBytes),
+        stride_(static_cast<int64_t>(params.w.row_stride_bytes)),
+        lines_(lines),
+        end_(std::min(kBand, desc.n - n0) * lines),
+        share_((kBand * lines + turns - 1) / turns) {}
+
+  HWY_INLINE void Turn() {
+    const int64_t end = std::min(end_, next_ + share_);
+    for (; next_ < end; ++next_) {
+      _mm_prefetch(at_ + next_ / lines_ * stride_ + next_ % lines_ * kTileBytes,
+                   _MM_HINT_T1);
+    }
+  }
+
+ private:
+  const char* const at_;
+  const int64_t stride_, lines_, end_, share_;
+  int64_t next_ = 0;
+};
+
+// Bands [begin, end) with groups [g0, g1). sums: kBandSums a band and group.
+void RunMany(const GemmDesc& desc, const GemmParams& params,
+             const PackedX& packed, int64_t begin, int64_t end, int64_t g0,
+             int64_t g1, float* sums) {
+  Panel panel;
+  Configure(packed.columns, kParts);
+  for (int64_t tile = 0; tile < packed.tiles; tile += panel.kTiles) {
+    const int64_t tiles = std::min(panel.kTiles, packed.tiles - tile);
+    for (int64_t band = begin; band < end; ++band) {
+      const int64_t n0 = band * kBand;
+      const int64_t count = std::min(kBand, desc.n - n0);
+      panel.Pack(desc, params, n0, count, tile, tiles);
+      const bool last = band + 1 == end;
+      AskAhead next(desc, params, (last ? begin : band + 1) * kBand,
+                    last ? tile + panel.kTiles : tile, panel.kTiles,
+                    (g1 - g0) * panel.kTiles);
+      for (int64_t t0 = 0; t0 < tiles; t0 += panel.kPass) {
+        const int64_t t_end = std::min(tiles, t0 + panel.kPass);
+        float* at = sums + (band - begin) * (g1 - g0) * kBandSums;
+        for (int64_t group = g0; group < g1; ++group, at += kBandSums) {
+          tile + t0 == 0 ? ZeroSums() : LoadSums(at);
+          for (int64_t t = t0; t < t_end; ++t) {
+            next.Turn();
+            AddTiles(panel.At(t), packed, packed.At(group, tile + t));
+          }
+          StoreSums(at);
+          if (tile + t_end == packed.tiles) {
+            Finish(params, packed.rows, group, n0, count, at);
+          }
+        }
+      }
+    }
+  }
+  _tile_release();
+}
+
 // y of group g, the last of up to 16 whose sums there are.
 void FinishGroups(const GemmParams& params, const PackedX& packed,
                   const Streams& streams, int64_t g, const float* sums) {
   if (g >= streams.apart) {
-    return FinishColumns(params, packed, 0, streams.row(g, 0), streams.rest,
-                         sums + g % kTileRows * kTileSums, kGroup);
+    return FinishColumns(params, packed.rows, 0, streams.row(g, 0),
+                         streams.rest, sums + g % kTileRows * kTileSums,
+                         kGroup);
   }
   if (g % kTileRows != kTileRows - 1 && g != streams.apart - 1) return;
   const int64_t first = g / kTileRows * kTileRows;
   for (int64_t r = 0; r < kTileRows; ++r) {
-    FinishColumns(params, packed, 0, streams.row(first, r), g - first + 1,
+    FinishColumns(params, packed.rows, 0, streams.row(first, r), g - first + 1,
                   sums + r * kGroup, kTileSums);
   }
 }
 
-void F16Order::RunFew(const GemmDesc& desc, const GemmParams& params,
-                      const PackedX& packed, int64_t begin, int64_t end) {
+void RunFew(const GemmDesc& desc, const GemmParams& params,
+            const PackedX& packed, int64_t begin, int64_t end) {
   alignas(64) std::byte tiles[2 * kBlockBytes];
   alignas(64) float sums[kTileRows * kTileSums];
   const Streams streams(begin, end);
@@ -288,6 +362,35 @@ void F16Order::RunFew(const GemmDesc& desc, const GemmParams& params,
   _tile_release();
 }
 
+// Whole groups of rows, or fewer than one.
+void RunTiles(const GemmDesc& desc, const GemmParams& params,
+              ThreadPool& pool) {
+  const PackedX packed(desc, params);
+  // A tile has as many elements of k as a step, if not the same ones.
+  pool.ParallelFor(
+      packed.groups * packed.tiles, 64, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          PackX(desc, params, packed, i / packed.tiles, i % packed.tiles);
+        }
+        Written(packed.data);
+      });
+  if (packed.groups > 1) {
+    auto* sums = reinterpret_cast<float*>(packed.data + packed.bytes());
+    return ForEachBlock(
+        desc, packed.groups, sums, pool,
+        [&](int64_t begin, int64_t end, int64_t g0, int64_t g1, float* at) {
+          RunMany(desc, params, packed, begin, end, g0, g1, at);
+        });
+  }
+  constexpr int64_t kRows = kTileRows;  // of w, that a thread takes at least
+  const auto grain = kGrainProducts / (kRows * desc.k) + 1;
+  pool.ParallelFor((desc.n + kRows - 1) / kRows, grain,
+                   [&](int64_t begin, int64_t end) {
+                     RunFew(desc, params, packed, begin * kRows,
+                            std::min(desc.n, end * kRows));
+                   });
+}
+
 }  // namespace
 }  // namespace inlay::amx
 HWY_POP_ATTRIBUTES
@@ -295,9 +398,10 @@ HWY_POP_ATTRIBUTES
 namespace inlay {
 
 size_t GemmCpuAmxF16WorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  return static_cast<size_t>(
-      std::max(amx::WorkspaceBytes<amx::F16Order>(desc, max_rows),
-               amx::VectorsWorkspaceBytes(desc, max_rows)));
+  return static_cast<size_t>(std::max(
+      max_rows * amx::NumTiles(desc.k) * amx::kParts * amx::kTileBytes +
+          amx::SumsBytes(desc, max_rows),
+      amx::VectorsWorkspaceBytes(desc, max_rows)));
 }
 
 // Whole groups of rows, then fewer than one.
@@ -306,14 +410,14 @@ void RunGemmCpuAmxF16(const GemmDesc& desc, const GemmParams& params,
   const int64_t rest = params.x.rows() % amx::kGroup;
   const int64_t whole = params.x.rows() - rest;
   if (whole > 0) {
-    amx::RunTiles<amx::F16Order>(desc, RowsOfCall(params, 0, whole), pool);
+    amx::RunTiles(desc, RowsOfCall(params, 0, whole), pool);
   }
   if (rest == 0) return;
   const GemmParams last = RowsOfCall(params, whole, rest);
   if (rest <= amx::kMostByVectors) {
     amx::RunByVectors(desc, last, pool);
   } else {
-    amx::RunTiles<amx::F16Order>(desc, last, pool);
+    amx::RunTiles(desc, last, pool);
   }
 }
 

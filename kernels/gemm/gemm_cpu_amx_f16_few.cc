@@ -16,8 +16,8 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/gemm/amx_bands.h"
 #include "kernels/gemm/amx_f16.h"
-#include "kernels/gemm/amx_groups.h"
 #include "kernels/gemm/amx_parts.h"
 #include "kernels/gemm/avx512.h"
 #include "kernels/gemm/finish.h"
