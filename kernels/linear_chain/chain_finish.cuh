@@ -9,7 +9,7 @@
 
 namespace inlay {
 
-// What finishes a stage's outputs: factors, bias, activation, and where they
+// What finishes a round's outputs: factors, bias, activation, and where they
 // go. kChainSharers neighbouring lanes have an output, each a part of the
 // warps' sums; the first of them has the rest. What that needs from memory is
 // read before the products.
@@ -147,8 +147,12 @@ class ChainFinish {
       HandOn(stage_.to + (int64_t{out.m} * stage_.n + out.n) / 2,
              Tagged(NarrowPair<T>(value, right), tag));
     }
-    static_cast<T*>(stage_.y)[out.m * stage_.y_stride + out.n] =
-        FromFloat<T>(value);
+    const int64_t at = out.m * stage_.y_stride + out.n;
+    if (stage_.float_y) {
+      static_cast<float*>(stage_.y)[at] = value;
+    } else {
+      static_cast<T*>(stage_.y)[at] = FromFloat<T>(value);
+    }
   }
 
   const ChainStage& stage_;

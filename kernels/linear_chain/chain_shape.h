@@ -25,9 +25,16 @@ inline constexpr int kChainDigits = 3;  // of a number of x
 inline constexpr int kMostChainRing = 16;
 // Units of a place of the ring: one for each warp. What is copied at once.
 inline constexpr int kChainPlaceUnits = kChainWarps;
-// Copies under way: with more the memory gives no more, and all else waits
-// longer.
-inline constexpr int kChainUnderWay = 2;
+// Copies under way: with more the memory gives no more, and what blocks say to
+// each other takes longer. A round of many places has one more where all are no
+// more than kUnderWay bytes.
+inline constexpr int kFewUnderWay = 2;
+inline constexpr int kMostUnderWay = 3;
+inline constexpr int kManyChainPlaces = 16;
+inline constexpr int kUnderWay = 64 << 10;
+// A block's tiles between two meetings of its warps where a stage is alone:
+// each has a place for its sums, which the ring has not.
+inline constexpr int kMostRoundTiles = 16;
 inline constexpr uint32_t kChainBarriers = kMostChainRing * 16;  // bytes
 
 // What has to be known of a unit of a row of x, in float32: what its digits are
@@ -70,8 +77,12 @@ struct ChainStage {
   int n;       // outputs: half the rows of w where gated
   int k;
   int units;
-  ChainCut jobs;  // tiles of 16 outputs to blocks
+  ChainCut jobs;   // tiles of 16 outputs to blocks
+  int rounds;      // in which a block does its jobs
+  int round_jobs;  // at most
+  int under_way;   // copies
   bool gated;
+  bool float_y;  // y is float32; otherwise x's type
   Activation function;
 };
 
@@ -79,7 +90,7 @@ struct ChainStage {
 // ring's places, ChainShape.
 struct ChainPlaces {
   uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
-  uint32_t partials[2];  // [tiles][ChainPartials] float32, stages in turns
+  uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
   uint32_t ring;         // [places][kChainPlaceUnits] units
@@ -103,9 +114,9 @@ struct ChainExchange {
 struct ChainShape {
   ChainStage stages[kMostChainStages];
   float* hidden;
-  int64_t hidden_stride;  // elements
-  ChainExchange* exchange;
-  int count;  // of stages
+  int64_t hidden_stride;    // elements
+  ChainExchange* exchange;  // null: of one stage
+  int count;                // of stages
   int m;
   int ring;  // places
   ChainPlaces at;

@@ -6,13 +6,20 @@
 
 namespace inlay {
 
-// A block's tiles of a stage, one after another, where gated gate and up of a
-// job in turn.
+// A block's tiles of a stage, or of one of its rounds, one after another, where
+// gated gate and up of a job in turn.
 struct ChainTiles {
   __device__ explicit ChainTiles(const ChainStage& stage)
       : first_job(stage.jobs.First(static_cast<int>(blockIdx.x))),
         jobs(stage.jobs.First(static_cast<int>(blockIdx.x) + 1) - first_job),
         count(stage.gated ? 2 * jobs : jobs) {}
+  __device__ ChainTiles(const ChainStage& stage, int round)
+      : ChainTiles(stage) {
+    const int begin = min(round * stage.round_jobs, jobs);
+    first_job += begin;
+    jobs = min(jobs - begin, stage.round_jobs);
+    count = stage.gated ? 2 * jobs : jobs;
+  }
   // Of all of w.
   __device__ int Number(const ChainStage& stage, int tile) const {
     return stage.gated

@@ -1,5 +1,7 @@
 #include "kernels/linear_chain/linear_chain.h"
 
+#include <algorithm>
+
 #if INLAY_HAS_CUDA
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/linear_chain/chain_shape.h"
@@ -14,6 +16,23 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
                                 Stream& stream);
 
 namespace {
+
+// Of two rows each block converts both, all of K: one stage does not pay for
+// that where it is long.
+int64_t RowsThatPay(const LinearChainDesc& desc) {
+  constexpr int64_t kMostColumns = 8192;
+  const bool is_long =
+      desc.stages.size() == 1 && desc.stages[0].gemm.k > kMostColumns;
+  return is_long ? 1 : kChainRows;
+}
+
+int64_t RowsThatFit(const LinearChainDesc& desc, const DeviceInfo& device) {
+  ChainShape shape;
+  for (int rows = kChainRows; rows > 0; --rows) {
+    if (PlaceChain(desc, rows, device.num_sms, shape)) return rows;
+  }
+  return 0;
+}
 
 const char* StageRefuses(const LinearChainStage& stage, const QuantForm& form) {
   const GemmDesc& gemm = stage.gemm;
@@ -68,10 +87,13 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
     if (stage.gemm.activation != first.activation) {
       return "activations must be of one type";
     }
+    if (!stage.adds && stage.gemm.output != first.activation &&
+        (stage.gated || &stage != &desc.stages.back())) {
+      return "what is handed on must be an activation";
+    }
     if (const char* reason = StageRefuses(stage, form)) return reason;
   }
-  return LinearChainRows(desc, device) > 0 ? nullptr
-                                           : "a row of x does not fit";
+  return RowsThatFit(desc, device) > 0 ? nullptr : "a row of x does not fit";
 }
 
 constexpr LinearChainRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
@@ -82,11 +104,7 @@ constexpr LinearChainRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
 absl::Span<const LinearChainRow> LinearChainTable() { return kRows; }
 
 int64_t LinearChainRows(const LinearChainDesc& desc, const DeviceInfo& device) {
-  ChainShape shape;
-  for (int rows = kChainRows; rows > 0; --rows) {
-    if (PlaceChain(desc, rows, device.num_sms, shape)) return rows;
-  }
-  return 0;
+  return std::min(RowsThatPay(desc), RowsThatFit(desc, device));
 }
 #else
 absl::Span<const LinearChainRow> LinearChainTable() { return {}; }

@@ -6,6 +6,9 @@
 //   y_s = x_s w_s^T + bias, or act(gate) * up of that
 //   hidden += y_s, or y_s is handed on
 //
+// A chain of one stage is a linear layer whose weights are read all the time,
+// from before what it waits for has ended.
+//
 // Why: a kernel begins with nothing on its way and ends with its slowest block.
 // Here the weights of the stages to come are on their way while one ends. The
 // memory's time is the bound of a token, and this leaves less of it unused.
@@ -43,14 +46,16 @@ struct LinearChainParams {
     const float* bias = nullptr;         // [n] or null
     const float* norm_weight = nullptr;  // [k], or null for 1
     float epsilon = 0.0f;
-    TensorView y;  // [m, n or n / 2] of gemm.activation; empty where it adds
+    // [m, n or n / 2] of gemm.output; empty where it adds. f32 only where it
+    // is the last and not gated, otherwise gemm.activation.
+    TensorView y;
   };
-  TensorView x;       // [m, k] of the first stage
-  TensorView hidden;  // [m, width], f32
+  TensorView x;       // [m, k] of the first stage; empty where normalised
+  TensorView hidden;  // [m, width], f32; empty where no stage has to do with it
   absl::InlinedVector<Stage, kMostChainStages> stages;
   // Where blocks hand on what they computed: LinearChainExchangeBytes() of the
   // device's memory, of zeros at first, nobody else's. One for all chains of a
-  // stream, as large as the largest asks for.
+  // stream, as large as the largest asks for. Unused by one stage.
   void* exchange = nullptr;
 };
 

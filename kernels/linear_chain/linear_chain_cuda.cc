@@ -18,8 +18,9 @@ uint32_t Align(int64_t bytes) {
   return static_cast<uint32_t>((bytes + 127) / 128 * 128);
 }
 
-// The most tiles of a block.
-int CutStage(const LinearChainStage& from, int blocks, ChainStage& stage) {
+// The most tiles of a block in a round.
+int CutStage(const LinearChainStage& from, int unit_bytes, bool alone,
+             int blocks, ChainStage& stage) {
   const int tiles_a_job = from.gated ? 2 : 1;
   stage.n = static_cast<int>(from.gemm.n / tiles_a_job);
   stage.k = static_cast<int>(from.gemm.k);
@@ -27,7 +28,18 @@ int CutStage(const LinearChainStage& from, int blocks, ChainStage& stage) {
   stage.jobs = CutChain((stage.n + kQuantRows - 1) / kQuantRows, blocks);
   stage.gated = from.gated;
   stage.function = from.function;
-  return (stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0)) * tiles_a_job;
+  stage.float_y = !from.adds && from.gemm.output == DType::kF32;
+  const int jobs = stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0);
+  stage.rounds =
+      alone ? (jobs * tiles_a_job + kMostRoundTiles - 1) / kMostRoundTiles : 1;
+  stage.round_jobs = (jobs + stage.rounds - 1) / stage.rounds;
+  const int tiles = stage.round_jobs * tiles_a_job;
+  const int places =
+      tiles * ((stage.units + kChainPlaceUnits - 1) / kChainPlaceUnits);
+  const bool many = places >= kManyChainPlaces &&
+                    kMostUnderWay * kChainPlaceUnits * unit_bytes <= kUnderWay;
+  stage.under_way = many ? kMostUnderWay : kFewUnderWay;
+  return tiles;
 }
 
 // Words that stage s hands on a row of x: to the one behind it, or where it
@@ -40,6 +52,7 @@ int64_t WordsOf(const LinearChainStage& stage) {
 }  // namespace
 
 size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
+  if (desc.stages.size() < 2) return 0;
   int64_t words = 0;
   for (const LinearChainStage& stage : desc.stages) words += WordsOf(stage);
   return sizeof(ChainExchange) +
@@ -52,14 +65,17 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   const QuantForm form = QuantFormOf(desc.stages.front().gemm.weight);
   const int unit_bytes = QuantUnitBytes(form);
   int units = 0;
+  const bool alone = desc.stages.size() == 1;
   int64_t tiles[2] = {};
   for (size_t s = 0; s < desc.stages.size(); ++s) {
     const GemmDesc& gemm = desc.stages[s].gemm;
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
     if (gemm.n > kMost || gemm.k * kChainDigits > kMostShared) return false;
-    const int of_stage = CutStage(desc.stages[s], blocks, shape.stages[s]);
+    const int of_stage =
+        CutStage(desc.stages[s], unit_bytes, alone, blocks, shape.stages[s]);
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
+    if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
     units = std::max(units, shape.stages[s].units);
   }
   const int64_t tile_bytes = int64_t{ChainPartials(m)} * sizeof(float);
@@ -89,7 +105,9 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
                                 Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
   ChainShape shape = {};
-  const auto m = static_cast<int>(params.hidden.rows());
+  const bool normalised = desc.stages.front().normalised;
+  const auto m =
+      static_cast<int>((normalised ? params.hidden : params.x).rows());
   if (m > kChainRows || !PlaceChain(desc, m, cuda.num_sms(), shape)) {
     return absl::InternalError(FormattedString(
         "linear_chain: %d rows of x are more than the kernel serves", m));
@@ -102,8 +120,11 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   shape.count = static_cast<int>(desc.stages.size());
   shape.hidden = reinterpret_cast<float*>(params.hidden.data);
   shape.hidden_stride = elements(params.hidden);
-  shape.exchange = static_cast<ChainExchange*>(params.exchange);
-  auto* words = reinterpret_cast<uint64_t*>(shape.exchange + 1);
+  shape.exchange =
+      shape.count > 1 ? static_cast<ChainExchange*>(params.exchange) : nullptr;
+  auto* words = shape.exchange == nullptr
+                    ? nullptr
+                    : reinterpret_cast<uint64_t*>(shape.exchange + 1);
   const uint64_t* hidden_words = nullptr;
   const uint64_t* x_words = nullptr;
   TensorView x = params.x;

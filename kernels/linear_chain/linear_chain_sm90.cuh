@@ -7,7 +7,8 @@
 // gate and up); a block has neighbouring jobs. Of every tile a warp multiplies
 // the units of K whose number is its own modulo 16, so that it needs no more of
 // x than it makes for itself. The warps' sums meet in shared memory, where
-// threads finish outputs: the one time in a stage that a block's warps meet.
+// threads finish outputs: the one time in a stage that a block's warps meet. A
+// stage that is alone has rounds, as many as it takes to have room for sums.
 //
 // Weights: one thread copies, a tile or 32 units of it at a time, in the order
 // in which warps multiply, and on through the stages to come, whatever they
@@ -48,8 +49,9 @@ __device__ inline void ChainMeet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kChainThreads) : "memory");
 }
 
-// The thread that copies: all units of the block's tiles, stage by stage.
-template <class Form>
+// The thread that copies: all units of the block's tiles, stage by stage. A
+// place that is free is asked for at once: all else is known before.
+template <class Form, bool kAlone>
 __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
                          uint32_t empty) {
   uint64_t policy;
@@ -58,35 +60,39 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
   RingTurn turn, arrived;
   int under_way = 0;
 #pragma unroll 1
-  for (int s = 0; s < shape.count; ++s) {
+  for (int s = 0; s < (kAlone ? 1 : shape.count); ++s) {
     const ChainStage& stage = shape.stages[s];
-    const ChainTiles tiles(stage);
+    const int units = stage.units, most = stage.under_way;
 #pragma unroll 1
-    for (int tile = 0; tile < tiles.count; tile += kChainTiles) {
+    for (int round = 0; round < (kAlone ? stage.rounds : 1); ++round) {
+      const ChainTiles tiles =
+          kAlone ? ChainTiles(stage, round) : ChainTiles(stage);
 #pragma unroll 1
-      for (int first = 0; first < stage.units; first += kChainPlaceUnits) {
-        const auto bytes = static_cast<uint32_t>(
-            min(stage.units - first, kChainPlaceUnits) * Form::kUnitBytes);
+      for (int tile = 0; tile < tiles.count; tile += kChainTiles) {
 #pragma unroll 1
-        for (int i = tile; i < min(tile + kChainTiles, tiles.count); ++i) {
-          if (under_way == kChainUnderWay) {
-            Await(full + 8 * arrived.stage, arrived.parity);
-            arrived.Next(shape.ring);
-          } else {
+        for (int first = 0; first < units; first += kChainPlaceUnits) {
+          const auto bytes = static_cast<uint32_t>(
+              min(units - first, kChainPlaceUnits) * Form::kUnitBytes);
+#pragma unroll 1
+          for (int i = tile; i < min(tile + kChainTiles, tiles.count); ++i) {
+            const uint8_t* const from =
+                tiles.At(stage, i) + kQuantHeadBytes + first * Form::kUnitBytes;
+            const uint32_t barrier = full + 8 * turn.stage;
+            for (; under_way >= most; --under_way) {
+              Await(full + 8 * arrived.stage, arrived.parity);
+              arrived.Next(shape.ring);
+            }
             ++under_way;
+            Await(empty + 8 * turn.stage, turn.parity ^ 1);
+            Expect(barrier, bytes);
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
+                "bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                    ring + turn.stage * place_bytes),
+                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                : "memory");
+            turn.Next(shape.ring);
           }
-          const uint32_t barrier = full + 8 * turn.stage;
-          Await(empty + 8 * turn.stage, turn.parity ^ 1);
-          Expect(barrier, bytes);
-          asm volatile(
-              "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
-              "bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-                  ring + turn.stage * place_bytes),
-              "l"(tiles.At(stage, i) + kQuantHeadBytes +
-                  first * Form::kUnitBytes),
-              "r"(bytes), "r"(barrier), "l"(policy)
-              : "memory");
-          turn.Next(shape.ring);
         }
       }
     }
@@ -193,15 +199,15 @@ __device__ void MultiplyChain(const ChainStage& stage, const ChainShape& shape,
 static_assert(sizeof(ChainShape) % 8 == 0 &&
               sizeof(ChainShape) / 4 <= kChainWarps * 16);
 
-// kRows: of x.
-template <class Form, typename T, int kRows>
+// kRows: of x. kAlone: one stage.
+template <class Form, typename T, int kRows, bool kAlone>
 __global__ void __launch_bounds__(kChainBlock, 1)
     LinearChain(const __grid_constant__ ChainShape given) {
   extern __shared__ __align__(1024) uint8_t chain_shared[];
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(chain_shared));
   if (threadIdx.x >= kChainThreads) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
     const uint32_t full = base, empty = base + kMostChainRing * 8;
     if (threadIdx.x == kChainThreads) {
 #pragma unroll 1
@@ -215,7 +221,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
     __syncwarp();
     asm volatile("bar.arrive 2, %0;" ::"n"(kChainBlock) : "memory");
     if (threadIdx.x == kChainThreads) {
-      FeedRing<Form>(given, base + given.at.ring, full, empty);
+      FeedRing<Form, kAlone>(given, base + given.at.ring, full, empty);
     }
     return;
   }
@@ -235,30 +241,37 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   asm volatile("bar.sync 2, %0;" ::"n"(kChainBlock) : "memory");
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
   WaitForPrevious();
-  const uint32_t tag = __ldcg(&shape.exchange->launches) + 1;
+  const uint32_t tag = kAlone ? 0 : __ldcg(&shape.exchange->launches) + 1;
   RingTurn turn;
 #pragma unroll 1
-  for (int s = 0; s < shape.count; ++s) {
+  for (int s = 0; s < (kAlone ? 1 : shape.count); ++s) {
     const ChainStage& stage = shape.stages[s];
-    const ChainTiles tiles(stage);
-    if (tiles.jobs == 0) continue;
-    auto* const squares =
-        reinterpret_cast<float*>(chain_shared + shape.at.squares) +
-        s % 2 * (kChainRows * kChainWarps);
-    auto* const partials =
-        reinterpret_cast<float*>(chain_shared + shape.at.partials[s % 2]);
-    const ChainFinish<T, kRows> finish(stage, shape, tiles);
-    if (stage.x == nullptr) {
-      MakeChainX<Form, T, kRows, true>(stage, shape, tag, chain_shared,
-                                       squares);
-    } else {
-      MakeChainX<Form, T, kRows, false>(stage, shape, tag, chain_shared,
-                                        squares);
+#pragma unroll 1
+    for (int round = 0; round < (kAlone ? stage.rounds : 1); ++round) {
+      const ChainTiles tiles =
+          kAlone ? ChainTiles(stage, round) : ChainTiles(stage);
+      if (tiles.jobs == 0) continue;
+      auto* const squares =
+          reinterpret_cast<float*>(chain_shared + shape.at.squares) +
+          s % 2 * (kChainRows * kChainWarps);
+      auto* const partials = reinterpret_cast<float*>(
+          chain_shared + shape.at.partials[(s + round) % 2]);
+      const ChainFinish<T, kRows> finish(stage, shape, tiles);
+      if (round > 0) {
+        // x is there.
+      } else if (stage.x == nullptr) {
+        MakeChainX<Form, T, kRows, true>(stage, shape, tag, chain_shared,
+                                         squares);
+      } else {
+        MakeChainX<Form, T, kRows, false>(stage, shape, tag, chain_shared,
+                                          squares);
+      }
+      MultiplyChain<Form, kRows>(stage, shape, tiles, base, turn, partials);
+      ChainMeet();
+      finish.Run(partials, squares, tag);
     }
-    MultiplyChain<Form, kRows>(stage, shape, tiles, base, turn, partials);
-    ChainMeet();
-    finish.Run(partials, squares, tag);
   }
+  if (kAlone) return;
   // Each block has read the tag when it says that it ends; the last of all
   // makes the next launch's.
   ChainMeet();
@@ -270,12 +283,13 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   }
 }
 
-// Cooperative: all blocks are there at once, or the launch fails. It may begin
-// before the kernel before it has ended, as those of LaunchCuda.
-template <class Form, typename T, int kRows>
+// Cooperative where blocks wait for each other: all are there at once, or the
+// launch fails. It may begin before the kernel before it has ended, as those of
+// LaunchCuda.
+template <class Form, typename T, int kRows, bool kAlone>
 absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
-  const auto kernel = LinearChain<Form, T, kRows>;
+  const auto kernel = LinearChain<Form, T, kRows, kAlone>;
   INLAY_RETURN_IF_ERROR(AllowShared(
       kWhat, reinterpret_cast<const void*>(kernel), shape.at.bytes));
   cudaLaunchAttribute attributes[2] = {};
@@ -289,14 +303,21 @@ absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   config.dynamicSmemBytes = shape.at.bytes;
   config.stream = stream.handle();
   config.attrs = attributes;
-  config.numAttrs = 2;
+  config.numAttrs = kAlone ? 1 : 2;
   return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape), kWhat);
 }
 
-template <class Form, typename T>
+template <class Form, typename T, bool kAlone>
 absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
-  return shape.m == 1 ? LaunchChainRows<Form, T, 1>(shape, stream)
-                      : LaunchChainRows<Form, T, kChainRows>(shape, stream);
+  return shape.m == 1
+             ? LaunchChainRows<Form, T, 1, kAlone>(shape, stream)
+             : LaunchChainRows<Form, T, kChainRows, kAlone>(shape, stream);
+}
+
+template <class Form, typename T>
+absl::Status LaunchChainStages(const ChainShape& shape, CudaStream& stream) {
+  return shape.count == 1 ? LaunchChainTyped<Form, T, true>(shape, stream)
+                          : LaunchChainTyped<Form, T, false>(shape, stream);
 }
 
 }  // namespace
@@ -305,8 +326,8 @@ template <class Form>
 absl::Status LaunchChain(const ChainShape& shape, DType type,
                          CudaStream& stream) {
   return type == DType::kF16
-             ? LaunchChainTyped<Form, __half>(shape, stream)
-             : LaunchChainTyped<Form, __nv_bfloat16>(shape, stream);
+             ? LaunchChainStages<Form, __half>(shape, stream)
+             : LaunchChainStages<Form, __nv_bfloat16>(shape, stream);
 }
 
 }  // namespace inlay

@@ -71,7 +71,7 @@ class Chain {
     hidden = TestMatrix(DType::kF32, m, Width(), kPad);
     hidden.Randomize(rng, 3.0f);
     const std::vector<uint8_t> zeros(LinearChainExchangeBytes(this->desc), 0);
-    exchange_ = std::make_unique<CudaBytes>(zeros);
+    if (!zeros.empty()) exchange_ = std::make_unique<CudaBytes>(zeros);
   }
 
   const LinearChainRow& Row() const {
@@ -93,7 +93,7 @@ class Chain {
     LinearChainParams params;
     params.x = on_device_x.view().RowSlice(first, rows);
     params.hidden = on_device_hidden.view().RowSlice(first, rows);
-    params.exchange = exchange_->as<void>();
+    if (exchange_ != nullptr) params.exchange = exchange_->as<void>();
     for (size_t s = 0; s < count; ++s) {
       const LinearChainStage& stage = part.stages[s];
       const GemmDesc& gemm = stage.gemm;
@@ -106,7 +106,7 @@ class Chain {
       y.push_back(nullptr);
       if (stage.adds) continue;
       y.back() = std::make_unique<CudaTestMatrix>(
-          gemm.activation, rows, stage.gated ? gemm.n / 2 : gemm.n, kPad);
+          gemm.output, rows, stage.gated ? gemm.n / 2 : gemm.n, kPad);
       with.y = y.back()->view();
     }
     const auto run = [&] {
@@ -199,7 +199,7 @@ class Chain {
           });
     } else {
       ExpectClose(after.y[s], product, [&](int64_t r, int64_t c) {
-        return slack(r, c) + Rounding(gemm.activation, product(r, c));
+        return slack(r, c) + Rounding(gemm.output, product(r, c));
       });
     }
   }
@@ -298,6 +298,36 @@ TEST(LinearChainCudaTest, StagesMatchFloat64) {
   }
 }
 
+// A linear layer alone, as a model's head: y in float32, more tiles a block
+// than sums have room for at once, an odd number of rows of w.
+TEST(LinearChainCudaTest, OneStageMatchesFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  unsigned seed = 50;
+  for (const DType weight : kFormats) {
+    for (const int64_t k : {256, 2304}) {
+      // Large ones take the host long.
+      const int64_t n = k == 256 ? 80003 : 515;
+      SCOPED_TRACE(::testing::Message() << DTypeName(weight) << " k " << k);
+      LinearChainDesc desc;
+      desc.stages.resize(1);
+      desc.stages[0].gemm = {n, k, weight, DType::kBF16, DType::kF32};
+      Chain chain(cuda, desc, 2, seed++);
+      ASSERT_EQ(chain.Row().refuses(desc, cuda.info), nullptr);
+      EXPECT_EQ(LinearChainExchangeBytes(desc), 0u);
+      const Outcome both = chain.Run(1, 0, 2);
+      if (HasFatalFailure()) return;
+      Outcome before;
+      before.hidden = chain.hidden;
+      chain.Check(0, before, both);
+      for (int64_t r = 0; r < 2; ++r) {
+        ASSERT_TRUE(Equal(both.y[0], r, chain.Run(1, r, 1).y[0], 0)) << r;
+      }
+    }
+  }
+}
+
 TEST(LinearChainCudaTest, TokensHaveTheirBits) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
@@ -327,6 +357,19 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
   }
 }
 
+TEST(LinearChainCudaTest, OneStageServesTheRowsThatPay) {
+  if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
+  DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
+  hopper.num_sms = 132;
+  LinearChainDesc desc;
+  desc.stages.resize(1);
+  desc.stages[0].gemm = {4096, 4096, DType::kU4_G128, DType::kBF16,
+                         DType::kF32};
+  EXPECT_EQ(LinearChainRows(desc, hopper), 2);
+  desc.stages[0].gemm.k = 14336;
+  EXPECT_EQ(LinearChainRows(desc, hopper), 1);
+}
+
 TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
   DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
@@ -343,6 +386,15 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   slice.num_sms = 1;
   EXPECT_EQ(LinearChainRows(good(), slice), 0);
   EXPECT_NE(row.refuses(good(), slice), nullptr);
+  // Rows that have no room.
+  LinearChainDesc wide = good();
+  wide.stages[1].gemm.n = 2 * 40960;
+  wide.stages[2].gemm.k = 40960;
+  EXPECT_EQ(LinearChainRows(wide, hopper), 1);
+  wide.stages[1].gemm.n = 2 * 65536;
+  wide.stages[2].gemm.k = 65536;
+  EXPECT_EQ(LinearChainRows(wide, hopper), 0);
+  EXPECT_NE(row.refuses(wide, hopper), nullptr);
   EXPECT_NE(row.refuses(good(), {DeviceKind::kCuda, "cuda", 80}), nullptr);
   EXPECT_NE(row.refuses(LinearChainDesc(), hopper), nullptr);
   const auto refuses = [&](size_t stage, auto change) {
@@ -363,6 +415,9 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.n = 2048; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.normalised = false; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.k = int64_t{1} << 40; }));
+  // Only the last may give float32.
+  EXPECT_FALSE(refuses(3, [](auto& s) { s.gemm.output = DType::kF32; }));
+  EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.output = DType::kF32; }));
 }
 
 }  // namespace

@@ -6,9 +6,6 @@
 namespace inlay {
 namespace {
 
-// The row of gemm whose packed weights and bits linear_chain knows.
-constexpr std::string_view kGemmRow = "cuda_quantised";
-
 bool MayChain(const ModelBuild& build) {
   for (const char* op : {"gemm", "rms_norm", "activation", "fused_linear"}) {
     if (build.kernels.IsForced(op)) return false;
@@ -32,7 +29,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
   LinearChainDesc desc;
   bool same_row = true;
   const auto add = [&](const Linear& linear) -> LinearChainStage& {
-    same_row = same_row && linear.kernel() == kGemmRow;
+    same_row = same_row && linear.may_chain();
     LinearChainStage& stage = desc.stages.emplace_back();
     stage.gemm = linear.desc();
     return stage;

@@ -42,7 +42,44 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   }
   INLAY_ASSIGN_OR_RETURN(linear.op_,
                          build.kernels.Choose("gemm", GemmTable(), desc));
+  linear.ChooseAlone(build);
   return linear;
+}
+
+void Linear::ChooseAlone(const ModelBuild& build) {
+  if (!may_chain() || !build.fused || build.kernels.IsForced("gemm")) return;
+  LinearChainDesc desc;
+  desc.stages.emplace_back().gemm = op_.desc;
+  auto op = build.kernels.Choose("linear_chain", LinearChainTable(), desc);
+  if (!op.ok()) return;
+  alone_ = *std::move(op);
+  alone_rows_ = LinearChainRows(alone_.desc, build.kernels.device());
+}
+
+bool Linear::RunsAlone(const TensorView& x, const TensorView& residual,
+                       const TensorView& y) const {
+  if (x.rows() > alone_rows_) return false;
+  // Numbers of x are read two at a time.
+  if (reinterpret_cast<uintptr_t>(x.data) % 4 != 0 ||
+      x.row_stride_bytes % 4 != 0) {
+    return false;
+  }
+  return residual.empty() ||
+         (residual.data == y.data && y.dtype == DType::kF32 &&
+          residual.row_stride_bytes == y.row_stride_bytes);
+}
+
+absl::Status Linear::RunAlone(const TensorView& x, const TensorView& residual,
+                              const TensorView& y, Stream& stream) const {
+  LinearChainDesc desc = alone_.desc;
+  desc.stages[0].adds = !residual.empty();
+  LinearChainParams params;
+  params.x = x;
+  LinearChainParams::Stage& stage = params.stages.emplace_back();
+  stage.w = weight_;
+  stage.bias = bias_;
+  (residual.empty() ? stage.y : params.hidden) = y;
+  return alone_.row->run(desc, params, stream);
 }
 
 WeightLoader::Packing LoaderPacking(const WeightPacking<GemmDesc>& packing,
@@ -209,6 +246,7 @@ absl::Status Linear::Forward(const TensorView& x, const TensorView& residual,
                              const TensorView& y, void* workspace,
                              Stream& stream) const {
   if (observer_ != nullptr) observer_->OnInput(name_, x);
+  if (RunsAlone(x, residual, y)) return RunAlone(x, residual, y, stream);
   GemmParams params = Params(x, residual, y);
   params.workspace = workspace;
   return op_.Run(params, stream);

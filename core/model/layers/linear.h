@@ -11,6 +11,7 @@
 #include "core/model/decoder_spec.h"
 #include "core/model/model_build.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/linear_chain/linear_chain.h"
 
 namespace inlay {
 
@@ -38,7 +39,8 @@ class Linear {
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
-  std::string_view kernel() const { return op_.row->name; }
+  // Whether linear_chain reads weights as this layer's lie.
+  bool may_chain() const { return op_.row->name == kChainGemmRow; }
   // Whether it reads weights of its own, not those it was made over.
   bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {
@@ -61,11 +63,21 @@ class Linear {
                               Stream& stream) const;
 
  private:
+  // Its packed weights and bits are those of linear_chain.
+  static constexpr std::string_view kChainGemmRow = "cuda_quantised";
+
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
                                        bool permuted, InputCodes input_codes,
                                        LinearOutput output,
                                        const ModelBuild& build);
+  // A chain of this layer alone, for few rows, where there is one.
+  void ChooseAlone(const ModelBuild& build);
+  // Whether that serves such a call.
+  bool RunsAlone(const TensorView& x, const TensorView& residual,
+                 const TensorView& y) const;
+  absl::Status RunAlone(const TensorView& x, const TensorView& residual,
+                        const TensorView& y, Stream& stream) const;
   // Whether such layers may become one.
   static bool CanStack(absl::Span<const LinearSpec> specs,
                        const ModelBuild& build);
@@ -85,6 +97,8 @@ class Linear {
   void ObserveAs(const std::string& name, const ModelBuild& build);
 
   Op<GemmDesc, GemmParams> op_;
+  Op<LinearChainDesc, LinearChainParams> alone_;
+  int64_t alone_rows_ = 0;
   TensorView weight_;
   const float* bias_ = nullptr;
   const int32_t* permutation_ = nullptr;

@@ -1,8 +1,11 @@
 // linear_chain: what Llama-3-8B computes between two attentions (o, gate and
 // up, down, the next layer's q, k and v), in one launch and op by op: time of a
-// layer, share of the copy bandwidth. Layers follow each other in a graph, each
-// with weights that are in no cache.
+// layer, share of the copy bandwidth; the same of each of them, and the head,
+// by themselves. Launches follow each other in a graph, each with weights that
+// are in no cache.
+#include <iterator>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm/quantised/pack.h"
@@ -18,6 +21,7 @@ namespace {
 constexpr int64_t kWidth = 4096;
 constexpr int64_t kInner = 14336;
 constexpr int64_t kQkv = 6144;
+constexpr int64_t kVocab = 128256;
 constexpr DType kType = DType::kBF16;
 constexpr size_t kPoolBytes = size_t{1200} << 20;
 constexpr int kLayers = 32;
@@ -37,9 +41,32 @@ LinearChainDesc DescOf(DType weight) {
   return desc;
 }
 
+// A stage of the chain, or behind its last the head.
+LinearChainDesc AloneDesc(DType weight, size_t stage) {
+  LinearChainDesc desc = DescOf(weight);
+  if (stage < desc.stages.size()) {
+    std::swap(desc.stages[0], desc.stages[stage]);
+    desc.stages.resize(1);
+    return desc;
+  }
+  desc.stages.resize(1);
+  desc.stages[0] = {};
+  desc.stages[0].gemm = {kVocab, kWidth, weight, kType, DType::kF32};
+  return desc;
+}
+constexpr const char* kAlone[] = {"o", "gate_up", "down", "qkv", "head"};
+
 size_t BytesOf(const GemmDesc& gemm) {
   return static_cast<size_t>(
       QuantBytes(QuantFormOf(gemm.weight), gemm.n, gemm.k));
+}
+
+double BytesOf(const LinearChainDesc& desc) {
+  double bytes = 0;
+  for (const LinearChainStage& stage : desc.stages) {
+    bytes += static_cast<double>(BytesOf(stage.gemm));
+  }
+  return bytes;
 }
 
 class Layers {
@@ -49,7 +76,7 @@ class Layers {
         weights_(kPoolBytes),
         x_(1 << 20),
         hidden_(1 << 20),
-        y_(1 << 20),
+        y_(2 << 20),
         normalised_(1 << 20),
         inner_(1 << 20),
         workspace_(size_t{64} << 20),
@@ -89,7 +116,7 @@ class Layers {
       layer_bytes += BytesOf(stage.gemm);
     }
     LinearChainParams params;
-    params.x = MatrixView(x_.data(), kType, m, kWidth);
+    params.x = MatrixView(x_.data(), kType, m, desc.stages.front().gemm.k);
     params.hidden = MatrixView(hidden_.data(), DType::kF32, m, kWidth);
     params.exchange = exchange_.data();
     std::byte* at = weights_.data() + static_cast<size_t>(layer) %
@@ -103,14 +130,13 @@ class Layers {
       if (stage.gated) {
         with.y = MatrixView(inner_.data(), kType, m, stage.gemm.n / 2);
       } else if (!stage.adds) {
-        with.y = MatrixView(y_.data(), kType, m, stage.gemm.n);
+        with.y = MatrixView(y_.data(), stage.gemm.output, m, stage.gemm.n);
       }
     }
     return params;
   }
 
-  double Chain(DType weight, int64_t m) {
-    const LinearChainDesc desc = DescOf(weight);
+  double Chain(const LinearChainDesc& desc, int64_t m) {
     auto row = Select("linear_chain", LinearChainTable(), desc, device_);
     Require(row.status());
     return GraphSeconds(bench_, kLayers, [&](int layer) {
@@ -118,8 +144,7 @@ class Layers {
     });
   }
 
-  double Apart(DType weight, int64_t m) {
-    const LinearChainDesc desc = DescOf(weight);
+  double Apart(const LinearChainDesc& desc, int64_t m) {
     return GraphSeconds(bench_, kLayers, [&](int layer) {
       const LinearChainParams params = Params(desc, m, layer);
       TensorView x = params.x;
@@ -152,8 +177,9 @@ class Layers {
     GemmParams params;
     params.x = x;
     params.w = with.w;
-    params.y = stage.adds ? hidden
-                          : MatrixView(y_.data(), kType, hidden.rows(), gemm.n);
+    params.y = stage.adds
+                   ? hidden
+                   : MatrixView(y_.data(), gemm.output, hidden.rows(), gemm.n);
     if (stage.adds) params.residual = hidden;
     params.workspace = workspace_.data();
     INLAY_RETURN_IF_ERROR(Run("gemm", GemmTable(), gemm, params));
@@ -178,19 +204,21 @@ void BenchLinearChain(Bench& bench) {
   for (const DType weight :
        {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K, DType::kQ8_0}) {
     layers.Fill(weight);
-    double bytes = 0;
-    for (const LinearChainStage& stage : DescOf(weight).stages) {
-      bytes += static_cast<double>(BytesOf(stage.gemm));
-    }
-    for (const int64_t m : {1, 2}) {
-      const double apart = layers.Apart(weight, m);
-      const double chain = layers.Chain(weight, m);
-      std::printf(
-          "linear_chain %-8s %d rows: %.1f us, %.0f %% of copy; apart %.1f us, "
-          "%.2f times\n",
-          std::string(DTypeName(weight)).c_str(), static_cast<int>(m),
-          1e6 * chain, 1e-7 * bytes / chain / bench.copy_gbps, 1e6 * apart,
-          apart / chain);
+    const auto print = [&](const char* what, const LinearChainDesc& desc) {
+      for (const int64_t m : {1, 2}) {
+        const double apart = layers.Apart(desc, m);
+        const double chain = layers.Chain(desc, m);
+        std::printf(
+            "linear_chain %-8s %-7s %d rows: %.1f us, %.0f %% of copy; apart "
+            "%.1f us, %.2f times\n",
+            std::string(DTypeName(weight)).c_str(), what, static_cast<int>(m),
+            1e6 * chain, 1e-7 * BytesOf(desc) / chain / bench.copy_gbps,
+            1e6 * apart, apart / chain);
+      }
+    };
+    print("layer", DescOf(weight));
+    for (size_t i = 0; i < std::size(kAlone); ++i) {
+      print(kAlone[i], AloneDesc(weight, i));
     }
   }
 }
