@@ -8,9 +8,11 @@ namespace inlay {
 
 // x / (1 + e^-y), for y of x's sign. Within three units of float32; 0 where the
 // quotient is below 2^-119. A division to the last bit takes as long as all the
-// rest.
+// rest. The bits are __fdividef's, which would look for sums below 2^-126.
 __device__ inline float DivideBySigmoidSum(float x, float y) {
-  return __fdividef(x, 1.0f + expf(-y));
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + expf(-y)));
+  return x * inverse;
 }
 
 template <Activation kFunction>

@@ -1,12 +1,18 @@
 // Weights of products in 8 bits (fp8_cuda.h). All is bound by memory; roofline:
 // bytes read and written over the copy bandwidth.
 //
-// ShareRowScales and ShareScales find the scale of each row (a block 16 of
-// them), block (a warp) or group (a thread). Then a warp a unit of 16 rows by
-// 128 columns puts its codes, which lie as operands of mma.m16n8k16, into
-// shared memory row by row (2.3 KB a warp, rows 144 bytes apart: no bank twice)
-// and stores rows of 128 bytes. Codes of a scale smaller than its block's are
-// made smaller.
+// Codes lie as operands of mma.m16n8k16. A block takes a part of a tile of 16
+// rows, a warp kUnpackUnits units of 128 columns of it, whose codes are all on
+// their way before anything is computed. Words of four lanes that hold the same
+// 8 columns meet in shared memory (2 KB a warp, a unit at a time, the 16 bytes
+// of a row swizzled so that neither writing nor reading meets a bank twice),
+// and are stored as 128 bytes of a row by 8 lanes. Codes of a scale smaller
+// than its row's or block's are made smaller before.
+//
+// Scales of whole rows: each block looks at all of its tile (1/64 of what the
+// tile's codes are) and learns beside the scale whether the tile's are all
+// equal, so that nothing has to be done to codes. One barrier. Those of blocks
+// (a warp each) and groups (a thread each) are found by ShareScales before.
 #include <cuda_fp8.h>
 
 #include <cfloat>
@@ -19,8 +25,8 @@ namespace inlay {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnpackWarps = 4;
-constexpr int kRowBytes = kQuantColumns + 16;  // in shared memory
+constexpr int kUnpackWarps = 8;
+constexpr int kUnpackUnits = 2;  // of a warp
 constexpr unsigned kAll = 0xffffffffu;
 constexpr uint32_t kNanCodes = 0x7f7f7f7fu;
 constexpr float kLeastRatio = 1.0f / 64.0f;
@@ -183,28 +189,61 @@ __device__ uint16_t ScalePair(uint16_t codes, __half2 ratio) {
                                     __NV_E4M3);
 }
 
-// Of whole rows: a block a tile, whose scales of a unit lie side by side.
-__global__ void __launch_bounds__(kThreads)
-    ShareRowScales(const __grid_constant__ PackedRows rows, float* scales) {
-  __shared__ float mosts[kThreads];
-  LetNextBegin();
-  WaitForPrevious();
-  const int r = threadIdx.x % kQuantRows;
-  const int row = static_cast<int>(blockIdx.x) * kQuantRows + r;
-  const int groups = kQuantColumns / rows.form.group;
-  float most = 0.0f;
-  if (row < rows.count) {
-    for (int i = threadIdx.x / kQuantRows; i < rows.units * groups;
-         i += kThreads / kQuantRows) {
-      const float scale = fabsf(rows.Scale(row, i / groups, i % groups));
-      if (scale <= FLT_MAX) most = fmaxf(most, scale);
-    }
+// What the scales of a row are, as far as one has looked.
+struct ScaleRange {
+  __device__ void Add(float scale) {
+    const bool finite = fabsf(scale) <= FLT_MAX;
+    if (finite) most = fmaxf(most, fabsf(scale));
+    least = finite ? fminf(least, scale) : -INFINITY;
   }
-  mosts[threadIdx.x] = most;
+  __device__ void Add(const ScaleRange& other) {
+    most = fmaxf(most, other.most);
+    least = fminf(least, other.least);
+  }
+  // All are finite, not negative and equal.
+  __device__ bool IsOne() const { return least == most; }
+
+  float most = 0.0f;  // magnitude of the finite ones
+  float least = INFINITY;
+};
+
+// Of row lane % 16 of a tile. All threads of the block call it. Scales of rows
+// g and g + 8 lie side by side.
+template <int kGroups>
+__device__ ScaleRange TileScales(const PackedRows& rows, const uint8_t* tile) {
+  __shared__ ScaleRange ranges[kUnpackWarps][kQuantRows];
+  const int lane = threadIdx.x % 32;
+  const int g = lane % 8;
+  const int step = rows.form.has_min ? 8 : 4;
+  const auto* factors = reinterpret_cast<const float*>(tile);
+  const float factor[2] = {factors[g], factors[g + 8]};
+  const uint8_t* at =
+      tile + kQuantHeadBytes + QuantCodeBytes(rows.form.codes) + g * step;
+  ScaleRange range[2];
+  for (int i = threadIdx.x / 8; i < rows.units * kGroups;
+       i += 4 * kUnpackWarps) {
+    const float2 scales = __half22float2(*reinterpret_cast<const __half2*>(
+        at + i / kGroups * rows.unit_bytes + i % kGroups * (8 * step)));
+    range[0].Add(factor[0] * scales.x);
+    range[1].Add(factor[1] * scales.y);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    ScaleRange& mine = range[half];
+#pragma unroll
+    for (int other = 8; other < 32; other *= 2) {
+      mine.Add(ScaleRange{__shfl_xor_sync(kAll, mine.most, other),
+                          __shfl_xor_sync(kAll, mine.least, other)});
+    }
+    if (lane < 8) ranges[threadIdx.x / 32][g + 8 * half] = mine;
+  }
   __syncthreads();
-  if (threadIdx.x >= kQuantRows || row >= rows.count) return;
-  for (int i = r; i < kThreads; i += kQuantRows) most = fmaxf(most, mosts[i]);
-  scales[row] = most;
+  ScaleRange all;
+#pragma unroll
+  for (int warp = 0; warp < kUnpackWarps; ++warp) {
+    all.Add(ranges[warp][lane % kQuantRows]);
+  }
+  return all;
 }
 
 // What codes of (row, unit, group) are multiplied by; NaN and infinity: they
@@ -215,8 +254,7 @@ __device__ float RatioAt(const PackedRows& rows, int row, int unit, int group,
   return scale == shared ? 1.0f : scale / shared;
 }
 
-// Two codes of `word`: bytes of registers 0 and 2 are row g's, of 1 and 3 row g
-// + 8's.
+// Two codes of `word`: bytes 0 and 2 are row g's, 1 and 3 row g + 8's.
 template <int kHalf>
 __device__ uint16_t PairOf(uint32_t word, float ratio) {
   const auto pair =
@@ -226,69 +264,152 @@ __device__ uint16_t PairOf(uint32_t word, float ratio) {
   return ScalePair(pair, __float2half2_rn(ratio));
 }
 
-// kGroups: scales a unit.
+struct UnitWords {
+  uint4 piece[kQuantColumns / 32];
+};
+
+// `ratios`: of row lane % 16.
 template <int kGroups>
-__global__ void __launch_bounds__(32 * kUnpackWarps)
-    UnpackCodes(const __grid_constant__ PackedRows rows,
-                const __grid_constant__ ScaleShape shape,
-                const float* __restrict__ scales, uint8_t* codes) {
-  __shared__ __align__(16) uint8_t staged[kUnpackWarps][kQuantRows][kRowBytes];
+__device__ void ScaleWords(const float (&ratios)[kGroups], UnitWords& words) {
   constexpr int kPieces = kQuantColumns / 32;
-  const int job =
-      static_cast<int>(blockIdx.x * kUnpackWarps + threadIdx.x / 32);
-  const int row = job / rows.units * kQuantRows;
-  const int unit = job % rows.units;
-  const int lane = threadIdx.x % 32;
-  // Weights may be read before the kernel before has ended.
-  uint4 words[kPieces] = {};
-  if (row < rows.count) {
-#pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      words[piece] = *reinterpret_cast<const uint4*>(rows.Unit(row, unit) +
-                                                     piece * 512 + lane * 16);
-    }
-  }
-  LetNextBegin();
-  WaitForPrevious();
-  if (row >= rows.count) return;
-  float ratios[2][kGroups];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    // Rows that fill up the last tile have no scale.
-    const int r = row + lane / 4 + 8 * half;
-    const float shared = r >= rows.count
-                             ? 0.0f
-                             : scales[r / shape.rows * shape.row_stride +
-                                      unit / shape.units * shape.unit_stride];
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      ratios[half][group] = RatioAt(rows, r, unit, group, shared);
-    }
-  }
-  auto& to = staged[threadIdx.x / 32];
+  const int g = threadIdx.x % 32 / 4;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    const uint4 v = words[piece];
-    const uint32_t word[] = {v.x, v.y, v.z, v.w};
-    const int group = piece * kGroups / kPieces;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int column = piece * 32 + i * 8 + lane % 4 * 2;
-      *reinterpret_cast<uint16_t*>(&to[lane / 4][column]) =
-          PairOf<0>(word[i], ratios[0][group]);
-      *reinterpret_cast<uint16_t*>(&to[lane / 4 + 8][column]) =
-          PairOf<1>(word[i], ratios[1][group]);
+    const float own = ratios[piece * kGroups / kPieces];
+    const float low = __shfl_sync(kAll, own, g);
+    const float high = __shfl_sync(kAll, own, g + 8);
+    uint4& v = words.piece[piece];
+    for (uint32_t* word : {&v.x, &v.y, &v.z, &v.w}) {
+      const uint32_t pairs =
+          PairOf<0>(*word, low) | uint32_t{PairOf<1>(*word, high)} << 16;
+      *word = __byte_perm(pairs, 0, 0x3120);
     }
   }
-  __syncwarp();
+}
+
+// Word i of lane 4 g + t becomes word t of 16 bytes `to[32 piece + 8 i + (g ^
+// (4 piece + i) / 2)]`.
+__device__ void Stage(const UnitWords& words, uint4* to) {
+  const unsigned lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < kQuantRows / 4; ++i) {
-    const int r = i * 4 + lane / 8;
-    if (row + r >= rows.count) continue;
-    *reinterpret_cast<uint4*>(codes +
-                              int64_t{row + r} * rows.units * kQuantColumns +
-                              unit * kQuantColumns + lane % 8 * 16) =
-        *reinterpret_cast<const uint4*>(&to[r][lane % 8 * 16]);
+  for (unsigned piece = 0; piece < kQuantColumns / 32; ++piece) {
+    const uint4 v = words.piece[piece];
+#if __CUDA_ARCH__ >= 900
+    // Lane 8 i + g says where g's 16 bytes of word i go.
+    uint4* const row = to + 32 * piece + (lane ^ (2 * piece + lane / 16));
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::
+            "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row))),
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
+#else
+    const uint32_t word[] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned g = lane / 4 ^ (4 * piece + i) / 2;
+      reinterpret_cast<uint32_t*>(to + 32 * piece + 8 * i + g)[lane % 4] =
+          word[i];
+    }
+#endif
+  }
+}
+
+// Bytes 0 and 2 of each word, or 1 and 3.
+template <unsigned kBytes>
+__device__ uint4 EvenBytes(const uint4& a, const uint4& b) {
+  return make_uint4(
+      __byte_perm(a.x, a.y, kBytes), __byte_perm(a.z, a.w, kBytes),
+      __byte_perm(b.x, b.y, kBytes), __byte_perm(b.z, b.w, kBytes));
+}
+
+// Rows of a unit, `row_bytes` apart; those from `count` on are left out.
+__device__ void StoreRows(const uint4* from, int count, int64_t row_bytes,
+                          uint8_t* to) {
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned c = lane % 8;  // of 16 columns
+  const int first = static_cast<int>(lane / 8);
+  to += first * row_bytes + c * 16;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first + 4 * i;
+    const uint4* const words = from + 16 * c + (row ^ c);
+    const uint4 a = words[0];
+    const uint4 b = words[8];
+    if (row < count) {
+      *reinterpret_cast<uint4*>(to + 4 * i * row_bytes) =
+          EvenBytes<0x6420>(a, b);
+    }
+    if (row + 8 < count) {
+      *reinterpret_cast<uint4*>(to + (4 * i + 8) * row_bytes) =
+          EvenBytes<0x7531>(a, b);
+    }
+  }
+}
+
+// kGroups: scales a unit. kRows: they are whole rows' and go to `scales`;
+// otherwise what ShareScales found is there.
+template <int kGroups, bool kRows>
+__global__ void __launch_bounds__(32 * kUnpackWarps, 4)
+    UnpackCodes(const __grid_constant__ PackedRows rows,
+                const __grid_constant__ ScaleShape shape, float* scales,
+                uint8_t* codes, int parts) {
+  __shared__ uint4 staged[kUnpackWarps][kQuantRows * kQuantColumns / 16];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int part = static_cast<int>(blockIdx.x) % parts;
+  const int row = static_cast<int>(blockIdx.x) / parts * kQuantRows;
+  const uint8_t* const tile = rows.Tile(row);
+  const auto unit_of = [&](int i) {
+    return (part * kUnpackUnits + i) * kUnpackWarps + warp;
+  };
+  // Weights may be read before the kernel before has ended.
+  UnitWords words[kUnpackUnits] = {};
+#pragma unroll
+  for (int i = 0; i < kUnpackUnits; ++i) {
+    if (unit_of(i) >= rows.units) break;
+    const auto* from = reinterpret_cast<const uint4*>(
+        tile + kQuantHeadBytes + unit_of(i) * rows.unit_bytes);
+#pragma unroll
+    for (int piece = 0; piece < kQuantColumns / 32; ++piece) {
+      words[i].piece[piece] = from[piece * 32 + lane];
+    }
+  }
+  ScaleRange range;
+  if constexpr (kRows) range = TileScales<kGroups>(rows, tile);
+  LetNextBegin();
+  WaitForPrevious();
+  // Rows that fill up the last tile have no scale.
+  const int mine = row + lane % kQuantRows;
+  const bool used = mine < rows.count;
+  if (kRows && part == 0 && threadIdx.x < kQuantRows && used) {
+    scales[mine] = range.most;
+  }
+  const bool equal = kRows && __all_sync(kAll, !used || range.IsOne());
+#pragma unroll
+  for (int i = 0; i < kUnpackUnits; ++i) {
+    const int unit = unit_of(i);
+    if (unit >= rows.units) break;
+    if (!equal) {
+      float ratios[kGroups];
+      bool same = true;
+      const float shared = kRows ? range.most
+                           : used
+                               ? scales[mine / shape.rows * shape.row_stride +
+                                        unit / shape.units * shape.unit_stride]
+                               : 0.0f;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        ratios[group] = used ? RatioAt(rows, mine, unit, group, shared) : 1.0f;
+        same = same && ratios[group] == 1.0f;
+      }
+      if (!__all_sync(kAll, same)) ScaleWords(ratios, words[i]);
+    }
+    Stage(words[i], staged[warp]);
+    __syncwarp();
+    StoreRows(staged[warp], rows.count - row,
+              int64_t{rows.units} * kQuantColumns,
+              codes + (int64_t{row} * rows.units + unit) * kQuantColumns);
+    __syncwarp();
   }
 }
 
@@ -354,9 +475,6 @@ absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
   const ScaleShape shape = ShapeOf(reach, count, matrix.k);
   switch (reach) {
     case ScaleReach::kRow:
-      INLAY_RETURN_IF_ERROR(LaunchCuda(kWhat, stream,
-                                       {CeilDiv(count, kQuantRows), kThreads},
-                                       ShareRowScales, rows, scales));
       break;
     case ScaleReach::kBlock:
       INLAY_RETURN_IF_ERROR(LaunchCuda(kWhat, stream,
@@ -368,13 +486,21 @@ absl::Status RunUnpackCodes(const QuantMatrix& matrix, const std::byte* packed,
                                        {ScaleBlocks(rows, shape, 1), kThreads},
                                        ShareScales<1>, rows, shape, scales));
   }
-  const int64_t jobs = CeilDiv(count, kQuantRows) * rows.units;
-  return LaunchCuda(
-      kWhat, stream, {CeilDiv(jobs, kUnpackWarps), 32 * kUnpackWarps},
-      matrix.form.group == kQuantColumns ? UnpackCodes<1>
-                                         : UnpackCodes<kQuantColumns / 32>,
-      rows, shape, static_cast<const float*>(scales),
-      reinterpret_cast<uint8_t*>(codes));
+  const int64_t parts = CeilDiv(rows.units, kUnpackWarps * kUnpackUnits);
+  const auto launch = [&](auto kernel) {
+    return LaunchCuda(
+        kWhat, stream, {CeilDiv(count, kQuantRows) * parts, 32 * kUnpackWarps},
+        kernel, rows, shape, scales, reinterpret_cast<uint8_t*>(codes),
+        static_cast<int>(parts));
+  };
+  constexpr int kMostGroups = kQuantColumns / 32;
+  const bool one = matrix.form.group == kQuantColumns;
+  if (reach == ScaleReach::kRow) {
+    return one ? launch(UnpackCodes<1, true>)
+               : launch(UnpackCodes<kMostGroups, true>);
+  }
+  return one ? launch(UnpackCodes<1, false>)
+             : launch(UnpackCodes<kMostGroups, false>);
 }
 
 }  // namespace inlay

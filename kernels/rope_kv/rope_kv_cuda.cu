@@ -2,13 +2,14 @@
 // written; at few tokens at the latency of one pass.
 //
 // Two kernels. Heads of 64, 128 or 256 elements, turned whole or not at all,
-// for caches of plain floats: kGroup lanes a head, 8 elements each. With many
-// tokens a block takes one, kHeads heads a thread, which reads its angles once;
-// with few, several blocks do, a head a thread. The halves of a head meet by
-// shuffles, no shared memory. All others:
-// a warp a head, which lies in shared memory (head_dim floats a warp) while it
-// changes. Both sum squares as rms_norm does and round where the separate ops
-// would have stored.
+// for caches of plain floats: kGroup lanes a head, 8 elements of its first half
+// each and the 8 of the second that belong to them, so that nothing is
+// exchanged between lanes but sums of squares. With many tokens a block takes
+// one, kHeads heads a thread, all loaded before the first is turned, and angles
+// are read once for them; with few, several blocks do, a head a thread. No
+// shared memory. All others: a warp a head, which lies in shared memory
+// (head_dim floats a warp) while it changes. Both sum squares as rms_norm does
+// and round where the separate ops would have stored.
 #include "kernels/cpu_float.h"
 #include "kernels/cuda_row.cuh"
 #include "kernels/kv_write/kv_row.cuh"
@@ -19,7 +20,7 @@
 namespace inlay {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kHeads = 3;  // that a thread has at once
 constexpr int64_t kFewTokens = 64;
 constexpr int kWarps = 4;  // of a block where a warp has a head
@@ -71,9 +72,64 @@ __device__ float Rounded(float x) {
   return ToFloat(FromFloat<T>(x));
 }
 
+// 8 elements as they lie in memory.
+template <typename T>
+struct Raw {
+  uint4 bits[sizeof(T) / 2];
+};
+
+template <typename T>
+__device__ Raw<T> LoadRaw(const T* from) {
+  Raw<T> raw;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(T) / 2; ++i) {
+    raw.bits[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return raw;
+}
+
+// Said outright: the compiler cuts it into four where paths meet before it.
+__device__ inline void Store16(void* to, const uint4& bits) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+               : "memory");
+}
+
+template <typename T>
+__device__ void StoreRaw(T* to, const Raw<T>& raw) {
+#pragma unroll
+  for (size_t i = 0; i < sizeof(T) / 2; ++i) {
+    Store16(reinterpret_cast<uint4*>(to) + i, raw.bits[i]);
+  }
+}
+
+// Whether the cache holds `raw` as it is: it has T's format, and there is no
+// NaN, whose bits it may change.
+template <typename T>
+__device__ bool IsCached(DType format, const Raw<T>& raw) {
+  if constexpr (sizeof(T) == 4) {
+    return format == DType::kF32;
+  } else {
+    constexpr bool kHalf = std::is_same_v<T, __half>;
+    using Pair = std::conditional_t<kHalf, __half2, __nv_bfloat162>;
+    if (format != (kHalf ? DType::kF16 : DType::kBF16)) return false;
+    const auto* pairs = reinterpret_cast<const Pair*>(&raw.bits[0]);
+    const Pair most = __hmax2_nan(__hmax2_nan(pairs[0], pairs[1]),
+                                  __hmax2_nan(pairs[2], pairs[3]));
+    return __hbeq2(most, most);
+  }
+}
+
 // A row of the cache, plain floats, 8 elements from `first` on.
+template <typename T>
 __device__ void StoreKv(DType format, std::byte* row, int first,
-                        const float (&v)[kCudaVector]) {
+                        const Raw<T>& raw) {
+  if (IsCached(format, raw)) {
+    StoreRaw(reinterpret_cast<T*>(row) + first, raw);
+    return;
+  }
+  float v[kCudaVector];
+  LoadFloats<kCudaVector>(reinterpret_cast<const T*>(&raw), v);
   if (format == DType::kF32) {
     StoreFloats<kCudaVector>(reinterpret_cast<float*>(row) + first, v);
     return;
@@ -91,132 +147,156 @@ __device__ void StoreKv(DType format, std::byte* row, int first,
       make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Cosines and sines of a lane's elements: of the pair that each belongs to, or
-// of four pairs side by side.
+// Cosines and sines of a lane's 8 pairs: those of its 8 columns of each half
+// of a head, or of the four pairs side by side in either half.
 struct Angles {
-  __device__ Angles(const Args& args, int64_t token, int first) {
+  __device__ Angles(const Args& args, unsigned token, int first) {
     if (args.pairs == 0) return;
-    const float* const c = args.cos + token * args.pairs;
-    const float* const s = args.sin + token * args.pairs;
+    const int64_t row = int64_t{token} * args.pairs;
+    Load(args, args.cos + row, first, cos);
+    Load(args, args.sin + row, first, sin);
+  }
+  __device__ static void Load(const Args& args, const float* from, int first,
+                              float (&to)[kCudaVector]) {
     if (args.half) {
-      const int pair = first < args.pairs ? first : first - args.pairs;
-      LoadFloats<kCudaVector>(c + pair, cos);
-      LoadFloats<kCudaVector>(s + pair, sin);
+      LoadFloats<kCudaVector>(from + first, to);
       return;
     }
-    float four[4];
-    LoadFloats<4>(c + first / 2, four);
+    float low[4];
+    float high[4];
+    LoadFloats<4>(from + first / 2, low);
+    LoadFloats<4>(from + (first + args.pairs) / 2, high);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) cos[j] = four[j];
-    LoadFloats<4>(s + first / 2, four);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) sin[j] = four[j];
+    for (int j = 0; j < 4; ++j) {
+      to[j] = low[j];
+      to[4 + j] = high[j];
+    }
   }
   float cos[kCudaVector];
   float sin[kCudaVector];
 };
 
-// Turns the lane's 8 elements of a head, which begin at `first`. All lanes of
-// the warp call it.
-template <typename T, int kGroup>
-__device__ void TurnVector(const Args& args, const Angles& angles, int first,
-                           float (&v)[kCudaVector]) {
-  if (!args.half) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      TurnPair(v[2 * j], v[2 * j + 1], angles.cos[j], angles.sin[j]);
-    }
-  } else {
-    const bool upper = first >= args.pairs;
+// A lane's part of a head: 8 elements from `first` on and the 8 that are half a
+// head further.
+template <typename T>
+struct HeadPart {
+  __device__ void Load(const T* head, int half_dim) {
+    low = LoadRaw(head);
+    high = LoadRaw(head + half_dim);
+  }
+  __device__ void Widen(float (&a)[kCudaVector],
+                        float (&b)[kCudaVector]) const {
+    LoadFloats<kCudaVector>(reinterpret_cast<const T*>(&low), a);
+    LoadFloats<kCudaVector>(reinterpret_cast<const T*>(&high), b);
+  }
+  __device__ void Narrow(const float (&a)[kCudaVector],
+                         const float (&b)[kCudaVector]) {
+    StoreFloats<kCudaVector>(reinterpret_cast<T*>(&low), a);
+    StoreFloats<kCudaVector>(reinterpret_cast<T*>(&high), b);
+  }
+  Raw<T> low = {};
+  Raw<T> high = {};
+};
+
+template <typename T>
+__device__ void TurnPart(const Args& args, const Angles& angles,
+                         HeadPart<T>& part) {
+  float a[kCudaVector];
+  float b[kCudaVector];
+  part.Widen(a, b);
+  if (args.half) {
 #pragma unroll
     for (int j = 0; j < kCudaVector; ++j) {
-      const float other = __shfl_xor_sync(kFullWarp, v[j], kGroup / 2);
-      float a = upper ? other : v[j];
-      float b = upper ? v[j] : other;
-      TurnPair(a, b, angles.cos[j], angles.sin[j]);
-      v[j] = upper ? b : a;
+      TurnPair(a[j], b[j], angles.cos[j], angles.sin[j]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      TurnPair(a[2 * j], a[2 * j + 1], angles.cos[j], angles.sin[j]);
+      TurnPair(b[2 * j], b[2 * j + 1], angles.cos[4 + j], angles.sin[4 + j]);
     }
   }
-#pragma unroll
-  for (int j = 0; j < kCudaVector; ++j) v[j] = Rounded<T>(v[j]);
+  part.Narrow(a, b);
 }
 
-// The norm of a head of kGroup lanes. All lanes of the warp call it.
+// The norm of a head of kGroup lanes. All lanes of the warp call it; those of
+// other heads may keep theirs.
 template <typename T, int kGroup>
-__device__ void NormaliseVector(const Args& args, const HeadNorm& norm,
-                                int first, float (&v)[kCudaVector]) {
-  float squares = AddSquares(v, 0.0f);
+__device__ void NormalisePart(const Args& args, int norm, int first,
+                              HeadPart<T>& part) {
+  float a[kCudaVector];
+  float b[kCudaVector];
+  part.Widen(a, b);
+  float squares = AddSquares(a, 0.0f) + AddSquares(b, 0.0f);
 #pragma unroll
   for (int lane = kGroup / 2; lane > 0; lane /= 2) {
     squares += __shfl_xor_sync(kFullWarp, squares, lane);
   }
-  RmsNormScale(v, RmsNormFactor(squares, args.head_dim, norm.epsilon),
-               norm.weight, first);
-#pragma unroll
-  for (int j = 0; j < kCudaVector; ++j) v[j] = Rounded<T>(v[j]);
-}
-
-// What happens to a lane's 8 elements of a head. All lanes of the warp call it;
-// not all of them need have the same part.
-template <typename T, int kGroup>
-__device__ void ChangeVector(const Args& args, const Angles& angles, int part,
-                             int first, float (&v)[kCudaVector]) {
-  if (__all_sync(kFullWarp, part == 2)) return;
-  float u[kCudaVector];
-#pragma unroll
-  for (int j = 0; j < kCudaVector; ++j) u[j] = v[j];
-  const int norm = min(part, 1);
-  if (args.normalised[0] || args.normalised[1]) {
-    NormaliseVector<T, kGroup>(args, args.norms[norm], first, u);
-#pragma unroll
-    for (int j = 0; j < kCudaVector; ++j) {
-      u[j] = args.normalised[norm] ? u[j] : v[j];
-    }
-  }
-  if (args.pairs > 0) TurnVector<T, kGroup>(args, angles, first, u);
-#pragma unroll
-  for (int j = 0; j < kCudaVector; ++j) v[j] = part < 2 ? u[j] : v[j];
+  if (norm > 1 || !args.normalised[norm]) return;
+  const HeadNorm& of = args.norms[norm];
+  const float factor = RmsNormFactor(squares, args.head_dim, of.epsilon);
+  RmsNormScale(a, factor, of.weight, first);
+  RmsNormScale(b, factor, of.weight, first + args.head_dim / 2);
+  part.Narrow(a, b);
 }
 
 template <typename T, int kGroup>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads)
     RopeKvVector(CudaMatrix<T> qkv, const __grid_constant__ Args args,
-                 int blocks_a_token) {
+                 unsigned blocks_a_token) {
   LetNextBegin();
   WaitForPrevious();
-  const int64_t token = blockIdx.x / blocks_a_token;
   constexpr int kGroups = kThreads / kGroup;
+  constexpr int kHeadDim = 2 * kGroup * kCudaVector;
+  const unsigned token = blockIdx.x / blocks_a_token;
+  const unsigned block = blockIdx.x - token * blocks_a_token;
   const int first = threadIdx.x % kGroup * kCudaVector;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
+  const int values = args.num_heads + args.num_kv_heads;  // the first head
+  const int stride = static_cast<int>(kGroups * blocks_a_token);
   T* const row = qkv.row(token) + first;
+  int mine = static_cast<int>(block * kGroups + threadIdx.x / kGroup);
+  HeadPart<T> parts[kHeads];
+  const auto load = [&] {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const int index = mine + h * stride;
+      parts[h] = {};
+      if (index < heads) parts[h].Load(row + index * kHeadDim, kHeadDim / 2);
+    }
+  };
+  // Before the slot, so that nothing waits for two loads one after the other.
+  load();
   const int64_t slot = args.slots[token];
   const Angles angles(args, token, first);
-  const int stride = kGroups * blocks_a_token;
-  const int block = static_cast<int>(blockIdx.x) % blocks_a_token;
-  for (int base = block * kGroups; base < heads; base += kHeads * stride) {
-    const int mine = base + threadIdx.x / kGroup;
-    float v[kHeads][kCudaVector] = {};
+  std::byte* const keys = args.kv.Row(false, max(slot, int64_t{0}), 0);
+  const int64_t head_bytes = args.kv.row_bytes * args.kv.block_size;
+  while (true) {
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       const int index = mine + h * stride;
+      if (args.normalised[0] || args.normalised[1]) {
+        const int norm = index < args.num_heads ? 0 : index < values ? 1 : 2;
+        NormalisePart<T, kGroup>(args, norm, first, parts[h]);
+      }
       if (index >= heads) continue;
-      LoadFloats<kCudaVector>(row + index * args.head_dim, v[h]);
-    }
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const int index = mine + h * stride;
-      // Warps stay whole: lanes beyond the last head go along without storing.
-      if (__all_sync(kFullWarp, index >= heads)) break;
-      const Head head(args, index);
-      ChangeVector<T, kGroup>(args, angles, head.part, first, v[h]);
-      if (index >= heads) continue;
-      if (head.part == 0) {
-        StoreFloats<kCudaVector>(row + index * args.head_dim, v[h]);
+      if (index < values && args.pairs > 0) TurnPart(args, angles, parts[h]);
+      if (index < args.num_heads) {
+        StoreRaw(row + index * kHeadDim, parts[h].low);
+        StoreRaw(row + index * kHeadDim + kHeadDim / 2, parts[h].high);
       } else if (slot >= 0) {
-        StoreKv(args.format, args.kv.Row(head.part == 2, slot, head.kv_head),
-                first, v[h]);
+        const bool value = index >= values;
+        std::byte* const to =
+            keys + (index - (value ? values : args.num_heads)) * head_bytes +
+            (value ? args.kv.value_offset - args.kv.key_offset : 0);
+        StoreKv(args.format, to, first, parts[h].low);
+        StoreKv(args.format, to, first + kHeadDim / 2, parts[h].high);
       }
     }
+    mine += kHeads * stride;
+    // Warps stay whole: sums of squares are of all lanes.
+    if (!__any_sync(kFullWarp, mine < heads)) break;
+    load();
   }
 }
 
@@ -322,7 +402,7 @@ absl::Status LaunchVector(const Args& args, const RopeKvParams& params,
       args.tokens > kFewTokens ? 1 : (threads + kThreads - 1) / kThreads;
   return LaunchCuda("rope_kv", stream, {args.tokens * blocks, kThreads},
                     RopeKvVector<T, kGroup>, CudaMatrix<T>(params.qkv), args,
-                    blocks);
+                    static_cast<unsigned>(blocks));
 }
 
 template <typename T>
@@ -338,11 +418,11 @@ absl::Status Launch(const RopeKvDesc& desc, const RopeKvParams& params,
   if (vector && whole && IsPlainFloat(desc.kv) && args.kv.IsVector()) {
     switch (desc.head_dim) {
       case 64:
-        return LaunchVector<T, 8>(args, params, stream);
+        return LaunchVector<T, 4>(args, params, stream);
       case 128:
-        return LaunchVector<T, 16>(args, params, stream);
+        return LaunchVector<T, 8>(args, params, stream);
       case 256:
-        return LaunchVector<T, 32>(args, params, stream);
+        return LaunchVector<T, 16>(args, params, stream);
       default:
         break;
     }
