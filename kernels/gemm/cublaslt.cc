@@ -232,6 +232,10 @@ absl::Status CublasLt::Impl::Describe(const GemmDesc& desc,
     INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, modes.w));
     INLAY_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, modes.x));
     INLAY_RETURN_IF_ERROR(SetScales(plan, *scales));
+    // Sums stay in the tensor cores' accumulators, of some 14 bits.
+    INLAY_RETURN_IF_ERROR(
+        set(CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+            static_cast<int8_t>(scales->reach == ScaleReach::kRow)));
   }
   if (!bias) return absl::OkStatus();
   plan.adds_bias = true;

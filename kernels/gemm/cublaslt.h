@@ -44,7 +44,8 @@ class CublasLt {
   // With desc.batch_invariant one algorithm serves all numbers of rows and no K
   // is split: a row's sums have one order. UNIMPLEMENTED: cuBLAS has no
   // algorithm for these types and strides.
-  // `scales` are there where, and only where, w and x are e4m3 codes. Codes of
+  // `scales` are there where, and only where, w and x are e4m3 codes; those of
+  // rows have sums of some 14 bits (FP8.md), others every 128 columns. Codes of
   // i8 give sums of i32, exactly, without a bias; n and k are multiples of 4.
   absl::Status Run(const GemmDesc& desc, const GemmParams& params,
                    CudaStream& stream, const Fp8Scales* scales = nullptr);

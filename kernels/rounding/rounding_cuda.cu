@@ -1,6 +1,6 @@
 // rounding on CUDA. A block a row, whose values stay in registers, as T and
 // two to a register, between the search for the largest and the codes: x is
-// read once and codes are written once. A thread has up to four vectors of 8
+// read once and codes are written once. A thread has several vectors of 8
 // values, so that what a thread does once for a row (sums, largest, divisions)
 // is done by few: under the load of products the clock falls and instructions,
 // not bytes, would bound the kernel. Grid: rows. Shared memory: a float a warp
@@ -21,15 +21,19 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 constexpr unsigned kAll = 0xffffffffu;
-// Vectors of a thread, and how many of a gated one are on their way at once:
-// with four of 14336 columns three blocks share an SM, and one loads while
-// another computes.
+// Vectors of a thread. A gated one is loaded when the one before is made:
+// blocks of few threads and few registers, many on an SM, load while others
+// compute.
 constexpr int kPlainVectors = 4;
 constexpr int kNormVectors = 4;
-constexpr int kGatedVectors = 4;
-constexpr int kGatedAhead = 4;
+constexpr int kGatedVectors = 8;
 // Wider rows of a norm have several vectors a thread in rms_norm, too.
 constexpr int64_t kWidestSpread = kMostThreads * kCudaVector;
+
+// Of a block whose threads have so many vectors.
+constexpr int MostThreads(int vectors) {
+  return kMostThreads * kPlainVectors / vectors;
+}
 
 __device__ float Infinity() { return __uint_as_float(0x7f800000u); }
 __device__ float Nan() { return __uint_as_float(0x7fc00000u); }
@@ -172,16 +176,6 @@ __device__ float WarpSums(float (&s)[kCount]) {
   return sum;
 }
 
-// 16 bytes that are read once: they leave the level-1 cache to a norm's
-// weights, which every row reads.
-__device__ uint4 LoadOnce(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
-
 // rms_norm's bits. kSpread: rms_norm has a vector a thread, so that vector i of
 // warp q here is that of warp i * warps + q there, and sums are of its warps.
 // Otherwise threads are as many as there.
@@ -194,13 +188,7 @@ struct NormRows {
     float v[kCudaVector] = {};
   };
   __device__ void Load(int64_t row, int column, Loaded& to) const {
-    constexpr int kParts = kCudaVector * sizeof(X) / 16;
-    uint4 bits[kParts];
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      bits[i] = LoadOnce(x.row(row) + column + i * (kCudaVector / kParts));
-    }
-    LoadFloats(reinterpret_cast<const X*>(bits), to.v);
+    LoadFloats(x.row(row) + column, to.v);
   }
   __device__ float Factor(const Loaded (&from)[kAhead], int64_t width) const {
     __shared__ float scratch[32];
@@ -242,7 +230,7 @@ template <typename T, bool kSilu>
 struct GatedRows {
   using Type = T;
   static constexpr int kVectors = kGatedVectors;
-  static constexpr int kAhead = kGatedAhead;
+  static constexpr int kAhead = 1;
   struct Loaded {
     uint4 gate = {}, up = {};
   };
@@ -291,7 +279,7 @@ __device__ float2 WidenPair(__nv_bfloat162 pair) {
 
 // Codes may lie where x does: a row is read before a barrier and written after.
 template <typename Source, typename To, bool kGroups>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(MostThreads(Source::kVectors))
     RoundRows(const __grid_constant__ Source source, CudaMatrix<uint8_t> codes,
               float* scales, int rows, int width) {
   using T = typename Source::Type;
@@ -462,7 +450,7 @@ __global__ void __launch_bounds__(kCudaMapThreads)
 
 const char* RoundingCudaRefuses(const RoundingDesc& desc) {
   if (ThreadsOf(desc) * VectorsOf(desc) * kCudaVector < desc.width ||
-      ThreadsOf(desc) > kMostThreads) {
+      ThreadsOf(desc) > MostThreads(VectorsOf(desc))) {
     return "rows are too long";
   }
   if (desc.source == RoundingSource::kRmsNorm && desc.input != DType::kF32 &&
