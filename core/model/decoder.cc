@@ -307,6 +307,57 @@ absl::StatusOr<AttentionMask> Decoder::CompilePattern(
   return CompileAttentionMask(desc, sequences, specs);
 }
 
+Decoder::Workspace Decoder::PlaceFew(Arena& arena, int64_t rows,
+                                     const Workspace& space) const {
+  Workspace few = space;
+  few.hidden = arena.TakeMatrix(rows, info_.hidden_size, DType::kF32);
+  few.mixed = few.hidden;
+  few.branch = arena.TakeMatrix(rows, info_.hidden_size, activation_);
+  if (needs_output_) few.output = space.output.RowSlice(0, rows);
+  return few;
+}
+
+bool Decoder::Narrows(const Step& step, const Workspace& space) const {
+  if (!narrows_ || step.batch.layers != nullptr ||
+      step.batch.observer != nullptr || Chains(layers_.back(), step)) {
+    return false;
+  }
+  const int64_t rows = step.batch.hidden.rows();
+  if (rows >= space.hidden.rows()) return false;
+  Arena needed(nullptr);
+  PlaceFew(needed, rows, space);
+  return needed.used() <= space.selected.bytes();
+}
+
+absl::Status Decoder::ForwardNarrowed(const DecoderLayer& layer,
+                                      const Step& step,
+                                      const Workspace& space) const {
+  for (size_t i = 0; i + 1 < layer.blocks.size(); ++i) {
+    INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks[i], step, space));
+  }
+  const int64_t count = step.batch.hidden.rows();
+  if (count == 0) return absl::OkStatus();
+  Arena arena(space.selected.data);
+  const Workspace few = PlaceFew(arena, count, space);
+  EmbeddingParams select;
+  select.table = space.hidden;
+  select.ids = step.device.logit_rows;
+  select.y = few.hidden;
+  INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
+  INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), step, few));
+  INLAY_RETURN_IF_ERROR(ScaleLayer(layer, step, few.hidden));
+  return final_norm_.Forward(few.hidden, step.batch.hidden, step.stream);
+}
+
+absl::Status Decoder::ScaleLayer(const DecoderLayer& layer, const Step& step,
+                                 const TensorView& hidden) const {
+  if (layer.scale == 1.0f) return absl::OkStatus();
+  ElementwiseParams multiply;
+  multiply.y = hidden;
+  multiply.value = layer.scale;
+  return scale_.Run(multiply, step.stream);
+}
+
 bool Decoder::Chains(const DecoderLayer& layer, const Step& step) const {
   return step.batch.layers == nullptr && step.batch.observer == nullptr &&
          layer.chain.Serves(step.device.tokens);
@@ -341,13 +392,11 @@ absl::Status Decoder::ForwardLayers(const Step& step,
     end = first + static_cast<size_t>(range->count);
   }
   for (size_t i = first; i < end; ++i) {
-    INLAY_RETURN_IF_ERROR(ForwardLayer(i, step, space));
-    if (layers_[i].scale != 1.0f) {
-      ElementwiseParams multiply;
-      multiply.y = space.hidden;
-      multiply.value = layers_[i].scale;
-      INLAY_RETURN_IF_ERROR(scale_.Run(multiply, step.stream));
+    if (i + 1 == layers_.size() && Narrows(step, space)) {
+      return ForwardNarrowed(layers_[i], step, space);
     }
+    INLAY_RETURN_IF_ERROR(ForwardLayer(i, step, space));
+    INLAY_RETURN_IF_ERROR(ScaleLayer(layers_[i], step, space.hidden));
     if (step.batch.observer != nullptr) {
       INLAY_RETURN_IF_ERROR(Observe(static_cast<int>(i), step, space.hidden));
     }

@@ -224,6 +224,18 @@ void Decoder::BuildChains(const ModelBuild& build) {
   }
 }
 
+bool Decoder::CanNarrow(const ModelBuild& build) const {
+  // Who observes inputs wants all of them.
+  if (build.input_observer != nullptr || hyper_head_.present() ||
+      !final_norm_.present() || layers_.empty()) {
+    return false;
+  }
+  const DecoderLayer& last = layers_.back();
+  return !last.parallel && last.blocks.size() > 1 &&
+         !last.blocks.back().hyper.present() &&
+         last.blocks.back().part->by_rows();
+}
+
 absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
   for (const LayerSpec& layer_spec : spec.layers) {
     DecoderLayer& layer = layers_.emplace_back();
@@ -403,6 +415,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   decoder->BuildChains(build);
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
+  decoder->narrows_ = decoder->CanNarrow(build);
   if (build.attention_pattern.any() && !build.has_pattern) {
     return absl::InvalidArgumentError(
         "attention_pattern: no layer of this model sees all tokens before it");

@@ -93,8 +93,9 @@ class Decoder : public Model {
     // What a hyper-connection mixes of several; hidden itself of one.
     TensorView mixed;
     HyperConnection::Scratch hyper;
-    TensorView branch;    // a block's input after its norm
-    TensorView selected;  // rows of hidden; in branch's place
+    TensorView branch;  // a block's input after its norm
+    // Rows of hidden; in branch's place, or where there are few in front of it.
+    TensorView selected;
     // A block's output before it is finished; or what parallel blocks before
     // the last add up to.
     TensorView output;
@@ -114,6 +115,7 @@ class Decoder : public Model {
   // Whether the layer's chain serves the step.
   bool Chains(const DecoderLayer& layer, const Step& step) const;
   void BuildChains(const ModelBuild& build);
+  bool CanNarrow(const ModelBuild& build) const;
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::StatusOr<DecoderBlock> BuildBlock(const DecoderSpec& spec,
                                           const BlockSpec& block_spec,
@@ -151,6 +153,16 @@ class Decoder : public Model {
   absl::Status ForwardParallel(const DecoderLayer& layer, const Step& step,
                                const Workspace& space) const;
   absl::Status SelectRows(const Step& step, const Workspace& space) const;
+  // `space` for some of its rows, in the place of a branch of all.
+  Workspace PlaceFew(Arena& arena, int64_t rows, const Workspace& space) const;
+  // Whether the step's last block need not see all of its tokens.
+  bool Narrows(const Step& step, const Workspace& space) const;
+  // The last layer and what is behind it: its last block only for the rows
+  // whose logits are wanted.
+  absl::Status ForwardNarrowed(const DecoderLayer& layer, const Step& step,
+                               const Workspace& space) const;
+  absl::Status ScaleLayer(const DecoderLayer& layer, const Step& step,
+                          const TensorView& hidden) const;
 
   ModelInfo info_;
   KvLayout kv_layout_;
@@ -173,6 +185,7 @@ class Decoder : public Model {
   float logit_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output
+  bool narrows_ = false;       // ForwardNarrowed serves the last layer
   int next_kv_layer_ = 0;      // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;

@@ -11,17 +11,19 @@ __global__ void EmbedBlocks(const __grid_constant__ QuantMatrix matrix,
                             const __grid_constant__ QuantGrid grid,
                             const __grid_constant__ TensorView table,
                             const int32_t* ids, float scale, bool accumulate,
-                            CudaMatrix<float> y_rows, int64_t chunks) {
+                            CudaMatrix<float> y_rows, unsigned chunks) {
   LetNextBegin();
   WaitForPrevious();
-  const int64_t token = blockIdx.x / chunks;
-  const int64_t i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
+  const unsigned token = blockIdx.x / chunks;
+  const unsigned i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
   if (i >= matrix.k) return;
   const auto* row =
       reinterpret_cast<const uint8_t*>(table.data) +
       int64_t{ids[token]} * static_cast<int64_t>(table.row_stride_bytes);
-  const uint8_t* block = matrix.Block(row, 0, i);
-  const auto element = static_cast<int>(i % matrix.block_elements);
+  const auto elements = static_cast<unsigned>(matrix.block_elements);
+  const unsigned number = i / elements;
+  const uint8_t* block = row + int64_t{number} * matrix.block_bytes;
+  const auto element = static_cast<int>(i - number * elements);
   const QuantScale group = QuantScaleOf(matrix.dtype, block, element);
   const int code = QuantCodeOf(matrix.dtype, block, element, grid.levels);
   const float value =
@@ -43,7 +45,7 @@ absl::Status RunEmbeddingBlocksCuda(const EmbeddingDesc& desc,
                     QuantMatrix(desc.table, desc.width),
                     QuantGridOf(desc.table), params.table, params.ids,
                     params.scale, params.accumulate,
-                    CudaMatrix<float>(params.y), chunks);
+                    CudaMatrix<float>(params.y), static_cast<unsigned>(chunks));
 }
 
 }  // namespace inlay

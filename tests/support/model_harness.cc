@@ -84,6 +84,7 @@ absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
   entry.q_begin = static_cast<int32_t>(arrays.tokens.size());
   entry.q_len = static_cast<int32_t>(chunk.tokens.size());
   INLAY_RETURN_IF_ERROR(LeaveState(sequence, arrays));
+  auto left = static_cast<int64_t>(chunk.tokens.size());
   for (const int32_t token : chunk.tokens) {
     const int64_t position = sequence.length++;
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -95,7 +96,10 @@ absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
       arrays.slots[g].push_back(blocks.back() * block_size +
                                 position % block_size);
     }
-    arrays.rows.push_back(static_cast<int32_t>(arrays.tokens.size()));
+    if (chunk.logits < 0 || left <= chunk.logits) {
+      arrays.rows.push_back(static_cast<int32_t>(arrays.tokens.size()));
+    }
+    --left;
     arrays.tokens.push_back(token);
     arrays.positions.push_back(static_cast<int32_t>(position));
   }
@@ -179,7 +183,7 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
                                                        ForwardBatch& batch) {
   const ModelInfo& info = model_.info();
   const auto vocab = static_cast<size_t>(info.vocab_size);
-  const auto count = static_cast<int64_t>(arrays.tokens.size());
+  const auto count = static_cast<int64_t>(arrays.rows.size());
   TensorView hidden =
       MatrixView(nullptr, info.hidden_dtype, count, info.hidden_size);
   TensorView out = MatrixView(nullptr, DType::kF32, count, info.vocab_size);
@@ -188,19 +192,22 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
   INLAY_ASSIGN_OR_RETURN(
       const Buffer workspace,
       Poisoned(model_.WorkspaceBytes(
-          count, count, static_cast<int64_t>(arrays.attention[0].size()))));
+          static_cast<int64_t>(arrays.tokens.size()), count,
+          static_cast<int64_t>(arrays.attention[0].size()))));
   const auto scratch = absl::MakeSpan(workspace.data(), workspace.bytes());
   hidden.data = hidden_memory.data();
   out.data = logit_memory.data();
   batch.hidden = hidden;
   INLAY_RETURN_IF_ERROR(model_.Forward(batch, scratch, *stream_));
-  INLAY_RETURN_IF_ERROR(model_.Logits(hidden, out, scratch, *stream_));
-  std::vector<float> flat(arrays.tokens.size() * vocab);
+  if (count > 0) {
+    INLAY_RETURN_IF_ERROR(model_.Logits(hidden, out, scratch, *stream_));
+  }
+  std::vector<float> flat(arrays.rows.size() * vocab);
   INLAY_RETURN_IF_ERROR(
       device_.Copy(flat.data(), out.data, out.bytes(), *stream_));
   INLAY_RETURN_IF_ERROR(stream_->Synchronize());
   Logits logits;
-  for (size_t i = 0; i < arrays.tokens.size(); ++i) {
+  for (size_t i = 0; i < arrays.rows.size(); ++i) {
     logits.emplace_back(flat.begin() + static_cast<ptrdiff_t>(i * vocab),
                         flat.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
   }

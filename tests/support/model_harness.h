@@ -22,8 +22,9 @@ class ModelHarness {
   struct Chunk {
     int sequence = 0;
     absl::Span<const int32_t> tokens;
+    int64_t logits = -1;  // of so many of the last tokens; -1: of all
   };
-  using Logits = std::vector<std::vector<float>>;  // [tokens][vocab_size]
+  using Logits = std::vector<std::vector<float>>;  // [rows][vocab_size]
 
   // Room for `max_tokens` tokens of all sequences together. `model` and
   // `device` must outlive the harness.
@@ -35,7 +36,7 @@ class ModelHarness {
     return sequences_[static_cast<size_t>(sequence)].length;
   }
 
-  // One Forward over all chunks; logits of every token, in the chunks' order.
+  // One Forward over all chunks; logits in the chunks' order.
   absl::StatusOr<Logits> Forward(absl::Span<const Chunk> chunks,
                                  LayerObserver* observer = nullptr);
   // Feeds `tokens` to `sequence`, at most `chunk` a Forward; logits of all.

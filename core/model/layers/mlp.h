@@ -27,6 +27,7 @@ class Mlp : public Sublayer {
   absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
+  bool by_rows() const override { return true; }
 
   // Its parts, for who computes them otherwise (layer_chain.h). input() is null
   // where they are not down(act(gate(x)) * up(x)) over one matrix.

@@ -23,6 +23,9 @@ class MlpMoe : public Sublayer {
   absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
+  bool by_rows() const override {
+    return mlp_.part->by_rows() && moe_.part->by_rows();
+  }
 
  private:
   struct Half {

@@ -30,6 +30,7 @@ class Moe : public Sublayer {
   absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
+  bool by_rows() const override { return table_ == nullptr; }
 
  private:
   // Views into the scratch. A slot is a token and one of its experts.

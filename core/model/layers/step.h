@@ -68,6 +68,9 @@ class Sublayer {
   virtual absl::Status Forward(const Step& step, const BlockInput& x,
                                const TensorView& residual,
                                const TensorView& y) const = 0;
+  // Whether Forward takes any number of rows, whatever the step's tokens are,
+  // and a row of y follows from the same row of x alone.
+  virtual bool by_rows() const { return false; }
 };
 
 // What matrix libraries expect of their operands.

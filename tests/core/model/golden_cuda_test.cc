@@ -115,6 +115,30 @@ TEST_P(CudaGoldenModel, ChunksAndBlocks) {
   }
 }
 
+TEST_P(CudaGoldenModel, FewLogits) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  for (const GoldenCase& golden : cases_) {
+    SCOPED_TRACE(golden.name);
+    ModelHarness harness(*model, *device_, FinalLength(golden));
+    const int sequence = harness.AddSequence(FinalLength(golden));
+    const auto tokens = absl::MakeConstSpan(golden.input_ids);
+    const size_t half = tokens.size() / 2;
+    auto logits = harness.Forward({{sequence, tokens.subspan(0, half), 0}});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    logits = harness.Forward({{sequence, tokens.subspan(half), 1}});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    ASSERT_EQ(logits->size(), 1u);
+    GoldenCase last = golden;
+    last.positions = {golden.positions.back()};
+    last.logits = {golden.logits.back()};
+    ASSERT_EQ(last.positions[0] + 1, static_cast<int64_t>(tokens.size()));
+    ModelHarness::Logits at(tokens.size());
+    at.back() = logits->front();
+    EXPECT_LT(GoldenError(last, at), kTolerance);
+  }
+}
+
 TEST_P(CudaGoldenModel, RaggedBatches) {
   const auto model = Load({});
   ASSERT_NE(model, nullptr);

@@ -123,6 +123,40 @@ TEST_P(GoldenModel, ChunksAndBlocksAreExact) {
   }
 }
 
+// What is wanted of the last layer changes no bit of it: a prompt without
+// logits, one with few, and beside others.
+TEST_P(GoldenModel, FewLogitsAreThoseOfAll) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  const auto whole = RunWhole(*model);
+  for (const int64_t wanted : {1, 3}) {
+    ModelHarness harness(*model, *device_, total_);
+    std::vector<ModelHarness::Chunk> first, rest;
+    for (const GoldenCase& golden : cases_) {
+      const int sequence = harness.AddSequence(FinalLength(golden));
+      const auto tokens = absl::MakeConstSpan(golden.input_ids);
+      const size_t half = tokens.size() / 2;
+      first.push_back({sequence, tokens.subspan(0, half), 0});
+      rest.push_back({sequence, tokens.subspan(half), wanted});
+    }
+    auto logits = harness.Forward(first);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_TRUE(logits->empty());
+    logits = harness.Forward(rest);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    auto got = logits->begin();
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const auto count = std::min<int64_t>(
+          wanted, static_cast<int64_t>(rest[i].tokens.size()));
+      for (int64_t left = count; left > 0; --left, ++got) {
+        ASSERT_NE(got, logits->end());
+        EXPECT_TRUE(*got == *(whole[i].end() - left)) << cases_[i].name;
+      }
+    }
+    EXPECT_EQ(got, logits->end());
+  }
+}
+
 // In a ragged batch of prefills and decodes, each sequence's logits are those
 // it has alone, to the last bit.
 TEST_P(GoldenModel, BatchInvariant) {
