@@ -332,18 +332,41 @@ bool Decoder::Narrows(const Step& step, const Workspace& space) const {
 absl::Status Decoder::ForwardNarrowed(const DecoderLayer& layer,
                                       const Step& step,
                                       const Workspace& space) const {
-  for (size_t i = 0; i + 1 < layer.blocks.size(); ++i) {
-    INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks[i], step, space));
+  const absl::Span<const int32_t> rows = step.batch.logit_rows;
+  const auto count = static_cast<int64_t>(rows.size());
+  const bool in_place = count > 0 && rows.back() - rows.front() + 1 == count;
+  const auto own = [&](const TensorView& of_all) {
+    return in_place ? of_all.RowSlice(rows.front(), count) : of_all;
+  };
+  if (layer.blocks.size() == 2 && layer.blocks[0].is_plain() &&
+      layer.blocks[0].attention != nullptr) {
+    const AttentionBlock& attention = *layer.blocks[0].attention;
+    const int64_t tokens = space.hidden.rows();
+    INLAY_RETURN_IF_ERROR(
+        attention.Begin(step, InputOf(layer.blocks[0].pre_norm, space)));
+    INLAY_RETURN_IF_ERROR(attention.Attend(step, tokens));
+    if (count == 0) return absl::OkStatus();
+    const TensorView hidden = own(space.hidden);
+    INLAY_RETURN_IF_ERROR(attention.output().Forward(
+        own(attention.ContextOf(step, tokens)), hidden, hidden,
+        step.kernel_workspace, step.stream));
+  } else {
+    for (size_t i = 0; i + 1 < layer.blocks.size(); ++i) {
+      INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks[i], step, space));
+    }
+    if (count == 0) return absl::OkStatus();
   }
-  const int64_t count = step.batch.hidden.rows();
-  if (count == 0) return absl::OkStatus();
   Arena arena(space.selected.data);
-  const Workspace few = PlaceFew(arena, count, space);
-  EmbeddingParams select;
-  select.table = space.hidden;
-  select.ids = step.device.logit_rows;
-  select.y = few.hidden;
-  INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
+  Workspace few = PlaceFew(arena, count, space);
+  if (in_place) {
+    few.hidden = few.mixed = own(space.hidden);
+  } else {
+    EmbeddingParams select;
+    select.table = space.hidden;
+    select.ids = step.device.logit_rows;
+    select.y = few.hidden;
+    INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
+  }
   INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), step, few));
   INLAY_RETURN_IF_ERROR(ScaleLayer(layer, step, few.hidden));
   return final_norm_.Forward(few.hidden, step.batch.hidden, step.stream);

@@ -157,8 +157,8 @@ class Decoder : public Model {
   Workspace PlaceFew(Arena& arena, int64_t rows, const Workspace& space) const;
   // Whether the step's last block need not see all of its tokens.
   bool Narrows(const Step& step, const Workspace& space) const;
-  // The last layer and what is behind it: its last block only for the rows
-  // whose logits are wanted.
+  // The last layer and what is behind it: its last block, and where they lie
+  // side by side attention's output, only for the rows whose logits are wanted.
   absl::Status ForwardNarrowed(const DecoderLayer& layer, const Step& step,
                                const Workspace& space) const;
   absl::Status ScaleLayer(const DecoderLayer& layer, const Step& step,

@@ -11,12 +11,13 @@ namespace {
 // y may be the gate half of x: a thread reads both halves before it writes.
 template <typename T, Activation kFunction, int kVector>
 __global__ void Activate(CudaMatrix<T> x_rows, CudaMatrix<T> y_rows, bool gated,
-                         int64_t width, int64_t chunks, float limit) {
+                         int width, unsigned chunks, float limit) {
   LetNextBegin();
   WaitForPrevious();
-  const int64_t row = blockIdx.x / chunks;
-  const int64_t i =
-      (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;
+  const unsigned row = blockIdx.x / chunks;
+  const unsigned chunk = blockIdx.x - row * chunks;
+  const auto i =
+      static_cast<int>(chunk * kCudaMapThreads + threadIdx.x) * kVector;
   if (i >= width) return;
   const T* x = x_rows.row(row) + i;
   float v[kVector];
@@ -39,10 +40,10 @@ absl::Status Launch(const ActivationDesc& desc, const ActivationParams& params,
   const int64_t chunks = MapChunks(desc.width, vector ? kCudaVector : 1);
   const auto kernel =
       vector ? Activate<T, kFunction, kCudaVector> : Activate<T, kFunction, 1>;
-  return LaunchCuda("activation", stream,
-                    {params.y.rows() * chunks, kCudaMapThreads}, kernel,
-                    CudaMatrix<T>(params.x), CudaMatrix<T>(params.y),
-                    desc.gated, desc.width, chunks, desc.limit);
+  return LaunchCuda(
+      "activation", stream, {params.y.rows() * chunks, kCudaMapThreads}, kernel,
+      CudaMatrix<T>(params.x), CudaMatrix<T>(params.y), desc.gated,
+      static_cast<int>(desc.width), static_cast<unsigned>(chunks), desc.limit);
 }
 
 }  // namespace

@@ -124,17 +124,19 @@ TEST_P(GoldenModel, ChunksAndBlocksAreExact) {
 }
 
 // What is wanted of the last layer changes no bit of it: a prompt without
-// logits, one with few, and beside others.
+// logits, one with few, alone and beside others.
 TEST_P(GoldenModel, FewLogitsAreThoseOfAll) {
   const auto model = Load({});
   ASSERT_NE(model, nullptr);
   const auto whole = RunWhole(*model);
-  for (const int64_t wanted : {1, 3}) {
+  const auto check = [&](size_t begin, size_t end, int64_t wanted) {
+    SCOPED_TRACE(testing::Message() << cases_[begin].name << ", " << end - begin
+                                    << " of them, " << wanted);
     ModelHarness harness(*model, *device_, total_);
     std::vector<ModelHarness::Chunk> first, rest;
-    for (const GoldenCase& golden : cases_) {
-      const int sequence = harness.AddSequence(FinalLength(golden));
-      const auto tokens = absl::MakeConstSpan(golden.input_ids);
+    for (size_t i = begin; i < end; ++i) {
+      const int sequence = harness.AddSequence(FinalLength(cases_[i]));
+      const auto tokens = absl::MakeConstSpan(cases_[i].input_ids);
       const size_t half = tokens.size() / 2;
       first.push_back({sequence, tokens.subspan(0, half), 0});
       rest.push_back({sequence, tokens.subspan(half), wanted});
@@ -145,15 +147,18 @@ TEST_P(GoldenModel, FewLogitsAreThoseOfAll) {
     logits = harness.Forward(rest);
     ASSERT_TRUE(logits.ok()) << logits.status();
     auto got = logits->begin();
-    for (size_t i = 0; i < cases_.size(); ++i) {
-      const auto count = std::min<int64_t>(
-          wanted, static_cast<int64_t>(rest[i].tokens.size()));
-      for (int64_t left = count; left > 0; --left, ++got) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto tokens = static_cast<int64_t>(rest[i - begin].tokens.size());
+      for (int64_t left = std::min(wanted, tokens); left > 0; --left, ++got) {
         ASSERT_NE(got, logits->end());
         EXPECT_TRUE(*got == *(whole[i].end() - left)) << cases_[i].name;
       }
     }
     EXPECT_EQ(got, logits->end());
+  };
+  for (const int64_t wanted : {1, 3}) {
+    check(0, cases_.size(), wanted);
+    for (size_t i = 0; i < cases_.size(); ++i) check(i, i + 1, wanted);
   }
 }
 
