@@ -25,7 +25,7 @@ class OwnedCudaEvent final : public CudaEvent {
 };
 
 // What its kernels take of the device's memory is in the account: as measured
-// when it was made.
+// when it was made, with whatever other processes took of it meanwhile.
 class CudaGraph final : public Graph {
  public:
   CudaGraph(CudaContext* context, MemoryAccount* account,

@@ -58,7 +58,7 @@ void Linear::ChooseAlone(const ModelBuild& build) {
 
 bool Linear::RunsAlone(const TensorView& x, const TensorView& residual,
                        const TensorView& y) const {
-  if (x.rows() > alone_rows_) return false;
+  if (x.rows() == 0 || x.rows() > alone_rows_) return false;
   // Numbers of x are read two at a time.
   if (reinterpret_cast<uintptr_t>(x.data) % 4 != 0 ||
       x.row_stride_bytes % 4 != 0) {
