@@ -6,7 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -68,6 +73,41 @@ TEST(CpuDeviceTest, ZeroBytesAreAnEmptyBuffer) {
   ASSERT_TRUE(buffer.ok());
   EXPECT_TRUE(buffer->empty());
   EXPECT_EQ(buffer->bytes(), 0u);
+}
+
+// "hg" (the kernel's proc.rst) of the mapping that has `data`; nothing where
+// the system does not say.
+std::optional<bool> IsAdvisedHuge(const std::byte* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> begin >> dash >> end && dash == '-') {
+      inside = begin <= at && at < end;
+    } else if (inside && line.starts_with("VmFlags:")) {
+      return (line + " ").find(" hg ") != std::string::npos;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(CpuDeviceTest, LargeMemoryMayHaveHugePages) {
+  const auto device = Cpu(size_t{64} << 20);
+  constexpr size_t kPage = size_t{2} << 20;
+  auto small = device->Allocate(kPage / 2, MemoryClass::kWeights);
+  auto large = device->Allocate(3 * kPage + 4096, MemoryClass::kWeights);
+  ASSERT_TRUE(small.ok() && large.ok());
+  EXPECT_EQ(device->memory_use().total_bytes, kPage / 2 + 3 * kPage + 4096);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(large->data()) % kPage, 0u);
+  std::memset(large->data(), 1, large->bytes());
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) return;
+  const std::optional<bool> advised = IsAdvisedHuge(large->data());
+  EXPECT_TRUE(advised.value_or(true));
+  // Not beyond what was asked for.
+  EXPECT_FALSE(IsAdvisedHuge(large->data() + 3 * kPage).value_or(false));
 }
 
 TEST(CpuDeviceTest, AbsurdSizesAreRefused) {
