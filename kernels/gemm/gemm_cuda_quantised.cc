@@ -1,7 +1,8 @@
 // gemm's CUDA row for quantised weights: which kernel serves how many rows.
-// Few are bound by memory and multiplied as they are packed; more are too, by
-// another kernel that rounds weights to x's type; for very many the weights are
-// unpacked, some rows of w at a time, for cuBLASLt.
+// Few are bound by memory and multiplied as they are packed, by one kernel for
+// one or two and another for some dozen; more by one that rounds weights to x's
+// type; for very many the weights are unpacked, some rows of w at a time, for
+// cuBLASLt.
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
@@ -10,16 +11,21 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_parts.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/gemm/quantised/streamed_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
-// The only one that product_sm90.cuh has code for.
+// The only one that product_*sm90.cuh have code for.
 constexpr int kProductSm = 90;
-// More rows of x than these are faster by unpacking (QUANTISED.md); without
-// product_wide_sm90.cuh more than these.
+// More rows of x than these are faster by another kernel (QUANTISED.md): than
+// by product_sm90.cuh, product_streamed_sm90.cuh and product_wide_sm90.cuh;
+// where the last does not serve, than by one of the first two many times over.
+constexpr int64_t kMostFewRows = 2;
+constexpr int64_t kMostExactRows = 16;  // from then on weights are rounded
+constexpr int64_t kMostStreamedRows = 32;
 constexpr int64_t kMostWideRows = 512;
 constexpr int64_t kMostProductRows = 48;
 // Of unpacked rows of w at a time: more than fill the chip.
@@ -28,9 +34,6 @@ constexpr int64_t kUnpackedBytes = int64_t{96} << 20;
 bool Is16Bit(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
-
-// Up to here product_sm90.cuh, where product_wide_sm90.cuh can serve more.
-constexpr int64_t kMostFewRows = 16;
 
 // Rows of w that are unpacked at a time.
 int64_t UnpackedRows(const GemmDesc& desc) {
@@ -75,24 +78,66 @@ absl::Status RunUnpacked(const GemmDesc& desc, const GemmParams& params,
   return absl::OkStatus();
 }
 
-// As many rows of x at a time as the plan takes. All numbers of rows go through
-// one plan where the batch must not tell.
+// As many rows of x at a time as the kernel takes.
 absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
                          CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.weight);
   const int64_t rows = params.x.rows();
-  const int tiles = desc.batch_invariant || rows > 8 ? 2 : 1;
-  QuantPlan plan = PlanQuantised(form, desc.n, desc.k, tiles, stream.num_sms());
-  // Where 16 rows of x do not fit beside the rings, 8 may.
-  if (plan.stages == 0 && tiles > 1) {
-    plan = PlanQuantised(form, desc.n, desc.k, 1, stream.num_sms());
-  }
+  const QuantPlan plan = PlanQuantised(form, desc.n, desc.k, stream.num_sms());
   if (plan.stages == 0) return RunQuantisedPlain(desc, params, form, stream);
-  const int64_t most = 8 * plan.tiles;
-  for (int64_t first = 0; first < rows; first += most) {
-    const int64_t m = std::min(most, rows - first);
+  for (int64_t first = 0; first < rows; first += kMostQuantRows) {
+    const int64_t m = std::min<int64_t>(kMostQuantRows, rows - first);
     INLAY_RETURN_IF_ERROR(RunQuantisedSm90(desc, RowsOfCall(params, first, m),
                                            form, plan, stream));
+  }
+  return absl::OkStatus();
+}
+
+// x with its columns in w's order.
+absl::StatusOr<GemmParams> Gathered(const GemmDesc& desc,
+                                    const GemmParams& params,
+                                    CudaStream& stream) {
+  GemmParams gathered = params;
+  if (params.permutation == nullptr) return gathered;
+  gathered.permutation = nullptr;
+  gathered.x = MatrixView(static_cast<std::byte*>(params.workspace),
+                          desc.activation, params.x.rows(), desc.k);
+  INLAY_RETURN_IF_ERROR(
+      RunGatherColumns(params.x, params.permutation, gathered.x, stream));
+  return gathered;
+}
+
+// A plan for `rows` of x, without places where none serves. All numbers of rows
+// go through one plan where the batch must not tell.
+StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
+                            const CudaStream& stream) {
+  const QuantForm form = QuantFormOf(desc.weight);
+  const int64_t rows = params.x.rows();
+  const bool exact = WideRoundsTooMuch(form);
+  const int64_t most = exact ? kMostProductRows : kMostStreamedRows;
+  if (stream.sm() != kProductSm || !StreamedTakesColumns(desc.k) ||
+      !(desc.permuted || WideTakes(params.x)) ||
+      !(desc.batch_invariant || (rows > kMostFewRows && rows <= most))) {
+    return {};
+  }
+  const int x_tiles = desc.batch_invariant              ? 2
+                      : rows <= 8                       ? 1
+                      : rows <= kMostExactRows || exact ? 2
+                                                        : 4;
+  return PlanStreamed(form, desc.n, desc.k, x_tiles, stream.num_sms());
+}
+
+absl::Status RunStreamed(const GemmDesc& desc, const GemmParams& params,
+                         const StreamedPlan& plan, CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const GemmParams gathered,
+                         Gathered(desc, params, stream));
+  const QuantForm form = QuantFormOf(desc.weight);
+  const int64_t rows = params.x.rows();
+  const int64_t most = 8 * plan.x_tiles;
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t m = std::min(most, rows - first);
+    INLAY_RETURN_IF_ERROR(RunQuantisedStreamed(
+        desc, RowsOfCall(gathered, first, m), form, plan, stream));
   }
   return absl::OkStatus();
 }
@@ -100,7 +145,7 @@ absl::Status RunProducts(const GemmDesc& desc, const GemmParams& params,
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
-  return !desc.batch_invariant && rows > kMostFewRows &&
+  return !desc.batch_invariant && rows > kMostExactRows &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
          !WideRoundsTooMuch(QuantFormOf(desc.weight)) &&
          (desc.permuted || WideTakes(params.x));
@@ -108,13 +153,8 @@ bool ServesWide(const GemmDesc& desc, const GemmParams& params,
 
 absl::Status RunWide(const GemmDesc& desc, const GemmParams& params,
                      CudaStream& stream) {
-  GemmParams gathered = params;
-  if (params.permutation != nullptr) {
-    gathered.x = MatrixView(static_cast<std::byte*>(params.workspace),
-                            desc.activation, params.x.rows(), desc.k);
-    INLAY_RETURN_IF_ERROR(
-        RunGatherColumns(params.x, params.permutation, gathered.x, stream));
-  }
+  INLAY_ASSIGN_OR_RETURN(const GemmParams gathered,
+                         Gathered(desc, params, stream));
   const QuantForm form = QuantFormOf(desc.weight);
   return RunQuantisedWide(
       desc, gathered, form,
@@ -149,12 +189,9 @@ const WeightPacking<GemmDesc>* GemmCudaPacking(const GemmDesc&) {
 }
 
 size_t GemmCudaQuantisedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  if (desc.batch_invariant || max_rows <= kMostFewRows ||
-      !Is16Bit(desc.activation)) {
-    return 0;
-  }
+  if (!Is16Bit(desc.activation)) return 0;
   const size_t gathered = GatheredBytes(desc, max_rows);
-  if (max_rows <= kMostProductRows) return gathered;
+  if (desc.batch_invariant || max_rows <= kMostProductRows) return gathered;
   return CublasLt::kWorkspaceBytes + UnpackedBytes(desc) + gathered;
 }
 
@@ -166,6 +203,8 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
   if (!Is16Bit(desc.activation)) {
     return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
   }
+  const StreamedPlan streamed = StreamedPlanOf(desc, params, cuda);
+  if (streamed.places > 0) return RunStreamed(desc, params, streamed, cuda);
   if (ServesWide(desc, params, cuda)) return RunWide(desc, params, cuda);
   if (!desc.batch_invariant && rows > kMostProductRows) {
     const absl::StatusOr<CublasLt*> cublas = CublasLtOf(cuda);

@@ -60,20 +60,12 @@ struct QuantRange {
   }
 };
 
-// Phases are for 16 rows of x alone: with 8 there may be twice the warps, and
-// no registers for what phases need.
-template <int kTiles>
-inline constexpr bool kHasQuantPhases = kTiles > 1;
-
-// What block `rank` of a cluster has x for at once.
-template <int kTiles>
-__device__ QuantRange QuantUnitsOfPhase(const QuantShape& shape, int rank,
-                                        int phase) {
-  const QuantRange of_block =
-      QuantRange{0, shape.units}.Part(rank, shape.log_cluster);
-  return kHasQuantPhases<kTiles> ? of_block.Part(phase, shape.log_phases)
-                                 : of_block;
+// What block `rank` of a cluster has x for.
+__device__ inline QuantRange QuantUnitsOf(const QuantShape& shape, int rank) {
+  return QuantRange{0, shape.units}.Part(rank, shape.log_cluster);
 }
+// Sums of two tiles of a slice of K, in shared memory.
+inline constexpr int kQuantSlice = 2 * 32 * 16;
 
 // A bulk copy of weights, which nothing reads again before all others have been
 // read: they leave the level-2 cache first.
@@ -90,37 +82,31 @@ __device__ inline void CopyQuantUnits(uint32_t to, const std::byte* from,
 
 // A warp's ring: its first lane fills it, in the order of what the warp
 // multiplies.
-template <int kTiles>
 class QuantRing {
  public:
-  // Of block `rank` `share`, in each phase.
+  // Of block `rank` `share`.
   __device__ QuantRing(const QuantShape& shape, const std::byte* w, int job,
                        int rank, int share, uint32_t ring, uint32_t full)
       : shape_(shape),
         w_(w),
         job_(job),
-        rank_(rank),
-        share_(share),
-        units_(Find(0)),
-        first_(units_.begin),
+        units_(QuantUnitsOf(shape, rank)
+                   .Part(share, shape.log_warps - shape.log_lanes)),
+        next_(units_.begin),
         ring_(ring),
         full_(full) {}
 
-  // Those of a phase.
-  __device__ QuantRange Units(int phase) const {
-    if constexpr (!kHasQuantPhases<kTiles>) return {first_, units_.end};
-    return Find(phase);
-  }
+  __device__ QuantRange units() const { return units_; }
 
   // Fills stage `stage` with what comes next, if anything does.
   __device__ void Feed(int stage) {
-    if (units_.begin == units_.end || job_ >= shape_.jobs) return;
-    const int count = min(shape_.stage_units, units_.end - units_.begin);
+    if (next_ == units_.end || job_ >= shape_.jobs) return;
+    const int count = min(shape_.stage_units, units_.end - next_);
     const uint32_t bytes = count * shape_.unit_bytes;
     const uint32_t full = full_ + 8 * stage;
     const uint32_t to = ring_ + stage * shape_.stage_bytes;
     const std::byte* from =
-        w_ + kQuantHeadBytes + int64_t{units_.begin} * shape_.unit_bytes;
+        w_ + kQuantHeadBytes + int64_t{next_} * shape_.unit_bytes;
     Expect(full, 2 * bytes);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -129,29 +115,18 @@ class QuantRing {
           from + int64_t{QuantTileOf(shape_, job_, i)} * shape_.tile_bytes,
           bytes, full);
     }
-    units_.begin += count;
-    if (units_.begin < units_.end) return;
-    if constexpr (kHasQuantPhases<kTiles>) {
-      phase_ = (phase_ + 1) & (shape_.phases - 1);
-    }
-    units_ = Units(phase_);
-    if (phase_ == 0) job_ += shape_.lanes * shape_.num_clusters;
+    next_ += count;
+    if (next_ < units_.end) return;
+    next_ = units_.begin;
+    job_ += shape_.lanes * shape_.num_clusters;
   }
 
  private:
-  __device__ QuantRange Find(int phase) const {
-    return QuantUnitsOfPhase<kTiles>(shape_, rank_, phase)
-        .Part(share_, shape_.log_warps - shape_.log_lanes);
-  }
-
   const QuantShape& shape_;
   const std::byte* w_;
   int job_;
-  int rank_;
-  int share_;
-  int phase_ = 0;
-  QuantRange units_;  // of the phase, that were not fed
-  int first_;         // of phase 0
+  QuantRange units_;
+  int next_;  // unit that was not fed
   uint32_t ring_;
   uint32_t full_;
 };

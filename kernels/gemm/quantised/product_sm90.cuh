@@ -1,5 +1,5 @@
-// gemm over quantised weights for few rows of x on Hopper: streams the packed
-// weights (layout.h) once, as fast as memory gives them. Included by the
+// gemm over quantised weights for up to 8 rows of x on Hopper: streams the
+// packed weights (layout.h) once, as fast as memory gives them. Included by the
 // product_*_sm90.cu, each of which instantiates some forms.
 //
 // Mapping: a job is two consecutive tiles of 16 rows of w. A cluster of C
@@ -15,10 +15,8 @@
 // come from an mma with ones. Slices are added in ascending order.
 //
 // Shared memory: barriers, rings [warps][stages], the block's columns of x
-// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks;
-// where there is no room for all, a phase of the columns at a time, for which
-// all warps go through K together), partial sums [slots][C * W / lanes slices]
-// of jobs that this block finishes.
+// (rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks),
+// partial sums [slots][C * W / lanes slices] of jobs that this block finishes.
 //
 // Barriers (all mbarriers): full a stage, waited for by its warp; x_full;
 // partial_full a slot, at the block that finishes, counts bytes stored;
@@ -38,20 +36,19 @@
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
-#include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/product_ring_sm90.cuh"
+#include "kernels/gemm/quantised/product_unit_sm90.cuh"
 #include "kernels/gemm/quantised/quant_shape.h"
 
 namespace inlay {
 namespace {
 
 // Columns of `units` of x's m rows into shared memory, zeros beyond K. All
-// threads that multiply call it; `parity`: how often they had, by two.
+// threads that multiply call it.
 template <typename T>
 __device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
                            const QuantShape& shape, QuantRange units,
-                           std::byte* to, uint32_t barrier, uint32_t parity,
-                           uint32_t address) {
+                           std::byte* to, uint32_t barrier, uint32_t address) {
   const int first = units.begin;
   const int end = units.end;
   const int threads = 32 * shape.warps;
@@ -89,215 +86,73 @@ __device__ void FillQuantX(const TensorView& view, const int32_t* permutation,
     }
   }
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
-  if (shape.copies_x && stop > column) Await(barrier, parity);
+  if (shape.copies_x && stop > column) Await(barrier, 0);
 }
 
-template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
-struct QuantFormType {
-  static constexpr QuantCodes kCodes = kCodesOf;
-  static constexpr int kGroup = kGroupOf;
-  static constexpr bool kHasMin = kHasMinOf;
-};
-
-template <int kTiles>
-struct QuantSums {
-  float v[2][kTiles][4] = {};
-};
-
-// Where a lane's rows of x are; rows that x has not are zeros.
-template <int kTiles>
-struct QuantRows {
-  uint32_t at[kTiles];
-  uint32_t mask[kTiles];
-};
-
-// Adds scale times the sums of a group, and min times the sums of x.
-template <class Form, typename Decoder, int kTiles>
-__device__ void AddQuantGroup(const uint8_t* unit, int group, int row_tile,
-                              const float (&part)[kTiles][4],
-                              const float (&sums_x)[kTiles][4],
-                              QuantSums<kTiles>& sums) {
-  const uint8_t* at =
-      unit + QuantCodeBytes(Form::kCodes) +
-      (group * 8 + threadIdx.x % 32 / 4) * (Form::kHasMin ? 8 : 4);
-  if constexpr (Form::kHasMin) {
-    const uint2 bits = *reinterpret_cast<const uint2*>(at);
-    const float2 scale = WidenPair<__half>(bits.x);
-    const float2 min = WidenPair<__half>(bits.y);
-    const float low = fmaf(-Decoder::kOffset, scale.x, min.x);
-    const float high = fmaf(-Decoder::kOffset, scale.y, min.y);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& sum = sums.v[row_tile][t][i];
-        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
-        sum = fmaf(i < 2 ? low : high, sums_x[t][i], sum);
-      }
-    }
-  } else {
-    const float2 scale =
-        WidenPair<__half>(*reinterpret_cast<const uint32_t*>(at));
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& sum = sums.v[row_tile][t][i];
-        sum = fmaf(i < 2 ? scale.x : scale.y, part[t][i], sum);
-      }
-    }
+// Of x, what ldmatrix of a lane needs; rows that x has not are zeros.
+struct QuantX {
+  __device__ uint32_t At(int, int product) const {
+    return row + ((column + product * 32) & mask);
   }
-}
+  uint32_t row;
+  uint32_t mask;
+  uint32_t column;  // of the unit, in bytes
+};
 
-// One unit of both tiles; `column`: of x, in bytes.
-template <class Form, typename T, int kTiles>
-__device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2],
-                                  const QuantRows<kTiles>& x, uint32_t column,
-                                  const LevelBytes& levels,
-                                  QuantSums<kTiles>& sums) {
-  using Decoder = QuantDecoder<Form::kCodes, T,
-                               Form::kHasMin && kIsBf16<T> &&
-                                   Form::kCodes != QuantCodes::kInt8>;
-  constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
-  constexpr int kProducts = Form::kGroup / 16;  // of a group
-  const int lane = threadIdx.x % 32;
-  const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
-  float part[2][kTiles][4];
-  float sums_x[kTiles][4];
-#pragma unroll
-  for (int piece = 0; piece < 2; ++piece) {
-    Decoder decoders[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) decoders[r].Load(units[r], lane, piece, levels);
-    uint32_t b[kTiles][4];
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const int product = piece * 4 + q;
-      if (q % 2 == 0) {
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          LoadMatrices(x.at[t] + ((column + product * 32) & x.mask[t]), b[t]);
-        }
-      }
-      if (product % kProducts == 0) {
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            part[0][t][i] = part[1][t][i] = sums_x[t][i] = 0.0f;
-          }
-        }
-      }
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        uint32_t a[4];
-        decoders[r].Operand(q, a);
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          MultiplyTile<T>(part[r][t], a, b[t][q % 2 * 2], b[t][q % 2 * 2 + 1]);
-        }
-      }
-      if constexpr (Form::kHasMin) {
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          MultiplyTile<T>(sums_x[t], ones, b[t][q % 2 * 2],
-                          b[t][q % 2 * 2 + 1]);
-        }
-      }
-      if (product % kProducts == kProducts - 1) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          AddQuantGroup<Form, Decoder, kTiles>(units[r], product / kProducts, r,
-                                               part[r], sums_x, sums);
-        }
-      }
-    }
-  }
-}
-
-template <class Form, typename T, int kTiles>
+template <class Form, typename T>
 __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
-                             uint8_t* shared, uint32_t base,
-                             QuantRing<kTiles>& ring, const LevelBytes& levels,
-                             const TensorView& view, const int32_t* permutation,
-                             int rank, int cluster) {
+                             uint8_t* shared, uint32_t base, QuantRing& ring,
+                             const LevelBytes& levels, int rank, int cluster) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int shares = shape.warps >> shape.log_lanes;
   const int slices = shape.cluster * shares;
   const int slice = rank * shares + (warp >> shape.log_lanes);
-  QuantRows<kTiles> x;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-    const int row = t * 8 + lane % 8;
-    x.mask[t] = row < shape.m ? ~0u : 0u;
-    x.at[t] = row < shape.m ? base + at.x + row * shape.x_stride + lane / 8 * 16
-                            : base + at.kZeros;
-  }
+  const int row = lane % 8;
+  QuantX x;
+  x.mask = row < shape.m ? ~0u : 0u;
+  x.row = row < shape.m ? base + at.x + row * shape.x_stride + lane / 8 * 16
+                        : base + at.kZeros;
   const uint32_t my_ring = at.rings + warp * shape.stages * shape.stage_bytes;
   const uint32_t full = base + at.kFull + warp * shape.stages * 8;
   int stage = 0;
   uint32_t parity = 0;
-  uint32_t fills = 0;
-  const int phases = kHasQuantPhases<kTiles> ? shape.phases : 1;
-  // Where x comes in phases, lanes without a job wait for those with one.
-  const int waits = phases > 1 ? shape.lanes - 1 : 0;
+  const int first = QuantUnitsOf(shape, rank).begin;
+  const QuantRange range = ring.units();
 #pragma unroll 1
   for (int sequence = warp & (shape.lanes - 1);
-       QuantJobOf(shape, cluster, sequence & ~waits) < shape.jobs;
+       QuantJobOf(shape, cluster, sequence) < shape.jobs;
        sequence += shape.lanes) {
-    const bool exists = QuantJobOf(shape, cluster, sequence) < shape.jobs;
-    QuantSums<kTiles> sums;
+    QuantSums<1> sums;
 #pragma unroll 1
-    for (int phase = 0; phase < phases; ++phase) {
-      const QuantRange of_block = QuantUnitsOfPhase<kTiles>(shape, rank, phase);
-      if (phases > 1 && fills++ > 0) {
-        // Zeros beyond K may be where a copy goes now.
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("bar.sync 1, %0;" ::"r"(32 * shape.warps) : "memory");
-        FillQuantX<T>(view, permutation, shape, of_block,
-                      reinterpret_cast<std::byte*>(shared) + at.x,
-                      base + at.kXFull, (fills - 1) & 1, base + at.x);
+    for (int unit = range.begin; unit < range.end; unit += shape.stage_units) {
+      const int count = min(shape.stage_units, range.end - unit);
+      const uint8_t* units[2];
+      units[0] = shared + my_ring + stage * shape.stage_bytes;
+      units[1] = units[0] + shape.stage_bytes / 2;
+      Await(full + 8 * stage, parity);
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        x.column = (unit - first + i) * kQuantColumns * 2;
+        MultiplyQuantUnit<Form, T, 1>(units, x, levels, sums);
+        units[0] += shape.unit_bytes;
+        units[1] += shape.unit_bytes;
       }
-      const QuantRange range = ring.Units(phase);
-#pragma unroll 1
-      for (int unit = exists ? range.begin : range.end; unit < range.end;
-           unit += shape.stage_units) {
-        const int count = min(shape.stage_units, range.end - unit);
-        const uint8_t* units[2];
-        units[0] = shared + my_ring + stage * shape.stage_bytes;
-        units[1] = units[0] + shape.stage_bytes / 2;
-        Await(full + 8 * stage, parity);
-#pragma unroll 1
-        for (int i = 0; i < count; ++i) {
-          MultiplyQuantUnit<Form, T, kTiles>(
-              units, x, (unit - of_block.begin + i) * kQuantColumns * 2, levels,
-              sums);
-          units[0] += shape.unit_bytes;
-          units[1] += shape.unit_bytes;
-        }
-        __syncwarp();
-        if (lane == 0) ring.Feed(stage);
-        if (++stage == shape.stages) {
-          stage = 0;
-          parity ^= 1;
-        }
+      __syncwarp();
+      if (lane == 0) ring.Feed(stage);
+      if (++stage == shape.stages) {
+        stage = 0;
+        parity ^= 1;
       }
     }
-    if (!exists) continue;
     const QuantTurn turn(shape, sequence);
     Await(base + at.kPartialEmpty + 8 * turn.barrier, turn.parity ^ 1);
     const uint32_t to = base + at.partials +
-                        (turn.slot * slices + slice) * (kTiles * 1024) +
-                        lane * 16;
+                        (turn.slot * slices + slice) * kQuantSlice + lane * 16;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        StoreAt(to + (r * kTiles + t) * 512,
-                base + at.kPartialFull + 8 * turn.slot, turn.owner,
-                sums.v[r][t]);
-      }
+      StoreAt(to + r * 512, base + at.kPartialFull + 8 * turn.slot, turn.owner,
+              sums.v[r][0]);
     }
   }
 }
@@ -328,7 +183,7 @@ __device__ void StoreQuantTile(const QuantShape& shape, int first_n,
   }
 }
 
-template <typename T, int kTiles>
+template <typename T>
 __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
                             uint32_t base, const std::byte* w, unsigned rank,
                             int cluster, const float* bias,
@@ -342,7 +197,7 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
     if (job >= shape.jobs) break;
     const QuantTurn turn(shape, sequence);
     const uint32_t full = base + at.kPartialFull + 8 * turn.slot;
-    if (lane == 0) Expect(full, slices * kTiles * 1024);
+    if (lane == 0) Expect(full, slices * kQuantSlice);
     float factors[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -352,22 +207,18 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
       factors[r][1] = head[lane / 4 + 8];
     }
     Await(full, turn.parity);
-    QuantSums<kTiles> sums;
+    QuantSums<1> sums;
     const uint32_t from =
-        base + at.partials + turn.slot * slices * (kTiles * 1024) + lane * 16;
+        base + at.partials + turn.slot * slices * kQuantSlice + lane * 16;
 #pragma unroll 4
     for (int s = 0; s < slices; ++s) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          const uint4 v =
-              LoadShared16(from + (s * 2 * kTiles + r * kTiles + t) * 512);
-          sums.v[r][t][0] += __uint_as_float(v.x);
-          sums.v[r][t][1] += __uint_as_float(v.y);
-          sums.v[r][t][2] += __uint_as_float(v.z);
-          sums.v[r][t][3] += __uint_as_float(v.w);
-        }
+        const uint4 v = LoadShared16(from + s * kQuantSlice + r * 512);
+        sums.v[r][0][0] += __uint_as_float(v.x);
+        sums.v[r][0][1] += __uint_as_float(v.y);
+        sums.v[r][0][2] += __uint_as_float(v.z);
+        sums.v[r][0][3] += __uint_as_float(v.w);
       }
     }
     __syncwarp();
@@ -378,28 +229,18 @@ __device__ void FinishQuant(const QuantShape& shape, const QuantPlaces& at,
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      if (2 * job + r >= shape.tiles) continue;
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums.v[r][t][i] *= factors[r][i / 2];
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      const int first_m = t * 8 + lane % 4 * 2;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (2 * job + r >= shape.tiles) continue;
-        StoreQuantTile<T>(shape,
-                          QuantTileOf(shape, job, r) * kQuantRows + lane / 4,
-                          first_m, sums.v[r][t], bias, residual, y);
-      }
+      for (int i = 0; i < 4; ++i) sums.v[r][0][i] *= factors[r][i / 2];
+      StoreQuantTile<T>(shape,
+                        QuantTileOf(shape, job, r) * kQuantRows + lane / 4,
+                        lane % 4 * 2, sums.v[r][0], bias, residual, y);
     }
   }
 }
 
-template <class Form, typename T, int kTiles>
-__global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
+template <class Form, typename T>
+__global__ void __launch_bounds__(32 * (kMostQuantWarps + 1), 1)
     QuantProduct(const __grid_constant__ TensorView x,
                  const std::byte* __restrict__ w, const float* bias,
                  const int32_t* permutation,
@@ -428,11 +269,10 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
         make_uint4(0, 0, 0, 0);
   }
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  QuantRing<kTiles> ring(
-      shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
-      static_cast<int>(rank), warp >> shape.log_lanes,
-      base + at.rings + warp * shape.stages * shape.stage_bytes,
-      base + at.kFull + warp * shape.stages * 8);
+  QuantRing ring(shape, w, QuantJobOf(shape, cluster, warp & (shape.lanes - 1)),
+                 static_cast<int>(rank), warp >> shape.log_lanes,
+                 base + at.rings + warp * shape.stages * shape.stage_bytes,
+                 base + at.kFull + warp * shape.stages * 8);
   if (warp < shape.warps && threadIdx.x % 32 == 0) {
 #pragma unroll 1
     for (int s = 0; s < shape.stages; ++s) {
@@ -447,43 +287,31 @@ __global__ void __launch_bounds__(32 * (MostQuantWarps(kTiles) + 1), 1)
   ClusterArrive();  // the barriers can be used, by the other blocks too
   if (warp < shape.warps) {
     const int own = static_cast<int>(rank);
-    FillQuantX<T>(x, permutation, shape,
-                  QuantUnitsOfPhase<kTiles>(shape, own, 0),
+    FillQuantX<T>(x, permutation, shape, QuantUnitsOf(shape, own),
                   reinterpret_cast<std::byte*>(quant_shared) + at.x,
-                  base + at.kXFull, 0, base + at.x);
+                  base + at.kXFull, base + at.x);
     ClusterWait();
-    ConsumeQuant<Form, T, kTiles>(shape, at, quant_shared, base, ring, levels,
-                                  x, permutation, own, cluster);
+    ConsumeQuant<Form, T>(shape, at, quant_shared, base, ring, levels, own,
+                          cluster);
   } else {
     WaitForPrevious();
     ClusterWait();
-    FinishQuant<T, kTiles>(shape, at, base, w, rank, cluster, bias, residual,
-                           y);
+    FinishQuant<T>(shape, at, base, w, rank, cluster, bias, residual, y);
   }
 }
 
-template <class Form, typename T, int kTiles>
+template <class Form, typename T>
 absl::Status LaunchQuant(const GemmParams& params, const QuantShape& shape,
-                         const LevelBytes& levels, CudaStream& stream) {
+                         const QuantForm& form, CudaStream& stream) {
   CudaGrid grid;
   grid.blocks = int64_t{shape.num_clusters} * shape.cluster;
   grid.threads = 32 * (shape.warps + 1);
   grid.shared_bytes = shape.shared_bytes;
   grid.cluster = shape.cluster;
   const std::byte* w = params.w.data;
-  return LaunchCuda("quantised gemm", stream, grid,
-                    QuantProduct<Form, T, kTiles>, params.x, w, params.bias,
-                    params.permutation, params.residual, params.y, levels,
-                    shape);
-}
-
-template <class Form, typename T>
-absl::Status LaunchQuantTiles(const GemmParams& params, const QuantForm& form,
-                              const QuantShape& shape, CudaStream& stream) {
-  const LevelBytes levels = LevelBytesOf<T>(form);
-  return shape.x_tiles == 1
-             ? LaunchQuant<Form, T, 1>(params, shape, levels, stream)
-             : LaunchQuant<Form, T, 2>(params, shape, levels, stream);
+  return LaunchCuda("quantised gemm", stream, grid, QuantProduct<Form, T>,
+                    params.x, w, params.bias, params.permutation,
+                    params.residual, params.y, LevelBytesOf<T>(form), shape);
 }
 
 }  // namespace
@@ -492,9 +320,8 @@ template <class Form>
 absl::Status LaunchQuantForm(const GemmParams& params, const QuantForm& form,
                              const QuantShape& shape, CudaStream& stream) {
   return params.x.dtype == DType::kF16
-             ? LaunchQuantTiles<Form, __half>(params, form, shape, stream)
-             : LaunchQuantTiles<Form, __nv_bfloat16>(params, form, shape,
-                                                     stream);
+             ? LaunchQuant<Form, __half>(params, shape, form, stream)
+             : LaunchQuant<Form, __nv_bfloat16>(params, shape, form, stream);
 }
 
 }  // namespace inlay

@@ -17,6 +17,8 @@
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/gemm/quantised/decode.cuh"
+#include "kernels/gemm/quantised/form_type.h"
+#include "kernels/gemm/quantised/operand_scales.cuh"
 #include "kernels/gemm/quantised/wide_block_sm90.cuh"
 
 namespace inlay {
@@ -30,29 +32,6 @@ constexpr int kWideManyRegisters = 112;
 static_assert(kWideTiles * kWideManyRegisters + 4 * kWideFewRegisters <=
               (kWideTiles + 4) * 96);
 constexpr int kWideThreads = WideBlock<kWideTiles>::kThreads;
-
-// Levels that are operands are scaled by 2^-8 in f16, which scale * level would
-// overflow; the rows' factors make up for it.
-template <typename T>
-inline constexpr float kWideFactor = kIsBf16<T> ? 1.0f : 256.0f;
-
-template <QuantCodes kCodesOf, int kGroupOf, bool kHasMinOf>
-struct WideForm {
-  static constexpr QuantCodes kCodes = kCodesOf;
-  static constexpr int kGroup = kGroupOf;
-  static constexpr bool kHasMin = kHasMinOf;
-};
-
-template <typename T>
-__device__ uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t d;
-  if constexpr (kIsBf16<T>) {
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  } else {
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  }
-  return d;
-}
 
 // Codes of a step of 32 columns; of fewer than 8 bits those of two at once.
 template <class Decoder>
@@ -68,41 +47,6 @@ __device__ void LoadWideCodes(Decoder& decoder, const uint8_t* unit, int step,
     decoder.Load(unit, lane, step / 2, levels);
   }
 }
-
-// scale and min of a lane's two rows, twice each, for operands' pairs.
-template <typename T, bool kHasMin>
-struct WideScales {
-  __device__ static void Widen(uint32_t bits, uint32_t (&to)[2]) {
-    if constexpr (kIsBf16<T>) {
-      const float2 two = WidenPair<__half>(bits);
-      to[0] = NarrowPair<T>(two.x, two.x);
-      to[1] = NarrowPair<T>(two.y, two.y);
-    } else {
-      const uint32_t two = MultiplyPairs<T>(bits, 0x1c001c00u);  // 2^-8
-      to[0] = __byte_perm(two, two, 0x1010);
-      to[1] = __byte_perm(two, two, 0x3232);
-    }
-  }
-  // `at`: of this lane's rows.
-  __device__ void Load(const uint8_t* at) {
-    if constexpr (kHasMin) {
-      const uint2 bits = *reinterpret_cast<const uint2*>(at);
-      Widen(bits.x, scale);
-      Widen(bits.y, min);
-    } else {
-      Widen(*reinterpret_cast<const uint32_t*>(at), scale);
-    }
-  }
-  __device__ void Apply(uint32_t (&a)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      a[i] = kHasMin ? MultiplyAddPairs<T>(a[i], scale[i % 2], min[i % 2])
-                     : MultiplyPairs<T>(a[i], scale[i % 2]);
-    }
-  }
-  uint32_t scale[2];
-  uint32_t min[2];
-};
 
 // A warp that multiplies: its tile of each job.
 template <class Form, typename T, int kColumns>
@@ -146,7 +90,7 @@ class WideConsumer {
     constexpr int kRowBytes = Form::kHasMin ? 8 : 4;  // of two rows
     const uint8_t* scales_at =
         unit + QuantCodeBytes(Form::kCodes) + lane / 4 * kRowBytes;
-    WideScales<T, Form::kHasMin> scales;
+    OperandScales<T, Form::kHasMin> scales;
     QuantDecoder<Form::kCodes, T> decoder;
     uint32_t a[2][2][4];
 #pragma unroll
@@ -238,8 +182,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     const auto* head =
         reinterpret_cast<const float*>(matrix + tile * shape.tile_bytes) +
         threadIdx.x % 32 / 4;
-    const float factors[2] = {head[0] * kWideFactor<T>,
-                              head[8] * kWideFactor<T>};
+    const float factors[2] = {head[0] * kOperandFactor<T>,
+                              head[8] * kOperandFactor<T>};
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
     const float* own_bias = bias;

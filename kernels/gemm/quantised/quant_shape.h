@@ -13,8 +13,7 @@
 
 namespace inlay {
 
-// By what registers a lane needs.
-constexpr int MostQuantWarps(int x_tiles) { return x_tiles == 1 ? 16 : 8; }
+inline constexpr int kMostQuantWarps = 16;
 inline constexpr int kMostQuantSlots = 4;
 inline constexpr int kQuantSharedHead = 4096;  // barriers and zeros
 // Barriers of stages: what is left of the head.
@@ -25,10 +24,9 @@ struct QuantShape {
   int64_t k;
   int64_t tile_bytes;
   int m;
-  int x_tiles;  // of 8 rows: 1 or 2
-  int tiles;    // of 16 rows of w
-  int jobs;     // of two tiles
-  int units;    // of K
+  int tiles;  // of 16 rows of w
+  int jobs;   // of two tiles
+  int units;  // of K
   int unit_bytes;
   int cluster;  // cluster, warps, lanes and slots are powers of two
   int log_cluster;
@@ -42,9 +40,6 @@ struct QuantShape {
   int stages;
   int slots;
   int log_slots;
-  int phases;  // a power of two: parts of a block's K that x is there for in
-               // turn
-  int log_phases;
   int x_stride;   // bytes between rows of x in shared memory
   bool copies_x;  // x lies as bulk copies need it
   bool narrow;    // y is of the type of x; otherwise f32
@@ -54,12 +49,11 @@ struct QuantShape {
 #define INLAY_QUANT_LAUNCH(name)                                     \
   absl::Status name(const GemmParams& params, const QuantForm& form, \
                     const QuantShape& shape, CudaStream& stream)
-INLAY_QUANT_LAUNCH(LaunchLinear4);      // product_linear4_sm90.cu
-INLAY_QUANT_LAUNCH(LaunchLinear4Of16);  // product_linear4_16_sm90.cu
-INLAY_QUANT_LAUNCH(LaunchLinear6);      // product_linear6_sm90.cu
-INLAY_QUANT_LAUNCH(LaunchTable4);       // product_table4_sm90.cu
-INLAY_QUANT_LAUNCH(LaunchInt8);         // product_int8_sm90.cu
-INLAY_QUANT_LAUNCH(LaunchE4M3);         // product_e4m3_sm90.cu
+INLAY_QUANT_LAUNCH(LaunchLinear4);  // product_linear4_sm90.cu
+INLAY_QUANT_LAUNCH(LaunchLinear6);  // product_linear6_sm90.cu
+INLAY_QUANT_LAUNCH(LaunchTable4);   // product_table4_sm90.cu
+INLAY_QUANT_LAUNCH(LaunchInt8);     // product_int8_sm90.cu
+INLAY_QUANT_LAUNCH(LaunchE4M3);     // product_e4m3_sm90.cu
 #undef INLAY_QUANT_LAUNCH
 
 }  // namespace inlay

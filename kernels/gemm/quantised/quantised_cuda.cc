@@ -24,9 +24,9 @@ constexpr int64_t kLeastShared = 120 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Units of K that a block has x for at once.
+// Units of K that a block has.
 int64_t XUnits(int64_t k, const QuantPlan& plan) {
-  return CeilDiv(CeilDiv(QuantUnits(k), plan.cluster), plan.phases);
+  return CeilDiv(QuantUnits(k), plan.cluster);
 }
 
 int XStride(int64_t k, const QuantPlan& plan) {
@@ -39,14 +39,13 @@ int Log2(int x) { return std::countr_zero(static_cast<unsigned>(x)); }
 int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
 
 // What it costs, but for what does not fit: turns of a warp, that is jobs of a
-// lane times units of K of a job, in quarters; something for each job's sums;
-// what loading x again takes. Sets stage_units and num_clusters.
+// lane times units of K of a job, in quarters; something for each job's sums.
+// Sets stage_units and num_clusters.
 int64_t CostOfQuantPlan(const QuantForm& form, int64_t n, int64_t k,
                         int num_sms, QuantPlan& plan) {
-  constexpr int64_t kLoadOfX = 10 << 10;  // bytes of it in a quarter of a unit
   const int64_t jobs = Jobs(n);
   const int64_t shares = plan.warps / plan.lanes;
-  const int64_t units = CeilDiv(XUnits(k, plan), shares) * plan.phases;
+  const int64_t units = CeilDiv(XUnits(k, plan), shares);
   plan.stage_units =
       static_cast<int>(std::min<int64_t>(units, kMostStageUnits));
   while (!FitQuantPlan(form, k, kUsualRing, plan) && plan.stage_units > 1) {
@@ -55,10 +54,7 @@ int64_t CostOfQuantPlan(const QuantForm& form, int64_t n, int64_t k,
   plan.num_clusters = static_cast<int>(std::min(
       ClustersAtOnce(plan.cluster, num_sms), CeilDiv(jobs, plan.lanes)));
   const int64_t rounds = CeilDiv(jobs, plan.num_clusters * plan.lanes);
-  const int64_t loads = plan.phases == 1 ? 0 : rounds * plan.phases - 1;
-  return 1000 * (rounds * (4 * units + 1) +
-                 loads * 8 * plan.tiles * XStride(k, plan) / kLoadOfX) +
-         plan.cluster * shares;
+  return 1000 * rounds * (4 * units + 1) + plan.cluster * shares;
 }
 
 }  // namespace
@@ -79,8 +75,8 @@ bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
     return false;
   }
   const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
-  const int64_t fixed = kQuantSharedHead + 8 * plan.tiles * XStride(k, plan) +
-                        plan.slots * slices * plan.tiles * 1024;
+  const int64_t fixed = kQuantSharedHead + kMostQuantRows * XStride(k, plan) +
+                        plan.slots * slices * 1024;
   const int64_t stage =
       2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
   const int64_t room = std::min(kMostShared - fixed, ring_bytes);
@@ -93,30 +89,21 @@ bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
 }
 
 // The cheapest cut; of equals the one with fewer slices to add up.
-QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
+QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k,
                         int num_sms) {
   QuantPlan best;
   best.stages = 0;
   int64_t least = 0;
   for (const int cluster : {2, 4, 8}) {
-    for (const int phases : {1, 2}) {
-      for (int lanes = 1; lanes <= best.warps; lanes *= 2) {
-        QuantPlan plan;
-        plan.tiles = tiles;
-        plan.cluster = cluster;
-        plan.phases = phases;
-        plan.lanes = lanes;
-        // Every warp has something of every phase.
-        if (phases > 1 &&
-            (tiles == 1 || QuantUnits(k) < cluster * phases * plan.warps)) {
-          continue;
-        }
-        const int64_t cost = CostOfQuantPlan(form, n, k, num_sms, plan);
-        if (plan.stages == 0) continue;
-        if (best.stages == 0 || cost < least) {
-          best = plan;
-          least = cost;
-        }
+    for (int lanes = 1; lanes <= best.warps; lanes *= 2) {
+      QuantPlan plan;
+      plan.cluster = cluster;
+      plan.lanes = lanes;
+      const int64_t cost = CostOfQuantPlan(form, n, k, num_sms, plan);
+      if (plan.stages == 0) continue;
+      if (best.stages == 0 || cost < least) {
+        best = plan;
+        least = cost;
       }
     }
   }
@@ -131,7 +118,6 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.k = desc.k;
   shape.tile_bytes = QuantTileBytes(form, desc.k);
   shape.m = static_cast<int>(params.x.rows());
-  shape.x_tiles = plan.tiles;
   shape.tiles = static_cast<int>(CeilDiv(desc.n, kQuantRows));
   shape.jobs = static_cast<int>(Jobs(desc.n));
   shape.units = static_cast<int>(QuantUnits(desc.k));
@@ -148,8 +134,6 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.stages = plan.stages;
   shape.slots = plan.slots;
   shape.log_slots = Log2(plan.slots);
-  shape.phases = plan.phases;
-  shape.log_phases = Log2(plan.phases);
   shape.x_stride = XStride(desc.k, plan);
   shape.copies_x = params.permutation == nullptr &&
                    params.x.row_stride_bytes % 16 == 0 &&
@@ -158,8 +142,7 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
   shape.shared_bytes = plan.shared_bytes;
   switch (form.codes) {
     case QuantCodes::kLinear4:
-      return form.group == 16 ? LaunchLinear4Of16(params, form, shape, stream)
-                              : LaunchLinear4(params, form, shape, stream);
+      return LaunchLinear4(params, form, shape, stream);
     case QuantCodes::kLinear6:
       return LaunchLinear6(params, form, shape, stream);
     case QuantCodes::kTable4:

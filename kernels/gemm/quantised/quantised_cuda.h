@@ -32,13 +32,10 @@ absl::Status RunGatherColumns(const TensorView& x, const int32_t* permutation,
 // group of SMs (16 or 18 of them, some fewer), which large ones do not fill.
 int64_t ClustersAtOnce(int cluster, int num_sms);
 
-// How the kernel for Hopper cuts a matrix: a function of n, k and the tiles of
-// x, so that a row's bits are the same for all numbers of rows with one plan.
+// How product_sm90.cuh cuts a matrix: a function of n and k, so that a row's
+// bits are the same for all numbers of rows.
 struct QuantPlan {
-  int tiles = 1;    // of 8 rows of x: 1 or 2
   int cluster = 2;  // blocks that share K: 2, 4 or 8
-  int phases = 1;   // parts of a block's K, one after another, for which it
-                    // has x: 1, or with 2 tiles 2
   int num_clusters = 1;
   int warps = 8;        // that multiply
   int lanes = 1;        // of the warps, how many take rows apart; they share K
@@ -49,14 +46,15 @@ struct QuantPlan {
   size_t shared_bytes = 0;  // of a block
 };
 // stages is 0 where nothing fits.
-QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k, int tiles,
+QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k,
                         int num_sms);
 // Sets stages and shared_bytes for rings of at most `ring_bytes`; false: it
 // does not fit.
 bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
                   QuantPlan& plan);
 
-// x and y of 16 bits, or y f32; at most 8 plan.tiles rows.
+inline constexpr int kMostQuantRows = 8;  // of x
+// x and y of 16 bits, or y f32; at most kMostQuantRows rows.
 absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const QuantPlan& plan,
                               CudaStream& stream);

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
-#include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/gemm/quantised/pack.h"
+#include "kernels/gemm/quantised/streamed_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
@@ -142,53 +143,44 @@ void Table(Bench& bench, Memory& memory) {
   }
 }
 
-struct Tried {
-  QuantPlan plan;
-  int ring_kb;
-  double seconds;
-};
-
-void PrintPlan(const Tried& tried) {
-  const QuantPlan& p = tried.plan;
-  std::printf(" | %.2f c%d p%d l%d w%d u%d s%d", 1e6 * tried.seconds, p.cluster,
-              p.phases, p.lanes, p.warps, p.stage_units, p.stages);
-}
-
+// us of the plan taken, then of the best of all.
 void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
            int64_t m) {
+  constexpr size_t kShown = 6;
+  constexpr int kMostShares = 14;
   const QuantForm form = QuantFormOf(dtype);
   const GemmDesc desc = DescOf(layer, dtype);
   const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
-  const int tiles = m > 8 ? 2 : 1;
-  const auto time = [&](const QuantPlan& plan) {
-    return GraphSeconds(bench, 24, [&](int i) {
-      return RunQuantisedSm90(desc, memory.Params(layer, dtype, bytes, m, i),
-                              form, plan, bench.stream);
-    });
+  const int x_tiles = m <= 8 ? 1 : m <= 16 ? 2 : 4;
+  const int sms = bench.stream.num_sms();
+  struct Tried {
+    StreamedPlan plan;
+    double seconds;
+  };
+  const auto timed = [&](const StreamedPlan& plan) {
+    return Tried{plan, GraphSeconds(bench, 24, [&](int i) {
+                   return RunQuantisedStreamed(
+                       desc, memory.Params(layer, dtype, bytes, m, i), form,
+                       plan, bench.stream);
+                 })};
+  };
+  const auto print = [](const Tried& tried) {
+    const StreamedPlan& p = tried.plan;
+    std::printf(" | %.2f c%d s%d u%d r%d p%d", 1e6 * tried.seconds, p.cluster,
+                p.shares, p.place_units, p.rounds, p.places);
   };
   std::vector<Tried> all;
-  const QuantPlan usual =
-      PlanQuantised(form, layer.n, layer.k, tiles, bench.stream.num_sms());
-  for (const int cluster : {2, 4, 8}) {
-    for (const int warps : {8, 16}) {
-      for (int lanes = 1; lanes <= warps; lanes *= 2) {
-        for (const int units : {1, 2, 4}) {
-          for (const int ring_kb : {32, 48, 64, 96}) {
-            if (warps == 16 && tiles > 1) continue;
-            QuantPlan plan = usual;
-            plan.cluster = cluster;
-            plan.phases = 1;
-            plan.warps = warps;
-            plan.lanes = lanes;
-            plan.stage_units = units;
-            if (!FitQuantPlan(form, layer.k, ring_kb << 10, plan)) continue;
-            const int64_t jobs = (layer.n + 31) / 32;
-            plan.num_clusters = static_cast<int>(std::min<int64_t>(
-                bench.stream.num_sms() / cluster, (jobs + lanes - 1) / lanes));
-            // What leaves half of the warps without work.
-            if (2 * plan.num_clusters * lanes > 3 * jobs) continue;
-            all.push_back({plan, ring_kb, time(plan)});
-          }
+  for (const int cluster : {1, 2, 4}) {
+    for (const int units : {1, 2}) {
+      for (int shares = 1; shares <= kMostShares; ++shares) {
+        StreamedPlan plan;
+        plan.x_tiles = x_tiles;
+        plan.cluster = cluster;
+        plan.place_units = units;
+        plan.shares = shares;
+        if (FitStreamedPlan(form, layer.n, layer.k, sms, plan) &&
+            plan.shares == shares) {
+          all.push_back(timed(plan));
         }
       }
     }
@@ -198,11 +190,9 @@ void Plans(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
   });
   std::printf("%-8s %-7s %2d:", layer.name,
               std::string(DTypeName(dtype)).c_str(), static_cast<int>(m));
-  PrintPlan({usual, 0, time(usual)});
+  print(timed(PlanStreamed(form, layer.n, layer.k, x_tiles, sms)));
   std::printf(" || best of %d", static_cast<int>(all.size()));
-  for (size_t i = 0; i < std::min<size_t>(7, all.size()); ++i) {
-    PrintPlan(all[i]);
-  }
+  for (size_t i = 0; i < std::min(kShown, all.size()); ++i) print(all[i]);
   std::printf("\n");
 }
 
@@ -354,8 +344,8 @@ void BenchLinearQuantised(Bench& bench) {
   for (const DType dtype : {DType::kU4_G128, DType::kQ4_K}) {
     for (const Layer& layer : kLayers) {
       memory.Fill(dtype, layer.k);
-      for (const int64_t m : {1, 8, 16}) {
-        if (dtype == DType::kQ4_K && m != 1) continue;
+      for (const int64_t m : {4, 8, 16, 32}) {
+        if (dtype == DType::kQ4_K && m != 16) continue;
         Plans(bench, memory, layer, dtype, m);
       }
     }

@@ -1,0 +1,15 @@
+// product_streamed_sm90.cuh for 8-bit integers.
+#include "kernels/gemm/quantised/product_streamed_sm90.cuh"
+
+namespace inlay {
+
+absl::Status LaunchStreamedInt8(const GemmParams& params,
+                                const StreamedMaps& maps, const QuantForm& form,
+                                int x_tiles, const StreamedShape& shape,
+                                CudaStream& stream) {
+  return WithQuantForm<QuantCodes::kInt8>(form, [&]<class Form>(Form) {
+    return LaunchStreamed<Form>(params, maps, form, x_tiles, shape, stream);
+  });
+}
+
+}  // namespace inlay

@@ -1,0 +1,209 @@
+// How the kernel for up to 32 rows on Hopper cuts a matrix, and its launch.
+#if INLAY_HAS_CUDA
+
+#include "kernels/gemm/quantised/streamed_cuda.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda_tensor_map.h"
+#include "kernels/gemm/quantised/quantised_cuda.h"
+#include "kernels/gemm/quantised/streamed_shape.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// What a block of Hopper may have.
+constexpr int64_t kMostShared = 227 << 10;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t TilesOfW(int64_t n) { return CeilDiv(n, kQuantRows); }
+int64_t JobTiles(int64_t n, const StreamedPlan& plan) {
+  return CeilDiv(TilesOfW(n), plan.jobs);
+}
+int64_t Pairs(int64_t n, const StreamedPlan& plan) {
+  return CeilDiv(JobTiles(n, plan), 2);
+}
+int64_t Groups(int64_t k, const StreamedPlan& plan) {
+  return CeilDiv(QuantUnits(k), plan.place_units);
+}
+// Of a group.
+int64_t XBytes(const StreamedPlan& plan) {
+  return int64_t{plan.x_tiles} * plan.place_units * kStreamedXBytes;
+}
+int64_t WBytes(const QuantForm& form, int64_t n, const StreamedPlan& plan) {
+  return JobTiles(n, plan) * plan.place_units * QuantUnitBytes(form);
+}
+// x lies on multiples of 1024 bytes.
+int64_t PlaceBytes(const QuantForm& form, int64_t n, const StreamedPlan& plan) {
+  return CeilDiv(XBytes(plan) + WBytes(form, n, plan), 1024) * 1024;
+}
+int64_t PartialBytes(int64_t n, const StreamedPlan& plan) {
+  return CeilDiv(Pairs(n, plan), plan.cluster) * plan.cluster * plan.shares *
+         plan.x_tiles * 1024;
+}
+
+absl::StatusOr<CUtensorMap> MapOfW(const GemmParams& params,
+                                   const StreamedShape& shape, int tiles) {
+  // Halves, since a box has at most 256 elements a side.
+  const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
+  const int64_t units = QuantUnits(params.w.cols());
+  return EncodeTensorMap(
+      "packed weights", params.w.data + kQuantHeadBytes,
+      CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
+      {3,
+       {half / 8, static_cast<cuuint64_t>(2 * units),
+        static_cast<cuuint64_t>(shape.tiles)},
+       {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+       {half / 8, static_cast<cuuint32_t>(2 * shape.place_units),
+        static_cast<cuuint32_t>(tiles)}});
+}
+
+absl::StatusOr<StreamedMaps> MapsOf(const GemmParams& params, int x_tiles,
+                                    const StreamedShape& shape) {
+  const TensorView& x = params.x;
+  StreamedMaps maps;
+  INLAY_ASSIGN_OR_RETURN(
+      maps.x,
+      EncodeTensorMap("x", x.data, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                      CU_TENSOR_MAP_SWIZZLE_128B,
+                      {3,
+                       {64, static_cast<cuuint64_t>(x.rows()),
+                        static_cast<cuuint64_t>(x.cols() / 64)},
+                       {x.row_stride_bytes, 128},
+                       {64, static_cast<cuuint32_t>(8 * x_tiles),
+                        static_cast<cuuint32_t>(2 * shape.place_units)}}));
+  for (int i = 0; i < 2; ++i) {
+    INLAY_ASSIGN_OR_RETURN(
+        maps.w[i], MapOfW(params, shape, std::max(1, shape.job_tiles - i)));
+  }
+  return maps;
+}
+
+// Nanoseconds that a plan should take: what memory or warps need, whichever is
+// more, and an end, which is longer for sums of several blocks. Fitted to what
+// was measured on an H100; only their order matters.
+int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
+               const StreamedPlan& plan) {
+  const int64_t groups = CeilDiv(Groups(k, plan), plan.cluster);
+  const int64_t blocks = int64_t{plan.jobs} / plan.rounds * plan.cluster;
+  const int64_t copies = plan.rounds * groups;
+  // Bytes a nanosecond: of weights 4200 for all, 55 for a block; of x from the
+  // level-2 cache 11000 for all. A copy takes 170 until there is the next.
+  const int64_t w = copies * WBytes(form, n, plan);
+  const int64_t memory =
+      std::max(copies * 170, w / std::clamp<int64_t>(4200 / blocks, 1, 55) +
+                                 copies * XBytes(plan) * blocks / 11000);
+  const int64_t warps = Pairs(n, plan) * plan.shares;
+  const int64_t multiply =
+      plan.rounds * CeilDiv(groups, plan.shares) *
+      (230 + plan.place_units * warps * (50 + 20 * plan.x_tiles));
+  // Where a share has one place, or two, it waits for copies.
+  const int64_t waits = plan.places == plan.shares       ? multiply / 4
+                        : plan.places == 2 * plan.shares ? multiply / 20
+                                                         : 0;
+  const int64_t end = plan.cluster == 1 ? 400 : plan.cluster == 2 ? 700 : 1500;
+  return std::max(memory, multiply) + waits + end * plan.rounds +
+         5 * plan.cluster * plan.shares * plan.x_tiles;
+}
+
+}  // namespace
+
+bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
+                     StreamedPlan& plan) {
+  plan.places = 0;
+  const int64_t tiles = TilesOfW(n);
+  const int64_t clusters = ClustersAtOnce(plan.cluster, num_sms);
+  plan.rounds = static_cast<int>(CeilDiv(tiles, clusters * kMostStreamedTiles));
+  if (plan.cluster > 1 && (plan.rounds > 1 || Groups(k, plan) < plan.cluster)) {
+    return false;
+  }
+  plan.jobs = static_cast<int>(std::min(tiles, clusters * plan.rounds));
+  plan.shares = static_cast<int>(std::clamp<int64_t>(
+      std::min<int64_t>(plan.shares, Groups(k, plan) / plan.cluster), 1,
+      kMostStreamedWarps / Pairs(n, plan)));
+  const int64_t partials = PartialBytes(n, plan);
+  const int64_t room = kMostShared - kStreamedHead - partials;
+  const int64_t place = PlaceBytes(form, n, plan);
+  plan.places = static_cast<int>(
+      std::clamp<int64_t>(room / place, 0, kMostStreamedPlaces));
+  // A place is always of one share, whose warps so never wait for what comes
+  // after what others have not waited for: barriers tell two phases apart.
+  plan.places -= plan.places % plan.shares;
+  if (plan.places < 2) plan.places = 0;
+  plan.shared_bytes =
+      static_cast<size_t>(kStreamedHead + plan.places * place + partials);
+  return plan.places > 0;
+}
+
+StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
+                          int x_tiles, int num_sms) {
+  StreamedPlan best;
+  int64_t least = 0;
+  for (const int cluster : {1, 2, 4}) {
+    // With 32 rows of x two units would leave too few places.
+    for (int place_units = 1; place_units <= (x_tiles > 2 ? 1 : 2);
+         ++place_units) {
+      for (int shares = 1; shares <= kMostStreamedWarps; ++shares) {
+        StreamedPlan plan;
+        plan.x_tiles = x_tiles;
+        plan.cluster = cluster;
+        plan.place_units = place_units;
+        plan.shares = shares;
+        if (!FitStreamedPlan(form, n, k, num_sms, plan)) continue;
+        const int64_t cost = CostOf(form, n, k, plan);
+        if (best.places == 0 || cost < least) {
+          best = plan;
+          least = cost;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+bool StreamedTakesColumns(int64_t k) { return k % 64 == 0; }
+
+absl::Status RunQuantisedStreamed(const GemmDesc& desc,
+                                  const GemmParams& params,
+                                  const QuantForm& form,
+                                  const StreamedPlan& plan,
+                                  CudaStream& stream) {
+  StreamedShape shape = {};
+  shape.n = desc.n;
+  shape.tile_bytes = QuantTileBytes(form, desc.k);
+  shape.m = static_cast<int>(params.x.rows());
+  shape.tiles = static_cast<int>(TilesOfW(desc.n));
+  shape.groups = static_cast<int>(Groups(desc.k, plan));
+  shape.place_units = plan.place_units;
+  shape.unit_bytes = QuantUnitBytes(form);
+  shape.log_cluster = std::countr_zero(static_cast<unsigned>(plan.cluster));
+  shape.jobs = plan.jobs;
+  shape.rounds = plan.rounds;
+  shape.job_tiles = static_cast<int>(JobTiles(desc.n, plan));
+  shape.shares = plan.shares;
+  shape.warps = static_cast<int>(Pairs(desc.n, plan)) * plan.shares;
+  shape.places = plan.places;
+  shape.x_bytes = static_cast<int>(XBytes(plan));
+  shape.place_bytes = static_cast<int>(PlaceBytes(form, desc.n, plan));
+  shape.ring = kStreamedHead;
+  shape.partials =
+      static_cast<uint32_t>(kStreamedHead + plan.places * shape.place_bytes);
+  shape.narrow = desc.output != DType::kF32;
+  shape.shared_bytes = plan.shared_bytes;
+  INLAY_ASSIGN_OR_RETURN(const StreamedMaps maps,
+                         MapsOf(params, plan.x_tiles, shape));
+  const auto launch = form.codes == QuantCodes::kLinear4 ? LaunchStreamedLinear4
+                      : form.codes == QuantCodes::kLinear6
+                          ? LaunchStreamedLinear6
+                      : form.codes == QuantCodes::kTable4 ? LaunchStreamedTable4
+                      : form.codes == QuantCodes::kInt8   ? LaunchStreamedInt8
+                                                          : LaunchStreamedE4M3;
+  return launch(params, maps, form, plan.x_tiles, shape, stream);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

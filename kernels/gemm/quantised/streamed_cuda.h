@@ -1,0 +1,47 @@
+// Products with packed quantised weights for up to 32 rows of x on Hopper.
+#ifndef INLAY_KERNELS_GEMM_QUANTISED_STREAMED_CUDA_H_
+#define INLAY_KERNELS_GEMM_QUANTISED_STREAMED_CUDA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/layout.h"
+#include "memory/device/cuda_stream.h"
+
+namespace inlay {
+
+// How product_streamed_sm90.cuh cuts a matrix: a function of n, k and the tiles
+// of x, so that a row's bits are the same for all numbers of rows with one
+// plan.
+struct StreamedPlan {
+  int x_tiles = 1;  // of 8 rows of x: 1, 2 or 4
+  int cluster = 1;  // blocks that share K: 1, 2 or 4
+  int rounds = 1;   // jobs of a cluster, one after another
+  int jobs = 1;
+  int shares = 1;       // of a block's K
+  int place_units = 1;  // of K, that a copy brings: a group
+  int places = 0;       // of its ring; 0: nothing fits
+  size_t shared_bytes = 0;
+};
+
+// Sets all but x_tiles, cluster, place_units and shares, of which it takes as
+// many as there can be. False: it does not fit.
+bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
+                     StreamedPlan& plan);
+StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
+                          int x_tiles, int num_sms);
+
+// Whether it can read so many columns of x.
+bool StreamedTakesColumns(int64_t k);
+
+// x of 16 bits that WideTakes (wide_cuda.h), y of x's type or f32; at most
+// 8 plan.x_tiles rows.
+absl::Status RunQuantisedStreamed(const GemmDesc& desc,
+                                  const GemmParams& params,
+                                  const QuantForm& form,
+                                  const StreamedPlan& plan, CudaStream& stream);
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_GEMM_QUANTISED_STREAMED_CUDA_H_
