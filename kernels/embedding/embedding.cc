@@ -33,7 +33,9 @@ const char* CpuRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
 
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const EmbeddingDesc& desc, const DeviceInfo&) {
-  if (desc.activation != DType::kF32) return "activations must be f32";
+  if (desc.activation != DType::kF32 && desc.activation != desc.table) {
+    return "activations must be f32 or of the table's type";
+  }
   if (!IsPlainFloat(desc.table)) return "the table must be f32, f16 or bf16";
   return nullptr;
 }

@@ -1,5 +1,7 @@
 // embedding: y[t] = table[ids[t]] * scale, widened to the activation type; with
-// `accumulate`, added to y (learned positions).
+// `accumulate`, added to y (learned positions). CUDA rows keep a plain table's
+// type, too: rows of activations are picked with it, and stay as they are with
+// a scale of 1.
 #ifndef INLAY_KERNELS_EMBEDDING_EMBEDDING_H_
 #define INLAY_KERNELS_EMBEDDING_EMBEDDING_H_
 

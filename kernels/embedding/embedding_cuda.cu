@@ -7,11 +7,9 @@
 namespace inlay {
 namespace {
 
-constexpr int kFour = 4;
-
-template <typename T, int kVector>
+template <typename T, typename Y, int kVector>
 __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
-                      float scale, bool accumulate, CudaMatrix<float> y_rows,
+                      float scale, bool accumulate, CudaMatrix<Y> y_rows,
                       int64_t width, int64_t chunks) {
   LetNextBegin();
   WaitForPrevious();
@@ -19,7 +17,7 @@ __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
   const int64_t i =
       (blockIdx.x % chunks * kCudaMapThreads + threadIdx.x) * kVector;
   if (i >= width) return;
-  float* y = y_rows.row(token) + i;
+  Y* y = y_rows.row(token) + i;
   float v[kVector];
   LoadFloats<kVector>(table.row(ids[token]) + i, v);
   // The product is rounded before the sum, as on the CPU.
@@ -34,20 +32,29 @@ __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
   StoreFloats<kVector>(y, v);
 }
 
+template <typename T, typename Y>
+absl::Status Launch(const EmbeddingDesc& desc, const EmbeddingParams& params,
+                    Stream& stream) {
+  constexpr int kVector = 16 / sizeof(Y);
+  const bool vector = IsCudaVector(desc.width, {&params.table, &params.y});
+  const int64_t chunks = MapChunks(desc.width, vector ? kVector : 1);
+  return LaunchCuda("embedding", CudaStream::Of(stream),
+                    {params.y.rows() * chunks, kCudaMapThreads},
+                    vector ? Embed<T, Y, kVector> : Embed<T, Y, 1>,
+                    CudaMatrix<const T>(params.table), params.ids, params.scale,
+                    params.accumulate, CudaMatrix<Y>(params.y), desc.width,
+                    chunks);
+}
+
 }  // namespace
 
 absl::Status RunEmbeddingCuda(const EmbeddingDesc& desc,
                               const EmbeddingParams& params, Stream& stream) {
-  const bool vector = IsCudaVector(desc.width, {&params.table, &params.y});
-  const int64_t chunks = MapChunks(desc.width, vector ? kFour : 1);
   return WithFloatType(desc.table, [&](auto type) {
     using T = decltype(type);
-    return LaunchCuda("embedding", CudaStream::Of(stream),
-                      {params.y.rows() * chunks, kCudaMapThreads},
-                      vector ? Embed<T, kFour> : Embed<T, 1>,
-                      CudaMatrix<const T>(params.table), params.ids,
-                      params.scale, params.accumulate,
-                      CudaMatrix<float>(params.y), desc.width, chunks);
+    return desc.activation == DType::kF32
+               ? Launch<T, float>(desc, params, stream)
+               : Launch<T, T>(desc, params, stream);
   });
 }
 

@@ -452,6 +452,37 @@ TEST(SmallOpsCudaTest, EmbeddingIsThatOfTheCpu) {
   }
 }
 
+// Where y has the table's type and nothing is scaled, rows are copies.
+TEST(SmallOpsCudaTest, EmbeddingPicksRows) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const std::vector<int32_t> ids = {0, 12, 3, 3, 1};
+  CudaBytes device_ids(ids);
+  for (const DType dtype : kFloats) {
+    for (const int64_t width : {1, 8, 21, 64, 4104}) {
+      const TestMatrix table = Random(dtype, 13, width, 1);
+      CudaTestMatrix device_table(table);
+      CudaTestMatrix y(dtype, 5, width, PadOf(width));
+      EmbeddingParams params;
+      params.table = device_table.view();
+      params.ids = device_ids.as<int32_t>();
+      params.y = y.view();
+      ForEachCudaRow(
+          EmbeddingTable(), EmbeddingDesc{width, dtype, dtype}, cuda,
+          [&](const EmbeddingRow& row) {
+            ASSERT_TRUE(
+                row.run({width, dtype, dtype}, params, *cuda.stream).ok());
+            const TestMatrix got = y.Download();
+            for (int64_t r = 0; r < 5; ++r) {
+              EXPECT_EQ(got.RowBits(r),
+                        table.RowBits(ids[static_cast<size_t>(r)]));
+            }
+            EXPECT_TRUE(got.PaddingIsPoisoned());
+          });
+    }
+  }
+}
+
 TEST(SmallOpsCudaTest, Elementwise) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
