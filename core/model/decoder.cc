@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/model/decoder_impl.h"
+#include "core/model/layers/wanted_queries.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -163,12 +164,21 @@ absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
                                    const Workspace& space) const {
   if (block.hyper.present()) return ForwardStreams(block, step, space);
   const BlockInput x = InputOf(block.pre_norm, space);
+  return AddPart(block, step, space,
+                 [&](const TensorView& residual, const TensorView& y) {
+                   return block.part->Forward(step, x, residual, y);
+                 });
+}
+
+absl::Status Decoder::AddPart(
+    const DecoderBlock& block, const Step& step, const Workspace& space,
+    absl::FunctionRef<absl::Status(const TensorView&, const TensorView&)> part)
+    const {
   if (!block.finishes()) {
-    INLAY_RETURN_IF_ERROR(
-        block.part->Forward(step, x, space.hidden, space.hidden));
+    INLAY_RETURN_IF_ERROR(part(space.hidden, space.hidden));
     return NormaliseSum(block, step, space);
   }
-  INLAY_RETURN_IF_ERROR(block.part->Forward(step, x, {}, space.output));
+  INLAY_RETURN_IF_ERROR(part({}, space.output));
   ElementwiseParams finish;
   finish.y = space.output;
   if (block.post_norm.present()) {
@@ -307,13 +317,18 @@ absl::StatusOr<AttentionMask> Decoder::CompilePattern(
   return CompileAttentionMask(desc, sequences, specs);
 }
 
-Decoder::Workspace Decoder::PlaceFew(Arena& arena, int64_t rows,
-                                     const Workspace& space) const {
-  Workspace few = space;
-  few.hidden = arena.TakeMatrix(rows, info_.hidden_size, DType::kF32);
-  few.mixed = few.hidden;
-  few.branch = arena.TakeMatrix(rows, info_.hidden_size, activation_);
-  if (needs_output_) few.output = space.output.RowSlice(0, rows);
+Decoder::Few Decoder::PlaceFew(Arena& arena, int64_t rows,
+                               const Workspace& space) const {
+  Few few;
+  few.space = space;
+  few.space.hidden = arena.TakeMatrix(rows, info_.hidden_size, DType::kF32);
+  few.space.mixed = few.space.hidden;
+  few.space.branch = arena.TakeMatrix(rows, info_.hidden_size, activation_);
+  if (needs_output_) few.space.output = space.output.RowSlice(0, rows);
+  if (narrowed_attention_ == nullptr) return few;
+  few.context = arena.TakeMatrix(rows, select_context_.desc.width, activation_);
+  few.queries = reinterpret_cast<AttentionSequence*>(
+      arena.Take(static_cast<size_t>(rows) * sizeof(AttentionSequence)));
   return few;
 }
 
@@ -329,47 +344,78 @@ bool Decoder::Narrows(const Step& step, const Workspace& space) const {
   return needed.used() <= space.selected.bytes();
 }
 
+absl::StatusOr<TensorView> Decoder::WantedRows(
+    const Step& step, const Op<EmbeddingDesc, EmbeddingParams>& select,
+    const TensorView& all, const TensorView& room) const {
+  const absl::Span<const int32_t> rows = step.batch.logit_rows;
+  const auto count = static_cast<int64_t>(rows.size());
+  if (rows.back() - rows.front() + 1 == count) {
+    return all.RowSlice(rows.front(), count);
+  }
+  EmbeddingParams params;
+  params.table = all;
+  params.ids = step.device.logit_rows;
+  params.y = room;
+  INLAY_RETURN_IF_ERROR(select.Run(params, step.stream));
+  return room;
+}
+
+absl::Status Decoder::AttendWanted(const Step& step, const Workspace& space,
+                                   const Few& few) const {
+  const AttentionBlock& attention = *narrowed_attention_;
+  const int64_t tokens = space.hidden.rows();
+  INLAY_RETURN_IF_ERROR(
+      attention.Begin(step, InputOf(layers_.back().blocks[0].pre_norm, space)));
+  if (!attention.may_leave_out()) return attention.Attend(step, tokens);
+  AttentionBlock::Queries queries;
+  if (device_->host_addressable()) {
+    const int64_t count =
+        KeepWantedQueries(step.batch.SequencesOf(attention.cut().kv_group),
+                          step.batch.logit_rows, few.queries);
+    queries.sequences = {few.queries, static_cast<size_t>(count)};
+  } else {
+    queries.plan = &step.device.plans[wanted_cut_];
+  }
+  return attention.Attend(step, tokens, queries);
+}
+
 absl::Status Decoder::ForwardNarrowed(const DecoderLayer& layer,
                                       const Step& step,
                                       const Workspace& space) const {
-  const absl::Span<const int32_t> rows = step.batch.logit_rows;
-  const auto count = static_cast<int64_t>(rows.size());
-  const bool in_place = count > 0 && rows.back() - rows.front() + 1 == count;
-  const auto own = [&](const TensorView& of_all) {
-    return in_place ? of_all.RowSlice(rows.front(), count) : of_all;
-  };
-  if (layer.blocks.size() == 2 && layer.blocks[0].is_plain() &&
-      layer.blocks[0].attention != nullptr) {
-    const AttentionBlock& attention = *layer.blocks[0].attention;
-    const int64_t tokens = space.hidden.rows();
-    INLAY_RETURN_IF_ERROR(
-        attention.Begin(step, InputOf(layer.blocks[0].pre_norm, space)));
-    INLAY_RETURN_IF_ERROR(attention.Attend(step, tokens));
-    if (count == 0) return absl::OkStatus();
-    const TensorView hidden = own(space.hidden);
-    INLAY_RETURN_IF_ERROR(attention.output().Forward(
-        own(attention.ContextOf(step, tokens)), hidden, hidden,
-        step.kernel_workspace, step.stream));
-  } else {
+  const auto count = static_cast<int64_t>(step.batch.logit_rows.size());
+  const AttentionBlock* const attention = narrowed_attention_;
+  const DecoderBlock& first = layer.blocks.front();
+  Arena arena(space.selected.data);
+  Few few = PlaceFew(arena, count, space);
+  if (attention == nullptr) {
     for (size_t i = 0; i + 1 < layer.blocks.size(); ++i) {
       INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks[i], step, space));
     }
-    if (count == 0) return absl::OkStatus();
-  }
-  Arena arena(space.selected.data);
-  Workspace few = PlaceFew(arena, count, space);
-  if (in_place) {
-    few.hidden = few.mixed = own(space.hidden);
+  } else if (count == 0 && attention->may_leave_out()) {
+    return attention->WriteKv(step, InputOf(first.pre_norm, space));
   } else {
-    EmbeddingParams select;
-    select.table = space.hidden;
-    select.ids = step.device.logit_rows;
-    select.y = few.hidden;
-    INLAY_RETURN_IF_ERROR(select_rows_.Run(select, step.stream));
+    INLAY_RETURN_IF_ERROR(AttendWanted(step, space, few));
   }
-  INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), step, few));
-  INLAY_RETURN_IF_ERROR(ScaleLayer(layer, step, few.hidden));
-  return final_norm_.Forward(few.hidden, step.batch.hidden, step.stream);
+  if (count == 0) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(
+      few.space.hidden,
+      WantedRows(step, select_rows_, space.hidden, few.space.hidden));
+  few.space.mixed = few.space.hidden;
+  if (attention != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(
+        few.context, WantedRows(step, select_context_,
+                                attention->ContextOf(step, space.hidden.rows()),
+                                few.context));
+    INLAY_RETURN_IF_ERROR(AddPart(
+        first, step, few.space,
+        [&](const TensorView& residual, const TensorView& y) {
+          return attention->output().Forward(
+              few.context, residual, y, step.kernel_workspace, step.stream);
+        }));
+  }
+  INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), step, few.space));
+  INLAY_RETURN_IF_ERROR(ScaleLayer(layer, step, few.space.hidden));
+  return final_norm_.Forward(few.space.hidden, step.batch.hidden, step.stream);
 }
 
 absl::Status Decoder::ScaleLayer(const DecoderLayer& layer, const Step& step,

@@ -8,6 +8,7 @@
 
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_chunks.h"
+#include "core/model/layers/wanted_queries.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/linear_attention/state_plan.h"
 #include "memory/status.h"
@@ -71,6 +72,7 @@ Layout LayOut(const BatchLimits& limits, const KvLayout& kv, bool segments,
   }
   for (const AttentionCut& cut : cuts) {
     layout.plans.push_back(layout.bytes);
+    if (cut.wanted && limits.fixed) continue;
     layout.bytes += round(
         LayOutAttentionPlan(cut.shape, PlanLimits(limits, cut, pattern)).bytes);
   }
@@ -155,12 +157,24 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
   }
-  std::vector<AttentionSequence> cut_sequences;
+  std::vector<AttentionSequence> cut_sequences, wanted;
+  const bool leaves_out = !limits.fixed && !batch.logit_rows.empty() &&
+                          batch.logit_rows.size() < batch.tokens.size();
   for (size_t i = 0; i < cuts_.size(); ++i) {
     const AttentionCut& cut = cuts_[i];
     const AttentionPlanLimits plan_limits = PlanLimits(limits, cut, pattern_);
     absl::Span<const AttentionSequence> sequences =
         batch.SequencesOf(cut.kv_group);
+    if (cut.wanted) {
+      if (!leaves_out) {
+        packed.plans.emplace_back();
+        continue;
+      }
+      wanted.resize(sequences.size());
+      const int64_t count =
+          KeepWantedQueries(sequences, batch.logit_rows, wanted.data());
+      sequences = absl::MakeConstSpan(wanted).first(static_cast<size_t>(count));
+    }
     if (cut.chunk > 0) {
       cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
       const int64_t count = SplitIntoChunks(

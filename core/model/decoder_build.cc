@@ -269,10 +269,12 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
 namespace {
 
 absl::StatusOr<Op<EmbeddingDesc, EmbeddingParams>> ChooseEmbedding(
-    int64_t width, DType table, const ModelBuild& build) {
+    int64_t width, DType table, const ModelBuild& build,
+    DType activation = DType::kF32) {
   EmbeddingDesc desc;
   desc.width = width;
   desc.table = table;
+  desc.activation = activation;
   return build.kernels.Choose("embedding", EmbeddingTable(), desc);
 }
 
@@ -287,6 +289,26 @@ absl::StatusOr<Op<ElementwiseDesc, ElementwiseParams>> ChooseElementwise(
 }
 
 }  // namespace
+
+absl::Status Decoder::BuildNarrowed(ModelBuild& build) {
+  narrows_ = CanNarrow(build);
+  const std::vector<DecoderBlock>* const last =
+      layers_.empty() ? nullptr : &layers_.back().blocks;
+  if (!narrows_ || last->size() != 2 || last->front().attention == nullptr) {
+    return absl::OkStatus();
+  }
+  narrowed_attention_ = last->front().attention;
+  INLAY_ASSIGN_OR_RETURN(select_context_,
+                         ChooseEmbedding(narrowed_attention_->output().desc().k,
+                                         activation_, build, activation_));
+  if (build.on_cpu() || !narrowed_attention_->may_leave_out()) {
+    return absl::OkStatus();
+  }
+  AttentionCut cut = narrowed_attention_->cut();
+  cut.wanted = true;
+  wanted_cut_ = build.AddCut(cut);
+  return absl::OkStatus();
+}
 
 absl::Status Decoder::AddTable(TensorView table, bool by_segment,
                                ModelBuild& build) {
@@ -415,7 +437,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));
   decoder->BuildChains(build);
   INLAY_RETURN_IF_ERROR(decoder->BuildEnds(spec, build));
-  decoder->narrows_ = decoder->CanNarrow(build);
+  INLAY_RETURN_IF_ERROR(decoder->BuildNarrowed(build));
   if (build.attention_pattern.any() && !build.has_pattern) {
     return absl::InvalidArgumentError(
         "attention_pattern: no layer of this model sees all tokens before it");

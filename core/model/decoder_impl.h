@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/model/decoder_spec.h"
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/hyper_connection.h"
@@ -106,6 +107,13 @@ class Decoder : public Model {
     std::byte* kernel = nullptr;
   };
 
+  // What the last layer needs for some of its rows alone.
+  struct Few {
+    Workspace space;
+    TensorView context;  // of attention; empty where that runs in Forward
+    AttentionSequence* queries = nullptr;
+  };
+
   Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
   // What pattern_ shows to the batch's tokens.
   absl::StatusOr<AttentionMask> CompilePattern(const ForwardBatch& batch) const;
@@ -116,6 +124,7 @@ class Decoder : public Model {
   bool Chains(const DecoderLayer& layer, const Step& step) const;
   void BuildChains(const ModelBuild& build);
   bool CanNarrow(const ModelBuild& build) const;
+  absl::Status BuildNarrowed(ModelBuild& build);
   absl::Status BuildLayers(const DecoderSpec& spec, ModelBuild& build);
   absl::StatusOr<DecoderBlock> BuildBlock(const DecoderSpec& spec,
                                           const BlockSpec& block_spec,
@@ -144,6 +153,12 @@ class Decoder : public Model {
   absl::Status Observe(int layer, const Step& step,
                        const TensorView& hidden) const;
   static BlockInput InputOf(const Norm& norm, const Workspace& space);
+  // hidden += the block's part as it is finished; `part(residual, y)` is y =
+  // residual + the part's output, as Sublayer::Forward.
+  absl::Status AddPart(
+      const DecoderBlock& block, const Step& step, const Workspace& space,
+      absl::FunctionRef<absl::Status(const TensorView&, const TensorView&)>
+          part) const;
   absl::Status ForwardBlock(const DecoderBlock& block, const Step& step,
                             const Workspace& space) const;
   absl::Status ForwardStreams(const DecoderBlock& block, const Step& step,
@@ -154,13 +169,21 @@ class Decoder : public Model {
                                const Workspace& space) const;
   absl::Status SelectRows(const Step& step, const Workspace& space) const;
   // `space` for some of its rows, in the place of a branch of all.
-  Workspace PlaceFew(Arena& arena, int64_t rows, const Workspace& space) const;
+  Few PlaceFew(Arena& arena, int64_t rows, const Workspace& space) const;
   // Whether the step's last block need not see all of its tokens.
   bool Narrows(const Step& step, const Workspace& space) const;
-  // The last layer and what is behind it: its last block, and where they lie
-  // side by side attention's output, only for the rows whose logits are wanted.
+  // The last layer and what is behind it: but for keys and values only for the
+  // rows whose logits are wanted, as far as its parts let it.
   absl::Status ForwardNarrowed(const DecoderLayer& layer, const Step& step,
                                const Workspace& space) const;
+  // The wanted rows of `all`, [tokens, select.desc.width]: where they are, or
+  // in `room` where they do not lie side by side there.
+  absl::StatusOr<TensorView> WantedRows(
+      const Step& step, const Op<EmbeddingDesc, EmbeddingParams>& select,
+      const TensorView& all, const TensorView& room) const;
+  // The last layer's attention before its output projection.
+  absl::Status AttendWanted(const Step& step, const Workspace& space,
+                            const Few& few) const;
   absl::Status ScaleLayer(const DecoderLayer& layer, const Step& step,
                           const TensorView& hidden) const;
 
@@ -186,7 +209,10 @@ class Decoder : public Model {
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output
   bool narrows_ = false;       // ForwardNarrowed serves the last layer
-  int next_kv_layer_ = 0;      // while building
+  // The last layer's, where it leaves out rows, too.
+  const AttentionBlock* narrowed_attention_ = nullptr;
+  size_t wanted_cut_ = 0;  // of DeviceBatch::plans, for its queries
+  int next_kv_layer_ = 0;  // while building
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
   int next_state_layer_ = 0;         // likewise
@@ -215,6 +241,7 @@ class Decoder : public Model {
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
   Op<EmbeddingDesc, EmbeddingParams> select_rows_;
+  Op<EmbeddingDesc, EmbeddingParams> select_context_;  // of narrowed_attention_
   Op<ElementwiseDesc, ElementwiseParams> add_;
   Op<ElementwiseDesc, ElementwiseParams> scale_;
   Op<ElementwiseDesc, ElementwiseParams> scale_logits_;

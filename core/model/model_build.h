@@ -90,6 +90,9 @@ struct AttentionCut {
   size_t kv_group = 0;
   int chunk = 0;         // AttentionSpec::chunk
   bool pattern = false;  // by ModelBuild::attention_pattern
+  // KeepWantedQueries. Such plans are empty in steps that leave out nothing, or
+  // everything.
+  bool wanted = false;
 
   bool operator==(const AttentionCut&) const = default;
 };

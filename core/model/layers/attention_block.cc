@@ -326,9 +326,7 @@ absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
 }
 
 absl::Span<const AttentionSequence> AttentionBlock::Sequences(
-    const Step& step, const Scratch& scratch) const {
-  const absl::Span<const AttentionSequence> all =
-      step.batch.SequencesOf(kv_group_);
+    absl::Span<const AttentionSequence> all, const Scratch& scratch) const {
   if (scratch.chunks == nullptr) return all;
   const int64_t count =
       SplitIntoChunks(all, chunk_, kv_.block_size, scratch.chunks);
@@ -351,20 +349,42 @@ absl::Status AttentionBlock::Begin(const Step& step,
   return Project(step, x, Place(arena, x.hidden.rows()));
 }
 
-absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
-  Arena arena(step.scratch);
-  const Scratch scratch = Place(arena, tokens);
+KvLayerView AttentionBlock::KvOf(const Step& step) const {
   KvLayerView kv = kv_;
   kv.base = step.batch.kv_base;
-  if (decode_attention_.row != nullptr && step.device.plans[cut_].few) {
-    DecodeAttentionParams params;
-    params.rope_kv = FusedParams(step, kv, scratch);
-    params.out = scratch.context;
-    params.sinks = sinks_;
-    params.plan = &step.device.plans[cut_];
-    INLAY_RETURN_IF_ERROR(decode_attention_.Run(params, step.stream));
-    return gate_.Apply(scratch.context, scratch.gate, step.stream);
+  return kv;
+}
+
+absl::Status AttentionBlock::WriteKv(const Step& step,
+                                     const BlockInput& x) const {
+  if (reads_other_kv_) return absl::OkStatus();
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, x.hidden.rows());
+  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
+  return Finish(step, KvOf(step), scratch);
+}
+
+absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
+  const AttentionPlan* plan = on_cpu_ ? nullptr : &step.device.plans[cut_];
+  if (decode_attention_.row == nullptr || !plan->few) {
+    return Attend(step, tokens, {step.batch.SequencesOf(kv_group_), plan});
   }
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, tokens);
+  DecodeAttentionParams params;
+  params.rope_kv = FusedParams(step, KvOf(step), scratch);
+  params.out = scratch.context;
+  params.sinks = sinks_;
+  params.plan = plan;
+  INLAY_RETURN_IF_ERROR(decode_attention_.Run(params, step.stream));
+  return gate_.Apply(scratch.context, scratch.gate, step.stream);
+}
+
+absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
+                                    const Queries& queries) const {
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, tokens);
+  const KvLayerView kv = KvOf(step);
   INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
   if (query_factor_ >= 0) {
     const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
@@ -381,10 +401,10 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
   params.q = scratch.q;
   params.out = scratch.context;
   params.kv = kv;
-  params.sequences = Sequences(step, scratch);
+  params.sequences = Sequences(queries.sequences, scratch);
   params.sinks = sinks_;
   if (has_pattern_) params.mask = step.pattern;
-  if (!on_cpu_) params.plan = &step.device.plans[cut_];
+  params.plan = queries.plan;
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
   return gate_.Apply(scratch.context, scratch.gate, step.stream);

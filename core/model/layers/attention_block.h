@@ -39,8 +39,8 @@ class AttentionBlock : public Sublayer {
                        const TensorView& y) const override;
 
   // Forward in parts, for who computes the products before and after attention
-  // otherwise (layer_chain.h): Begin, then Attend. qkv() is null where the
-  // products are not one matrix.
+  // otherwise (layer_chain.h) or leaves queries out (ForwardNarrowed): Begin,
+  // then Attend. qkv() is null where the products are not one matrix.
   const Linear* qkv() const { return side_by_side_ ? &qkv_.layer() : nullptr; }
   const Linear& output() const { return output_; }
   // What qkv() gives and what output() reads, in the step's scratch.
@@ -48,6 +48,27 @@ class AttentionBlock : public Sublayer {
   TensorView ContextOf(const Step& step, int64_t tokens) const;
   absl::Status Begin(const Step& step, const BlockInput& x) const;
   absl::Status Attend(const Step& step, int64_t tokens) const;
+
+  // Whether queries may be left out: each sees what is before it, whatever else
+  // is in the step.
+  bool may_leave_out() const {
+    return attention_.desc.causal && !has_pattern_ && !selector_.present();
+  }
+  // How a plan of all the step's queries is made.
+  AttentionCut cut() const {
+    return {cut_shape_, kv_group_, chunk_, has_pattern_};
+  }
+  // Queries that are there, of KV group cut().kv_group; on other devices than a
+  // CPU they are in the plan.
+  struct Queries {
+    absl::Span<const AttentionSequence> sequences;
+    const AttentionPlan* plan = nullptr;
+  };
+  // Attend for these: other rows of ContextOf() are undefined.
+  absl::Status Attend(const Step& step, int64_t tokens,
+                      const Queries& queries) const;
+  // Of Forward what later steps need: the step's keys and values.
+  absl::Status WriteKv(const Step& step, const BlockInput& x) const;
 
  private:
   // Views into the scratch. q, k and v are columns of one matrix when one layer
@@ -79,6 +100,8 @@ class AttentionBlock : public Sublayer {
   Scratch Place(Arena& arena, int64_t tokens) const;
   absl::Status Project(const Step& step, const BlockInput& x,
                        const Scratch& scratch) const;
+  // The layer's place in the step's cache.
+  KvLayerView KvOf(const Step& step) const;
   // Norms of heads, rotation and the KV write, in one pass or one after the
   // other.
   absl::Status Finish(const Step& step, const KvLayerView& kv,
@@ -88,9 +111,9 @@ class AttentionBlock : public Sublayer {
                            const Scratch& scratch) const;
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
-  // Of the step, as attention sees them on CPU.
-  absl::Span<const AttentionSequence> Sequences(const Step& step,
-                                                const Scratch& scratch) const;
+  // As attention sees them on CPU.
+  absl::Span<const AttentionSequence> Sequences(
+      absl::Span<const AttentionSequence> all, const Scratch& scratch) const;
 
   int64_t q_width_ = 0;
   int64_t kv_width_ = 0;

@@ -162,6 +162,46 @@ TEST_P(GoldenModel, FewLogitsAreThoseOfAll) {
   }
 }
 
+// The same where sequences of a step differ: none of a chunk's logits are
+// wanted, all, the last ones or a single token's; later steps read the keys and
+// values that each left.
+TEST_P(GoldenModel, LogitsThatAreWantedBesideOthers) {
+  const auto model = Load({});
+  ASSERT_NE(model, nullptr);
+  const auto whole = RunWhole(*model);
+  const size_t sizes[] = {19, 1, 7, 30, 2};
+  const int64_t wants[] = {0, 1, 0, -1, 2, 1};
+  for (size_t start = 0; start < std::size(wants); ++start) {
+    ModelHarness harness(*model, *device_, total_);
+    std::vector<size_t> done(cases_.size());
+    for (const GoldenCase& golden : cases_) {
+      harness.AddSequence(FinalLength(golden));
+    }
+    for (size_t step = start;; ++step) {
+      std::vector<ModelHarness::Chunk> chunks;
+      std::vector<std::vector<float>> want;
+      for (size_t i = 0; i < cases_.size(); ++i) {
+        const auto tokens = absl::MakeConstSpan(cases_[i].input_ids)
+                                .subspan(done[i], sizes[(step + 3 * i) % 5]);
+        if (tokens.empty()) continue;
+        const int64_t wanted = wants[(step + i) % 6];
+        chunks.push_back({static_cast<int>(i), tokens, wanted});
+        done[i] += tokens.size();
+        const size_t count =
+            wanted < 0 ? tokens.size()
+                       : std::min(tokens.size(), static_cast<size_t>(wanted));
+        for (size_t at = done[i] - count; at < done[i]; ++at) {
+          want.push_back(whole[i][at]);
+        }
+      }
+      if (chunks.empty()) break;
+      const auto logits = harness.Forward(chunks);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      EXPECT_TRUE(*logits == want) << "from " << start << ", step " << step;
+    }
+  }
+}
+
 // In a ragged batch of prefills and decodes, each sequence's logits are those
 // it has alone, to the last bit.
 TEST_P(GoldenModel, BatchInvariant) {
