@@ -249,7 +249,7 @@ absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
   INLAY_RETURN_IF_ERROR(qkv_.Forward(
       step, x,
       {gate_.splits() ? scratch.q_and_gate : scratch.q, scratch.k, scratch.v}));
-  if (!gate_.splits()) return absl::OkStatus();
+  if (!gate_.splits() || scratch.q_and_gate.empty()) return absl::OkStatus();
   return gate_.Split(scratch.q_and_gate, scratch.q, scratch.gate, step.stream);
 }
 
@@ -260,7 +260,7 @@ absl::Status AttentionBlock::NormaliseHeads(const Step& step,
                       head_dim_);
   };
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
-    if (!norm.present()) return absl::OkStatus();
+    if (!norm.present() || heads.empty()) return absl::OkStatus();
     if (joint_norms_) return norm.Forward(heads, heads, step.stream);
     return norm.Forward(rows(heads), rows(heads), step.stream);
   };
@@ -286,7 +286,9 @@ absl::Status AttentionBlock::Rotate(const Step& step,
     return q_rope_.Run(params, step.stream);
   }
   params.x = scratch.q;
-  INLAY_RETURN_IF_ERROR(q_rope_.Run(params, step.stream));
+  if (!params.x.empty()) {
+    INLAY_RETURN_IF_ERROR(q_rope_.Run(params, step.stream));
+  }
   if (reads_other_kv_) return absl::OkStatus();
   params.x = scratch.k;
   return k_rope_.Run(params, step.stream);
@@ -359,7 +361,9 @@ absl::Status AttentionBlock::WriteKv(const Step& step,
                                      const BlockInput& x) const {
   if (reads_other_kv_) return absl::OkStatus();
   Arena arena(step.scratch);
-  const Scratch scratch = Place(arena, x.hidden.rows());
+  Scratch scratch = Place(arena, x.hidden.rows());
+  // Side by side, queries come with the others.
+  if (!side_by_side_) scratch.q = scratch.q_and_gate = TensorView();
   INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
   return Finish(step, KvOf(step), scratch);
 }

@@ -73,7 +73,7 @@ class AttentionBlock : public Sublayer {
  private:
   // Views into the scratch. q, k and v are columns of one matrix when one layer
   // makes all three, otherwise dense; k and v are empty where they are another
-  // block's.
+  // block's, q and its gate where nobody asks anything.
   struct Scratch {
     AttentionSequence* chunks = nullptr;
     int32_t* selection = nullptr;

@@ -88,6 +88,7 @@ absl::Status InputLinear::ForwardRounded(
   params.scales = reinterpret_cast<float*>(x.normalised.data + rows * width);
   INLAY_RETURN_IF_ERROR(rounded_.Run(params, step.stream));
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (outputs[i].empty()) continue;
     INLAY_RETURN_IF_ERROR(
         layers_[i].ForwardRounded({params.codes, params.scales}, {}, outputs[i],
                                   step.kernel_workspace, step.stream));
@@ -123,6 +124,7 @@ absl::Status InputLinear::Forward(const Step& step, const BlockInput& x,
     return gated_.Run(params, step.stream);
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (outputs[i].empty()) continue;
     INLAY_RETURN_IF_ERROR(layers_[i].Forward(
         x.normalised, {}, outputs[i], step.kernel_workspace, step.stream));
   }

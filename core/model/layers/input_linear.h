@@ -36,7 +36,8 @@ class InputLinear {
   size_t KernelBytes(int64_t tokens) const;
   // Whether Forward of so many rows gives what the activation gives.
   bool Activates(int64_t rows) const { return Serves(gated_, rows); }
-  // Into outputs, one a layer. What x.normalised holds after is unspecified.
+  // Into outputs, one a layer; nothing where nobody wants it and it is empty.
+  // What x.normalised holds after is unspecified.
   absl::Status Forward(const Step& step, const BlockInput& x,
                        absl::Span<const TensorView> outputs) const;
 
