@@ -118,24 +118,74 @@ TEST_P(CudaGoldenModel, ChunksAndBlocks) {
 TEST_P(CudaGoldenModel, FewLogits) {
   const auto model = Load({});
   ASSERT_NE(model, nullptr);
-  for (const GoldenCase& golden : cases_) {
-    SCOPED_TRACE(golden.name);
-    ModelHarness harness(*model, *device_, FinalLength(golden));
-    const int sequence = harness.AddSequence(FinalLength(golden));
-    const auto tokens = absl::MakeConstSpan(golden.input_ids);
-    const size_t half = tokens.size() / 2;
-    auto logits = harness.Forward({{sequence, tokens.subspan(0, half), 0}});
+  const auto check = [&](size_t begin, size_t end) {
+    ModelHarness harness(*model, *device_, total_);
+    std::vector<ModelHarness::Chunk> first, rest;
+    for (size_t i = begin; i < end; ++i) {
+      const int sequence = harness.AddSequence(FinalLength(cases_[i]));
+      const auto tokens = absl::MakeConstSpan(cases_[i].input_ids);
+      const size_t half = tokens.size() / 2;
+      first.push_back({sequence, tokens.subspan(0, half), 0});
+      rest.push_back({sequence, tokens.subspan(half), 1});
+    }
+    auto logits = harness.Forward(first);
     ASSERT_TRUE(logits.ok()) << logits.status();
-    logits = harness.Forward({{sequence, tokens.subspan(half), 1}});
+    logits = harness.Forward(rest);
     ASSERT_TRUE(logits.ok()) << logits.status();
-    ASSERT_EQ(logits->size(), 1u);
-    GoldenCase last = golden;
-    last.positions = {golden.positions.back()};
-    last.logits = {golden.logits.back()};
-    ASSERT_EQ(last.positions[0] + 1, static_cast<int64_t>(tokens.size()));
-    ModelHarness::Logits at(tokens.size());
-    at.back() = logits->front();
-    EXPECT_LT(GoldenError(last, at), kTolerance);
+    ASSERT_EQ(logits->size(), end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      GoldenCase last = cases_[i];
+      last.positions = {cases_[i].positions.back()};
+      last.logits = {cases_[i].logits.back()};
+      const size_t tokens = last.input_ids.size();
+      ASSERT_EQ(last.positions[0] + 1, static_cast<int64_t>(tokens));
+      ModelHarness::Logits at(tokens);
+      at.back() = (*logits)[i - begin];
+      EXPECT_LT(GoldenError(last, at), kTolerance)
+          << last.name << ", " << end - begin << " of them";
+    }
+  };
+  check(0, cases_.size());
+  for (size_t i = 0; i < cases_.size(); ++i) check(i, i + 1);
+}
+
+// Of several sequences, whose wanted tokens lie apart: where batches must not
+// matter, to the bit what they are where all are wanted.
+TEST_P(CudaGoldenModel, FewLogitsOfSeveralAreInvariant) {
+  ModelLoadOptions options;
+  options.batch_invariant = true;
+  for (const bool widen : {true, false}) {
+    widen_ = widen;
+    const auto model = Load(options);
+    ASSERT_NE(model, nullptr);
+    // Of each second half.
+    const auto run = [&](int64_t before, int64_t wanted) {
+      ModelHarness harness(*model, *device_, total_);
+      std::vector<ModelHarness::Chunk> first, rest;
+      for (const GoldenCase& golden : cases_) {
+        const int sequence = harness.AddSequence(FinalLength(golden));
+        const auto tokens = absl::MakeConstSpan(golden.input_ids);
+        const size_t half = tokens.size() / 2;
+        first.push_back({sequence, tokens.subspan(0, half), before});
+        rest.push_back({sequence, tokens.subspan(half), wanted});
+      }
+      const auto ignored = harness.Forward(first);
+      EXPECT_TRUE(ignored.ok()) << ignored.status();
+      auto logits = harness.Forward(rest);
+      EXPECT_TRUE(logits.ok()) << logits.status();
+      return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
+    };
+    const ModelHarness::Logits all = run(-1, -1);
+    const ModelHarness::Logits few = run(0, 1);
+    ASSERT_EQ(few.size(), cases_.size());
+    size_t end = 0;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const size_t tokens = cases_[i].input_ids.size();
+      end += tokens - tokens / 2;
+      ASSERT_LE(end, all.size());
+      EXPECT_TRUE(few[i] == all[end - 1])
+          << cases_[i].name << ", widened " << widen;
+    }
   }
 }
 
