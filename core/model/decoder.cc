@@ -375,6 +375,7 @@ absl::Status Decoder::AttendWanted(const Step& step, const Workspace& space,
     queries.sequences = {few.queries, static_cast<size_t>(count)};
   } else {
     queries.plan = &step.device.plans[wanted_cut_];
+    INLAY_DCHECK(queries.plan->device != nullptr);
   }
   return attention.Attend(step, tokens, queries);
 }

@@ -162,7 +162,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
                           batch.logit_rows.size() < batch.tokens.size();
   for (size_t i = 0; i < cuts_.size(); ++i) {
     const AttentionCut& cut = cuts_[i];
-    const AttentionPlanLimits plan_limits = PlanLimits(limits, cut, pattern_);
+    AttentionPlanLimits plan_limits = PlanLimits(limits, cut, pattern_);
     absl::Span<const AttentionSequence> sequences =
         batch.SequencesOf(cut.kv_group);
     if (cut.wanted) {
@@ -189,6 +189,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
       sequences =
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }
+    // Room for queries that are not there would be uploaded with the others.
+    if (cut.wanted) plan_limits = AttentionPlanLimitsOf(cut.shape, sequences);
     AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
         cut.shape, plan_limits, sequences, image + layout.plans[i],
         cut.pattern ? &mask : nullptr));
