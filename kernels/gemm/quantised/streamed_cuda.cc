@@ -16,6 +16,8 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr int64_t kMostShared = 227 << 10;
+// Of weights: one after another takes as long as this many bytes from memory.
+constexpr int64_t kLeastCopy = 8 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -91,11 +93,10 @@ int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
   const int64_t blocks = int64_t{plan.jobs} / plan.rounds * plan.cluster;
   const int64_t copies = plan.rounds * groups;
   // Bytes a nanosecond: of weights 4200 for all, 55 for a block; of x from the
-  // level-2 cache 11000 for all. A copy takes 170 until there is the next.
+  // level-2 cache 11000 for all.
   const int64_t w = copies * WBytes(form, n, plan);
-  const int64_t memory =
-      std::max(copies * 170, w / std::clamp<int64_t>(4200 / blocks, 1, 55) +
-                                 copies * XBytes(plan) * blocks / 11000);
+  const int64_t memory = w / std::clamp<int64_t>(4200 / blocks, 1, 55) +
+                         copies * XBytes(plan) * blocks / 11000;
   const int64_t warps = Pairs(n, plan) * plan.shares;
   const int64_t multiply =
       plan.rounds * CeilDiv(groups, plan.shares) *
@@ -105,8 +106,8 @@ int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
                         : plan.places == 2 * plan.shares ? multiply / 20
                                                          : 0;
   const int64_t end = plan.cluster == 1 ? 400 : plan.cluster == 2 ? 700 : 1500;
-  return std::max(memory, multiply) + waits + end * plan.rounds +
-         5 * plan.cluster * plan.shares * plan.x_tiles;
+  return std::max(memory, multiply) + std::min(memory, multiply) / 4 + waits +
+         end * plan.rounds + 5 * plan.cluster * plan.shares * plan.x_tiles;
 }
 
 }  // namespace
@@ -143,21 +144,22 @@ StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
   StreamedPlan best;
   int64_t least = 0;
   for (const int cluster : {1, 2, 4}) {
-    // With 32 rows of x two units would leave too few places.
-    for (int place_units = 1; place_units <= (x_tiles > 2 ? 1 : 2);
-         ++place_units) {
-      for (int shares = 1; shares <= kMostStreamedWarps; ++shares) {
-        StreamedPlan plan;
-        plan.x_tiles = x_tiles;
-        plan.cluster = cluster;
-        plan.place_units = place_units;
+    for (int shares = 1; shares <= kMostStreamedWarps; ++shares) {
+      StreamedPlan plan;
+      plan.x_tiles = x_tiles;
+      plan.cluster = cluster;
+      plan.shares = shares;
+      if (!FitStreamedPlan(form, n, k, num_sms, plan)) continue;
+      // With 32 rows of x two units would leave too few places.
+      if (x_tiles <= 2 && WBytes(form, n, plan) < kLeastCopy) {
+        plan.place_units = 2;
         plan.shares = shares;
         if (!FitStreamedPlan(form, n, k, num_sms, plan)) continue;
-        const int64_t cost = CostOf(form, n, k, plan);
-        if (best.places == 0 || cost < least) {
-          best = plan;
-          least = cost;
-        }
+      }
+      const int64_t cost = CostOf(form, n, k, plan);
+      if (best.places == 0 || cost < least) {
+        best = plan;
+        least = cost;
       }
     }
   }
