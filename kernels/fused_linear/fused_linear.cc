@@ -7,9 +7,16 @@
 namespace inlay {
 
 #if INLAY_HAS_CUDA
+// fused_linear_cuda.cc
 absl::Status RunFusedLinearSm90(const FusedLinearDesc& desc,
                                 const FusedLinearParams& params,
-                                Stream& stream);  // fused_linear_cuda.cc
+                                Stream& stream);
+// fused_linear_quantised.cc
+const char* FusedLinearQuantisedRefuses(const FusedLinearDesc& desc,
+                                        const DeviceInfo& device);
+absl::Status RunFusedLinearQuantised(const FusedLinearDesc& desc,
+                                     const FusedLinearParams& params,
+                                     Stream& stream);
 
 namespace {
 
@@ -35,8 +42,11 @@ const char* Sm90Refuses(const FusedLinearDesc& desc, const DeviceInfo& device) {
   return nullptr;
 }
 
-constexpr FusedLinearRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
-                                     Sm90Refuses, nullptr, RunFusedLinearSm90}};
+constexpr FusedLinearRow kRows[] = {
+    {"cuda_sm90", DeviceKind::kCuda, 90, Sm90Refuses, nullptr,
+     RunFusedLinearSm90},
+    {"cuda_quantised", DeviceKind::kCuda, 90, FusedLinearQuantisedRefuses,
+     nullptr, RunFusedLinearQuantised}};
 
 }  // namespace
 
@@ -45,12 +55,18 @@ absl::Span<const FusedLinearRow> FusedLinearTable() { return kRows; }
 absl::Span<const FusedLinearRow> FusedLinearTable() { return {}; }
 #endif
 
-// Every block sums the squares of all rows: with more rows that takes longer
-// than a launch.
-int64_t FusedLinearRows(const FusedLinearDesc& desc) {
+bool FusedLinearServes(const FusedLinearDesc& desc, int64_t rows) {
+  // Every block sums the squares of all rows: with more rows that takes longer
+  // than a launch.
   constexpr int64_t kNormRows = 1;
   constexpr int64_t kRows = 64;
-  return desc.normalised ? kNormRows : kRows;
+  // One and two have faster ways, more than these another kernel (gemm).
+  constexpr int64_t kLeastPackedRows = 3;
+  constexpr int64_t kPackedRows = 32;
+  if (IsBlockFormat(desc.gemm.weight)) {
+    return rows >= kLeastPackedRows && rows <= kPackedRows;
+  }
+  return rows <= (desc.normalised ? kNormRows : kRows);
 }
 
 }  // namespace inlay

@@ -2,7 +2,8 @@
 // y = f(rms_norm(x) w^T + bias) + residual, f nothing or act(gate) * up. The
 // bits are those of rms_norm, gemm ("cuda"; rows that are normalised:
 // "cuda_gemv") and activation one after the other, in one launch, without what
-// lies between them in memory.
+// lies between them in memory; of packed weights (gemm's "cuda_quantised") they
+// are but for the order in which float32 sums are added up.
 #ifndef INLAY_KERNELS_FUSED_LINEAR_FUSED_LINEAR_H_
 #define INLAY_KERNELS_FUSED_LINEAR_FUSED_LINEAR_H_
 
@@ -34,9 +35,9 @@ using FusedLinearRow = KernelRow<FusedLinearDesc, FusedLinearParams>;
 // Rows for GPUs only.
 absl::Span<const FusedLinearRow> FusedLinearTable();
 
-// The most rows of x that the ops apart do not serve faster. More are computed
-// too, in parts.
-int64_t FusedLinearRows(const FusedLinearDesc& desc);
+// Whether the ops apart do not serve so many rows of x faster. Others are
+// computed too, in parts where they are many.
+bool FusedLinearServes(const FusedLinearDesc& desc, int64_t rows);
 
 }  // namespace inlay
 

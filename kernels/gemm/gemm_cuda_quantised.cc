@@ -24,7 +24,8 @@ constexpr int kProductSm = 90;
 // by product_sm90.cuh, product_streamed_sm90.cuh and product_wide_sm90.cuh;
 // where the last does not serve, than by one of the first two many times over.
 constexpr int64_t kMostFewRows = 2;
-constexpr int64_t kMostExactRows = 16;  // from then on weights are rounded
+// Of x that the second cannot read fewer go to the first.
+constexpr int64_t kLeastWideRows = 17;
 constexpr int64_t kMostStreamedRows = 32;
 constexpr int64_t kMostWideRows = 512;
 constexpr int64_t kMostProductRows = 48;
@@ -113,18 +114,16 @@ StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
                             const CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.weight);
   const int64_t rows = params.x.rows();
-  const bool exact = WideRoundsTooMuch(form);
-  const int64_t most = exact ? kMostProductRows : kMostStreamedRows;
+  const int64_t most =
+      WideRoundsTooMuch(form) ? kMostProductRows : kMostStreamedRows;
   if (stream.sm() != kProductSm || !StreamedTakesColumns(desc.k) ||
       !(desc.permuted || WideTakes(params.x)) ||
       !(desc.batch_invariant || (rows > kMostFewRows && rows <= most))) {
     return {};
   }
-  const int x_tiles = desc.batch_invariant              ? 2
-                      : rows <= 8                       ? 1
-                      : rows <= kMostExactRows || exact ? 2
-                                                        : 4;
-  return PlanStreamed(form, desc.n, desc.k, x_tiles, stream.num_sms());
+  return PlanStreamed(form, desc.n, desc.k,
+                      desc.batch_invariant ? 2 : StreamedTilesOfX(form, rows),
+                      stream.num_sms());
 }
 
 absl::Status RunStreamed(const GemmDesc& desc, const GemmParams& params,
@@ -145,7 +144,7 @@ absl::Status RunStreamed(const GemmDesc& desc, const GemmParams& params,
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
                 const CudaStream& stream) {
   const int64_t rows = params.x.rows();
-  return !desc.batch_invariant && rows > kMostExactRows &&
+  return !desc.batch_invariant && rows >= kLeastWideRows &&
          rows <= kMostWideRows && stream.sm() == kProductSm &&
          !WideRoundsTooMuch(QuantFormOf(desc.weight)) &&
          (desc.permuted || WideTakes(params.x));

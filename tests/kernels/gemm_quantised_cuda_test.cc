@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/streamed_cuda.h"
@@ -74,7 +75,8 @@ class Problem {
   }
 
   // y of rows [first, first + rows) of x by the row.
-  TestMatrix Run(int64_t first, int64_t rows, bool adds = true) {
+  TestMatrix Run(int64_t first, int64_t rows, bool adds = true,
+                 bool adds_residual = true) {
     if (device_ == nullptr) {
       device_ = std::make_unique<CudaBytes>(packed_);
       x_ = std::make_unique<CudaTestMatrix>(x);
@@ -87,21 +89,24 @@ class Problem {
     std::vector<std::byte> scratch(
         std::max<size_t>((*row)->workspace_bytes(desc, rows), 16));
     const CudaBytes workspace(scratch);
-    CudaTestMatrix y(desc.output, rows, desc.n, 3);
+    const bool gated = plan.has_value() && plan->gated;
+    CudaTestMatrix y(desc.output, rows, gated ? desc.n / 2 : desc.n, 3);
     GemmParams params;
     params.x = x_->view().RowSlice(first, rows);
     params.w =
         MatrixView(device_->as<std::byte>(), desc.weight, desc.n, desc.k);
     if (adds) params.bias = bias_->floats();
-    if (adds) params.residual = residual_->view().RowSlice(first, rows);
+    if (adds && adds_residual) {
+      params.residual = residual_->view().RowSlice(first, rows);
+    }
     if (desc.permuted) params.permutation = permutation_->as<int32_t>();
     params.y = y.view();
     params.workspace = workspace.as<void>();
     const absl::Status status =
-        plan.has_value()
-            ? RunQuantisedStreamed(desc, params, QuantFormOf(desc.weight),
-                                   *plan, CudaStream::Of(*cuda_.stream))
-            : (*row)->run(desc, params, *cuda_.stream);
+        plan.has_value() ? RunQuantisedStreamed(
+                               desc, params, QuantFormOf(desc.weight), *plan,
+                               CudaStream::Of(*cuda_.stream), function)
+                         : (*row)->run(desc, params, *cuda_.stream);
     EXPECT_TRUE(status.ok()) << status;
     return y.Download();
   }
@@ -154,7 +159,8 @@ class Problem {
   }
 
   GemmDesc desc;
-  std::optional<StreamedPlan> plan;  // forced
+  std::optional<StreamedPlan> plan;         // forced
+  Activation function = Activation::kSilu;  // where it is gated
   int64_t m;
   TestMatrix x, bias, residual;
   std::vector<int32_t> permutation;
@@ -296,6 +302,57 @@ TEST(GemmQuantisedCudaTest, EveryCut) {
             problem.plan = plan;
             problem.Check(3, 8 * x_tiles - (sms == 20 ? 3 : 0));
           }
+        }
+      }
+    }
+  }
+}
+
+// Gates and ups: the bits of the product with the same cut, and activation.
+TEST(GemmQuantisedCudaTest, GatedIsTheProductAndTheActivation) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "a kernel of compute capability 9.0";
+  unsigned seed = 80;
+  for (const DType dtype :
+       {DType::kU4_G128, DType::kQ4_0, DType::kQ6_K, DType::kF8_G128}) {
+    for (const int x_tiles : {1, 2, 4}) {
+      for (const int cluster : {1, 2}) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        const auto function = static_cast<Activation>(seed % 5);
+        // 19 tiles of gates: jobs of different sizes.
+        const GemmDesc desc{608, 1024, dtype, type, type};
+        const QuantForm form = QuantFormOf(dtype);
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(dtype) << " " << x_tiles << " tiles of x, "
+                     << "clusters of " << cluster << " seed " << seed);
+        const int64_t m = 8 * x_tiles - static_cast<int64_t>(seed % 3);
+        Problem problem(cuda, *FindBlockCodec(dtype), desc, m, seed++);
+        StreamedPlan plan, gated;
+        plan.x_tiles = gated.x_tiles = x_tiles;
+        plan.cluster = gated.cluster = cluster;
+        plan.shares = gated.shares = 2;
+        gated.gated = true;
+        ASSERT_TRUE(FitStreamedPlan(form, desc.n, desc.k, 12, plan));
+        ASSERT_TRUE(FitStreamedPlan(form, desc.n, desc.k, 12, gated));
+        ASSERT_EQ(plan.shares, gated.shares);
+        problem.plan = plan;
+        CudaTestMatrix both(problem.Run(0, m, true, false));
+        CudaTestMatrix want(type, m, desc.n / 2);
+        const ActivationDesc activation{function, true, desc.n / 2, type};
+        const auto row =
+            Select("activation", ActivationTable(), activation, cuda.info);
+        ASSERT_TRUE(row.ok());
+        ASSERT_TRUE(
+            (*row)
+                ->run(activation, {both.view(), want.view()}, *cuda.stream)
+                .ok());
+        problem.plan = gated;
+        problem.function = function;
+        const TestMatrix got = problem.Run(0, m, true, false);
+        const TestMatrix wanted = want.Download();
+        for (int64_t r = 0; r < m; ++r) {
+          ASSERT_EQ(got.RowBits(r), wanted.RowBits(r)) << r;
         }
       }
     }

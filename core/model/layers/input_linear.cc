@@ -36,6 +36,7 @@ void InputLinear::ChooseFused(const Norm& norm,
   };
   FusedLinearDesc desc;
   desc.gemm = layers_.front().desc();
+  if (IsBlockFormat(desc.gemm.weight) && !layers_.front().may_fuse()) return;
   if (activation != nullptr && activation->gated &&
       !build.kernels.IsForced("activation")) {
     desc.gated = true;

@@ -44,7 +44,7 @@ class InputLinear {
  private:
   using Fused = Op<FusedLinearDesc, FusedLinearParams>;
   static bool Serves(const Fused& op, int64_t rows) {
-    return op.row != nullptr && rows <= FusedLinearRows(op.desc);
+    return op.row != nullptr && FusedLinearServes(op.desc, rows);
   }
   // Leaves out what no kernel serves.
   void ChooseFused(const Norm& norm, const ActivationDesc* activation,

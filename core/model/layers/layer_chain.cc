@@ -29,7 +29,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
   LinearChainDesc desc;
   bool same_row = true;
   const auto add = [&](const Linear& linear) -> LinearChainStage& {
-    same_row = same_row && linear.may_chain();
+    same_row = same_row && linear.may_fuse();
     LinearChainStage& stage = desc.stages.emplace_back();
     stage.gemm = linear.desc();
     return stage;

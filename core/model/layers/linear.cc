@@ -47,7 +47,7 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
 }
 
 void Linear::ChooseAlone(const ModelBuild& build) {
-  if (!may_chain() || !build.fused || build.kernels.IsForced("gemm")) return;
+  if (!may_fuse() || !build.fused || build.kernels.IsForced("gemm")) return;
   LinearChainDesc desc;
   desc.stages.emplace_back().gemm = op_.desc;
   auto op = build.kernels.Choose("linear_chain", LinearChainTable(), desc);

@@ -39,8 +39,9 @@ class Linear {
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
-  // Whether linear_chain reads weights as this layer's lie.
-  bool may_chain() const { return op_.row->name == kChainGemmRow; }
+  // Whether linear_chain and fused_linear read packed weights as this layer's
+  // lie.
+  bool may_fuse() const { return op_.row->name == kFusedGemmRow; }
   // Whether it reads weights of its own, not those it was made over.
   bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {
@@ -63,8 +64,7 @@ class Linear {
                               Stream& stream) const;
 
  private:
-  // Its packed weights and bits are those of linear_chain.
-  static constexpr std::string_view kChainGemmRow = "cuda_quantised";
+  static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
 
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,

@@ -7,7 +7,8 @@
 // groups of units that are theirs modulo `shares`. A warp multiplies two tiles.
 // One thread copies weights, a group of all the job's tiles by one tensor copy,
 // and one x, that group of all its rows. Clusters have neighbouring jobs; where
-// blocks share K a cluster has one.
+// blocks share K a cluster has one. Where gated a job is up to 7 tiles of gates
+// and those of their ups, a pair one of each.
 //
 // Arithmetic: product_unit_sm90.cuh, times the rows' factors. Slices of K are
 // added in ascending order, then bias and residual. What a row gives does not
@@ -28,6 +29,7 @@
 #ifndef INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_STREAMED_SM90_CUH_
 #define INLAY_KERNELS_GEMM_QUANTISED_PRODUCT_STREAMED_SM90_CUH_
 
+#include "kernels/activation/activation.cuh"
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
@@ -50,15 +52,34 @@ static_assert(StreamedBarriers::kEmpty + 8 * kMostStreamedPlaces <=
 template <int kTiles>
 inline constexpr bool kStreamedScaled = kTiles > 2;
 
-// A job's tiles.
+// A job's tiles, or gates with their ups.
 struct StreamedJob {
-  __device__ StreamedJob(const StreamedShape& shape, int job)
-      : first(static_cast<int>(int64_t{job} * shape.tiles / shape.jobs)),
-        count(static_cast<int>(int64_t{job + 1} * shape.tiles / shape.jobs) -
+  __device__ StreamedJob(const StreamedShape& shape_of_all, int job)
+      : shape(shape_of_all),
+        first(static_cast<int>(int64_t{job} * shape.slots / shape.jobs)),
+        slots(static_cast<int>(int64_t{job + 1} * shape.slots / shape.jobs) -
               first) {}
-  __device__ int pairs() const { return (count + 1) / 2; }
+  __device__ bool gated() const { return shape.up > 0; }
+  __device__ int tiles() const { return gated() ? 2 * slots : slots; }
+  __device__ int pairs() const { return gated() ? slots : (slots + 1) / 2; }
+  // Of those that a block of the cluster finishes.
+  __device__ int own_pairs(unsigned rank) const {
+    return (pairs() - static_cast<int>(rank) + (1 << shape.log_cluster) - 1) >>
+           shape.log_cluster;
+  }
+  // Where in a place tile `which` of a pair is; the first for a second that is
+  // not there.
+  __device__ int Place(int pair, int which) const {
+    if (gated()) return pair + which * slots;
+    return 2 * pair + (2 * pair + which < slots ? which : 0);
+  }
+  // Which of w's it is.
+  __device__ int Tile(int pair, int which) const {
+    return first + (gated() ? pair + which * shape.up : Place(pair, which));
+  }
+  const StreamedShape& shape;
   int first;
-  int count;
+  int slots;
 };
 
 // Of x in a place, what ldmatrix of a lane needs: rows of 64 columns side by
@@ -94,8 +115,8 @@ __device__ inline void CopyStreamedOnce(uint32_t to, const CUtensorMap& map,
                                         int second, int third, uint32_t barrier,
                                         uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::"
-      "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::"
+      "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %2}], [%5], %6;" ::"r"(to),
       "l"(&map), "r"(0), "r"(second), "r"(third), "r"(barrier), "l"(policy)
       : "memory");
 }
@@ -128,9 +149,10 @@ __device__ void FeedStreamed(const StreamedShape& shape,
 #pragma unroll 1
   for (int round = 0; round < shape.rounds; ++round) {
     const StreamedJob job(shape, work.first_job + round);
-    const CUtensorMap& w = maps.w[job.count < shape.job_tiles ? 1 : 0];
+    const CUtensorMap& w = maps.w[job.slots < shape.job_slots ? 1 : 0];
     const auto bytes = static_cast<uint32_t>(
-        kX ? shape.x_bytes : job.count * shape.place_units * shape.unit_bytes);
+        kX ? shape.x_bytes
+           : job.tiles() * shape.place_units * shape.unit_bytes);
 #pragma unroll 1
     for (int group = work.first; group < work.end; ++group) {
       const uint32_t full = base + StreamedBarriers::kFull + 8 * turn.stage;
@@ -167,9 +189,10 @@ class StreamedConsumer {
   // `turn`: of the job's first group.
   __device__ void Multiply(const StreamedJob& job, int groups, RingTurn turn,
                            QuantSums<kTiles>& sums) {
-    const bool exists = 2 * pair_ < job.count;
+    const bool exists = pair_ < job.pairs();
     const int tile_bytes = shape_.place_units * shape_.unit_bytes;
-    const int next = 2 * pair_ + 1 < job.count ? tile_bytes : 0;
+    const int first = shape_.x_bytes + job.Place(pair_, 0) * tile_bytes;
+    const int second = shape_.x_bytes + job.Place(pair_, 1) * tile_bytes;
     Step(turn, share_);
 #pragma unroll 1
     for (int group = share_; group < groups; group += shape_.shares) {
@@ -177,8 +200,8 @@ class StreamedConsumer {
       Await(base_ + StreamedBarriers::kFull + 8 * turn.stage, turn.parity);
       if (exists) {
         const uint8_t* w[2];
-        w[0] = shared_ + place + shape_.x_bytes + 2 * pair_ * tile_bytes;
-        w[1] = w[0] + next;
+        w[0] = shared_ + place + first;
+        w[1] = shared_ + place + second;
         x_.place = base_ + place + threadIdx.x % 8 * 128;
 #pragma unroll 1
         for (int i = 0; i < shape_.place_units; ++i) {
@@ -221,93 +244,127 @@ class StreamedConsumer {
 };
 
 // Finishes the outputs of a job's pairs that are this block's, a warp 16 rows
-// of w and 8 of x at a time. What it needs from memory for the first of these
-// is read before the products.
+// of w, or gates with their ups, and 8 of x at a time. What it needs from
+// memory for the first of these is read before the products.
 template <typename T, int kTiles>
 class StreamedFinish {
  public:
-  __device__ StreamedFinish(const StreamedShape& shape, const StreamedJob& job,
-                            unsigned rank, const float* bias,
-                            const TensorView& residual)
-      : shape_(shape),
+  __device__ StreamedFinish(const StreamedJob& job, unsigned rank,
+                            const float* bias, const TensorView& residual)
+      : shape_(job.shape),
         job_(job),
         rank_(static_cast<int>(rank)),
-        items_(((job.pairs() - rank_ + (1 << shape.log_cluster) - 1) >>
-                shape.log_cluster) *
-               2 * kTiles),
+        items_(job.own_pairs(rank) * (job.gated() ? kTiles : 2 * kTiles)),
         bias_(bias),
         residual_(residual) {
     const int first = static_cast<int>(threadIdx.x) / 32;
-    if (first < items_) LoadAdded(PlaceOf(first), added_);
+    if (first < items_) LoadAdded(ItemOf(first));
   }
-  __device__ int pairs() const { return items_ / (2 * kTiles); }
   // `partials`: the block's, of all slices.
   __device__ void Run(uint32_t partials, const TensorView& y) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int slices = shape_.shares << shape_.log_cluster;
     const int first = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
     for (int i = first; i < items_; i += shape_.warps) {
-      const Place place = PlaceOf(i);
-      if (i != first) LoadAdded(place, added_);
-      float values[4] = {};
-      const uint32_t from = partials +
-                            i / (2 * kTiles) * slices * (kTiles * 1024) +
-                            i % (2 * kTiles) * 512 + lane * 16;
-#pragma unroll 4
-      for (int s = 0; s < slices; ++s) {
-        const uint4 v = LoadShared16(from + s * (kTiles * 1024));
-        values[0] += __uint_as_float(v.x);
-        values[1] += __uint_as_float(v.y);
-        values[2] += __uint_as_float(v.z);
-        values[3] += __uint_as_float(v.w);
-      }
+      const Item item = ItemOf(i);
+      if (i != first) LoadAdded(item);
+      float values[4];
+      AddUp(partials, item, item.which, values);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (!IsThere(place, j)) continue;
-        const float value = values[j] + added_[j];
-        if (shape_.narrow) {
-          CudaMatrix<T>(y).row(place.m + j % 2)[place.n + j / 2 * 8] =
-              FromFloat<T>(value);
-        } else {
-          CudaMatrix<float>(y).row(place.m + j % 2)[place.n + j / 2 * 8] =
-              value;
+      for (int j = 0; j < 4; ++j) values[j] += added_[j];
+      if (job_.gated()) {
+        float up[4];
+        AddUp(partials, item, 1, up);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          // Rounded as between the ops apart.
+          values[j] = ApplyActivation(shape_.function, Rounded(values[j])) *
+                      Rounded(up[j] + added_up_[j / 2]);
         }
       }
+      Store(item, values, y);
     }
   }
 
  private:
   // A lane's four outputs: rows m and m + 1 of x, n and n + 8 of w.
-  struct Place {
+  struct Item {
     bool is_there;
+    int place;  // of the pair, among the block's own
+    int which;  // tile of the pair
+    int t;
     int m;
     int n;
   };
-  __device__ Place PlaceOf(int item) const {
+  __device__ Item ItemOf(int i) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int tile = 2 * ((item / (2 * kTiles) << shape_.log_cluster) + rank_) +
-                     item / kTiles % 2;
-    return {tile < job_.count, item % kTiles * 8 + lane % 4 * 2,
-            (job_.first + tile) * kQuantRows + lane / 4};
+    const int t = i % kTiles;
+    i /= kTiles;
+    const int which = job_.gated() ? 0 : i % 2;
+    const int place = job_.gated() ? i : i / 2;
+    const int pair = (place << shape_.log_cluster) + rank_;
+    return {job_.gated() || 2 * pair + which < job_.slots,
+            place,
+            which,
+            t,
+            t * 8 + lane % 4 * 2,
+            job_.Tile(pair, which) * kQuantRows + lane / 4};
   }
-  __device__ bool IsThere(const Place& place, int j) const {
-    return place.is_there && place.m + j % 2 < shape_.m &&
-           place.n + j / 2 * 8 < shape_.n;
+  __device__ static float Rounded(float value) {
+    return ToFloat(FromFloat<T>(value));
+  }
+  __device__ bool IsThere(const Item& item, int j) const {
+    return item.is_there && item.m + j % 2 < shape_.m &&
+           item.n + j / 2 * 8 < shape_.n;
   }
   // Bias and residual.
-  __device__ void LoadAdded(const Place& place, float (&added)[4]) const {
+  __device__ void LoadAdded(const Item& item) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      added[j] = 0.0f;
-      if (!IsThere(place, j)) continue;
-      const int m = place.m + j % 2;
-      const int n = place.n + j / 2 * 8;
-      if (bias_ != nullptr) added[j] = bias_[n];
+      added_[j] = 0.0f;
+      if (j % 2 == 0) added_up_[j / 2] = 0.0f;
+      if (!IsThere(item, j)) continue;
+      const int m = item.m + j % 2;
+      const int n = item.n + j / 2 * 8;
+      if (bias_ != nullptr) {
+        added_[j] = bias_[n];
+        if (job_.gated()) added_up_[j / 2] = bias_[shape_.n + n];
+      }
       if (residual_.data == nullptr) continue;
-      added[j] += shape_.narrow
-                      ? ToFloat(CudaMatrix<const T>(residual_).row(m)[n])
-                      : CudaMatrix<const float>(residual_).row(m)[n];
+      added_[j] += shape_.narrow
+                       ? ToFloat(CudaMatrix<const T>(residual_).row(m)[n])
+                       : CudaMatrix<const float>(residual_).row(m)[n];
+    }
+  }
+  // Over all slices of K, in ascending order.
+  __device__ void AddUp(uint32_t partials, const Item& item, int which,
+                        float (&values)[4]) const {
+    const int slices = shape_.shares << shape_.log_cluster;
+    const uint32_t from = partials + item.place * slices * (kTiles * 1024) +
+                          (which * kTiles + item.t) * 512 +
+                          threadIdx.x % 32 * 16;
+#pragma unroll
+    for (float& value : values) value = 0.0f;
+#pragma unroll 4
+    for (int s = 0; s < slices; ++s) {
+      const uint4 v = LoadShared16(from + s * (kTiles * 1024));
+      values[0] += __uint_as_float(v.x);
+      values[1] += __uint_as_float(v.y);
+      values[2] += __uint_as_float(v.z);
+      values[3] += __uint_as_float(v.w);
+    }
+  }
+  __device__ void Store(const Item& item, const float (&values)[4],
+                        const TensorView& y) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (!IsThere(item, j)) continue;
+      const int m = item.m + j % 2;
+      const int n = item.n + j / 2 * 8;
+      if (shape_.narrow) {
+        CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(values[j]);
+      } else {
+        CudaMatrix<float>(y).row(m)[n] = values[j];
+      }
     }
   }
 
@@ -318,6 +375,7 @@ class StreamedFinish {
   const float* bias_;
   const TensorView& residual_;
   float added_[4];
+  float added_up_[2];
 };
 
 template <class Form, typename T, int kTiles>
@@ -339,14 +397,8 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
       static_cast<uint32_t>(__cvta_generic_to_shared(streamed_shared));
   const StreamedWork work(shape);
   const bool alone = shape.log_cluster == 0;
-  const int cluster = 1 << shape.log_cluster;
   const int slices = shape.shares << shape.log_cluster;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  // Of the pairs of a job those that this block finishes.
-  const auto own_pairs = [&](const StreamedJob& job) {
-    return (job.pairs() - static_cast<int>(work.rank) + cluster - 1) >>
-           shape.log_cluster;
-  };
   if (threadIdx.x < static_cast<unsigned>(shape.places)) {
     const uint32_t own = 8 * threadIdx.x;
     InitBarrier(base + StreamedBarriers::kFull + own, 2);
@@ -355,8 +407,8 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
     if (threadIdx.x == 0 && !alone) {
       InitBarrier(base + StreamedBarriers::kPartials, 1);
       Expect(base + StreamedBarriers::kPartials,
-             own_pairs(StreamedJob(shape, work.first_job)) * slices * kTiles *
-                 1024);
+             StreamedJob(shape, work.first_job).own_pairs(work.rank) * slices *
+                 kTiles * 1024);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -393,13 +445,13 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
     float factors[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int tile = job.first + min(2 * consumer.pair() + r, job.count - 1);
+      const int tile = job.Tile(min(consumer.pair(), job.pairs() - 1), r);
       const auto* head =
           reinterpret_cast<const float*>(w + int64_t{tile} * shape.tile_bytes);
       factors[r][0] = head[lane / 4];
       factors[r][1] = head[lane / 4 + 8];
     }
-    StreamedFinish<T, kTiles> finish(shape, job, work.rank, bias, residual);
+    StreamedFinish<T, kTiles> finish(job, work.rank, bias, residual);
     QuantSums<kTiles> sums;
     consumer.Multiply(job, work.end - work.first, turn, sums);
     // The next job's first group.
@@ -409,7 +461,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
     if (alone && round > 0) {  // what was there has been read
       asm volatile("bar.sync 1, %0;" ::"r"(32 * shape.warps) : "memory");
     }
-    if (2 * consumer.pair() < job.count) {
+    if (consumer.pair() < job.pairs()) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -433,7 +485,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
     }
     if (alone) {
       asm volatile("bar.sync 1, %0;" ::"r"(32 * shape.warps) : "memory");
-    } else if (finish.pairs() > 0) {
+    } else if (job.own_pairs(work.rank) > 0) {
       Await(base + StreamedBarriers::kPartials, 0);
     }
     finish.Run(base + shape.partials, y);

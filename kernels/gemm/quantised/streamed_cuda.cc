@@ -9,6 +9,7 @@
 #include "kernels/cuda_tensor_map.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/streamed_shape.h"
+#include "kernels/gemm/quantised/wide_cuda.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,8 +23,16 @@ constexpr int64_t kLeastCopy = 8 << 10;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t TilesOfW(int64_t n) { return CeilDiv(n, kQuantRows); }
+// What jobs share out: tiles, or gates' with their ups'.
+int64_t Slots(int64_t n, const StreamedPlan& plan) {
+  return plan.gated ? TilesOfW(n) / 2 : TilesOfW(n);
+}
+int64_t TilesOfSlot(const StreamedPlan& plan) { return plan.gated ? 2 : 1; }
+int64_t JobSlots(int64_t n, const StreamedPlan& plan) {
+  return CeilDiv(Slots(n, plan), plan.jobs);
+}
 int64_t JobTiles(int64_t n, const StreamedPlan& plan) {
-  return CeilDiv(TilesOfW(n), plan.jobs);
+  return JobSlots(n, plan) * TilesOfSlot(plan);
 }
 int64_t Pairs(int64_t n, const StreamedPlan& plan) {
   return CeilDiv(JobTiles(n, plan), 2);
@@ -48,19 +57,21 @@ int64_t PartialBytes(int64_t n, const StreamedPlan& plan) {
 }
 
 absl::StatusOr<CUtensorMap> MapOfW(const GemmParams& params,
-                                   const StreamedShape& shape, int tiles) {
-  // Halves, since a box has at most 256 elements a side.
+                                   const StreamedShape& shape, int slots) {
+  // Halves of units, since a box has at most 256 elements a side.
   const auto half = static_cast<cuuint32_t>(shape.unit_bytes / 2);
-  const int64_t units = QuantUnits(params.w.cols());
+  const auto units = static_cast<cuuint64_t>(QuantUnits(params.w.cols()));
+  const auto all = static_cast<cuuint64_t>(shape.slots);
+  const auto tile = static_cast<cuuint64_t>(shape.tile_bytes);
+  const cuuint32_t halves = shape.up > 0 ? 2 : 1;
   return EncodeTensorMap(
       "packed weights", params.w.data + kQuantHeadBytes,
       CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_SWIZZLE_NONE,
-      {3,
-       {half / 8, static_cast<cuuint64_t>(2 * units),
-        static_cast<cuuint64_t>(shape.tiles)},
-       {half, static_cast<cuuint64_t>(shape.tile_bytes)},
+      {4,
+       {half / 8, 2 * units, all, halves},
+       {half, tile, all * tile},
        {half / 8, static_cast<cuuint32_t>(2 * shape.place_units),
-        static_cast<cuuint32_t>(tiles)}});
+        static_cast<cuuint32_t>(slots), halves}});
 }
 
 absl::StatusOr<StreamedMaps> MapsOf(const GemmParams& params, int x_tiles,
@@ -79,7 +90,7 @@ absl::StatusOr<StreamedMaps> MapsOf(const GemmParams& params, int x_tiles,
                         static_cast<cuuint32_t>(2 * shape.place_units)}}));
   for (int i = 0; i < 2; ++i) {
     INLAY_ASSIGN_OR_RETURN(
-        maps.w[i], MapOfW(params, shape, std::max(1, shape.job_tiles - i)));
+        maps.w[i], MapOfW(params, shape, std::max(1, shape.job_slots - i)));
   }
   return maps;
 }
@@ -115,13 +126,14 @@ int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
 bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
                      StreamedPlan& plan) {
   plan.places = 0;
-  const int64_t tiles = TilesOfW(n);
+  const int64_t slots = Slots(n, plan);
   const int64_t clusters = ClustersAtOnce(plan.cluster, num_sms);
-  plan.rounds = static_cast<int>(CeilDiv(tiles, clusters * kMostStreamedTiles));
+  plan.rounds = static_cast<int>(
+      CeilDiv(slots * TilesOfSlot(plan), clusters * kMostStreamedTiles));
   if (plan.cluster > 1 && (plan.rounds > 1 || Groups(k, plan) < plan.cluster)) {
     return false;
   }
-  plan.jobs = static_cast<int>(std::min(tiles, clusters * plan.rounds));
+  plan.jobs = static_cast<int>(std::min(slots, clusters * plan.rounds));
   plan.shares = static_cast<int>(std::clamp<int64_t>(
       std::min<int64_t>(plan.shares, Groups(k, plan) / plan.cluster), 1,
       kMostStreamedWarps / Pairs(n, plan)));
@@ -140,12 +152,13 @@ bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
 }
 
 StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
-                          int x_tiles, int num_sms) {
+                          int x_tiles, int num_sms, bool gated) {
   StreamedPlan best;
   int64_t least = 0;
   for (const int cluster : {1, 2, 4}) {
     for (int shares = 1; shares <= kMostStreamedWarps; ++shares) {
       StreamedPlan plan;
+      plan.gated = gated;
       plan.x_tiles = x_tiles;
       plan.cluster = cluster;
       plan.shares = shares;
@@ -166,25 +179,31 @@ StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
   return best;
 }
 
+int StreamedTilesOfX(const QuantForm& form, int64_t rows) {
+  return rows <= 8 ? 1 : rows <= 16 || WideRoundsTooMuch(form) ? 2 : 4;
+}
+
 bool StreamedTakesColumns(int64_t k) { return k % 64 == 0; }
 
 absl::Status RunQuantisedStreamed(const GemmDesc& desc,
                                   const GemmParams& params,
                                   const QuantForm& form,
-                                  const StreamedPlan& plan,
-                                  CudaStream& stream) {
+                                  const StreamedPlan& plan, CudaStream& stream,
+                                  Activation function) {
   StreamedShape shape = {};
-  shape.n = desc.n;
+  shape.n = plan.gated ? desc.n / 2 : desc.n;
   shape.tile_bytes = QuantTileBytes(form, desc.k);
   shape.m = static_cast<int>(params.x.rows());
-  shape.tiles = static_cast<int>(TilesOfW(desc.n));
+  shape.slots = static_cast<int>(Slots(desc.n, plan));
+  shape.up = plan.gated ? shape.slots : 0;
+  shape.function = function;
   shape.groups = static_cast<int>(Groups(desc.k, plan));
   shape.place_units = plan.place_units;
   shape.unit_bytes = QuantUnitBytes(form);
   shape.log_cluster = std::countr_zero(static_cast<unsigned>(plan.cluster));
   shape.jobs = plan.jobs;
   shape.rounds = plan.rounds;
-  shape.job_tiles = static_cast<int>(JobTiles(desc.n, plan));
+  shape.job_slots = static_cast<int>(JobSlots(desc.n, plan));
   shape.shares = plan.shares;
   shape.warps = static_cast<int>(Pairs(desc.n, plan)) * plan.shares;
   shape.places = plan.places;

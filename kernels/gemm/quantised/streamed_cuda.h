@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/layout.h"
 #include "memory/device/cuda_stream.h"
@@ -15,6 +16,7 @@ namespace inlay {
 // of x, so that a row's bits are the same for all numbers of rows with one
 // plan.
 struct StreamedPlan {
+  bool gated = false;
   int x_tiles = 1;  // of 8 rows of x: 1, 2 or 4
   int cluster = 1;  // blocks that share K: 1, 2 or 4
   int rounds = 1;   // jobs of a cluster, one after another
@@ -25,22 +27,29 @@ struct StreamedPlan {
   size_t shared_bytes = 0;
 };
 
-// Sets all but x_tiles, cluster, place_units and shares, of which it takes as
-// many as there can be. False: it does not fit.
+// Sets all but gated, x_tiles, cluster, place_units and shares, of which it
+// takes as many as there can be. False: it does not fit.
 bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
                      StreamedPlan& plan);
 StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
-                          int x_tiles, int num_sms);
+                          int x_tiles, int num_sms, bool gated = false);
+
+// Tiles of 8 rows that so many rows of x take; with more than 2 weights are
+// rounded to x's type, which not all forms bear (WideRoundsTooMuch).
+int StreamedTilesOfX(const QuantForm& form, int64_t rows);
 
 // Whether it can read so many columns of x.
 bool StreamedTakesColumns(int64_t k);
 
 // x of 16 bits that WideTakes (wide_cuda.h), y of x's type or f32; at most
-// 8 plan.x_tiles rows.
+// 8 plan.x_tiles rows. Where gated w is gate above up, n / 2 rows each, a
+// multiple of kQuantRows, and y = function(gate) * up of x's type, of rounded
+// gate and up; no residual.
 absl::Status RunQuantisedStreamed(const GemmDesc& desc,
                                   const GemmParams& params,
                                   const QuantForm& form,
-                                  const StreamedPlan& plan, CudaStream& stream);
+                                  const StreamedPlan& plan, CudaStream& stream,
+                                  Activation function = Activation::kSilu);
 
 }  // namespace inlay
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/layout.h"
 #include "memory/device/cuda_stream.h"
@@ -27,14 +28,15 @@ struct StreamedShape {
   int64_t n;
   int64_t tile_bytes;
   int m;
-  int tiles;   // of 16 rows of w
+  int slots;   // tiles of 16 rows of w; where gated of one half
+  int up;      // where gated: tiles from a gate to its up; otherwise 0
   int groups;  // of K, each of place_units units
   int place_units;
   int unit_bytes;
   int log_cluster;  // of blocks that share K
   int jobs;
   int rounds;     // jobs of a cluster
-  int job_tiles;  // the most
+  int job_slots;  // the most
   int shares;     // of a block's K; a warp has two tiles and one of these
   int warps;      // that multiply
   int places;     // of the ring, each a group of a job's tiles and of x
@@ -42,13 +44,14 @@ struct StreamedShape {
   int place_bytes;
   uint32_t ring;  // offsets in shared memory
   uint32_t partials;
-  bool narrow;  // y is of the type of x; otherwise f32
+  bool narrow;          // y is of the type of x; otherwise f32
+  Activation function;  // where gated
   size_t shared_bytes;
 };
 
-// x as [units of 64][rows][64], packed weights as [tiles][halves of units]
-// [bytes]: a copy brings a group of all rows of x, or of as many tiles as a job
-// has, or of one fewer. Zeros beyond K.
+// x as [units of 64][rows][64], packed weights as [halves][slots][halves of
+// units][bytes], one half or, where gated, two: a copy brings a group of all
+// rows of x, or of as many slots as a job has, or of one fewer. Zeros beyond K.
 struct StreamedMaps {
   CUtensorMap x;
   CUtensorMap w[2];
