@@ -306,6 +306,7 @@ absl::Status Decoder::BuildNarrowed(ModelBuild& build) {
   }
   AttentionCut cut = narrowed_attention_->cut();
   cut.wanted = true;
+  cut.shape.leaves_out = true;
   // decode_attention takes steps in which every row of q is a query.
   cut.shape.few_rows = 0;
   wanted_cut_ = build.AddCut(cut);

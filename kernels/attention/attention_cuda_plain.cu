@@ -335,6 +335,7 @@ AttentionItemArgs MakeAttentionItemArgs(const AttentionDesc& desc,
   args.group = desc.num_heads / desc.num_kv_heads;
   args.window = desc.window;
   args.causal = desc.causal;
+  args.leaves_out = plan.shape.leaves_out;
   args.scale = desc.scale;
   args.softcap = desc.softcap;
   args.mask = MakeAttentionMaskArgs(params);

@@ -55,6 +55,7 @@ struct AttentionItemArgs {
   int group;
   int window;
   bool causal;
+  bool leaves_out;  // AttentionPlanShape's
   float scale;
   float softcap;
   AttentionMaskArgs mask;

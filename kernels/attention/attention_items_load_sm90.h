@@ -145,7 +145,8 @@ class Loader {
   __device__ void NextItem() {
     if (++item_ == items_.end) return;
     const AttentionItem& item = items_[item_];
-    old_ = Format::kSelectsKeys ? 0 : (item.kv_len - item.q_len) / P::kTileKeys;
+    const bool waits = Format::kSelectsKeys || args_.leaves_out;
+    old_ = waits ? 0 : (item.kv_len - item.q_len) / P::kTileKeys;
     tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
@@ -153,7 +154,7 @@ class Loader {
       if (item.num_units == 0) return;
       // From the first on, and as many in each ring: some are not there.
       const int first = item.key_begin / P::kTileKeys;
-      old_ = INT_MAX;
+      if (!waits) old_ = INT_MAX;
       tile_ = first + warp_;
       last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
     }

@@ -78,6 +78,9 @@ struct AttentionPlanShape {
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
   bool whole_rows = false;
+  // True: the step has queries that sequences lack, so that any of their keys
+  // may be written by the kernel before. Otherwise only those of queries may.
+  bool leaves_out = false;
   // Units of rows that an item reads shared keys for at once; 0: every sequence
   // reads all of its keys itself. Results of sequences that share depend on
   // which ones do; others' do not. Needs batch_invariant, and neither

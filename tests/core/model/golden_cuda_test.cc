@@ -176,15 +176,19 @@ TEST_P(CudaGoldenModel, FewLogitsOfSeveralAreInvariant) {
       return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
     };
     const ModelHarness::Logits all = run(-1, -1);
-    const ModelHarness::Logits few = run(0, 1);
-    ASSERT_EQ(few.size(), cases_.size());
-    size_t end = 0;
-    for (size_t i = 0; i < cases_.size(); ++i) {
-      const size_t tokens = cases_[i].input_ids.size();
-      end += tokens - tokens / 2;
-      ASSERT_LE(end, all.size());
-      EXPECT_TRUE(few[i] == all[end - 1])
-          << cases_[i].name << ", widened " << widen;
+    // Again and again: whether keys are read before they are written is a
+    // matter of time.
+    for (int again = 0; again < 6; ++again) {
+      const ModelHarness::Logits few = run(0, 1);
+      ASSERT_EQ(few.size(), cases_.size());
+      size_t end = 0;
+      for (size_t i = 0; i < cases_.size(); ++i) {
+        const size_t tokens = cases_[i].input_ids.size();
+        end += tokens - tokens / 2;
+        ASSERT_LE(end, all.size());
+        EXPECT_TRUE(few[i] == all[end - 1])
+            << cases_[i].name << ", widened " << widen;
+      }
     }
   }
 }
