@@ -11,12 +11,13 @@
 // cp.async into its own ring, across the borders of chunks and items: loads
 // never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
 // another: two thirds of the bandwidth.) The plan is read, and the ring filled
-// with keys and values of earlier steps, while the kernel before still runs. An
-// item of shared keys has a unit of rows for each warp, and all warps go
-// through the tiles of all rings together: no merge, and a barrier of the CTA
-// for as many tiles as warps. Barriers: cp.async groups within a warp; full of
-// each query buffer (all threads' copies); __syncthreads at merges, which also
-// says that the queries of the item before have been read. Shared memory: rings
+// with keys and values of earlier steps (AttentionPlanShape::leaves_out: none
+// are known to be), while the kernel before still runs. An item of shared keys
+// has a unit of rows for each warp, and all warps go through the tiles of all
+// rings together: no merge, and a barrier of the CTA for as many tiles as
+// warps. Barriers: cp.async groups within a warp; full of each query buffer
+// (all threads' copies); __syncthreads at merges, which also says that the
+// queries of the item before have been read. Shared memory: rings
 // [warps][kStages] | two query buffers | merge [warps] [8 rows][head_dim + 8]
 // floats, whose padding puts four rows side by side in the banks | FoldedRows'
 // sums | Head. Roofline: memory bandwidth; 64 to 130 KB in flight a

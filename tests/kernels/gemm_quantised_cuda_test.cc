@@ -359,6 +359,46 @@ TEST(GemmQuantisedCudaTest, GatedIsTheProductAndTheActivation) {
   }
 }
 
+// Plans fit and have no barrier that two phases would share; needs no GPU.
+TEST(GemmQuantisedCudaTest, StreamedPlansFit) {
+  constexpr size_t kMostShared = 227 << 10;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    const QuantForm form = QuantFormOf(codec->dtype);
+    for (const int64_t n : {32, 96, 1024, 4096, 29568, 65536, 262144}) {
+      for (const int64_t columns : {1, 128, 4096, 14336, 53248}) {
+        const int64_t k = Width(*codec, columns);
+        for (const int sms : {1, 2, 78, 114, 132}) {
+          for (const int x_tiles : {1, 2, 4}) {
+            for (const bool gated : {false, true}) {
+              SCOPED_TRACE(::testing::Message()
+                           << DTypeName(codec->dtype) << " " << n << " by " << k
+                           << ", " << sms << " blocks, " << x_tiles
+                           << " tiles of x, gated " << gated);
+              const StreamedPlan plan =
+                  PlanStreamed(form, n, k, x_tiles, sms, gated);
+              ASSERT_GE(plan.places, 2);
+              EXPECT_LE(plan.shared_bytes, kMostShared);
+              EXPECT_EQ(plan.places % plan.shares, 0);
+              // Clusters have the same number of jobs, and those that share K
+              // one, which has a part of K for each block and warp.
+              EXPECT_EQ(plan.jobs % plan.rounds, 0);
+              EXPECT_LE(plan.jobs / plan.rounds * plan.cluster,
+                        std::max(sms, plan.cluster));
+              if (plan.cluster > 1) {
+                EXPECT_EQ(plan.rounds, 1);
+              }
+              const int64_t groups =
+                  (QuantUnits(k) + plan.place_units - 1) / plan.place_units;
+              EXPECT_LE(plan.shares,
+                        std::max<int64_t>(1, groups / plan.cluster));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // As the planner has it: long K over two blocks; several jobs a block.
 TEST(GemmQuantisedCudaTest, CutsOfThePlanner) {
   INLAY_REQUIRE_CUDA();
