@@ -25,7 +25,8 @@ class OwnedCudaEvent final : public CudaEvent {
 };
 
 // What its kernels take of the device's memory is in the account: as measured
-// when it was made, with whatever other processes took of it meanwhile.
+// when it was made, what other processes took of it meanwhile no further than a
+// bound by its launches.
 class CudaGraph final : public Graph {
  public:
   CudaGraph(CudaContext* context, MemoryAccount* account,

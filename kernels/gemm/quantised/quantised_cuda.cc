@@ -38,6 +38,28 @@ int Log2(int x) { return std::countr_zero(static_cast<unsigned>(x)); }
 
 int64_t Jobs(int64_t n) { return CeilDiv(CeilDiv(n, kQuantRows), 2); }
 
+// Sets slots, stages and shared_bytes; false: it does not fit.
+bool FitQuantPlan(const QuantForm& form, int64_t k, QuantPlan& plan) {
+  // A lane's jobs have their slots to themselves.
+  plan.slots = std::max(2, plan.lanes / plan.cluster);
+  if (plan.slots > kMostQuantSlots) {
+    plan.stages = 0;
+    return false;
+  }
+  const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
+  const int64_t fixed = kQuantSharedHead + kMostQuantRows * XStride(k, plan) +
+                        plan.slots * slices * 1024;
+  const int64_t stage =
+      2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
+  const int64_t room = std::min(kMostShared - fixed, kUsualRing);
+  plan.stages = static_cast<int>(std::min<int64_t>(
+      std::max<int64_t>(room, 0) / stage, kMostQuantStages / plan.warps));
+  plan.shared_bytes =
+      static_cast<size_t>(std::max(fixed + plan.stages * stage, kLeastShared));
+  if (plan.stages < kLeastStages) plan.stages = 0;
+  return plan.stages > 0;
+}
+
 // What it costs, but for what does not fit: turns of a warp, that is jobs of a
 // lane times units of K of a job, in quarters; something for each job's sums.
 // Sets stage_units and num_clusters.
@@ -48,7 +70,7 @@ int64_t CostOfQuantPlan(const QuantForm& form, int64_t n, int64_t k,
   const int64_t units = CeilDiv(XUnits(k, plan), shares);
   plan.stage_units =
       static_cast<int>(std::min<int64_t>(units, kMostStageUnits));
-  while (!FitQuantPlan(form, k, kUsualRing, plan) && plan.stage_units > 1) {
+  while (!FitQuantPlan(form, k, plan) && plan.stage_units > 1) {
     --plan.stage_units;
   }
   plan.num_clusters = static_cast<int>(std::min(
@@ -64,28 +86,6 @@ int64_t ClustersAtOnce(int cluster, int num_sms) {
                       : cluster == 4 ? num_sms * 7 / 8
                                      : num_sms;
   return std::max<int64_t>(1, sms / cluster);
-}
-
-bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
-                  QuantPlan& plan) {
-  // A lane's jobs have their slots to themselves.
-  plan.slots = std::max(2, plan.lanes / plan.cluster);
-  if (plan.slots > kMostQuantSlots) {
-    plan.stages = 0;
-    return false;
-  }
-  const int64_t slices = plan.cluster * (plan.warps / plan.lanes);
-  const int64_t fixed = kQuantSharedHead + kMostQuantRows * XStride(k, plan) +
-                        plan.slots * slices * 1024;
-  const int64_t stage =
-      2 * plan.stage_units * QuantUnitBytes(form) * plan.warps;
-  const int64_t room = std::min(kMostShared - fixed, ring_bytes);
-  plan.stages = static_cast<int>(std::min<int64_t>(
-      std::max<int64_t>(room, 0) / stage, kMostQuantStages / plan.warps));
-  plan.shared_bytes =
-      static_cast<size_t>(std::max(fixed + plan.stages * stage, kLeastShared));
-  if (plan.stages < kLeastStages) plan.stages = 0;
-  return plan.stages > 0;
 }
 
 // The cheapest cut; of equals the one with fewer slices to add up.

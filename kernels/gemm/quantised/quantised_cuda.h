@@ -48,10 +48,6 @@ struct QuantPlan {
 // stages is 0 where nothing fits.
 QuantPlan PlanQuantised(const QuantForm& form, int64_t n, int64_t k,
                         int num_sms);
-// Sets stages and shared_bytes for rings of at most `ring_bytes`; false: it
-// does not fit.
-bool FitQuantPlan(const QuantForm& form, int64_t k, int64_t ring_bytes,
-                  QuantPlan& plan);
 
 inline constexpr int kMostQuantRows = 8;  // of x
 // x and y of 16 bits, or y f32; at most kMostQuantRows rows.

@@ -18,7 +18,8 @@ namespace inlay {
 
 // That multiply: with the two that copy, 128 registers a lane are left.
 inline constexpr int kMostStreamedWarps = 14;
-inline constexpr int kMostStreamedTiles = 2 * kMostStreamedWarps / 2;
+// Of a job: a warp has two, and two warps share K.
+inline constexpr int kMostStreamedTiles = kMostStreamedWarps;
 inline constexpr int kMostStreamedPlaces = 64;
 inline constexpr int kStreamedHead = 2048;  // barriers
 // A unit of x, 8 rows of it, in shared memory.
