@@ -102,6 +102,10 @@ absl::StatusOr<ModelFingerprint> FingerprintModel(const ModelFiles& files) {
   if (files.random.has_value()) {
     chain.Add(DTypeName(files.random->dtype));
     chain.Add(files.random->seed);
+    for (const TensorOverride& given : files.random->overrides) {
+      chain.Add(given.pattern);
+      chain.Add(DTypeName(given.dtype));
+    }
   }
   if (files.weights != nullptr) {
     INLAY_RETURN_IF_ERROR(AddWeights(*files.weights, chain));

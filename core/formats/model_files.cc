@@ -116,6 +116,14 @@ absl::Status PresentWeights(ModelFiles* files) {
 
 }  // namespace
 
+DType RandomWeights::DTypeOf(std::string_view name) const {
+  DType chosen = dtype;
+  for (const TensorOverride& given : overrides) {
+    if (MatchesPattern(given.pattern, name)) chosen = given.dtype;
+  }
+  return chosen;
+}
+
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
                                           const ModelFilesOptions& options) {
   INLAY_ASSIGN_OR_RETURN(const ModelPath parsed, ParseModelPath(path));

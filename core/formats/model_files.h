@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/formats/embedding_config.h"
+#include "core/formats/tensor_override.h"
 #include "core/formats/weight_source.h"
 #include "core/json/json.h"
 #include "memory/dtype.h"
@@ -59,8 +61,12 @@ struct ModelFilesOptions {
 
 // The draw a "random:" path asks for.
 struct RandomWeights {
+  // Of a matrix: the last override that matches, or `dtype`.
+  DType DTypeOf(std::string_view name) const;
+
   DType dtype = DType::kBF16;
   uint64_t seed = 0;
+  std::vector<TensorOverride> overrides = {};
 };
 
 struct ModelFiles {
@@ -79,9 +85,10 @@ struct ModelFiles {
 
 // `path`: a Hugging Face directory; a GGUF file, or the first of a split model
 // (NAME-00001-of-0000N.gguf); or
-// "random:CONFIG_DIR[?dtype=f32|f16|bf16][&seed=N]": weights drawn at load time
-// in the shapes the architecture asks for; then `weights` is null and `random`
-// describes the draw. NOT_FOUND when a needed file is missing (named),
+// "random:CONFIG_DIR[?dtype=NAME][&seed=N][&PATTERN=NAME]...": weights drawn at
+// load time in the shapes the architecture asks for, of a format's name, or of
+// another where a pattern with `*` or `?` matches a matrix's; then `weights` is
+// null and `random` describes the draw. NOT_FOUND when a needed file is missing (named),
 // INVALID_ARGUMENT when one is malformed, UNIMPLEMENTED for other formats.
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
                                           const ModelFilesOptions& options);

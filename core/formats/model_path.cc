@@ -1,6 +1,8 @@
 #include "core/formats/model_path.h"
 
 #include <charconv>
+#include <utility>
+#include <vector>
 
 #include "core/formats/describe.h"
 #include "memory/formatted_string.h"
@@ -35,10 +37,11 @@ absl::StatusOr<uint64_t> ParseSeed(std::string_view value) {
   return seed;
 }
 
-// "dtype=f32&seed=7", after the question mark.
+// "dtype=q4_k&seed=7&*v_proj*=q6_k", after the question mark.
 absl::StatusOr<RandomWeights> ParseOptions(std::string_view options) {
   std::optional<DType> dtype;
   std::optional<uint64_t> seed;
+  std::vector<TensorOverride> overrides;
   while (true) {
     const size_t end = options.find('&');
     const std::string_view option = options.substr(0, end);
@@ -50,9 +53,13 @@ absl::StatusOr<RandomWeights> ParseOptions(std::string_view options) {
       INLAY_ASSIGN_OR_RETURN(dtype, ParseDType(value));
     } else if (key == "seed" && !seed.has_value()) {
       INLAY_ASSIGN_OR_RETURN(seed, ParseSeed(value));
+    } else if (key.find_first_of("*?") != key.npos) {
+      INLAY_ASSIGN_OR_RETURN(const DType of_pattern, ParseDType(value));
+      overrides.push_back({std::string(key), of_pattern});
     } else {
       return absl::InvalidArgumentError(FormattedString(
-          "option %s, allowed: dtype=NAME and seed=N, once each",
+          "option %s, allowed: dtype=NAME and seed=N, once each, and "
+          "PATTERN=NAME with * or ?",
           Quoted(option)));
     }
     if (end == options.npos) break;
@@ -60,7 +67,8 @@ absl::StatusOr<RandomWeights> ParseOptions(std::string_view options) {
   }
   const RandomWeights defaults;
   return RandomWeights{.dtype = dtype.value_or(defaults.dtype),
-                       .seed = seed.value_or(defaults.seed)};
+                       .seed = seed.value_or(defaults.seed),
+                       .overrides = std::move(overrides)};
 }
 
 }  // namespace

@@ -79,17 +79,18 @@ class DrawnWeights final : public WeightSource {
 absl::StatusOr<std::shared_ptr<const WeightSource>> MakeDrawnWeights(
     const RandomWeights& draw, const std::vector<PlannedWeight>& planned,
     ThreadPool& pool) {
-  if (!IsPlainFloat(draw.dtype)) {
-    return absl::UnimplementedError(FormattedString(
-        "random weights of dtype %s cannot be read, allowed: f32, f16, bf16",
-        DTypeName(draw.dtype)));
-  }
   std::vector<Drawn> tensors;
   for (const PlannedWeight& weight : planned) {
+    const DType dtype = draw.DTypeOf(weight.name);
+    if (!IsPlainFloat(dtype)) {
+      return absl::UnimplementedError(FormattedString(
+          "random weights of dtype %s cannot be read, allowed: f32, f16, bf16",
+          DTypeName(dtype)));
+    }
     Drawn tensor;
     tensor.info.name = weight.name;
     tensor.info.shape = weight.shape;
-    tensor.info.dtype = weight.vector.has_value() ? DType::kF32 : draw.dtype;
+    tensor.info.dtype = weight.vector.has_value() ? DType::kF32 : dtype;
     tensor.info.rows_are_outputs = true;
     tensor.info.bytes = RowBytes(tensor.info.dtype, 1);
     for (const int64_t size : weight.shape) {

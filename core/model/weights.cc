@@ -124,7 +124,7 @@ absl::StatusOr<DType> WeightLoader::MatrixDType(const std::string& name,
                                                 int64_t n, int64_t k) const {
   DType dtype;
   if (files_.random) {
-    dtype = files_.random->dtype;
+    dtype = files_.random->DTypeOf(name);
   } else {
     INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {n, k}));
     dtype = info->dtype;
@@ -175,7 +175,12 @@ DType WeightLoader::PrevailingDType() const {
 }
 
 bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
-  if (files_.random) return true;
+  if (files_.random) {
+    return std::all_of(parts.begin(), parts.end(), [&](const Rows& part) {
+      return files_.random->DTypeOf(part.name) ==
+             files_.random->DTypeOf(parts.front().name);
+    });
+  }
   const WeightInfo* first = nullptr;
   for (const Rows& part : parts) {
     const WeightInfo* info = Lookup(part.name);

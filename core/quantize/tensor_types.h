@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/formats/tensor_override.h"
 #include "core/quantize/checkpoint_types.h"
 #include "memory/dtype.h"
 
@@ -33,13 +33,8 @@ struct QuantizedType {
 // GGUF has nor a checkpoint's layout, or that nothing encodes.
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name);
 
-// One "PATTERN=TYPE": `*` stands for any text, `?` for one character.
-struct TensorOverride {
-  std::string pattern;
-  DType dtype = DType::kF32;
-};
+// One "PATTERN=TYPE".
 absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text);
-bool MatchesPattern(std::string_view pattern, std::string_view name);
 
 // What the rules look at.
 struct TensorRole {

@@ -162,6 +162,12 @@ TEST(ModelPath, Random) {
   EXPECT_EQ(full->path, "a/b");
   EXPECT_EQ(full->random->dtype, DType::kF16);
   EXPECT_EQ(full->random->seed, UINT64_MAX);
+  const auto mixed =
+      ParseModelPath("random:d?*v_proj*=q6_k&dtype=q4_k&*.?.*v_proj*=f16");
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  EXPECT_EQ(mixed->random->DTypeOf("layers.10.v_proj.weight"), DType::kQ6_K);
+  EXPECT_EQ(mixed->random->DTypeOf("layers.1.v_proj.weight"), DType::kF16);
+  EXPECT_EQ(mixed->random->DTypeOf("layers.1.k_proj.weight"), DType::kQ4_K);
   EXPECT_FALSE(ParseModelPath("dir?dtype=f32")->random.has_value());
   EXPECT_EQ(ParseModelPath("dir?dtype=f32")->path, "dir?dtype=f32");
 }
@@ -182,6 +188,9 @@ TEST(ModelPath, RefusesOtherOptions) {
       {"random:d?dtype=f32&dtype=f32", "once each"},
       {"random:d?seed=1&seed=1", "once each"},
       {"random:d?scale=2", "\"scale=2\""},
+      {"random:d?v_proj=f16", "PATTERN=NAME with * or ?"},
+      {"random:d?*v_proj*=i8", "\"i8\", allowed: f32, f16, bf16"},
+      {"random:d?*v_proj*", "allowed: f32, f16, bf16"},
       {"random:d?seed=", "seed is \"\""},
       {"random:d?seed=-1", "an integer from 0"},
       {"random:d?seed= 1", "an integer from 0"},

@@ -181,5 +181,19 @@ TEST(RandomWeights, DependOnSeedAndNameOnly) {
   EXPECT_NE(a, b);
 }
 
+TEST(RandomWeights, FormatsByName) {
+  const auto device = *CreateCpuDevice(1, 0);
+  ModelFiles files;
+  files.random = RandomWeights{
+      .dtype = DType::kF16, .seed = 1, .overrides = {{"*v*", DType::kQ8_0}}};
+  WeightLoader loader(files, *device, WeightLoader::Mode::kLoad);
+  EXPECT_TRUE(loader.SameDType({{"q", 4}, {"k", 4}}));
+  EXPECT_FALSE(loader.SameDType({{"q", 4}, {"v", 4}}));
+  EXPECT_EQ(loader.Matrix("q", 4, 32)->dtype, DType::kF16);
+  EXPECT_EQ(loader.Matrix("v", 4, 32)->dtype, DType::kQ8_0);
+  EXPECT_EQ(loader.Matrix("v", 4, 33).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace inlay
