@@ -23,15 +23,16 @@ inline constexpr int kChainBlock = kChainThreads + 128;
 inline constexpr int kChainRows = 2;
 inline constexpr int kChainDigits = 3;  // of a number of x
 inline constexpr int kMostChainRing = 16;
-// Units of a place of the ring: one for each warp. What is copied at once.
-inline constexpr int kChainPlaceUnits = kChainWarps;
-// Copies under way: with more the memory gives no more, and what blocks say to
-// each other takes longer. A round of many places has one more where all are no
-// more than kUnderWay bytes.
-inline constexpr int kFewUnderWay = 2;
-inline constexpr int kMostUnderWay = 3;
-inline constexpr int kManyChainPlaces = 16;
-inline constexpr int kUnderWay = 64 << 10;
+// Units of a place of the ring, which are copied at once: one for each warp, or
+// where that would be more than 17 KB for half of the warps.
+INLAY_HOST_DEVICE constexpr int ChainPlaceUnits(int most_unit_bytes) {
+  return most_unit_bytes > 1100 ? kChainWarps / 2 : kChainWarps;
+}
+// Bytes of copies under way, about: with more the memory gives no more, and
+// what blocks say to each other takes longer. A round of many units has more.
+inline constexpr int kFewUnderWay = 34 << 10;
+inline constexpr int kMostUnderWay = 40 << 10;
+inline constexpr int kManyChainUnits = 16 * kChainWarps;
 // A block's tiles between two meetings of its warps where a stage is alone:
 // each has a place for its sums, which the ring has not.
 inline constexpr int kMostRoundTiles = 16;
@@ -77,10 +78,12 @@ struct ChainStage {
   int n;       // outputs: half the rows of w where gated
   int k;
   int units;
-  ChainCut jobs;   // tiles of 16 outputs to blocks
+  ChainCut jobs;   // tiles of 16 outputs to blocks; of same_x from the last on
   int rounds;      // in which a block does its jobs
   int round_jobs;  // at most
   int under_way;   // copies
+  bool second;     // its weights lie as ChainForms::Second
+  bool same_x;     // x is that of the stage before
   bool gated;
   bool float_y;  // y is float32; otherwise x's type
   Activation function;
@@ -93,7 +96,7 @@ struct ChainPlaces {
   uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
-  uint32_t ring;         // [places][kChainPlaceUnits] units
+  uint32_t ring;         // [places][ChainPlaceUnits] units
   uint32_t x_stride;
   uint32_t bytes;  // of all
 };
@@ -122,6 +125,18 @@ struct ChainShape {
   ChainPlaces at;
 };
 
+// How the weights of a chain's stages lie. Served by LaunchChain*.
+struct ChainFormPair {
+  QuantForm first;
+  QuantForm second;  // `first` where all lie alike
+  bool is_mixed;
+};
+inline bool SameForm(const QuantForm& a, const QuantForm& b) {
+  return a.codes == b.codes && a.group == b.group && a.has_min == b.has_min;
+}
+// Of stages that are quantised; false: no kernel serves them together.
+bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms);
+
 // Fills what of `shape` follows from the shapes of the stages, m rows of x and
 // the number of blocks: how work and shared memory are cut. False: they do not
 // fit.
@@ -130,9 +145,11 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
 
 #define INLAY_CHAIN_LAUNCH(name)                         \
   absl::Status name(const ChainShape& shape, DType type, \
-                    const QuantForm& form, CudaStream& stream)
+                    const ChainFormPair& forms, CudaStream& stream)
 INLAY_CHAIN_LAUNCH(LaunchChainLinear4);  // linear_chain_linear4_sm90.cu
+INLAY_CHAIN_LAUNCH(LaunchChainLinear6);  // linear_chain_linear6_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainInt8);     // linear_chain_int8_sm90.cu
+INLAY_CHAIN_LAUNCH(LaunchChainMixed);    // linear_chain_mixed_sm90.cu
 #undef INLAY_CHAIN_LAUNCH
 
 }  // namespace inlay

@@ -10,8 +10,8 @@ namespace inlay {
 // gated gate and up of a job in turn.
 struct ChainTiles {
   __device__ explicit ChainTiles(const ChainStage& stage)
-      : first_job(stage.jobs.First(static_cast<int>(blockIdx.x))),
-        jobs(stage.jobs.First(static_cast<int>(blockIdx.x) + 1) - first_job),
+      : first_job(stage.jobs.First(Share(stage))),
+        jobs(stage.jobs.First(Share(stage) + 1) - first_job),
         count(stage.gated ? 2 * jobs : jobs) {}
   __device__ ChainTiles(const ChainStage& stage, int round)
       : ChainTiles(stage) {
@@ -19,6 +19,11 @@ struct ChainTiles {
     first_job += begin;
     jobs = min(jobs - begin, stage.round_jobs);
     count = stage.gated ? 2 * jobs : jobs;
+  }
+  // Blocks that have one more of a stage have one less of what follows on it.
+  __device__ static int Share(const ChainStage& stage) {
+    return static_cast<int>(stage.same_x ? gridDim.x - 1 - blockIdx.x
+                                         : blockIdx.x);
   }
   // Of all of w.
   __device__ int Number(const ChainStage& stage, int tile) const {

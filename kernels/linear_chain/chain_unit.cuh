@@ -1,7 +1,8 @@
 // A unit of packed weights (gemm/quantised/layout.h) times up to kChainRows
 // rows of x by a warp, in integers: mma.m16n8k32 of 8-bit integers (PTX ISA,
-// "Matrix fragments for mma.m16n8k32") takes codes almost as they lie, where
-// 16-bit floats of them cost several instructions each.
+// "Matrix fragments for mma.m16n8k32"; k16 where groups are of 16) takes codes
+// almost as they lie, where 16-bit floats of them cost several instructions
+// each.
 //
 // x: in each unit of 128 columns a row's numbers are integers of 23 bits times
 // a power of two, exact for bf16 whose magnitude is within 2^-14 of the unit's
@@ -17,6 +18,8 @@
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 
+#include <type_traits>
+
 #include "kernels/cuda_float.cuh"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/linear_chain/chain_shape.h"
@@ -24,7 +27,6 @@
 namespace inlay {
 
 inline constexpr unsigned kChainLanes = 0xffffffffu;  // of a warp, all
-inline constexpr int kChainProduct = 32;              // columns of one mma
 inline constexpr float kChainMagic = 12582912.0f;
 inline constexpr int32_t kChainMagicBits = 0x4b400000;
 
@@ -34,13 +36,36 @@ struct ChainForm {
   static constexpr int kGroup = kGroupOf;
   static constexpr bool kMin = kMinOf;
   static constexpr bool kNibbles = kCodes == QuantCodes::kLinear4;
+  static constexpr bool kSixBits = kCodes == QuantCodes::kLinear6;
   static constexpr int kGroups = kQuantColumns / kGroup;  // of a unit
   static constexpr int kUnitBytes = QuantUnitBytes(kCodes, kGroup, kMin);
   static constexpr int kFactsOfX = ChainFactsOfX(kCodes, kGroup, kMin);
   static constexpr bool kSums = kFactsOfX > 1;
-  // Levels are codes less this.
+  // Columns of one mma.
+  static constexpr int kProduct = kGroup < 32 ? kGroup : 32;
+  // Levels are codes less this, times this.
   static constexpr float kMiddle = kNibbles ? 8.0f : 0.0f;
-  static_assert(kNibbles || kCodes == QuantCodes::kInt8);
+  static constexpr float kLevel = kSixBits ? 0.25f : 1.0f;
+  static_assert(kNibbles || kSixBits || kCodes == QuantCodes::kInt8);
+  static_assert(kProduct == 32 || (kProduct == 16 && !kNibbles));
+};
+
+// A chain's weights lie as First or, some stages', as Second. x is made for
+// First, which is also what Second reads.
+template <class FirstForm, class SecondForm = FirstForm>
+struct ChainForms {
+  using First = FirstForm;
+  using Second = SecondForm;
+  static constexpr bool kMixed = !std::is_same_v<First, Second>;
+  static constexpr int kFactsOfX = First::kFactsOfX;
+  static constexpr int kMostUnitBytes = First::kUnitBytes > Second::kUnitBytes
+                                            ? First::kUnitBytes
+                                            : Second::kUnitBytes;
+  static constexpr int kPlaceUnits = ChainPlaceUnits(kMostUnitBytes);
+  static constexpr int kPlaceBytes = kPlaceUnits * kMostUnitBytes;
+  static constexpr int kParts = kChainWarps / kPlaceUnits;  // places of a tile
+  static_assert(!Second::kSums || (Second::kFactsOfX == kFactsOfX &&
+                                   Second::kGroup == First::kGroup));
 };
 
 // Of this block's shared memory, as it is when a warp has waited for it.
@@ -64,19 +89,25 @@ __device__ inline uint32_t LoadChain4(uint32_t address) {
   return v;
 }
 
+// Of codes a and x b, both of registers of 16 columns.
 template <class Form>
-__device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t (&a)[4],
-                              uint32_t b0, uint32_t b1) {
-  if constexpr (Form::kNibbles) {
+__device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t* a,
+                              const uint32_t* b) {
+  if constexpr (Form::kProduct == 16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+        "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  } else if constexpr (Form::kNibbles) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 }
 
@@ -89,9 +120,10 @@ struct ChainSums {
   __device__ float2 Total() const {
     // Of nibbles the upper rows come 16 times as large: ChainUnit.
     constexpr float kUpper = Form::kNibbles ? 0x1p-4f : 1.0f;
+    constexpr float kOne = Form::kLevel;
     const bool even = threadIdx.x % 2 == 0;
-    const float first = even ? 1.0f : 65536.0f;
-    const float second = even ? 256.0f : 0.0f;
+    const float first = even ? kOne : 65536.0f * kOne;
+    const float second = even ? 256.0f * kOne : 0.0f;
     float low = fmaf(second, products[1], first * products[0]);
     float high = fmaf(second, products[3], first * products[2]) * kUpper;
     if (even) low += offsets[0], high += offsets[1];
@@ -159,21 +191,29 @@ class ChainUnit {
         scales_[g] = make_uint2(LoadChain4(of_group), 0);
       }
     }
+    if constexpr (Form::kSixBits) {
+      // Codes less 32 as signed bytes, times 4: the upper bit is the sign's.
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words_[8 + i] ^= 0xaaaaaaaau;
+    }
   }
 
   __device__ void AddTo(const ChainUnitOfX<Form>& x, ChainSums& sums) const {
-    constexpr int kInGroup = Form::kGroup / kChainProduct;
+    constexpr int kInGroup = Form::kGroup / Form::kProduct;
+    constexpr int kSteps = Form::kProduct / 16;
     int32_t part[4];
 #pragma unroll
-    for (int product = 0; product < kQuantColumns / kChainProduct; ++product) {
+    for (int product = 0; product < kQuantColumns / Form::kProduct; ++product) {
       if (product % kInGroup == 0) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) part[j] = kChainMagicBits;
       }
-      uint32_t a[4];
-      Operand(product, a);
-      MultiplyCodes<Form>(part, a, x.digits[2 * product],
-                          x.digits[2 * product + 1]);
+      uint32_t a[2 * kSteps];
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        Operand(kSteps * product + i, a[2 * i], a[2 * i + 1]);
+      }
+      MultiplyCodes<Form>(part, a, &x.digits[kSteps * product]);
       if (product % kInGroup == kInGroup - 1) {
         AddGroup(product / kInGroup, part, x, sums);
       }
@@ -181,21 +221,26 @@ class ChainUnit {
   }
 
  private:
-  static constexpr int kWords = Form::kNibbles ? 8 : 16;
+  static constexpr int kWords = QuantCodeBytes(Form::kCodes) / 128;
 
-  // Of nibbles rows 8 to 15 keep those of rows 0 to 7 in their lower halves:
-  // their products are subtracted from the sums.
-  __device__ void Operand(int product, uint32_t (&a)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if constexpr (Form::kNibbles) {
-        a[2 * i] = words_[2 * product + i] & 0x0f0f0f0fu;
-        a[2 * i + 1] = words_[2 * product + i];
-      } else {
-        const uint32_t* w = &words_[4 * product + 2 * i];
-        a[2 * i] = __byte_perm(w[0], w[1], 0x6240);
-        a[2 * i + 1] = __byte_perm(w[0], w[1], 0x7351);
-      }
+  // Of 16 columns, rows 0 to 7 and 8 to 15. Of nibbles the latter keep those of
+  // the former in their lower halves: their products are subtracted from the
+  // sums.
+  __device__ void Operand(int step, uint32_t& low, uint32_t& high) const {
+    if constexpr (Form::kNibbles) {
+      low = words_[step] & 0x0f0f0f0fu;
+      high = words_[step];
+    } else if constexpr (Form::kSixBits) {
+      // Fields of two bits of a half: rows and columns as QuantHighAt has them.
+      const uint32_t upper =
+          __byte_perm(words_[8 + step / 2], 0, step % 2 == 0 ? 0x2200 : 0x3311);
+      low = (words_[step] << 2 & 0x3c3c3c3cu) | (upper << 6 & 0x00c000c0u) |
+            (upper << 2 & 0xc000c000u);
+      high = (words_[step] >> 2 & 0x3c3c3c3cu) | (upper << 4 & 0x00c000c0u) |
+             (upper & 0xc000c000u);
+    } else {
+      low = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x6240);
+      high = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x7351);
     }
   }
   __device__ void AddGroup(int g, const int32_t (&part)[4],

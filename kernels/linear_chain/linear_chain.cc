@@ -34,14 +34,8 @@ int64_t RowsThatFit(const LinearChainDesc& desc, const DeviceInfo& device) {
   return 0;
 }
 
-const char* StageRefuses(const LinearChainStage& stage, const QuantForm& form) {
+const char* StageRefuses(const LinearChainStage& stage) {
   const GemmDesc& gemm = stage.gemm;
-  if (!IsBlockFormat(gemm.weight)) return "weights must be quantised";
-  const QuantForm own = QuantFormOf(gemm.weight);
-  if (own.codes != form.codes || own.group != form.group ||
-      own.has_min != form.has_min) {
-    return "all weights must be packed alike";
-  }
   if (gemm.permuted) return "takes no permutation of x";
   if (gemm.batch_invariant) return "another kernel serves more rows";
   if (stage.gated && gemm.n % (2 * kQuantRows) != 0) {
@@ -53,31 +47,53 @@ const char* StageRefuses(const LinearChainStage& stage, const QuantForm& form) {
   return nullptr;
 }
 
+// Of a stage, what gives it x: null where that fits.
+const char* InputRefuses(const LinearChainDesc& desc, size_t s,
+                         int64_t handed_on, int64_t added) {
+  const LinearChainStage& stage = desc.stages[s];
+  if (stage.same_x) {
+    if (s == 0) return "the first stage has no x of a stage before";
+    const LinearChainStage& before = desc.stages[s - 1];
+    const bool fits = !before.adds && !before.gated && !stage.adds &&
+                      !stage.gated && stage.normalised == before.normalised &&
+                      stage.gemm.k == before.gemm.k;
+    return fits ? nullptr : "stages of one x give columns of one matrix";
+  }
+  if (!stage.normalised && handed_on != stage.gemm.k) {
+    return "a stage without a norm reads what the one before hands on";
+  }
+  if (stage.normalised && added != 0 && added != stage.gemm.k) {
+    return "what is normalised has the width of what is added";
+  }
+  return nullptr;
+}
+
 const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
   if (device.sm != 90) return "written for compute capability 9.0";
   if (desc.stages.empty() || desc.stages.size() > kMostChainStages) {
-    return "takes one to four stages";
+    return "takes one to six stages";
   }
   const GemmDesc& first = desc.stages.front().gemm;
   if (first.activation != DType::kF16 && first.activation != DType::kBF16) {
     return "activations must be f16 or bf16";
   }
-  if (!IsBlockFormat(first.weight)) return "weights must be quantised";
-  const QuantForm form = QuantFormOf(first.weight);
-  if (form.codes != QuantCodes::kInt8 &&
-      (form.codes != QuantCodes::kLinear4 || form.group == 16)) {
-    return "has no code for weights that are packed so";
+  for (const LinearChainStage& stage : desc.stages) {
+    if (!IsBlockFormat(stage.gemm.weight)) return "weights must be quantised";
+  }
+  ChainFormPair forms;
+  if (!FormsOfChain(desc, forms)) {
+    return "has no code for weights that are packed so, or so together";
   }
   int64_t added = 0;
   int64_t handed_on = first.k;  // what comes before the stage gives; 0: nothing
-  for (const LinearChainStage& stage : desc.stages) {
-    if (!stage.normalised && handed_on != stage.gemm.k) {
-      return "a stage without a norm reads what the one before hands on";
+  for (size_t s = 0; s < desc.stages.size(); ++s) {
+    const LinearChainStage& stage = desc.stages[s];
+    if (const char* reason = InputRefuses(desc, s, handed_on, added)) {
+      return reason;
     }
-    if (stage.normalised && added != 0 && added != stage.gemm.k) {
-      return "what is normalised has the width of what is added";
-    }
-    handed_on = stage.adds ? 0 : stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
+    handed_on = stage.adds || stage.same_x ? 0
+                : stage.gated              ? stage.gemm.n / 2
+                                           : stage.gemm.n;
     if (stage.adds) {
       if (added != 0 && stage.gemm.n != added) {
         return "all that is added has the same width";
@@ -88,10 +104,10 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
       return "activations must be of one type";
     }
     if (!stage.adds && stage.gemm.output != first.activation &&
-        (stage.gated || &stage != &desc.stages.back())) {
+        (stage.gated || s + 1 != desc.stages.size())) {
       return "what is handed on must be an activation";
     }
-    if (const char* reason = StageRefuses(stage, form)) return reason;
+    if (const char* reason = StageRefuses(stage)) return reason;
   }
   return RowsThatFit(desc, device) > 0 ? nullptr : "a row of x does not fit";
 }

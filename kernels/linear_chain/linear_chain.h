@@ -24,19 +24,23 @@
 
 namespace inlay {
 
-inline constexpr int kMostChainStages = 4;
+inline constexpr int kMostChainStages = 6;
 
 struct LinearChainStage {
   GemmDesc gemm;            // without residual; where gated, w is gate above up
   bool normalised = false;  // x is rms_norm(hidden) of gemm.activation
-  bool gated = false;       // y has n / 2 columns
+  // x, and its norm, are those of the stage before, which neither adds nor is
+  // gated: columns of one matrix whose weights are of several formats.
+  bool same_x = false;
+  bool gated = false;  // y has n / 2 columns
   Activation function = Activation::kSilu;
   bool adds = false;  // y goes into hidden; otherwise it is a matrix of its own
 };
 
 struct LinearChainDesc {
   // What is not normalised reads what the stage before hands on, which must not
-  // add; the first stage LinearChainParams::x.
+  // add; the first stage LinearChainParams::x. Nobody reads what is handed on
+  // by a stage with same_x or by the one before it.
   absl::InlinedVector<LinearChainStage, kMostChainStages> stages;
 };
 
@@ -45,7 +49,7 @@ struct LinearChainParams {
     TensorView w;                        // as of gemm
     const float* bias = nullptr;         // [n] or null
     const float* norm_weight = nullptr;  // [k], or null for 1
-    float epsilon = 0.0f;
+    float epsilon = 0.0f;                // both unused with same_x
     // [m, n or n / 2] of gemm.output; empty where it adds. f32 only where it
     // is the last and not gated, otherwise gemm.activation.
     TensorView y;

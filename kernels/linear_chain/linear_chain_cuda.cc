@@ -2,6 +2,7 @@
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
@@ -12,14 +13,14 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr uint32_t kMostShared = 227 << 10;
-constexpr int kLeastRing = 3;
+constexpr int kLeastRing = 3;  // and two tiles of all warps
 
 uint32_t Align(int64_t bytes) {
   return static_cast<uint32_t>((bytes + 127) / 128 * 128);
 }
 
 // The most tiles of a block in a round.
-int CutStage(const LinearChainStage& from, int unit_bytes, bool alone,
+int CutStage(const LinearChainStage& from, int place_units, bool alone,
              int blocks, ChainStage& stage) {
   const int tiles_a_job = from.gated ? 2 : 1;
   stage.n = static_cast<int>(from.gemm.n / tiles_a_job);
@@ -27,6 +28,7 @@ int CutStage(const LinearChainStage& from, int unit_bytes, bool alone,
   stage.units = static_cast<int>(QuantUnits(from.gemm.k));
   stage.jobs = CutChain((stage.n + kQuantRows - 1) / kQuantRows, blocks);
   stage.gated = from.gated;
+  stage.same_x = from.same_x;
   stage.function = from.function;
   stage.float_y = !from.adds && from.gemm.output == DType::kF32;
   const int jobs = stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0);
@@ -34,18 +36,25 @@ int CutStage(const LinearChainStage& from, int unit_bytes, bool alone,
       alone ? (jobs * tiles_a_job + kMostRoundTiles - 1) / kMostRoundTiles : 1;
   stage.round_jobs = (jobs + stage.rounds - 1) / stage.rounds;
   const int tiles = stage.round_jobs * tiles_a_job;
-  const int places =
-      tiles * ((stage.units + kChainPlaceUnits - 1) / kChainPlaceUnits);
-  const bool many = places >= kManyChainPlaces &&
-                    kMostUnderWay * kChainPlaceUnits * unit_bytes <= kUnderWay;
-  stage.under_way = many ? kMostUnderWay : kFewUnderWay;
+  // Copies of about so many bytes.
+  const auto copies = [&](int bytes) {
+    const int copy =
+        place_units * QuantUnitBytes(QuantFormOf(from.gemm.weight));
+    return (bytes + copy / 2) / copy;
+  };
+  stage.under_way = tiles * stage.units >= kManyChainUnits
+                        ? std::max(copies(kMostUnderWay), 3)
+                        : std::max(copies(kFewUnderWay), 2);
   return tiles;
 }
 
 // Words that stage s hands on a row of x: to the one behind it, or where it
 // adds to whoever normalises hidden.
-int64_t WordsOf(const LinearChainStage& stage) {
+int64_t WordsOf(const LinearChainDesc& desc, size_t s) {
+  const LinearChainStage& stage = desc.stages[s];
   if (stage.adds) return stage.gemm.n;
+  const bool is_last = s + 1 == desc.stages.size();
+  if (stage.same_x || is_last || desc.stages[s + 1].same_x) return 0;
   return ((stage.gated ? stage.gemm.n / 2 : stage.gemm.n) + 1) / 2;
 }
 
@@ -54,16 +63,48 @@ int64_t WordsOf(const LinearChainStage& stage) {
 size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
   if (desc.stages.size() < 2) return 0;
   int64_t words = 0;
-  for (const LinearChainStage& stage : desc.stages) words += WordsOf(stage);
+  for (size_t s = 0; s < desc.stages.size(); ++s) words += WordsOf(desc, s);
   return sizeof(ChainExchange) +
          static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
 }
 
+bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
+  constexpr auto kFour = QuantCodes::kLinear4, kSix = QuantCodes::kLinear6;
+  const auto is_alone = [](const QuantForm& form) {
+    return form.codes == QuantCodes::kInt8 ||
+           (form.codes == kFour && form.group != 16) ||
+           (form.codes == kSix && form.has_min == (form.group != 16));
+  };
+  // Of mixtures the first has minima, and the second more bits, or groups of
+  // 16 and none.
+  const auto is_pair = [](const QuantForm& first, const QuantForm& second) {
+    return first.has_min && first.group == 32 && second.codes == kSix &&
+           (first.codes == kFour ||
+            (first.codes == kSix && second.group == 16));
+  };
+  forms.first = forms.second = QuantFormOf(desc.stages.front().gemm.weight);
+  forms.is_mixed = false;
+  for (const LinearChainStage& stage : desc.stages) {
+    const QuantForm form = QuantFormOf(stage.gemm.weight);
+    if (!is_alone(form)) return false;
+    if (SameForm(form, forms.first) || SameForm(form, forms.second)) continue;
+    if (forms.is_mixed) return false;
+    forms.second = form;
+    forms.is_mixed = true;
+  }
+  if (!forms.is_mixed || is_pair(forms.first, forms.second)) return true;
+  std::swap(forms.first, forms.second);
+  return is_pair(forms.first, forms.second);
+}
+
 bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
                 ChainShape& shape) {
-  if (blocks <= 0) return false;
-  const QuantForm form = QuantFormOf(desc.stages.front().gemm.weight);
-  const int unit_bytes = QuantUnitBytes(form);
+  ChainFormPair forms;
+  if (blocks <= 0 || !FormsOfChain(desc, forms)) return false;
+  const QuantForm& form = forms.first;  // of x
+  const int most_unit_bytes =
+      std::max(QuantUnitBytes(form), QuantUnitBytes(forms.second));
+  const int place_units = ChainPlaceUnits(most_unit_bytes);
   int units = 0;
   const bool alone = desc.stages.size() == 1;
   int64_t tiles[2] = {};
@@ -73,7 +114,8 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     constexpr int64_t kMost = int64_t{1} << 20;
     if (gemm.n > kMost || gemm.k * kChainDigits > kMostShared) return false;
     const int of_stage =
-        CutStage(desc.stages[s], unit_bytes, alone, blocks, shape.stages[s]);
+        CutStage(desc.stages[s], place_units, alone, blocks, shape.stages[s]);
+    shape.stages[s].second = !SameForm(QuantFormOf(gemm.weight), form);
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
     units = std::max(units, shape.stages[s].units);
@@ -94,10 +136,14 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   if (at.ring >= kMostShared) return false;
   shape.m = m;
   const auto room = static_cast<int>(kMostShared - at.ring);
-  const int place = kChainPlaceUnits * unit_bytes;
-  shape.ring = std::min(room / place, kMostChainRing);
+  const int place = place_units * most_unit_bytes;
+  // A place is always of the same warps. Otherwise a warp could wait for a
+  // place whose copy before, of others, has not come, and take that one's
+  // parity for its own.
+  const int parts = kChainWarps / place_units;
+  shape.ring = std::min(room / place, kMostChainRing) / parts * parts;
   at.bytes = at.ring + static_cast<uint32_t>(shape.ring * place);
-  return shape.ring >= kLeastRing;
+  return shape.ring >= std::max(kLeastRing, 2 * parts);
 }
 
 absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
@@ -116,7 +162,6 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     return static_cast<int64_t>(view.row_stride_bytes) /
            (view.dtype == DType::kF32 ? 4 : 2);
   };
-  const QuantForm form = QuantFormOf(desc.stages.front().gemm.weight);
   shape.count = static_cast<int>(desc.stages.size());
   shape.hidden = reinterpret_cast<float*>(params.hidden.data);
   shape.hidden_stride = elements(params.hidden);
@@ -133,30 +178,49 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     const LinearChainParams::Stage& with = params.stages[s];
     ChainStage& stage = shape.stages[s];
     stage.w = reinterpret_cast<const uint8_t*>(with.w.data);
-    stage.tile_bytes = QuantTileBytes(form, from.gemm.k);
+    stage.tile_bytes =
+        QuantTileBytes(QuantFormOf(from.gemm.weight), from.gemm.k);
     stage.bias = with.bias;
-    stage.norm_weight = with.norm_weight;
-    stage.epsilon = with.epsilon;
     stage.mean = 1.0f / static_cast<float>(stage.k);
-    stage.from = from.normalised ? hidden_words : x_words;
-    if (!from.normalised) {
-      stage.x = x.data;
-      stage.x_stride = elements(x);
+    if (from.same_x) {
+      const ChainStage& before = shape.stages[s - 1];
+      stage.norm_weight = before.norm_weight;
+      stage.epsilon = before.epsilon;
+      stage.from = before.from;
+      stage.x = before.x;
+      stage.x_stride = before.x_stride;
+    } else {
+      stage.norm_weight = with.norm_weight;
+      stage.epsilon = with.epsilon;
+      stage.from = from.normalised ? hidden_words : x_words;
+      if (!from.normalised) {
+        stage.x = x.data;
+        stage.x_stride = elements(x);
+      }
     }
     if (!from.adds) {
       stage.y = with.y.data;
       stage.y_stride = elements(with.y);
     }
     x = with.y;
-    if (s + 1 == desc.stages.size()) break;  // nobody waits for it
+    const int64_t handed_on = WordsOf(desc, s);
+    if (handed_on == 0 || s + 1 == desc.stages.size()) continue;
     stage.to = words;
     (from.adds ? hidden_words : x_words) = words;
-    words += WordsOf(from) * m;
+    words += handed_on * m;
   }
   const DType type = desc.stages.front().gemm.activation;
-  return form.codes == QuantCodes::kInt8
-             ? LaunchChainInt8(shape, type, form, cuda)
-             : LaunchChainLinear4(shape, type, form, cuda);
+  ChainFormPair forms;
+  FormsOfChain(desc, forms);
+  if (forms.is_mixed) return LaunchChainMixed(shape, type, forms, cuda);
+  switch (forms.first.codes) {
+    case QuantCodes::kInt8:
+      return LaunchChainInt8(shape, type, forms, cuda);
+    case QuantCodes::kLinear6:
+      return LaunchChainLinear6(shape, type, forms, cuda);
+    default:
+      return LaunchChainLinear4(shape, type, forms, cuda);
+  }
 }
 
 }  // namespace inlay

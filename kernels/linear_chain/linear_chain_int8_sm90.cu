@@ -4,12 +4,12 @@
 namespace inlay {
 
 absl::Status LaunchChainInt8(const ChainShape& shape, DType type,
-                             const QuantForm& form, CudaStream& stream) {
+                             const ChainFormPair& forms, CudaStream& stream) {
   constexpr QuantCodes kCodes = QuantCodes::kInt8;
-  if (form.group == 128) {
+  if (forms.first.group == 128) {
     return LaunchChain<ChainForm<kCodes, 128, true>>(shape, type, stream);
   }
-  return form.has_min
+  return forms.first.has_min
              ? LaunchChain<ChainForm<kCodes, 32, true>>(shape, type, stream)
              : LaunchChain<ChainForm<kCodes, 32, false>>(shape, type, stream);
 }

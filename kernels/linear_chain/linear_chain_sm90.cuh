@@ -10,7 +10,7 @@
 // threads finish outputs: the one time in a stage that a block's warps meet. A
 // stage that is alone has rounds, as many as it takes to have room for sums.
 //
-// Weights: one thread copies, a tile or 32 units of it at a time, in the order
+// Weights: one thread copies, units of a tile for 16 or 8 warps, in the order
 // in which warps multiply, and on through the stages to come, whatever they
 // wait for. So memory is read while a stage ends and the next one's x is made.
 //
@@ -50,18 +50,20 @@ __device__ inline void ChainMeet() {
 }
 
 // The thread that copies: all units of the block's tiles, stage by stage.
-template <class Form, bool kAlone>
+template <class Forms, bool kAlone>
 __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
                          uint32_t empty) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  const int place_bytes = kChainPlaceUnits * Form::kUnitBytes;
   RingTurn turn, arrived;
   int under_way = 0;
 #pragma unroll 1
   for (int s = 0; s < (kAlone ? 1 : shape.count); ++s) {
     const ChainStage& stage = shape.stages[s];
     const int units = stage.units, most = stage.under_way;
+    const int unit_bytes = Forms::kMixed && stage.second
+                               ? Forms::Second::kUnitBytes
+                               : Forms::First::kUnitBytes;
 #pragma unroll 1
     for (int round = 0; round < (kAlone ? stage.rounds : 1); ++round) {
       const ChainTiles tiles =
@@ -69,28 +71,34 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
 #pragma unroll 1
       for (int tile = 0; tile < tiles.count; tile += kChainTiles) {
 #pragma unroll 1
-        for (int first = 0; first < units; first += kChainPlaceUnits) {
-          const auto bytes = static_cast<uint32_t>(
-              min(units - first, kChainPlaceUnits) * Form::kUnitBytes);
+        for (int first = 0; first < units; first += kChainWarps) {
 #pragma unroll 1
           for (int i = tile; i < min(tile + kChainTiles, tiles.count); ++i) {
-            const uint32_t barrier = full + 8 * turn.stage;
-            for (; under_way >= most; --under_way) {
-              Await(full + 8 * arrived.stage, arrived.parity);
-              arrived.Next(shape.ring);
+#pragma unroll
+            for (int part = 0; part < Forms::kParts; ++part) {
+              const int begin = first + part * Forms::kPlaceUnits;
+              const auto bytes = static_cast<uint32_t>(
+                  max(min(units - begin, Forms::kPlaceUnits), 0) * unit_bytes);
+              const uint32_t barrier = full + 8 * turn.stage;
+              for (; under_way >= most; --under_way) {
+                Await(full + 8 * arrived.stage, arrived.parity);
+                arrived.Next(shape.ring);
+              }
+              ++under_way;
+              Await(empty + 8 * turn.stage, turn.parity ^ 1);
+              Expect(barrier, bytes);
+              if (Forms::kParts == 1 || bytes > 0) {
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
+                    "tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                        ring + turn.stage * Forms::kPlaceBytes),
+                    "l"(tiles.At(stage, i) + kQuantHeadBytes +
+                        begin * unit_bytes),
+                    "r"(bytes), "r"(barrier), "l"(policy)
+                    : "memory");
+              }
+              turn.Next(shape.ring);
             }
-            ++under_way;
-            Await(empty + 8 * turn.stage, turn.parity ^ 1);
-            Expect(barrier, bytes);
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
-                "bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-                    ring + turn.stage * place_bytes),
-                "l"(tiles.At(stage, i) + kQuantHeadBytes +
-                    first * Form::kUnitBytes),
-                "r"(bytes), "r"(barrier), "l"(policy)
-                : "memory");
-            turn.Next(shape.ring);
           }
         }
       }
@@ -98,8 +106,8 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
   }
 }
 
-// A warp's products.
-template <class Form, int kRows>
+// A warp's products, of weights that lie as Form, one of Forms.
+template <class Forms, class Form, int kRows>
 class ChainProducts {
  public:
   __device__ ChainProducts(const ChainStage& stage, const ChainShape& shape,
@@ -107,8 +115,9 @@ class ChainProducts {
       : units_(stage.units),
         ring_(shape.ring),
         base_(base),
-        places_(base + shape.at.ring + warp() * Form::kUnitBytes),
-        facts_(base + shape.at.facts + row() * Form::kFactsOfX * 4 +
+        places_(base + shape.at.ring +
+                warp() % Forms::kPlaceUnits * Form::kUnitBytes),
+        facts_(base + shape.at.facts + row() * Forms::kFactsOfX * 4 +
                warp() * kFactBytes) {
     // Columns of products that are nobody's are the first's.
     const uint32_t lane = threadIdx.x % 32;
@@ -123,14 +132,15 @@ class ChainProducts {
   __device__ void Run(RingTurn& turn, float* partials) const {
     ChainSums sums[kTiles];
 #pragma unroll 1
-    for (int first = 0; first < units_; first += kChainPlaceUnits) {
+    for (int first = 0; first < units_; first += kChainWarps) {
       uint32_t w[kTiles];
       const RingTurn begin = turn;
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        w[i] = places_ + turn.stage * kChainPlaceUnits * Form::kUnitBytes;
-        Await(base_ + 8 * turn.stage, turn.parity);
-        turn.Next(ring_);
+        const RingTurn own = OwnPart(turn);
+        w[i] = places_ + own.stage * Forms::kPlaceBytes;
+        Await(base_ + 8 * own.stage, own.parity);
+        NextTile(turn);
       }
       if (first + static_cast<int>(warp()) < units_) {
         const ChainUnitOfX<Form> x(x_ + first * kQuantColumns,
@@ -149,8 +159,8 @@ class ChainProducts {
         RingTurn done = begin;
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
-          Arrive(base_ + 8 * (kMostChainRing + done.stage));
-          done.Next(ring_);
+          Arrive(base_ + 8 * (kMostChainRing + OwnPart(done).stage));
+          NextTile(done);
         }
       }
     }
@@ -167,7 +177,22 @@ class ChainProducts {
   }
 
  private:
-  static constexpr uint32_t kFactBytes = kRows * Form::kFactsOfX * 4;
+  // Of a tile whose places begin at `turn`, the warp's.
+  __device__ RingTurn OwnPart(RingTurn turn) const {
+    if (Forms::kParts > 1)
+      Pass(static_cast<int>(warp()) / Forms::kPlaceUnits, turn);
+    return turn;
+  }
+  __device__ void NextTile(RingTurn& turn) const { Pass(Forms::kParts, turn); }
+  // At most a whole ring.
+  __device__ void Pass(int places, RingTurn& turn) const {
+    turn.stage += places;
+    if (turn.stage >= ring_) {
+      turn.stage -= ring_;
+      turn.parity ^= 1;
+    }
+  }
+  static constexpr uint32_t kFactBytes = kRows * Forms::kFactsOfX * 4;
   __device__ static uint32_t warp() { return threadIdx.x / 32; }
   // Of x, that the lane has in products.
   __device__ static uint32_t row() { return threadIdx.x % 4 / 2 % kRows; }
@@ -181,11 +206,11 @@ class ChainProducts {
 };
 
 // The warp's units of the block's tiles, its sums of each to `partials`.
-template <class Form, int kRows>
+template <class Forms, class Form, int kRows>
 __device__ void MultiplyChain(const ChainStage& stage, const ChainShape& shape,
                               const ChainTiles& tiles, uint32_t base,
                               RingTurn& turn, float* partials) {
-  const ChainProducts<Form, kRows> products(stage, shape, base);
+  const ChainProducts<Forms, Form, kRows> products(stage, shape, base);
   int left = tiles.count;
 #pragma unroll 1
   for (; left >= kChainTiles; left -= kChainTiles) {
@@ -199,7 +224,7 @@ static_assert(sizeof(ChainShape) % 8 == 0 &&
               sizeof(ChainShape) / 4 <= kChainWarps * 16);
 
 // kRows: of x. kAlone: one stage.
-template <class Form, typename T, int kRows, bool kAlone>
+template <class Forms, typename T, int kRows, bool kAlone>
 __global__ void __launch_bounds__(kChainBlock, 1)
     LinearChain(const __grid_constant__ ChainShape given) {
   extern __shared__ __align__(1024) uint8_t chain_shared[];
@@ -212,7 +237,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
 #pragma unroll 1
       for (int i = 0; i < given.ring; ++i) {
         InitBarrier(full + 8 * i, 1);
-        InitBarrier(empty + 8 * i, kChainWarps);
+        InitBarrier(empty + 8 * i, Forms::kPlaceUnits);
       }
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -220,7 +245,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
     __syncwarp();
     asm volatile("bar.arrive 2, %0;" ::"n"(kChainBlock) : "memory");
     if (threadIdx.x == kChainThreads) {
-      FeedRing<Form, kAlone>(given, base + given.at.ring, full, empty);
+      FeedRing<Forms, kAlone>(given, base + given.at.ring, full, empty);
     }
     return;
   }
@@ -243,32 +268,44 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   const uint32_t tag = kAlone ? 0 : __ldcg(&shape.exchange->launches) + 1;
   // In chains of 4 bits the loop over rounds, which runs once, makes code that
   // is 2 % faster; in those of 8 bits it is slower.
-  constexpr bool kRounds = kAlone || Form::kNibbles;
+  using First = typename Forms::First;
+  constexpr bool kRounds = kAlone || First::kNibbles;
   RingTurn turn;
+  bool has_x = false;  // the stage's
+  unsigned made = 0;   // x, so far
 #pragma unroll 1
   for (int s = 0; s < (kAlone ? 1 : shape.count); ++s) {
     const ChainStage& stage = shape.stages[s];
+    has_x = has_x && stage.same_x;
 #pragma unroll 1
     for (int round = 0; round < (kRounds ? stage.rounds : 1); ++round) {
       const ChainTiles tiles =
           kRounds ? ChainTiles(stage, round) : ChainTiles(stage);
       if (tiles.jobs == 0) continue;
+      if (!has_x) ++made;
       auto* const squares =
           reinterpret_cast<float*>(chain_shared + shape.at.squares) +
-          s % 2 * (kChainRows * kChainWarps);
+          made % 2 * (kChainRows * kChainWarps);
       auto* const partials = reinterpret_cast<float*>(
           chain_shared + shape.at.partials[(s + round) % 2]);
       const ChainFinish<T, kRows> finish(stage, shape, tiles);
-      if (round > 0) {
-        // x is there.
+      if (has_x) {
+        // Made for a round or a stage before.
       } else if (stage.x == nullptr) {
-        MakeChainX<Form, T, kRows, true>(stage, shape, tag, chain_shared,
-                                         squares);
-      } else {
-        MakeChainX<Form, T, kRows, false>(stage, shape, tag, chain_shared,
+        MakeChainX<First, T, kRows, true>(stage, shape, tag, chain_shared,
                                           squares);
+      } else {
+        MakeChainX<First, T, kRows, false>(stage, shape, tag, chain_shared,
+                                           squares);
       }
-      MultiplyChain<Form, kRows>(stage, shape, tiles, base, turn, partials);
+      has_x = true;
+      if (Forms::kMixed && stage.second) {
+        MultiplyChain<Forms, typename Forms::Second, kRows>(
+            stage, shape, tiles, base, turn, partials);
+      } else {
+        MultiplyChain<Forms, First, kRows>(stage, shape, tiles, base, turn,
+                                           partials);
+      }
       ChainMeet();
       finish.Run(partials, squares, tag);
     }
@@ -288,10 +325,10 @@ __global__ void __launch_bounds__(kChainBlock, 1)
 // Cooperative where blocks wait for each other: all are there at once, or the
 // launch fails. It may begin before the kernel before it has ended, as those of
 // LaunchCuda.
-template <class Form, typename T, int kRows, bool kAlone>
+template <class Forms, typename T, int kRows, bool kAlone>
 absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
-  const auto kernel = LinearChain<Form, T, kRows, kAlone>;
+  const auto kernel = LinearChain<Forms, T, kRows, kAlone>;
   INLAY_RETURN_IF_ERROR(AllowShared(
       kWhat, reinterpret_cast<const void*>(kernel), shape.at.bytes));
   cudaLaunchAttribute attributes[2] = {};
@@ -309,27 +346,32 @@ absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape), kWhat);
 }
 
-template <class Form, typename T, bool kAlone>
+template <class Forms, typename T, bool kAlone>
 absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
   return shape.m == 1
-             ? LaunchChainRows<Form, T, 1, kAlone>(shape, stream)
-             : LaunchChainRows<Form, T, kChainRows, kAlone>(shape, stream);
+             ? LaunchChainRows<Forms, T, 1, kAlone>(shape, stream)
+             : LaunchChainRows<Forms, T, kChainRows, kAlone>(shape, stream);
 }
 
-template <class Form, typename T>
+template <class Forms, typename T>
 absl::Status LaunchChainStages(const ChainShape& shape, CudaStream& stream) {
-  return shape.count == 1 ? LaunchChainTyped<Form, T, true>(shape, stream)
-                          : LaunchChainTyped<Form, T, false>(shape, stream);
+  if constexpr (!Forms::kMixed) {
+    if (shape.count == 1) {
+      return LaunchChainTyped<Forms, T, true>(shape, stream);
+    }
+  }
+  return LaunchChainTyped<Forms, T, false>(shape, stream);
 }
 
 }  // namespace
 
-template <class Form>
+template <class First, class Second = First>
 absl::Status LaunchChain(const ChainShape& shape, DType type,
                          CudaStream& stream) {
+  using Forms = ChainForms<First, Second>;
   return type == DType::kF16
-             ? LaunchChainStages<Form, __half>(shape, stream)
-             : LaunchChainStages<Form, __nv_bfloat16>(shape, stream);
+             ? LaunchChainStages<Forms, __half>(shape, stream)
+             : LaunchChainStages<Forms, __nv_bfloat16>(shape, stream);
 }
 
 }  // namespace inlay

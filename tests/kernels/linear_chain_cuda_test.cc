@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/gemm/quantised/pack.h"
+#include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
 #include "tests/support/cuda_test_util.h"
 #include "tests/support/random_blocks.h"
@@ -146,8 +147,8 @@ class Chain {
     const GemmDesc& gemm = stage.gemm;
     const Weights& weights = weights_[s];
     const TestMatrix input = stage.normalised ? Normalised(s, before.hidden)
-                             : s == 0         ? x
-                                              : before.y[s - 1];
+                             : From(s) == 0   ? x
+                                              : before.y[From(s) - 1];
     const auto product = [&](int64_t r, int64_t c) {
       double want = HasBias(s) ? weights.host_bias(0, c) : 0.0f;
       for (int64_t i = 0; i < gemm.k; ++i) {
@@ -209,7 +210,12 @@ class Chain {
 
  private:
   static bool HasBias(size_t s) { return s % 2 == 1; }
-  static bool HasWeight(size_t s) { return s % 4 != 3; }
+  bool HasWeight(size_t s) const { return From(s) % 4 != 3; }
+  // The stage whose x it has.
+  size_t From(size_t s) const {
+    while (desc.stages[s].same_x) --s;
+    return s;
+  }
   int64_t Width() const {
     for (const LinearChainStage& stage : desc.stages) {
       if (stage.normalised) return stage.gemm.k;
@@ -218,7 +224,7 @@ class Chain {
     return 8;
   }
   TestMatrix Normalised(size_t s, const TestMatrix& from) const {
-    const auto& weights = weights_[s];
+    const auto& weights = weights_[From(s)];
     TestMatrix y(DType::kF32, from.rows(), desc.stages[s].gemm.k);
     for (int64_t r = 0; r < y.rows(); ++r) {
       double squares = 0.0;
@@ -258,7 +264,31 @@ LinearChainDesc BetweenAttentions(DType weight, DType type, int64_t heads,
 }
 
 constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0,   DType::kQ4_K,
-                              DType::kQ8_0,    DType::kI8_G32, DType::kI8_G128};
+                              DType::kQ8_0,    DType::kI8_G32, DType::kI8_G128,
+                              DType::kQ6_K,    DType::kQ5_K,   DType::kQ5_0};
+
+// `of_stage`: of o, gate and up, down, q and k, v. The last two are columns of
+// one matrix.
+LinearChainDesc Mixture(const DType (&of_stage)[5], DType type, int64_t heads,
+                        int64_t width, int64_t inner, int64_t qk, int64_t v) {
+  LinearChainDesc desc =
+      BetweenAttentions(of_stage[0], type, heads, width, inner, qk);
+  desc.stages.push_back(desc.stages.back());
+  desc.stages.back().gemm.n = v;
+  desc.stages.back().same_x = true;
+  for (size_t s = 0; s < desc.stages.size(); ++s) {
+    desc.stages[s].gemm.weight = of_stage[s];
+  }
+  return desc;
+}
+
+constexpr DType kQ4 = DType::kQ4_K, kQ5 = DType::kQ5_K, kQ6 = DType::kQ6_K;
+constexpr DType kMixtures[][5] = {
+    {kQ4, kQ4, kQ6, kQ4, kQ6},  // q4_k_m
+    {kQ5, kQ5, kQ6, kQ5, kQ6},  // q5_k_m
+    {kQ4, kQ4, kQ5, kQ4, kQ5},  // q4_k_s
+    {kQ6, kQ4, kQ4, kQ6, kQ4}, {kQ6, kQ6, kQ6, kQ6, kQ6},
+};
 
 bool Equal(const TestMatrix& a, int64_t row_a, const TestMatrix& b,
            int64_t row_b) {
@@ -293,6 +323,45 @@ TEST(LinearChainCudaTest, StagesMatchFloat64) {
         if (HasFatalFailure()) return;
         chain.Check(s, before, after);
         before = after;
+      }
+    }
+  }
+}
+
+TEST(LinearChainCudaTest, StagesOfTwoFormatsMatchFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  unsigned seed = 100;
+  // More and fewer tiles of v than of q and k: blocks that have v's alone make
+  // their x.
+  constexpr int64_t kColumns[][2] = {{512, 300}, {48, 4000}};
+  for (const auto& mixture : kMixtures) {
+    for (const auto& [qk, v] : kColumns) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed);
+      const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+      Chain chain(cuda, Mixture(mixture, type, 1280, 768, 2304, qk, v), 2,
+                  seed++);
+      ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 2);
+      Outcome before;
+      before.hidden = chain.hidden;
+      for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
+        const Outcome after = chain.Run(s + 1, 0, 2);
+        if (HasFatalFailure()) return;
+        chain.Check(s, before, after);
+        before = after;
+      }
+      for (int64_t r = 0; r < 2; ++r) {
+        const Outcome alone = chain.Run(5, r, 1);
+        ASSERT_TRUE(Equal(before.hidden, r, alone.hidden, r)) << r;
+        ASSERT_TRUE(Equal(before.y[3], r, alone.y[3], 0)) << r;
+        ASSERT_TRUE(Equal(before.y[4], r, alone.y[4], 0)) << r;
+      }
+      const Outcome calls = chain.Run(5, 0, 2, 20);
+      const Outcome graph = chain.Run(5, 0, 2, 20, true);
+      for (int64_t r = 0; r < 2; ++r) {
+        ASSERT_TRUE(Equal(calls.hidden, r, graph.hidden, r));
+        ASSERT_TRUE(Equal(calls.y[4], r, graph.y[4], r));
       }
     }
   }
@@ -370,6 +439,28 @@ TEST(LinearChainCudaTest, OneStageServesTheRowsThatPay) {
   EXPECT_EQ(LinearChainRows(desc, hopper), 1);
 }
 
+// Where a place of the ring is half of a tile's units, it is always the same
+// half: a wait for a place's next copy tells it from the one before only where
+// the same warps have waited for that.
+TEST(LinearChainCudaTest, PlacesAreAlwaysOfTheSameWarps) {
+  if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
+  for (const DType weight : kFormats) {
+    const QuantForm form = QuantFormOf(weight);
+    const int units = ChainPlaceUnits(QuantUnitBytes(form));
+    for (const int64_t inner : {512, 5632, 11008, 14336, 18944, 28672}) {
+      for (int m = 1; m <= kChainRows; ++m) {
+        ChainShape shape;
+        const auto desc =
+            BetweenAttentions(weight, DType::kBF16, 4096, 4096, inner, 6144);
+        if (!PlaceChain(desc, m, 132, shape)) continue;
+        EXPECT_EQ(shape.ring * units % kChainWarps, 0);
+        EXPECT_GE(shape.ring * units, 2 * kChainWarps);
+        EXPECT_LE(shape.at.bytes, 227u << 10);
+      }
+    }
+  }
+}
+
 TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
   DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
@@ -405,6 +496,9 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.weight = DType::kQ4_0; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kBF16; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ6_K; }));
+  EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ2_K; }));
+  EXPECT_TRUE(refuses(0, [](auto& s) { s.same_x = true; }));
+  EXPECT_TRUE(refuses(1, [](auto& s) { s.same_x = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.permuted = true; }));
   EXPECT_TRUE(refuses(3, [](auto& s) { s.gemm.batch_invariant = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.activation = DType::kF16; }));
@@ -415,6 +509,26 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.n = 2048; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.normalised = false; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.k = int64_t{1} << 40; }));
+  // Of mixtures.
+  const auto refuses_mixture = [&](size_t stage, auto change) {
+    LinearChainDesc desc =
+        Mixture(kMixtures[0], DType::kBF16, 4096, 4096, 14336, 5120, 1024);
+    change(desc.stages[stage]);
+    return row.refuses(desc, hopper) != nullptr;
+  };
+  for (const auto& mixture : kMixtures) {
+    LinearChainDesc desc =
+        Mixture(mixture, DType::kBF16, 4096, 4096, 14336, 5120, 1024);
+    EXPECT_EQ(row.refuses(desc, hopper), nullptr);
+    EXPECT_EQ(LinearChainRows(desc, hopper), 2);
+  }
+  EXPECT_TRUE(refuses_mixture(0, [](auto& s) { s.gemm.weight = kQ5; }));
+  EXPECT_TRUE(
+      refuses_mixture(2, [](auto& s) { s.gemm.weight = DType::kQ8_0; }));
+  EXPECT_TRUE(refuses_mixture(4, [](auto& s) { s.normalised = false; }));
+  EXPECT_TRUE(refuses_mixture(4, [](auto& s) { s.gemm.k = 2048; }));
+  EXPECT_TRUE(refuses_mixture(4, [](auto& s) { s.adds = true; }));
+  EXPECT_TRUE(refuses_mixture(3, [](auto& s) { s.same_x = true; }));
   // Only the last may give float32.
   EXPECT_FALSE(refuses(3, [](auto& s) { s.gemm.output = DType::kF32; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.output = DType::kF32; }));

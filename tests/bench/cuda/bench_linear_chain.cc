@@ -201,8 +201,8 @@ class Layers {
 void BenchLinearChain(Bench& bench) {
   if (bench.stream.sm() != 90 || !bench.Wants("linear_chain")) return;
   Layers layers(bench);
-  for (const DType weight :
-       {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K, DType::kQ8_0}) {
+  for (const DType weight : {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K,
+                             DType::kQ5_K, DType::kQ6_K, DType::kQ8_0}) {
     layers.Fill(weight);
     const auto print = [&](const char* what, const LinearChainDesc& desc) {
       for (const int64_t m : {1, 2}) {
