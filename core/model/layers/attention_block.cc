@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "core/model/layers/attention_chunks.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -105,7 +106,8 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
   const bool plain =
       !spec.gated && !reads_other_kv_ && spec.v_norm.kind == NormKind::kNone;
   // Norms of heads want heads side by side, but where they are of the pass.
-  if (plain && (!head_norms || rope_kv_.row != nullptr)) {
+  const bool may_stack = plain && (!head_norms || rope_kv_.row != nullptr);
+  if (may_stack) {
     INLAY_ASSIGN_OR_RETURN(qkv_,
                            InputLinear::Create(spec.qkv, norm, nullptr, build));
   } else {
@@ -117,7 +119,8 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
     }
     qkv_ = InputLinear::Over(std::move(layers));
   }
-  side_by_side_ = qkv_.is_one() && !reads_other_kv_;
+  side_by_side_ =
+      (qkv_.is_one() && !reads_other_kv_) || (may_stack && !build.on_cpu());
   if (!side_by_side_) rope_kv_.row = nullptr;
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
@@ -244,7 +247,15 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
-  if (side_by_side_) return qkv_.Forward(step, x, {scratch.fused});
+  if (side_by_side_) {
+    absl::InlinedVector<TensorView, 3> columns;
+    int64_t first = 0;
+    for (const Linear& layer : qkv_.layers()) {
+      columns.push_back(ColumnSlice(scratch.fused, first, layer.outputs()));
+      first += layer.outputs();
+    }
+    return qkv_.Forward(step, x, columns);
+  }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(
       step, x,

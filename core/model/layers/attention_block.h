@@ -40,10 +40,13 @@ class AttentionBlock : public Sublayer {
 
   // Forward in parts, for who computes the products before and after attention
   // otherwise (layer_chain.h) or leaves queries out (ForwardNarrowed): Begin,
-  // then Attend. qkv() is null where the products are not one matrix.
-  const Linear* qkv() const { return side_by_side_ ? &qkv_.layer() : nullptr; }
+  // then Attend. qkv(): one or more whose outputs are columns of one matrix,
+  // one after another; none where they are not.
+  absl::Span<const Linear> qkv() const {
+    return side_by_side_ ? qkv_.layers() : absl::Span<const Linear>();
+  }
   const Linear& output() const { return output_; }
-  // What qkv() gives and what output() reads, in the step's scratch.
+  // What qkv() give and what output() reads, in the step's scratch.
   TensorView QkvOf(const Step& step, int64_t tokens) const;
   TensorView ContextOf(const Step& step, int64_t tokens) const;
   absl::Status Begin(const Step& step, const BlockInput& x) const;
@@ -71,8 +74,8 @@ class AttentionBlock : public Sublayer {
   absl::Status WriteKv(const Step& step, const BlockInput& x) const;
 
  private:
-  // Views into the scratch. q, k and v are columns of one matrix when one layer
-  // makes all three, otherwise dense; k and v are empty where they are another
+  // Views into the scratch. q, k and v are columns of one matrix where
+  // side_by_side_, otherwise dense; k and v are empty where they are another
   // block's, q and its gate where nobody asks anything.
   struct Scratch {
     AttentionSequence* chunks = nullptr;
@@ -125,7 +128,9 @@ class AttentionBlock : public Sublayer {
   size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
   AttentionPlanShape cut_shape_;
   bool on_cpu_ = true;
-  bool side_by_side_ = false;    // q, k and v are one matrix's columns
+  // q, k and v are one matrix's columns: where one layer makes them, and on
+  // GPUs, whose fused passes want that, otherwise too.
+  bool side_by_side_ = false;
   bool reads_other_kv_ = false;  // AttentionSpec::kv_source
   bool keys_as_values_ = false;
   InputLinear qkv_;

@@ -29,7 +29,8 @@ class InputLinear {
   // Over layers that are made already.
   static InputLinear Over(std::vector<Linear> layers);
 
-  // Whether the layers are one matrix, or made one after another.
+  // Neighbours may be one matrix: of their outputs one after another.
+  absl::Span<const Linear> layers() const { return layers_; }
   bool is_one() const { return layers_.size() == 1; }
   // Where is_one().
   const Linear& layer() const { return layers_.front(); }

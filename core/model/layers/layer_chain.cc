@@ -23,7 +23,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
   const Linear* const input = mlp.part->input();
   if (!MayChain(build) || input == nullptr || !mlp.norm->is_rms()) return;
   if (next.part != nullptr &&
-      (next.part->qkv() == nullptr || !next.norm->is_rms())) {
+      (next.part->qkv().empty() || !next.norm->is_rms())) {
     next_.part = nullptr;
   }
   LinearChainDesc desc;
@@ -47,10 +47,15 @@ LayerChain::LayerChain(const AttentionBlock& attention,
   };
   if (next_.part != nullptr) {
     const bool before = same_row;
-    add(*next_.part->qkv()).normalised = true;
+    const size_t stages = desc.stages.size();
+    for (const Linear& layer : next_.part->qkv()) {
+      LinearChainStage& stage = add(layer);
+      stage.normalised = true;
+      stage.same_x = desc.stages.size() > stages + 1;
+    }
     if (!choose()) {
       next_.part = nullptr;
-      desc.stages.pop_back();
+      desc.stages.resize(stages);
       same_row = before;
     }
   }
@@ -85,8 +90,13 @@ absl::Status LayerChain::Forward(const Step& step,
           &add(*mlp_.part->input(), mlp_.part->InnerOf(step, tokens)));
   add(mlp_.part->output(), {});
   if (next_.part != nullptr) {
-    SetNorm(*next_.norm,
-            &add(*next_.part->qkv(), next_.part->QkvOf(step, tokens)));
+    const TensorView qkv = next_.part->QkvOf(step, tokens);
+    int64_t first = 0;
+    for (const Linear& layer : next_.part->qkv()) {
+      SetNorm(*next_.norm,
+              &add(layer, ColumnSlice(qkv, first, layer.outputs())));
+      first += layer.outputs();
+    }
   }
   return op_.Run(params, step.stream);
 }

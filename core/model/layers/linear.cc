@@ -181,14 +181,24 @@ bool Linear::CanStack(absl::Span<const LinearSpec> specs,
 absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
     absl::Span<const LinearSpec> specs, ModelBuild& build) {
   std::vector<Linear> layers;
-  if (CanStack(specs, build)) {
-    INLAY_ASSIGN_OR_RETURN(std::optional<Linear> stack, Stack(specs, build));
-    if (stack.has_value()) layers.push_back(*stack);
-  }
-  if (!layers.empty()) return layers;
-  for (const LinearSpec& spec : specs) {
-    INLAY_ASSIGN_OR_RETURN(layers.emplace_back(),
-                           Create(spec, LinearOutput::kActivation, build));
+  while (!specs.empty()) {
+    size_t count = specs.size();
+    while (count > 1 && !CanStack(specs.first(count), build)) --count;
+    if (count > 1) {
+      INLAY_ASSIGN_OR_RETURN(std::optional<Linear> stack,
+                             Stack(specs.first(count), build));
+      if (stack.has_value()) {
+        layers.push_back(*std::move(stack));
+      } else {
+        count = 1;
+      }
+    }
+    if (count == 1) {
+      INLAY_ASSIGN_OR_RETURN(
+          layers.emplace_back(),
+          Create(specs.front(), LinearOutput::kActivation, build));
+    }
+    specs.remove_prefix(count);
   }
   return layers;
 }

@@ -29,8 +29,8 @@ class Linear {
   Linear() = default;
   static absl::StatusOr<Linear> Create(const LinearSpec& spec,
                                        LinearOutput output, ModelBuild& build);
-  // Layers that read the same x, one after another in y: as one where the
-  // device has more of that than of separate ones.
+  // Layers that read the same x, one after another in y: neighbours as one
+  // where they can be and the device has more of that than of separate ones.
   static absl::StatusOr<std::vector<Linear>> CreateSideBySide(
       absl::Span<const LinearSpec> specs, ModelBuild& build);
   // Over a matrix [n, k] that is loaded already (tied embeddings).

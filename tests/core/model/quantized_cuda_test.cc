@@ -140,6 +140,38 @@ TEST_F(QuantizedCudaTest, EveryFormatAsOnTheCpu) {
   }
 }
 
+// Layers of several formats: chains of two, of which q, k and v may be one, two
+// or three stages, and what no chain takes.
+TEST_F(QuantizedCudaTest, MixturesAsOnTheCpu) {
+  constexpr int64_t kWhole = 1 << 20;
+  const struct {
+    DType dtype;
+    std::vector<TensorOverride> overrides;
+  } kCases[] = {
+      {DType::kQ4_K, {{"*v_proj*", DType::kQ6_K}, {"*down_p*", DType::kQ6_K}}},
+      {DType::kQ5_K, {{"*1.*v_proj*", DType::kQ6_K}}},
+      {DType::kQ4_K, {{"*q_proj*", DType::kQ5_K}, {"*o_proj*", DType::kQ5_K}}},
+      {DType::kQ6_K, {{"*k_proj*", DType::kQ4_K}}},
+      {DType::kQ8_0, {{"*v_proj*", DType::kBF16}}},
+      {DType::kQ4_K, {{"*k_proj*", DType::kQ6_K}, {"*v_proj*", DType::kQ8_0}}},
+      {DType::kBF16, {{"*q_proj*", DType::kF16}, {"*down_p*", DType::kQ4_0}}},
+  };
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 70; ++i) prompt.push_back(i * 37 % 300);
+  for (const auto& [dtype, overrides] : kCases) {
+    SCOPED_TRACE(::testing::Message()
+                 << DTypeName(dtype) << " but " << overrides.front().pattern);
+    ModelFiles files;
+    files.config = *ParseJson(Config(false), "config.json");
+    files.random = RandomWeights{dtype, 7, overrides};
+    const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
+    const auto got = Run(files, *gpu_, prompt, {1, 2, 3, 12, kWhole}, nullptr);
+    for (const ModelHarness::Logits& logits : got) {
+      EXPECT_LT(Worst(want[0], logits), kRounded);
+    }
+  }
+}
+
 TEST_F(QuantizedCudaTest, ExpertsInEveryFormatAsOnTheCpu) {
   constexpr int64_t kWhole = 1 << 20;
   std::vector<int32_t> prompt;
