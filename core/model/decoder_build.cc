@@ -308,7 +308,7 @@ absl::Status Decoder::BuildNarrowed(ModelBuild& build) {
   cut.wanted = true;
   cut.shape.leaves_out = true;
   // decode_attention takes steps in which every row of q is a query.
-  cut.shape.few_rows = 0;
+  cut.shape.few = {};
   wanted_cut_ = build.AddCut(cut);
   return absl::OkStatus();
 }

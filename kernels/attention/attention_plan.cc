@@ -55,7 +55,7 @@ int64_t BlocksOf(const AttentionPlanShape& shape,
 // Whether a plan has a list of its queries.
 bool HasQueries(const AttentionPlanShape& shape,
                 const AttentionPlanLimits& limits) {
-  return limits.tokens > 0 && limits.tokens <= shape.few_rows;
+  return limits.tokens > 0 && shape.FewOf(limits.tokens) != nullptr;
 }
 
 // Lists the queries; whether decode_attention may run.
@@ -64,11 +64,12 @@ bool ListQueries(const AttentionPlanShape& shape,
                  absl::Span<const AttentionSequence> sequences,
                  AttentionQuery* queries) {
   std::fill_n(queries, limits.tokens, AttentionQuery{});
+  const int32_t most_keys = shape.FewOf(limits.tokens)->keys;
   bool few = true;
   int32_t blocks_begin = 0;
   for (const AttentionSequence& sequence : sequences) {
     if (sequence.q_len == 0) continue;
-    few = few && sequence.q_len == 1 && sequence.kv_len <= shape.few_keys;
+    few = few && sequence.q_len == 1 && sequence.kv_len <= most_keys;
     queries[sequence.q_begin] = {sequence.kv_len, blocks_begin};
     blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequence));
   }
@@ -298,6 +299,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
     plan.few =
         ListQueries(shape, limits, sequences,
                     reinterpret_cast<AttentionQuery*>(image + layout.queries));
+    if (plan.shares && limits.tokens > shape.few[0].rows) plan.few = false;
   }
   Chunker chunker(shape, mask);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);

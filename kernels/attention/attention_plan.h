@@ -17,6 +17,7 @@
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_PLAN_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_PLAN_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -96,10 +97,23 @@ struct AttentionPlanShape {
   // values: those that the cache's rows are expanded to (attention_expand.h).
   bool expands = false;
   // Steps of at most so many sequences with at most so many keys, one query
-  // each, are for decode_attention (AttentionPlan::few). 0: none.
-  int few_rows = 0;
-  int32_t few_keys = 0;
+  // each, are for decode_attention (AttentionPlan::few): the first of these
+  // that has the rows counts, later ones only where no prefix is shared. 0:
+  // none.
+  struct Few {
+    int rows = 0;
+    int32_t keys = 0;
+    bool operator==(const Few&) const = default;
+  };
+  std::array<Few, 3> few = {};
 
+  // Of steps of so many tokens; null: none.
+  const Few* FewOf(int64_t tokens) const {
+    for (const Few& each : few) {
+      if (tokens <= each.rows) return &each;
+    }
+    return nullptr;
+  }
   // Heads that what is unpacked has.
   int unpacked_heads() const { return expands ? group : num_kv_heads; }
   bool wide_items() const { return item_rows > kAttentionItemRows; }
@@ -218,7 +232,7 @@ struct AttentionQuery {
 //   counters  int32: [0] next tile, [1] CTAs done with tiles, [2 ..] arrivals;
 //             zero before and after each launch (kernels set them back)
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
-//   queries   AttentionQuery [tokens], where few_rows allows so many
+//   queries   AttentionQuery [tokens], where `few` allows so many
 //   items, tiles
 //   blocks    int32: the block tables, and then groups' AttentionUnits; with
 //             unpack_bytes, tables of tiles are of the unpacked cache (of

@@ -1,5 +1,7 @@
 #include "kernels/decode_attention/decode_attention.h"
 
+#include <iterator>
+
 #if INLAY_HAS_CUDA
 #include "kernels/decode_attention/decode_attention_sm90.h"
 #endif
@@ -33,8 +35,9 @@ const char* Sm90Refuses(const DecodeAttentionDesc& desc,
       attention.selects > 0 || !attention.causal) {
     return "takes no softcap, latent rows, selected keys or order but causal";
   }
-  return DecodeAttentionRows(desc, device) > 0 ? nullptr
-                                               : "KV heads find no room";
+  return DecodeAttentionLimits(desc, device)[0].rows > 0
+             ? nullptr
+             : "KV heads find no room";
 }
 
 constexpr DecodeAttentionRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
@@ -45,14 +48,28 @@ constexpr DecodeAttentionRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
 
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable() { return kRows; }
 
-int DecodeAttentionRows(const DecodeAttentionDesc& desc,
-                        const DeviceInfo& device) {
-  return device.num_sms / (kDecodeCluster * desc.attention.num_kv_heads);
+std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
+    const DecodeAttentionDesc& desc, const DeviceInfo& device) {
+  // Of each block of a cluster (README.md).
+  constexpr int32_t kKeys = 384;
+  std::array<AttentionPlanShape::Few, 3> few = {};
+  static_assert(std::size(kDecodeClusters) == 3);
+  for (size_t i = 0; i < few.size(); ++i) {
+    const int cluster = kDecodeClusters[i];
+    few[i].keys = kKeys * cluster;
+    const int64_t heads = desc.attention.num_kv_heads;
+    while (
+        DecodeClusterFits(cluster, (few[i].rows + 1) * heads, device.num_sms)) {
+      ++few[i].rows;
+    }
+  }
+  return few;
 }
 #else
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable() { return {}; }
-int DecodeAttentionRows(const DecodeAttentionDesc&, const DeviceInfo&) {
-  return 0;
+std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
+    const DecodeAttentionDesc&, const DeviceInfo&) {
+  return {};
 }
 #endif
 

@@ -8,7 +8,10 @@
 #ifndef INLAY_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_H_
 #define INLAY_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_H_
 
+#include <array>
+
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_plan.h"
 #include "kernels/dispatch.h"
 #include "kernels/rope_kv/rope_kv.h"
 
@@ -33,16 +36,14 @@ using DecodeAttentionRow =
     KernelRow<DecodeAttentionDesc, DecodeAttentionParams>;
 // Rows for GPUs only. The cache gets the bits that rope_kv gives it. Keys are
 // cut and summed in an order of this op's own, which follows from the
-// sequence's length alone: a token's numbers do not depend on the others.
+// sequence's length and which of DecodeAttentionLimits' steps this is.
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable();
 
-// AttentionPlanShape::few_rows of the layer: tokens of a step that find room
-// side by side.
-int DecodeAttentionRows(const DecodeAttentionDesc& desc,
-                        const DeviceInfo& device);
-// few_keys: with more, attention's items, which take all multiprocessors, are
-// faster.
-inline constexpr int32_t kDecodeAttentionKeys = 3072;
+// AttentionPlanShape::few of the layer: tokens of a step that find room side by
+// side, and as many keys as this takes less time for than attention's items,
+// which take all multiprocessors whatever there is.
+std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
+    const DecodeAttentionDesc& desc, const DeviceInfo& device);
 
 }  // namespace inlay
 

@@ -1,18 +1,21 @@
 // decode_attention on Hopper. Source: split keys as in Flash-Decoding
 // (pytorch.org/blog/flash-decoding, 2023).
 //
-// Grid: a cluster of 8 blocks of 4 warps for each KV head of each token, two
-// blocks a multiprocessor. Tiles of 16 keys go round: tile i to block i % 8,
-// warp i / 8 % 4. A warp loads its tiles into registers (decode_tile.cuh), two
-// ahead, with no shared memory and no barrier in between.
+// Grid: a cluster of 8 blocks of 4 warps for each KV head of a token, of 4 or
+// 2 blocks where tokens are more, two blocks a multiprocessor. Tiles of 16 keys
+// go round: tile i to block i % 8, warp i / 8 % 4. A warp loads its tiles into
+// registers (decode_tile.cuh), two ahead, with no shared memory and no barrier
+// in between.
+//
 // The new token's key and value are made by the warp whose tile they belong to,
 // which needs neither to read them from the cache nor to wait until they are
-// there. A block's warps merge through shared memory, and each block gets an
-// eighth of the results from all: stores that count themselves at a barrier of
+// there. A block's warps merge through shared memory, and each block gets its
+// share of the results from all: stores that count themselves at a barrier of
 // the block they go to (to read them there took 3 us, and each barrier of the
 // cluster 1 us). Barriers: one of the block, that of the cluster at the start
 // in two halves, so that all blocks are there when stores come, and one that
 // counts what came.
+//
 // Roofline: the cache's bytes; with few keys the latency of what follows one
 // another: the plan, the block table, keys, sums.
 #include "kernels/attention/sm90_ops.h"
@@ -27,10 +30,9 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kRound = kDecodeCluster * kWarps;
 
 // Of a block, in shared memory.
-template <int kDim>
+template <int kDim, int kCluster>
 struct BlockPart {
   // The new token's key and value, where a warp of the block makes them.
   DecodeToken<kDim> token;
@@ -39,16 +41,15 @@ struct BlockPart {
   float4 numerators[kWarps][kDecodeGroup * kDecodeQuads<kDim>];
   // What each block of the cluster sends: its heads' maxima and sums, and its
   // numerators of the elements that are this block's.
-  float4 all_sums[kDecodeCluster][kDecodeGroup];
-  float4 all_numerators[kDecodeCluster]
-                       [kDecodeGroup * kDim / 4 / kDecodeCluster];
+  float4 all_sums[kCluster][kDecodeGroup];
+  float4 all_numerators[kCluster][kDecodeGroup * kDim / 4 / kCluster];
   uint64_t arrived;
 };
 
-template <typename T, int kDim, bool kHalf, bool kNorm>
+template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster>
 class Worker {
  public:
-  __device__ Worker(const DecodeShape& shape, BlockPart<kDim>& part,
+  __device__ Worker(const DecodeShape& shape, BlockPart<kDim, kCluster>& part,
                     const AttentionQuery& query, int row, int kv_head, int rank)
       : shape_(shape),
         part_(part),
@@ -60,7 +61,7 @@ class Worker {
 
   __device__ void Run() {
     const int end = keys_.end();
-    int tile = keys_.FirstOf(rank_ + kDecodeCluster * warp_, kRound);
+    int tile = keys_.FirstOf(rank_ + kCluster * warp_, kRound);
     DecodeTile<kDim> a;
     DecodeTile<kDim> b;
     const int64_t block_a = keys_.BlockOf(tile);
@@ -92,7 +93,7 @@ class Worker {
   __device__ void Send() const {
     const uint32_t barrier = sm90::SharedAddress(&part_.arrived);
     const int quads = shape_.group * kDim / 4;  // of all heads
-    const int share = quads / kDecodeCluster;
+    const int share = quads / kCluster;
     for (int quad = static_cast<int>(threadIdx.x); quad < quads;
          quad += kThreads) {
       const int head = quad / (kDim / 4);
@@ -108,7 +109,7 @@ class Worker {
       }
       StoreAt(sm90::SharedAddress(&part_.all_numerators[rank_][quad % share]),
               barrier, static_cast<unsigned>(quad / share), y);
-      if (quad % (kDim / 4) < kDecodeCluster) {
+      if (quad % (kDim / 4) < kCluster) {
         const float sums[4] = {sum.x, sum.y, 0.0f, 0.0f};
         StoreAt(sm90::SharedAddress(&part_.all_sums[rank_][head]), barrier,
                 static_cast<unsigned>(quad % (kDim / 4)), sums);
@@ -118,12 +119,12 @@ class Worker {
 
   // What a block gets from all by Send().
   __device__ static uint32_t SentBytes(int group) {
-    return static_cast<uint32_t>(group * (kDim * 4 + kDecodeCluster * 16));
+    return static_cast<uint32_t>(group * (kDim * 4 + kCluster * 16));
   }
 
-  // An eighth of the heads' outputs.
+  // The block's share of the heads' outputs.
   __device__ void Fold() const {
-    const int share = shape_.group * kDim / 4 / kDecodeCluster;
+    const int share = shape_.group * kDim / 4 / kCluster;
     const int quad = static_cast<int>(threadIdx.x);
     if (quad >= share) return;
     Await(sm90::SharedAddress(&part_.arrived), 0);
@@ -133,10 +134,10 @@ class Worker {
     const float sink = shape_.sinks == nullptr
                            ? kDecodeNothing
                            : shape_.sinks[query_head] * kDecodeLog2E;
-    float2 sums[kDecodeCluster];
+    float2 sums[kCluster];
     float highest = sink;
 #pragma unroll
-    for (int b = 0; b < kDecodeCluster; ++b) {
+    for (int b = 0; b < kCluster; ++b) {
       const float4 sent = part_.all_sums[b][head];
       sums[b] = make_float2(sent.x, sent.y);
       highest = fmaxf(highest, sent.x);
@@ -144,7 +145,7 @@ class Worker {
     float sum = exp2f(sink - highest);
     float y[4] = {};
 #pragma unroll
-    for (int b = 0; b < kDecodeCluster; ++b) {
+    for (int b = 0; b < kCluster; ++b) {
       const float factor = exp2f(sums[b].x - highest);
       sum = fmaf(factor, sums[b].y, sum);
       AddScaled(part_.all_numerators[b][quad], factor, y);
@@ -158,6 +159,7 @@ class Worker {
   }
 
  private:
+  static constexpr int kRound = kCluster * kWarps;
   __device__ static void AddScaled(const float4& x, float factor,
                                    float (&y)[4]) {
     y[0] = fmaf(factor, x.x, y[0]);
@@ -189,7 +191,7 @@ class Worker {
   }
 
   const DecodeShape& shape_;
-  BlockPart<kDim>& part_;
+  BlockPart<kDim, kCluster>& part_;
   const DecodeKeys<kDim> keys_;
   const int row_;
   const int kv_head_;
@@ -199,14 +201,14 @@ class Worker {
   HeadPart<kDim> q_;
 };
 
-template <typename T, int kDim, bool kHalf, bool kNorm>
+template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster>
 __global__ void __launch_bounds__(kThreads, 2)
     DecodeAttention(const __grid_constant__ DecodeShape shape) {
-  using Part = Worker<T, kDim, kHalf, kNorm>;
-  __shared__ __align__(16) BlockPart<kDim> part;
+  using Part = Worker<T, kDim, kHalf, kNorm, kCluster>;
+  __shared__ __align__(16) BlockPart<kDim, kCluster> part;
   LetNextBegin();
-  const int rank = static_cast<int>(blockIdx.x) % kDecodeCluster;
-  const int pair = static_cast<int>(blockIdx.x) / kDecodeCluster;
+  const int rank = static_cast<int>(blockIdx.x) % kCluster;
+  const int pair = static_cast<int>(blockIdx.x) / kCluster;
   const int row = pair / shape.num_kv_heads;
   const AttentionQuery query = shape.queries[row];
   if (query.kv_len == 0) {  // a row of nobody
@@ -229,21 +231,37 @@ __global__ void __launch_bounds__(kThreads, 2)
   worker.Fold();
 }
 
-template <typename T, int kDim>
-absl::Status Launch(const DecodeAttentionDesc& desc, const DecodeShape& shape,
-                    int64_t rows, CudaStream& stream) {
+template <typename T, int kDim, int kCluster>
+absl::Status LaunchCluster(const DecodeAttentionDesc& desc,
+                           const DecodeShape& shape, int64_t rows,
+                           CudaStream& stream) {
   CudaGrid grid;
-  grid.blocks = rows * shape.num_kv_heads * kDecodeCluster;
+  grid.blocks = rows * shape.num_kv_heads * kCluster;
   grid.threads = kThreads;
-  grid.cluster = kDecodeCluster;
+  grid.cluster = kCluster;
   const bool half = desc.rope_kv.style == RopeStyle::kHalf;
   const bool norm = desc.rope_kv.q_norm;
   return LaunchCuda("decode_attention", stream, grid,
-                    half   ? norm ? DecodeAttention<T, kDim, true, true>
-                                  : DecodeAttention<T, kDim, true, false>
-                      : norm ? DecodeAttention<T, kDim, false, true>
-                           : DecodeAttention<T, kDim, false, false>,
+                    half   ? norm
+                                 ? DecodeAttention<T, kDim, true, true, kCluster>
+                                 : DecodeAttention<T, kDim, true, false, kCluster>
+                      : norm ? DecodeAttention<T, kDim, false, true, kCluster>
+                           : DecodeAttention<T, kDim, false, false, kCluster>,
                     shape);
+}
+
+template <typename T, int kDim>
+absl::Status Launch(const DecodeAttentionDesc& desc, const DecodeShape& shape,
+                    int64_t rows, CudaStream& stream) {
+  const int64_t clusters = rows * shape.num_kv_heads;
+  const auto fits = [&](int cluster) {
+    return DecodeClusterFits(cluster, clusters, stream.num_sms());
+  };
+  static_assert(kDecodeClusters[0] == 8 && kDecodeClusters[1] == 4 &&
+                kDecodeClusters[2] == 2);
+  return fits(8)   ? LaunchCluster<T, kDim, 8>(desc, shape, rows, stream)
+         : fits(4) ? LaunchCluster<T, kDim, 4>(desc, shape, rows, stream)
+                   : LaunchCluster<T, kDim, 2>(desc, shape, rows, stream);
 }
 
 template <typename T>

@@ -19,8 +19,7 @@ AttentionPlanShape Shape(int few_rows) {
   shape.block_size = 16;
   shape.grid = 132;
   shape.tile_tokens = 32;
-  shape.few_rows = few_rows;
-  shape.few_keys = kFewKeys;
+  shape.few[0] = {few_rows, kFewKeys};
   return shape;
 }
 
@@ -81,7 +80,7 @@ TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
   const auto chunks = [&](int few_rows, int length, int q_len = 1,
                           int head_dim = 128) {
     AttentionPlanShape shape = Shape(few_rows);
-    shape.few_keys = 3072;
+    shape.few[0].keys = 3072;
     shape.head_dim = head_dim;
     const Built built(shape, {Sequence(0, q_len, length)}, q_len);
     return built.items[0].num_chunks;
@@ -114,6 +113,44 @@ TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {
   EXPECT_TRUE(Built(Shape(2), two, 2).plan.few);
   EXPECT_FALSE(Built(Shape(2), two, 3).plan.few);
   EXPECT_FALSE(Built(Shape(2), {Sequence(0, 2, 40)}, 2, false).plan.few);
+}
+
+TEST_F(AttentionPlanFewTest, MoreRowsHaveFewerKeys) {
+  AttentionPlanShape shape = Shape(1);
+  shape.few[1] = {2, 100};
+  shape.few[2] = {4, 50};
+  const auto few = [&](int rows, int kv_len) {
+    std::vector<AttentionSequence> sequences = {Sequence(0, 1, kv_len)};
+    for (int r = 1; r < rows; ++r) sequences.push_back(Sequence(r, 1, 20));
+    return Built(shape, sequences, rows).plan.few;
+  };
+  EXPECT_TRUE(few(1, kFewKeys));
+  EXPECT_TRUE(few(2, 100));
+  EXPECT_FALSE(few(2, 101));
+  EXPECT_TRUE(few(3, 50));
+  EXPECT_FALSE(few(3, 51));
+  EXPECT_TRUE(few(4, 50));
+  EXPECT_FALSE(few(5, 20));
+}
+
+// Many that share a prefix read it once, which items do.
+TEST_F(AttentionPlanFewTest, MoreRowsThatShareAPrefixAreItems) {
+  AttentionPlanShape shape = Shape(2);
+  shape.few[0].keys = 4000;
+  shape.few[1] = {16, 4000};
+  shape.prefix_units = kAttentionUnits16Bit;
+  const auto few = [&](int rows, bool same) {
+    std::vector<AttentionSequence> sequences;
+    for (int r = 0; r < rows; ++r) {
+      sequences.push_back({r, 1, 3900, table_.data() + (same ? 0 : r * 60)});
+    }
+    const Built built(shape, sequences, rows);
+    EXPECT_EQ(built.plan.shares, same && rows > 2);
+    return built.plan.few;
+  };
+  EXPECT_TRUE(few(2, true));
+  EXPECT_FALSE(few(8, true));
+  EXPECT_TRUE(few(8, false));
 }
 
 }  // namespace

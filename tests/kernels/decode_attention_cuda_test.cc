@@ -178,9 +178,10 @@ class Problem {
     AttentionPlanShape shape =
         MakeAttentionPlanShape(AttentionTable().front(), desc_.attention,
                                case_.block_size, cuda_.stream->num_sms());
-    shape.few_rows = DecodeAttentionRows(desc_, cuda_.info);
-    shape.few_keys = 1 << 20;
-    EXPECT_GE(shape.few_rows, rows_);
+    shape.few = DecodeAttentionLimits(desc_, cuda_.info);
+    EXPECT_NE(shape.FewOf(rows_), nullptr);
+    for (auto& few : shape.few) few.keys = 1 << 20;
+    shape.prefix_units = 0;
     AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences_);
     limits.tokens = rows_;
     limits.graph = true;
@@ -384,6 +385,30 @@ TEST_F(DecodeAttentionCudaTest, LengthsGroupsAndWindows) {
     c.kv_lens = {kv_len, std::max(1, kv_len / 2)};
     Check(c);
     if (HasFatalFailure()) return;
+  }
+}
+
+// Four blocks a KV head, and two.
+TEST_F(DecodeAttentionCudaTest, MoreTokens) {
+  unsigned seed = 200;
+  const std::vector<int> lens = {300, 17, 0,  1500, 1,  64,  65, 129,
+                                 512, 31, 33, 0,    16, 700, 80, 257};
+  for (const size_t rows : {4, 6, 8, 16}) {
+    for (const int group : {1, 3, 4, 8}) {
+      Case c;
+      c.num_kv_heads = 8;
+      c.group = group;
+      c.head_dim = seed % 4 == 0 ? 64 : 128;
+      c.type = seed % 3 == 0 ? DType::kF16 : DType::kBF16;
+      c.style = seed % 2 == 0 ? RopeStyle::kHalf : RopeStyle::kInterleaved;
+      c.norms = seed % 5 == 0;
+      c.sinks = seed % 3 == 1;
+      c.window = seed % 4 == 1 ? 100 : 0;
+      c.seed = seed++;
+      c.kv_lens.assign(lens.begin(), lens.begin() + static_cast<int>(rows));
+      Check(c);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -187,9 +187,8 @@ void AttentionBlock::AddCut(ModelBuild& build) {
       MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
                              build.kernels.device().num_sms);
   if (decode_attention_.row != nullptr) {
-    cut_shape_.few_rows =
-        DecodeAttentionRows(decode_attention_.desc, build.kernels.device());
-    cut_shape_.few_keys = kDecodeAttentionKeys;
+    cut_shape_.few =
+        DecodeAttentionLimits(decode_attention_.desc, build.kernels.device());
   }
   if (has_pattern_) cut_shape_.prefix_units = 0;  // what is shared has no mask
   cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});

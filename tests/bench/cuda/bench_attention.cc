@@ -243,8 +243,7 @@ class Run {
     AttentionPlanShape shape = MakeAttentionPlanShape(row_, desc_, c.block_size,
                                                       bench_.stream.num_sms());
     if (c.company) {
-      shape.few_rows = 1;
-      shape.few_keys = kDecodeAttentionKeys;
+      shape.few[0] = {1, 3072};
     }
     shape.batch_invariant = c.batch_invariant;
     if (!c.share || c.alibi) shape.prefix_units = 0;

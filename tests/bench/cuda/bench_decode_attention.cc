@@ -93,8 +93,8 @@ class Run {
     info.num_sms = bench_.stream.num_sms();
     AttentionPlanShape shape = MakeAttentionPlanShape(
         AttentionTable().front(), desc_.attention, kBlockSize, info.num_sms);
-    shape.few_rows = DecodeAttentionRows(desc_, info);
-    shape.few_keys = 1 << 20;
+    shape.few = DecodeAttentionLimits(desc_, info);
+    for (auto& few : shape.few) few.keys = 1 << 20;
     std::vector<int32_t> table(static_cast<size_t>(rows_ * table_blocks_));
     std::iota(table.begin(), table.end(), 0);
     std::vector<AttentionSequence> sequences;
@@ -158,9 +158,9 @@ void BenchDecodeAttention(Bench& bench) {
   };
   for (const Shape& shape : {Shape{32, 8, 128}, Shape{32, 4, 128},
                              Shape{32, 8, 64}, Shape{16, 2, 128}}) {
-    for (const int rows : {1, 2, 4}) {
-      if (rows * shape.kv_heads * 8 > bench.stream.num_sms()) continue;
-      for (const int keys : {64, 512, 2048, 4096, 8192, 32768}) {
+    for (const int rows : {1, 2, 3, 4, 6, 8, 16}) {
+      if (rows * shape.kv_heads > bench.stream.num_sms()) continue;
+      for (const int keys : {64, 256, 512, 768, 1024, 1536, 2048, 3072, 4096}) {
         Run run(bench, rows, keys, shape.heads, shape.kv_heads, shape.head_dim);
         std::printf("  %d/%d x %d, %d x %5d: %6.2f %6.2f %6.2f\n", shape.heads,
                     shape.kv_heads, shape.head_dim, rows, keys,
