@@ -37,10 +37,7 @@ void GptqEncoder::FitRow(int64_t row) {
     FitGroups(*scheme_, weights, costs_by_input_.data(), inputs, scales);
     return;
   }
-  for (int64_t first = 0; first < inputs; first += grid_.elements) {
-    grid_.fit(weights + first, costs_by_input_.data() + first,
-              &scales[first / grid_.elements]);
-  }
+  grid_.fit(weights, costs_by_input_.data(), inputs / grid_.elements, scales);
 }
 
 // What would follow if the codes of the grid's block had no error of their own:
@@ -58,7 +55,8 @@ void GptqEncoder::FitAhead(const Block& block, int64_t first,
       ahead[j] += error * feedback[j];
     }
   }
-  grid_.fit(ahead, factor_.costs().data() + block.first + first, scales);
+  grid_.fit(ahead, factor_.costs().data() + block.first + first, /*blocks=*/1,
+            scales);
 }
 
 void GptqEncoder::EncodeBlock(const Block& block, int64_t row, float* targets) {

@@ -18,7 +18,7 @@ GridScales FitGroup(const GroupScheme& scheme, const float* x,
   const BlockGrid& grid = *scheme.grid;
   GridScales scales = {};
   if (scheme.is_grids()) {
-    grid.fit(x, weights, &scales);
+    grid.fit(x, weights, /*blocks=*/1, &scales);
     return scales;
   }
   ZeroPointRule rule;

@@ -63,7 +63,9 @@ inline float InverseScale(float scale) {
 inline int RoundCode(float value, int least, int most) {
   if (!(value > static_cast<float>(least))) return least;
   if (value >= static_cast<float>(most)) return most;
-  return static_cast<int>(std::lround(value));
+  const int whole = static_cast<int>(value);
+  const float rest = value - static_cast<float>(whole);  // exact
+  return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
 }
 
 }  // namespace inlay

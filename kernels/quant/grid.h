@@ -35,11 +35,13 @@ struct BlockGrid {
   int least = 0;
   int most = 0;
   bool is_iq4 = false;
-  // Scales for `elements` values. `weights` (each >= 0, some > 0): of the
-  // squares of the errors, the sum of which is made small. Null: all the same,
-  // by the rule of the format's encoder; u4 and i8 groups, that have no such
-  // rule for whole zero points, get the values' range.
-  void (*fit)(const float* x, const float* weights, GridScales* scales);
+  // Scales for blocks of `elements` values each. `weights` (each >= 0, some >
+  // 0): of the squares of the errors, the sum of which is made small. Null: all
+  // the same, by the rule of the format's encoder; u4 and i8 groups, that have
+  // no such rule for whole zero points, get the values' range. Many blocks at
+  // once are a lane each: 16 take little longer than one.
+  void (*fit)(const float* x, const float* weights, int64_t blocks,
+              GridScales* scales);
   // One block.
   void (*pack)(const GridScales& scales, const int8_t* levels, std::byte* dst);
 

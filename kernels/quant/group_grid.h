@@ -14,11 +14,15 @@ namespace inlay {
 // that layouts of other engines can say what comes out. Codes of kBits bits
 // begin at kLeast.
 template <int kCount, int kBits, int kLeast>
-void FitGroup(const float* x, const float* weights, GridScales* scales) {
-  const ZeroPoint fit =
-      FitZeroPoint(x, weights, kCount, {.most = (1 << kBits) - 1});
-  scales->scale[0] = fit.scale;
-  scales->min[0] = -fit.scale * static_cast<float>(fit.zero + kLeast);
+void FitGroup(const float* x, const float* weights, int64_t blocks,
+              GridScales* scales) {
+  for (int64_t b = 0; b < blocks; ++b, ++scales, x += kCount) {
+    const ZeroPoint fit =
+        FitZeroPoint(x, weights, kCount, {.most = (1 << kBits) - 1});
+    scales->scale[0] = fit.scale;
+    scales->min[0] = -fit.scale * static_cast<float>(fit.zero + kLeast);
+    if (weights != nullptr) weights += kCount;
+  }
 }
 
 template <int kCount>

@@ -20,14 +20,6 @@ inline int Iq4Code(float value) {
   return code;
 }
 
-inline float NearestIq4Level(float value) {
-  return static_cast<float>(kIq4Levels[Iq4Code(value)]);
-}
-
-// What FitScale tries: the extreme value at -127 and around.
-inline constexpr float kIq4First = -127.0f;
-inline constexpr float kIq4Step = 5.0f;
-
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_QUANT_IQ4_H_

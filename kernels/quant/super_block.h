@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
 #include "memory/dtype.h"
 
@@ -60,15 +60,11 @@ struct SignedSuperBlock {
 
 // BlockGrid::fit for AffineSuperBlock: codes from 0 to most_code, scales and
 // minima from 0 to most_scale.
-template <int kSub, int kMostCode, int kMostScale>
-void FitAffineSuper(const float* x, const float* weights, GridScales* scales) {
+template <int kSub, int kMostScale>
+void RoundAffineFits(const Affine* fits, GridScales* scales) {
   constexpr int kSubs = kSuperBlock / kSub;
-  if (weights == nullptr) weights = kEqualWeights.data();
-  Affine fits[kSubs];
   Affine most = {0.0f, 0.0f};
   for (int j = 0; j < kSubs; ++j) {
-    fits[j] = FitAffine(x + j * kSub, weights + j * kSub, kSub, kMostCode,
-                        /*keep_zero=*/true);
     most.scale = std::max(most.scale, fits[j].scale);
     most.min = std::max(most.min, fits[j].min);
   }
@@ -76,41 +72,65 @@ void FitAffineSuper(const float* x, const float* weights, GridScales* scales) {
   scales->block_min = F32ToF16(most.min / static_cast<float>(kMostScale));
   const float block_scale = F16ToF32(scales->block_scale);
   const float block_min = F16ToF32(scales->block_min);
+  const float steps = InverseScale(block_scale);
+  const float min_steps = InverseScale(block_min);
   for (int j = 0; j < kSubs; ++j) {
-    const int s =
-        RoundCode(fits[j].scale * InverseScale(block_scale), 0, kMostScale);
-    const int m =
-        RoundCode(fits[j].min * InverseScale(block_min), 0, kMostScale);
+    const int s = RoundCode(fits[j].scale * steps, 0, kMostScale);
+    const int m = RoundCode(fits[j].min * min_steps, 0, kMostScale);
     scales->sub_scales[j] = static_cast<int8_t>(s);
     scales->sub_mins[j] = static_cast<uint8_t>(m);
     scales->scale[j] = block_scale * static_cast<float>(s);
     scales->min[j] = -(block_min * static_cast<float>(m));
   }
 }
-
-// BlockGrid::fit for SignedSuperBlock: scales from least_scale to
-// -least_scale - 1. nearest(v) is the level nearest to v; first and step as
-// FitScale has them.
-template <int kSub, typename Nearest>
-void FitSignedSuper(const float* x, const float* weights, int least_scale,
-                    float first, float step, Nearest nearest,
+template <int kSub, int kMostCode, int kMostScale>
+void FitAffineSuper(const float* x, const float* weights, int64_t blocks,
                     GridScales* scales) {
   constexpr int kSubs = kSuperBlock / kSub;
-  if (weights == nullptr) weights = kEqualWeights.data();
-  float fits[kSubs];
-  for (int j = 0; j < kSubs; ++j) {
-    fits[j] =
-        FitScale(x + j * kSub, weights + j * kSub, kSub, first, step, nearest);
+  constexpr int64_t kAtOnce = kFitGroups / kSubs;
+  Affine fits[kFitGroups];
+  for (int64_t first = 0; first < blocks; first += kAtOnce) {
+    const int64_t some = std::min(kAtOnce, blocks - first);
+    const int64_t at = first * kSuperBlock;
+    FitAffines({kMostCode, /*keep_zero=*/true}, x + at,
+               weights == nullptr ? nullptr : weights + at, some * kSubs, kSub,
+               fits);
+    for (int64_t b = 0; b < some; ++b) {
+      RoundAffineFits<kSub, kMostScale>(fits + b * kSubs, scales + first + b);
+    }
   }
+}
+
+// BlockGrid::fit for SignedSuperBlock: scales from least_scale to
+// -least_scale - 1.
+template <int kSub>
+void RoundSignedFits(const float* fits, int least_scale, GridScales* scales) {
+  constexpr int kSubs = kSuperBlock / kSub;
   scales->block_scale =
       F32ToF16(Extreme(fits, kSubs) / static_cast<float>(least_scale));
   const float block_scale = F16ToF32(scales->block_scale);
+  const float steps = InverseScale(block_scale);
   for (int j = 0; j < kSubs; ++j) {
-    const int s = RoundCode(fits[j] * InverseScale(block_scale), least_scale,
-                            -least_scale - 1);
+    const int s = RoundCode(fits[j] * steps, least_scale, -least_scale - 1);
     scales->sub_scales[j] = static_cast<int8_t>(s);
     scales->scale[j] = block_scale * static_cast<float>(s);
     scales->min[j] = 0.0f;
+  }
+}
+template <int kSub>
+void FitSignedSuper(const ScaleRule& rule, int least_scale, const float* x,
+                    const float* weights, int64_t blocks, GridScales* scales) {
+  constexpr int kSubs = kSuperBlock / kSub;
+  constexpr int64_t kAtOnce = kFitGroups / kSubs;
+  float fits[kFitGroups];
+  for (int64_t first = 0; first < blocks; first += kAtOnce) {
+    const int64_t some = std::min(kAtOnce, blocks - first);
+    const int64_t at = first * kSuperBlock;
+    FitScales(rule, x + at, weights == nullptr ? nullptr : weights + at,
+              some * kSubs, kSub, fits);
+    for (int64_t b = 0; b < some; ++b) {
+      RoundSignedFits<kSub>(fits + b * kSubs, least_scale, scales + first + b);
+    }
   }
 }
 

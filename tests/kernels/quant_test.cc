@@ -481,7 +481,7 @@ TEST(BlockGridTest, PackedBlocksAreWhatTheGridSays) {
       for (const float* weights : {static_cast<const float*>(nullptr),
                                    static_cast<const float*>(ones.data())}) {
         GridScales scales;
-        grid->fit(x.data(), weights, &scales);
+        grid->fit(x.data(), weights, 1, &scales);
         std::vector<int8_t> levels(size);
         std::vector<float> values(size);
         for (int i = 0; i < grid->elements; ++i) {
@@ -544,7 +544,7 @@ TEST(BlockGridTest, GroupsHaveWholeZeroPoints) {
       const std::vector<float> ones(size, 1.0f);
       for (const bool weighted : {false, true}) {
         GridScales scales;
-        grid.fit(x.data(), weighted ? ones.data() : nullptr, &scales);
+        grid.fit(x.data(), weighted ? ones.data() : nullptr, 1, &scales);
         const float scale = scales.scale[0];
         EXPECT_EQ(F16ToF32(F32ToF16(scale)), scale);
         const float zero =

@@ -2,7 +2,7 @@
 
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
 #include "kernels/quant/iq4.h"
 #include "kernels/quant/quant.h"
@@ -22,12 +22,17 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  if (weights == nullptr) weights = kEqualWeights.data();
-  scales->block_scale =
-      F32ToF16(FitScale(x, weights, 32, kIq4First, kIq4Step, NearestIq4Level));
-  scales->scale[0] = F16ToF32(scales->block_scale);
-  scales->min[0] = 0.0f;
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  constexpr int kSize = 32;
+  float fits[kFitGroups];
+  for (int64_t first = 0; first < blocks; first += kFitGroups) {
+    const int64_t some = std::min(kFitGroups, blocks - first);
+    FitScales(kIq4Rule, x + first * kSize,
+              weights == nullptr ? nullptr : weights + first * kSize, some,
+              kSize, fits);
+    SetBlockScales(fits, some, scales + first);
+  }
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

@@ -27,9 +27,9 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  FitSignedSuper<32>(x, weights, -32, kIq4First, kIq4Step, NearestIq4Level,
-                     scales);
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  FitSignedSuper<32>(kIq4Rule, -32, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

@@ -29,10 +29,11 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
   }
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  FitSignedSuper<16>(
-      x, weights, -32, -4.0f, 0.1f,
-      [](float value) { return RoundLevel(value, -4.0f, 3.0f); }, scales);
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  constexpr ScaleRule kRule = {
+      .first = -4.0f, .step = 0.1f, .least = -4.0f, .most = 3.0f};
+  FitSignedSuper<16>(kRule, -32, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

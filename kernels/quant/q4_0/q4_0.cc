@@ -5,8 +5,9 @@
 
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
+#include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -26,31 +27,26 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
 // The element of largest magnitude becomes code 0, which reaches one step
 // further than 15.
 void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 32) {
-    const float extreme = Extreme(src, 32);
+  const auto set = [](float extreme, Q4_0Block& block) -> CodeScale {
     const float scale = extreme / -8.0f;
-    const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    Q4_0Block block;
     block.scale = F32ToF16(scale);
-    for (int i = 0; i < 16; ++i) {
-      const int low = RoundCode(src[i] * inverse + 8.0f, 0, 15);
-      const int high = RoundCode(src[i + 16] * inverse + 8.0f, 0, 15);
-      block.codes[i] = static_cast<uint8_t>(low | high << 4);
-    }
-    StoreBlock(block, dst, b);
-  }
+    return {scale == 0.0f ? 0.0f : 1.0f / scale};
+  };
+  const auto pack = [](const int8_t* codes, Q4_0Block& block) {
+    PackBits<4, 16, 32>(codes, block.codes);
+  };
+  EncodePlainBlocks<Q4_0Block, float>({8.0f, 0.0f, 15.0f}, FindExtremes, set,
+                                      pack, src, blocks, dst);
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  const float scale =
-      weights == nullptr
-          ? Extreme(x, 32) / -8.0f
-          : FitScale(x, weights, 32, -8.0f, 0.1f, [](float value) {
-              return RoundLevel(value, -8.0f, 7.0f);
-            });
-  scales->block_scale = F32ToF16(scale);
-  scales->scale[0] = F16ToF32(scales->block_scale);
-  scales->min[0] = 0.0f;
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  constexpr ScaleRule kRule = {
+      .first = -8.0f, .step = 0.1f, .least = -8.0f, .most = 7.0f};
+  const auto plain = [](const float* values) {
+    return Extreme(values, 32) / -8.0f;
+  };
+  FitScaleBlocks(kRule, plain, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

@@ -2,8 +2,9 @@
 
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
+#include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -23,33 +24,21 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
 }
 
 void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 32) {
-    Q4_1Block block;
-    const Range range = RangeOf(src, 32);
+  const auto set = [](const Range& range, Q4_1Block& block) -> CodeScale {
     block.scale = F32ToF16(range.most / 15.0f - range.least / 15.0f);
     block.min = F32ToF16(range.least);
-    const float inverse = InverseScale(F16ToF32(block.scale));
-    const float min = F16ToF32(block.min);
-    uint8_t codes[32];
-    for (int i = 0; i < 32; ++i) {
-      codes[i] =
-          static_cast<uint8_t>(RoundCode((src[i] - min) * inverse, 0, 15));
-    }
+    return {InverseScale(F16ToF32(block.scale)), F16ToF32(block.min)};
+  };
+  const auto pack = [](const int8_t* codes, Q4_1Block& block) {
     PackBits<4, 16, 32>(codes, block.codes);
-    StoreBlock(block, dst, b);
-  }
+  };
+  EncodePlainBlocks<Q4_1Block, Range>({0.0f, 0.0f, 15.0f}, FindRanges, set,
+                                      pack, src, blocks, dst);
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  const Range range = RangeOf(x, 32);
-  const Affine fit =
-      weights == nullptr
-          ? Affine{range.most / 15.0f - range.least / 15.0f, -range.least}
-          : FitAffine(x, weights, 32, 15, /*keep_zero=*/false);
-  scales->block_scale = F32ToF16(fit.scale);
-  scales->block_min = F32ToF16(-fit.min);
-  scales->scale[0] = F16ToF32(scales->block_scale);
-  scales->min[0] = F16ToF32(scales->block_min);
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  FitAffineBlocks(15, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

@@ -2,8 +2,9 @@
 
 #include "kernels/quant/bits.h"
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
+#include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -25,31 +26,26 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
 // The element of largest magnitude becomes code 0, which reaches one step
 // further than 31.
 void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 32) {
-    Q5_0Block block;
-    block.scale = F32ToF16(Extreme(src, 32) / -16.0f);
-    const float inverse = InverseScale(F16ToF32(block.scale));
-    uint8_t codes[32];
-    for (int i = 0; i < 32; ++i) {
-      codes[i] =
-          static_cast<uint8_t>(RoundCode(src[i] * inverse + 16.0f, 0, 31));
-    }
+  const auto set = [](float extreme, Q5_0Block& block) -> CodeScale {
+    block.scale = F32ToF16(extreme / -16.0f);
+    return {InverseScale(F16ToF32(block.scale))};
+  };
+  const auto pack = [](const int8_t* codes, Q5_0Block& block) {
     PackBits<4, 16, 32>(codes, block.low);
     PackBits<1, 1, 32, 4>(codes, block.high);
-    StoreBlock(block, dst, b);
-  }
+  };
+  EncodePlainBlocks<Q5_0Block, float>({16.0f, 0.0f, 31.0f}, FindExtremes, set,
+                                      pack, src, blocks, dst);
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  const float scale =
-      weights == nullptr
-          ? Extreme(x, 32) / -16.0f
-          : FitScale(x, weights, 32, -16.0f, 0.1f, [](float value) {
-              return RoundLevel(value, -16.0f, 15.0f);
-            });
-  scales->block_scale = F32ToF16(scale);
-  scales->scale[0] = F16ToF32(scales->block_scale);
-  scales->min[0] = 0.0f;
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  constexpr ScaleRule kRule = {
+      .first = -16.0f, .step = 0.1f, .least = -16.0f, .most = 15.0f};
+  const auto plain = [](const float* values) {
+    return Extreme(values, 32) / -16.0f;
+  };
+  FitScaleBlocks(kRule, plain, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

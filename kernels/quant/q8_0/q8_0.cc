@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "kernels/quant/block.h"
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
+#include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -22,29 +23,26 @@ void Decode(const std::byte* src, int64_t blocks, float* dst) {
 }
 
 void Encode(const float* src, int64_t blocks, std::byte* dst) {
-  for (int64_t b = 0; b < blocks; ++b, src += 32) {
-    const float scale = std::abs(Extreme(src, 32)) / 127.0f;
-    const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    Q8_0Block block;
+  const auto set = [](float extreme, Q8_0Block& block) -> CodeScale {
+    const float scale = std::abs(extreme) / 127.0f;
     block.scale = F32ToF16(scale);
-    for (int i = 0; i < 32; ++i) {
-      block.codes[i] =
-          static_cast<int8_t>(RoundCode(src[i] * inverse, -127, 127));
-    }
-    StoreBlock(block, dst, b);
-  }
+    return {scale == 0.0f ? 0.0f : 1.0f / scale};
+  };
+  const auto pack = [](const int8_t* codes, Q8_0Block& block) {
+    std::memcpy(block.codes, codes, sizeof(block.codes));
+  };
+  EncodePlainBlocks<Q8_0Block, float>({0.0f, -127.0f, 127.0f}, FindExtremes,
+                                      set, pack, src, blocks, dst);
 }
 
-void Fit(const float* x, const float* weights, GridScales* scales) {
-  const float scale =
-      weights == nullptr
-          ? std::abs(Extreme(x, 32)) / 127.0f
-          : FitScale(x, weights, 32, -127.0f, 0.2f, [](float value) {
-              return RoundLevel(value, -127.0f, 127.0f);
-            });
-  scales->block_scale = F32ToF16(scale);
-  scales->scale[0] = F16ToF32(scales->block_scale);
-  scales->min[0] = 0.0f;
+void Fit(const float* x, const float* weights, int64_t blocks,
+         GridScales* scales) {
+  constexpr ScaleRule kRule = {
+      .first = -127.0f, .step = 0.2f, .least = -127.0f, .most = 127.0f};
+  const auto plain = [](const float* values) {
+    return std::abs(Extreme(values, 32)) / 127.0f;
+  };
+  FitScaleBlocks(kRule, plain, x, weights, blocks, scales);
 }
 
 void Pack(const GridScales& scales, const int8_t* levels, std::byte* dst) {

@@ -203,7 +203,7 @@ std::vector<double> Reference(const std::vector<float>& weights, int64_t rows,
         for (int i = 0; i < grid.elements; ++i) {
           block[static_cast<size_t>(i)] = static_cast<float>(w[at(row, j + i)]);
         }
-        grid.fit(block.data(), costs.data() + j, &scale);
+        grid.fit(block.data(), costs.data() + j, 1, &scale);
       }
       const auto value = static_cast<float>(w[at(row, j)]);
       const double q =
