@@ -8,6 +8,7 @@
 #include "core/formats/stored_tensor.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
+#include "kernels/quant/row_floats.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -269,75 +270,91 @@ absl::Status RowReader::ReadTransposed(int64_t first, int64_t count,
   return absl::OkStatus();
 }
 
-void RowReader::Widen(const Part& part, const std::byte* row,
-                      float* values) const {
-  const BlockCodec* codec = FindBlockCodec(part.info->dtype);
-  if (codec != nullptr) {
-    codec->decode(row, width_ / GetFormatInfo(part.info->dtype).block_elements,
-                  values);
-    return;
-  }
-  for (int64_t i = 0; i < width_; ++i) {
-    values[i] = LoadFloat(part.info->dtype, row, i);
-  }
-}
-
-void RowReader::Finish(float factor, float* values) const {
+void RowReader::Finish(float factor, int64_t count, float* values) const {
   if (layout_ == GgufLayout::kPlusOne) {
-    for (int64_t i = 0; i < width_; ++i) values[i] += 1.0f;
+    for (int64_t i = 0; i < count; ++i) values[i] += 1.0f;
   } else if (layout_ == GgufLayout::kLogOfMinus) {
-    for (int64_t i = 0; i < width_; ++i) values[i] = -std::exp(values[i]);
+    for (int64_t i = 0; i < count; ++i) values[i] = -std::exp(values[i]);
   }
   if (factor == 1.0f) return;
-  for (int64_t i = 0; i < width_; ++i) values[i] *= factor;
+  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+bool RowReader::holds_rows() const {
+  return !transposed_ && turned_rows_ == 0 &&
+         std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.columns.empty(); });
+}
+
+absl::Status RowReader::Hold(int64_t first, int64_t count) {
+  // All memory is taken here: threads of the pool must not fail.
+  held_.resize(static_cast<size_t>(count));
+  uint64_t pitch = 0;
+  for (const Part& part : parts_) {
+    if (source_->Mapped(*part.info) == nullptr) {
+      pitch = std::max(pitch, part.row_bytes);
+    }
+  }
+  stored_.resize(static_cast<uint64_t>(count) * pitch);
+  return ForRuns(
+      first, count,
+      [&](const RowRun& run, int64_t row, int64_t n, int64_t done) {
+        const Part& part = parts_[run.part];
+        const uint64_t offset = static_cast<uint64_t>(row) * part.row_bytes;
+        const uint64_t bytes = static_cast<uint64_t>(n) * part.row_bytes;
+        const std::byte* at = source_->Mapped(*part.info);
+        if (at != nullptr) {
+          at += offset;
+        } else {
+          std::byte* to = stored_.data() + static_cast<uint64_t>(done) * pitch;
+          INLAY_RETURN_IF_ERROR(
+              source_->Read(*part.info, offset, absl::MakeSpan(to, bytes)));
+          at = to;
+        }
+        for (int64_t i = 0; i < n; ++i, at += part.row_bytes) {
+          held_[static_cast<size_t>(done + i)] = {at, &run};
+        }
+        return absl::OkStatus();
+      });
+}
+
+void RowReader::WidenHeld(int64_t row, int64_t begin, int64_t count,
+                          float* values) const {
+  const HeldRow& held = held_[static_cast<size_t>(row)];
+  const DType dtype = parts_[held.run->part].info->dtype;
+  const std::byte* at = held.at + RowBytes(dtype, static_cast<size_t>(begin));
+  const BlockCodec* codec = FindBlockCodec(dtype);
+  if (codec != nullptr) {
+    codec->decode(at, count / GetFormatInfo(dtype).block_elements, values);
+  } else {
+    WidenFloats(dtype, at, count, values);
+  }
+  Finish(held.run->factor, count, values);
 }
 
 absl::Status RowReader::ReadStraight(int64_t first, int64_t count,
                                      float* rows) {
-  uint64_t pitch = 0;
-  bool sorts = false;
-  for (const Part& part : parts_) {
-    pitch = std::max(pitch, part.row_bytes);
-    sorts |= !part.columns.empty();
-  }
-  // Here: threads of the pool must not fail.
-  stored_.resize(static_cast<uint64_t>(count) * pitch);
-  taken_.resize(static_cast<size_t>(count));
+  const bool sorts =
+      std::any_of(parts_.begin(), parts_.end(),
+                  [](const Part& part) { return !part.columns.empty(); });
   if (sorts) sorted_.resize(static_cast<size_t>(count * width_));
-  INLAY_RETURN_IF_ERROR(ForRuns(
-      first, count,
-      [&](const RowRun& run, int64_t row, int64_t n, int64_t done) {
-        std::fill_n(taken_.begin() + done, n, &run);
-        const Part& part = parts_[run.part];
-        std::byte* to = stored_.data() + static_cast<uint64_t>(done) * pitch;
-        const int64_t at_once = part.row_bytes == pitch ? n : 1;
-        for (int64_t i = 0; i < n; i += at_once) {
-          INLAY_RETURN_IF_ERROR(source_->Read(
-              *part.info, static_cast<uint64_t>(row + i) * part.row_bytes,
-              absl::MakeSpan(to + static_cast<uint64_t>(i) * pitch,
-                             static_cast<uint64_t>(at_once) * part.row_bytes)));
-        }
-        return absl::OkStatus();
-      }));
+  INLAY_RETURN_IF_ERROR(Hold(first, count));
   const int64_t grain =
       std::max<int64_t>(1, kDecodeGrain / std::max<int64_t>(width_, 1));
   pool_->ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* values = rows + row * width_;
-      const RowRun& run = *taken_[static_cast<size_t>(row)];
-      const Part& part = parts_[run.part];
-      const std::byte* stored =
-          stored_.data() + static_cast<uint64_t>(row) * pitch;
-      if (part.columns.empty()) {
-        Widen(part, stored, values);
-      } else {
-        float* sorted = sorted_.data() + row * width_;
-        Widen(part, stored, sorted);
-        for (size_t i = 0; i < part.columns.size(); ++i) {
-          values[i] = sorted[part.columns[i]];
-        }
+      const RowRun& run = *held_[static_cast<size_t>(row)].run;
+      const std::vector<int32_t>& columns = parts_[run.part].columns;
+      if (columns.empty()) {
+        WidenHeld(row, 0, width_, values);
+        continue;
       }
-      Finish(run.factor, values);
+      float* sorted = sorted_.data() + row * width_;
+      WidenHeld(row, 0, width_, sorted);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        values[i] = sorted[columns[i]];
+      }
     }
   });
   return absl::OkStatus();

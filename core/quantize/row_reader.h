@@ -74,6 +74,18 @@ class RowReader {
   // The same widened.
   absl::Status Read(int64_t first, int64_t count, float* rows);
 
+  // Whether rows can be had a piece at a time, by Hold and WidenHeld: those
+  // that are the source's but for a factor.
+  bool holds_rows() const;
+  // Where rows [first, first + count) lie: in the source's mapping, or read
+  // from it. Until the next call, or one of Read.
+  absl::Status Hold(int64_t first, int64_t count);
+  // Elements [begin, begin + count) of the row `row` of those held, widened;
+  // both are multiples of the blocks of any format, or end the row. From any
+  // number of threads.
+  void WidenHeld(int64_t row, int64_t begin, int64_t count,
+                 float* values) const;
+
  private:
   struct Part {
     const WeightInfo* info = nullptr;
@@ -95,8 +107,7 @@ class RowReader {
   absl::Status ReadStraight(int64_t first, int64_t count, float* rows);
   absl::Status ReadTransposed(int64_t first, int64_t count, float* rows);
   absl::Status ReadTurned(int64_t first, int64_t count, float* rows);
-  void Widen(const Part& part, const std::byte* row, float* values) const;
-  void Finish(float factor, float* values) const;
+  void Finish(float factor, int64_t count, float* values) const;
 
   const WeightSource* source_;
   ThreadPool* pool_;
@@ -110,8 +121,12 @@ class RowReader {
   int64_t turned_rows_ = 0;
   bool transposed_ = false;
   bool rows_are_stored_ = false;
-  std::vector<std::byte> stored_;
-  std::vector<const RowRun*> taken_;  // the run of each row of a band
+  struct HeldRow {
+    const std::byte* at = nullptr;
+    const RowRun* run = nullptr;
+  };
+  std::vector<HeldRow> held_;      // a band
+  std::vector<std::byte> stored_;  // those that are not mapped
   std::vector<float> strip_;
   std::vector<float> sorted_;  // a band in the order of the stored columns
 };

@@ -11,14 +11,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/quantize/row_reader.h"
+#include "kernels/quant/row_floats.h"
 #include "memory/device/thread_pool.h"
 #include "memory/dtype.h"
 
 namespace inlay {
 
-// Values in a band, unless one row has more.
+// Values in a band, unless one row has more; where only blocks are kept of it,
+// up to four times as many, so that many threads have enough.
 inline constexpr int64_t kBandElements = int64_t{1} << 20;
-
 // What a method does to the rows of one tensor on their way. Bands come in
 // order; calls come from one thread.
 class RowMethod {
@@ -56,7 +57,7 @@ class RowWriter {
   // Told the elements that were written since the last time; false cancels.
   using Progress = std::function<bool(uint64_t elements)>;
 
-  // Gets the bytes in order.
+  // Gets the bytes in order, on any of the pool's threads, one call at a time.
   using Sink = std::function<absl::Status(absl::Span<const std::byte>)>;
 
   RowWriter(Sink sink, ThreadPool& pool, Progress progress)
@@ -72,6 +73,14 @@ class RowWriter {
   absl::Status TellLargest(RowReader& reader, RowMethod* method);
   // Unless it is `encoded` already.
   void Encode(int64_t rows, int64_t row_elements, DType to, bool encoded);
+  // The sums of a band.
+  absl::Status AddErrors(RowErrors* errors) const;
+  // By the format's encoder, of rows that a reader holds: from where they lie
+  // to their blocks in one go.
+  absl::Status WritePieces(RowReader& reader, DType to, RowErrors* errors);
+  void EncodePieces(const RowReader& reader, DType to, int64_t begin,
+                    int64_t end);
+  absl::Status WriteBand();
   absl::Status EncodeBand(int64_t first, int64_t rows, int64_t row_elements,
                           DType to, RowMethod* method);
 
@@ -81,8 +90,8 @@ class RowWriter {
   std::vector<float> values_;
   std::vector<float> decoded_;  // what values_ became
   std::vector<std::byte> encoded_;
-  // Of each row of the band: sums of squares.
-  std::vector<double> differences_, norms_;
+  std::vector<std::byte> written_;  // the band before, on its way to the sink
+  std::vector<SquareSums> sums_;    // of each row or piece of the band
 };
 
 }  // namespace inlay
