@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/quant/fit.h"
+#include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
 namespace inlay {
@@ -56,10 +57,7 @@ void EncodeInGroups(const GroupScheme& scheme, const float* x,
                         weights == nullptr ? nullptr : weights + first, group);
     }
     int8_t levels[kMaxBlockElements];
-    for (int i = 0; i < grid.elements; ++i) {
-      levels[i] =
-          static_cast<int8_t>(grid.NearestLevel(scales, i, x[first + i]));
-    }
+    NearestLevels(grid, scales, x + first, levels);
     grid.pack(scales, levels, encoded);
     encoded += grid.block_bytes;
   }

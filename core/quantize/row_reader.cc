@@ -113,6 +113,7 @@ absl::Status RowReader::AddPart(const WeightInfo& info,
   Part& part = parts_.emplace_back();
   part.info = &info;
   part.row_bytes = RowBytes(info.dtype, width);
+  part.mapped = source_->Mapped(info);
   rows_ += rows;
   return SetColumns(inputs, &part);
 }
@@ -291,9 +292,7 @@ absl::Status RowReader::Hold(int64_t first, int64_t count) {
   held_.resize(static_cast<size_t>(count));
   uint64_t pitch = 0;
   for (const Part& part : parts_) {
-    if (source_->Mapped(*part.info) == nullptr) {
-      pitch = std::max(pitch, part.row_bytes);
-    }
+    if (part.mapped == nullptr) pitch = std::max(pitch, part.row_bytes);
   }
   stored_.resize(static_cast<uint64_t>(count) * pitch);
   return ForRuns(
@@ -302,15 +301,13 @@ absl::Status RowReader::Hold(int64_t first, int64_t count) {
         const Part& part = parts_[run.part];
         const uint64_t offset = static_cast<uint64_t>(row) * part.row_bytes;
         const uint64_t bytes = static_cast<uint64_t>(n) * part.row_bytes;
-        const std::byte* at = source_->Mapped(*part.info);
-        if (at != nullptr) {
-          at += offset;
-        } else {
-          std::byte* to = stored_.data() + static_cast<uint64_t>(done) * pitch;
+        std::byte* read = stored_.data() + static_cast<uint64_t>(done) * pitch;
+        if (part.mapped == nullptr) {
           INLAY_RETURN_IF_ERROR(
-              source_->Read(*part.info, offset, absl::MakeSpan(to, bytes)));
-          at = to;
+              source_->Read(*part.info, offset, absl::MakeSpan(read, bytes)));
         }
+        const std::byte* at =
+            part.mapped != nullptr ? part.mapped + offset : read;
         for (int64_t i = 0; i < n; ++i, at += part.row_bytes) {
           held_[static_cast<size_t>(done + i)] = {at, &run};
         }

@@ -90,6 +90,7 @@ class RowReader {
   struct Part {
     const WeightInfo* info = nullptr;
     uint64_t row_bytes = 0;
+    const std::byte* mapped = nullptr;  // null: to be read
     // The stored column that each of the file's takes; empty: the same.
     std::vector<int32_t> columns;
   };
