@@ -159,7 +159,7 @@ void RowWriter::EncodePieces(const RowReader& reader, DType to, int64_t begin,
 absl::Status RowWriter::WritePieces(RowReader& reader, DType to,
                                     RowErrors* errors) {
   const int64_t width = reader.row_elements();
-  // Of as much for each thread, that is how long a cancellation waits.
+  // As much for each thread: a cancellation waits for that.
   const int64_t bands = std::clamp<int64_t>(pool_.num_threads() / 4, 1, 4);
   const int64_t band = std::max<int64_t>(1, bands * kBandElements / width);
   const uint64_t row_bytes = RowBytes(to, width);
