@@ -72,6 +72,7 @@ Outcome Open(const CommonOptions& options, const std::string& path,
   inlay_model_options model;
   inlay_model_options_init(&model);
   model.vocab_only = vocab_only ? 1 : 0;
+  model.weights = options.weights;
   model.kv_type = options.kv_type;
   model.max_context = options.max_context;
   model.kv_budget_bytes = options.kv_budget_bytes;
@@ -113,6 +114,9 @@ void DeclareCommon(Args& args, CommonOptions* options) {
               {"off", "on"}, &options->batch_invariant);
   args.Integer("threads", "CPU threads (default: one per core)",
                &options->num_threads, 1, 1024);
+  args.Choice("weights",
+              "map weight files, or read them into memory (default map)",
+              {"map", "read"}, &options->weights);
   args.Choice("kv-type", "type of the KV cache (default auto)",
               {"auto", "f32", "f16", "bf16", "i8", "f8", "q4"},
               &options->kv_type);

@@ -20,6 +20,7 @@ struct CommonOptions {
   uint32_t gpu = 0;
   int32_t batch_invariant = 0;
   int32_t num_threads = 0;
+  int32_t weights = INLAY_WEIGHTS_MAP;
   int32_t kv_type = INLAY_KV_AUTO;
   uint32_t max_context = 0;
   uint64_t kv_budget_bytes = 0;

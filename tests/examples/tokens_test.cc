@@ -49,6 +49,20 @@ TEST(LogitsTest, EqualTheReference) {
   EXPECT_GT(checked, 1000);
 }
 
+// Mapped or read, weights are the same; read, they are the engine's memory.
+TEST(LogitsTest, WeightsMappedOrRead) {
+  const std::string model = DataPath("models/llama3");
+  const auto logits = [&](const char* weights) {
+    const Ran ran = Inlay(
+        {"logits", model, "--ids", "1,2,3", "--weights", weights, "--json"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.JsonLine()["logits"];
+  };
+  EXPECT_EQ(logits("map"), logits("read"));
+  EXPECT_EQ(Inlay({"logits", model, "--ids", "1", "--weights", "copy"}).status,
+            2);
+}
+
 // Vectors in the order of the texts, whatever finishes first; tolerance as
 // above. A pocket model's chat is no part of it: its mean is what it is alone.
 TEST(EmbedTest, VectorsInOrder) {
