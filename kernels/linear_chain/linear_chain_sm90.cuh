@@ -281,7 +281,11 @@ __global__ void __launch_bounds__(kChainBlock, 1)
     for (int round = 0; round < (kRounds ? stage.rounds : 1); ++round) {
       const ChainTiles tiles =
           kRounds ? ChainTiles(stage, round) : ChainTiles(stage);
-      if (tiles.jobs == 0) continue;
+      if (tiles.jobs == 0) {
+        // Others of the block may still read what the next stage overwrites.
+        ChainMeet();
+        continue;
+      }
       if (!has_x) ++made;
       auto* const squares =
           reinterpret_cast<float*>(chain_shared + shape.at.squares) +
