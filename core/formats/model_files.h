@@ -88,8 +88,9 @@ struct ModelFiles {
 // "random:CONFIG_DIR[?dtype=NAME][&seed=N][&PATTERN=NAME]...": weights drawn at
 // load time in the shapes the architecture asks for, of a format's name, or of
 // another where a pattern with `*` or `?` matches a matrix's; then `weights` is
-// null and `random` describes the draw. NOT_FOUND when a needed file is missing (named),
-// INVALID_ARGUMENT when one is malformed, UNIMPLEMENTED for other formats.
+// null and `random` describes the draw. NOT_FOUND when a needed file is missing
+// (named), INVALID_ARGUMENT when one is malformed, UNIMPLEMENTED for other
+// formats.
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
                                           const ModelFilesOptions& options);
 
