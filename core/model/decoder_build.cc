@@ -193,6 +193,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   } else if (const auto* moe = std::get_if<MoeSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part,
                            Moe::Create(*moe, spec.hidden_size, build));
+    block.mlp = static_cast<const Moe*>(block.part.get());
   } else if (const auto* both = std::get_if<MlpMoeSpec>(&block_spec.part)) {
     INLAY_DCHECK(block.post_norm.present());
     INLAY_ASSIGN_OR_RETURN(block.part,

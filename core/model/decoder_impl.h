@@ -10,10 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "core/model/decoder_spec.h"
 #include "core/model/layers/attention_block.h"
+#include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/hyper_connection.h"
 #include "core/model/layers/layer_chain.h"
 #include "core/model/layers/linear.h"
-#include "core/model/layers/mlp.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/per_layer.h"
 #include "core/model/layers/rope_tables.h"
@@ -37,7 +37,7 @@ struct DecoderBlock {
 
   // `part`, where it is one of these.
   const AttentionBlock* attention = nullptr;
-  const Mlp* mlp = nullptr;
+  const ChainedMlp* mlp = nullptr;
 
   // Whether something is done to the output before it is added.
   bool finishes() const { return post_norm.present() || scale != 1.0f; }
@@ -53,7 +53,7 @@ struct DecoderLayer {
   // What follows the first block's attention, where that is all of the layer.
   LayerChain chain;
 
-  // Attention, then an MLP, and no more.
+  // Attention, then an MLP or a mixture of them, and no more.
   bool is_plain() const {
     return !parallel && scale == 1.0f && blocks.size() == 2 &&
            blocks[0].is_plain() && blocks[0].attention != nullptr &&

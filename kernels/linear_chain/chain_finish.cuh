@@ -15,12 +15,19 @@ namespace inlay {
 // read before the products.
 inline constexpr int kChainSharers = 4;
 
-template <typename T, int kRows>
+// kExperts: of stages that may be of experts. `experts`: which, if it is; the
+// factors of the rows of their outputs are in the sums already.
+template <typename T, int kRows, bool kExperts>
 class ChainFinish {
  public:
   __device__ ChainFinish(const ChainStage& stage, const ChainShape& shape,
-                         const ChainTiles& tiles)
-      : stage_(stage), shape_(shape), tiles_(tiles) {
+                         const ChainTiles& tiles, ChainExperts part,
+                         const int* experts)
+      : stage_(stage),
+        shape_(shape),
+        tiles_(tiles),
+        part_(part),
+        experts_(experts) {
     const Output own = OutputOf(static_cast<int>(threadIdx.x));
     if (own.is_there) first_ = FactsOf(own);
   }
@@ -85,8 +92,18 @@ class ChainFinish {
   __device__ float* Hidden(const Output& out) const {
     return shape_.hidden + out.m * shape_.hidden_stride + out.n;
   }
+  __device__ ChainExpertTiles OfExperts() const {
+    return {stage_, shape_.mixture, tiles_, experts_};
+  }
   __device__ float FactorOf(const Output& out, int tile) const {
-    return reinterpret_cast<const float*>(tiles_.At(stage_, tile))[out.row];
+    const uint8_t* at;
+    if (kExperts && part_ == ChainExperts::kOutput) return 1.0f;
+    if (kExperts && part_ == ChainExperts::kInput) {
+      at = OfExperts().Input(tile);
+    } else {
+      at = tiles_.At(stage_, tile);
+    }
+    return reinterpret_cast<const float*>(at)[out.row];
   }
   __device__ Facts FactsOf(const Output& out) const {
     Facts facts = {};
@@ -97,8 +114,14 @@ class ChainFinish {
       facts.factor.x = FactorOf(out, out.job);
     }
     if (stage_.bias != nullptr) {
-      facts.added.x = stage_.bias[out.n];
-      if (stage_.gated) facts.added.y = stage_.bias[stage_.n + out.n];
+      const bool of_experts = kExperts && part_ == ChainExperts::kInput;
+      const int64_t gate =
+          of_experts ? OfExperts().Bias(2 * out.job, out.row) : out.n;
+      const int64_t up =
+          gate +
+          (of_experts ? shape_.mixture.input_tiles * kQuantRows : stage_.n);
+      facts.added.x = stage_.bias[gate];
+      if (stage_.gated) facts.added.y = stage_.bias[up];
     }
     // This thread's own, where this launch wrote it.
     if (stage_.y == nullptr) facts.added.x += __ldcg(Hidden(out));
@@ -158,6 +181,8 @@ class ChainFinish {
   const ChainStage& stage_;
   const ChainShape& shape_;
   const ChainTiles& tiles_;
+  ChainExperts part_;
+  const int* experts_;
   Facts first_ = {};
 };
 

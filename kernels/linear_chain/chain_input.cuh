@@ -1,12 +1,10 @@
-// How numbers are handed from block to block, and how a warp makes its part of
-// a stage's x of them.
+// How numbers are handed from block to block.
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_INPUT_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_INPUT_CUH_
 
 #include "kernels/cuda_float.cuh"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/chain_unit.cuh"
-#include "kernels/rms_norm/rms_norm.cuh"
 
 namespace inlay {
 
@@ -113,68 +111,6 @@ class ChainInput {
   uint64_t words_[kHidden ? 4 : 2];
   bool is_there_;
 };
-
-// The warp's units of x into shared memory; of hidden times the norm's weights,
-// and the sums of its squares to `squares`.
-template <class Form, typename T, int kRows, bool kHidden>
-__device__ void MakeChainX(const ChainStage& stage, const ChainShape& shape,
-                           uint32_t tag, uint8_t* shared, float* squares) {
-  constexpr int kAtOnce = (kHidden ? 2 : 4) / kRows;  // units
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
-  const int own = lane / 4 * 16 + lane % 4 * 2;  // column of a unit
-  float sums[kRows] = {};
-#pragma unroll 1
-  for (int first = warp; first < stage.units; first += kAtOnce * kChainWarps) {
-    ChainInput<T, kHidden> in[kAtOnce][kRows];
-    float2 weight[kAtOnce][2];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int column = (first + i * kChainWarps) * kQuantColumns + own;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        in[i][r].Begin(stage, shape, r, column, tag);
-      }
-      weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
-      if (kHidden && stage.norm_weight != nullptr && column < stage.k) {
-        const float* at = stage.norm_weight + column;
-        weight[i][0] = *reinterpret_cast<const float2*>(at);
-        weight[i][1] = *reinterpret_cast<const float2*>(at + 8);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = first + i * kChainWarps;
-      if (unit >= stage.units) break;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float x[4];
-        in[i][r].Take(tag, x);
-        __syncwarp();
-        if constexpr (kHidden) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            sums[r] = fmaf(x[j], x[j], sums[r]);
-            x[j] *= j % 2 == 0 ? weight[i][j / 2].x : weight[i][j / 2].y;
-          }
-        }
-        StoreChainX<Form>(
-            shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
-                unit * kQuantColumns,
-            shape.at.x_stride, facts + (unit * kRows + r) * Form::kFactsOfX, x);
-      }
-    }
-  }
-  if constexpr (kHidden) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = WarpSum(sums[r]);
-      if (lane == 0) squares[r * kChainWarps + warp] = sum;
-    }
-  }
-  __syncwarp();
-}
 
 }  // namespace inlay
 

@@ -89,11 +89,48 @@ struct ChainStage {
   Activation function;
 };
 
+// Of a mixture's experts: at most, a token's, and logits that a block gives.
+inline constexpr int kMostChainExperts = 16;
+inline constexpr int kMostChainLogits = 2;
+
+// A token's choice of experts, and the stages that are theirs.
+struct ChainMixture {
+  const void* router;  // [num_experts, k]
+  const float* bias;
+  const float* correction;
+  uint64_t* logits;  // words, by expert
+  float scale;
+  int num_experts;
+  int top_k;
+  int input;         // the stage; that of their outputs follows. -1: none
+  int input_tiles;   // an expert's gates, and ups
+  int output_tiles;  // an expert's
+  int output_units;  // an expert's, of K
+  int sharers;       // threads that find an expert's rank, a power of two
+  bool float_router;
+  bool sigmoid;
+  bool normalised;
+};
+
+// What a block's threads tell each other of it; behind it keys, then scores in
+// float64, by expert.
+struct ChainChoice {
+  uint64_t made;                                // barrier: experts are known
+  double sums[kChainWarps];                     // of exponentials
+  double chosen[kMostChainExperts];             // scores
+  float most[kChainWarps];                      // logits
+  float logits[kMostChainLogits][kChainWarps];  // the warps' shares
+  float weights[kMostChainExperts];
+  int experts[kMostChainExperts];  // best first
+};
+
 // Byte offsets in shared memory. Before them: full and empty barriers of the
 // ring's places, ChainShape.
 struct ChainPlaces {
   uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
   uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
+  uint32_t choice;       // ChainChoice, where there are experts
+  uint32_t factors;      // [tiles of their outputs][top_k][16] float32: of rows
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
   uint32_t ring;         // [places][ChainPlaceUnits] units
@@ -123,6 +160,7 @@ struct ChainShape {
   int m;
   int ring;  // places
   ChainPlaces at;
+  ChainMixture mixture;
 };
 
 // How the weights of a chain's stages lie. Served by LaunchChain*.
@@ -134,7 +172,8 @@ struct ChainFormPair {
 inline bool SameForm(const QuantForm& a, const QuantForm& b) {
   return a.codes == b.codes && a.group == b.group && a.has_min == b.has_min;
 }
-// Of stages that are quantised; false: no kernel serves them together.
+// Of stages that are quantised; false: no kernel serves them together. Fewer
+// have one for experts.
 bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms);
 
 // Fills what of `shape` follows from the shapes of the stages, m rows of x and
@@ -150,6 +189,7 @@ INLAY_CHAIN_LAUNCH(LaunchChainLinear4);  // linear_chain_linear4_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainLinear6);  // linear_chain_linear6_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainInt8);     // linear_chain_int8_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainMixed);    // linear_chain_mixed_sm90.cu
+INLAY_CHAIN_LAUNCH(LaunchChainExperts);  // linear_chain_experts_sm90.cu
 #undef INLAY_CHAIN_LAUNCH
 
 }  // namespace inlay

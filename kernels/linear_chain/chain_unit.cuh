@@ -198,7 +198,9 @@ class ChainUnit {
     }
   }
 
-  __device__ void AddTo(const ChainUnitOfX<Form>& x, ChainSums& sums) const {
+  // `rows`: what w's rows lane / 4 and lane / 4 + 8 are multiplied by.
+  __device__ void AddTo(const ChainUnitOfX<Form>& x, ChainSums& sums,
+                        float2 rows = {1.0f, 1.0f}) const {
     constexpr int kInGroup = Form::kGroup / Form::kProduct;
     constexpr int kSteps = Form::kProduct / 16;
     int32_t part[4];
@@ -215,7 +217,7 @@ class ChainUnit {
       }
       MultiplyCodes<Form>(part, a, &x.digits[kSteps * product]);
       if (product % kInGroup == kInGroup - 1) {
-        AddGroup(product / kInGroup, part, x, sums);
+        AddGroup(product / kInGroup, part, x, rows, sums);
       }
     }
   }
@@ -244,9 +246,11 @@ class ChainUnit {
     }
   }
   __device__ void AddGroup(int g, const int32_t (&part)[4],
-                           const ChainUnitOfX<Form>& x, ChainSums& sums) const {
+                           const ChainUnitOfX<Form>& x, float2 rows,
+                           ChainSums& sums) const {
     const float2 scale = WidenPair<__half>(scales_[g].x);
-    const float low = scale.x * x.scale, high = scale.y * x.scale;
+    const float low = scale.x * (x.scale * rows.x);
+    const float high = scale.y * (x.scale * rows.y);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float upper = __int_as_float(part[j]);
@@ -258,10 +262,10 @@ class ChainUnit {
     }
     if constexpr (Form::kSums) {
       const float2 min = WidenPair<__half>(scales_[g].y);  // or zeros
-      sums.offsets[0] = fmaf(fmaf(-Form::kMiddle, scale.x, min.x), x.sums[g],
-                             sums.offsets[0]);
-      sums.offsets[1] = fmaf(fmaf(-Form::kMiddle, scale.y, min.y), x.sums[g],
-                             sums.offsets[1]);
+      sums.offsets[0] = fmaf(fmaf(-Form::kMiddle, scale.x, min.x),
+                             x.sums[g] * rows.x, sums.offsets[0]);
+      sums.offsets[1] = fmaf(fmaf(-Form::kMiddle, scale.y, min.y),
+                             x.sums[g] * rows.y, sums.offsets[1]);
     }
   }
 
@@ -273,9 +277,11 @@ class ChainUnit {
 // c being lane / 4 * 16 + lane % 4 * 2: digits to planes that begin at `planes`
 // and lie `stride` bytes apart, what has to be known of it to `facts`. All
 // lanes call it. A number that is not finite makes the unit's products NaN.
+// The unit counts `weight` times.
 template <class Form>
 __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
-                                   float* facts, const float (&x)[4]) {
+                                   float* facts, const float (&x)[4],
+                                   float weight = 1.0f) {
   constexpr uint32_t kOne = 1u << 23;  // of exponents
   constexpr uint32_t kMiddles = 0x00808080u;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -286,9 +292,9 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
   // 2^e up to the largest, e at least -97: numbers below 2^22 / 2^e.
   const uint32_t exponent = min(max(most & 0x7f800000u, 30 * kOne), 254 * kOne);
   const float inverse = __uint_as_float(275 * kOne - exponent);
-  const float scale = most >= 0x7f800000u
-                          ? __uint_as_float(0x7fffffffu)
-                          : __uint_as_float(exponent - 21 * kOne);
+  const float scale =
+      weight * (most >= 0x7f800000u ? __uint_as_float(0x7fffffffu)
+                                    : __uint_as_float(exponent - 21 * kOne));
   uint32_t t[4];
   int32_t sum = 0;
 #pragma unroll

@@ -47,6 +47,46 @@ const char* StageRefuses(const LinearChainStage& stage) {
   return nullptr;
 }
 
+// What stands against stages of experts, and their place in the chain.
+const char* ExpertsRefuse(const LinearChainDesc& desc) {
+  const RoutingDesc& routing = desc.routing;
+  int inputs = 0;
+  for (size_t s = 0; s < desc.stages.size(); ++s) {
+    const LinearChainStage& stage = desc.stages[s];
+    if (stage.experts == ChainExperts::kOutput &&
+        (s == 0 || desc.stages[s - 1].experts != ChainExperts::kInput)) {
+      return "outputs of experts follow their inputs";
+    }
+    if (stage.experts != ChainExperts::kInput) continue;
+    ++inputs;
+    if (s + 1 == desc.stages.size() ||
+        desc.stages[s + 1].experts != ChainExperts::kOutput) {
+      return "inputs of experts are followed by their outputs";
+    }
+    const LinearChainStage& output = desc.stages[s + 1];
+    if (!stage.normalised || !stage.gated || stage.same_x || !output.adds ||
+        output.gemm.n != stage.gemm.k || stage.gemm.n != 2 * output.gemm.k) {
+      return "experts are a gated MLP of what is normalised";
+    }
+    if (output.gemm.k % kQuantColumns != 0 || output.gemm.n % kQuantRows != 0) {
+      return "experts' widths must be whole units of columns";
+    }
+    if (desc.router != DType::kF32 && desc.router != stage.gemm.activation) {
+      return "the router's weights must be f32 or of activations' type";
+    }
+  }
+  if (inputs == 0) return nullptr;
+  if (inputs > 1) return "has one mixture of experts at most";
+  if (routing.num_experts > kChainThreads ||
+      routing.top_k > std::min(kMostChainExperts, routing.num_experts)) {
+    return "takes 512 experts, 16 of them a token's, at most";
+  }
+  const bool is_plain = routing.top_groups == routing.num_groups &&
+                        !routing.scales_experts && !routing.hashed &&
+                        routing.score != RoutingScore::kSqrtSoftplus;
+  return is_plain ? nullptr : "chooses experts by their scores alone";
+}
+
 // Of a stage, what gives it x: null where that fits.
 const char* InputRefuses(const LinearChainDesc& desc, size_t s,
                          int64_t handed_on, int64_t added) {
@@ -84,6 +124,7 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
   if (!FormsOfChain(desc, forms)) {
     return "has no code for weights that are packed so, or so together";
   }
+  if (const char* reason = ExpertsRefuse(desc)) return reason;
   int64_t added = 0;
   int64_t handed_on = first.k;  // what comes before the stage gives; 0: nothing
   for (size_t s = 0; s < desc.stages.size(); ++s) {

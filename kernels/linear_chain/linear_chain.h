@@ -6,6 +6,9 @@
 //   y_s = x_s w_s^T + bias, or act(gate) * up of that
 //   hidden += y_s, or y_s is handed on
 //
+// Two stages may be a mixture of experts: the router's product and choice, the
+// chosen experts' gates and ups, their outputs weighed and added.
+//
 // A chain of one stage is a linear layer whose weights are read all the time,
 // from before what it waits for has ended.
 //
@@ -21,13 +24,22 @@
 #include "kernels/activation/activation.h"
 #include "kernels/dispatch.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/moe/routing.h"
 
 namespace inlay {
 
 inline constexpr int kMostChainStages = 6;
 
+// A stage whose matrix is one of each of the token's experts.
+enum class ChainExperts : uint8_t {
+  kNone,
+  kInput,   // gated and normalised; y has the experts' columns side by side
+  kOutput,  // follows it: adds the weighed sum of its experts' outputs
+};
+
 struct LinearChainStage {
-  GemmDesc gemm;            // without residual; where gated, w is gate above up
+  // Without residual; where gated, w is gate above up. Of experts: of one.
+  GemmDesc gemm;
   bool normalised = false;  // x is rms_norm(hidden) of gemm.activation
   // x, and its norm, are those of the stage before, which neither adds nor is
   // gated: columns of one matrix whose weights are of several formats.
@@ -35,6 +47,7 @@ struct LinearChainStage {
   bool gated = false;  // y has n / 2 columns
   Activation function = Activation::kSilu;
   bool adds = false;  // y goes into hidden; otherwise it is a matrix of its own
+  ChainExperts experts = ChainExperts::kNone;
 };
 
 struct LinearChainDesc {
@@ -42,11 +55,15 @@ struct LinearChainDesc {
   // add; the first stage LinearChainParams::x. Nobody reads what is handed on
   // by a stage with same_x or by the one before it.
   absl::InlinedVector<LinearChainStage, kMostChainStages> stages;
+  // Where stages are of experts: how they are chosen, by the router's product
+  // with what the kInput stage reads.
+  RoutingDesc routing;
+  DType router = DType::kF32;  // of the router's weights, or activations' type
 };
 
 struct LinearChainParams {
   struct Stage {
-    TensorView w;                        // as of gemm
+    TensorView w;  // as of gemm; of experts, all of them one after another
     const float* bias = nullptr;         // [n] or null
     const float* norm_weight = nullptr;  // [k], or null for 1
     float epsilon = 0.0f;                // both unused with same_x
@@ -61,6 +78,10 @@ struct LinearChainParams {
   // device's memory, of zeros at first, nobody else's. One for all chains of a
   // stream, as large as the largest asks for. Unused by one stage.
   void* exchange = nullptr;
+  // Of experts.
+  TensorView router;                   // [num_experts, k], rows dense
+  const float* router_bias = nullptr;  // [num_experts] or null
+  const float* correction = nullptr;   // as of RoutingParams
 };
 
 using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;

@@ -19,13 +19,25 @@ uint32_t Align(int64_t bytes) {
   return static_cast<uint32_t>((bytes + 127) / 128 * 128);
 }
 
+// Outputs and columns of x of a stage: of experts all of a token's.
+int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+  const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
+  return stage.experts == ChainExperts::kInput ? n * desc.routing.top_k : n;
+}
+int64_t ColumnsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+  return stage.experts == ChainExperts::kOutput
+             ? stage.gemm.k * desc.routing.top_k
+             : stage.gemm.k;
+}
+
 // The most tiles of a block in a round.
-int CutStage(const LinearChainStage& from, int place_units, bool alone,
-             int blocks, ChainStage& stage) {
+int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
+             int place_units, int blocks, ChainStage& stage) {
+  const bool alone = desc.stages.size() == 1;
   const int tiles_a_job = from.gated ? 2 : 1;
-  stage.n = static_cast<int>(from.gemm.n / tiles_a_job);
-  stage.k = static_cast<int>(from.gemm.k);
-  stage.units = static_cast<int>(QuantUnits(from.gemm.k));
+  stage.n = static_cast<int>(OutputsOf(desc, from));
+  stage.k = static_cast<int>(ColumnsOf(desc, from));
+  stage.units = static_cast<int>(QuantUnits(stage.k));
   stage.jobs = CutChain((stage.n + kQuantRows - 1) / kQuantRows, blocks);
   stage.gated = from.gated;
   stage.same_x = from.same_x;
@@ -55,7 +67,40 @@ int64_t WordsOf(const LinearChainDesc& desc, size_t s) {
   if (stage.adds) return stage.gemm.n;
   const bool is_last = s + 1 == desc.stages.size();
   if (stage.same_x || is_last || desc.stages[s + 1].same_x) return 0;
-  return ((stage.gated ? stage.gemm.n / 2 : stage.gemm.n) + 1) / 2;
+  return (OutputsOf(desc, stage) + 1) / 2;
+}
+
+// Of the router's logits.
+int64_t LogitWords(const LinearChainDesc& desc) {
+  return desc.routing.num_experts;
+}
+
+// What of a mixture follows from shapes and the number of blocks. The stage of
+// experts' inputs, or -1.
+int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
+  mixture = {};
+  mixture.input = -1;
+  for (size_t s = 0; s + 1 < desc.stages.size(); ++s) {
+    if (desc.stages[s].experts != ChainExperts::kInput) continue;
+    const GemmDesc& input = desc.stages[s].gemm;
+    const GemmDesc& output = desc.stages[s + 1].gemm;
+    mixture.input = static_cast<int>(s);
+    mixture.input_tiles = static_cast<int>(input.n / 2 / kQuantRows);
+    mixture.output_tiles = static_cast<int>(output.n / kQuantRows);
+    mixture.output_units = static_cast<int>(QuantUnits(output.k));
+    mixture.float_router = desc.router == DType::kF32;
+  }
+  const RoutingDesc& routing = desc.routing;
+  mixture.scale = routing.scale;
+  mixture.num_experts = routing.num_experts;
+  mixture.top_k = routing.top_k;
+  mixture.sigmoid = routing.score == RoutingScore::kSigmoid;
+  mixture.normalised = routing.normalised;
+  mixture.sharers = 32;
+  while (mixture.sharers * routing.num_experts > kChainThreads) {
+    mixture.sharers /= 2;
+  }
+  return mixture.input;
 }
 
 }  // namespace
@@ -64,6 +109,7 @@ size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
   if (desc.stages.size() < 2) return 0;
   int64_t words = 0;
   for (size_t s = 0; s < desc.stages.size(); ++s) words += WordsOf(desc, s);
+  words += LogitWords(desc);
   return sizeof(ChainExchange) +
          static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
 }
@@ -82,11 +128,20 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
            (first.codes == kFour ||
             (first.codes == kSix && second.group == 16));
   };
+  // With experts: groups of 128 with minima, q4_k, q4_0, q6_k, q8_0, and q4_k
+  // with q6_k.
+  bool mixture = false;
+  for (const LinearChainStage& stage : desc.stages) {
+    mixture = mixture || stage.experts != ChainExperts::kNone;
+  }
+  const auto is_of_experts = [&](const QuantForm& form) {
+    return !mixture || form.codes == kFour || !form.has_min;
+  };
   forms.first = forms.second = QuantFormOf(desc.stages.front().gemm.weight);
   forms.is_mixed = false;
   for (const LinearChainStage& stage : desc.stages) {
     const QuantForm form = QuantFormOf(stage.gemm.weight);
-    if (!is_alone(form)) return false;
+    if (!is_alone(form) || !is_of_experts(form)) return false;
     if (SameForm(form, forms.first) || SameForm(form, forms.second)) continue;
     if (forms.is_mixed) return false;
     forms.second = form;
@@ -106,15 +161,18 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
       std::max(QuantUnitBytes(form), QuantUnitBytes(forms.second));
   const int place_units = ChainPlaceUnits(most_unit_bytes);
   int units = 0;
-  const bool alone = desc.stages.size() == 1;
   int64_t tiles[2] = {};
   for (size_t s = 0; s < desc.stages.size(); ++s) {
-    const GemmDesc& gemm = desc.stages[s].gemm;
+    const LinearChainStage& stage = desc.stages[s];
+    const GemmDesc& gemm = stage.gemm;
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
-    if (gemm.n > kMost || gemm.k * kChainDigits > kMostShared) return false;
+    if (OutputsOf(desc, stage) > kMost ||
+        ColumnsOf(desc, stage) * kChainDigits > kMostShared) {
+      return false;
+    }
     const int of_stage =
-        CutStage(desc.stages[s], place_units, alone, blocks, shape.stages[s]);
+        CutStage(desc, stage, place_units, blocks, shape.stages[s]);
     shape.stages[s].second = !SameForm(QuantFormOf(gemm.weight), form);
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
@@ -127,7 +185,19 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   at.partials[0] =
       Align(at.squares + int64_t{2} * kChainRows * kChainWarps * sizeof(float));
   at.partials[1] = at.partials[0] + Align(tiles[0] * tile_bytes);
-  at.facts = at.partials[1] + Align(tiles[1] * tile_bytes);
+  at.choice = at.factors = at.facts =
+      at.partials[1] + Align(tiles[1] * tile_bytes);
+  ChainMixture& mixture = shape.mixture;
+  if (const int input = CutMixture(desc, mixture); input >= 0) {
+    const int64_t logits = int64_t{blocks} * kMostChainLogits;
+    if (m > 1 || mixture.num_experts > logits) return false;
+    const ChainStage& outputs = shape.stages[input + 1];
+    at.factors +=
+        Align(int64_t{sizeof(ChainChoice)} +
+              mixture.num_experts * int64_t{sizeof(uint64_t) + sizeof(double)});
+    at.facts = at.factors + Align(int64_t{outputs.round_jobs} * mixture.top_k *
+                                  kQuantRows * sizeof(float));
+  }
   at.x = at.facts + Align(int64_t{units} * m * 4 *
                           ChainFactsOfX(form.codes, form.group, form.has_min));
   // Rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks.
@@ -209,9 +279,18 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     (from.adds ? hidden_words : x_words) = words;
     words += handed_on * m;
   }
+  const int input = shape.mixture.input;
+  if (input >= 0) {
+    ChainMixture& mixture = shape.mixture;
+    mixture.router = params.router.data;
+    mixture.bias = params.router_bias;
+    mixture.correction = params.correction;
+    mixture.logits = words;
+  }
   const DType type = desc.stages.front().gemm.activation;
   ChainFormPair forms;
   FormsOfChain(desc, forms);
+  if (input >= 0) return LaunchChainExperts(shape, type, forms, cuda);
   if (forms.is_mixed) return LaunchChainMixed(shape, type, forms, cuda);
   switch (forms.first.codes) {
     case QuantCodes::kInt8:

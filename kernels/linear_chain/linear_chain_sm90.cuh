@@ -34,9 +34,11 @@
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/linear_chain/chain_finish.cuh"
 #include "kernels/linear_chain/chain_input.cuh"
+#include "kernels/linear_chain/chain_routing.cuh"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/chain_tiles.cuh"
 #include "kernels/linear_chain/chain_unit.cuh"
+#include "kernels/linear_chain/chain_x.cuh"
 
 namespace inlay {
 namespace {
@@ -44,15 +46,30 @@ namespace {
 // Tiles that a warp multiplies at once: they share what is loaded of x.
 constexpr int kChainTiles = 2;
 
-// The warps that multiply meet.
-__device__ inline void ChainMeet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kChainThreads) : "memory");
+// What experts have of stage s.
+template <bool kExperts>
+__device__ inline ChainExperts PartOf(const ChainShape& shape, int s) {
+  if (!kExperts || shape.mixture.input < 0) return ChainExperts::kNone;
+  return s == shape.mixture.input       ? ChainExperts::kInput
+         : s == shape.mixture.input + 1 ? ChainExperts::kOutput
+                                        : ChainExperts::kNone;
+}
+
+// Weights to a place of the ring.
+__device__ inline void CopyUnits(uint32_t to, const uint8_t* from,
+                                 uint32_t bytes, uint32_t barrier,
+                                 uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
+      "L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
 
 // The thread that copies: all units of the block's tiles, stage by stage.
-template <class Forms, bool kAlone>
-__device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
-                         uint32_t empty) {
+template <class Forms, bool kAlone, bool kExperts>
+__device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
+                         uint32_t ring, uint32_t full, uint32_t empty) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   RingTurn turn, arrived;
@@ -64,6 +81,10 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
     const int unit_bytes = Forms::kMixed && stage.second
                                ? Forms::Second::kUnitBytes
                                : Forms::First::kUnitBytes;
+    const ChainExperts part_of = PartOf<kExperts>(shape, s);
+    if (part_of == ChainExperts::kInput) {
+      Await(static_cast<uint32_t>(__cvta_generic_to_shared(&choice->made)), 0);
+    }
 #pragma unroll 1
     for (int round = 0; round < (kAlone ? stage.rounds : 1); ++round) {
       const ChainTiles tiles =
@@ -87,15 +108,35 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
               ++under_way;
               Await(empty + 8 * turn.stage, turn.parity ^ 1);
               Expect(barrier, bytes);
-              if (Forms::kParts == 1 || bytes > 0) {
-                asm volatile(
-                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
-                    "tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-                        ring + turn.stage * Forms::kPlaceBytes),
-                    "l"(tiles.At(stage, i) + kQuantHeadBytes +
-                        begin * unit_bytes),
-                    "r"(bytes), "r"(barrier), "l"(policy)
-                    : "memory");
+              const uint32_t to = ring + turn.stage * Forms::kPlaceBytes;
+              if (part_of == ChainExperts::kOutput) {
+                // Units of several experts, each's neighbours in one copy.
+                const ChainExpertTiles at(stage, shape.mixture, tiles,
+                                          choice->experts);
+                const int most_units = shape.mixture.output_units;
+                const int end = min(begin + Forms::kPlaceUnits, units);
+#pragma unroll 1
+                for (int unit = begin; unit < end;) {
+                  const int rank = unit / most_units;
+                  const int own = unit - rank * most_units;
+                  const int count = min(most_units - own, end - unit);
+                  CopyUnits(
+                      to + (unit - begin) * unit_bytes,
+                      at.Output(i, rank) + kQuantHeadBytes + own * unit_bytes,
+                      count * unit_bytes, barrier, policy);
+                  unit += count;
+                }
+              } else if (Forms::kParts == 1 || bytes > 0) {
+                const uint8_t* from;
+                if (part_of == ChainExperts::kInput) {
+                  from = ChainExpertTiles(stage, shape.mixture, tiles,
+                                          choice->experts)
+                             .Input(i);
+                } else {
+                  from = tiles.At(stage, i);
+                }
+                CopyUnits(to, from + kQuantHeadBytes + begin * unit_bytes,
+                          bytes, barrier, policy);
               }
               turn.Next(shape.ring);
             }
@@ -106,13 +147,17 @@ __device__ void FeedRing(const ChainShape& shape, uint32_t ring, uint32_t full,
   }
 }
 
-// A warp's products, of weights that lie as Form, one of Forms.
-template <class Forms, class Form, int kRows>
+// A warp's products, of weights that lie as Form, one of Forms. kExperts: rows
+// of w have factors of their own in units of different experts, `factors`;
+// null: none.
+template <class Forms, class Form, int kRows, bool kExperts>
 class ChainProducts {
  public:
   __device__ ChainProducts(const ChainStage& stage, const ChainShape& shape,
-                           uint32_t base)
-      : units_(stage.units),
+                           uint32_t base, const float* factors)
+      : mixture_(shape.mixture),
+        row_factors_(factors),
+        units_(stage.units),
         ring_(shape.ring),
         base_(base),
         places_(base + shape.at.ring +
@@ -128,8 +173,9 @@ class ChainProducts {
 
   // The warp's units of kTiles tiles, whose places begin at `turn`, and the
   // sums of each to `partials`.
+  // `tile`: the first's number, of the block's.
   template <int kTiles>
-  __device__ void Run(RingTurn& turn, float* partials) const {
+  __device__ void Run(int tile, RingTurn& turn, float* partials) const {
     ChainSums sums[kTiles];
 #pragma unroll 1
     for (int first = 0; first < units_; first += kChainWarps) {
@@ -145,13 +191,14 @@ class ChainProducts {
       if (first + static_cast<int>(warp()) < units_) {
         const ChainUnitOfX<Form> x(x_ + first * kQuantColumns,
                                    facts_ + first * kFactBytes);
+        const int unit = first + static_cast<int>(warp());
         if constexpr (kTiles == 2) {
           const ChainUnit<Form> one(w[0]), two(w[1]);
-          one.AddTo(x, sums[0]);
-          two.AddTo(x, sums[1]);
+          one.AddTo(x, sums[0], Rows(tile, unit));
+          two.AddTo(x, sums[1], Rows(tile + 1, unit));
         } else {
           const ChainUnit<Form> one(w[0]);
-          one.AddTo(x, sums[0]);
+          one.AddTo(x, sums[0], Rows(tile, unit));
         }
       }
       __syncwarp();
@@ -177,6 +224,15 @@ class ChainProducts {
   }
 
  private:
+  // Factors of the lane's rows of w.
+  __device__ float2 Rows(int tile, int unit) const {
+    if (!kExperts || row_factors_ == nullptr) return {1.0f, 1.0f};
+    const int rank = unit / mixture_.output_units;
+    const float* at = row_factors_ +
+                      (tile * mixture_.top_k + rank) * kQuantRows +
+                      threadIdx.x % 32 / 4;
+    return {at[0], at[8]};
+  }
   // Of a tile whose places begin at `turn`, the warp's.
   __device__ RingTurn OwnPart(RingTurn turn) const {
     if (Forms::kParts > 1)
@@ -197,6 +253,8 @@ class ChainProducts {
   // Of x, that the lane has in products.
   __device__ static uint32_t row() { return threadIdx.x % 4 / 2 % kRows; }
 
+  const ChainMixture& mixture_;
+  const float* row_factors_;
   int units_;
   int ring_;
   uint32_t base_;
@@ -206,25 +264,27 @@ class ChainProducts {
 };
 
 // The warp's units of the block's tiles, its sums of each to `partials`.
-template <class Forms, class Form, int kRows>
+template <class Forms, class Form, int kRows, bool kExperts>
 __device__ void MultiplyChain(const ChainStage& stage, const ChainShape& shape,
                               const ChainTiles& tiles, uint32_t base,
-                              RingTurn& turn, float* partials) {
-  const ChainProducts<Forms, Form, kRows> products(stage, shape, base);
+                              const float* factors, RingTurn& turn,
+                              float* partials) {
+  const ChainProducts<Forms, Form, kRows, kExperts> products(stage, shape, base,
+                                                             factors);
   int left = tiles.count;
 #pragma unroll 1
   for (; left >= kChainTiles; left -= kChainTiles) {
-    products.template Run<kChainTiles>(turn, partials);
+    products.template Run<kChainTiles>(tiles.count - left, turn, partials);
     partials += kChainTiles * ChainPartials(kRows);
   }
-  if (left > 0) products.template Run<1>(turn, partials);
+  if (left > 0) products.template Run<1>(tiles.count - left, turn, partials);
 }
 
 static_assert(sizeof(ChainShape) % 8 == 0 &&
               sizeof(ChainShape) / 4 <= kChainWarps * 16);
 
-// kRows: of x. kAlone: one stage.
-template <class Forms, typename T, int kRows, bool kAlone>
+// kRows: of x. kAlone: one stage. kExperts: some may be a mixture's.
+template <class Forms, typename T, int kRows, bool kAlone, bool kExperts>
 __global__ void __launch_bounds__(kChainBlock, 1)
     LinearChain(const __grid_constant__ ChainShape given) {
   extern __shared__ __align__(1024) uint8_t chain_shared[];
@@ -239,13 +299,16 @@ __global__ void __launch_bounds__(kChainBlock, 1)
         InitBarrier(full + 8 * i, 1);
         InitBarrier(empty + 8 * i, Forms::kPlaceUnits);
       }
+      if (kExperts) InitBarrier(base + given.at.choice, 1);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     // The others wait for the barriers; who copies waits for nobody.
     __syncwarp();
     asm volatile("bar.arrive 2, %0;" ::"n"(kChainBlock) : "memory");
     if (threadIdx.x == kChainThreads) {
-      FeedRing<Forms, kAlone>(given, base + given.at.ring, full, empty);
+      FeedRing<Forms, kAlone, kExperts>(
+          given, reinterpret_cast<ChainChoice*>(chain_shared + given.at.choice),
+          base + given.at.ring, full, empty);
     }
     return;
   }
@@ -270,18 +333,25 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   // is 2 % faster; in those of 8 bits it is slower.
   using First = typename Forms::First;
   constexpr bool kRounds = kAlone || First::kNibbles;
+  auto& choice =
+      *reinterpret_cast<ChainChoice*>(chain_shared + shape.at.choice);
+  auto* const factors =
+      reinterpret_cast<float*>(chain_shared + shape.at.factors);
   RingTurn turn;
   bool has_x = false;  // the stage's
   unsigned made = 0;   // x, so far
 #pragma unroll 1
   for (int s = 0; s < (kAlone ? 1 : shape.count); ++s) {
     const ChainStage& stage = shape.stages[s];
+    const ChainExperts part = PartOf<kExperts>(shape, s);
     has_x = has_x && stage.same_x;
 #pragma unroll 1
     for (int round = 0; round < (kRounds ? stage.rounds : 1); ++round) {
       const ChainTiles tiles =
           kRounds ? ChainTiles(stage, round) : ChainTiles(stage);
-      if (tiles.jobs == 0) {
+      // Whoever has nothing to do with the inputs of experts gives logits and
+      // has to know the choice.
+      if (tiles.jobs == 0 && part != ChainExperts::kInput) {
         // Others of the block may still read what the next stage overwrites.
         ChainMeet();
         continue;
@@ -292,23 +362,34 @@ __global__ void __launch_bounds__(kChainBlock, 1)
           made % 2 * (kChainRows * kChainWarps);
       auto* const partials = reinterpret_cast<float*>(
           chain_shared + shape.at.partials[(s + round) % 2]);
-      const ChainFinish<T, kRows> finish(stage, shape, tiles);
+      if (part == ChainExperts::kInput) {
+        MakeChainX<First, T, kRows, true, kExperts>(stage, s, shape, tag,
+                                                    chain_shared, squares);
+        ChooseExperts(stage, shape.mixture, squares, tag, choice);
+        LoadRowFactors(shape.stages[s + 1], shape.mixture, choice.experts,
+                       factors);
+        has_x = true;
+      }
+      const ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part,
+                                                   choice.experts);
       if (has_x) {
-        // Made for a round or a stage before.
+        // Made for a round or a stage before, or with the choice of experts.
       } else if (stage.x == nullptr) {
-        MakeChainX<First, T, kRows, true>(stage, shape, tag, chain_shared,
-                                          squares);
+        MakeChainX<First, T, kRows, true, false>(stage, s, shape, tag,
+                                                 chain_shared, squares);
       } else {
-        MakeChainX<First, T, kRows, false>(stage, shape, tag, chain_shared,
-                                           squares);
+        MakeChainX<First, T, kRows, false, kExperts>(stage, s, shape, tag,
+                                                     chain_shared, squares);
       }
       has_x = true;
+      const float* const row_factors =
+          part == ChainExperts::kOutput ? factors : nullptr;
       if (Forms::kMixed && stage.second) {
-        MultiplyChain<Forms, typename Forms::Second, kRows>(
-            stage, shape, tiles, base, turn, partials);
+        MultiplyChain<Forms, typename Forms::Second, kRows, kExperts>(
+            stage, shape, tiles, base, row_factors, turn, partials);
       } else {
-        MultiplyChain<Forms, First, kRows>(stage, shape, tiles, base, turn,
-                                           partials);
+        MultiplyChain<Forms, First, kRows, kExperts>(
+            stage, shape, tiles, base, row_factors, turn, partials);
       }
       ChainMeet();
       finish.Run(partials, squares, tag);
@@ -329,10 +410,11 @@ __global__ void __launch_bounds__(kChainBlock, 1)
 // Cooperative where blocks wait for each other: all are there at once, or the
 // launch fails. It may begin before the kernel before it has ended, as those of
 // LaunchCuda.
-template <class Forms, typename T, int kRows, bool kAlone>
+template <class Forms, typename T, int kRows, bool kAlone,
+          bool kExperts = false>
 absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
-  const auto kernel = LinearChain<Forms, T, kRows, kAlone>;
+  const auto kernel = LinearChain<Forms, T, kRows, kAlone, kExperts>;
   INLAY_RETURN_IF_ERROR(AllowShared(
       kWhat, reinterpret_cast<const void*>(kernel), shape.at.bytes));
   cudaLaunchAttribute attributes[2] = {};
@@ -376,6 +458,17 @@ absl::Status LaunchChain(const ChainShape& shape, DType type,
   return type == DType::kF16
              ? LaunchChainStages<Forms, __half>(shape, stream)
              : LaunchChainStages<Forms, __nv_bfloat16>(shape, stream);
+}
+
+// With experts; one row of x.
+template <class First, class Second = First>
+absl::Status LaunchExpertChain(const ChainShape& shape, DType type,
+                               CudaStream& stream) {
+  using Forms = ChainForms<First, Second>;
+  return type == DType::kF16
+             ? LaunchChainRows<Forms, __half, 1, false, true>(shape, stream)
+             : LaunchChainRows<Forms, __nv_bfloat16, 1, false, true>(shape,
+                                                                     stream);
 }
 
 }  // namespace inlay

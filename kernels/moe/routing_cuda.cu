@@ -11,6 +11,7 @@
 // microseconds beside the products of experts.
 #include "kernels/cuda_row.cuh"
 #include "kernels/moe/routing.h"
+#include "kernels/moe/routing_key.cuh"
 
 namespace inlay {
 namespace {
@@ -24,17 +25,6 @@ struct TokenScores {
   float experts[kMaxExperts];
   float groups[kMaxExperts];
 };
-
-// Grows with the score; NaN above all; of equal scores the lower index's is
-// larger. Never 0.
-__device__ uint64_t KeyOf(float score, int index) {
-  uint32_t bits = __float_as_uint(score + 0.0f);  // no -0
-  bits = isnan(score) ? 0xffffffffu : bits >> 31 != 0 ? ~bits : bits | 1u << 31;
-  return uint64_t{bits} << 32 | static_cast<uint32_t>(~index);
-}
-__device__ int IndexOf(uint64_t key) {
-  return static_cast<int>(~static_cast<uint32_t>(key));
-}
 
 __device__ uint64_t WarpMax(uint64_t key) {
   const auto high = static_cast<uint32_t>(key >> 32);

@@ -2,266 +2,15 @@
 // gave; equal bits of a token in every batch, call and graph; what it refuses.
 #if INLAY_HAS_CUDA
 
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <random>
-#include <vector>
-
-#include "kernels/gemm/quantised/pack.h"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
 #include "tests/support/cuda_test_util.h"
-#include "tests/support/random_blocks.h"
+#include "tests/support/linear_chain_util.h"
 
 namespace inlay {
 namespace {
 
 using namespace ::inlay::testing;  // NOLINT
-
-constexpr float kEpsilon = 1e-5f;
-constexpr int64_t kPad = 8;
-
-struct Weights {
-  Weights(const LinearChainStage& stage, std::mt19937& rng) {
-    const GemmDesc& gemm = stage.gemm;
-    const BlockCodec& codec = *FindBlockCodec(gemm.weight);
-    const QuantMatrix matrix(gemm.weight, gemm.k);
-    const auto rows = RandomBlocks(
-        codec, gemm.n * (gemm.k / matrix.block_elements), rng, 0.5f);
-    std::vector<std::byte> packed(
-        static_cast<size_t>(QuantBytes(matrix.form, gemm.n, gemm.k)));
-    PackQuantised(matrix, rows.data(), 0, gemm.n, packed.data());
-    values.resize(static_cast<size_t>(gemm.n * gemm.k));
-    for (int64_t r = 0; r < gemm.n; ++r) {
-      UnpackQuantisedRow(matrix, packed.data(), r, values.data() + r * gemm.k);
-    }
-    for (const float value : values) most = std::max(most, std::abs(value));
-    device = std::make_unique<CudaBytes>(packed);
-    host_bias = TestMatrix(DType::kF32, 1, gemm.n);
-    host_bias.Randomize(rng);
-    bias = std::make_unique<CudaTestMatrix>(host_bias);
-    host_norm = TestMatrix(DType::kF32, 1, gemm.k);
-    host_norm.Randomize(rng);
-    norm = std::make_unique<CudaTestMatrix>(host_norm);
-  }
-  std::vector<float> values;
-  float most = 0.0f;
-  TestMatrix host_bias, host_norm;
-  std::unique_ptr<CudaBytes> device;
-  std::unique_ptr<CudaTestMatrix> bias, norm;
-};
-
-// What a chain left behind.
-struct Outcome {
-  TestMatrix hidden;
-  std::vector<TestMatrix> y;  // empty ones where a stage adds
-};
-
-class Chain {
- public:
-  Chain(TestCuda& cuda, LinearChainDesc desc, int64_t m, unsigned seed)
-      : desc(std::move(desc)), cuda_(cuda) {
-    std::mt19937 rng(seed);
-    for (const LinearChainStage& stage : this->desc.stages) {
-      weights_.emplace_back(stage, rng);
-    }
-    const GemmDesc& first = this->desc.stages.front().gemm;
-    x = TestMatrix(first.activation, m, first.k, kPad);
-    x.Randomize(rng);
-    hidden = TestMatrix(DType::kF32, m, Width(), kPad);
-    hidden.Randomize(rng, 3.0f);
-    const std::vector<uint8_t> zeros(LinearChainExchangeBytes(this->desc), 0);
-    if (!zeros.empty()) exchange_ = std::make_unique<CudaBytes>(zeros);
-  }
-
-  const LinearChainRow& Row() const {
-    const auto row =
-        Select("linear_chain", LinearChainTable(), desc, cuda_.info);
-    EXPECT_TRUE(row.ok()) << row.status();
-    return **row;
-  }
-
-  // The first `count` stages over rows [first, first + rows) of x and hidden,
-  // `calls` times, in a graph or not.
-  Outcome Run(size_t count, int64_t first, int64_t rows, int calls = 1,
-              bool graph = false) {
-    LinearChainDesc part = desc;
-    part.stages.resize(count);
-    CudaTestMatrix on_device_x(x);
-    CudaTestMatrix on_device_hidden(hidden);
-    std::vector<std::unique_ptr<CudaTestMatrix>> y;
-    LinearChainParams params;
-    params.x = on_device_x.view().RowSlice(first, rows);
-    params.hidden = on_device_hidden.view().RowSlice(first, rows);
-    if (exchange_ != nullptr) params.exchange = exchange_->as<void>();
-    for (size_t s = 0; s < count; ++s) {
-      const LinearChainStage& stage = part.stages[s];
-      const GemmDesc& gemm = stage.gemm;
-      LinearChainParams::Stage& with = params.stages.emplace_back();
-      with.w = MatrixView(weights_[s].device->as<std::byte>(), gemm.weight,
-                          gemm.n, gemm.k);
-      if (HasBias(s)) with.bias = weights_[s].bias->floats();
-      if (HasWeight(s)) with.norm_weight = weights_[s].norm->floats();
-      with.epsilon = kEpsilon;
-      y.push_back(nullptr);
-      if (stage.adds) continue;
-      y.back() = std::make_unique<CudaTestMatrix>(
-          gemm.output, rows, stage.gated ? gemm.n / 2 : gemm.n, kPad);
-      with.y = y.back()->view();
-    }
-    const auto run = [&] {
-      const absl::Status status = Row().run(part, params, *cuda_.stream);
-      ASSERT_TRUE(status.ok()) << status;
-    };
-    cudaGraph_t recorded = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    cudaStream_t stream = cuda_.stream->handle();
-    if (graph) {
-      EXPECT_EQ(
-          cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-          cudaSuccess);
-    }
-    for (int i = 0; i < calls; ++i) run();
-    if (graph) {
-      EXPECT_EQ(cudaStreamEndCapture(stream, &recorded), cudaSuccess);
-      EXPECT_EQ(cudaGraphInstantiate(&exec, recorded, 0), cudaSuccess);
-      EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-      EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-      EXPECT_EQ(cudaGraphDestroy(recorded), cudaSuccess);
-    }
-    Outcome outcome;
-    outcome.hidden = on_device_hidden.Download();
-    for (auto& matrix : y) {
-      outcome.y.push_back(matrix == nullptr ? TestMatrix()
-                                            : matrix->Download());
-    }
-    return outcome;
-  }
-
-  // Stage s of `after` against the product of what `before` has.
-  void Check(size_t s, const Outcome& before, const Outcome& after) {
-    SCOPED_TRACE(::testing::Message() << "stage " << s);
-    const LinearChainStage& stage = desc.stages[s];
-    const GemmDesc& gemm = stage.gemm;
-    const Weights& weights = weights_[s];
-    const TestMatrix input = stage.normalised ? Normalised(s, before.hidden)
-                             : From(s) == 0   ? x
-                                              : before.y[From(s) - 1];
-    const auto product = [&](int64_t r, int64_t c) {
-      double want = HasBias(s) ? weights.host_bias(0, c) : 0.0f;
-      for (int64_t i = 0; i < gemm.k; ++i) {
-        want += double{weights.values[static_cast<size_t>(c * gemm.k + i)]} *
-                input(r, i);
-      }
-      return want;
-    };
-    // Offsets of the magic numbers stay in sums: up to 16 times as large.
-    const auto slack = [&](int64_t r, int64_t c) {
-      double size = std::abs(weights.host_bias(0, c)), shifted = 0.0;
-      for (int64_t i = 0; i < gemm.k; ++i) {
-        const double value = std::abs(input(r, i));
-        size += std::abs(weights.values[static_cast<size_t>(c * gemm.k + i)] *
-                         value);
-        shifted += value;
-      }
-      return 16.0 * std::sqrt(static_cast<double>(gemm.k)) * kUnitF32 *
-             (size + double{weights.most} * shifted);
-    };
-    if (stage.gated) {
-      const DType type = gemm.activation;
-      const int64_t half = gemm.n / 2;
-      ExpectClose(
-          after.y[s],
-          [&](int64_t r, int64_t c) {
-            const double gate = product(r, c);
-            return gate / (1.0 + std::exp(-gate)) * product(r, half + c);
-          },
-          [&](int64_t r, int64_t c) {
-            const double gate = product(r, c), up = product(r, half + c);
-            const double off_gate = slack(r, c) + Rounding(type, gate);
-            const double off_up = slack(r, half + c) + Rounding(type, up);
-            // SiLU's slope is at most 1.1.
-            const double silu = std::abs(gate / (1.0 + std::exp(-gate)));
-            return 1.1 * off_gate * (std::abs(up) + off_up) +
-                   (silu + 1e-6) * off_up + Rounding(type, silu * up);
-          });
-    } else if (stage.adds) {
-      ExpectClose(
-          after.hidden,
-          [&](int64_t r, int64_t c) {
-            return before.hidden(r, c) + (c < gemm.n ? product(r, c) : 0.0);
-          },
-          [&](int64_t r, int64_t c) {
-            return c < gemm.n ? slack(r, c) +
-                                    Rounding(DType::kF32, before.hidden(r, c))
-                              : 1e-30;
-          });
-    } else {
-      ExpectClose(after.y[s], product, [&](int64_t r, int64_t c) {
-        return slack(r, c) + Rounding(gemm.output, product(r, c));
-      });
-    }
-  }
-
-  LinearChainDesc desc;
-  TestMatrix x, hidden;
-
- private:
-  static bool HasBias(size_t s) { return s % 2 == 1; }
-  bool HasWeight(size_t s) const { return From(s) % 4 != 3; }
-  // The stage whose x it has.
-  size_t From(size_t s) const {
-    while (desc.stages[s].same_x) --s;
-    return s;
-  }
-  int64_t Width() const {
-    for (const LinearChainStage& stage : desc.stages) {
-      if (stage.normalised) return stage.gemm.k;
-      if (stage.adds) return stage.gemm.n;
-    }
-    return 8;
-  }
-  TestMatrix Normalised(size_t s, const TestMatrix& from) const {
-    const auto& weights = weights_[From(s)];
-    TestMatrix y(DType::kF32, from.rows(), desc.stages[s].gemm.k);
-    for (int64_t r = 0; r < y.rows(); ++r) {
-      double squares = 0.0;
-      for (int64_t i = 0; i < y.cols(); ++i) {
-        squares += double{from(r, i)} * from(r, i);
-      }
-      const double factor =
-          1.0 / std::sqrt(squares / static_cast<double>(y.cols()) + kEpsilon);
-      for (int64_t i = 0; i < y.cols(); ++i) {
-        const double weight = HasWeight(s) ? weights.host_norm(0, i) : 1.0;
-        y.Set(r, i, static_cast<float>(from(r, i) * factor * weight));
-      }
-    }
-    return y;
-  }
-
-  TestCuda& cuda_;
-  std::vector<Weights> weights_;
-  std::unique_ptr<CudaBytes> exchange_;
-};
-
-// What lies between two attentions of a decoder.
-LinearChainDesc BetweenAttentions(DType weight, DType type, int64_t heads,
-                                  int64_t width, int64_t inner, int64_t qkv) {
-  LinearChainDesc desc;
-  desc.stages.resize(4);
-  desc.stages[0].gemm = {width, heads, weight, type, DType::kF32};
-  desc.stages[0].adds = true;
-  desc.stages[1].gemm = {2 * inner, width, weight, type, type};
-  desc.stages[1].normalised = true;
-  desc.stages[1].gated = true;
-  desc.stages[2].gemm = {width, inner, weight, type, DType::kF32};
-  desc.stages[2].adds = true;
-  desc.stages[3].gemm = {qkv, width, weight, type, type};
-  desc.stages[3].normalised = true;
-  return desc;
-}
 
 constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0,   DType::kQ4_K,
                               DType::kQ8_0,    DType::kI8_G32, DType::kI8_G128,
@@ -312,14 +61,14 @@ TEST(LinearChainCudaTest, StagesMatchFloat64) {
       SCOPED_TRACE(::testing::Message() << DTypeName(weight) << " x "
                                         << DTypeName(type) << " seed " << seed);
       const int64_t m = inner > 20000 ? 1 : 2;
-      Chain chain(cuda,
-                  BetweenAttentions(weight, type, heads, width, inner, qkv), m,
-                  seed++);
+      TestChain chain(cuda,
+                      BetweenAttentions(weight, type, heads, width, inner, qkv),
+                      m, seed++);
       ASSERT_GE(LinearChainRows(chain.desc, cuda.info), m);
-      Outcome before;
+      ChainOutcome before;
       before.hidden = chain.hidden;
       for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
-        const Outcome after = chain.Run(s + 1, 0, m);
+        const ChainOutcome after = chain.Run(s + 1, 0, m);
         if (HasFatalFailure()) return;
         chain.Check(s, before, after);
         before = after;
@@ -340,25 +89,25 @@ TEST(LinearChainCudaTest, StagesOfTwoFormatsMatchFloat64) {
     for (const auto& [qk, v] : kColumns) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed);
       const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
-      Chain chain(cuda, Mixture(mixture, type, 1280, 768, 2304, qk, v), 2,
-                  seed++);
+      TestChain chain(cuda, Mixture(mixture, type, 1280, 768, 2304, qk, v), 2,
+                      seed++);
       ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 2);
-      Outcome before;
+      ChainOutcome before;
       before.hidden = chain.hidden;
       for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
-        const Outcome after = chain.Run(s + 1, 0, 2);
+        const ChainOutcome after = chain.Run(s + 1, 0, 2);
         if (HasFatalFailure()) return;
         chain.Check(s, before, after);
         before = after;
       }
       for (int64_t r = 0; r < 2; ++r) {
-        const Outcome alone = chain.Run(5, r, 1);
+        const ChainOutcome alone = chain.Run(5, r, 1);
         ASSERT_TRUE(Equal(before.hidden, r, alone.hidden, r)) << r;
         ASSERT_TRUE(Equal(before.y[3], r, alone.y[3], 0)) << r;
         ASSERT_TRUE(Equal(before.y[4], r, alone.y[4], 0)) << r;
       }
-      const Outcome calls = chain.Run(5, 0, 2, 20);
-      const Outcome graph = chain.Run(5, 0, 2, 20, true);
+      const ChainOutcome calls = chain.Run(5, 0, 2, 20);
+      const ChainOutcome graph = chain.Run(5, 0, 2, 20, true);
       for (int64_t r = 0; r < 2; ++r) {
         ASSERT_TRUE(Equal(calls.hidden, r, graph.hidden, r));
         ASSERT_TRUE(Equal(calls.y[4], r, graph.y[4], r));
@@ -382,12 +131,12 @@ TEST(LinearChainCudaTest, OneStageMatchesFloat64) {
       LinearChainDesc desc;
       desc.stages.resize(1);
       desc.stages[0].gemm = {n, k, weight, DType::kBF16, DType::kF32};
-      Chain chain(cuda, desc, 2, seed++);
+      TestChain chain(cuda, desc, 2, seed++);
       ASSERT_EQ(chain.Row().refuses(desc, cuda.info), nullptr);
       EXPECT_EQ(LinearChainExchangeBytes(desc), 0u);
-      const Outcome both = chain.Run(1, 0, 2);
+      const ChainOutcome both = chain.Run(1, 0, 2);
       if (HasFatalFailure()) return;
-      Outcome before;
+      ChainOutcome before;
       before.hidden = chain.hidden;
       chain.Check(0, before, both);
       for (int64_t r = 0; r < 2; ++r) {
@@ -402,22 +151,22 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
   TestCuda cuda;
   if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
   for (const DType weight : {DType::kU4_G128, DType::kQ8_0}) {
-    Chain chain(cuda,
-                BetweenAttentions(weight, DType::kBF16, 2048, 2048, 5632, 2560),
-                2, 7);
+    TestChain chain(
+        cuda, BetweenAttentions(weight, DType::kBF16, 2048, 2048, 5632, 2560),
+        2, 7);
     const int64_t most = LinearChainRows(chain.desc, cuda.info);
     ASSERT_EQ(most, 2);
-    const Outcome all = chain.Run(4, 0, most);
+    const ChainOutcome all = chain.Run(4, 0, most);
     for (int64_t r = 0; r < most; ++r) {
-      const Outcome alone = chain.Run(4, r, 1);
+      const ChainOutcome alone = chain.Run(4, r, 1);
       ASSERT_TRUE(Equal(all.hidden, r, alone.hidden, r)) << r;
       ASSERT_TRUE(Equal(all.y[1], r, alone.y[1], 0)) << r;
       ASSERT_TRUE(Equal(all.y[3], r, alone.y[3], 0)) << r;
     }
     // Calls one after another, which add up in hidden; the same as a graph.
-    const Outcome calls = chain.Run(4, 0, 2, 20);
+    const ChainOutcome calls = chain.Run(4, 0, 2, 20);
     for (int again = 0; again < 3; ++again) {
-      const Outcome graph = chain.Run(4, 0, 2, 20, true);
+      const ChainOutcome graph = chain.Run(4, 0, 2, 20, true);
       for (int64_t r = 0; r < 2; ++r) {
         ASSERT_TRUE(Equal(calls.hidden, r, graph.hidden, r));
         ASSERT_TRUE(Equal(calls.y[3], r, graph.y[3], r));

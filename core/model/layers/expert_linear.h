@@ -33,6 +33,19 @@ class ExpertLinear {
       ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice);
 
   int64_t outputs() const { return op_.desc.gemm.n; }
+  // Of one expert.
+  const GemmDesc& desc() const { return op_.desc.gemm; }
+  // Whether linear_chain reads packed weights as these lie.
+  bool may_fuse() const {
+    return op_.row->name == Linear::kFusedGemmRow && stacked_.table == nullptr;
+  }
+  // On the device: all experts', one after another; to be read.
+  TensorView matrices() const {
+    return MatrixView(const_cast<std::byte*>(stacked_.base),
+                      op_.desc.gemm.weight,
+                      op_.desc.gemm.n * op_.desc.num_experts, op_.desc.gemm.k);
+  }
+  const float* bias() const { return bias_; }  // [experts, n] or null
   size_t KernelBytes(int64_t tokens) const {
     return op_.WorkspaceBytes(tokens);
   }

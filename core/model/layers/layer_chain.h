@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "core/model/layers/attention_block.h"
-#include "core/model/layers/mlp.h"
+#include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
 #include "kernels/linear_chain/linear_chain.h"
@@ -26,7 +26,7 @@ class LayerChain {
   // None.
   LayerChain() = default;
   // All parts outlive it. `next.part` may be null. None where no kernel serves.
-  LayerChain(const AttentionBlock& attention, const Normalised<Mlp>& mlp,
+  LayerChain(const AttentionBlock& attention, const Normalised<ChainedMlp>& mlp,
              const Normalised<AttentionBlock>& next, const ModelBuild& build);
 
   // Whether it serves a step of so many tokens.
@@ -41,11 +41,9 @@ class LayerChain {
   absl::Status Forward(const Step& step, const TensorView& hidden) const;
 
  private:
-  static void SetNorm(const Norm& norm, LinearChainParams::Stage* stage);
-
   int64_t rows_ = 0;
   const AttentionBlock* attention_ = nullptr;
-  Normalised<Mlp> mlp_;
+  Normalised<ChainedMlp> mlp_;
   Normalised<AttentionBlock> next_;
   Op<LinearChainDesc, LinearChainParams> op_;
 };

@@ -37,6 +37,10 @@ class Linear {
   static absl::StatusOr<Linear> Over(const TensorView& weight,
                                      LinearOutput output, ModelBuild& build);
 
+  // gemm's, and expert_linear's, whose weights linear_chain and fused_linear
+  // read.
+  static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
+
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
   // Whether linear_chain and fused_linear read packed weights as this layer's
@@ -64,8 +68,6 @@ class Linear {
                               Stream& stream) const;
 
  private:
-  static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
-
   // Chooses the kernel; the weights come after.
   static absl::StatusOr<Linear> Choose(int64_t n, int64_t k, DType weight,
                                        bool permuted, InputCodes input_codes,

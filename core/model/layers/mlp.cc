@@ -75,17 +75,31 @@ absl::Status Mlp::Scale(const TensorView& y, float factor,
   return scale_.Run(params, stream);
 }
 
-const Linear* Mlp::input() const {
+// Where it is down(act(gate(x)) * up(x)) over one matrix.
+bool Mlp::Describe(LinearChainDesc* desc) const {
   const bool is_plain =
       activation_.desc.gated && gate_scale_ == 1.0f && inner_scale_ == 1.0f;
-  return is_plain && input_.is_one() ? &input_.layer() : nullptr;
+  if (!is_plain || !input_.is_one() || !input_.layer().may_fuse() ||
+      !output_.may_fuse()) {
+    return false;
+  }
+  LinearChainStage& stage = AddStage(input_.layer(), desc);
+  stage.normalised = true;
+  stage.gated = true;
+  stage.function = activation_.desc.function;
+  AddStage(output_, desc).adds = true;
+  return true;
 }
 
-TensorView Mlp::InnerOf(const Step& step, int64_t tokens) const {
+void Mlp::Fill(const Step& step, int64_t tokens, const Norm& norm,
+               LinearChainParams* params) const {
   Arena arena(step.scratch);
   const TensorView inner =
       arena.TakeMatrix(tokens, inner_columns_, activation_.desc.activation);
-  return ColumnSlice(inner, 0, activation_.desc.width);
+  SetNorm(norm,
+          &AddStage(input_.layer(),
+                    ColumnSlice(inner, 0, activation_.desc.width), params));
+  AddStage(output_, {}, params);
 }
 
 size_t Mlp::ScratchBytes(int64_t tokens) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/step.h"
@@ -15,7 +16,7 @@
 
 namespace inlay {
 
-class Mlp : public Sublayer {
+class Mlp : public Sublayer, public ChainedMlp {
  public:
   // `norm`: of the inputs to come.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(const MlpSpec& spec,
@@ -29,13 +30,9 @@ class Mlp : public Sublayer {
                        const TensorView& y) const override;
   bool by_rows() const override { return true; }
 
-  // Its parts, for who computes them otherwise (layer_chain.h). input() is null
-  // where they are not down(act(gate(x)) * up(x)) over one matrix.
-  const Linear* input() const;
-  const ActivationDesc& activation() const { return activation_.desc; }
-  const Linear& output() const { return output_; }
-  // What output() reads, in the step's scratch.
-  TensorView InnerOf(const Step& step, int64_t tokens) const;
+  bool Describe(LinearChainDesc* desc) const override;
+  void Fill(const Step& step, int64_t tokens, const Norm& norm,
+            LinearChainParams* params) const override;
 
  private:
   // Where output_ rounds its input to codes of 8 bits, the activation does it.

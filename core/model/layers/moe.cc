@@ -277,6 +277,48 @@ absl::Status Moe::RunShared(const Step& step, const TensorView& x,
   return shared_->Forward(inner, {Norm::None(), x, x}, {}, scratch.shared);
 }
 
+bool Moe::Describe(LinearChainDesc* desc) const {
+  const bool routes_plainly = !router_norm_.present() &&
+                              router_scale_ == 1.0f && table_ == nullptr &&
+                              !router_.is_packed();
+  if (!routes_plainly || shared_ != nullptr || cache_.present() ||
+      input_weights_ >= 0 || !activation_.desc.gated || input_.size() != 1 ||
+      !input_.front().may_fuse() || !output_.may_fuse() ||
+      output_.bias() != nullptr) {
+    return false;
+  }
+  desc->routing = routing_.desc;
+  desc->router = router_.desc().weight;
+  LinearChainStage& input = desc->stages.emplace_back();
+  input.gemm = input_.front().desc();
+  input.experts = ChainExperts::kInput;
+  input.normalised = true;
+  input.gated = true;
+  input.function = activation_.desc.function;
+  LinearChainStage& output = desc->stages.emplace_back();
+  output.gemm = output_.desc();
+  output.experts = ChainExperts::kOutput;
+  output.adds = true;
+  return true;
+}
+
+void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
+               LinearChainParams* params) const {
+  const GemmParams router = router_.Params({}, {}, {});
+  params->router = router.w;
+  params->router_bias = router.bias;
+  params->correction = correction_;
+  Arena arena(step.scratch);
+  const int64_t columns = activation_.desc.width * routing_.desc.top_k;
+  LinearChainParams::Stage& input = params->stages.emplace_back();
+  input.w = input_.front().matrices();
+  input.bias = input_.front().bias();
+  input.y = MatrixView(Place(arena, tokens).inner.data,
+                       activation_.desc.activation, tokens, columns);
+  SetNorm(norm, &input);
+  params->stages.emplace_back().w = output_.matrices();
+}
+
 absl::Status Moe::Forward(const Step& step, const BlockInput& x,
                           const TensorView& residual,
                           const TensorView& y) const {

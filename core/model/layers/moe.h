@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/expert_cache.h"
 #include "core/model/layers/expert_linear.h"
 #include "core/model/layers/linear.h"
@@ -19,7 +20,7 @@
 
 namespace inlay {
 
-class Moe : public Sublayer {
+class Moe : public Sublayer, public ChainedMlp {
  public:
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(const MoeSpec& spec,
                                                           int64_t hidden_size,
@@ -31,6 +32,9 @@ class Moe : public Sublayer {
                        const TensorView& residual,
                        const TensorView& y) const override;
   bool by_rows() const override { return table_ == nullptr; }
+  bool Describe(LinearChainDesc* desc) const override;
+  void Fill(const Step& step, int64_t tokens, const Norm& norm,
+            LinearChainParams* params) const override;
 
  private:
   // Views into the scratch. A slot is a token and one of its experts.

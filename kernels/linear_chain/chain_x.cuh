@@ -1,0 +1,106 @@
+// How a warp makes its part of a stage's x of what blocks hand on, or of what
+// came before the launch.
+#ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_X_CUH_
+#define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_X_CUH_
+
+#include "kernels/linear_chain/chain_input.cuh"
+#include "kernels/linear_chain/chain_routing.cuh"
+#include "kernels/linear_chain/chain_shape.h"
+#include "kernels/linear_chain/chain_unit.cuh"
+
+namespace inlay {
+
+// The warp's units of x into shared memory; of hidden times the norm's weights,
+// and the sums of its squares to `squares`. kExperts: with the router's product
+// where the stage is that of the experts' inputs; where it is that of their
+// outputs their columns count by their weights. `s`: the stage's number.
+template <class Form, typename T, int kRows, bool kHidden, bool kExperts>
+__device__ void MakeChainX(const ChainStage& stage, int s,
+                           const ChainShape& shape, uint32_t tag,
+                           uint8_t* shared, float* squares) {
+  static_assert(!kExperts || kRows == 1);
+  auto& choice = *reinterpret_cast<ChainChoice*>(shared + shape.at.choice);
+  const bool routes = kExperts && kHidden && s == shape.mixture.input;
+  const bool weighs = kExperts && !kHidden && s == shape.mixture.input + 1;
+  const ChainRouter<T> router(shape.mixture, stage.k);
+  float logits[kMostChainLogits] = {};
+  constexpr int kAtOnce = (kHidden ? 2 : 4) / kRows;  // units
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
+  const int own = lane / 4 * 16 + lane % 4 * 2;  // column of a unit
+  float sums[kRows] = {};
+#pragma unroll 1
+  for (int first = warp; first < stage.units; first += kAtOnce * kChainWarps) {
+    ChainInput<T, kHidden> in[kAtOnce][kRows];
+    float2 weight[kAtOnce][2];
+    float routed[kAtOnce][kMostChainLogits][4];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int column = (first + i * kChainWarps) * kQuantColumns + own;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        in[i][r].Begin(stage, shape, r, column, tag);
+      }
+      weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
+      if (kHidden && stage.norm_weight != nullptr && column < stage.k) {
+        const float* at = stage.norm_weight + column;
+        weight[i][0] = *reinterpret_cast<const float2*>(at);
+        weight[i][1] = *reinterpret_cast<const float2*>(at + 8);
+      }
+      if (routes) {
+#pragma unroll
+        for (int l = 0; l < kMostChainLogits; ++l) {
+          router.Load(l, column, routed[i][l]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int unit = first + i * kChainWarps;
+      if (unit >= stage.units) break;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float x[4];
+        in[i][r].Take(tag, x);
+        __syncwarp();
+        if constexpr (kHidden) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            sums[r] = fmaf(x[j], x[j], sums[r]);
+            x[j] *= j % 2 == 0 ? weight[i][j / 2].x : weight[i][j / 2].y;
+          }
+        }
+        if (routes) {
+#pragma unroll
+          for (int l = 0; l < kMostChainLogits; ++l) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              logits[l] = fmaf(x[j], routed[i][l][j], logits[l]);
+            }
+          }
+        }
+        const float counts =
+            weighs ? choice.weights[unit / shape.mixture.output_units] : 1.0f;
+        StoreChainX<Form>(
+            shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
+                unit * kQuantColumns,
+            shape.at.x_stride, facts + (unit * kRows + r) * Form::kFactsOfX, x,
+            counts);
+      }
+    }
+  }
+  if constexpr (kHidden) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = WarpSum(sums[r]);
+      if (lane == 0) squares[r * kChainWarps + warp] = sum;
+    }
+  }
+  if (routes) ChainRouter<T>::Store(choice, logits);
+  __syncwarp();
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_KERNELS_LINEAR_CHAIN_CHAIN_X_CUH_

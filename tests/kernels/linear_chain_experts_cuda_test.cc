@@ -1,0 +1,153 @@
+// linear_chain with a mixture of experts: every stage against float64, experts
+// those that the CPU's routing chooses; equal bits call by call and in graphs;
+// what it refuses.
+#if INLAY_HAS_CUDA
+
+#include "kernels/linear_chain/chain_shape.h"
+#include "kernels/linear_chain/linear_chain.h"
+#include "tests/support/cuda_test_util.h"
+#include "tests/support/linear_chain_util.h"
+
+namespace inlay {
+namespace {
+
+using namespace ::inlay::testing;  // NOLINT
+
+struct MixtureShape {
+  int64_t heads, width, inner, qkv;  // `inner` of one expert
+  RoutingDesc routing;
+};
+
+// What lies between two attentions where the MLP is a mixture.
+LinearChainDesc WithExperts(DType weight, DType outputs, DType type,
+                            DType router, const MixtureShape& shape) {
+  LinearChainDesc desc = BetweenAttentions(weight, type, shape.heads,
+                                           shape.width, shape.inner, shape.qkv);
+  desc.stages[1].experts = ChainExperts::kInput;
+  desc.stages[2].experts = ChainExperts::kOutput;
+  desc.stages[2].gemm.weight = outputs;
+  desc.routing = shape.routing;
+  desc.router = router;
+  return desc;
+}
+
+constexpr RoutingScore kSoftmax = RoutingScore::kSoftmax;
+constexpr RoutingScore kSigmoid = RoutingScore::kSigmoid;
+constexpr GroupScore kNoGroups = GroupScore::kMax;
+// Experts with less work than there are blocks; with outputs of several units
+// and more tiles than blocks; more experts than blocks; one of one.
+const MixtureShape kShapes[] = {
+    {256, 512, 128, 300, {8, 2, kSoftmax, true}},
+    {1280, 2304, 384, 1111, {20, 4, kSoftmax, false}},
+    {512, 768, 768, 640, {128, 8, kSoftmax, true, 1, 1, kNoGroups, 1.5f}},
+    {256, 256, 128, 256, {200, 16, kSigmoid, true, 1, 1, kNoGroups, 2.5f}},
+    {256, 256, 1280, 256, {1, 1, kSigmoid, false}},
+};
+
+TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  constexpr DType kFormats[][2] = {
+      {DType::kU4_G128, DType::kU4_G128}, {DType::kQ4_0, DType::kQ4_0},
+      {DType::kQ4_K, DType::kQ4_K},       {DType::kQ4_K, DType::kQ6_K},
+      {DType::kQ6_K, DType::kQ6_K},       {DType::kQ8_0, DType::kQ8_0}};
+  unsigned seed = 1;
+  for (const MixtureShape& shape : kShapes) {
+    for (const auto& [weight, outputs] : kFormats) {
+      const bool has_blocks = shape.width % 256 == 0 && shape.inner % 256 == 0;
+      if (!has_blocks && weight != DType::kQ4_0 && weight != DType::kQ8_0 &&
+          weight != DType::kU4_G128) {
+        continue;
+      }
+      const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(weight) << " " << shape.routing.num_experts
+                   << " experts, seed " << seed);
+      TestChain chain(cuda,
+                      WithExperts(weight, outputs, type,
+                                  seed % 3 == 0 ? DType::kF32 : type, shape),
+                      1, seed);
+      chain.corrects = seed % 2 == 0;
+      ++seed;
+      ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 1);
+      ChainOutcome before;
+      before.hidden = chain.hidden;
+      // The experts' stages run together.
+      for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
+        const ChainOutcome after =
+            s == 1 ? chain.Run(3, 0, 1) : chain.Run(s + 1, 0, 1);
+        if (HasFatalFailure()) return;
+        chain.Check(s, before, after);
+        if (s == 1) before.y = after.y;
+        if (s != 1) before = after;
+      }
+    }
+  }
+}
+
+TEST(LinearChainExpertsCudaTest, CallsAndGraphsHaveTheSameBits) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  // Qwen3-30B-A3B's, with fewer experts.
+  const MixtureShape shape = {4096, 2048, 768, 5120, {32, 8, kSoftmax, true}};
+  TestChain chain(
+      cuda,
+      WithExperts(DType::kQ4_K, DType::kQ6_K, DType::kBF16, DType::kF32, shape),
+      2, 7);
+  const ChainOutcome calls = chain.Run(4, 1, 1, 20);
+  for (int again = 0; again < 3; ++again) {
+    const ChainOutcome graph = chain.Run(4, 1, 1, 20, true);
+    EXPECT_EQ(calls.hidden.RowBits(1), graph.hidden.RowBits(1));
+    EXPECT_EQ(calls.y[1].RowBits(0), graph.y[1].RowBits(0));
+    EXPECT_EQ(calls.y[3].RowBits(0), graph.y[3].RowBits(0));
+  }
+}
+
+TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
+  if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
+  DeviceInfo hopper{DeviceKind::kCuda, "cuda", 90};
+  hopper.num_sms = 132;
+  const LinearChainRow& row = LinearChainTable().front();
+  const auto good = [] {
+    return WithExperts(DType::kQ4_K, DType::kQ6_K, DType::kBF16, DType::kBF16,
+                       {4096, 2048, 768, 5120, {128, 8, kSoftmax, true}});
+  };
+  EXPECT_EQ(row.refuses(good(), hopper), nullptr);
+  EXPECT_EQ(LinearChainRows(good(), hopper), 1);
+  const auto refuses = [&](auto change) {
+    LinearChainDesc desc = good();
+    change(desc);
+    return row.refuses(desc, hopper) != nullptr;
+  };
+  EXPECT_TRUE(refuses([](auto& d) { d.stages.resize(2); }));
+  EXPECT_TRUE(refuses([](auto& d) { d.stages.erase(d.stages.begin() + 1); }));
+  EXPECT_TRUE(
+      refuses([](auto& d) { d.stages[2].experts = ChainExperts::kNone; }));
+  EXPECT_TRUE(
+      refuses([](auto& d) { d.stages[1].experts = ChainExperts::kNone; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.stages[1].gated = false; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.stages[2].gemm.k = 512; }));
+  EXPECT_TRUE(refuses([](auto& d) {
+    d.stages[1].gemm.n = 2 * 800;
+    d.stages[2].gemm.k = 800;
+  }));
+  EXPECT_TRUE(refuses([](auto& d) { d.router = DType::kF16; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.top_k = 17; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.num_experts = 265; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.num_experts = 7; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.hashed = true; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.scales_experts = true; }));
+  EXPECT_TRUE(refuses([](auto& d) { d.routing.num_groups = 4; }));
+  EXPECT_TRUE(
+      refuses([](auto& d) { d.routing.score = RoutingScore::kSqrtSoftplus; }));
+  EXPECT_TRUE(refuses([](auto& d) {
+    for (auto& stage : d.stages) stage.gemm.weight = DType::kQ5_K;
+  }));
+}
+
+}  // namespace
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA

@@ -1,0 +1,369 @@
+// A linear_chain over random weights and its check against float64.
+#ifndef INLAY_TESTS_SUPPORT_LINEAR_CHAIN_UTIL_H_
+#define INLAY_TESTS_SUPPORT_LINEAR_CHAIN_UTIL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kernels/gemm/quantised/pack.h"
+#include "kernels/linear_chain/linear_chain.h"
+#include "tests/support/cuda_test_util.h"
+#include "tests/support/moe_test_util.h"
+#include "tests/support/random_blocks.h"
+
+namespace inlay::testing {
+
+inline constexpr float kChainEpsilon = 1e-5f;
+inline constexpr int64_t kChainPad = 8;
+
+struct ChainWeights {
+  // `matrices`: one above the other.
+  ChainWeights(const LinearChainStage& stage, int64_t matrices,
+               std::mt19937& rng) {
+    GemmDesc gemm = stage.gemm;
+    gemm.n *= matrices;
+    const BlockCodec& codec = *FindBlockCodec(gemm.weight);
+    const QuantMatrix matrix(gemm.weight, gemm.k);
+    const auto rows = RandomBlocks(
+        codec, gemm.n * (gemm.k / matrix.block_elements), rng, 0.5f);
+    std::vector<std::byte> packed(
+        static_cast<size_t>(QuantBytes(matrix.form, gemm.n, gemm.k)));
+    PackQuantised(matrix, rows.data(), 0, gemm.n, packed.data());
+    values.resize(static_cast<size_t>(gemm.n * gemm.k));
+    for (int64_t r = 0; r < gemm.n; ++r) {
+      UnpackQuantisedRow(matrix, packed.data(), r, values.data() + r * gemm.k);
+    }
+    for (const float value : values) most = std::max(most, std::abs(value));
+    device = std::make_unique<CudaBytes>(packed);
+    host_bias = TestMatrix(DType::kF32, 1, gemm.n);
+    host_bias.Randomize(rng);
+    bias = std::make_unique<CudaTestMatrix>(host_bias);
+    host_norm = TestMatrix(DType::kF32, 1, gemm.k);
+    host_norm.Randomize(rng);
+    norm = std::make_unique<CudaTestMatrix>(host_norm);
+  }
+  std::vector<float> values;
+  float most = 0.0f;
+  TestMatrix host_bias, host_norm;
+  std::unique_ptr<CudaBytes> device;
+  std::unique_ptr<CudaTestMatrix> bias, norm;
+};
+
+// What a chain left behind.
+struct ChainOutcome {
+  TestMatrix hidden;
+  std::vector<TestMatrix> y;  // empty ones where a stage adds
+};
+
+class TestChain {
+ public:
+  TestChain(TestCuda& cuda, LinearChainDesc desc, int64_t m, unsigned seed)
+      : desc(std::move(desc)), cuda_(cuda) {
+    std::mt19937 rng(seed);
+    for (const LinearChainStage& stage : this->desc.stages) {
+      const bool of_experts = stage.experts != ChainExperts::kNone;
+      weights_.emplace_back(
+          stage, of_experts ? this->desc.routing.num_experts : 1, rng);
+      if (stage.experts != ChainExperts::kInput) continue;
+      const int experts = this->desc.routing.num_experts;
+      router_ = TestMatrix(this->desc.router, experts, stage.gemm.k);
+      router_.Randomize(rng);
+      biases_ = TestMatrix(DType::kF32, 2, experts);
+      biases_.Randomize(rng);
+    }
+    const GemmDesc& first = this->desc.stages.front().gemm;
+    x = TestMatrix(first.activation, m, first.k, kChainPad);
+    x.Randomize(rng);
+    hidden = TestMatrix(DType::kF32, m, Width(), kChainPad);
+    hidden.Randomize(rng, 3.0f);
+    const std::vector<uint8_t> zeros(LinearChainExchangeBytes(this->desc), 0);
+    if (!zeros.empty()) exchange_ = std::make_unique<CudaBytes>(zeros);
+  }
+
+  const LinearChainRow& Row() const {
+    const auto row =
+        Select("linear_chain", LinearChainTable(), desc, cuda_.info);
+    EXPECT_TRUE(row.ok()) << row.status();
+    return **row;
+  }
+
+  // The first `count` stages over rows [first, first + rows) of x and hidden,
+  // `calls` times, in a graph or not.
+  ChainOutcome Run(size_t count, int64_t first, int64_t rows, int calls = 1,
+                   bool graph = false) {
+    LinearChainDesc part = desc;
+    part.stages.resize(count);
+    CudaTestMatrix on_device_x(x);
+    CudaTestMatrix on_device_hidden(hidden);
+    std::vector<std::unique_ptr<CudaTestMatrix>> y;
+    LinearChainParams params;
+    params.x = on_device_x.view().RowSlice(first, rows);
+    params.hidden = on_device_hidden.view().RowSlice(first, rows);
+    if (exchange_ != nullptr) params.exchange = exchange_->as<void>();
+    std::unique_ptr<CudaTestMatrix> router, biases;
+    if (desc.routing.num_experts > 0) {
+      router = std::make_unique<CudaTestMatrix>(router_);
+      biases = std::make_unique<CudaTestMatrix>(biases_);
+      params.router = router->view();
+      params.router_bias = biases->floats();
+      if (corrects) {
+        params.correction = biases->floats() + desc.routing.num_experts;
+      }
+    }
+    for (size_t s = 0; s < count; ++s) {
+      const LinearChainStage& stage = part.stages[s];
+      const GemmDesc& gemm = stage.gemm;
+      LinearChainParams::Stage& with = params.stages.emplace_back();
+      with.w = MatrixView(weights_[s].device->as<std::byte>(), gemm.weight,
+                          gemm.n, gemm.k);
+      if (HasBias(s)) with.bias = weights_[s].bias->floats();
+      if (HasWeight(s)) with.norm_weight = weights_[s].norm->floats();
+      with.epsilon = kChainEpsilon;
+      y.push_back(nullptr);
+      if (stage.adds) continue;
+      y.back() = std::make_unique<CudaTestMatrix>(gemm.output, rows,
+                                                  Outputs(stage), kChainPad);
+      with.y = y.back()->view();
+    }
+    const auto run = [&] {
+      const absl::Status status = Row().run(part, params, *cuda_.stream);
+      ASSERT_TRUE(status.ok()) << status;
+    };
+    cudaGraph_t recorded = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaStream_t stream = cuda_.stream->handle();
+    if (graph) {
+      EXPECT_EQ(
+          cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+          cudaSuccess);
+    }
+    for (int i = 0; i < calls; ++i) run();
+    if (graph) {
+      EXPECT_EQ(cudaStreamEndCapture(stream, &recorded), cudaSuccess);
+      EXPECT_EQ(cudaGraphInstantiate(&exec, recorded, 0), cudaSuccess);
+      EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+      EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+      EXPECT_EQ(cudaGraphDestroy(recorded), cudaSuccess);
+    }
+    ChainOutcome outcome;
+    outcome.hidden = on_device_hidden.Download();
+    for (auto& matrix : y) {
+      outcome.y.push_back(matrix == nullptr ? TestMatrix()
+                                            : matrix->Download());
+    }
+    return outcome;
+  }
+
+  // Stage s of `after` against the product of what `before` has.
+  void Check(size_t s, const ChainOutcome& before, const ChainOutcome& after) {
+    SCOPED_TRACE(::testing::Message() << "stage " << s);
+    const LinearChainStage& stage = desc.stages[s];
+    const GemmDesc& gemm = stage.gemm;
+    const ChainWeights& weights = weights_[s];
+    const TestMatrix input = stage.normalised ? Normalised(s, before.hidden)
+                             : From(s) == 0   ? x
+                                              : before.y[From(s) - 1];
+    if (stage.experts != ChainExperts::kNone) Route(s, before.hidden);
+    // Column c of what a stage of experts' inputs gives is in this row of them.
+    const auto row_of = [&](int64_t c) {
+      if (stage.experts != ChainExperts::kInput) return c;
+      const int64_t half = gemm.n / 2, all = half * desc.routing.top_k;
+      const auto rank = static_cast<size_t>(c % all / half);
+      return experts_[rank] * gemm.n + c % half + (c < all ? 0 : half);
+    };
+    const auto product = [&](int64_t r, int64_t c) {
+      c = row_of(c);
+      double want = HasBias(s) ? weights.host_bias(0, c) : 0.0f;
+      for (int64_t i = 0; i < gemm.k; ++i) {
+        want += double{weights.values[static_cast<size_t>(c * gemm.k + i)]} *
+                input(r, i);
+      }
+      return want;
+    };
+    // Offsets of the magic numbers stay in sums: up to 16 times as large.
+    const auto slack = [&](int64_t r, int64_t c) {
+      c = row_of(c);
+      double size = std::abs(weights.host_bias(0, c)), shifted = 0.0;
+      for (int64_t i = 0; i < gemm.k; ++i) {
+        const double value = std::abs(input(r, i));
+        size += std::abs(weights.values[static_cast<size_t>(c * gemm.k + i)] *
+                         value);
+        shifted += value;
+      }
+      return 16.0 * std::sqrt(static_cast<double>(gemm.k)) * kUnitF32 *
+             (size + double{weights.most} * shifted);
+    };
+    if (stage.gated) {
+      const DType type = gemm.activation;
+      const int64_t half = Outputs(stage);
+      ExpectClose(
+          after.y[s],
+          [&](int64_t r, int64_t c) {
+            const double gate = product(r, c);
+            return gate / (1.0 + std::exp(-gate)) * product(r, half + c);
+          },
+          [&](int64_t r, int64_t c) {
+            const double gate = product(r, c), up = product(r, half + c);
+            const double off_gate = slack(r, c) + Rounding(type, gate);
+            const double off_up = slack(r, half + c) + Rounding(type, up);
+            // SiLU's slope is at most 1.1.
+            const double silu = std::abs(gate / (1.0 + std::exp(-gate)));
+            return 1.1 * off_gate * (std::abs(up) + off_up) +
+                   (silu + 1e-6) * off_up + Rounding(type, silu * up);
+          });
+    } else if (stage.experts == ChainExperts::kOutput) {
+      CheckOutputs(s, input, before, after);
+    } else if (stage.adds) {
+      ExpectClose(
+          after.hidden,
+          [&](int64_t r, int64_t c) {
+            return before.hidden(r, c) + (c < gemm.n ? product(r, c) : 0.0);
+          },
+          [&](int64_t r, int64_t c) {
+            return c < gemm.n ? slack(r, c) +
+                                    Rounding(DType::kF32, before.hidden(r, c))
+                              : 1e-30;
+          });
+    } else {
+      ExpectClose(after.y[s], product, [&](int64_t r, int64_t c) {
+        return slack(r, c) + Rounding(gemm.output, product(r, c));
+      });
+    }
+  }
+
+  LinearChainDesc desc;
+  TestMatrix x, hidden;
+  bool corrects = false;  // the choice of experts
+
+ private:
+  bool HasBias(size_t s) const {
+    return s % 2 == 1 && desc.stages[s].experts != ChainExperts::kOutput;
+  }
+  int64_t Outputs(const LinearChainStage& stage) const {
+    const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
+    return stage.experts == ChainExperts::kInput ? n * desc.routing.top_k : n;
+  }
+  // The only token's experts and their weights.
+  void Route(size_t s, const TestMatrix& from) {
+    if (desc.stages[s].experts == ChainExperts::kOutput) --s;
+    const TestMatrix normalised = Normalised(s, from);
+    TestMatrix logits(DType::kF32, 1, desc.routing.num_experts);
+    for (int64_t e = 0; e < logits.cols(); ++e) {
+      double sum = biases_(0, e);
+      for (int64_t i = 0; i < router_.cols(); ++i) {
+        sum += double{normalised(0, i)} * router_(e, i);
+      }
+      logits.Set(0, e, static_cast<float>(sum));
+    }
+    std::vector<float> correction;
+    for (int64_t e = 0; corrects && e < logits.cols(); ++e) {
+      correction.push_back(biases_(1, e));
+    }
+    const Routed routed = RouteOnCpu(desc.routing, logits,
+                                     corrects ? correction.data() : nullptr);
+    experts_.assign(routed.experts.begin(), routed.experts.end());
+    expert_weights_ = routed.weights;
+  }
+  // hidden += weight * output, by the token's experts; `input` is what their
+  // inputs gave.
+  void CheckOutputs(size_t s, const TestMatrix& input,
+                    const ChainOutcome& before, const ChainOutcome& after) {
+    const GemmDesc& gemm = desc.stages[s].gemm;
+    const ChainWeights& weights = weights_[s];
+    // The sum, or of absolute values, each as if weights were the largest.
+    const auto sum = [&](int64_t c, bool sizes) {
+      double all = 0.0;
+      for (size_t rank = 0; rank < experts_.size(); ++rank) {
+        const auto first =
+            static_cast<size_t>((experts_[rank] * gemm.n + c) * gemm.k);
+        const auto column = static_cast<int64_t>(rank) * gemm.k;
+        double one = 0.0;
+        for (int64_t i = 0; i < gemm.k; ++i) {
+          const double x = input(0, column + i);
+          const double w = weights.values[first + static_cast<size_t>(i)];
+          one += sizes ? std::abs(x) * (std::abs(w) + weights.most) : x * w;
+        }
+        all += one * double{expert_weights_[rank]};
+      }
+      return all;
+    };
+    ExpectClose(
+        after.hidden,
+        [&](int64_t r, int64_t c) {
+          return before.hidden(r, c) + (c < gemm.n ? sum(c, false) : 0.0);
+        },
+        [&](int64_t r, int64_t c) {
+          if (c >= gemm.n) return 1e-30;
+          const auto k = static_cast<double>(input.cols());
+          return 16.0 * std::sqrt(k) * kUnitF32 * sum(c, true) +
+                 Rounding(DType::kF32, before.hidden(r, c));
+        });
+  }
+  bool HasWeight(size_t s) const { return From(s) % 4 != 3; }
+  // The stage whose x it has.
+  size_t From(size_t s) const {
+    while (desc.stages[s].same_x) --s;
+    return s;
+  }
+  int64_t Width() const {
+    for (const LinearChainStage& stage : desc.stages) {
+      if (stage.normalised) return stage.gemm.k;
+      if (stage.adds) return stage.gemm.n;
+    }
+    return 8;
+  }
+  TestMatrix Normalised(size_t s, const TestMatrix& from) const {
+    const auto& weights = weights_[From(s)];
+    TestMatrix y(DType::kF32, from.rows(), desc.stages[s].gemm.k);
+    for (int64_t r = 0; r < y.rows(); ++r) {
+      double squares = 0.0;
+      for (int64_t i = 0; i < y.cols(); ++i) {
+        squares += double{from(r, i)} * from(r, i);
+      }
+      const double factor =
+          1.0 /
+          std::sqrt(squares / static_cast<double>(y.cols()) + kChainEpsilon);
+      for (int64_t i = 0; i < y.cols(); ++i) {
+        const double weight = HasWeight(s) ? weights.host_norm(0, i) : 1.0;
+        y.Set(r, i, static_cast<float>(from(r, i) * factor * weight));
+      }
+    }
+    return y;
+  }
+
+  TestCuda& cuda_;
+  std::vector<ChainWeights> weights_;
+  // Of experts: the router's, its bias and a correction, and what the last
+  // check found them to be.
+  TestMatrix router_, biases_;
+  std::vector<int64_t> experts_;
+  std::vector<float> expert_weights_;
+  std::unique_ptr<CudaBytes> exchange_;
+};
+
+// What lies between two attentions of a decoder.
+inline LinearChainDesc BetweenAttentions(DType weight, DType type,
+                                         int64_t heads, int64_t width,
+                                         int64_t inner, int64_t qkv) {
+  LinearChainDesc desc;
+  desc.stages.resize(4);
+  desc.stages[0].gemm = {width, heads, weight, type, DType::kF32};
+  desc.stages[0].adds = true;
+  desc.stages[1].gemm = {2 * inner, width, weight, type, type};
+  desc.stages[1].normalised = true;
+  desc.stages[1].gated = true;
+  desc.stages[2].gemm = {width, inner, weight, type, DType::kF32};
+  desc.stages[2].adds = true;
+  desc.stages[3].gemm = {qkv, width, weight, type, type};
+  desc.stages[3].normalised = true;
+  return desc;
+}
+
+}  // namespace inlay::testing
+
+#endif  // INLAY_TESTS_SUPPORT_LINEAR_CHAIN_UTIL_H_
