@@ -7,11 +7,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define INLAY_HOST_DEVICE __host__ __device__
-#else
-#define INLAY_HOST_DEVICE
-#endif
+#include "kernels/sample/host_device.h"
 
 namespace inlay {
 
@@ -27,6 +23,7 @@ class LaunchDivisor {
         static_cast<uint32_t>((((uint64_t{1} << shift_) - by) << 32) / by + 1);
   }
 
+  INLAY_HOST_DEVICE int divisor() const { return divisor_; }
   INLAY_HOST_DEVICE int Quotient(int x) const {
     const auto n = static_cast<uint32_t>(x);
     const auto high = static_cast<uint32_t>(uint64_t{n} * factor_ >> 32);
@@ -43,7 +40,5 @@ class LaunchDivisor {
 };
 
 }  // namespace inlay
-
-#undef INLAY_HOST_DEVICE
 
 #endif  // INLAY_KERNELS_CUDA_DIVISOR_H_

@@ -105,6 +105,9 @@ size_t Decoder::ExchangeBytes() const {
   size_t bytes = 0;
   for (const DecoderLayer& layer : layers_) {
     bytes = std::max(bytes, layer.chain.exchange_bytes());
+    for (const DecoderBlock& block : layer.blocks) {
+      bytes = std::max(bytes, block.part->ExchangeBytes());
+    }
   }
   return bytes;
 }

@@ -27,7 +27,9 @@ class ChainFinish {
         shape_(shape),
         tiles_(tiles),
         part_(part),
-        experts_(experts) {
+        experts_(experts) {}
+  // Begins to read.
+  __device__ void Begin() {
     const Output own = OutputOf(static_cast<int>(threadIdx.x));
     if (own.is_there) first_ = FactsOf(own);
   }
@@ -114,14 +116,18 @@ class ChainFinish {
       facts.factor.x = FactorOf(out, out.job);
     }
     if (stage_.bias != nullptr) {
-      const bool of_experts = kExperts && part_ == ChainExperts::kInput;
-      const int64_t gate =
-          of_experts ? OfExperts().Bias(2 * out.job, out.row) : out.n;
-      const int64_t up =
-          gate +
-          (of_experts ? shape_.mixture.input_tiles * kQuantRows : stage_.n);
-      facts.added.x = stage_.bias[gate];
-      if (stage_.gated) facts.added.y = stage_.bias[up];
+      if (kExperts && part_ == ChainExperts::kInput) {
+        const int64_t gate = OfExperts().Bias(2 * out.job, out.row);
+        if (gate >= 0) {
+          facts.added.x = stage_.bias[gate];
+          facts.added.y =
+              stage_.bias[gate +
+                          shape_.mixture.input_tiles.divisor() * kQuantRows];
+        }
+      } else {
+        facts.added.x = stage_.bias[out.n];
+        if (stage_.gated) facts.added.y = stage_.bias[stage_.n + out.n];
+      }
     }
     // This thread's own, where this launch wrote it.
     if (stage_.y == nullptr) facts.added.x += __ldcg(Hidden(out));

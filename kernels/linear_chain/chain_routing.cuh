@@ -26,21 +26,27 @@ class ChainRouter {
   __device__ ChainRouter(const ChainMixture& mixture, int k)
       : mixture_(mixture), k_(k) {}
 
-  // Of the block's i-th logit, at a lane's four columns from `column` on
+  // Whether the block has an i-th logit.
+  __device__ bool Has(int i) const {
+    return ExpertOf(i) < mixture_.logit_count();
+  }
+  // Of it, at a lane's four columns from `column` on
   // (chain_input.cuh); zeros where there is none.
   __device__ void Load(int i, int column, float (&w)[4]) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) w[j] = 0.0f;
+    if (!Has(i) || column >= k_) return;
     const int expert = ExpertOf(i);
-    if (expert >= mixture_.num_experts || column >= k_) return;
-    const int64_t at = int64_t{expert} * k_ + column;
+    const bool is_gate = expert == mixture_.num_experts;
+    const void* const matrix = is_gate ? mixture_.shared_gate : mixture_.router;
+    const int64_t at = is_gate ? column : int64_t{expert} * k_ + column;
     float2 first, second;
     if (mixture_.float_router) {
-      const auto* from = static_cast<const float*>(mixture_.router) + at;
+      const auto* from = static_cast<const float*>(matrix) + at;
       first = *reinterpret_cast<const float2*>(from);
       second = *reinterpret_cast<const float2*>(from + 8);
     } else {
-      const auto* from = static_cast<const T*>(mixture_.router) + at;
+      const auto* from = static_cast<const T*>(matrix) + at;
       first = WidenPair<T>(*reinterpret_cast<const uint32_t*>(from));
       second = WidenPair<T>(*reinterpret_cast<const uint32_t*>(from + 8));
     }
@@ -81,45 +87,51 @@ __device__ inline void GiveLogits(const ChainStage& stage,
   }
   const int expert = static_cast<int>(
       blockIdx.x + thread / kChainWarps * gridDim.x);  // ChainRouter::ExpertOf
-  if (thread % kChainWarps != 0 || expert >= mixture.num_experts) return;
+  if (thread % kChainWarps != 0 || expert >= mixture.logit_count()) return;
   logit *= rsqrtf(fmaf(square, stage.mean, stage.epsilon));
-  if (mixture.bias != nullptr) logit += mixture.bias[expert];
+  if (mixture.bias != nullptr && expert < mixture.num_experts) {
+    logit += mixture.bias[expert];
+  }
   HandOn(mixture.logits + expert, Tagged(__float_as_uint(logit), tag));
 }
 
-// The thread's expert's score, thread by thread (routing.h).
-__device__ inline double ScoreOfLogit(const ChainMixture& mixture,
-                                      ChainChoice& choice, float logit,
-                                      bool is_there) {
-  if (mixture.sigmoid) return 1.0 / (1.0 + exp(-double{logit}));
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  float most = is_there ? logit : __uint_as_float(0xff800000u);  // -infinity
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(kChainLanes, most, lanes));
-  }
-  if (threadIdx.x % 32 == 0) choice.most[warp] = most;
-  ChainMeet();
-#pragma unroll
-  for (int i = 0; i < kChainWarps; ++i) most = fmaxf(most, choice.most[i]);
-  const double own = is_there ? exp(double{logit} - double{most}) : 0.0;
-  double sum = own;
-  if (32 * warp < mixture.num_experts) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      sum += __shfl_xor_sync(kChainLanes, sum, lanes);
+// The weight of the expert of rank `rank`, by logits of all experts and those
+// of the chosen, best first: as RoutingTable() gives it, but that sums which
+// are divided by are not kept from 0. All lanes of a warp call it.
+__device__ inline float WeightOfRank(const ChainMixture& mixture,
+                                     const float* logits, const float* chosen,
+                                     int rank) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const double most = mixture.sigmoid ? 0.0 : double{chosen[0]};
+  const auto score = [&](float logit) {
+    return mixture.sigmoid ? 1.0 / (1.0 + exp(-double{logit}))
+                           : exp(double{logit} - most);
+  };
+  double own = rank < mixture.top_k ? score(chosen[rank]) : 0.0;
+  double sum = mixture.normalised ? own : 0.0;
+  if (!mixture.normalised && !mixture.sigmoid) {
+    for (int i = lane; i < mixture.num_experts; i += 32) {
+      sum += score(logits[i]);
     }
   }
-  if (threadIdx.x % 32 == 0) choice.sums[warp] = sum;
-  ChainMeet();
-  sum = 0.0;
-  for (int i = 0; 32 * i < mixture.num_experts; ++i) sum += choice.sums[i];
-  return own / sum;
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(kChainLanes, sum, lanes);
+  }
+  if (!mixture.normalised && mixture.sigmoid) sum = 1.0;
+  return static_cast<float>(own * double{mixture.scale} / sum);
 }
 
-// Experts and weights to `choice`, as RoutingTable() gives them. All threads
-// that multiply call it; when it returns experts may be read, and weights once
-// they have met.
+__device__ inline float ReadLogit(const uint64_t* from, uint32_t tag) {
+  uint64_t word;
+  do {
+    ReadHandedOn(from, word);
+  } while (!HasTag(word, tag));
+  return __uint_as_float(static_cast<uint32_t>(word));
+}
+
+// The token's experts to `choice`, and to who copies. All threads that multiply
+// call it; when it returns experts may be read.
 __device__ inline void ChooseExperts(const ChainStage& stage,
                                      const ChainMixture& mixture,
                                      const float* squares, uint32_t tag,
@@ -129,22 +141,17 @@ __device__ inline void ChooseExperts(const ChainStage& stage,
   const int thread = static_cast<int>(threadIdx.x);
   const int experts = mixture.num_experts;
   auto* const keys = reinterpret_cast<uint64_t*>(&choice + 1);
-  auto* const scores = reinterpret_cast<double*>(keys + experts);
-  const bool is_there = thread < experts;
-  uint64_t word = 0;
-  if (is_there) {
-    do {
-      ReadHandedOn(mixture.logits + thread, word);
-    } while (!HasTag(word, tag));
-  }
-  __syncwarp();
-  const double score = ScoreOfLogit(
-      mixture, choice, __uint_as_float(static_cast<uint32_t>(word)), is_there);
-  if (is_there) {
-    auto judged = static_cast<float>(score);
-    if (mixture.correction != nullptr) judged += mixture.correction[thread];
+  auto* const logits = reinterpret_cast<float*>(keys + experts);
+  if (thread < experts) {
+    const float logit = ReadLogit(mixture.logits + thread, tag);
+    // Scores grow with logits.
+    float judged = logit;
+    if (mixture.sigmoid) {
+      judged = static_cast<float>(1.0 / (1.0 + exp(-double{logit})));
+      if (mixture.correction != nullptr) judged += mixture.correction[thread];
+    }
     keys[thread] = KeyOf(judged, thread);
-    scores[thread] = score;
+    logits[thread] = logit;
   }
   ChainMeet();
   // An expert's rank is how many are better.
@@ -162,34 +169,50 @@ __device__ inline void ChooseExperts(const ChainStage& stage,
   }
   if (expert < experts && thread % sharers == 0 && rank < mixture.top_k) {
     choice.experts[rank] = expert;
-    choice.chosen[rank] = scores[expert];
+    choice.chosen[rank] = logits[expert];
   }
   ChainMeet();
   if (thread == 0) {
     Arrive(static_cast<uint32_t>(__cvta_generic_to_shared(&choice.made)));
   }
-  if (thread < mixture.top_k) {
-    constexpr double kTiny = 1e-20;  // as routing's
-    double sum = 0.0;
-    for (int i = 0; i < mixture.top_k; ++i) sum += choice.chosen[i];
-    choice.weights[thread] =
-        static_cast<float>(choice.chosen[thread] * mixture.scale /
-                           (mixture.normalised ? sum + kTiny : 1.0));
-  }
 }
 
-// The factors of the rows of the chosen experts' outputs to `factors`.
-__device__ inline void LoadRowFactors(const ChainStage& outputs,
-                                      const ChainMixture& mixture,
-                                      const int* experts, float* factors) {
+// What the experts' outputs need, once experts are chosen: their weights, and
+// the factors of the rows of their weights to `factors`. There when all threads
+// have waited for their copies and met.
+__device__ inline void PrepareOutputs(const ChainStage& outputs,
+                                      const ChainMixture& mixture, uint32_t tag,
+                                      ChainChoice& choice, float* factors) {
   const ChainTiles tiles(outputs);
-  const ChainExpertTiles at(outputs, mixture, tiles, experts);
-  const int count = tiles.jobs * mixture.top_k * kQuantRows;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kChainThreads) {
+  const ChainExpertTiles at(outputs, mixture, tiles, choice.experts);
+  const int ranks = mixture.ranks();
+  const int count = tiles.jobs * ranks * kQuantRows;
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(factors));
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (int i = thread; i < count; i += kChainThreads) {
     const int item = i / kQuantRows;
-    const uint8_t* tile = at.Output(item / mixture.top_k, item % mixture.top_k);
-    factors[i] = reinterpret_cast<const float*>(tile)[i % kQuantRows];
+    const int tile = item / ranks;
+    const uint8_t* from = at.Output(tile, item - tile * ranks);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * 4),
+                 "l"(from + i % kQuantRows * 4)
+                 : "memory");
   }
+  if (thread >= 32) return;
+  const auto* const logits = reinterpret_cast<const float*>(
+      reinterpret_cast<const uint64_t*>(&choice + 1) + mixture.num_experts);
+  const float weight = WeightOfRank(mixture, logits, choice.chosen, thread);
+  if (thread < mixture.top_k) choice.weights[thread] = weight;
+  if (thread != mixture.top_k || !mixture.has_shared()) return;
+  float shared = 1.0f;
+  if (mixture.shared_gate != nullptr) {
+    const float logit = ReadLogit(mixture.logits + mixture.num_experts, tag);
+    shared = 1.0f / (1.0f + expf(-logit));
+  }
+  choice.weights[thread] = shared;
+}
+__device__ inline void AwaitRowFactors() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 }  // namespace inlay

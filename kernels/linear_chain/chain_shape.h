@@ -3,10 +3,13 @@
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_SHAPE_H_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_SHAPE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/status/status.h"
+#include "kernels/cuda_divisor.h"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/linear_chain/linear_chain.h"
 #include "kernels/sample/host_device.h"
@@ -46,6 +49,15 @@ INLAY_HOST_DEVICE constexpr int ChainFactsOfX(QuantCodes codes, int group,
   if (!has_min && codes != QuantCodes::kLinear4) return 1;
   return group == kQuantColumns ? 2 : 8;
 }
+
+// The levels of codes that are looked up, as integers of 8 bits: levels are
+// these times `one`.
+struct ChainLevels {
+  uint32_t bytes[4];
+  float one;
+};
+// False: a level is no such integer.
+bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels);
 
 // `count` things shared out to `shares`, neighbours together, the first ones
 // having one more.
@@ -91,37 +103,58 @@ struct ChainStage {
 
 // Of a mixture's experts: at most, a token's, and logits that a block gives.
 inline constexpr int kMostChainExperts = 16;
-inline constexpr int kMostChainLogits = 2;
+inline constexpr int kMostChainLogits = 4;
 
-// A token's choice of experts, and the stages that are theirs.
+// A token's choice of experts, and the stages that are theirs. Its experts have
+// ranks, best first; a shared one the last.
 struct ChainMixture {
+  INLAY_HOST_DEVICE bool has_shared() const { return shared_tiles > 0; }
+  INLAY_HOST_DEVICE int ranks() const { return top_k + (has_shared() ? 1 : 0); }
+  // With that of the shared expert's gate.
+  INLAY_HOST_DEVICE int logit_count() const {
+    return num_experts + (shared_gate != nullptr ? 1 : 0);
+  }
+
   const void* router;  // [num_experts, k]
   const float* bias;
   const float* correction;
-  uint64_t* logits;  // words, by expert
+  uint64_t* logits;              // words, by expert
+  const void* shared_gate;       // [k], or null
+  const uint8_t* shared_input;   // tiles
+  const uint8_t* shared_output;  // tiles
   float scale;
   int num_experts;
   int top_k;
-  int input;         // the stage; that of their outputs follows. -1: none
-  int input_tiles;   // an expert's gates, and ups
-  int output_tiles;  // an expert's
-  int output_units;  // an expert's, of K
-  int sharers;       // threads that find an expert's rank, a power of two
-  bool float_router;
-  bool sigmoid;
-  bool normalised;
+  LaunchDivisor input_tiles;   // an expert's gates, and ups
+  LaunchDivisor output_units;  // an expert's, of K
+  int shared_tiles;            // of gates, and of ups; 0: there is none
+  int shared_bytes;            // of a tile of shared_output
+  int8_t input;     // the stage; that of their outputs follows. -1: none
+  uint8_t sharers;  // threads that find an expert's rank, a power of two
+  bool float_router : 1;
+  bool sigmoid : 1;
+  bool normalised : 1;
 };
 
-// What a block's threads tell each other of it; behind it keys, then scores in
-// float64, by expert.
+// A unit of K of experts' outputs: whose it is, and its place in the expert's.
+struct ChainExpertUnit {
+  INLAY_HOST_DEVICE ChainExpertUnit(const ChainMixture& mixture, int unit)
+      : rank(mixture.output_units.Quotient(unit)) {
+    if (rank > mixture.top_k) rank = mixture.top_k;
+    own = unit - rank * mixture.output_units.divisor();
+  }
+  int rank;
+  int own;
+};
+
+// What a block's threads tell each other of it; behind it keys of 64 bits, then
+// logits in float32, by expert.
 struct ChainChoice {
   uint64_t made;                                // barrier: experts are known
-  double sums[kChainWarps];                     // of exponentials
-  double chosen[kMostChainExperts];             // scores
-  float most[kChainWarps];                      // logits
   float logits[kMostChainLogits][kChainWarps];  // the warps' shares
-  float weights[kMostChainExperts];
-  int experts[kMostChainExperts];  // best first
+  int experts[kMostChainExperts];               // best first
+  float chosen[kMostChainExperts];              // their logits
+  float weights[kMostChainExperts + 1];         // by rank
 };
 
 // Byte offsets in shared memory. Before them: full and empty barriers of the
@@ -130,7 +163,7 @@ struct ChainPlaces {
   uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
   uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
   uint32_t choice;       // ChainChoice, where there are experts
-  uint32_t factors;      // [tiles of their outputs][top_k][16] float32: of rows
+  uint32_t factors;      // [tiles of their outputs][ranks][16] float32: of rows
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
   uint32_t ring;         // [places][ChainPlaceUnits] units
@@ -161,6 +194,7 @@ struct ChainShape {
   int ring;  // places
   ChainPlaces at;
   ChainMixture mixture;
+  ChainLevels levels;
 };
 
 // How the weights of a chain's stages lie. Served by LaunchChain*.
@@ -170,10 +204,10 @@ struct ChainFormPair {
   bool is_mixed;
 };
 inline bool SameForm(const QuantForm& a, const QuantForm& b) {
-  return a.codes == b.codes && a.group == b.group && a.has_min == b.has_min;
+  return a.codes == b.codes && a.group == b.group && a.has_min == b.has_min &&
+         std::equal(std::begin(a.levels), std::end(a.levels), b.levels);
 }
-// Of stages that are quantised; false: no kernel serves them together. Fewer
-// have one for experts.
+// Of stages that are quantised; false: no kernel serves them together.
 bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms);
 
 // Fills what of `shape` follows from the shapes of the stages, m rows of x and
@@ -188,8 +222,8 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
 INLAY_CHAIN_LAUNCH(LaunchChainLinear4);  // linear_chain_linear4_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainLinear6);  // linear_chain_linear6_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainInt8);     // linear_chain_int8_sm90.cu
+INLAY_CHAIN_LAUNCH(LaunchChainTable4);   // linear_chain_table4_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainMixed);    // linear_chain_mixed_sm90.cu
-INLAY_CHAIN_LAUNCH(LaunchChainExperts);  // linear_chain_experts_sm90.cu
 #undef INLAY_CHAIN_LAUNCH
 
 }  // namespace inlay

@@ -49,31 +49,47 @@ class ChainExpertTiles {
 
   // Of their inputs. A block's tiles are gates and ups in turn.
   __device__ const uint8_t* Input(int tile) const {
-    const int job = tiles_.first_job + tile / 2;
-    const int rank = job / mixture_.input_tiles;
-    const int own = job - rank * mixture_.input_tiles +
-                    (tile % 2 == 1 ? mixture_.input_tiles : 0);
-    return At(int64_t{experts_[rank]} * (2 * mixture_.input_tiles) + own);
+    const Place at(*this, tile / 2);
+    const bool is_up = tile % 2 == 1;
+    if (at.rank == mixture_.top_k) {
+      const int own = at.own + (is_up ? mixture_.shared_tiles : 0);
+      return mixture_.shared_input + own * stage_.tile_bytes;
+    }
+    return stage_.w + (FirstTile(at.rank) + at.own +
+                       (is_up ? mixture_.input_tiles.divisor() : 0)) *
+                          stage_.tile_bytes;
   }
   // Where in the biases of all experts the output of row `row` of gate tile
-  // `tile` has its own.
+  // `tile` has its own; negative: a shared expert has none.
   __device__ int64_t Bias(int tile, int row) const {
-    const int job = tiles_.first_job + tile / 2;
-    const int rank = job / mixture_.input_tiles;
-    return (int64_t{experts_[rank]} * (2 * mixture_.input_tiles) + job -
-            rank * mixture_.input_tiles) *
-               kQuantRows +
-           row;
+    const Place at(*this, tile / 2);
+    if (at.rank == mixture_.top_k) return -1;
+    return (FirstTile(at.rank) + at.own) * kQuantRows + row;
   }
   // Of the outputs of the expert of rank `rank`.
   __device__ const uint8_t* Output(int tile, int rank) const {
-    return At(int64_t{experts_[rank]} * mixture_.output_tiles +
-              tiles_.first_job + tile);
+    const int own = tiles_.first_job + tile;
+    if (rank == mixture_.top_k) {
+      return mixture_.shared_output + int64_t{own} * mixture_.shared_bytes;
+    }
+    return stage_.w +
+           (int64_t{experts_[rank]} * (stage_.n / kQuantRows) + own) *
+               stage_.tile_bytes;
   }
 
  private:
-  __device__ const uint8_t* At(int64_t tile) const {
-    return stage_.w + tile * stage_.tile_bytes;
+  // Of the block's `job`-th gate: whose it is, and its number there.
+  struct Place {
+    __device__ Place(const ChainExpertTiles& of, int job) {
+      job += of.tiles_.first_job;
+      rank = min(of.mixture_.input_tiles.Quotient(job), of.mixture_.top_k);
+      own = job - rank * of.mixture_.input_tiles.divisor();
+    }
+    int rank;
+    int own;
+  };
+  __device__ int64_t FirstTile(int rank) const {
+    return int64_t{experts_[rank]} * (2 * mixture_.input_tiles.divisor());
   }
   const ChainStage& stage_;
   const ChainMixture& mixture_;

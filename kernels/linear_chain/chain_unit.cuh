@@ -37,16 +37,18 @@ struct ChainForm {
   static constexpr bool kMin = kMinOf;
   static constexpr bool kNibbles = kCodes == QuantCodes::kLinear4;
   static constexpr bool kSixBits = kCodes == QuantCodes::kLinear6;
+  static constexpr bool kTable = kCodes == QuantCodes::kTable4;
   static constexpr int kGroups = kQuantColumns / kGroup;  // of a unit
   static constexpr int kUnitBytes = QuantUnitBytes(kCodes, kGroup, kMin);
   static constexpr int kFactsOfX = ChainFactsOfX(kCodes, kGroup, kMin);
   static constexpr bool kSums = kFactsOfX > 1;
   // Columns of one mma.
   static constexpr int kProduct = kGroup < 32 ? kGroup : 32;
-  // Levels are codes less this, times this.
+  // Levels are codes less this, times this; of tables ChainLevels::one.
   static constexpr float kMiddle = kNibbles ? 8.0f : 0.0f;
   static constexpr float kLevel = kSixBits ? 0.25f : 1.0f;
-  static_assert(kNibbles || kSixBits || kCodes == QuantCodes::kInt8);
+  static_assert(kNibbles || kSixBits || kCodes == QuantCodes::kInt8 ||
+                (kTable && !kMin));
   static_assert(kProduct == 32 || (kProduct == 16 && !kNibbles));
 };
 
@@ -111,19 +113,27 @@ __device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t* a,
   }
 }
 
+// What a warp keeps of levels.
+struct NoChainLevels {
+  __device__ explicit NoChainLevels(const ChainLevels&) {}
+};
+template <class Form>
+using LevelsOf = std::conditional_t<Form::kTable, ChainLevels, NoChainLevels>;
+
 // A lane's sums over units, without the factors of w's rows. Columns of
 // products: 4 r + d is digit d of row r of x, so that a lane with an even
 // number has digits 0 and 1 of row lane % 4 / 2, its neighbour digit 2.
 struct ChainSums {
   // Of w's row lane / 4, and lane / 4 + 8, with both lanes of a row of x.
   template <class Form>
-  __device__ float2 Total() const {
+  __device__ float2 Total(const LevelsOf<Form>& levels) const {
     // Of nibbles the upper rows come 16 times as large: ChainUnit.
     constexpr float kUpper = Form::kNibbles ? 0x1p-4f : 1.0f;
-    constexpr float kOne = Form::kLevel;
+    float one_level = Form::kLevel;
+    if constexpr (Form::kTable) one_level = levels.one;
     const bool even = threadIdx.x % 2 == 0;
-    const float first = even ? kOne : 65536.0f * kOne;
-    const float second = even ? 256.0f * kOne : 0.0f;
+    const float first = even ? one_level : 65536.0f * one_level;
+    const float second = even ? 256.0f * one_level : 0.0f;
     float low = fmaf(second, products[1], first * products[0]);
     float high = fmaf(second, products[3], first * products[2]) * kUpper;
     if (even) low += offsets[0], high += offsets[1];
@@ -199,7 +209,8 @@ class ChainUnit {
   }
 
   // `rows`: what w's rows lane / 4 and lane / 4 + 8 are multiplied by.
-  __device__ void AddTo(const ChainUnitOfX<Form>& x, ChainSums& sums,
+  __device__ void AddTo(const ChainUnitOfX<Form>& x,
+                        const LevelsOf<Form>& levels, ChainSums& sums,
                         float2 rows = {1.0f, 1.0f}) const {
     constexpr int kInGroup = Form::kGroup / Form::kProduct;
     constexpr int kSteps = Form::kProduct / 16;
@@ -213,7 +224,7 @@ class ChainUnit {
       uint32_t a[2 * kSteps];
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
-        Operand(kSteps * product + i, a[2 * i], a[2 * i + 1]);
+        Operand(kSteps * product + i, levels, a[2 * i], a[2 * i + 1]);
       }
       MultiplyCodes<Form>(part, a, &x.digits[kSteps * product]);
       if (product % kInGroup == kInGroup - 1) {
@@ -228,10 +239,17 @@ class ChainUnit {
   // Of 16 columns, rows 0 to 7 and 8 to 15. Of nibbles the latter keep those of
   // the former in their lower halves: their products are subtracted from the
   // sums.
-  __device__ void Operand(int step, uint32_t& low, uint32_t& high) const {
+  __device__ void Operand(int step, const LevelsOf<Form>& levels, uint32_t& low,
+                          uint32_t& high) const {
     if constexpr (Form::kNibbles) {
       low = words_[step] & 0x0f0f0f0fu;
       high = words_[step];
+    } else if constexpr (Form::kTable) {
+      // Rows 0 to 7 and 8 to 15 of columns 2 t and 2 t + 1, then of the others.
+      const uint32_t first = LookUp(words_[step], levels);
+      const uint32_t second = LookUp(words_[step] >> 16, levels);
+      low = __byte_perm(first, second, 0x5140);
+      high = __byte_perm(first, second, 0x7362);
     } else if constexpr (Form::kSixBits) {
       // Fields of two bits of a half: rows and columns as QuantHighAt has them.
       const uint32_t upper =
@@ -244,6 +262,14 @@ class ChainUnit {
       low = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x6240);
       high = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x7351);
     }
+  }
+  // The levels of four codes, the lower ones of `codes`.
+  __device__ static uint32_t LookUp(uint32_t codes, const ChainLevels& levels) {
+    const uint32_t low = codes & 0x7777u;
+    const uint32_t upper = (codes & 0x8888u) >> 1 | 0x3210u;
+    return __byte_perm(__byte_perm(levels.bytes[0], levels.bytes[1], low),
+                       __byte_perm(levels.bytes[2], levels.bytes[3], low),
+                       upper);
   }
   __device__ void AddGroup(int g, const int32_t (&part)[4],
                            const ChainUnitOfX<Form>& x, float2 rows,

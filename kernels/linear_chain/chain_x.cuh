@@ -24,7 +24,9 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
   const bool weighs = kExperts && !kHidden && s == shape.mixture.input + 1;
   const ChainRouter<T> router(shape.mixture, stage.k);
   float logits[kMostChainLogits] = {};
-  constexpr int kAtOnce = (kHidden ? 2 : 4) / kRows;  // units
+  constexpr int kEarlyLogits = 2;  // whose weights are read before x is there
+  // Units. More of a mixture's chain would leave registers to memory.
+  constexpr int kAtOnce = (kHidden || kExperts ? 2 : 4) / kRows;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
@@ -34,7 +36,7 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
   for (int first = warp; first < stage.units; first += kAtOnce * kChainWarps) {
     ChainInput<T, kHidden> in[kAtOnce][kRows];
     float2 weight[kAtOnce][2];
-    float routed[kAtOnce][kMostChainLogits][4];
+    float routed[kAtOnce][kEarlyLogits][4];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int column = (first + i * kChainWarps) * kQuantColumns + own;
@@ -50,7 +52,7 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
       }
       if (routes) {
 #pragma unroll
-        for (int l = 0; l < kMostChainLogits; ++l) {
+        for (int l = 0; l < kEarlyLogits; ++l) {
           router.Load(l, column, routed[i][l]);
         }
       }
@@ -74,14 +76,18 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
         if (routes) {
 #pragma unroll
           for (int l = 0; l < kMostChainLogits; ++l) {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              logits[l] = fmaf(x[j], routed[i][l][j], logits[l]);
+            if (l >= kEarlyLogits) {
+              if (!router.Has(l)) break;
+              router.Load(l, unit * kQuantColumns + own, routed[i][0]);
             }
+            const float(&w)[4] = routed[i][l < kEarlyLogits ? l : 0];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) logits[l] = fmaf(x[j], w[j], logits[l]);
           }
         }
         const float counts =
-            weighs ? choice.weights[unit / shape.mixture.output_units] : 1.0f;
+            weighs ? choice.weights[ChainExpertUnit(shape.mixture, unit).rank]
+                   : 1.0f;
         StoreChainX<Form>(
             shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
                 unit * kQuantColumns,

@@ -68,7 +68,9 @@ const char* ExpertsRefuse(const LinearChainDesc& desc) {
         output.gemm.n != stage.gemm.k || stage.gemm.n != 2 * output.gemm.k) {
       return "experts are a gated MLP of what is normalised";
     }
-    if (output.gemm.k % kQuantColumns != 0 || output.gemm.n % kQuantRows != 0) {
+    if (output.gemm.k % kQuantColumns != 0 ||
+        desc.shared_width % kQuantColumns != 0 ||
+        output.gemm.n % kQuantRows != 0) {
       return "experts' widths must be whole units of columns";
     }
     if (desc.router != DType::kF32 && desc.router != stage.gemm.activation) {
@@ -80,6 +82,9 @@ const char* ExpertsRefuse(const LinearChainDesc& desc) {
   if (routing.num_experts > kChainThreads ||
       routing.top_k > std::min(kMostChainExperts, routing.num_experts)) {
     return "takes 512 experts, 16 of them a token's, at most";
+  }
+  if (desc.shared_width < 0 || (desc.shared_gated && desc.shared_width == 0)) {
+    return "the gate is of a shared expert";
   }
   const bool is_plain = routing.top_groups == routing.num_groups &&
                         !routing.scales_experts && !routing.hashed &&

@@ -34,7 +34,7 @@ inline constexpr int kMostChainStages = 6;
 enum class ChainExperts : uint8_t {
   kNone,
   kInput,   // gated and normalised; y has the experts' columns side by side
-  kOutput,  // follows it: adds the weighed sum of its experts' outputs
+  kOutput,  // follows it: adds the weighed sum of experts' outputs; no bias
 };
 
 struct LinearChainStage {
@@ -59,6 +59,10 @@ struct LinearChainDesc {
   // with what the kInput stage reads.
   RoutingDesc routing;
   DType router = DType::kF32;  // of the router's weights, or activations' type
+  // An expert that all tokens go to: its columns follow the others', its
+  // matrices lie as theirs. 0: none.
+  int64_t shared_width = 0;
+  bool shared_gated = false;  // weighed by the sigmoid of one more logit
 };
 
 struct LinearChainParams {
@@ -81,7 +85,11 @@ struct LinearChainParams {
   // Of experts.
   TensorView router;                   // [num_experts, k], rows dense
   const float* router_bias = nullptr;  // [num_experts] or null
-  const float* correction = nullptr;   // as of RoutingParams
+  // As of RoutingParams; with sigmoid scores.
+  const float* correction = nullptr;
+  TensorView shared_input;   // [2 * shared_width, k]
+  TensorView shared_output;  // [n, shared_width]
+  TensorView shared_gate;    // [1, k], as `router`
 };
 
 using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;

@@ -2,6 +2,7 @@
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/linear_chain/chain_shape.h"
@@ -22,11 +23,13 @@ uint32_t Align(int64_t bytes) {
 // Outputs and columns of x of a stage: of experts all of a token's.
 int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
   const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
-  return stage.experts == ChainExperts::kInput ? n * desc.routing.top_k : n;
+  return stage.experts == ChainExperts::kInput
+             ? n * desc.routing.top_k + desc.shared_width
+             : n;
 }
 int64_t ColumnsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
   return stage.experts == ChainExperts::kOutput
-             ? stage.gemm.k * desc.routing.top_k
+             ? stage.gemm.k * desc.routing.top_k + desc.shared_width
              : stage.gemm.k;
 }
 
@@ -54,9 +57,11 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
         place_units * QuantUnitBytes(QuantFormOf(from.gemm.weight));
     return (bytes + copy / 2) / copy;
   };
-  stage.under_way = tiles * stage.units >= kManyChainUnits
-                        ? std::max(copies(kMostUnderWay), 3)
-                        : std::max(copies(kFewUnderWay), 2);
+  // While experts are chosen nothing is under way.
+  const bool has_many = from.experts == ChainExperts::kInput ||
+                        tiles * stage.units >= kManyChainUnits;
+  stage.under_way = has_many ? std::max(copies(kMostUnderWay), 3)
+                             : std::max(copies(kFewUnderWay), 2);
   return tiles;
 }
 
@@ -70,9 +75,9 @@ int64_t WordsOf(const LinearChainDesc& desc, size_t s) {
   return (OutputsOf(desc, stage) + 1) / 2;
 }
 
-// Of the router's logits.
+// Of the router's logits, and that of a shared expert's gate.
 int64_t LogitWords(const LinearChainDesc& desc) {
-  return desc.routing.num_experts;
+  return desc.routing.num_experts + (desc.shared_gated ? 1 : 0);
 }
 
 // What of a mixture follows from shapes and the number of blocks. The stage of
@@ -84,10 +89,14 @@ int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
     if (desc.stages[s].experts != ChainExperts::kInput) continue;
     const GemmDesc& input = desc.stages[s].gemm;
     const GemmDesc& output = desc.stages[s + 1].gemm;
-    mixture.input = static_cast<int>(s);
-    mixture.input_tiles = static_cast<int>(input.n / 2 / kQuantRows);
-    mixture.output_tiles = static_cast<int>(output.n / kQuantRows);
-    mixture.output_units = static_cast<int>(QuantUnits(output.k));
+    mixture.input = static_cast<int8_t>(s);
+    mixture.input_tiles =
+        LaunchDivisor(std::max(static_cast<int>(input.n / 2 / kQuantRows), 1));
+    mixture.output_units =
+        LaunchDivisor(std::max(static_cast<int>(QuantUnits(output.k)), 1));
+    mixture.shared_tiles = static_cast<int>(desc.shared_width / kQuantRows);
+    mixture.shared_bytes = static_cast<int>(
+        QuantTileBytes(QuantFormOf(output.weight), desc.shared_width));
     mixture.float_router = desc.router == DType::kF32;
   }
   const RoutingDesc& routing = desc.routing;
@@ -96,10 +105,9 @@ int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
   mixture.top_k = routing.top_k;
   mixture.sigmoid = routing.score == RoutingScore::kSigmoid;
   mixture.normalised = routing.normalised;
-  mixture.sharers = 32;
-  while (mixture.sharers * routing.num_experts > kChainThreads) {
-    mixture.sharers /= 2;
-  }
+  int sharers = 32;
+  while (sharers * routing.num_experts > kChainThreads) sharers /= 2;
+  mixture.sharers = static_cast<uint8_t>(sharers);
   return mixture.input;
 }
 
@@ -114,10 +122,29 @@ size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
          static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
 }
 
+bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels) {
+  levels = {};
+  for (levels.one = 1.0f; levels.one >= 0x1p-4f; levels.one *= 0.5f) {
+    bool all = true;
+    for (int i = 0; i < 16; ++i) {
+      const float level = form.levels[i] / levels.one;
+      all = all && std::abs(level) <= 127.0f && level == std::trunc(level);
+      if (!all) break;
+      const auto byte = static_cast<uint8_t>(static_cast<int8_t>(level));
+      if (i % 4 == 0) levels.bytes[i / 4] = 0;
+      levels.bytes[i / 4] |= uint32_t{byte} << i % 4 * 8;
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
 bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
   constexpr auto kFour = QuantCodes::kLinear4, kSix = QuantCodes::kLinear6;
   const auto is_alone = [](const QuantForm& form) {
+    ChainLevels levels;
     return form.codes == QuantCodes::kInt8 ||
+           (form.codes == QuantCodes::kTable4 && ChainLevelsOf(form, levels)) ||
            (form.codes == kFour && form.group != 16) ||
            (form.codes == kSix && form.has_min == (form.group != 16));
   };
@@ -128,20 +155,11 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
            (first.codes == kFour ||
             (first.codes == kSix && second.group == 16));
   };
-  // With experts: groups of 128 with minima, q4_k, q4_0, q6_k, q8_0, and q4_k
-  // with q6_k.
-  bool mixture = false;
-  for (const LinearChainStage& stage : desc.stages) {
-    mixture = mixture || stage.experts != ChainExperts::kNone;
-  }
-  const auto is_of_experts = [&](const QuantForm& form) {
-    return !mixture || form.codes == kFour || !form.has_min;
-  };
   forms.first = forms.second = QuantFormOf(desc.stages.front().gemm.weight);
   forms.is_mixed = false;
   for (const LinearChainStage& stage : desc.stages) {
     const QuantForm form = QuantFormOf(stage.gemm.weight);
-    if (!is_alone(form) || !is_of_experts(form)) return false;
+    if (!is_alone(form)) return false;
     if (SameForm(form, forms.first) || SameForm(form, forms.second)) continue;
     if (forms.is_mixed) return false;
     forms.second = form;
@@ -190,13 +208,13 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   ChainMixture& mixture = shape.mixture;
   if (const int input = CutMixture(desc, mixture); input >= 0) {
     const int64_t logits = int64_t{blocks} * kMostChainLogits;
-    if (m > 1 || mixture.num_experts > logits) return false;
+    if (m > 1 || LogitWords(desc) > logits) return false;
     const ChainStage& outputs = shape.stages[input + 1];
     at.factors +=
         Align(int64_t{sizeof(ChainChoice)} +
-              mixture.num_experts * int64_t{sizeof(uint64_t) + sizeof(double)});
-    at.facts = at.factors + Align(int64_t{outputs.round_jobs} * mixture.top_k *
-                                  kQuantRows * sizeof(float));
+              mixture.num_experts * int64_t{sizeof(uint64_t) + sizeof(float)});
+    at.facts = at.factors + Align(int64_t{outputs.round_jobs} *
+                                  mixture.ranks() * kQuantRows * sizeof(float));
   }
   at.x = at.facts + Align(int64_t{units} * m * 4 *
                           ChainFactsOfX(form.codes, form.group, form.has_min));
@@ -286,15 +304,25 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     mixture.bias = params.router_bias;
     mixture.correction = params.correction;
     mixture.logits = words;
+    const auto at = [](const TensorView& view) {
+      return reinterpret_cast<const uint8_t*>(view.data);
+    };
+    mixture.shared_input = at(params.shared_input);
+    mixture.shared_output = at(params.shared_output);
+    if (desc.shared_gated) mixture.shared_gate = params.shared_gate.data;
   }
   const DType type = desc.stages.front().gemm.activation;
   ChainFormPair forms;
   FormsOfChain(desc, forms);
-  if (input >= 0) return LaunchChainExperts(shape, type, forms, cuda);
+  if (forms.first.codes == QuantCodes::kTable4) {
+    ChainLevelsOf(forms.first, shape.levels);
+  }
   if (forms.is_mixed) return LaunchChainMixed(shape, type, forms, cuda);
   switch (forms.first.codes) {
     case QuantCodes::kInt8:
       return LaunchChainInt8(shape, type, forms, cuda);
+    case QuantCodes::kTable4:
+      return LaunchChainTable4(shape, type, forms, cuda);
     case QuantCodes::kLinear6:
       return LaunchChainLinear6(shape, type, forms, cuda);
     default:

@@ -43,8 +43,10 @@
 namespace inlay {
 namespace {
 
-// Tiles that a warp multiplies at once: they share what is loaded of x.
-constexpr int kChainTiles = 2;
+// Tiles that a warp multiplies at once: they share what is loaded of x. With
+// experts two would leave registers to memory, which takes long beside copies.
+template <bool kExperts>
+constexpr int kChainTiles = kExperts ? 1 : 2;
 
 // What experts have of stage s.
 template <bool kExperts>
@@ -90,11 +92,12 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
       const ChainTiles tiles =
           kAlone ? ChainTiles(stage, round) : ChainTiles(stage);
 #pragma unroll 1
-      for (int tile = 0; tile < tiles.count; tile += kChainTiles) {
+      for (int tile = 0; tile < tiles.count; tile += kChainTiles<kExperts>) {
 #pragma unroll 1
         for (int first = 0; first < units; first += kChainWarps) {
 #pragma unroll 1
-          for (int i = tile; i < min(tile + kChainTiles, tiles.count); ++i) {
+          for (int i = tile; i < min(tile + kChainTiles<kExperts>, tiles.count);
+               ++i) {
 #pragma unroll
             for (int part = 0; part < Forms::kParts; ++part) {
               const int begin = first + part * Forms::kPlaceUnits;
@@ -113,17 +116,19 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
                 // Units of several experts, each's neighbours in one copy.
                 const ChainExpertTiles at(stage, shape.mixture, tiles,
                                           choice->experts);
-                const int most_units = shape.mixture.output_units;
                 const int end = min(begin + Forms::kPlaceUnits, units);
 #pragma unroll 1
                 for (int unit = begin; unit < end;) {
-                  const int rank = unit / most_units;
-                  const int own = unit - rank * most_units;
-                  const int count = min(most_units - own, end - unit);
-                  CopyUnits(
-                      to + (unit - begin) * unit_bytes,
-                      at.Output(i, rank) + kQuantHeadBytes + own * unit_bytes,
-                      count * unit_bytes, barrier, policy);
+                  const ChainExpertUnit first_of(shape.mixture, unit);
+                  const int left =
+                      first_of.rank == shape.mixture.top_k
+                          ? end - unit
+                          : shape.mixture.output_units.divisor() - first_of.own;
+                  const int count = min(left, end - unit);
+                  CopyUnits(to + (unit - begin) * unit_bytes,
+                            at.Output(i, first_of.rank) + kQuantHeadBytes +
+                                first_of.own * unit_bytes,
+                            count * unit_bytes, barrier, policy);
                   unit += count;
                 }
               } else if (Forms::kParts == 1 || bytes > 0) {
@@ -156,6 +161,7 @@ class ChainProducts {
   __device__ ChainProducts(const ChainStage& stage, const ChainShape& shape,
                            uint32_t base, const float* factors)
       : mixture_(shape.mixture),
+        levels_(shape.levels),
         row_factors_(factors),
         units_(stage.units),
         ring_(shape.ring),
@@ -194,11 +200,11 @@ class ChainProducts {
         const int unit = first + static_cast<int>(warp());
         if constexpr (kTiles == 2) {
           const ChainUnit<Form> one(w[0]), two(w[1]);
-          one.AddTo(x, sums[0], Rows(tile, unit));
-          two.AddTo(x, sums[1], Rows(tile + 1, unit));
+          one.AddTo(x, levels_, sums[0], Rows(tile, unit));
+          two.AddTo(x, levels_, sums[1], Rows(tile + 1, unit));
         } else {
           const ChainUnit<Form> one(w[0]);
-          one.AddTo(x, sums[0], Rows(tile, unit));
+          one.AddTo(x, levels_, sums[0], Rows(tile, unit));
         }
       }
       __syncwarp();
@@ -214,7 +220,7 @@ class ChainProducts {
     const bool stores = threadIdx.x % 2 == 0 && threadIdx.x % 4 / 2 < kRows;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const float2 total = sums[i].template Total<Form>();
+      const float2 total = sums[i].template Total<Form>(levels_);
       if (!stores) continue;
       float* to = partials + i * ChainPartials(kRows) +
                   (warp() * kRows + row()) * kQuantRows + threadIdx.x % 32 / 4;
@@ -227,9 +233,9 @@ class ChainProducts {
   // Factors of the lane's rows of w.
   __device__ float2 Rows(int tile, int unit) const {
     if (!kExperts || row_factors_ == nullptr) return {1.0f, 1.0f};
-    const int rank = unit / mixture_.output_units;
+    const int rank = ChainExpertUnit(mixture_, unit).rank;
     const float* at = row_factors_ +
-                      (tile * mixture_.top_k + rank) * kQuantRows +
+                      (tile * mixture_.ranks() + rank) * kQuantRows +
                       threadIdx.x % 32 / 4;
     return {at[0], at[8]};
   }
@@ -254,6 +260,7 @@ class ChainProducts {
   __device__ static uint32_t row() { return threadIdx.x % 4 / 2 % kRows; }
 
   const ChainMixture& mixture_;
+  LevelsOf<Form> levels_;
   const float* row_factors_;
   int units_;
   int ring_;
@@ -271,17 +278,18 @@ __device__ void MultiplyChain(const ChainStage& stage, const ChainShape& shape,
                               float* partials) {
   const ChainProducts<Forms, Form, kRows, kExperts> products(stage, shape, base,
                                                              factors);
+  constexpr int kTiles = kChainTiles<kExperts>;
   int left = tiles.count;
 #pragma unroll 1
-  for (; left >= kChainTiles; left -= kChainTiles) {
-    products.template Run<kChainTiles>(tiles.count - left, turn, partials);
-    partials += kChainTiles * ChainPartials(kRows);
+  for (; left >= kTiles; left -= kTiles) {
+    products.template Run<kTiles>(tiles.count - left, turn, partials);
+    partials += kTiles * ChainPartials(kRows);
   }
   if (left > 0) products.template Run<1>(tiles.count - left, turn, partials);
 }
 
-static_assert(sizeof(ChainShape) % 8 == 0 &&
-              sizeof(ChainShape) / 4 <= kChainWarps * 16);
+// With more, chains of 4 bits leave registers to memory.
+static_assert(sizeof(ChainShape) % 8 == 0 && sizeof(ChainShape) <= 1024);
 
 // kRows: of x. kAlone: one stage. kExperts: some may be a mixture's.
 template <class Forms, typename T, int kRows, bool kAlone, bool kExperts>
@@ -317,6 +325,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   auto* const words =
       reinterpret_cast<uint32_t*>(chain_shared + kChainBarriers);
   constexpr int kLine = 16;  // words, of a warp: it reads one at a time
+  static_assert(sizeof(ChainShape) / 4 <= kChainWarps * kLine);
 #pragma unroll
   for (int i = 0; i < kLine; ++i) {
     const unsigned word = threadIdx.x / 32 * kLine + i;
@@ -332,7 +341,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   // In chains of 4 bits the loop over rounds, which runs once, makes code that
   // is 2 % faster; in those of 8 bits it is slower.
   using First = typename Forms::First;
-  constexpr bool kRounds = kAlone || First::kNibbles;
+  constexpr bool kRounds = kAlone || (First::kNibbles && !kExperts);
   auto& choice =
       *reinterpret_cast<ChainChoice*>(chain_shared + shape.at.choice);
   auto* const factors =
@@ -362,26 +371,25 @@ __global__ void __launch_bounds__(kChainBlock, 1)
           made % 2 * (kChainRows * kChainWarps);
       auto* const partials = reinterpret_cast<float*>(
           chain_shared + shape.at.partials[(s + round) % 2]);
-      if (part == ChainExperts::kInput) {
+      ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part,
+                                             choice.experts);
+      if (part != ChainExperts::kInput) finish.Begin();
+      if (has_x) {
+        // Made for a round or a stage before.
+      } else if (stage.x == nullptr) {
         MakeChainX<First, T, kRows, true, kExperts>(stage, s, shape, tag,
                                                     chain_shared, squares);
-        ChooseExperts(stage, shape.mixture, squares, tag, choice);
-        LoadRowFactors(shape.stages[s + 1], shape.mixture, choice.experts,
-                       factors);
-        has_x = true;
-      }
-      const ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part,
-                                                   choice.experts);
-      if (has_x) {
-        // Made for a round or a stage before, or with the choice of experts.
-      } else if (stage.x == nullptr) {
-        MakeChainX<First, T, kRows, true, false>(stage, s, shape, tag,
-                                                 chain_shared, squares);
       } else {
         MakeChainX<First, T, kRows, false, kExperts>(stage, s, shape, tag,
                                                      chain_shared, squares);
       }
       has_x = true;
+      if (part == ChainExperts::kInput) {
+        ChooseExperts(stage, shape.mixture, squares, tag, choice);
+        finish.Begin();
+        PrepareOutputs(shape.stages[s + 1], shape.mixture, tag, choice,
+                       factors);
+      }
       const float* const row_factors =
           part == ChainExperts::kOutput ? factors : nullptr;
       if (Forms::kMixed && stage.second) {
@@ -391,6 +399,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
         MultiplyChain<Forms, First, kRows, kExperts>(
             stage, shape, tiles, base, row_factors, turn, partials);
       }
+      if (part == ChainExperts::kInput) AwaitRowFactors();
       ChainMeet();
       finish.Run(partials, squares, tag);
     }
@@ -410,8 +419,7 @@ __global__ void __launch_bounds__(kChainBlock, 1)
 // Cooperative where blocks wait for each other: all are there at once, or the
 // launch fails. It may begin before the kernel before it has ended, as those of
 // LaunchCuda.
-template <class Forms, typename T, int kRows, bool kAlone,
-          bool kExperts = false>
+template <class Forms, typename T, int kRows, bool kAlone, bool kExperts>
 absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
   const auto kernel = LinearChain<Forms, T, kRows, kAlone, kExperts>;
@@ -435,12 +443,16 @@ absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
 template <class Forms, typename T, bool kAlone>
 absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
   return shape.m == 1
-             ? LaunchChainRows<Forms, T, 1, kAlone>(shape, stream)
-             : LaunchChainRows<Forms, T, kChainRows, kAlone>(shape, stream);
+             ? LaunchChainRows<Forms, T, 1, kAlone, false>(shape, stream)
+             : LaunchChainRows<Forms, T, kChainRows, kAlone, false>(shape,
+                                                                    stream);
 }
 
 template <class Forms, typename T>
 absl::Status LaunchChainStages(const ChainShape& shape, CudaStream& stream) {
+  if (shape.mixture.input >= 0) {
+    return LaunchChainRows<Forms, T, 1, false, true>(shape, stream);
+  }
   if constexpr (!Forms::kMixed) {
     if (shape.count == 1) {
       return LaunchChainTyped<Forms, T, true>(shape, stream);
@@ -458,17 +470,6 @@ absl::Status LaunchChain(const ChainShape& shape, DType type,
   return type == DType::kF16
              ? LaunchChainStages<Forms, __half>(shape, stream)
              : LaunchChainStages<Forms, __nv_bfloat16>(shape, stream);
-}
-
-// With experts; one row of x.
-template <class First, class Second = First>
-absl::Status LaunchExpertChain(const ChainShape& shape, DType type,
-                               CudaStream& stream) {
-  using Forms = ChainForms<First, Second>;
-  return type == DType::kF16
-             ? LaunchChainRows<Forms, __half, 1, false, true>(shape, stream)
-             : LaunchChainRows<Forms, __nv_bfloat16, 1, false, true>(shape,
-                                                                     stream);
 }
 
 }  // namespace inlay

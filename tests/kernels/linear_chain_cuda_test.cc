@@ -14,7 +14,8 @@ using namespace ::inlay::testing;  // NOLINT
 
 constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0,   DType::kQ4_K,
                               DType::kQ8_0,    DType::kI8_G32, DType::kI8_G128,
-                              DType::kQ6_K,    DType::kQ5_K,   DType::kQ5_0};
+                              DType::kQ6_K,    DType::kQ5_K,   DType::kQ5_0,
+                              DType::kIQ4_XS,  DType::kMXFP4,  DType::kNVFP4};
 
 // `of_stage`: of o, gate and up, down, q and k, v. The last two are columns of
 // one matrix.
@@ -246,6 +247,12 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kBF16; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ6_K; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ2_K; }));
+  // Levels that are no integers of 8 bits.
+  for (const DType weight : {DType::kNF4, DType::kBNB_FP4}) {
+    LinearChainDesc desc = good();
+    for (LinearChainStage& stage : desc.stages) stage.gemm.weight = weight;
+    EXPECT_NE(row.refuses(desc, hopper), nullptr) << DTypeName(weight);
+  }
   EXPECT_TRUE(refuses(0, [](auto& s) { s.same_x = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.same_x = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.permuted = true; }));

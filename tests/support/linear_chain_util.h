@@ -70,8 +70,17 @@ class TestChain {
           stage, of_experts ? this->desc.routing.num_experts : 1, rng);
       if (stage.experts != ChainExperts::kInput) continue;
       const int experts = this->desc.routing.num_experts;
-      router_ = TestMatrix(this->desc.router, experts, stage.gemm.k);
+      // The last row is the gate's.
+      router_ = TestMatrix(this->desc.router, experts + 1, stage.gemm.k);
       router_.Randomize(rng);
+      if (const int64_t width = this->desc.shared_width; width > 0) {
+        LinearChainStage shared = stage;
+        shared.gemm.n = 2 * width;
+        shared_.emplace_back(shared, 1, rng);
+        shared.gemm = this->desc.stages[weights_.size()].gemm;
+        shared.gemm.k = width;
+        shared_.emplace_back(shared, 1, rng);
+      }
       biases_ = TestMatrix(DType::kF32, 2, experts);
       biases_.Randomize(rng);
     }
@@ -108,7 +117,12 @@ class TestChain {
     if (desc.routing.num_experts > 0) {
       router = std::make_unique<CudaTestMatrix>(router_);
       biases = std::make_unique<CudaTestMatrix>(biases_);
-      params.router = router->view();
+      params.router = router->view().RowSlice(0, desc.routing.num_experts);
+      params.shared_gate = router->view().RowSlice(desc.routing.num_experts, 1);
+      if (!shared_.empty()) {
+        params.shared_input.data = shared_[0].device->as<std::byte>();
+        params.shared_output.data = shared_[1].device->as<std::byte>();
+      }
       params.router_bias = biases->floats();
       if (corrects) {
         params.correction = biases->floats() + desc.routing.num_experts;
@@ -169,34 +183,50 @@ class TestChain {
                              : From(s) == 0   ? x
                                               : before.y[From(s) - 1];
     if (stage.experts != ChainExperts::kNone) Route(s, before.hidden);
-    // Column c of what a stage of experts' inputs gives is in this row of them.
-    const auto row_of = [&](int64_t c) {
-      if (stage.experts != ChainExperts::kInput) return c;
-      const int64_t half = gemm.n / 2, all = half * desc.routing.top_k;
-      const auto rank = static_cast<size_t>(c % all / half);
-      return experts_[rank] * gemm.n + c % half + (c < all ? 0 : half);
+    // Where the weights of column c of y are: of experts' inputs each's, and a
+    // shared one's behind.
+    struct Source {
+      const ChainWeights* weights;
+      int64_t row;
+      bool has_bias;
+    };
+    const int64_t outputs = Outputs(stage);
+    const auto source = [&](int64_t c) -> Source {
+      if (stage.experts != ChainExperts::kInput)
+        return {&weights, c, HasBias(s)};
+      const int64_t half = gemm.n / 2, own = c % outputs;
+      const auto rank = static_cast<size_t>(own / half);
+      const bool is_up = c >= outputs;
+      if (rank < experts_.size()) {
+        return {&weights,
+                experts_[rank] * gemm.n + own % half + (is_up ? half : 0),
+                HasBias(s)};
+      }
+      const int64_t first = half * static_cast<int64_t>(experts_.size());
+      return {&shared_[0], own - first + (is_up ? desc.shared_width : 0),
+              false};
     };
     const auto product = [&](int64_t r, int64_t c) {
-      c = row_of(c);
-      double want = HasBias(s) ? weights.host_bias(0, c) : 0.0f;
-      for (int64_t i = 0; i < gemm.k; ++i) {
-        want += double{weights.values[static_cast<size_t>(c * gemm.k + i)]} *
-                input(r, i);
-      }
+      const Source from = source(c);
+      const float* w = from.weights->values.data() + from.row * gemm.k;
+      double want = from.has_bias ? weights.host_bias(0, from.row) : 0.0f;
+      for (int64_t i = 0; i < gemm.k; ++i) want += double{w[i]} * input(r, i);
       return want;
     };
     // Offsets of the magic numbers stay in sums: up to 16 times as large.
     const auto slack = [&](int64_t r, int64_t c) {
-      c = row_of(c);
-      double size = std::abs(weights.host_bias(0, c)), shifted = 0.0;
+      const Source from = source(c);
+      const float* w = from.weights->values.data() + from.row * gemm.k;
+      double size =
+          from.has_bias ? std::abs(weights.host_bias(0, from.row)) : 0;
+      double shifted = 0.0;
       for (int64_t i = 0; i < gemm.k; ++i) {
         const double value = std::abs(input(r, i));
-        size += std::abs(weights.values[static_cast<size_t>(c * gemm.k + i)] *
-                         value);
+        size += std::abs(w[i]) * value;
         shifted += value;
       }
       return 16.0 * std::sqrt(static_cast<double>(gemm.k)) * kUnitF32 *
-             (size + double{weights.most} * shifted);
+             (size + double{from.weights->most} * shifted);
     };
     if (stage.gated) {
       const DType type = gemm.activation;
@@ -246,20 +276,27 @@ class TestChain {
   }
   int64_t Outputs(const LinearChainStage& stage) const {
     const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
-    return stage.experts == ChainExperts::kInput ? n * desc.routing.top_k : n;
+    return stage.experts == ChainExperts::kInput
+               ? n * desc.routing.top_k + desc.shared_width
+               : n;
   }
   // The only token's experts and their weights.
   void Route(size_t s, const TestMatrix& from) {
     if (desc.stages[s].experts == ChainExperts::kOutput) --s;
     const TestMatrix normalised = Normalised(s, from);
     TestMatrix logits(DType::kF32, 1, desc.routing.num_experts);
-    for (int64_t e = 0; e < logits.cols(); ++e) {
-      double sum = biases_(0, e);
+    const auto product = [&](int64_t e) {
+      double sum = 0.0;
       for (int64_t i = 0; i < router_.cols(); ++i) {
         sum += double{normalised(0, i)} * router_(e, i);
       }
-      logits.Set(0, e, static_cast<float>(sum));
+      return sum;
+    };
+    for (int64_t e = 0; e < logits.cols(); ++e) {
+      logits.Set(0, e, static_cast<float>(product(e) + biases_(0, e)));
     }
+    shared_weight_ =
+        desc.shared_gated ? 1.0 / (1.0 + std::exp(-product(logits.cols()))) : 1;
     std::vector<float> correction;
     for (int64_t e = 0; corrects && e < logits.cols(); ++e) {
       correction.push_back(biases_(1, e));
@@ -278,17 +315,24 @@ class TestChain {
     // The sum, or of absolute values, each as if weights were the largest.
     const auto sum = [&](int64_t c, bool sizes) {
       double all = 0.0;
-      for (size_t rank = 0; rank < experts_.size(); ++rank) {
-        const auto first =
-            static_cast<size_t>((experts_[rank] * gemm.n + c) * gemm.k);
-        const auto column = static_cast<int64_t>(rank) * gemm.k;
+      int64_t column = 0;
+      const auto add = [&](const ChainWeights& from, int64_t row,
+                           int64_t columns, double weight) {
+        const float* w = from.values.data() + row * columns;
         double one = 0.0;
-        for (int64_t i = 0; i < gemm.k; ++i) {
+        for (int64_t i = 0; i < columns; ++i) {
           const double x = input(0, column + i);
-          const double w = weights.values[first + static_cast<size_t>(i)];
-          one += sizes ? std::abs(x) * (std::abs(w) + weights.most) : x * w;
+          one += sizes ? std::abs(x) * (std::abs(w[i]) + from.most) : x * w[i];
         }
-        all += one * double{expert_weights_[rank]};
+        column += columns;
+        all += one * weight;
+      };
+      for (size_t rank = 0; rank < experts_.size(); ++rank) {
+        add(weights, experts_[rank] * gemm.n + c, gemm.k,
+            double{expert_weights_[rank]});
+      }
+      if (!shared_.empty()) {
+        add(shared_[1], c, desc.shared_width, shared_weight_);
       }
       return all;
     };
@@ -343,6 +387,8 @@ class TestChain {
   TestMatrix router_, biases_;
   std::vector<int64_t> experts_;
   std::vector<float> expert_weights_;
+  std::vector<ChainWeights> shared_;  // input and output
+  double shared_weight_ = 1.0;
   std::unique_ptr<CudaBytes> exchange_;
 };
 

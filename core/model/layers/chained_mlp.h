@@ -8,6 +8,7 @@
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
+#include "core/model/model_build.h"
 #include "kernels/linear_chain/linear_chain.h"
 
 namespace inlay {
@@ -23,26 +24,14 @@ class ChainedMlp {
                     LinearChainParams* params) const = 0;
 };
 
+// Whether kernels may be others than those of the ops that a chain stands for.
+bool MayChain(const ModelBuild& build);
+
 // A stage over `linear`'s weights.
-inline LinearChainStage& AddStage(const Linear& linear, LinearChainDesc* desc) {
-  LinearChainStage& stage = desc->stages.emplace_back();
-  stage.gemm = linear.desc();
-  return stage;
-}
-inline LinearChainParams::Stage& AddStage(const Linear& linear,
-                                          const TensorView& y,
-                                          LinearChainParams* params) {
-  const GemmParams gemm = linear.Params({}, {}, {});
-  LinearChainParams::Stage& stage = params->stages.emplace_back();
-  stage.w = gemm.w;
-  stage.bias = gemm.bias;
-  stage.y = y;
-  return stage;
-}
-inline void SetNorm(const Norm& norm, LinearChainParams::Stage* stage) {
-  stage->norm_weight = norm.weight();
-  stage->epsilon = norm.epsilon();
-}
+LinearChainStage& AddStage(const Linear& linear, LinearChainDesc* desc);
+LinearChainParams::Stage& AddStage(const Linear& linear, const TensorView& y,
+                                   LinearChainParams* params);
+void SetNorm(const Norm& norm, LinearChainParams::Stage* stage);
 
 }  // namespace inlay
 

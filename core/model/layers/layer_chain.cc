@@ -1,20 +1,8 @@
 #include "core/model/layers/layer_chain.h"
 
-#include <initializer_list>
 #include <utility>
 
 namespace inlay {
-namespace {
-
-bool MayChain(const ModelBuild& build) {
-  for (const char* op : {"gemm", "rms_norm", "activation", "fused_linear"}) {
-    if (build.kernels.IsForced(op)) return false;
-  }
-  return build.fused && !build.on_cpu() && build.input_observer == nullptr;
-}
-
-}  // namespace
-
 LayerChain::LayerChain(const AttentionBlock& attention,
                        const Normalised<ChainedMlp>& mlp,
                        const Normalised<AttentionBlock>& next,

@@ -32,7 +32,21 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       moe->combine_,
       build.kernels.Choose("moe_combine", MoeCombineTable(), combine));
+  moe->ChooseAlone(build);
   return std::unique_ptr<Sublayer>(std::move(moe));
+}
+
+void Moe::ChooseAlone(const ModelBuild& build) {
+  LinearChainDesc desc;
+  if (!MayChain(build) || !Describe(&desc)) return;
+  auto op = build.kernels.Choose("linear_chain", LinearChainTable(), desc);
+  if (op.ok()) alone_ = *std::move(op);
+}
+
+bool Moe::RunsAlone(const BlockInput& x, const TensorView& residual,
+                    const TensorView& y) const {
+  return alone_.row != nullptr && x.hidden.rows() == 1 && x.norm.is_rms() &&
+         residual.data == y.data && x.hidden.data == y.data;
 }
 
 absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
@@ -158,6 +172,10 @@ absl::Status Moe::CreateShared(const MoeSpec& spec, ModelBuild& build) {
   if (!spec.shared.has_value()) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(shared_,
                          Mlp::Create(*spec.shared, Norm::None(), build));
+  const bool has_bias =
+      spec.shared->input.front().bias || spec.shared->output.bias ||
+      (spec.shared_gate.has_value() && spec.shared_gate->bias);
+  if (!has_bias) shared_chained_ = static_cast<const Mlp*>(shared_.get());
   if (!spec.shared_gate.has_value()) return absl::OkStatus();
   shared_gated_ = true;
   INLAY_ASSIGN_OR_RETURN(
@@ -278,11 +296,12 @@ absl::Status Moe::RunShared(const Step& step, const TensorView& x,
 }
 
 bool Moe::Describe(LinearChainDesc* desc) const {
-  const bool routes_plainly = !router_norm_.present() &&
-                              router_scale_ == 1.0f && table_ == nullptr &&
-                              !router_.is_packed();
-  if (!routes_plainly || shared_ != nullptr || cache_.present() ||
-      input_weights_ >= 0 || !activation_.desc.gated || input_.size() != 1 ||
+  const bool routes_plainly =
+      !router_norm_.present() && router_scale_ == 1.0f && table_ == nullptr &&
+      !router_.is_packed() &&
+      (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
+  if (!routes_plainly || cache_.present() || input_weights_ >= 0 ||
+      !activation_.desc.gated || input_.size() != 1 ||
       !input_.front().may_fuse() || !output_.may_fuse() ||
       output_.bias() != nullptr) {
     return false;
@@ -299,7 +318,35 @@ bool Moe::Describe(LinearChainDesc* desc) const {
   output.gemm = output_.desc();
   output.experts = ChainExperts::kOutput;
   output.adds = true;
-  return true;
+  return shared_ == nullptr || DescribeShared(desc);
+}
+
+bool Moe::DescribeShared(LinearChainDesc* desc) const {
+  LinearChainDesc own;
+  if (shared_chained_ == nullptr || !shared_chained_->Describe(&own)) {
+    return false;
+  }
+  const LinearChainStage& input = own.stages[0];
+  const GemmDesc& output = own.stages[1].gemm;
+  const size_t first = desc->stages.size() - 2;
+  desc->shared_width = output.k;
+  desc->shared_gated = shared_gated_;
+  return input.gemm.weight == desc->stages[first].gemm.weight &&
+         output.weight == desc->stages[first + 1].gemm.weight &&
+         input.function == desc->stages[first].function &&
+         input.gemm.n == 2 * output.k &&
+         // Scratch::inner has room for it.
+         output.k <= activation_.desc.width * routing_.desc.top_k &&
+         (!shared_gated_ || (!shared_gate_.is_packed() &&
+                             shared_gate_.desc().weight == desc->router));
+}
+
+void Moe::FillShared(const Step& step, LinearChainParams* params) const {
+  LinearChainParams own;
+  shared_chained_->Fill(step, 1, Norm::None(), &own);
+  params->shared_input = own.stages[0].w;
+  params->shared_output = own.stages[1].w;
+  if (shared_gated_) params->shared_gate = shared_gate_.Params({}, {}, {}).w;
 }
 
 void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
@@ -309,7 +356,11 @@ void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
   params->router_bias = router.bias;
   params->correction = correction_;
   Arena arena(step.scratch);
-  const int64_t columns = activation_.desc.width * routing_.desc.top_k;
+  int64_t columns = activation_.desc.width * routing_.desc.top_k;
+  if (shared_ != nullptr) {
+    FillShared(step, params);
+    columns += params->shared_output.cols();
+  }
   LinearChainParams::Stage& input = params->stages.emplace_back();
   input.w = input_.front().matrices();
   input.bias = input_.front().bias();
@@ -322,6 +373,13 @@ void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
 absl::Status Moe::Forward(const Step& step, const BlockInput& x,
                           const TensorView& residual,
                           const TensorView& y) const {
+  if (RunsAlone(x, residual, y)) {
+    LinearChainParams params;
+    params.hidden = y;
+    params.exchange = step.device.exchange;
+    Fill(step, 1, x.norm, &params);
+    return alone_.Run(params, step.stream);
+  }
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
   INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));

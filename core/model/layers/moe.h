@@ -28,6 +28,9 @@ class Moe : public Sublayer, public ChainedMlp {
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
+  size_t ExchangeBytes() const override {
+    return alone_.row == nullptr ? 0 : LinearChainExchangeBytes(alone_.desc);
+  }
   absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
@@ -37,6 +40,16 @@ class Moe : public Sublayer, public ChainedMlp {
             LinearChainParams* params) const override;
 
  private:
+  // All of it in one launch, for one token of its own residual stream, where a
+  // kernel serves.
+  void ChooseAlone(const ModelBuild& build);
+  // Of a chain: the shared expert, whose matrices lie as those of `desc`'s
+  // experts.
+  bool DescribeShared(LinearChainDesc* desc) const;
+  void FillShared(const Step& step, LinearChainParams* params) const;
+  bool RunsAlone(const BlockInput& x, const TensorView& residual,
+                 const TensorView& y) const;
+
   // Views into the scratch. A slot is a token and one of its experts.
   struct Scratch {
     TensorView routed_by;  // [tokens, hidden]: what the router alone reads
@@ -81,10 +94,12 @@ class Moe : public Sublayer, public ChainedMlp {
   Op<ActivationDesc, ActivationParams> activation_;
   ExpertLinear output_;
   ExpertCache cache_;
-  std::unique_ptr<Sublayer> shared_;  // may be null
+  std::unique_ptr<Sublayer> shared_;            // may be null
+  const ChainedMlp* shared_chained_ = nullptr;  // itself, if without biases
   bool shared_gated_ = false;
   Linear shared_gate_;
   Op<MoeCombineDesc, MoeCombineParams> combine_;
+  Op<LinearChainDesc, LinearChainParams> alone_;
 };
 
 }  // namespace inlay

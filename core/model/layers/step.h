@@ -62,6 +62,8 @@ class Sublayer {
   // `tokens` tokens of at most `sequences` sequences.
   virtual size_t ScratchBytes(int64_t tokens) const = 0;
   virtual size_t KernelBytes(int64_t tokens, int64_t sequences) const = 0;
+  // What DeviceBatch::exchange has to have for it.
+  virtual size_t ExchangeBytes() const { return 0; }
   // y = residual + f(norm(x)), all [tokens, hidden_size] and float32.
   // `residual` may be empty, or y itself. x may be y only when the part reads x
   // before it writes y: all parts here do.

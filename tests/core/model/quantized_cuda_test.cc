@@ -194,6 +194,71 @@ TEST_F(QuantizedCudaTest, ExpertsInEveryFormatAsOnTheCpu) {
   }
 }
 
+// Mixtures as stages of a chain, of layers or by themselves, for one token.
+TEST_F(QuantizedCudaTest, ChainsOfExpertsAsOnTheCpu) {
+  constexpr int64_t kWhole = 1 << 20;
+  const std::string common = R"(
+      "vocab_size": 300, "hidden_size": 256, "intermediate_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "max_position_embeddings": 128,
+      "num_experts_per_tok": 4, "norm_topk_prob": true, "hidden_act": "silu",
+      "moe_intermediate_size": 256, "rms_norm_eps": 1e-5,
+      "tie_word_embeddings": false, )";
+  const std::string plain = common + R"(
+      "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+      "num_experts": 4, "head_dim": 64, "mlp_only_layers": []})";
+  const std::string gated = common + R"(
+      "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+      "num_experts": 4, "shared_expert_intermediate_size": 512,
+      "mlp_only_layers": []})";
+  const std::string sigmoid = common + R"(
+      "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe",
+      "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1,
+      "topk_group": 1, "routed_scaling_factor": 1.5, "head_dim": 64,
+      "first_k_dense_replace": 0, "use_qk_norm": true})";
+  constexpr DType kQ4 = DType::kQ4_K, kFloat = DType::kF32;
+  const struct {
+    const char* what;
+    const std::string& config;
+    DType dtype;
+    DType down;       // experts'
+    DType attention;  // its projections
+    DType router;
+  } kCases[] = {
+      {"plain", plain, DType::kU4_G128, DType::kU4_G128, DType::kU4_G128,
+       DType::kBF16},
+      {"plain", plain, kQ4, DType::kQ6_K, kQ4, kFloat},
+      {"plain", plain, kQ4, kQ4, DType::kBF16, DType::kBF16},
+      {"gated", gated, DType::kQ8_0, DType::kQ8_0, DType::kQ8_0, kFloat},
+      {"gated", gated, kQ4, DType::kQ6_K, DType::kQ5_K, DType::kBF16},
+      {"sigmoid", sigmoid, DType::kQ4_0, DType::kQ4_0, DType::kQ4_0, kFloat},
+      {"sigmoid", sigmoid, DType::kQ6_K, DType::kQ6_K, DType::kQ8_0, kFloat},
+  };
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 30; ++i) prompt.push_back(i * 37 % 300);
+  for (const auto& [what, config, dtype, down, attention, router] : kCases) {
+    SCOPED_TRACE(::testing::Message()
+                 << what << " " << DTypeName(dtype) << ", attention "
+                 << DTypeName(attention));
+    ModelFiles files;
+    files.config = *ParseJson("{" + config, "config.json");
+    files.random = RandomWeights{dtype,
+                                 7,
+                                 {{"*mlp.gate.*", router},
+                                  {"*shared_expert_gate*", router},
+                                  {"*down_proj*", down},
+                                  {"*self_attn*", attention}}};
+    auto model = LoadModel(files, *gpu_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_GT((*model)->ExchangeBytes(), 0u);  // has a chain
+    const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
+    const auto got = Run(files, *gpu_, prompt, {1, kWhole}, nullptr);
+    for (const ModelHarness::Logits& logits : got) {
+      EXPECT_LT(Worst(want[0], logits), kRounded);
+    }
+  }
+}
+
 TEST_F(QuantizedCudaTest, GptOssGolden) {
   const std::string directory = TestData() + "/quantized/gpt_oss_mxfp4";
   const auto files = OpenModelFiles(directory, {});
