@@ -9,7 +9,8 @@
 // largest; what is less is rounded at 2^-22 of the largest. Three digits to the
 // base 256, from -128 to 127, are three columns of the product. In shared
 // memory ("planes") digits of 16 columns lie as a lane has their codes: of
-// columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9 for t from 0 to 3. Numbers that are
+// columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9 for t from 0 to 3; where codes are
+// looked up, four at a time, 2 t, 2 t + 1, 2 t + 8, 2 t + 9. Numbers that are
 // not bf16 are rounded so too: 2^-22 of a unit's largest is less than what
 // float32 sums of such products are off by.
 //
@@ -245,11 +246,12 @@ class ChainUnit {
       low = words_[step] & 0x0f0f0f0fu;
       high = words_[step];
     } else if constexpr (Form::kTable) {
-      // Rows 0 to 7 and 8 to 15 of columns 2 t and 2 t + 1, then of the others.
-      const uint32_t first = LookUp(words_[step], levels);
-      const uint32_t second = LookUp(words_[step] >> 16, levels);
-      low = __byte_perm(first, second, 0x5140);
-      high = __byte_perm(first, second, 0x7362);
+      // Codes of rows 0 to 7, then of 8 to 15.
+      const uint32_t codes = __byte_perm(words_[step], 0, 0x3120);
+      const uint32_t low_bits = codes & 0x77777777u;
+      const uint32_t halves = (codes >> 1 & 0x44444444u) | 0x32103210u;
+      low = LookUp(low_bits, halves, levels);
+      high = LookUp(low_bits >> 16, halves >> 16, levels);
     } else if constexpr (Form::kSixBits) {
       // Fields of two bits of a half: rows and columns as QuantHighAt has them.
       const uint32_t upper =
@@ -263,13 +265,13 @@ class ChainUnit {
       high = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x7351);
     }
   }
-  // The levels of four codes, the lower ones of `codes`.
-  __device__ static uint32_t LookUp(uint32_t codes, const ChainLevels& levels) {
-    const uint32_t low = codes & 0x7777u;
-    const uint32_t upper = (codes & 0x8888u) >> 1 | 0x3210u;
-    return __byte_perm(__byte_perm(levels.bytes[0], levels.bytes[1], low),
-                       __byte_perm(levels.bytes[2], levels.bytes[3], low),
-                       upper);
+  // The levels of four codes, of which the lower three bits are in `low_bits`;
+  // `halves` takes each from the first or the second half of levels.
+  __device__ static uint32_t LookUp(uint32_t low_bits, uint32_t halves,
+                                    const ChainLevels& levels) {
+    return __byte_perm(__byte_perm(levels.bytes[0], levels.bytes[1], low_bits),
+                       __byte_perm(levels.bytes[2], levels.bytes[3], low_bits),
+                       halves);
   }
   __device__ void AddGroup(int g, const int32_t (&part)[4],
                            const ChainUnitOfX<Form>& x, float2 rows,
@@ -330,12 +332,15 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
     sum += static_cast<int32_t>(bits);
     t[i] = bits + kMiddles;
   }
-  const uint32_t low = __byte_perm(t[0], t[2], 0x5140);
-  const uint32_t high = __byte_perm(t[1], t[3], 0x5140);
+  // Columns in the order in which codes are.
+  const uint32_t second = t[Form::kTable ? 1 : 2];
+  const uint32_t third = t[Form::kTable ? 2 : 1];
+  const uint32_t low = __byte_perm(t[0], second, 0x5140);
+  const uint32_t high = __byte_perm(third, t[3], 0x5140);
   const uint32_t digits[] = {
       __byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632),
-      __byte_perm(__byte_perm(t[0], t[2], 0x0062),
-                  __byte_perm(t[1], t[3], 0x0062), 0x5410)};
+      __byte_perm(__byte_perm(t[0], second, 0x0062),
+                  __byte_perm(third, t[3], 0x0062), 0x5410)};
 #pragma unroll
   for (int d = 0; d < kChainDigits; ++d) {
     *reinterpret_cast<uint32_t*>(planes + d * stride + lane * 4) =

@@ -1,8 +1,9 @@
 // linear_chain: what Llama-3-8B computes between two attentions (o, gate and
 // up, down, the next layer's q, k and v), in one launch and op by op: time of a
 // layer, share of the copy bandwidth; the same of each of them, and the head,
-// by themselves. Launches follow each other in a graph, each with weights that
-// are in no cache.
+// by themselves; and Qwen3-30B-A3B's, of which the MLP is a mixture of experts,
+// in one launch, one token. Launches follow each other in a graph, each with
+// weights that are in no cache.
 #include <iterator>
 #include <random>
 #include <utility>
@@ -56,6 +57,34 @@ LinearChainDesc AloneDesc(DType weight, size_t stage) {
 }
 constexpr const char* kAlone[] = {"o", "gate_up", "down", "qkv", "head"};
 
+// Qwen3-30B-A3B's.
+LinearChainDesc MixtureDesc(DType weight) {
+  constexpr int64_t kHidden = 2048, kExpert = 768;
+  LinearChainDesc desc = DescOf(weight);
+  desc.stages[0].gemm.n = kHidden;
+  desc.stages[1].gemm.n = 2 * kExpert;
+  desc.stages[1].gemm.k = kHidden;
+  desc.stages[1].experts = ChainExperts::kInput;
+  desc.stages[2].gemm.n = kHidden;
+  desc.stages[2].gemm.k = kExpert;
+  desc.stages[2].experts = ChainExperts::kOutput;
+  desc.stages[3].gemm.n = 5120;
+  desc.stages[3].gemm.k = kHidden;
+  desc.routing.num_experts = 128;
+  desc.routing.top_k = 8;
+  desc.routing.normalised = true;
+  desc.router = kType;
+  return desc;
+}
+
+// Matrices of a stage, and those that a token asks for.
+int MatricesOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+  return stage.experts == ChainExperts::kNone ? 1 : desc.routing.num_experts;
+}
+int ReadOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+  return stage.experts == ChainExperts::kNone ? 1 : desc.routing.top_k;
+}
+
 size_t BytesOf(const GemmDesc& gemm) {
   return static_cast<size_t>(
       QuantBytes(QuantFormOf(gemm.weight), gemm.n, gemm.k));
@@ -64,7 +93,7 @@ size_t BytesOf(const GemmDesc& gemm) {
 double BytesOf(const LinearChainDesc& desc) {
   double bytes = 0;
   for (const LinearChainStage& stage : desc.stages) {
-    bytes += static_cast<double>(BytesOf(stage.gemm));
+    bytes += static_cast<double>(BytesOf(stage.gemm)) * ReadOf(desc, stage);
   }
   return bytes;
 }
@@ -80,12 +109,14 @@ class Layers {
         normalised_(1 << 20),
         inner_(1 << 20),
         workspace_(size_t{64} << 20),
-        exchange_(1 << 20) {
+        exchange_(1 << 20),
+        router_(1 << 20) {
     device_.kind = DeviceKind::kCuda;
     device_.name = "cuda";
     device_.sm = bench.stream.sm();
     device_.num_sms = bench.stream.num_sms();
     x_.Randomize(kType, 1);
+    router_.Randomize(kType, 2);
     Require(cudaMemset(hidden_.data(), 0, hidden_.bytes()));
     Require(cudaMemset(exchange_.data(), 0, exchange_.bytes()));
   }
@@ -113,12 +144,15 @@ class Layers {
   LinearChainParams Params(const LinearChainDesc& desc, int64_t m, int layer) {
     size_t layer_bytes = 0;
     for (const LinearChainStage& stage : desc.stages) {
-      layer_bytes += BytesOf(stage.gemm);
+      layer_bytes +=
+          BytesOf(stage.gemm) * static_cast<size_t>(MatricesOf(desc, stage));
     }
     LinearChainParams params;
     params.x = MatrixView(x_.data(), kType, m, desc.stages.front().gemm.k);
     params.hidden = MatrixView(hidden_.data(), DType::kF32, m, kWidth);
     params.exchange = exchange_.data();
+    params.router = MatrixView(router_.data(), desc.router,
+                               desc.routing.num_experts, kWidth);
     std::byte* at = weights_.data() + static_cast<size_t>(layer) %
                                           (kPoolBytes / layer_bytes) *
                                           layer_bytes;
@@ -126,9 +160,10 @@ class Layers {
       LinearChainParams::Stage& with = params.stages.emplace_back();
       with.w = MatrixView(at, stage.gemm.weight, stage.gemm.n, stage.gemm.k);
       with.epsilon = 1e-5f;
-      at += BytesOf(stage.gemm);
+      at += BytesOf(stage.gemm) * static_cast<size_t>(MatricesOf(desc, stage));
       if (stage.gated) {
-        with.y = MatrixView(inner_.data(), kType, m, stage.gemm.n / 2);
+        with.y = MatrixView(inner_.data(), kType, m,
+                            stage.gemm.n / 2 * ReadOf(desc, stage));
       } else if (!stage.adds) {
         with.y = MatrixView(y_.data(), stage.gemm.output, m, stage.gemm.n);
       }
@@ -193,7 +228,7 @@ class Layers {
   Bench& bench_;
   DeviceInfo device_;
   DeviceMemory weights_, x_, hidden_, y_, normalised_, inner_, workspace_,
-      exchange_;
+      exchange_, router_;
 };
 
 }  // namespace
@@ -201,8 +236,9 @@ class Layers {
 void BenchLinearChain(Bench& bench) {
   if (bench.stream.sm() != 90 || !bench.Wants("linear_chain")) return;
   Layers layers(bench);
-  for (const DType weight : {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K,
-                             DType::kQ5_K, DType::kQ6_K, DType::kQ8_0}) {
+  for (const DType weight :
+       {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+        DType::kMXFP4, DType::kQ8_0}) {
     layers.Fill(weight);
     const auto print = [&](const char* what, const LinearChainDesc& desc) {
       for (const int64_t m : {1, 2}) {
@@ -220,6 +256,11 @@ void BenchLinearChain(Bench& bench) {
     for (size_t i = 0; i < std::size(kAlone); ++i) {
       print(kAlone[i], AloneDesc(weight, i));
     }
+    const LinearChainDesc mixture = MixtureDesc(weight);
+    const double seconds = layers.Chain(mixture, 1);
+    std::printf("linear_chain %-8s mixture 1 row: %.1f us, %.0f %% of copy\n",
+                std::string(DTypeName(weight)).c_str(), 1e6 * seconds,
+                1e-7 * BytesOf(mixture) / seconds / bench.copy_gbps);
   }
 }
 
