@@ -88,6 +88,9 @@ class ChainFinish {
     out.job = i / (kQuantRows * kRows);
     out.n = (tiles_.first_job + out.job) * kQuantRows + out.row;
     out.is_there = stores && out.job < tiles_.jobs && out.n < stage_.n;
+    if (kExperts && kRows > 1 && part_ == ChainExperts::kInput) {
+      out.is_there = out.is_there && OfExperts().IsOf(out.job, out.m);
+    }
     out.job = min(out.job, tiles_.jobs - 1);
     return out;
   }

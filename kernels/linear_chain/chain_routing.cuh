@@ -52,13 +52,14 @@ class ChainRouter {
     }
     w[0] = first.x, w[1] = first.y, w[2] = second.x, w[3] = second.y;
   }
-  // The warp's share of a logit, without the norm's factor, from its lanes'.
-  __device__ static void Store(ChainChoice& choice,
+  // The warp's share of a row's logits, without the norm's factor, from its
+  // lanes'.
+  __device__ static void Store(float (&shares)[kMostChainLogits][kChainWarps],
                                const float (&sums)[kMostChainLogits]) {
 #pragma unroll
     for (int i = 0; i < kMostChainLogits; ++i) {
       const float sum = WarpSum(sums[i]);
-      if (threadIdx.x % 32 == 0) choice.logits[i][threadIdx.x / 32] = sum;
+      if (threadIdx.x % 32 == 0) shares[i][threadIdx.x / 32] = sum;
     }
   }
   __device__ static int ExpertOf(int i) {
@@ -71,28 +72,31 @@ class ChainRouter {
 };
 
 // The block's logits, from the warps' shares, to all blocks.
-__device__ inline void GiveLogits(const ChainStage& stage,
-                                  const ChainMixture& mixture,
-                                  const ChainChoice& choice,
-                                  const float* squares, uint32_t tag) {
+template <int kRows>
+__device__ void GiveLogits(const ChainStage& stage, const ChainMixture& mixture,
+                           const ChainChoice& choice, const float* squares,
+                           uint32_t tag) {
   const int thread = static_cast<int>(threadIdx.x);
   static_assert(kChainWarps == 16);
-  if (thread >= kMostChainLogits * kChainWarps) return;
-  float logit = choice.logits[thread / kChainWarps][thread % kChainWarps];
-  float square = squares[thread % kChainWarps];
+  if (thread >= kRows * kMostChainLogits * kChainWarps) return;
+  const int row = thread / (kMostChainLogits * kChainWarps);
+  const int i = thread / kChainWarps % kMostChainLogits;
+  float logit = choice.shares[row][i][thread % kChainWarps];
+  float square = squares[row * kChainWarps + thread % kChainWarps];
 #pragma unroll
   for (int lanes = kChainWarps / 2; lanes > 0; lanes /= 2) {
     logit += __shfl_xor_sync(kChainLanes, logit, lanes);
     square += __shfl_xor_sync(kChainLanes, square, lanes);
   }
-  const int expert = static_cast<int>(
-      blockIdx.x + thread / kChainWarps * gridDim.x);  // ChainRouter::ExpertOf
+  const int expert =
+      static_cast<int>(blockIdx.x + i * gridDim.x);  // ChainRouter::ExpertOf
   if (thread % kChainWarps != 0 || expert >= mixture.logit_count()) return;
   logit *= rsqrtf(fmaf(square, stage.mean, stage.epsilon));
   if (mixture.bias != nullptr && expert < mixture.num_experts) {
     logit += mixture.bias[expert];
   }
-  HandOn(mixture.logits + expert, Tagged(__float_as_uint(logit), tag));
+  HandOn(mixture.logits + row * mixture.logit_count() + expert,
+         Tagged(__float_as_uint(logit), tag));
 }
 
 // The weight of the expert of rank `rank`, by logits of all experts and those
@@ -130,48 +134,52 @@ __device__ inline float ReadLogit(const uint64_t* from, uint32_t tag) {
   return __uint_as_float(static_cast<uint32_t>(word));
 }
 
-// The token's experts to `choice`, and to who copies. All threads that multiply
+// The tokens' experts to `choice`, and to who copies. All threads that multiply
 // call it; when it returns experts may be read.
-__device__ inline void ChooseExperts(const ChainStage& stage,
-                                     const ChainMixture& mixture,
-                                     const float* squares, uint32_t tag,
-                                     ChainChoice& choice) {
+template <int kRows>
+__device__ void ChooseExperts(const ChainStage& stage,
+                              const ChainMixture& mixture, const float* squares,
+                              uint32_t tag, ChainChoice& choice) {
   ChainMeet();  // the warps' shares are there
-  GiveLogits(stage, mixture, choice, squares, tag);
+  GiveLogits<kRows>(stage, mixture, choice, squares, tag);
   const int thread = static_cast<int>(threadIdx.x);
   const int experts = mixture.num_experts;
   auto* const keys = reinterpret_cast<uint64_t*>(&choice + 1);
-  auto* const logits = reinterpret_cast<float*>(keys + experts);
-  if (thread < experts) {
-    const float logit = ReadLogit(mixture.logits + thread, tag);
-    // Scores grow with logits.
-    float judged = logit;
-    if (mixture.sigmoid) {
-      judged = static_cast<float>(1.0 / (1.0 + exp(-double{logit})));
-      if (mixture.correction != nullptr) judged += mixture.correction[thread];
-    }
-    keys[thread] = KeyOf(judged, thread);
-    logits[thread] = logit;
-  }
-  ChainMeet();
-  // An expert's rank is how many are better.
+  auto* logits = reinterpret_cast<float*>(keys + experts);
   const int sharers = mixture.sharers;
   const int expert = thread / sharers;
-  int rank = 0;
-  if (expert < experts) {
-    const uint64_t own = keys[expert];
-    for (int i = thread % sharers; i < experts; i += sharers) {
-      rank += keys[i] > own;
+#pragma unroll 1
+  for (int row = 0; row < kRows; ++row, logits += experts) {
+    if (thread < experts) {
+      const float logit =
+          ReadLogit(mixture.logits + row * mixture.logit_count() + thread, tag);
+      // Scores grow with logits.
+      float judged = logit;
+      if (mixture.sigmoid) {
+        judged = static_cast<float>(1.0 / (1.0 + exp(-double{logit})));
+        if (mixture.correction != nullptr) judged += mixture.correction[thread];
+      }
+      keys[thread] = KeyOf(judged, thread);
+      logits[thread] = logit;
     }
+    ChainMeet();
+    // An expert's rank is how many are better.
+    int rank = 0;
+    if (expert < experts) {
+      const uint64_t own = keys[expert];
+      for (int i = thread % sharers; i < experts; i += sharers) {
+        rank += keys[i] > own;
+      }
+    }
+    for (int lanes = sharers / 2; lanes > 0; lanes /= 2) {
+      rank += __shfl_xor_sync(kChainLanes, rank, lanes);
+    }
+    if (expert < experts && thread % sharers == 0 && rank < mixture.top_k) {
+      choice.experts[row * mixture.top_k + rank] = expert;
+      choice.chosen[row * mixture.top_k + rank] = logits[expert];
+    }
+    ChainMeet();
   }
-  for (int lanes = sharers / 2; lanes > 0; lanes /= 2) {
-    rank += __shfl_xor_sync(kChainLanes, rank, lanes);
-  }
-  if (expert < experts && thread % sharers == 0 && rank < mixture.top_k) {
-    choice.experts[rank] = expert;
-    choice.chosen[rank] = logits[expert];
-  }
-  ChainMeet();
   if (thread == 0) {
     Arrive(static_cast<uint32_t>(__cvta_generic_to_shared(&choice.made)));
   }
@@ -180,36 +188,46 @@ __device__ inline void ChooseExperts(const ChainStage& stage,
 // What the experts' outputs need, once experts are chosen: their weights, and
 // the factors of the rows of their weights to `factors`. There when all threads
 // have waited for their copies and met.
-__device__ inline void PrepareOutputs(const ChainStage& outputs,
-                                      const ChainMixture& mixture, uint32_t tag,
-                                      ChainChoice& choice, float* factors) {
+template <int kRows>
+__device__ void PrepareOutputs(const ChainStage& outputs,
+                               const ChainMixture& mixture, uint32_t tag,
+                               ChainChoice& choice, float* factors) {
   const ChainTiles tiles(outputs);
   const ChainExpertTiles at(outputs, mixture, tiles, choice.experts);
-  const int ranks = mixture.ranks();
-  const int count = tiles.jobs * ranks * kQuantRows;
+  const int parts = mixture.parts();
+  const int count = tiles.jobs * parts * kQuantRows;
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(factors));
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
   for (int i = thread; i < count; i += kChainThreads) {
     const int item = i / kQuantRows;
-    const int tile = item / ranks;
-    const uint8_t* from = at.Output(tile, item - tile * ranks);
+    const int tile = item / parts;
+    const uint8_t* from = at.Output(tile, item - tile * parts);
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * 4),
                  "l"(from + i % kQuantRows * 4)
                  : "memory");
   }
-  if (thread >= 32) return;
-  const auto* const logits = reinterpret_cast<const float*>(
-      reinterpret_cast<const uint64_t*>(&choice + 1) + mixture.num_experts);
-  const float weight = WeightOfRank(mixture, logits, choice.chosen, thread);
-  if (thread < mixture.top_k) choice.weights[thread] = weight;
-  if (thread != mixture.top_k || !mixture.has_shared()) return;
+  // A warp a row.
+  const int row = thread / 32, lane = thread % 32;
+  if (row >= kRows) return;
+  const auto* const logits =
+      reinterpret_cast<const float*>(
+          reinterpret_cast<const uint64_t*>(&choice + 1) +
+          mixture.num_experts) +
+      row * mixture.num_experts;
+  const int first = row * mixture.top_k;
+  const float weight =
+      WeightOfRank(mixture, logits, choice.chosen + first, lane);
+  if (lane < mixture.top_k) choice.weights[first + lane] = weight;
+  if (lane != mixture.top_k || !mixture.has_shared()) return;
   float shared = 1.0f;
   if (mixture.shared_gate != nullptr) {
-    const float logit = ReadLogit(mixture.logits + mixture.num_experts, tag);
+    const float logit = ReadLogit(
+        mixture.logits + row * mixture.logit_count() + mixture.num_experts,
+        tag);
     shared = 1.0f / (1.0f + expf(-logit));
   }
-  choice.weights[thread] = shared;
+  choice.weights[mixture.slots + row] = shared;
 }
 __device__ inline void AwaitRowFactors() {
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -101,15 +101,17 @@ struct ChainStage {
   Activation function;
 };
 
-// Of a mixture's experts: at most, a token's, and logits that a block gives.
+// Of a mixture's experts: at most, a token's, and logits of it that a block
+// gives.
 inline constexpr int kMostChainExperts = 16;
 inline constexpr int kMostChainLogits = 4;
 
-// A token's choice of experts, and the stages that are theirs. Its experts have
-// ranks, best first; a shared one the last.
+// Tokens' choice of experts, and the stages that are theirs. A slot is a token
+// and one of its experts, slot t * top_k + r that of rank r; behind them all is
+// a shared expert.
 struct ChainMixture {
   INLAY_HOST_DEVICE bool has_shared() const { return shared_tiles > 0; }
-  INLAY_HOST_DEVICE int ranks() const { return top_k + (has_shared() ? 1 : 0); }
+  INLAY_HOST_DEVICE int parts() const { return slots + (has_shared() ? 1 : 0); }
   // With that of the shared expert's gate.
   INLAY_HOST_DEVICE int logit_count() const {
     return num_experts + (shared_gate != nullptr ? 1 : 0);
@@ -118,7 +120,7 @@ struct ChainMixture {
   const void* router;  // [num_experts, k]
   const float* bias;
   const float* correction;
-  uint64_t* logits;              // words, by expert
+  uint64_t* logits;              // words, [m][logit_count()]
   const void* shared_gate;       // [k], or null
   const uint8_t* shared_input;   // tiles
   const uint8_t* shared_output;  // tiles
@@ -130,6 +132,7 @@ struct ChainMixture {
   int shared_tiles;            // of gates, and of ups; 0: there is none
   int shared_bytes;            // of a tile of shared_output
   int8_t input;     // the stage; that of their outputs follows. -1: none
+  uint8_t slots;    // m * top_k
   uint8_t sharers;  // threads that find an expert's rank, a power of two
   bool float_router : 1;
   bool sigmoid : 1;
@@ -139,22 +142,24 @@ struct ChainMixture {
 // A unit of K of experts' outputs: whose it is, and its place in the expert's.
 struct ChainExpertUnit {
   INLAY_HOST_DEVICE ChainExpertUnit(const ChainMixture& mixture, int unit)
-      : rank(mixture.output_units.Quotient(unit)) {
-    if (rank > mixture.top_k) rank = mixture.top_k;
-    own = unit - rank * mixture.output_units.divisor();
+      : slot(mixture.output_units.Quotient(unit)) {
+    if (slot > mixture.slots) slot = mixture.slots;
+    own = unit - slot * mixture.output_units.divisor();
   }
-  int rank;
+  int slot;
   int own;
 };
 
-// What a block's threads tell each other of it; behind it keys of 64 bits, then
-// logits in float32, by expert.
+// What a block's threads tell each other of it; behind it keys of 64 bits by
+// expert, then logits in float32, [m][num_experts].
 struct ChainChoice {
-  uint64_t made;                                // barrier: experts are known
-  float logits[kMostChainLogits][kChainWarps];  // the warps' shares
-  int experts[kMostChainExperts];               // best first
-  float chosen[kMostChainExperts];              // their logits
-  float weights[kMostChainExperts + 1];         // by rank
+  uint64_t made;  // barrier: experts are known
+  // The warps' shares of the block's logits.
+  float shares[kChainRows][kMostChainLogits][kChainWarps];
+  int experts[kChainRows * kMostChainExperts];   // by slot
+  float chosen[kChainRows * kMostChainExperts];  // their logits
+  // By slot, then a shared one's of each row.
+  float weights[kChainRows * kMostChainExperts + kChainRows];
 };
 
 // Byte offsets in shared memory. Before them: full and empty barriers of the
@@ -163,7 +168,7 @@ struct ChainPlaces {
   uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
   uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
   uint32_t choice;       // ChainChoice, where there are experts
-  uint32_t factors;      // [tiles of their outputs][ranks][16] float32: of rows
+  uint32_t factors;      // [tiles of their outputs][parts][16] float32: of rows
   uint32_t facts;        // [units][m][ChainFactsOfX] float32
   uint32_t x;            // [m][kChainDigits][x_stride bytes]
   uint32_t ring;         // [places][ChainPlaceUnits] units

@@ -51,29 +51,34 @@ class ChainExpertTiles {
   __device__ const uint8_t* Input(int tile) const {
     const Place at(*this, tile / 2);
     const bool is_up = tile % 2 == 1;
-    if (at.rank == mixture_.top_k) {
+    if (at.slot == mixture_.slots) {
       const int own = at.own + (is_up ? mixture_.shared_tiles : 0);
       return mixture_.shared_input + own * stage_.tile_bytes;
     }
-    return stage_.w + (FirstTile(at.rank) + at.own +
+    return stage_.w + (FirstTile(at.slot) + at.own +
                        (is_up ? mixture_.input_tiles.divisor() : 0)) *
                           stage_.tile_bytes;
+  }
+  // Whether the block's `job`-th gate is of row m of x.
+  __device__ bool IsOf(int job, int m) const {
+    const Place at(*this, job);
+    return at.slot == mixture_.slots || at.slot / mixture_.top_k == m;
   }
   // Where in the biases of all experts the output of row `row` of gate tile
   // `tile` has its own; negative: a shared expert has none.
   __device__ int64_t Bias(int tile, int row) const {
     const Place at(*this, tile / 2);
-    if (at.rank == mixture_.top_k) return -1;
-    return (FirstTile(at.rank) + at.own) * kQuantRows + row;
+    if (at.slot == mixture_.slots) return -1;
+    return (FirstTile(at.slot) + at.own) * kQuantRows + row;
   }
-  // Of the outputs of the expert of rank `rank`.
-  __device__ const uint8_t* Output(int tile, int rank) const {
+  // Of the outputs of slot `slot`'s expert.
+  __device__ const uint8_t* Output(int tile, int slot) const {
     const int own = tiles_.first_job + tile;
-    if (rank == mixture_.top_k) {
+    if (slot == mixture_.slots) {
       return mixture_.shared_output + int64_t{own} * mixture_.shared_bytes;
     }
     return stage_.w +
-           (int64_t{experts_[rank]} * (stage_.n / kQuantRows) + own) *
+           (int64_t{experts_[slot]} * (stage_.n / kQuantRows) + own) *
                stage_.tile_bytes;
   }
 
@@ -82,14 +87,14 @@ class ChainExpertTiles {
   struct Place {
     __device__ Place(const ChainExpertTiles& of, int job) {
       job += of.tiles_.first_job;
-      rank = min(of.mixture_.input_tiles.Quotient(job), of.mixture_.top_k);
-      own = job - rank * of.mixture_.input_tiles.divisor();
+      slot = min(of.mixture_.input_tiles.Quotient(job), of.mixture_.slots);
+      own = job - slot * of.mixture_.input_tiles.divisor();
     }
-    int rank;
+    int slot;
     int own;
   };
-  __device__ int64_t FirstTile(int rank) const {
-    return int64_t{experts_[rank]} * (2 * mixture_.input_tiles.divisor());
+  __device__ int64_t FirstTile(int slot) const {
+    return int64_t{experts_[slot]} * (2 * mixture_.input_tiles.divisor());
   }
   const ChainStage& stage_;
   const ChainMixture& mixture_;

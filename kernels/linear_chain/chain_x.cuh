@@ -18,15 +18,16 @@ template <class Form, typename T, int kRows, bool kHidden, bool kExperts>
 __device__ void MakeChainX(const ChainStage& stage, int s,
                            const ChainShape& shape, uint32_t tag,
                            uint8_t* shared, float* squares) {
-  static_assert(!kExperts || kRows == 1);
   auto& choice = *reinterpret_cast<ChainChoice*>(shared + shape.at.choice);
   const bool routes = kExperts && kHidden && s == shape.mixture.input;
   const bool weighs = kExperts && !kHidden && s == shape.mixture.input + 1;
   const ChainRouter<T> router(shape.mixture, stage.k);
-  float logits[kMostChainLogits] = {};
+  float logits[kRows][kMostChainLogits] = {};
   constexpr int kEarlyLogits = 2;  // whose weights are read before x is there
-  // Units. More of a mixture's chain would leave registers to memory.
-  constexpr int kAtOnce = (kHidden || kExperts ? 2 : 4) / kRows;
+  // Units. With more in chains of mixtures registers would go to memory.
+  constexpr int kAtOnce = kExperts && kHidden   ? 1
+                          : kExperts || kHidden ? 2 / kRows
+                                                : 4 / kRows;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
@@ -40,9 +41,15 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int column = (first + i * kChainWarps) * kQuantColumns + own;
+      // Of experts' columns each row has its own slots', and a shared one's.
+      const int slot =
+          weighs ? ChainExpertUnit(shape.mixture, first + i * kChainWarps).slot
+                 : shape.mixture.slots;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        in[i][r].Begin(stage, shape, r, column, tag);
+        const bool has = kRows == 1 || slot == shape.mixture.slots ||
+                         slot / shape.mixture.top_k == r;
+        in[i][r].Begin(stage, shape, r, has ? column : stage.k, tag);
       }
       weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
       if (kHidden && stage.norm_weight != nullptr && column < stage.k) {
@@ -63,7 +70,7 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
       if (unit >= stage.units) break;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        float x[4];
+        float x[4], late[4];
         in[i][r].Take(tag, x);
         __syncwarp();
         if constexpr (kHidden) {
@@ -78,16 +85,21 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
           for (int l = 0; l < kMostChainLogits; ++l) {
             if (l >= kEarlyLogits) {
               if (!router.Has(l)) break;
-              router.Load(l, unit * kQuantColumns + own, routed[i][0]);
+              router.Load(l, unit * kQuantColumns + own, late);
             }
-            const float(&w)[4] = routed[i][l < kEarlyLogits ? l : 0];
+            const float(&w)[4] = l < kEarlyLogits ? routed[i][l] : late;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) logits[l] = fmaf(x[j], w[j], logits[l]);
+            for (int j = 0; j < 4; ++j) {
+              logits[r][l] = fmaf(x[j], w[j], logits[r][l]);
+            }
           }
         }
-        const float counts =
-            weighs ? choice.weights[ChainExpertUnit(shape.mixture, unit).rank]
-                   : 1.0f;
+        float counts = 1.0f;
+        if (weighs) {
+          const int slot = ChainExpertUnit(shape.mixture, unit).slot;
+          counts =
+              choice.weights[slot == shape.mixture.slots ? slot + r : slot];
+        }
         StoreChainX<Form>(
             shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
                 unit * kQuantColumns,
@@ -103,7 +115,12 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
       if (lane == 0) squares[r * kChainWarps + warp] = sum;
     }
   }
-  if (routes) ChainRouter<T>::Store(choice, logits);
+  if (routes) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      ChainRouter<T>::Store(choice.shares[r], logits[r]);
+    }
+  }
   __syncwarp();
 }
 

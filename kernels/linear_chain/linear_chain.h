@@ -33,7 +33,7 @@ inline constexpr int kMostChainStages = 6;
 // A stage whose matrix is one of each of the token's experts.
 enum class ChainExperts : uint8_t {
   kNone,
-  kInput,   // gated and normalised; y has the experts' columns side by side
+  kInput,   // gated and normalised; y has all tokens' experts' columns
   kOutput,  // follows it: adds the weighed sum of experts' outputs; no bias
 };
 
@@ -72,7 +72,9 @@ struct LinearChainParams {
     const float* norm_weight = nullptr;  // [k], or null for 1
     float epsilon = 0.0f;                // both unused with same_x
     // [m, n or n / 2] of gemm.output; empty where it adds. f32 only where it
-    // is the last and not gated, otherwise gemm.activation.
+    // is the last and not gated, otherwise gemm.activation. Of experts' inputs
+    // [m, m * top_k * n / 2 + shared_width]: slot t * top_k + r, token t's
+    // expert of rank r, has n / 2 columns, in row t alone.
     TensorView y;
   };
   TensorView x;       // [m, k] of the first stage; empty where normalised

@@ -20,26 +20,29 @@ uint32_t Align(int64_t bytes) {
   return static_cast<uint32_t>((bytes + 127) / 128 * 128);
 }
 
-// Outputs and columns of x of a stage: of experts all of a token's.
-int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+// Outputs and columns of x of a stage: of experts those of all of m tokens'
+// slots side by side.
+int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage,
+                  int m) {
   const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
   return stage.experts == ChainExperts::kInput
-             ? n * desc.routing.top_k + desc.shared_width
+             ? n * m * desc.routing.top_k + desc.shared_width
              : n;
 }
-int64_t ColumnsOf(const LinearChainDesc& desc, const LinearChainStage& stage) {
+int64_t ColumnsOf(const LinearChainDesc& desc, const LinearChainStage& stage,
+                  int m) {
   return stage.experts == ChainExperts::kOutput
-             ? stage.gemm.k * desc.routing.top_k + desc.shared_width
+             ? stage.gemm.k * m * desc.routing.top_k + desc.shared_width
              : stage.gemm.k;
 }
 
 // The most tiles of a block in a round.
 int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
-             int place_units, int blocks, ChainStage& stage) {
+             int place_units, int m, int blocks, ChainStage& stage) {
   const bool alone = desc.stages.size() == 1;
   const int tiles_a_job = from.gated ? 2 : 1;
-  stage.n = static_cast<int>(OutputsOf(desc, from));
-  stage.k = static_cast<int>(ColumnsOf(desc, from));
+  stage.n = static_cast<int>(OutputsOf(desc, from, m));
+  stage.k = static_cast<int>(ColumnsOf(desc, from, m));
   stage.units = static_cast<int>(QuantUnits(stage.k));
   stage.jobs = CutChain((stage.n + kQuantRows - 1) / kQuantRows, blocks);
   stage.gated = from.gated;
@@ -67,12 +70,12 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
 
 // Words that stage s hands on a row of x: to the one behind it, or where it
 // adds to whoever normalises hidden.
-int64_t WordsOf(const LinearChainDesc& desc, size_t s) {
+int64_t WordsOf(const LinearChainDesc& desc, size_t s, int m) {
   const LinearChainStage& stage = desc.stages[s];
   if (stage.adds) return stage.gemm.n;
   const bool is_last = s + 1 == desc.stages.size();
   if (stage.same_x || is_last || desc.stages[s + 1].same_x) return 0;
-  return (OutputsOf(desc, stage) + 1) / 2;
+  return (OutputsOf(desc, stage, m) + 1) / 2;
 }
 
 // Of the router's logits, and that of a shared expert's gate.
@@ -82,7 +85,7 @@ int64_t LogitWords(const LinearChainDesc& desc) {
 
 // What of a mixture follows from shapes and the number of blocks. The stage of
 // experts' inputs, or -1.
-int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
+int CutMixture(const LinearChainDesc& desc, int m, ChainMixture& mixture) {
   mixture = {};
   mixture.input = -1;
   for (size_t s = 0; s + 1 < desc.stages.size(); ++s) {
@@ -103,6 +106,7 @@ int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
   mixture.scale = routing.scale;
   mixture.num_experts = routing.num_experts;
   mixture.top_k = routing.top_k;
+  mixture.slots = static_cast<uint8_t>(m * routing.top_k);
   mixture.sigmoid = routing.score == RoutingScore::kSigmoid;
   mixture.normalised = routing.normalised;
   int sharers = 32;
@@ -116,7 +120,8 @@ int CutMixture(const LinearChainDesc& desc, ChainMixture& mixture) {
 size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
   if (desc.stages.size() < 2) return 0;
   int64_t words = 0;
-  for (size_t s = 0; s < desc.stages.size(); ++s) words += WordsOf(desc, s);
+  for (size_t s = 0; s < desc.stages.size(); ++s)
+    words += WordsOf(desc, s, kChainRows);
   words += LogitWords(desc);
   return sizeof(ChainExchange) +
          static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
@@ -185,12 +190,12 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     const GemmDesc& gemm = stage.gemm;
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
-    if (OutputsOf(desc, stage) > kMost ||
-        ColumnsOf(desc, stage) * kChainDigits > kMostShared) {
+    if (OutputsOf(desc, stage, m) > kMost ||
+        ColumnsOf(desc, stage, m) * kChainDigits > kMostShared) {
       return false;
     }
     const int of_stage =
-        CutStage(desc, stage, place_units, blocks, shape.stages[s]);
+        CutStage(desc, stage, place_units, m, blocks, shape.stages[s]);
     shape.stages[s].second = !SameForm(QuantFormOf(gemm.weight), form);
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
@@ -206,15 +211,15 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   at.choice = at.factors = at.facts =
       at.partials[1] + Align(tiles[1] * tile_bytes);
   ChainMixture& mixture = shape.mixture;
-  if (const int input = CutMixture(desc, mixture); input >= 0) {
+  if (const int input = CutMixture(desc, m, mixture); input >= 0) {
     const int64_t logits = int64_t{blocks} * kMostChainLogits;
-    if (m > 1 || LogitWords(desc) > logits) return false;
+    if (LogitWords(desc) > logits) return false;
     const ChainStage& outputs = shape.stages[input + 1];
-    at.factors +=
-        Align(int64_t{sizeof(ChainChoice)} +
-              mixture.num_experts * int64_t{sizeof(uint64_t) + sizeof(float)});
+    at.factors += Align(int64_t{sizeof(ChainChoice)} +
+                        mixture.num_experts * (int64_t{sizeof(uint64_t)} +
+                                               m * int64_t{sizeof(float)}));
     at.facts = at.factors + Align(int64_t{outputs.round_jobs} *
-                                  mixture.ranks() * kQuantRows * sizeof(float));
+                                  mixture.parts() * kQuantRows * sizeof(float));
   }
   at.x = at.facts + Align(int64_t{units} * m * 4 *
                           ChainFactsOfX(form.codes, form.group, form.has_min));
@@ -291,7 +296,7 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
       stage.y_stride = elements(with.y);
     }
     x = with.y;
-    const int64_t handed_on = WordsOf(desc, s);
+    const int64_t handed_on = WordsOf(desc, s, m);
     if (handed_on == 0 || s + 1 == desc.stages.size()) continue;
     stage.to = words;
     (from.adds ? hidden_words : x_words) = words;

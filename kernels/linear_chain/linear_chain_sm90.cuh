@@ -121,12 +121,12 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
                 for (int unit = begin; unit < end;) {
                   const ChainExpertUnit first_of(shape.mixture, unit);
                   const int left =
-                      first_of.rank == shape.mixture.top_k
+                      first_of.slot == shape.mixture.slots
                           ? end - unit
                           : shape.mixture.output_units.divisor() - first_of.own;
                   const int count = min(left, end - unit);
                   CopyUnits(to + (unit - begin) * unit_bytes,
-                            at.Output(i, first_of.rank) + kQuantHeadBytes +
+                            at.Output(i, first_of.slot) + kQuantHeadBytes +
                                 first_of.own * unit_bytes,
                             count * unit_bytes, barrier, policy);
                   unit += count;
@@ -233,9 +233,9 @@ class ChainProducts {
   // Factors of the lane's rows of w.
   __device__ float2 Rows(int tile, int unit) const {
     if (!kExperts || row_factors_ == nullptr) return {1.0f, 1.0f};
-    const int rank = ChainExpertUnit(mixture_, unit).rank;
+    const int slot = ChainExpertUnit(mixture_, unit).slot;
     const float* at = row_factors_ +
-                      (tile * mixture_.ranks() + rank) * kQuantRows +
+                      (tile * mixture_.parts() + slot) * kQuantRows +
                       threadIdx.x % 32 / 4;
     return {at[0], at[8]};
   }
@@ -385,10 +385,10 @@ __global__ void __launch_bounds__(kChainBlock, 1)
       }
       has_x = true;
       if (part == ChainExperts::kInput) {
-        ChooseExperts(stage, shape.mixture, squares, tag, choice);
+        ChooseExperts<kRows>(stage, shape.mixture, squares, tag, choice);
         finish.Begin();
-        PrepareOutputs(shape.stages[s + 1], shape.mixture, tag, choice,
-                       factors);
+        PrepareOutputs<kRows>(shape.stages[s + 1], shape.mixture, tag, choice,
+                              factors);
       }
       const float* const row_factors =
           part == ChainExperts::kOutput ? factors : nullptr;
@@ -440,25 +440,25 @@ absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape), kWhat);
 }
 
-template <class Forms, typename T, bool kAlone>
+template <class Forms, typename T, bool kAlone, bool kExperts>
 absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
   return shape.m == 1
-             ? LaunchChainRows<Forms, T, 1, kAlone, false>(shape, stream)
-             : LaunchChainRows<Forms, T, kChainRows, kAlone, false>(shape,
-                                                                    stream);
+             ? LaunchChainRows<Forms, T, 1, kAlone, kExperts>(shape, stream)
+             : LaunchChainRows<Forms, T, kChainRows, kAlone, kExperts>(shape,
+                                                                       stream);
 }
 
 template <class Forms, typename T>
 absl::Status LaunchChainStages(const ChainShape& shape, CudaStream& stream) {
   if (shape.mixture.input >= 0) {
-    return LaunchChainRows<Forms, T, 1, false, true>(shape, stream);
+    return LaunchChainTyped<Forms, T, false, true>(shape, stream);
   }
   if constexpr (!Forms::kMixed) {
     if (shape.count == 1) {
-      return LaunchChainTyped<Forms, T, true>(shape, stream);
+      return LaunchChainTyped<Forms, T, true, false>(shape, stream);
     }
   }
-  return LaunchChainTyped<Forms, T, false>(shape, stream);
+  return LaunchChainTyped<Forms, T, false, false>(shape, stream);
 }
 
 }  // namespace

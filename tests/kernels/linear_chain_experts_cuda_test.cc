@@ -86,16 +86,17 @@ TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
       TestChain chain(cuda,
                       WithExperts(weight, outputs, type,
                                   seed % 3 == 0 ? DType::kF32 : type, shape),
-                      1, seed);
+                      seed % 4 < 2 ? 2 : 1, seed);
+      const int64_t m = chain.x.rows();
       chain.corrects = seed % 2 == 0 && shape.routing.score == kSigmoid;
       ++seed;
-      ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 1);
+      ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 2);
       ChainOutcome before;
       before.hidden = chain.hidden;
       // The experts' stages run together.
       for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
         const ChainOutcome after =
-            s == 1 ? chain.Run(3, 0, 1) : chain.Run(s + 1, 0, 1);
+            s == 1 ? chain.Run(3, 0, m) : chain.Run(s + 1, 0, m);
         if (HasFatalFailure()) return;
         chain.Check(s, before, after);
         if (s == 1) before.y = after.y;
@@ -115,12 +116,18 @@ TEST(LinearChainExpertsCudaTest, CallsAndGraphsHaveTheSameBits) {
       cuda,
       WithExperts(DType::kQ4_K, DType::kQ6_K, DType::kBF16, DType::kF32, shape),
       2, 7);
-  const ChainOutcome calls = chain.Run(4, 1, 1, 20);
-  for (int again = 0; again < 3; ++again) {
-    const ChainOutcome graph = chain.Run(4, 1, 1, 20, true);
-    EXPECT_EQ(calls.hidden.RowBits(1), graph.hidden.RowBits(1));
-    EXPECT_EQ(calls.y[1].RowBits(0), graph.y[1].RowBits(0));
-    EXPECT_EQ(calls.y[3].RowBits(0), graph.y[3].RowBits(0));
+  for (const int64_t rows : {1, 2}) {
+    const int64_t first = 2 - rows;
+    const ChainOutcome calls = chain.Run(4, first, rows, 20);
+    for (int again = 0; again < 3; ++again) {
+      const ChainOutcome graph = chain.Run(4, first, rows, 20, true);
+      for (int64_t r = 0; r < rows; ++r) {
+        EXPECT_EQ(calls.hidden.RowBits(first + r),
+                  graph.hidden.RowBits(first + r));
+        EXPECT_EQ(calls.y[1].RowBits(r), graph.y[1].RowBits(r));
+        EXPECT_EQ(calls.y[3].RowBits(r), graph.y[3].RowBits(r));
+      }
+    }
   }
 }
 
@@ -134,7 +141,7 @@ TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
                        {4096, 2048, 768, 5120, {128, 8, kSoftmax, true}});
   };
   EXPECT_EQ(row.refuses(good(), hopper), nullptr);
-  EXPECT_EQ(LinearChainRows(good(), hopper), 1);
+  EXPECT_EQ(LinearChainRows(good(), hopper), 2);
   const auto refuses = [&](auto change) {
     LinearChainDesc desc = good();
     change(desc);

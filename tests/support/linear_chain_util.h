@@ -139,8 +139,8 @@ class TestChain {
       with.epsilon = kChainEpsilon;
       y.push_back(nullptr);
       if (stage.adds) continue;
-      y.back() = std::make_unique<CudaTestMatrix>(gemm.output, rows,
-                                                  Outputs(stage), kChainPad);
+      y.back() = std::make_unique<CudaTestMatrix>(
+          gemm.output, rows, Outputs(stage, rows), kChainPad);
       with.y = y.back()->view();
     }
     const auto run = [&] {
@@ -190,16 +190,16 @@ class TestChain {
       int64_t row;
       bool has_bias;
     };
-    const int64_t outputs = Outputs(stage);
+    const int64_t outputs = Outputs(stage, x.rows());
     const auto source = [&](int64_t c) -> Source {
       if (stage.experts != ChainExperts::kInput)
         return {&weights, c, HasBias(s)};
       const int64_t half = gemm.n / 2, own = c % outputs;
-      const auto rank = static_cast<size_t>(own / half);
+      const auto slot = static_cast<size_t>(own / half);
       const bool is_up = c >= outputs;
-      if (rank < experts_.size()) {
+      if (slot < experts_.size()) {
         return {&weights,
-                experts_[rank] * gemm.n + own % half + (is_up ? half : 0),
+                experts_[slot] * gemm.n + own % half + (is_up ? half : 0),
                 HasBias(s)};
       }
       const int64_t first = half * static_cast<int64_t>(experts_.size());
@@ -230,14 +230,30 @@ class TestChain {
     };
     if (stage.gated) {
       const DType type = gemm.activation;
-      const int64_t half = Outputs(stage);
+      const int64_t half = outputs;
+      TestMatrix y = after.y[s];
+      // Slots' columns are in their token's row alone.
+      const auto is_there = [&](int64_t r, int64_t c) {
+        if (stage.experts != ChainExperts::kInput) return true;
+        const int64_t token = c / (gemm.n / 2) / desc.routing.top_k;
+        return token == r || token >= y.rows();
+      };
+      for (int64_t r = 0; r < y.rows(); ++r) {
+        for (int64_t c = 0; c < y.cols(); ++c) {
+          if (is_there(r, c)) continue;
+          EXPECT_TRUE(std::isnan(y(r, c)));
+          y.Set(r, c, 0.0f);
+        }
+      }
       ExpectClose(
-          after.y[s],
+          y,
           [&](int64_t r, int64_t c) {
+            if (!is_there(r, c)) return 0.0;
             const double gate = product(r, c);
             return gate / (1.0 + std::exp(-gate)) * product(r, half + c);
           },
           [&](int64_t r, int64_t c) {
+            if (!is_there(r, c)) return 1.0;
             const double gate = product(r, c), up = product(r, half + c);
             const double off_gate = slack(r, c) + Rounding(type, gate);
             const double off_up = slack(r, half + c) + Rounding(type, up);
@@ -274,29 +290,34 @@ class TestChain {
   bool HasBias(size_t s) const {
     return s % 2 == 1 && desc.stages[s].experts != ChainExperts::kOutput;
   }
-  int64_t Outputs(const LinearChainStage& stage) const {
+  int64_t Outputs(const LinearChainStage& stage, int64_t rows) const {
     const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
     return stage.experts == ChainExperts::kInput
-               ? n * desc.routing.top_k + desc.shared_width
+               ? n * rows * desc.routing.top_k + desc.shared_width
                : n;
   }
-  // The only token's experts and their weights.
+  // The tokens' experts and their weights, by slot.
   void Route(size_t s, const TestMatrix& from) {
     if (desc.stages[s].experts == ChainExperts::kOutput) --s;
     const TestMatrix normalised = Normalised(s, from);
-    TestMatrix logits(DType::kF32, 1, desc.routing.num_experts);
-    const auto product = [&](int64_t e) {
+    const int experts = desc.routing.num_experts;
+    const auto product = [&](int64_t r, int64_t e) {
       double sum = 0.0;
       for (int64_t i = 0; i < router_.cols(); ++i) {
-        sum += double{normalised(0, i)} * router_(e, i);
+        sum += double{normalised(r, i)} * router_(e, i);
       }
       return sum;
     };
-    for (int64_t e = 0; e < logits.cols(); ++e) {
-      logits.Set(0, e, static_cast<float>(product(e) + biases_(0, e)));
+    TestMatrix logits(DType::kF32, from.rows(), experts);
+    shared_weights_.clear();
+    for (int64_t r = 0; r < from.rows(); ++r) {
+      for (int64_t e = 0; e < experts; ++e) {
+        logits.Set(r, e, static_cast<float>(product(r, e) + biases_(0, e)));
+      }
+      const double gate =
+          desc.shared_gated ? 1.0 / (1.0 + std::exp(-product(r, experts))) : 1;
+      shared_weights_.push_back(gate);
     }
-    shared_weight_ =
-        desc.shared_gated ? 1.0 / (1.0 + std::exp(-product(logits.cols()))) : 1;
     std::vector<float> correction;
     for (int64_t e = 0; corrects && e < logits.cols(); ++e) {
       correction.push_back(biases_(1, e));
@@ -306,45 +327,47 @@ class TestChain {
     experts_.assign(routed.experts.begin(), routed.experts.end());
     expert_weights_ = routed.weights;
   }
-  // hidden += weight * output, by the token's experts; `input` is what their
+  // hidden += weight * output, by the tokens' experts; `input` is what their
   // inputs gave.
   void CheckOutputs(size_t s, const TestMatrix& input,
                     const ChainOutcome& before, const ChainOutcome& after) {
     const GemmDesc& gemm = desc.stages[s].gemm;
     const ChainWeights& weights = weights_[s];
+    const auto top_k = static_cast<size_t>(desc.routing.top_k);
     // The sum, or of absolute values, each as if weights were the largest.
-    const auto sum = [&](int64_t c, bool sizes) {
+    const auto sum = [&](int64_t r, int64_t c, bool sizes) {
       double all = 0.0;
-      int64_t column = 0;
       const auto add = [&](const ChainWeights& from, int64_t row,
-                           int64_t columns, double weight) {
+                           int64_t columns, int64_t first, double weight) {
         const float* w = from.values.data() + row * columns;
         double one = 0.0;
         for (int64_t i = 0; i < columns; ++i) {
-          const double x = input(0, column + i);
+          const double x = input(r, first + i);
           one += sizes ? std::abs(x) * (std::abs(w[i]) + from.most) : x * w[i];
         }
-        column += columns;
         all += one * weight;
       };
-      for (size_t rank = 0; rank < experts_.size(); ++rank) {
-        add(weights, experts_[rank] * gemm.n + c, gemm.k,
-            double{expert_weights_[rank]});
+      for (size_t rank = 0; rank < top_k; ++rank) {
+        const size_t slot = static_cast<size_t>(r) * top_k + rank;
+        add(weights, experts_[slot] * gemm.n + c, gemm.k,
+            static_cast<int64_t>(slot) * gemm.k, double{expert_weights_[slot]});
       }
       if (!shared_.empty()) {
-        add(shared_[1], c, desc.shared_width, shared_weight_);
+        add(shared_[1], c, desc.shared_width,
+            static_cast<int64_t>(experts_.size()) * gemm.k,
+            shared_weights_[static_cast<size_t>(r)]);
       }
       return all;
     };
     ExpectClose(
         after.hidden,
         [&](int64_t r, int64_t c) {
-          return before.hidden(r, c) + (c < gemm.n ? sum(c, false) : 0.0);
+          return before.hidden(r, c) + (c < gemm.n ? sum(r, c, false) : 0.0);
         },
         [&](int64_t r, int64_t c) {
           if (c >= gemm.n) return 1e-30;
           const auto k = static_cast<double>(input.cols());
-          return 16.0 * std::sqrt(k) * kUnitF32 * sum(c, true) +
+          return 16.0 * std::sqrt(k) * kUnitF32 * sum(r, c, true) +
                  Rounding(DType::kF32, before.hidden(r, c));
         });
   }
@@ -387,8 +410,8 @@ class TestChain {
   TestMatrix router_, biases_;
   std::vector<int64_t> experts_;
   std::vector<float> expert_weights_;
-  std::vector<ChainWeights> shared_;  // input and output
-  double shared_weight_ = 1.0;
+  std::vector<ChainWeights> shared_;    // input and output
+  std::vector<double> shared_weights_;  // by row
   std::unique_ptr<CudaBytes> exchange_;
 };
 

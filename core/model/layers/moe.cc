@@ -40,13 +40,15 @@ void Moe::ChooseAlone(const ModelBuild& build) {
   LinearChainDesc desc;
   if (!MayChain(build) || !Describe(&desc)) return;
   auto op = build.kernels.Choose("linear_chain", LinearChainTable(), desc);
-  if (op.ok()) alone_ = *std::move(op);
+  if (!op.ok()) return;
+  alone_ = *std::move(op);
+  alone_rows_ = LinearChainRows(alone_.desc, build.kernels.device());
 }
 
 bool Moe::RunsAlone(const BlockInput& x, const TensorView& residual,
                     const TensorView& y) const {
-  return alone_.row != nullptr && x.hidden.rows() == 1 && x.norm.is_rms() &&
-         residual.data == y.data && x.hidden.data == y.data;
+  return x.hidden.rows() > 0 && x.hidden.rows() <= alone_rows_ &&
+         x.norm.is_rms() && residual.data == y.data && x.hidden.data == y.data;
 }
 
 absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
@@ -206,6 +208,13 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   scratch.inner = arena.TakeMatrix(
       slots, (activation_.desc.gated ? 2 : 1) * activation_.desc.width,
       activation_.desc.activation);
+  if (alone_.row != nullptr) {
+    const int64_t columns =
+        alone_rows_ * routing_.desc.top_k * activation_.desc.width +
+        alone_.desc.shared_width;
+    scratch.chained =
+        arena.TakeMatrix(alone_rows_, columns, activation_.desc.activation);
+  }
   if (shared_ == nullptr) return scratch;
   scratch.shared = arena.TakeMatrix(tokens, hidden, DType::kF32);
   if (shared_gated_) {
@@ -335,8 +344,6 @@ bool Moe::DescribeShared(LinearChainDesc* desc) const {
          output.weight == desc->stages[first + 1].gemm.weight &&
          input.function == desc->stages[first].function &&
          input.gemm.n == 2 * output.k &&
-         // Scratch::inner has room for it.
-         output.k <= activation_.desc.width * routing_.desc.top_k &&
          (!shared_gated_ || (!shared_gate_.is_packed() &&
                              shared_gate_.desc().weight == desc->router));
 }
@@ -355,17 +362,15 @@ void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
   params->router = router.w;
   params->router_bias = router.bias;
   params->correction = correction_;
+  if (shared_ != nullptr) FillShared(step, params);
   Arena arena(step.scratch);
-  int64_t columns = activation_.desc.width * routing_.desc.top_k;
-  if (shared_ != nullptr) {
-    FillShared(step, params);
-    columns += params->shared_output.cols();
-  }
+  const TensorView inner = Place(arena, tokens).chained;
   LinearChainParams::Stage& input = params->stages.emplace_back();
   input.w = input_.front().matrices();
   input.bias = input_.front().bias();
-  input.y = MatrixView(Place(arena, tokens).inner.data,
-                       activation_.desc.activation, tokens, columns);
+  input.y = MatrixView(inner.data, inner.dtype, tokens,
+                       tokens * routing_.desc.top_k * activation_.desc.width +
+                           alone_.desc.shared_width);
   SetNorm(norm, &input);
   params->stages.emplace_back().w = output_.matrices();
 }
@@ -377,7 +382,7 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
     LinearChainParams params;
     params.hidden = y;
     params.exchange = step.device.exchange;
-    Fill(step, 1, x.norm, &params);
+    Fill(step, y.rows(), x.norm, &params);
     return alone_.Run(params, step.stream);
   }
   Arena arena(step.scratch);

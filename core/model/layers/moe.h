@@ -40,8 +40,8 @@ class Moe : public Sublayer, public ChainedMlp {
             LinearChainParams* params) const override;
 
  private:
-  // All of it in one launch, for one token of its own residual stream, where a
-  // kernel serves.
+  // All of it in one launch, for a token or two of its own residual stream,
+  // where a kernel serves.
   void ChooseAlone(const ModelBuild& build);
   // Of a chain: the shared expert, whose matrices lie as those of `desc`'s
   // experts.
@@ -58,6 +58,7 @@ class Moe : public Sublayer, public ChainedMlp {
     TensorView inner;           // [slots, 2 * width]: gate and up side by side,
                                 // or up alone
     TensorView output;          // [slots, hidden] f32
+    TensorView chained;         // what a chain's experts hand on
     TensorView shared;          // [tokens, hidden] f32
     TensorView gate;            // [tokens, 1] f32
     std::byte* rest = nullptr;  // for the shared expert
@@ -100,6 +101,7 @@ class Moe : public Sublayer, public ChainedMlp {
   Linear shared_gate_;
   Op<MoeCombineDesc, MoeCombineParams> combine_;
   Op<LinearChainDesc, LinearChainParams> alone_;
+  int64_t alone_rows_ = 0;
 };
 
 }  // namespace inlay

@@ -194,7 +194,7 @@ TEST_F(QuantizedCudaTest, ExpertsInEveryFormatAsOnTheCpu) {
   }
 }
 
-// Mixtures as stages of a chain, of layers or by themselves, for one token.
+// Mixtures as stages of a chain, of layers or by themselves, for one token and two.
 TEST_F(QuantizedCudaTest, ChainsOfExpertsAsOnTheCpu) {
   constexpr int64_t kWhole = 1 << 20;
   const std::string common = R"(
@@ -252,7 +252,7 @@ TEST_F(QuantizedCudaTest, ChainsOfExpertsAsOnTheCpu) {
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_GT((*model)->ExchangeBytes(), 0u);  // has a chain
     const auto want = Run(files, *cpu_, prompt, {kWhole}, "cpu_scalar");
-    const auto got = Run(files, *gpu_, prompt, {1, kWhole}, nullptr);
+    const auto got = Run(files, *gpu_, prompt, {1, 2, kWhole}, nullptr);
     for (const ModelHarness::Logits& logits : got) {
       EXPECT_LT(Worst(want[0], logits), kRounded);
     }
