@@ -68,19 +68,20 @@ void Check(IndexerProblem& problem, TestCpu& cpu) {
 
 TEST(IndexerTest, SelectsTheBestOverSizesAndTypes) {
   TestCpu cpu(2);
+  constexpr int kTopKs[] = {1, 16, 40};
   unsigned seed = 1;
-  for (const int head_dim : {32, 128, 20, 7, 256}) {
-    for (const DType kv : kKvTypes) {
-      for (const int top_k : {1, 16, 40}) {
-        SCOPED_TRACE(::testing::Message()
-                     << "head_dim " << head_dim << " " << DTypeName(kv)
-                     << " top_k " << top_k << " seed " << seed);
-        const int heads = 1 + static_cast<int>(seed * 5 % 17);
-        IndexerProblem problem(Desc(heads, head_dim, top_k, kv), kRagged,
-                               seed % 2 == 0 ? 16 : 32, seed);
-        Check(problem, cpu);
-        ++seed;
-      }
+  // Every size and every type with each top_k.
+  for (const DType kv : kKvTypes) {
+    for (const int head_dim : {32, 128, 20, 7, 256}) {
+      const int top_k = kTopKs[seed % 3];
+      SCOPED_TRACE(::testing::Message()
+                   << "head_dim " << head_dim << " " << DTypeName(kv)
+                   << " top_k " << top_k << " seed " << seed);
+      const int heads = 1 + static_cast<int>(seed * 5 % 17);
+      IndexerProblem problem(Desc(heads, head_dim, top_k, kv), kRagged,
+                             seed % 2 == 0 ? 16 : 32, seed);
+      Check(problem, cpu);
+      ++seed;
     }
   }
 }
@@ -258,20 +259,25 @@ TEST(IndexPlanTest, HasEveryRow) {
   }
 }
 
-// A selection of everything gives the bits of attention over everything.
+// A selection of everything gives the bits of attention over everything. A tile
+// has 64 keys of few dimensions and 16 of DeepSeek's (attention_tasks-inl.h), a
+// task 60 rows and 16.
 TEST(SelectedAttentionTest, AllKeysAreDenseAttention) {
   TestCpu cpu(2);
+  constexpr struct {
+    int heads, head_dim, value_dim, queries, keys;
+  } kSizes[] = {
+      {3, 40, 24, 30, 80}, {20, 40, 24, 30, 80}, {128, 576, 512, 3, 35}};
   for (const DType kv : kKvTypes) {
-    for (const int heads : {3, 20, 128}) {
-      AttentionDesc dense = LatentDesc(heads, heads == 128 ? 576 : 40,
-                                       heads == 128 ? 512 : 24, kv);
+    for (const auto& [heads, head_dim, value_dim, queries, keys] : kSizes) {
+      AttentionDesc dense = LatentDesc(heads, head_dim, value_dim, kv);
       AttentionDesc desc = dense;
-      desc.selects = 80;
-      SelectedProblem problem(desc, 30, 80, 16);
-      std::vector<int32_t> selection(30 * 80);
-      for (int i = 0; i < 30; ++i) {
-        for (int t = 0; t < 51 + i; ++t) {
-          selection[static_cast<size_t>(i * 80 + t)] = problem.Slot(t);
+      desc.selects = keys;
+      SelectedProblem problem(desc, queries, keys, 16);
+      std::vector<int32_t> selection(static_cast<size_t>(queries * keys));
+      for (int i = 0; i < queries; ++i) {
+        for (int t = 0; t < keys - queries + i + 1; ++t) {
+          selection[static_cast<size_t>(i * keys + t)] = problem.Slot(t);
         }
       }
       ForEachCpuRow(AttentionTable(), desc, cpu, [&](const AttentionRow& row) {
@@ -282,7 +288,7 @@ TEST(SelectedAttentionTest, AllKeysAreDenseAttention) {
         params.selection = selection.data();
         ASSERT_TRUE(ValidateAttention(desc, params).ok());
         ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-        for (int i = 0; i < 30; ++i) {
+        for (int i = 0; i < problem.q().rows(); ++i) {
           ASSERT_EQ(want.RowBits(i), got.RowBits(i)) << "query " << i;
         }
       });

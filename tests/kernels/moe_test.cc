@@ -402,14 +402,15 @@ TEST(ExpertLinearTest, ASlotHasTheBitsOfGemm) {
   }
 }
 
-// Matrices that few slots are cut into pieces for, with remainders.
+// Matrices that few slots, 64 at most, are cut into pieces for, with
+// remainders: of bf16 three, 96 rows at most, of f8 two.
 TEST(ExpertLinearTest, LargeMatricesHaveTheBitsOfGemm) {
   TestCpu cpu(3);
   for (const DType weight : {DType::kBF16, DType::kQ4_0, DType::kF8_G32}) {
-    for (const int64_t tokens : {1, 3, 16, 17, 40}) {
+    for (const int64_t tokens : {1, 3, 16, 17}) {
       SCOPED_TRACE(::testing::Message()
                    << DTypeName(weight) << " tokens " << tokens);
-      CheckExpertLinear({{413, 1024, weight}, 9, 4, tokens % 2 == 0}, tokens, 7,
+      CheckExpertLinear({{197, 1376, weight}, 9, 4, tokens % 2 == 0}, tokens, 7,
                         true, cpu);
     }
   }
