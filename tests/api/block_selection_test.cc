@@ -26,13 +26,13 @@ constexpr int32_t kMethods[] = {INLAY_BLOCK_SELECTION_BOUNDS,
 TEST(BlockSelection, CachedAndForkedAsFresh) {
   const std::vector<int32_t> prompt = Prompt();
   const auto options = TokensRequest(prompt, 40);
-  Host dense(PocketModel());
+  Host dense(SmallModel());
   const auto all = dense.RunAlone(options).tokens;
   for (const int32_t method : kMethods) {
     SCOPED_TRACE(method);
-    Host wide(PocketModel(), EngineDefaults(), Selecting(method, 256));
+    Host wide(SmallModel(), EngineDefaults(), Selecting(method, 256));
     EXPECT_EQ(wide.RunAlone(options).tokens, all);
-    Host host(PocketModel(), EngineDefaults(), Selecting(method, 64));
+    Host host(SmallModel(), EngineDefaults(), Selecting(method, 64));
     const auto expected = host.RunAlone(options).tokens;
     EXPECT_EQ(expected.size(), 40u);
     EXPECT_NE(expected, all);
@@ -101,11 +101,12 @@ TEST(BlockSelection, SnapshotsOfOtherSelectionsAreComputedAgain) {
 TEST(BlockSelection, PreemptedAsAlone) {
   for (const int32_t method : kMethods) {
     auto options = Selecting(method, 64);
-    Host alone(PocketModel(), EngineDefaults(), options);
+    Host alone(TinyModel(), EngineDefaults(), options);
     std::vector<std::vector<int32_t>> prompts;
     std::vector<std::vector<int32_t>> expected;
     for (int32_t i = 0; i < 4; ++i) {
       auto prompt = Prompt();
+      for (int32_t& token : prompt) token %= 512;
       prompt[0] += i;
       expected.push_back(alone.RunAlone(TokensRequest(prompt, 60)).tokens);
       prompts.push_back(std::move(prompt));
@@ -114,7 +115,7 @@ TEST(BlockSelection, PreemptedAsAlone) {
     auto info = Defaults(inlay_model_info_init);
     ASSERT_EQ(inlay_model_get_info(alone.model, &info, nullptr), INLAY_OK);
     options.kv_budget_bytes = info.kv_bytes_per_token * 560;
-    Host tight(PocketModel(), EngineDefaults(), options);
+    Host tight(TinyModel(), EngineDefaults(), options);
     std::vector<inlay_session*> sessions;
     std::vector<inlay_request*> requests;
     for (const auto& prompt : prompts) {

@@ -26,7 +26,7 @@ class BlockSelectionModelTest : public testing::Test {
   BlockSelectionModelTest() : device_(*CreateCpuDevice(2, 0)) {
     std::mt19937 rng(3);
     for (int64_t i = 0; i < kLength; ++i) {
-      tokens_.push_back(static_cast<int32_t>(rng() % 4096));
+      tokens_.push_back(static_cast<int32_t>(rng() % 512));
     }
   }
 
@@ -40,6 +40,12 @@ class BlockSelectionModelTest : public testing::Test {
     auto files = OpenModelFiles(path, {});
     EXPECT_TRUE(files.ok()) << files.status();
     return LoadModel(*files, *device_, options);
+  }
+  // Two layers of four heads, two KV heads.
+  std::unique_ptr<Model> Llama(const ModelLoadOptions& options) {
+    auto model = Load(Directory("llama3"), options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
   }
   std::unique_ptr<Model> Pocket(const ModelLoadOptions& options) {
     auto model = Load(SourceDir() + "/examples/models/pocket-7m", options);
@@ -61,12 +67,12 @@ class BlockSelectionModelTest : public testing::Test {
 // As long as a query has no more blocks than are selected, the bits are those
 // of dense attention, and no longer.
 TEST_F(BlockSelectionModelTest, ASelectionOfEverythingIsDense) {
-  const auto dense = Run(*Pocket({}), tokens_);
+  const auto dense = Run(*Llama({}), tokens_);
   for (const BlockMethod method : kMethods) {
     for (const int64_t tokens : {64, 128, 304, 100000 / 16 * 16}) {
       SCOPED_TRACE(testing::Message()
                    << static_cast<int>(method) << " of " << tokens);
-      const auto got = Run(*Pocket(Selecting(method, tokens)), tokens_);
+      const auto got = Run(*Llama(Selecting(method, tokens)), tokens_);
       ASSERT_EQ(got.size(), dense.size());
       const auto same = static_cast<size_t>(std::min(tokens, kLength));
       for (size_t i = 0; i < same; ++i) ASSERT_EQ(got[i], dense[i]) << i;
@@ -79,7 +85,7 @@ TEST_F(BlockSelectionModelTest, ASelectionOfEverythingIsDense) {
 
 TEST_F(BlockSelectionModelTest, ChunkedAndBatchedAsWhole) {
   for (const BlockMethod method : kMethods) {
-    const auto model = Pocket(Selecting(method, 80));
+    const auto model = Llama(Selecting(method, 80));
     const auto whole = Run(*model, tokens_);
     for (const int64_t chunk : {1, 7, 64, 100}) {
       EXPECT_TRUE(Run(*model, tokens_, chunk) == whole)
@@ -112,10 +118,10 @@ TEST_F(BlockSelectionModelTest, BlocksOfTheCacheChangeNothing) {
     for (const BlockMethod method : kMethods) {
       ModelLoadOptions options = Selecting(method, 80);
       options.kv_dtype = dtype;
-      const auto want = Run(*Pocket(options), tokens_);
+      const auto want = Run(*Llama(options), tokens_);
       for (const int block : {32, 128}) {
         options.kv_block_size = block;
-        EXPECT_TRUE(Run(*Pocket(options), tokens_, 37) == want)
+        EXPECT_TRUE(Run(*Llama(options), tokens_, 37) == want)
             << DTypeName(dtype) << " method " << static_cast<int>(method)
             << " in blocks of " << block;
       }
