@@ -161,11 +161,11 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
        {"qwen3_moe", "gpt_oss", "llama4_text", "deepseek_v3", "glm_moe_dsa",
         "qwen3_5_moe_text", "gemma4_moe_text", "granitemoehybrid", "falcon_h1",
         "nemotron_h", "kimi_linear", "lfm2"}) {
-    const Json config = Open(model, "config.json").config;
-    for (const auto& [key, value] : config.items()) {
+    const ModelFiles plain = Open(model, "config.json");
+    for (const auto& [key, value] : plain.config.items()) {
       for (const Json& other : {Json::object({{"a", 1}}), Json("text"),
                                 Json(-1), Json::array({"b"})}) {
-        ModelFiles changed = Open(model, "config.json");
+        ModelFiles changed = plain;
         changed.config[key] = other;
         const auto report = files.Try(changed, {.type = "f32"});
         if (!report.ok()) {

@@ -166,15 +166,11 @@ TEST_F(GptqTest, EnergyIsTheErrorOfTheOutputs) {
   }
 }
 
-// Column by column in float64, from the inverse of H as the paper has it.
-std::vector<double> Reference(const std::vector<float>& weights, int64_t rows,
-                              int64_t k, std::vector<double> h,
-                              const BlockGrid& grid,
-                              const std::vector<float>& costs) {
+// Of k x k, by Gauss-Jordan.
+std::vector<double> Inverse(std::vector<double> h, int64_t k) {
   const auto at = [k](int64_t a, int64_t b) {
     return static_cast<size_t>(a * k + b);
   };
-  // Gauss-Jordan.
   std::vector<double> inverse(h.size());
   for (int64_t i = 0; i < k; ++i) inverse[at(i, i)] = 1;
   for (int64_t p = 0; p < k; ++p) {
@@ -192,6 +188,17 @@ std::vector<double> Reference(const std::vector<float>& weights, int64_t rows,
       }
     }
   }
+  return inverse;
+}
+
+// Column by column in float64, from the inverse of H as the paper has it.
+std::vector<double> Reference(const std::vector<float>& weights, int64_t rows,
+                              int64_t k, std::vector<double> inverse,
+                              const BlockGrid& grid,
+                              const std::vector<float>& costs) {
+  const auto at = [k](int64_t a, int64_t b) {
+    return static_cast<size_t>(a * k + b);
+  };
   std::vector<double> w(weights.begin(), weights.end());
   std::vector<GridScales> scales(static_cast<size_t>(rows));
   for (int64_t j = 0; j < k; ++j) {
@@ -229,30 +236,34 @@ std::vector<double> Reference(const std::vector<float>& weights, int64_t rows,
 // Float32 and float64 part ways where a value lies between two codes: a few
 // values, each of which moves those after it.
 TEST_F(GptqTest, EqualsThePapersLoop) {
-  const int64_t k = 384, rows = 24, tokens = 1000;
+  // A block of 256 inputs and half of one.
+  const int64_t k = 384, rows = 24, tokens = 500;
   const std::vector<float> x = Inputs(tokens, k);
   const std::vector<float> weights = Gaussian(rows * k, 5);
   const InputFactor factor = MakeFactor(MakeHessian(x, k));
   std::vector<double> h(static_cast<size_t>(k * k));
   double trace = 0;
   for (int64_t a = 0; a < k; ++a) {
-    for (int64_t b = 0; b < k; ++b) {
+    for (int64_t b = 0; b <= a; ++b) {
+      double sum = 0;
       for (int64_t t = 0; t < tokens; ++t) {
-        h[static_cast<size_t>(a * k + b)] +=
-            double{x[static_cast<size_t>(t * k + a)]} *
-            x[static_cast<size_t>(t * k + b)];
+        sum += double{x[static_cast<size_t>(t * k + a)]} *
+               x[static_cast<size_t>(t * k + b)];
       }
+      h[static_cast<size_t>(a * k + b)] = sum;
+      h[static_cast<size_t>(b * k + a)] = sum;
     }
     trace += h[static_cast<size_t>(a * k + a)];
   }
   for (int64_t a = 0; a < k; ++a) {
     h[static_cast<size_t>(a * k + a)] += 0.01 * trace / k;
   }
+  const std::vector<double> inverse = Inverse(std::move(h), k);
   for (const DType dtype : {DType::kQ4_0, DType::kU4_G128, DType::kIQ4_NL}) {
     SCOPED_TRACE(DTypeName(dtype));
     const BlockCodec& codec = *FindBlockCodec(dtype);
     const std::vector<double> want =
-        Reference(weights, rows, k, h, *codec.grid, factor.costs());
+        Reference(weights, rows, k, inverse, *codec.grid, factor.costs());
     const std::vector<float> got =
         Decoded(codec, Encoded(factor, codec, weights));
     int rows_alike = 0;
@@ -273,19 +284,20 @@ TEST_F(GptqTest, EqualsThePapersLoop) {
 }
 
 TEST_F(GptqTest, LowersTheErrorOfTheOutputs) {
-  const int64_t k = 512, rows = 16, tokens = 800;
+  const int64_t k = 512, rows = 8, tokens = 800;
   const std::vector<float> x = Inputs(tokens, k);
   const std::vector<float> weights = Gaussian(rows * k, 6);
-  for (const bool act_order : {false, true}) {
-    const InputFactor factor =
-        MakeFactor(MakeHessian(x, k), {.act_order = act_order});
-    for (const DType dtype : kGrids) {
-      const BlockCodec& codec = *FindBlockCodec(dtype);
-      std::vector<std::byte> plain(static_cast<size_t>(rows) *
-                                   RowBytes(dtype, static_cast<size_t>(k)));
-      codec.encode(weights.data(), rows * k / codec.grid->elements,
-                   plain.data());
-      const double nearest = OutputError(Decoded(codec, plain), weights, x, k);
+  const InputFactor factors[] = {
+      MakeFactor(MakeHessian(x, k)),
+      MakeFactor(MakeHessian(x, k), {.act_order = true})};
+  for (const DType dtype : kGrids) {
+    const BlockCodec& codec = *FindBlockCodec(dtype);
+    std::vector<std::byte> plain(static_cast<size_t>(rows) *
+                                 RowBytes(dtype, static_cast<size_t>(k)));
+    codec.encode(weights.data(), rows * k / codec.grid->elements, plain.data());
+    const double nearest = OutputError(Decoded(codec, plain), weights, x, k);
+    for (const bool act_order : {false, true}) {
+      const InputFactor& factor = factors[act_order ? 1 : 0];
       const double gptq = OutputError(
           Decoded(codec, Encoded(factor, codec, weights)), weights, x, k);
       // These inputs have much in common; 8 bits leave little to gain.
