@@ -51,9 +51,9 @@ std::vector<Job> MakeJobs(std::mt19937& random, int count) {
 class BatchingTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(BatchingTest, EqualsIsolated) {
-  constexpr int kJobs = 40;
+  constexpr int kJobs = 28;
   const std::string path = GoldenModel(GetParam());
-  for (const uint32_t seed : {1u, 2u, 3u}) {
+  for (const uint32_t seed : {1u, 2u}) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const std::vector<Job> jobs = MakeJobs(random, kJobs);

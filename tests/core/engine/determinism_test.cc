@@ -99,9 +99,11 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     if (reference.outcomes.empty()) {
       EngineOptions options;
       options.num_threads = 1;
+      // Nothing of one serves another: their prompts begin differently.
+      EngineHarness harness(path_, options, Model());
       for (const RequestOptions& request : requests_) {
-        EngineHarness harness(path_, options, Model());
         reference.outcomes.push_back(harness.RunAlone(request));
+        EXPECT_EQ(reference.outcomes.back().finish.cached_tokens, 0u);
         const KvLayout& layout = harness.runner().loaded().kv_layout;
         reference.block_bytes = 16 * layout.bytes_per_token();
         reference.has_states = layout.has_states();
@@ -255,11 +257,12 @@ TEST_P(DeterminismTest, WhateverIsCached) {
   }
   // A part: others computed a prompt that is the same up to a token in the
   // middle of a block, at its end or its beginning.
-  for (const size_t common : {3, 16, 21, 32, 47}) {
+  for (const size_t common : {3, 21, 32, 47}) {
     SCOPED_TRACE(::testing::Message() << common << " tokens in common");
     EngineHarness fresh(path_, {}, Model());
     RequestOptions other = requests_[3];
     other.tokens[common] ^= 1;
+    other.max_tokens = 1;
     fresh.RunAlone(other);
     const Outcome got = fresh.RunAlone(requests_[3]);
     ExpectSame(got, want(3));
@@ -427,7 +430,7 @@ TEST_P(DeterminismTest, SavedAndRestored) {
 }
 
 TEST_P(DeterminismTest, WhileMemoryComesAndGoes) {
-  for (const uint32_t seed : {1u, 2u, 3u}) {
+  for (const uint32_t seed : {1u, 2u}) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     EngineOptions options;
     options.scheduler.max_batch_tokens = 32;
@@ -483,7 +486,7 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
     for (int engine = 0; engine < (disk ? 2 : 1); ++engine) {
       EngineHarness harness(path_, {}, model);
       ASSERT_TRUE(harness.ok());
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0; round < 2; ++round) {
         for (size_t i = 0; i < requests_.size(); ++i) {
           SCOPED_TRACE(::testing::Message() << "request " << i);
           ExpectSame(harness.RunAlone(requests_[i]), want(i));
@@ -512,17 +515,19 @@ TEST_P(DeterminismTest, ThroughLowerTiers) {
 }
 
 TEST_P(DeterminismTest, WithinTimeBudgets) {
-  for (const uint64_t budget_us : {1, 60, 500, 20000}) {
-    for (const int64_t tpot_us : {0, 1}) {
-      SCOPED_TRACE(::testing::Message()
-                   << budget_us << " us, tpot " << tpot_us << " us");
-      EngineOptions options;
-      options.scheduler.tpot_target_us = tpot_us;
-      options.scheduler.starvation_us = 2000;
-      EngineHarness harness(path_, options, Model(20));
-      ASSERT_TRUE(harness.ok());
-      ExpectAllSame(harness.RunTogether(requests_, budget_us));
-    }
+  constexpr struct {
+    uint64_t budget_us;
+    int64_t tpot_us;
+  } kTimes[] = {{1, 0}, {1, 1}, {60, 0}, {500, 1}, {20000, 0}};
+  for (const auto& [budget_us, tpot_us] : kTimes) {
+    SCOPED_TRACE(::testing::Message()
+                 << budget_us << " us, tpot " << tpot_us << " us");
+    EngineOptions options;
+    options.scheduler.tpot_target_us = tpot_us;
+    options.scheduler.starvation_us = 2000;
+    EngineHarness harness(path_, options, Model(20));
+    ASSERT_TRUE(harness.ok());
+    ExpectAllSame(harness.RunTogether(requests_, budget_us));
   }
 }
 
