@@ -21,8 +21,8 @@ std::vector<int32_t> Prompt() {
 TEST(AttentionPattern, CachedAndForkedAsFresh) {
   const std::vector<int32_t> prompt = Prompt();
   const auto options = TokensRequest(prompt, 40);
-  Host dense(PocketModel());
-  Host host(PocketModel(), EngineDefaults(),
+  Host dense(SmallModel());
+  Host host(SmallModel(), EngineDefaults(),
             WithPattern("block=16,window=32,global=16,random=32"));
   const auto expected = host.RunAlone(options).tokens;
   EXPECT_EQ(expected.size(), 40u);
