@@ -62,10 +62,11 @@ TEST_F(LentExperts, GiveTheBitsOfThoseInMemory) {
     SCOPED_TRACE(model);
     const ModelFiles files = Open(Golden(model));
     for (const int64_t chunk : {90, 7, 1}) {
-      const Rows wanted = RunOver(files,
-                                  std::make_shared<OverlayWeights>(
-                                      files.weights, Encoded(files, true), 0),
-                                  nullptr, chunk);
+      const Rows wanted =
+          RunOver(files,
+                  std::make_shared<OverlayWeights>(files.weights,
+                                                   Encoded(files, true), 0),
+                  nullptr, chunk);
       // None kept; a few; all.
       for (const uint64_t bytes : {0, 100000, 1 << 30}) {
         const auto overlay = std::make_shared<OverlayWeights>(
@@ -94,8 +95,8 @@ TEST_F(LentExperts, KeepWhatHasRoom) {
     EXPECT_TRUE(overlay.Lends(info));
     EXPECT_EQ(overlay.Mapped(info), nullptr);
     std::vector<std::byte> bytes(info.bytes);
-    EXPECT_TRUE(
-        absl::IsInvalidArgument(overlay.Read(info, 0, absl::MakeSpan(bytes))));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        overlay.Read(info, 0, absl::MakeSpan(bytes))));
     const auto matrix = overlay.Lend(info, *stream_);
     ASSERT_TRUE(matrix.ok());
     lent.push_back(*matrix);
