@@ -30,7 +30,7 @@ namespace inlay {
 
 inline constexpr int kMostChainStages = 6;
 
-// A stage whose matrix is one of each of the token's experts.
+// A stage whose matrices are those of the tokens' experts.
 enum class ChainExperts : uint8_t {
   kNone,
   kInput,   // gated and normalised; y has all tokens' experts' columns
@@ -97,7 +97,8 @@ struct LinearChainParams {
 using LinearChainRow = KernelRow<LinearChainDesc, LinearChainParams>;
 // Rows for GPUs only. Numbers are those of the ops apart, but that normalised
 // rows are not rounded to 16 bits and that a product's parts are added up in
-// another order; a token's do not depend on the others.
+// another order; a token's do not depend on the others, but with experts on how
+// many there are and its place among them.
 absl::Span<const LinearChainRow> LinearChainTable();
 
 // LinearChainParams::exchange.

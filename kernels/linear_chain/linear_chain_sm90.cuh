@@ -26,6 +26,10 @@
 // ascending order, then bias and residual. What a row gives does not depend on
 // the rows beside it.
 //
+// Mixtures of experts (ChainMixture): a stage over gates and ups of all slots,
+// and one whose K is all slots' columns; which experts, chain_routing.cuh. Who
+// copies waits for that choice, once.
+//
 // Roofline: the packed bytes over the copy bandwidth. README.md: how far off.
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_SM90_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_SM90_CUH_
