@@ -27,6 +27,14 @@ namespace inlay {
 
 using Rows = std::vector<std::vector<float>>;
 
+// A type of folder for each method and layout.
+inline constexpr std::pair<const char*, QuantizeMethod> kFolderTypes[] = {
+    {"u4_g32", QuantizeMethod::kGptq},
+    {"i8_channel", QuantizeMethod::kGptq},
+    {"awq_g32", QuantizeMethod::kAwq},
+    {"w8a8_int8", QuantizeMethod::kSmoothQuant},
+    {"w8a8_fp8_static", QuantizeMethod::kSmoothQuant}};
+
 // All rows that layers read, by their names.
 class Recorder : public InputObserver {
  public:

@@ -138,12 +138,6 @@ TEST_F(Selecting, LogitsOfDeepseekV4AreCloser) {
 TEST_F(Selecting, Folders) {
   const std::string out = folder_ + "/model";
   const TokenSequences tokens = Others(4);
-  constexpr std::pair<const char*, QuantizeMethod> kTypes[] = {
-      {"u4_g32", QuantizeMethod::kGptq},
-      {"i8_channel", QuantizeMethod::kGptq},
-      {"awq_g32", QuantizeMethod::kAwq},
-      {"w8a8_int8", QuantizeMethod::kSmoothQuant},
-      {"w8a8_fp8_static", QuantizeMethod::kSmoothQuant}};
   const std::pair<const char*, std::vector<size_t>> cases[] = {
       {"deepseek_v32", {0, 2, 3}},
       {"glm_moe_dsa", {1, 2, 4}},
@@ -152,7 +146,7 @@ TEST_F(Selecting, Folders) {
     SCOPED_TRACE(model);
     const Rows wanted = Run(Open(Golden(model)), tokens, nullptr);
     for (const size_t i : types) {
-      const auto& [type, method] = kTypes[i];
+      const auto& [type, method] = kFolderTypes[i];
       SCOPED_TRACE(type);
       double errors[2];
       for (const bool by_method : {false, true}) {
