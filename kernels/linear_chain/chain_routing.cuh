@@ -18,8 +18,12 @@ __device__ inline void ChainMeet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kChainThreads) : "memory");
 }
 
-// What a warp multiplies its units of x by for the block's logits: those of
-// experts blockIdx.x + i * gridDim.x.
+// Whose logit is a block's i-th.
+__device__ inline int ExpertOfBlock(int i) {
+  return static_cast<int>(blockIdx.x + i * gridDim.x);
+}
+
+// What a warp multiplies its units of x by for the block's logits.
 template <typename T>
 class ChainRouter {
  public:
@@ -28,15 +32,15 @@ class ChainRouter {
 
   // Whether the block has an i-th logit.
   __device__ bool Has(int i) const {
-    return ExpertOf(i) < mixture_.logit_count();
+    return ExpertOfBlock(i) < mixture_.logit_count();
   }
-  // Of it, at a lane's four columns from `column` on
-  // (chain_input.cuh); zeros where there is none.
+  // Of it, at a lane's four columns from `column` on (chain_input.cuh); zeros
+  // where there is none.
   __device__ void Load(int i, int column, float (&w)[4]) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) w[j] = 0.0f;
     if (!Has(i) || column >= k_) return;
-    const int expert = ExpertOf(i);
+    const int expert = ExpertOfBlock(i);
     const bool is_gate = expert == mixture_.num_experts;
     const void* const matrix = is_gate ? mixture_.shared_gate : mixture_.router;
     const int64_t at = is_gate ? column : int64_t{expert} * k_ + column;
@@ -62,9 +66,6 @@ class ChainRouter {
       if (threadIdx.x % 32 == 0) shares[i][threadIdx.x / 32] = sum;
     }
   }
-  __device__ static int ExpertOf(int i) {
-    return static_cast<int>(blockIdx.x + i * gridDim.x);
-  }
 
  private:
   const ChainMixture& mixture_;
@@ -88,8 +89,7 @@ __device__ void GiveLogits(const ChainStage& stage, const ChainMixture& mixture,
     logit += __shfl_xor_sync(kChainLanes, logit, lanes);
     square += __shfl_xor_sync(kChainLanes, square, lanes);
   }
-  const int expert =
-      static_cast<int>(blockIdx.x + i * gridDim.x);  // ChainRouter::ExpertOf
+  const int expert = ExpertOfBlock(i);
   if (thread % kChainWarps != 0 || expert >= mixture.logit_count()) return;
   logit *= rsqrtf(fmaf(square, stage.mean, stage.epsilon));
   if (mixture.bias != nullptr && expert < mixture.num_experts) {
@@ -100,8 +100,8 @@ __device__ void GiveLogits(const ChainStage& stage, const ChainMixture& mixture,
 }
 
 // The weight of the expert of rank `rank`, by logits of all experts and those
-// of the chosen, best first: as RoutingTable() gives it, but that sums which
-// are divided by are not kept from 0. All lanes of a warp call it.
+// of the chosen, best first, as RoutingTable() gives it. All lanes of a warp
+// call it.
 __device__ inline float WeightOfRank(const ChainMixture& mixture,
                                      const float* logits, const float* chosen,
                                      int rank) {
@@ -123,7 +123,9 @@ __device__ inline float WeightOfRank(const ChainMixture& mixture,
     sum += __shfl_xor_sync(kChainLanes, sum, lanes);
   }
   if (!mixture.normalised && mixture.sigmoid) sum = 1.0;
-  return static_cast<float>(own * double{mixture.scale} / sum);
+  constexpr double kTiny =
+      1e-20;  // as routing_cuda.cu's; of sigmoids that are 0
+  return static_cast<float>(own * double{mixture.scale} / (sum + kTiny));
 }
 
 __device__ inline float ReadLogit(const uint64_t* from, uint32_t tag) {

@@ -97,8 +97,11 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
         float counts = 1.0f;
         if (weighs) {
           const int slot = ChainExpertUnit(shape.mixture, unit).slot;
-          counts =
-              choice.weights[slot == shape.mixture.slots ? slot + r : slot];
+          const bool is_shared = slot == shape.mixture.slots;
+          // Zeros in the other row's slots, whatever its weights are.
+          if (is_shared || kRows == 1 || slot / shape.mixture.top_k == r) {
+            counts = choice.weights[is_shared ? slot + r : slot];
+          }
         }
         StoreChainX<Form>(
             shared + shape.at.x + r * kChainDigits * shape.at.x_stride +

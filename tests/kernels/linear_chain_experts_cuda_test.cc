@@ -1,9 +1,11 @@
 // linear_chain with a mixture of experts: every stage against float64, experts
 // those that the CPU's routing chooses; equal bits call by call and in graphs;
-// what it refuses.
+// a NaN stays in its row; what it refuses.
 #if INLAY_HAS_CUDA
 
+#include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
@@ -127,6 +129,34 @@ TEST(LinearChainExpertsCudaTest, CallsAndGraphsHaveTheSameBits) {
         EXPECT_EQ(calls.y[1].RowBits(r), graph.y[1].RowBits(r));
         EXPECT_EQ(calls.y[3].RowBits(r), graph.y[3].RowBits(r));
       }
+    }
+  }
+}
+
+// What is wrong with a token ends with it: its weights are NaN, and its slots'
+// columns are columns of the other row, too.
+TEST(LinearChainExpertsCudaTest, NanStaysInItsRow) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  for (const RoutingScore score : {kSoftmax, kSigmoid}) {
+    const MixtureShape shape = {256, 512, 256, 256, {8, 2, score, true},
+                                256, true};
+    TestChain chain(cuda,
+                    WithExperts(DType::kQ4_K, DType::kQ4_K, DType::kBF16,
+                                DType::kBF16, shape),
+                    2, 11);
+    const ChainOutcome want = chain.Run(4, 0, 2);
+    for (int64_t bad = 0; bad < 2; ++bad) {
+      const float good = chain.hidden(bad, 5);
+      chain.hidden.Set(bad, 5, std::numeric_limits<float>::quiet_NaN());
+      const ChainOutcome got = chain.Run(4, 0, 2);
+      chain.hidden.Set(bad, 5, good);
+      EXPECT_TRUE(std::isnan(got.y[3](bad, 0)));
+      const int64_t other = 1 - bad;
+      EXPECT_EQ(want.hidden.RowBits(other), got.hidden.RowBits(other));
+      EXPECT_EQ(want.y[1].RowBits(other), got.y[1].RowBits(other));
+      EXPECT_EQ(want.y[3].RowBits(other), got.y[3].RowBits(other));
     }
   }
 }
