@@ -58,11 +58,16 @@ __device__ inline uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
 struct LevelBytes {
   uint32_t low[4];
   uint32_t high[4];
+  bool e2m1;  // twice the floats that the codes are (kernels/quant/fp4.h)
 };
 template <typename T>
 __host__ __device__ inline LevelBytes LevelBytesOf(const QuantForm& form) {
+  constexpr float kE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12};
   LevelBytes bytes = {};
+  bytes.e2m1 = form.codes == QuantCodes::kTable4;
   for (int i = 0; i < 16; ++i) {
+    bytes.e2m1 =
+        bytes.e2m1 && form.levels[i] == (i < 8 ? kE2M1[i] : -kE2M1[i - 8]);
     const auto level = static_cast<T>(form.levels[i]);
     const auto bits = *reinterpret_cast<const uint16_t*>(&level);
     bytes.low[i / 4] |= static_cast<uint32_t>(bits & 0xff) << 8 * (i % 4);
@@ -169,6 +174,36 @@ struct QuantDecoder<QuantCodes::kTable4, T, false> {
   }
   uint32_t words[4];
   LevelBytes table;
+};
+
+// A table of LevelBytes::e2m1 by arithmetic, a good half of the instructions:
+// exponent and mantissa moved to those of T, then 2^127 or 2^15 for the
+// difference of their biases and for twice: exact, 1 (half of 2) too.
+template <typename T>
+struct E2M1Decoder {
+  static constexpr float kOffset = 0.0f;
+  static constexpr uint32_t kUp = kIsBf16<T> ? 6 : 9;
+  static constexpr uint32_t kMask = kIsBf16<T> ? 0x01c001c0u : 0x0e000e00u;
+  static constexpr uint32_t kFactor = kIsBf16<T> ? 0x7f007f00u : 0x78007800u;
+  __device__ void Load(const uint8_t* unit, int lane, int piece,
+                       const LevelBytes&) {
+    const uint4 v =
+        *reinterpret_cast<const uint4*>(unit + piece * 512 + lane * 16);
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+  }
+  __device__ void Operand(int q, uint32_t (&a)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // The lower nibble where the lower half wants it, and the upper one,
+      // four bits on, where the upper half does.
+      const uint32_t two =
+          i == 3 ? words[q] >> 24 : __byte_perm(words[q], 0, 0x4440 + i);
+      const uint32_t moved = two * (1u << kUp | 1u << (kUp + 12));
+      a[i] = MultiplyPairs<T>(
+          MaskOr(moved << (12 - kUp), 0x80008000u, moved & kMask), kFactor);
+    }
+  }
+  uint32_t words[4];
 };
 
 // What forms of 8 bits share: 16 bytes for 32 columns.

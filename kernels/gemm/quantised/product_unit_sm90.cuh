@@ -56,15 +56,10 @@ __device__ void AddQuantGroup(const uint8_t* unit, int group, int row_tile,
   }
 }
 
-// One unit of both tiles. x.At(t, product): where ldmatrix finds the lane's
-// part of the 32 columns from product * 16 on of x's t-th 8 rows.
-template <class Form, typename T, int kTiles, class X>
-__device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2], const X& x,
-                                  const LevelBytes& levels,
-                                  QuantSums<kTiles>& sums) {
-  using Decoder = QuantDecoder<Form::kCodes, T,
-                               Form::kHasMin && kIsBf16<T> &&
-                                   Form::kCodes != QuantCodes::kInt8>;
+template <class Form, class Decoder, typename T, int kTiles, class X>
+__device__ void MultiplyQuantUnitBy(const uint8_t* const (&units)[2],
+                                    const X& x, const LevelBytes& levels,
+                                    QuantSums<kTiles>& sums) {
   constexpr uint32_t kOnes = kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u;
   constexpr int kProducts = Form::kGroup / 16;  // of a group
   const int lane = threadIdx.x % 32;
@@ -122,19 +117,35 @@ __device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2], const X& x,
   }
 }
 
-// The same of weights that are scaled, and rounded to T, first. Sums: without
-// kOperandFactor.
+// One unit of both tiles. x.At(t, product): where ldmatrix finds the lane's
+// part of the 32 columns from product * 16 on of x's t-th 8 rows.
 template <class Form, typename T, int kTiles, class X>
-__device__ void MultiplyScaledUnit(const uint8_t* const (&units)[2], const X& x,
-                                   const LevelBytes& levels,
-                                   QuantSums<kTiles>& sums) {
+__device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2], const X& x,
+                                  const LevelBytes& levels,
+                                  QuantSums<kTiles>& sums) {
+  using Decoder = QuantDecoder<Form::kCodes, T,
+                               Form::kHasMin && kIsBf16<T> &&
+                                   Form::kCodes != QuantCodes::kInt8>;
+  if constexpr (Form::kCodes == QuantCodes::kTable4) {
+    if (levels.e2m1) {
+      MultiplyQuantUnitBy<Form, E2M1Decoder<T>, T>(units, x, levels, sums);
+      return;
+    }
+  }
+  MultiplyQuantUnitBy<Form, Decoder, T>(units, x, levels, sums);
+}
+
+template <class Form, class Decoder, typename T, int kTiles, class X>
+__device__ void MultiplyScaledUnitBy(const uint8_t* const (&units)[2],
+                                     const X& x, const LevelBytes& levels,
+                                     QuantSums<kTiles>& sums) {
   constexpr int kProducts = Form::kGroup / 16;      // of a group
   constexpr int kRowBytes = Form::kHasMin ? 8 : 4;  // of two rows' scales
   const int lane = threadIdx.x % 32;
   OperandScales<T, Form::kHasMin> scales[2];
 #pragma unroll
   for (int piece = 0; piece < 2; ++piece) {
-    QuantDecoder<Form::kCodes, T> decoders[2];
+    Decoder decoders[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) decoders[r].Load(units[r], lane, piece, levels);
     uint32_t b[kTiles][4];
@@ -162,6 +173,22 @@ __device__ void MultiplyScaledUnit(const uint8_t* const (&units)[2], const X& x,
       }
     }
   }
+}
+
+// The same of weights that are scaled, and rounded to T, first. Sums: without
+// kOperandFactor.
+template <class Form, typename T, int kTiles, class X>
+__device__ void MultiplyScaledUnit(const uint8_t* const (&units)[2], const X& x,
+                                   const LevelBytes& levels,
+                                   QuantSums<kTiles>& sums) {
+  if constexpr (Form::kCodes == QuantCodes::kTable4) {
+    if (levels.e2m1) {
+      MultiplyScaledUnitBy<Form, E2M1Decoder<T>, T>(units, x, levels, sums);
+      return;
+    }
+  }
+  MultiplyScaledUnitBy<Form, QuantDecoder<Form::kCodes, T>, T>(units, x, levels,
+                                                               sums);
 }
 
 }  // namespace
