@@ -18,6 +18,10 @@ struct TensorBoxes {
   cuuint32_t box[4] = {};      // elements that a copy brings
 };
 
+// A box has at most 256 elements a side: how many equal rows of elements of 8
+// bytes so many bytes must be.
+constexpr int BoxRowsOf(int bytes) { return (bytes / 8 + 255) / 256; }
+
 // What lies outside of `sizes` arrives as zeros. `what` names the matrix in
 // errors. FAILED_PRECONDITION: the driver is too old; INTERNAL: it refuses, as
 // it does rows that are not on multiples of 16 bytes.

@@ -40,6 +40,7 @@ constexpr char kPackedVnni[] = "cpu_packed_vnni";
 constexpr char kPacked[] = "cpu_packed";
 constexpr char kSimd[] = "cpu_simd";
 constexpr char kScalar[] = "cpu_scalar";
+constexpr char kNoGates[] = "makes gates and ups, not what becomes of them";
 
 template <const char* kName,
           const GemmRow* (*kFind)(std::string_view) = GemmRowNamed>
@@ -47,6 +48,7 @@ const char* Refuses(const ExpertLinearDesc& desc, const DeviceInfo& device) {
   const GemmRow* row = kFind(kName);
   if (row == nullptr) return "this build's gemm has no such row";
   if (desc.gemm.permuted) return "takes no permutation of x";
+  if (desc.gated) return kNoGates;
   return row->refuses(desc.gemm, device);
 }
 
@@ -79,6 +81,7 @@ const char* AmxLeaves(const ExpertLinearDesc& desc, const DeviceInfo& device) {
 #if INLAY_HAS_CUDA
 const char* CudaRefuses(const ExpertLinearDesc& desc, const DeviceInfo&) {
   const GemmDesc& gemm = desc.gemm;
+  if (desc.gated) return kNoGates;
   if (!IsPlainFloat(gemm.weight) || !IsPlainFloat(gemm.activation)) {
     return "weights and x must be f32, f16 or bf16";
   }
@@ -97,6 +100,9 @@ const char* CudaQuantisedRefuses(const ExpertLinearDesc& desc,
   }
   if (gemm.output != DType::kF32 && gemm.output != gemm.activation) {
     return "y must be f32 or of the type of x";
+  }
+  if (desc.gated && (gemm.output != gemm.activation || gemm.n % 2 != 0)) {
+    return "gates and ups must be as many and of the type of x";
   }
   if (gemm.k % GetFormatInfo(gemm.weight).block_elements != 0) {
     return "k must be a multiple of the format's block";

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/activation/activation.h"
 #include "kernels/dispatch.h"
 #include "kernels/gemm/gemm.h"
 #include "memory/tensor.h"
@@ -17,6 +18,12 @@ struct ExpertLinearDesc {
   int top_k = 0;
   // x has a row a slot; otherwise a row a token, which its slots share.
   bool row_a_slot = false;
+  // w is gates above ups, n / 2 rows each: y's first n / 2 columns are
+  // function(gate) * up of rounded gate and up (activation.h), the others are
+  // room. CUDA's rows of packed weights.
+  bool gated = false;
+  Activation function = Activation::kSilu;
+  float limit = 0.0f;
 };
 
 // One matrix [n, k] an expert, all in one format, each packed as the row wants

@@ -3,7 +3,16 @@
 
 #include "kernels/moe/expert_linear_cuda.h"
 
+#include "kernels/activation/activation.h"
+#include "kernels/gemm/gemm_parts.h"
+#include "memory/status.h"
+
 namespace inlay {
+
+// activation_cuda.cu
+absl::Status RunActivationCuda(const ActivationDesc& desc,
+                               const ActivationParams& params, Stream& stream);
+
 namespace {
 
 bool MmaTakes(const ExpertLinearDesc& desc, const ExpertLinearParams& params) {
@@ -15,6 +24,28 @@ bool MmaTakes(const ExpertLinearDesc& desc, const ExpertLinearParams& params) {
          gemm.k % 32 == 0 && at16(params.x.data) &&
          params.x.row_stride_bytes % 16 == 0 && at16(params.w.base) &&
          params.w.stride_bytes % 16 == 0;
+}
+
+// One token's products of so few columns are over before a ring is full.
+bool IsShort(const ExpertLinearDesc& desc, int64_t slots) {
+  constexpr int64_t kShortColumns = 1024;
+  return !desc.gemm.batch_invariant && !desc.gated && slots == desc.top_k &&
+         desc.gemm.k <= kShortColumns;
+}
+
+// Gates and ups, where the product has not.
+absl::Status Activate(const ExpertLinearDesc& desc,
+                      const ExpertLinearParams& params, Stream& stream) {
+  ActivationDesc activation;
+  activation.function = desc.function;
+  activation.gated = true;
+  activation.width = desc.gemm.n / 2;
+  activation.activation = desc.gemm.output;
+  activation.limit = desc.limit;
+  ActivationParams activate;
+  activate.x = params.y;
+  activate.y = ColumnSlice(params.y, 0, activation.width);
+  return RunActivationCuda(activation, activate, stream);
 }
 
 }  // namespace
@@ -34,12 +65,19 @@ absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  if (ExpertRowsAreFew(desc, params.y.rows())) {
-    return RunExpertLinearQuantisedFew(desc, params, cuda);
+  const int64_t slots = params.y.rows();
+  const bool streams = ExpertRowsAreSome(desc, slots) &&
+                       !IsShort(desc, slots) &&
+                       ExpertStreamedTakes(desc, params, cuda);
+  if (streams) {
+    return RunExpertStreamed(desc, params, cuda);
   }
-  return ExpertLinearGroupedTakes(desc, params, cuda)
-             ? RunExpertLinearGrouped(desc, params, cuda)
-             : RunExpertLinearQuantisedMany(desc, params, cuda);
+  INLAY_RETURN_IF_ERROR(ExpertRowsAreFew(desc, slots)
+                            ? RunExpertLinearQuantisedFew(desc, params, cuda)
+                        : ExpertLinearGroupedTakes(desc, params, cuda)
+                            ? RunExpertLinearGrouped(desc, params, cuda)
+                            : RunExpertLinearQuantisedMany(desc, params, cuda));
+  return desc.gated ? Activate(desc, params, stream) : absl::OkStatus();
 }
 
 }  // namespace inlay

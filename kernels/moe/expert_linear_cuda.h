@@ -21,6 +21,14 @@ inline bool ExpertRowsAreFew(const ExpertLinearDesc& desc, int64_t num_slots) {
          num_slots <= kFewExpertRows * desc.num_experts;
 }
 
+// Up to so many the kernel for some slots does, where it takes them.
+inline constexpr int64_t kSomeExpertRows = 20;
+
+inline bool ExpertRowsAreSome(const ExpertLinearDesc& desc, int64_t num_slots) {
+  return desc.gemm.batch_invariant ||
+         num_slots <= kSomeExpertRows * desc.num_experts;
+}
+
 // Any plain float types, widths and strides.
 absl::Status RunExpertLinearPlain(const ExpertLinearDesc& desc,
                                   const ExpertLinearParams& params,
@@ -58,6 +66,15 @@ absl::Status RunExpertLinearQuantisedFew(const ExpertLinearDesc& desc,
 absl::Status RunExpertLinearQuantisedMany(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           CudaStream& stream);
+
+// The same for some slots an expert on Hopper, gated or not: experts' matrices
+// of a multiple of 32 rows, x's rows on multiples of 16 bytes.
+bool ExpertStreamedTakes(const ExpertLinearDesc& desc,
+                         const ExpertLinearParams& params,
+                         const CudaStream& stream);
+absl::Status RunExpertStreamed(const ExpertLinearDesc& desc,
+                               const ExpertLinearParams& params,
+                               CudaStream& stream);
 
 // The same for many slots on Hopper, as matrix products of the experts' rows.
 bool ExpertLinearGroupedTakes(const ExpertLinearDesc& desc,

@@ -3,12 +3,16 @@
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/quantised/pack.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
 #include "kernels/moe/combine.h"
@@ -23,6 +27,16 @@ namespace inlay {
 namespace {
 
 using namespace ::inlay::testing;  // NOLINT
+
+constexpr float kTestLimit = 1.5f;
+
+const ExpertLinearRow& RowNamed(std::string_view name) {
+  for (const ExpertLinearRow& row : ExpertLinearTable()) {
+    if (row.name == name) return row;
+  }
+  ADD_FAILURE() << name;
+  return ExpertLinearTable().front();
+}
 
 // Experts' matrices as values, and as a row wants them on the device.
 class Experts {
@@ -166,13 +180,43 @@ class Problem {
     return y;
   }
 
+  // As if `desc` had been given; of the same matrices.
+  TestMatrix RunAs(const ExpertLinearDesc& desc, const ExpertLinearRow& row) {
+    const ExpertLinearDesc own = std::exchange(desc_, desc);
+    TestMatrix y = Run(row, *routed_, x_);
+    desc_ = own;
+    return y;
+  }
+
+  // Gates and ups, then the activation.
+  TestMatrix RunActivated(const ExpertLinearRow& row, Activation function) {
+    CudaTestMatrix y(Run(row, *routed_, x_));
+    const int64_t width = desc_.gemm.n / 2;
+    const ActivationDesc desc = {function, true, width, desc_.gemm.output,
+                                 kTestLimit};
+    ActivationParams params = {y.view(), y.view()};
+    params.y.dims[1] = width;
+    const auto chosen =
+        Select("activation", ActivationTable(), desc, cuda_.info);
+    EXPECT_TRUE(chosen.ok() &&
+                (*chosen)->run(desc, params, *cuda_.stream).ok());
+    return y.Download();
+  }
+
+  // Makes row t of x NaN.
+  void Spoil(int64_t t) {
+    for (int64_t c = 0; c < desc_.gemm.k; ++c) x_.Set(t, c, std::nanf(""));
+  }
+
   // Token t alone.
-  TestMatrix RunAlone(const ExpertLinearRow& row, int64_t t) {
+  TestMatrix RunAlone(const ExpertLinearRow& row, int64_t t,
+                      const ExpertLinearDesc* as = nullptr) {
     const auto k = static_cast<size_t>(desc_.top_k);
     const auto first = static_cast<size_t>(t) * k;
     Routed one({desc_.num_experts, desc_.top_k}, 1);
     std::copy_n(routed_->experts.begin() + static_cast<ptrdiff_t>(first), k,
                 one.experts.begin());
+    ListSlots(one);
     const int64_t rows = desc_.row_a_slot ? desc_.top_k : 1;
     TestMatrix x(desc_.gemm.activation, rows, desc_.gemm.k, 8);
     for (int64_t r = 0; r < rows; ++r) {
@@ -180,7 +224,10 @@ class Problem {
         x.Set(r, c, x_(t * rows + r, c));
       }
     }
-    return Run(row, one, x);
+    const ExpertLinearDesc own = std::exchange(desc_, as ? *as : desc_);
+    TestMatrix y = Run(row, one, x);
+    desc_ = own;
+    return y;
   }
 
   void Check(const TestMatrix& y) {
@@ -217,6 +264,19 @@ class Problem {
   int64_t num_slots() const { return tokens_ * desc_.top_k; }
 
  private:
+  // A token's slots by expert, as routing does.
+  static void ListSlots(Routed& one) {
+    size_t next = 0;
+    for (size_t e = 0; e + 1 < one.offsets.size(); ++e) {
+      one.offsets[e] = static_cast<int32_t>(next);
+      for (size_t i = 0; i < one.experts.size(); ++i) {
+        if (one.experts[i] == static_cast<int32_t>(e)) {
+          one.slots[next++] = static_cast<int32_t>(i);
+        }
+      }
+    }
+    one.offsets.back() = static_cast<int32_t>(next);
+  }
   // Whether many slots' products are those of gemm's kernel for many rows.
   bool IsGrouped() const {
     return IsBlockFormat(desc_.gemm.weight) && cuda_.info.sm == 90 &&
@@ -396,6 +456,127 @@ TEST(MoeCudaTest, ManySlotsOfQuantisedExperts) {
                    row_a_slot},
                   tokens, tokens == 100 ? 7 : 36, seed);
         ++seed;
+      }
+    }
+  }
+}
+
+bool IsStreamed(const TestCuda& cuda, const ExpertLinearDesc& desc,
+                int64_t tokens) {
+  return cuda.info.sm == 90 && ExpertRowsAreSome(desc, tokens * desc.top_k);
+}
+
+// Pieces of 8 and of 16 slots, experts without a slot, rounds of all numbers of
+// pairs, units that K does not fill, alone and together.
+TEST(MoeCudaTest, SomeSlotsOfEveryBlockFormat) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    const int64_t block = GetFormatInfo(codec->dtype).block_elements;
+    for (const int64_t columns : {1, 600}) {
+      const int64_t k = (columns + block - 1) / block * block;
+      // Few columns: tokens in turn.
+      const std::vector<int64_t> turns =
+          columns == 1 ? std::vector<int64_t>{std::array{1, 7, 24}[seed % 3]}
+                       : std::vector<int64_t>{1, 24};
+      for (const int64_t tokens : turns) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        const int64_t n = columns == 1 ? 480 : 32;
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(codec->dtype) << " x " << DTypeName(type)
+                     << " n " << n << " k " << k << " tokens " << tokens
+                     << " seed " << seed);
+        const ExpertLinearDesc desc = {
+            {n, k, codec->dtype, type, seed % 3 != 0 ? DType::kF32 : type},
+            5,
+            2,
+            seed % 4 < 2};
+        ASSERT_TRUE(IsStreamed(cuda, desc, tokens) || cuda.info.sm != 90);
+        Problem problem(cuda, desc, tokens, 4, seed);
+        ForEachCudaRow(
+            ExpertLinearTable(), desc, cuda, [&](const ExpertLinearRow& row) {
+              const TestMatrix y = problem.Run(row);
+              problem.Check(y);
+              const TestMatrix apart = problem.RunApart(row);
+              for (int64_t s = 0; s < problem.num_slots(); ++s) {
+                ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
+              }
+              ExpertLinearDesc invariant = desc;
+              invariant.gemm.batch_invariant = true;
+              const TestMatrix together = problem.RunAs(invariant, row);
+              problem.Check(together);
+              for (const int64_t t : {int64_t{0}, tokens - 1}) {
+                const TestMatrix alone = problem.RunAlone(row, t, &invariant);
+                for (int64_t r = 0; r < 2; ++r) {
+                  EXPECT_EQ(alone.RowBits(r), together.RowBits(2 * t + r)) << t;
+                }
+              }
+            });
+        ++seed;
+      }
+    }
+  }
+}
+
+// The bits are those of product and activation apart, whichever kernel makes
+// the product.
+TEST(MoeCudaTest, GatedExpertsHaveTheBitsOfTheOpsApart) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const DType weight : {DType::kQ4_0, DType::kQ4_K, DType::kU4_G128,
+                             DType::kQ6_K, DType::kQ8_0, DType::kMXFP4}) {
+    for (const Activation function :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu,
+          Activation::kLimitedSilu}) {
+      for (const int64_t tokens : {1, 9, 30, 90}) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(weight) << " x " << DTypeName(type)
+                     << " function " << static_cast<int>(function) << " tokens "
+                     << tokens << " seed " << seed);
+        // Rows of gates that are no multiple of 32, and that are.
+        const int64_t width = seed % 3 != 0 ? 72 : 256;
+        ExpertLinearDesc desc = {{2 * width, 256, weight, type, type}, 6, 2};
+        Problem problem(cuda, desc, tokens, 5, seed++);
+        const ExpertLinearRow& row = RowNamed("cuda_quantised");
+        const TestMatrix apart = problem.RunActivated(row, function);
+        desc.gated = true;
+        desc.function = function;
+        desc.limit = kTestLimit;
+        ASSERT_EQ(row.refuses(desc, cuda.info), nullptr);
+        const TestMatrix together = problem.RunAs(desc, row);
+        for (int64_t s = 0; s < problem.num_slots(); ++s) {
+          for (int64_t c = 0; c < width; ++c) {
+            ASSERT_EQ(together(s, c), apart(s, c)) << s << ", " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A row of x that is not a number spoils its own slots alone.
+TEST(MoeCudaTest, NanStaysInItsSlots) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const int64_t k : {512, 544}) {
+    const ExpertLinearDesc desc = {
+        {64, k, DType::kQ4_0, DType::kBF16, DType::kF32}, 3, 2};
+    for (const int64_t tokens : {5, 12}) {
+      Problem problem(cuda, desc, tokens, 3, 11);
+      const ExpertLinearRow& row = RowNamed("cuda_quantised");
+      const TestMatrix before = problem.Run(row);
+      problem.Spoil(2);
+      const TestMatrix after = problem.Run(row);
+      for (int64_t s = 0; s < problem.num_slots(); ++s) {
+        if (s / 2 == 2) {
+          EXPECT_TRUE(std::isnan(after(s, 0))) << s;
+        } else {
+          EXPECT_EQ(after.RowBits(s), before.RowBits(s)) << s;
+        }
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/model/expert_inputs.h"
 #include "core/model/model.h"
@@ -35,11 +36,9 @@ absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
 
 }  // namespace
 
-absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
-                                                  int top_k, bool row_a_slot,
-                                                  LinearOutput output,
-                                                  ModelBuild& build,
-                                                  ExpertPlace place) {
+absl::StatusOr<ExpertLinear> ExpertLinear::Create(
+    const Experts& experts, int top_k, bool row_a_slot, LinearOutput output,
+    ModelBuild& build, ExpertPlace place, const ActivationDesc* gate) {
   ExpertLinear linear;
   ExpertLinearDesc desc;
   desc.num_experts = static_cast<int>(experts.size());
@@ -52,13 +51,32 @@ absl::StatusOr<ExpertLinear> ExpertLinear::Create(const Experts& experts,
   desc.gemm.output =
       output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   desc.gemm.batch_invariant = build.batch_invariant;
-  INLAY_ASSIGN_OR_RETURN(
-      linear.op_,
-      build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  INLAY_RETURN_IF_ERROR(linear.Choose(desc, gate, build));
   INLAY_RETURN_IF_ERROR(linear.Load(experts, place, build));
   INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
   linear.ObserveAs(experts, build);
   return linear;
+}
+
+absl::Status ExpertLinear::Choose(ExpertLinearDesc desc,
+                                  const ActivationDesc* gate,
+                                  const ModelBuild& build) {
+  const bool may_fuse =
+      build.fused && !build.on_cpu() && !build.kernels.IsForced("activation");
+  if (may_fuse && gate != nullptr && gate->gated) {
+    ExpertLinearDesc gated = desc;
+    gated.gated = true;
+    gated.function = gate->function;
+    gated.limit = gate->limit;
+    auto op = build.kernels.Choose("expert_linear", ExpertLinearTable(), gated);
+    if (op.ok()) {
+      op_ = *std::move(op);
+      return absl::OkStatus();
+    }
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      op_, build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  return absl::OkStatus();
 }
 
 absl::Status ExpertLinear::Load(const Experts& experts, ExpertPlace place,

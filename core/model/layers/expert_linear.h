@@ -27,12 +27,16 @@ class ExpertLinear {
   ExpertLinear() = default;
   // UNIMPLEMENTED naming the tensor where experts differ in their format.
   // `row_a_slot`: see ExpertLinearDesc. kHost is not for CPUs; Forward then
-  // wants UseSlots().
+  // wants UseSlots(). `gate`, if not null: what becomes of gates and ups, where
+  // one kernel does both (gated()).
   static absl::StatusOr<ExpertLinear> Create(
       const Experts& experts, int top_k, bool row_a_slot, LinearOutput output,
-      ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice);
+      ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice,
+      const ActivationDesc* gate = nullptr);
 
   int64_t outputs() const { return op_.desc.gemm.n; }
+  // Whether Forward gives function(gate) * up, in y's first half.
+  bool gated() const { return op_.desc.gated; }
   // Of one expert.
   const GemmDesc& desc() const { return op_.desc.gemm; }
   // Whether linear_chain reads packed weights as these lie.
@@ -65,6 +69,8 @@ class ExpertLinear {
                        Stream& stream) const;
 
  private:
+  absl::Status Choose(ExpertLinearDesc desc, const ActivationDesc* gate,
+                      const ModelBuild& build);
   absl::Status Load(const Experts& experts, ExpertPlace place,
                     ModelBuild& build);
   // The bytes of one expert.

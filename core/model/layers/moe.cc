@@ -106,7 +106,8 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
 
   const int top_k = spec.routing.top_k;
   input_weights_ = spec.input_weights;
-  if (input_weights_ >= 0) {
+  const bool weighs = input_weights_ >= 0;
+  if (weighs) {
     INLAY_DCHECK(top_k == 1 && !first.input.front().bias);
     INLAY_ASSIGN_OR_RETURN(weigh_inputs_,
                            RowScale::Create(2 * first.width, build));
@@ -133,7 +134,7 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     INLAY_ASSIGN_OR_RETURN(
         input_.emplace_back(),
         ExpertLinear::Create(input, top_k, false, LinearOutput::kActivation,
-                             build, place));
+                             build, place, weighs ? nullptr : &desc));
   }
   INLAY_ASSIGN_OR_RETURN(
       output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
@@ -282,7 +283,9 @@ absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
   ActivationParams activate;
   activate.x = scratch.inner;
   activate.y = ColumnSlice(scratch.inner, 0, activation_.desc.width);
-  INLAY_RETURN_IF_ERROR(activation_.Run(activate, step.stream));
+  if (!input_.front().gated()) {
+    INLAY_RETURN_IF_ERROR(activation_.Run(activate, step.stream));
+  }
   return output_.Forward(activate.y, scratch.routed, scratch.output,
                          step.kernel_workspace, step.stream);
 }

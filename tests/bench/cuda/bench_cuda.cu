@@ -128,6 +128,7 @@ int main(int argc, char** argv) {
   BenchSample(bench);
   BenchRecurrent(bench);
   BenchLinearChain(bench);
+  BenchExperts(bench);
   BenchDecodeAttention(bench);
   Require(cudaStreamDestroy(handle));
   return 0;

@@ -111,6 +111,7 @@ void BenchSmallOps(Bench& bench);
 void BenchSample(Bench& bench);
 void BenchRecurrent(Bench& bench);
 void BenchLinearChain(Bench& bench);
+void BenchExperts(Bench& bench);
 void BenchDecodeAttention(Bench& bench);
 
 }  // namespace inlay::bench

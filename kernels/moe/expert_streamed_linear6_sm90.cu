@@ -1,0 +1,17 @@
+// expert_streamed_sm90.cuh for 6-bit integers.
+#include "kernels/moe/expert_streamed_sm90.cuh"
+
+namespace inlay {
+
+absl::Status LaunchExpertStreamedLinear6(const ExpertLinearParams& params,
+                                         const ExpertStreamedMaps& maps,
+                                         const QuantForm& form, int row_tiles,
+                                         const ExpertStreamedShape& shape,
+                                         CudaStream& stream) {
+  return WithQuantForm<QuantCodes::kLinear6>(form, [&]<class Form>(Form) {
+    return LaunchExpertStreamed<Form>(params, maps, form, row_tiles, shape,
+                                      stream);
+  });
+}
+
+}  // namespace inlay
