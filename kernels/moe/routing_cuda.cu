@@ -9,6 +9,8 @@
 // expert counts the slots of the experts before it and lists its own; no
 // atomics, so that lists ascend. Neither is bound by bandwidth: both are some
 // microseconds beside the products of experts.
+#include <algorithm>
+
 #include "kernels/cuda_row.cuh"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/routing_key.cuh"
@@ -21,9 +23,14 @@ constexpr int kTokens = 4;  // a block
 constexpr double kTiny = 1e-20;
 constexpr int kListThreads = 256;
 
+// With more tokens or slots a launch of its own lists them sooner.
+constexpr int kFewTokens = 32;
+constexpr int kFewSlots = 512;
+
+// In shared memory, of a token.
 struct TokenScores {
-  float experts[kMaxExperts];
-  float groups[kMaxExperts];
+  float* experts;  // [num_experts]
+  float* groups;   // [num_groups]
 };
 
 __device__ uint64_t WarpMax(uint64_t key) {
@@ -108,7 +115,8 @@ __device__ float GroupValue(const RoutingDesc& desc, const float* scores,
 
 // What is out of the choice of experts because its group is.
 template <int kPerLane>
-__device__ Taken LeaveGroups(const RoutingDesc& desc, TokenScores& scores) {
+__device__ Taken LeaveGroups(const RoutingDesc& desc,
+                             const TokenScores& scores) {
   if (desc.top_groups == desc.num_groups) return 0;
   const int lane = threadIdx.x % 32;
   const int size = desc.num_experts / desc.num_groups;
@@ -207,17 +215,11 @@ __device__ void ListOne(const RoutingDesc& desc, const RoutingParams& params) {
   }
 }
 
+// A warp's token.
 template <int kPerLane>
-__global__ void __launch_bounds__(32 * kTokens)
-    RouteTokens(const __grid_constant__ RoutingDesc desc,
-                const __grid_constant__ RoutingParams params, int64_t tokens) {
-  LetNextBegin();
-  WaitForPrevious();
-  __shared__ TokenScores shared[kTokens];
+__device__ void RouteToken(const RoutingDesc& desc, const RoutingParams& params,
+                           int64_t token, const TokenScores& choices) {
   const int lane = threadIdx.x % 32;
-  const int64_t token = int64_t{blockIdx.x} * kTokens + threadIdx.x / 32;
-  if (token >= tokens) return;
-  TokenScores& choices = shared[threadIdx.x / 32];
   double scores[kPerLane];
   Score(desc, CudaMatrix<const float>(params.logits).row(token), scores);
   uint64_t keys[kPerLane];
@@ -260,7 +262,57 @@ __global__ void __launch_bounds__(32 * kTokens)
     weights[r] = static_cast<float>(weight);
   }
   __syncwarp();
+}
+
+template <int kPerLane>
+__global__ void __launch_bounds__(32 * kTokens)
+    RouteTokens(const __grid_constant__ RoutingDesc desc,
+                const __grid_constant__ RoutingParams params, int64_t tokens) {
+  LetNextBegin();
+  WaitForPrevious();
+  __shared__ float shared[kTokens][2][kMaxExperts];
+  const int warp = threadIdx.x / 32;
+  const int64_t token = int64_t{blockIdx.x} * kTokens + warp;
+  if (token >= tokens) return;
+  RouteToken<kPerLane>(desc, params, token, {shared[warp][0], shared[warp][1]});
   if (tokens == 1) ListOne(desc, params);
+}
+
+// A warp a token; then a thread a slot finds how many come before it, and a
+// thread an expert how many before its first.
+template <int kPerLane>
+__global__ void __launch_bounds__(32 * kFewTokens)
+    RouteFewTokens(const __grid_constant__ RoutingDesc desc,
+                   const __grid_constant__ RoutingParams params, int tokens) {
+  LetNextBegin();
+  WaitForPrevious();
+  extern __shared__ float few_shared[];
+  __shared__ int experts[kFewSlots];
+  const int warp = threadIdx.x / 32;
+  if (warp < tokens) {
+    float* own = few_shared + warp * 2 * desc.num_experts;
+    RouteToken<kPerLane>(desc, params, warp, {own, own + desc.num_experts});
+  }
+  __syncthreads();
+  const int slots = tokens * desc.top_k;
+  for (int i = threadIdx.x; i < slots; i += blockDim.x) {
+    experts[i] = params.experts[i];
+  }
+  __syncthreads();
+  for (int n = threadIdx.x; n < slots + desc.num_experts + 1; n += blockDim.x) {
+    const bool is_slot = n < slots;
+    const int expert = is_slot ? experts[n] : n - slots;
+    int before = 0;
+    for (int i = 0; i < slots; ++i) {
+      before +=
+          experts[i] < expert || (is_slot && experts[i] == expert && i < n);
+    }
+    if (is_slot) {
+      params.slots[before] = n;
+    } else {
+      params.offsets[expert] = before;
+    }
+  }
 }
 
 // The number of threads of the block for which `yes` holds, before this one
@@ -318,18 +370,30 @@ __global__ void __launch_bounds__(kListThreads)
 
 absl::Status RunRoutingCuda(const RoutingDesc& desc,
                             const RoutingParams& params, Stream& stream) {
+  constexpr char kWhat[] = "moe_routing";
   CudaStream& cuda = CudaStream::Of(stream);
   const int64_t tokens = params.logits.rows();
-  const auto route = desc.num_experts <= 128   ? RouteTokens<4>
-                     : desc.num_experts <= 256 ? RouteTokens<8>
-                                               : RouteTokens<kMostPerLane>;
-  INLAY_RETURN_IF_ERROR(LaunchCuda(
-      "moe_routing", cuda, {(tokens + kTokens - 1) / kTokens, 32 * kTokens},
-      route, desc, params, tokens));
+  const int64_t slots = tokens * desc.top_k;
+  if (tokens > 1 && tokens <= kFewTokens && slots <= kFewSlots &&
+      desc.num_experts <= 256) {
+    // As many warps as list experts at once.
+    const auto warps = static_cast<int>(std::max<int64_t>(tokens, 8));
+    return LaunchCuda(
+        kWhat, cuda,
+        {1, 32 * warps,
+         static_cast<size_t>(tokens * 2 * desc.num_experts) * sizeof(float)},
+        desc.num_experts <= 128 ? RouteFewTokens<4> : RouteFewTokens<8>, desc,
+        params, static_cast<int>(tokens));
+  }
+  INLAY_RETURN_IF_ERROR(
+      LaunchCuda(kWhat, cuda, {(tokens + kTokens - 1) / kTokens, 32 * kTokens},
+                 desc.num_experts <= 128   ? RouteTokens<4>
+                 : desc.num_experts <= 256 ? RouteTokens<8>
+                                           : RouteTokens<kMostPerLane>,
+                 desc, params, tokens));
   if (tokens == 1) return absl::OkStatus();
-  return LaunchCuda("moe_routing", cuda, {desc.num_experts, kListThreads},
-                    ListSlots, params.experts,
-                    static_cast<int>(tokens * desc.top_k), desc.num_experts,
+  return LaunchCuda(kWhat, cuda, {desc.num_experts, kListThreads}, ListSlots,
+                    params.experts, static_cast<int>(slots), desc.num_experts,
                     params.offsets, params.slots);
 }
 

@@ -53,7 +53,7 @@ TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   for (RoutingDesc desc : kRoutings) {
-    for (const int64_t tokens : {1, 2, 5, 300}) {
+    for (const int64_t tokens : {1, 2, 5, 32, 300}) {
       desc.scales_experts = tokens == 1 || tokens == 300;
       SCOPED_TRACE(::testing::Message()
                    << desc.num_experts << " experts, " << desc.top_k
@@ -97,7 +97,7 @@ TEST(MoeCudaTest, RoutesByTokenAsTheCpuDoes) {
   for (RoutingDesc desc : kRoutings) {
     if (desc.num_groups > 1) continue;
     desc.hashed = true;
-    for (const int64_t tokens : {1, 2, 300}) {
+    for (const int64_t tokens : {1, 2, 31, 300}) {
       SCOPED_TRACE(::testing::Message()
                    << desc.num_experts << " experts, " << desc.top_k
                    << " chosen, tokens " << tokens);
