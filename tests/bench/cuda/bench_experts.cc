@@ -15,6 +15,7 @@
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
 #include "tests/bench/cuda/cuda_graph.h"
+#include "tests/bench/cuda/packed_weights.h"
 
 namespace inlay::bench {
 namespace {
@@ -87,31 +88,6 @@ struct Memory {
         workspace(size_t{64} << 20) {
     x.Randomize(DType::kBF16, 2);
   }
-  // One tile of random blocks of `width` columns over and over.
-  void Fill(DType dtype, int64_t k) {
-    const BlockCodec& codec = *FindBlockCodec(dtype);
-    const QuantMatrix matrix(dtype, k);
-    const int64_t blocks = kQuantRows * k / matrix.block_elements;
-    std::mt19937 rng(1);
-    std::normal_distribution<float> normal(0.0f, 0.02f);
-    std::vector<float> values(static_cast<size_t>(kQuantRows * k));
-    for (float& value : values) value = normal(rng);
-    std::vector<std::byte> rows(
-        static_cast<size_t>(blocks * matrix.block_bytes));
-    codec.encode(values.data(), blocks, rows.data());
-    auto bytes = static_cast<size_t>(QuantTileBytes(matrix.form, k));
-    std::vector<std::byte> tile(bytes);
-    PackQuantised(matrix, rows.data(), 0, kQuantRows, tile.data());
-    Require(
-        cudaMemcpy(weights.data(), tile.data(), bytes, cudaMemcpyHostToDevice));
-    for (size_t done = bytes; done < kPoolBytes;) {
-      const size_t next = std::min(done, kPoolBytes - done);
-      Require(cudaMemcpy(weights.data() + done, weights.data(), next,
-                         cudaMemcpyDeviceToDevice));
-      done += next;
-    }
-    Require(cudaDeviceSynchronize());
-  }
   DeviceMemory weights, x, y, workspace;
 };
 
@@ -127,7 +103,7 @@ void Time(Bench& bench, Memory& memory, const Mixture& mixture, DType dtype,
   desc.num_experts = mixture.experts;
   desc.top_k = mixture.top_k;
   desc.row_a_slot = outputs;
-  memory.Fill(dtype, desc.gemm.k);
+  FillPacked(dtype, desc.gemm.k, memory.weights);
   const QuantForm form = QuantFormOf(dtype);
   const auto expert =
       static_cast<size_t>(QuantBytes(form, desc.gemm.n, desc.gemm.k));

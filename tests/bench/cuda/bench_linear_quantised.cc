@@ -14,6 +14,7 @@
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
 #include "tests/bench/cuda/cuda_graph.h"
+#include "tests/bench/cuda/packed_weights.h"
 
 namespace inlay::bench {
 namespace {
@@ -52,31 +53,6 @@ struct Memory {
         y(size_t{512} << 20),
         workspace(size_t{256} << 20) {
     x.Randomize(DType::kBF16, 2);
-  }
-  // One tile of random blocks of `width` columns over and over.
-  void Fill(DType dtype, int64_t k) {
-    const BlockCodec& codec = *FindBlockCodec(dtype);
-    const QuantMatrix matrix(dtype, k);
-    const int64_t blocks = kQuantRows * k / matrix.block_elements;
-    std::mt19937 rng(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(kQuantRows * k));
-    for (float& value : values) value = normal(rng);
-    std::vector<std::byte> rows(
-        static_cast<size_t>(blocks * matrix.block_bytes));
-    codec.encode(values.data(), blocks, rows.data());
-    auto bytes = static_cast<size_t>(QuantTileBytes(matrix.form, k));
-    std::vector<std::byte> tile(bytes);
-    PackQuantised(matrix, rows.data(), 0, kQuantRows, tile.data());
-    Require(
-        cudaMemcpy(weights.data(), tile.data(), bytes, cudaMemcpyHostToDevice));
-    for (size_t done = bytes; done < kPoolBytes;) {
-      const size_t next = std::min(done, kPoolBytes - done);
-      Require(cudaMemcpy(weights.data() + done, weights.data(), next,
-                         cudaMemcpyDeviceToDevice));
-      done += next;
-    }
-    Require(cudaDeviceSynchronize());
   }
   GemmParams Params(const Layer& layer, DType dtype, size_t bytes, int64_t m,
                     int call) {
@@ -128,7 +104,7 @@ void Table(Bench& bench, Memory& memory) {
     }
     std::printf("\n");
     for (const DType dtype : kFormats) {
-      memory.Fill(dtype, layer.k);
+      FillPacked(dtype, layer.k, memory.weights);
       std::printf("%-8s %-8s us,%%copy,ratio", layer.name,
                   std::string(DTypeName(dtype)).c_str());
       for (size_t i = 0; i < std::size(kRows); ++i) {
@@ -207,7 +183,7 @@ void WidePlans(Bench& bench, Memory& memory, const Layer& layer,
     plain[i] = Time(bench, memory, layer, DType::kBF16, kWideBatches[i]);
   }
   for (const DType dtype : formats) {
-    memory.Fill(dtype, layer.k);
+    FillPacked(dtype, layer.k, memory.weights);
     const QuantForm form = QuantFormOf(dtype);
     const GemmDesc desc = DescOf(layer, dtype);
     const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
@@ -262,7 +238,7 @@ void CodesPlans(Bench& bench, Memory& memory, const Layer& layer) {
                {DType::kI8_G128, ScaleReach::kRow, "int8"}};
   for (const auto& kind : kinds) {
     const bool whole = kind.dtype == DType::kI8_G128;
-    memory.Fill(kind.dtype, layer.k);
+    FillPacked(kind.dtype, layer.k, memory.weights);
     const QuantForm form = QuantFormOf(kind.dtype);
     GemmDesc desc = DescOf(layer, kind.dtype);
     desc.scale_reach = kind.reach;
@@ -343,7 +319,7 @@ void BenchLinearQuantised(Bench& bench) {
   if (!plans) return;
   for (const DType dtype : {DType::kU4_G128, DType::kQ4_K}) {
     for (const Layer& layer : kLayers) {
-      memory.Fill(dtype, layer.k);
+      FillPacked(dtype, layer.k, memory.weights);
       for (const int64_t m : {4, 8, 16, 32}) {
         if (dtype == DType::kQ4_K && m != 16) continue;
         Plans(bench, memory, layer, dtype, m);

@@ -1,0 +1,139 @@
+// expert_linear's kernel for some slots an expert (expert_streamed_sm90.cuh).
+#if INLAY_HAS_CUDA
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "tests/support/expert_problem.h"
+
+namespace inlay {
+namespace {
+
+using namespace ::inlay::testing;  // NOLINT
+
+bool IsStreamed(const TestCuda& cuda, const ExpertLinearDesc& desc,
+                int64_t tokens) {
+  return cuda.info.sm == 90 && ExpertRowsAreSome(desc, tokens * desc.top_k);
+}
+
+// Pieces of 8 and of 16 slots, experts without a slot, rounds of all numbers of
+// pairs, units that K does not fill, alone and together.
+TEST(MoeCudaTest, SomeSlotsOfEveryBlockFormat) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const BlockCodec* codec : BlockCodecs()) {
+    if (codec->encode == nullptr) continue;
+    const int64_t block = GetFormatInfo(codec->dtype).block_elements;
+    for (const int64_t columns : {1, 600}) {
+      const int64_t k = (columns + block - 1) / block * block;
+      // Few columns: tokens in turn.
+      const std::vector<int64_t> turns =
+          columns == 1 ? std::vector<int64_t>{std::array{1, 7, 24}[seed % 3]}
+                       : std::vector<int64_t>{1, 24};
+      for (const int64_t tokens : turns) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        const int64_t n = columns == 1 ? 480 : 32;
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(codec->dtype) << " x " << DTypeName(type)
+                     << " n " << n << " k " << k << " tokens " << tokens
+                     << " seed " << seed);
+        const ExpertLinearDesc desc = {
+            {n, k, codec->dtype, type, seed % 3 != 0 ? DType::kF32 : type},
+            5,
+            2,
+            seed % 4 < 2};
+        ASSERT_TRUE(IsStreamed(cuda, desc, tokens) || cuda.info.sm != 90);
+        ExpertProblem problem(cuda, desc, tokens, 4, seed);
+        ForEachCudaRow(
+            ExpertLinearTable(), desc, cuda, [&](const ExpertLinearRow& row) {
+              const TestMatrix y = problem.Run(row);
+              problem.Check(y);
+              const TestMatrix apart = problem.RunApart(row);
+              for (int64_t s = 0; s < problem.num_slots(); ++s) {
+                ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
+              }
+              ExpertLinearDesc invariant = desc;
+              invariant.gemm.batch_invariant = true;
+              const TestMatrix together = problem.RunAs(invariant, row);
+              problem.Check(together);
+              for (const int64_t t : {int64_t{0}, tokens - 1}) {
+                const TestMatrix alone = problem.RunAlone(row, t, &invariant);
+                for (int64_t r = 0; r < 2; ++r) {
+                  EXPECT_EQ(alone.RowBits(r), together.RowBits(2 * t + r)) << t;
+                }
+              }
+            });
+        ++seed;
+      }
+    }
+  }
+}
+
+// The bits are those of product and activation apart, whichever kernel makes
+// the product.
+TEST(MoeCudaTest, GatedExpertsHaveTheBitsOfTheOpsApart) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 1;
+  for (const DType weight : {DType::kQ4_0, DType::kQ4_K, DType::kU4_G128,
+                             DType::kQ6_K, DType::kQ8_0, DType::kMXFP4}) {
+    for (const Activation function :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu,
+          Activation::kLimitedSilu}) {
+      for (const int64_t tokens : {1, 9, 30, 90}) {
+        const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+        SCOPED_TRACE(::testing::Message()
+                     << DTypeName(weight) << " x " << DTypeName(type)
+                     << " function " << static_cast<int>(function) << " tokens "
+                     << tokens << " seed " << seed);
+        // Rows of gates that are no multiple of 32, and that are.
+        const int64_t width = seed % 3 != 0 ? 72 : 256;
+        ExpertLinearDesc desc = {{2 * width, 256, weight, type, type}, 6, 2};
+        ExpertProblem problem(cuda, desc, tokens, 5, seed++);
+        const ExpertLinearRow& row = ExpertRowNamed("cuda_quantised");
+        const TestMatrix apart = problem.RunActivated(row, function);
+        desc.gated = true;
+        desc.function = function;
+        desc.limit = kTestLimit;
+        ASSERT_EQ(row.refuses(desc, cuda.info), nullptr);
+        const TestMatrix together = problem.RunAs(desc, row);
+        for (int64_t s = 0; s < problem.num_slots(); ++s) {
+          for (int64_t c = 0; c < width; ++c) {
+            ASSERT_EQ(together(s, c), apart(s, c)) << s << ", " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A row of x that is not a number spoils its own slots alone.
+TEST(MoeCudaTest, NanStaysInItsSlots) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const int64_t k : {512, 544}) {
+    const ExpertLinearDesc desc = {
+        {64, k, DType::kQ4_0, DType::kBF16, DType::kF32}, 3, 2};
+    for (const int64_t tokens : {5, 12}) {
+      ExpertProblem problem(cuda, desc, tokens, 3, 11);
+      const ExpertLinearRow& row = ExpertRowNamed("cuda_quantised");
+      const TestMatrix before = problem.Run(row);
+      problem.Spoil(2);
+      const TestMatrix after = problem.Run(row);
+      for (int64_t s = 0; s < problem.num_slots(); ++s) {
+        if (s / 2 == 2) {
+          EXPECT_TRUE(std::isnan(after(s, 0))) << s;
+        } else {
+          EXPECT_EQ(after.RowBits(s), before.RowBits(s)) << s;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay
+
+#endif  // INLAY_HAS_CUDA
