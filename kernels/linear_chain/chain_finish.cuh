@@ -35,7 +35,7 @@ class ChainFinish {
   }
   // `squares`: the warps', of hidden.
   __device__ void Run(const float* partials, const float* squares,
-                      uint32_t tag) const {
+                      uint8_t* handed) const {
     const int threads = tiles_.jobs * (kRows * kQuantRows * kChainSharers);
     // By whole warps.
 #pragma unroll 1
@@ -61,7 +61,7 @@ class ChainFinish {
       if (stage_.gated) {
         value = Gate(value, fmaf(up * facts.factor.y, norm, facts.added.y));
       }
-      Store(out, value, tag);
+      Store(out, value, handed);
     }
   }
 
@@ -162,22 +162,30 @@ class ChainFinish {
     up = ToFloat(FromFloat<T>(up));
     return ApplyActivation(stage_.function, gate) * up;
   }
+  // Columns lie as lanes read them (ChainInput): of 16, those of a lane are 2
+  // t, 2 t + 1, 2 t + 8, 2 t + 9.
+  template <typename Number>
+  __device__ uint32_t* HandedAt(const Output& out, uint8_t* handed) const {
+    const int column =
+        out.n - out.row + out.row % 8 / 2 * 4 + out.row / 8 * 2 + out.row % 2;
+    return reinterpret_cast<uint32_t*>(
+        handed + ChainHandedAt(stage_.to + out.m * stage_.to_stride +
+                               column * static_cast<int>(sizeof(Number))));
+  }
   // All lanes of a warp call it.
-  __device__ void Store(const Output& out, float value, uint32_t tag) const {
+  __device__ void Store(const Output& out, float value, uint8_t* handed) const {
     if (stage_.y == nullptr) {
       if (!out.is_there) return;
-      if (stage_.to != nullptr) {
-        HandOn(stage_.to + int64_t{out.m} * stage_.n + out.n,
-               Tagged(__float_as_uint(value), tag));
+      if (stage_.to >= 0) {
+        HandOn(HandedAt<float>(out, handed), __float_as_uint(value));
       }
       *Hidden(out) = value;
       return;
     }
     const float right = __shfl_down_sync(kChainLanes, value, kChainSharers);
     if (!out.is_there) return;
-    if (stage_.to != nullptr && out.row % 2 == 0) {
-      HandOn(stage_.to + (int64_t{out.m} * stage_.n + out.n) / 2,
-             Tagged(NarrowPair<T>(value, right), tag));
+    if (stage_.to >= 0 && out.row % 2 == 0) {
+      HandOn(HandedAt<T>(out, handed), NarrowPair<T>(value, right));
     }
     const int64_t at = out.m * stage_.y_stride + out.n;
     if (stage_.float_y) {

@@ -72,11 +72,19 @@ class ChainRouter {
   int k_;
 };
 
+// Where a row's logit is handed on.
+__device__ inline uint32_t* LogitAt(const ChainMixture& mixture, int row,
+                                    int expert, uint8_t* handed) {
+  return reinterpret_cast<uint32_t*>(
+      handed + ChainHandedAt(mixture.logits +
+                             (row * mixture.logit_count() + expert) * 4));
+}
+
 // The block's logits, from the warps' shares, to all blocks.
 template <int kRows>
 __device__ void GiveLogits(const ChainStage& stage, const ChainMixture& mixture,
                            const ChainChoice& choice, const float* squares,
-                           uint32_t tag) {
+                           uint8_t* handed) {
   const int thread = static_cast<int>(threadIdx.x);
   static_assert(kChainWarps == 16);
   if (thread >= kRows * kMostChainLogits * kChainWarps) return;
@@ -95,8 +103,7 @@ __device__ void GiveLogits(const ChainStage& stage, const ChainMixture& mixture,
   if (mixture.bias != nullptr && expert < mixture.num_experts) {
     logit += mixture.bias[expert];
   }
-  HandOn(mixture.logits + row * mixture.logit_count() + expert,
-         Tagged(__float_as_uint(logit), tag));
+  HandOn(LogitAt(mixture, row, expert, handed), __float_as_uint(logit));
 }
 
 // The weight of the expert of rank `rank`, by logits of all experts and those
@@ -128,12 +135,12 @@ __device__ inline float WeightOfRank(const ChainMixture& mixture,
   return static_cast<float>(own * double{mixture.scale} / (sum + kTiny));
 }
 
-__device__ inline float ReadLogit(const uint64_t* from, uint32_t tag) {
-  uint64_t word;
+__device__ inline float ReadLogit(const uint32_t* from) {
+  uint32_t word;
   do {
     ReadHandedOn(from, word);
-  } while (!HasTag(word, tag));
-  return __uint_as_float(static_cast<uint32_t>(word));
+  } while (word == 0);
+  return __uint_as_float(~word);
 }
 
 // The tokens' experts to `choice`, and to who copies. All threads that multiply
@@ -141,9 +148,9 @@ __device__ inline float ReadLogit(const uint64_t* from, uint32_t tag) {
 template <int kRows>
 __device__ void ChooseExperts(const ChainStage& stage,
                               const ChainMixture& mixture, const float* squares,
-                              uint32_t tag, ChainChoice& choice) {
+                              uint8_t* handed, ChainChoice& choice) {
   ChainMeet();  // the warps' shares are there
-  GiveLogits<kRows>(stage, mixture, choice, squares, tag);
+  GiveLogits<kRows>(stage, mixture, choice, squares, handed);
   const int thread = static_cast<int>(threadIdx.x);
   const int experts = mixture.num_experts;
   auto* const keys = reinterpret_cast<uint64_t*>(&choice + 1);
@@ -153,8 +160,7 @@ __device__ void ChooseExperts(const ChainStage& stage,
 #pragma unroll 1
   for (int row = 0; row < kRows; ++row, logits += experts) {
     if (thread < experts) {
-      const float logit =
-          ReadLogit(mixture.logits + row * mixture.logit_count() + thread, tag);
+      const float logit = ReadLogit(LogitAt(mixture, row, thread, handed));
       // Scores grow with logits.
       float judged = logit;
       if (mixture.sigmoid) {
@@ -192,7 +198,7 @@ __device__ void ChooseExperts(const ChainStage& stage,
 // have waited for their copies and met.
 template <int kRows>
 __device__ void PrepareOutputs(const ChainStage& outputs,
-                               const ChainMixture& mixture, uint32_t tag,
+                               const ChainMixture& mixture, uint8_t* handed,
                                ChainChoice& choice, float* factors) {
   const ChainTiles tiles(outputs);
   const ChainExpertTiles at(outputs, mixture, tiles, choice.experts);
@@ -224,9 +230,8 @@ __device__ void PrepareOutputs(const ChainStage& outputs,
   if (lane != mixture.top_k || !mixture.has_shared()) return;
   float shared = 1.0f;
   if (mixture.shared_gate != nullptr) {
-    const float logit = ReadLogit(
-        mixture.logits + row * mixture.logit_count() + mixture.num_experts,
-        tag);
+    const float logit =
+        ReadLogit(LogitAt(mixture, row, mixture.num_experts, handed));
     shared = 1.0f / (1.0f + expf(-logit));
   }
   choice.weights[mixture.slots + row] = shared;

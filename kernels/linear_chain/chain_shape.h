@@ -78,13 +78,17 @@ struct ChainStage {
   const uint8_t* w;
   const float* bias;
   const float* norm_weight;
-  const void* x;         // null: the norm of hidden
-  const uint64_t* from;  // where x or hidden is handed on; null: nowhere
-  uint64_t* to;          // where y is handed on; null: nowhere
-  void* y;               // null: hidden
+  const void* x;  // null: the norm of hidden
+  void* y;        // null: hidden
   int64_t x_stride;
   int64_t y_stride;
   int64_t tile_bytes;
+  // Where x or hidden, and y, are handed on, and bytes from row to row
+  // (ChainHandedAt); negative: nowhere.
+  int from;
+  int from_stride;
+  int to;
+  int to_stride;
   float epsilon;
   float mean;  // 1 / k
   int n;       // outputs: half the rows of w where gated
@@ -120,10 +124,10 @@ struct ChainMixture {
   const void* router;  // [num_experts, k]
   const float* bias;
   const float* correction;
-  uint64_t* logits;              // words, [m][logit_count()]
   const void* shared_gate;       // [k], or null
   const uint8_t* shared_input;   // tiles
   const uint8_t* shared_output;  // tiles
+  int logits;                    // handed on, [m][logit_count()]: ChainHandedAt
   float scale;
   int num_experts;
   int top_k;
@@ -181,19 +185,25 @@ INLAY_HOST_DEVICE constexpr int ChainPartials(int m) {
   return kChainWarps * m * kQuantRows + kQuantRows;
 }
 
-// What blocks hand on, in device memory. A number has a tag beside it, so that
-// who reads both knows whether it is of this launch.
-struct ChainExchange {
-  uint32_t launches;  // that are complete: a tag is one more
+// What blocks hand on, in device memory; behind it two buffers, in turns
+// kChainHandedBytes of each.
+struct alignas(128) ChainExchange {
+  uint32_t launches;  // that are complete
+  uint32_t handed;    // bytes that the last of them handed on
   uint32_t ended;     // blocks of this launch
-  uint32_t unused[14];
 };
+inline constexpr int kChainHandedBytes = 512;  // a unit of hidden
+// Where byte `at` of the first buffer lies.
+INLAY_HOST_DEVICE constexpr int ChainHandedAt(int at) {
+  return at + (at & -kChainHandedBytes);
+}
 
 struct ChainShape {
   ChainStage stages[kMostChainStages];
   float* hidden;
   int64_t hidden_stride;    // elements
   ChainExchange* exchange;  // null: of one stage
+  uint32_t handed;          // bytes, of all that is handed on
   int count;                // of stages
   int m;
   int ring;  // places

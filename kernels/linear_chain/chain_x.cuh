@@ -16,7 +16,7 @@ namespace inlay {
 // outputs their columns count by their weights. `s`: the stage's number.
 template <class Form, typename T, int kRows, bool kHidden, bool kExperts>
 __device__ void MakeChainX(const ChainStage& stage, int s,
-                           const ChainShape& shape, uint32_t tag,
+                           const ChainShape& shape, const uint8_t* handed,
                            uint8_t* shared, float* squares) {
   auto& choice = *reinterpret_cast<ChainChoice*>(shared + shape.at.choice);
   const bool routes = kExperts && kHidden && s == shape.mixture.input;
@@ -27,29 +27,38 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
   // Units. With more in chains of mixtures registers would go to memory.
   constexpr int kAtOnce = kExperts && kHidden   ? 1
                           : kExperts || kHidden ? 2 / kRows
-                                                : 4 / kRows;
+                                                : 2;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto* facts = reinterpret_cast<float*>(shared + shape.at.facts);
   const int own = lane / 4 * 16 + lane % 4 * 2;  // column of a unit
   float sums[kRows] = {};
+  const int count = (stage.units - warp + kChainWarps - 1) / kChainWarps;
+  // Blocks begin at different units of what all of them read, so that not all
+  // ask for the same lines. Of hidden, squares are added up in one order.
+  const int turn =
+      kHidden || count <= 0 ? 0 : static_cast<int>(blockIdx.x) % count;
+  const auto unit_of = [&](int i) {
+    const int turned = i + turn < count ? i + turn : i + turn - count;
+    return i < count ? warp + turned * kChainWarps : stage.units;
+  };
 #pragma unroll 1
-  for (int first = warp; first < stage.units; first += kAtOnce * kChainWarps) {
+  for (int first = 0; first < count; first += kAtOnce) {
     ChainInput<T, kHidden> in[kAtOnce][kRows];
     float2 weight[kAtOnce][2];
     float routed[kAtOnce][kEarlyLogits][4];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int column = (first + i * kChainWarps) * kQuantColumns + own;
+      const int column = unit_of(first + i) * kQuantColumns + own;
       // Of experts' columns each row has its own slots', and a shared one's.
       const int slot =
-          weighs ? ChainExpertUnit(shape.mixture, first + i * kChainWarps).slot
+          weighs ? ChainExpertUnit(shape.mixture, unit_of(first + i)).slot
                  : shape.mixture.slots;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const bool has = kRows == 1 || slot == shape.mixture.slots ||
                          slot / shape.mixture.top_k == r;
-        in[i][r].Begin(stage, shape, r, has ? column : stage.k, tag);
+        in[i][r].Begin(stage, shape, r, has ? column : stage.k, handed);
       }
       weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
       if (kHidden && stage.norm_weight != nullptr && column < stage.k) {
@@ -66,12 +75,12 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = first + i * kChainWarps;
+      const int unit = unit_of(first + i);
       if (unit >= stage.units) break;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         float x[4], late[4];
-        in[i][r].Take(tag, x);
+        in[i][r].Take(x);
         __syncwarp();
         if constexpr (kHidden) {
 #pragma unroll

@@ -68,17 +68,22 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   return tiles;
 }
 
-// Words that stage s hands on a row of x: to the one behind it, or where it
+// Bytes of a row of what stage s hands on: to the one behind it, or where it
 // adds to whoever normalises hidden.
-int64_t WordsOf(const LinearChainDesc& desc, size_t s, int m) {
+int64_t HandedOnBytes(const LinearChainDesc& desc, size_t s, int m) {
   const LinearChainStage& stage = desc.stages[s];
-  if (stage.adds) return stage.gemm.n;
   const bool is_last = s + 1 == desc.stages.size();
-  if (stage.same_x || is_last || desc.stages[s + 1].same_x) return 0;
-  return (OutputsOf(desc, stage, m) + 1) / 2;
+  if (is_last) return 0;
+  if (!stage.adds && (stage.same_x || desc.stages[s + 1].same_x)) return 0;
+  const int64_t columns = QuantUnits(OutputsOf(desc, stage, m)) * kQuantColumns;
+  return columns * (stage.adds ? 4 : 2);
+}
+int64_t WholeHanded(int64_t bytes) {
+  return (bytes + kChainHandedBytes - 1) / kChainHandedBytes *
+         kChainHandedBytes;
 }
 
-// Of the router's logits, and that of a shared expert's gate.
+// With that of a shared expert's gate; words that are handed on.
 int64_t LogitWords(const LinearChainDesc& desc) {
   return desc.routing.num_experts + (desc.shared_gated ? 1 : 0);
 }
@@ -119,12 +124,11 @@ int CutMixture(const LinearChainDesc& desc, int m, ChainMixture& mixture) {
 
 size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
   if (desc.stages.size() < 2) return 0;
-  int64_t words = 0;
-  for (size_t s = 0; s < desc.stages.size(); ++s)
-    words += WordsOf(desc, s, kChainRows);
-  words += LogitWords(desc);
-  return sizeof(ChainExchange) +
-         static_cast<size_t>(words * kChainRows) * sizeof(uint64_t);
+  int64_t bytes = WholeHanded(LogitWords(desc) * kChainRows * 4);
+  for (size_t s = 0; s < desc.stages.size(); ++s) {
+    bytes += WholeHanded(HandedOnBytes(desc, s, kChainRows) * kChainRows);
+  }
+  return sizeof(ChainExchange) + static_cast<size_t>(2 * bytes);
 }
 
 bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels) {
@@ -260,11 +264,11 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   shape.hidden_stride = elements(params.hidden);
   shape.exchange =
       shape.count > 1 ? static_cast<ChainExchange*>(params.exchange) : nullptr;
-  auto* words = shape.exchange == nullptr
-                    ? nullptr
-                    : reinterpret_cast<uint64_t*>(shape.exchange + 1);
-  const uint64_t* hidden_words = nullptr;
-  const uint64_t* x_words = nullptr;
+  int64_t handed = 0;  // bytes
+  struct Handed {
+    int at = -1;
+    int stride = 0;
+  } hidden, given;  // by the last stage that did
   TensorView x = params.x;
   for (size_t s = 0; s < desc.stages.size(); ++s) {
     const LinearChainStage& from = desc.stages[s];
@@ -280,12 +284,15 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
       stage.norm_weight = before.norm_weight;
       stage.epsilon = before.epsilon;
       stage.from = before.from;
+      stage.from_stride = before.from_stride;
       stage.x = before.x;
       stage.x_stride = before.x_stride;
     } else {
       stage.norm_weight = with.norm_weight;
       stage.epsilon = with.epsilon;
-      stage.from = from.normalised ? hidden_words : x_words;
+      const Handed& read = from.normalised ? hidden : given;
+      stage.from = read.at;
+      stage.from_stride = read.stride;
       if (!from.normalised) {
         stage.x = x.data;
         stage.x_stride = elements(x);
@@ -296,11 +303,14 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
       stage.y_stride = elements(with.y);
     }
     x = with.y;
-    const int64_t handed_on = WordsOf(desc, s, m);
-    if (handed_on == 0 || s + 1 == desc.stages.size()) continue;
-    stage.to = words;
-    (from.adds ? hidden_words : x_words) = words;
-    words += handed_on * m;
+    stage.to = -1;
+    const int64_t row_bytes = HandedOnBytes(desc, s, m);
+    if (row_bytes == 0) continue;
+    const Handed to = {static_cast<int>(handed), static_cast<int>(row_bytes)};
+    stage.to = to.at;
+    stage.to_stride = to.stride;
+    (from.adds ? hidden : given) = to;
+    handed += WholeHanded(row_bytes * m);
   }
   const int input = shape.mixture.input;
   if (input >= 0) {
@@ -308,7 +318,8 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     mixture.router = params.router.data;
     mixture.bias = params.router_bias;
     mixture.correction = params.correction;
-    mixture.logits = words;
+    mixture.logits = static_cast<int>(handed);
+    handed += WholeHanded(LogitWords(desc) * m * 4);
     const auto at = [](const TensorView& view) {
       return reinterpret_cast<const uint8_t*>(view.data);
     };
@@ -316,6 +327,7 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     mixture.shared_output = at(params.shared_output);
     if (desc.shared_gated) mixture.shared_gate = params.shared_gate.data;
   }
+  shape.handed = static_cast<uint32_t>(handed);
   const DType type = desc.stages.front().gemm.activation;
   ChainFormPair forms;
   FormsOfChain(desc, forms);

@@ -14,11 +14,10 @@
 // in which warps multiply, and on through the stages to come, whatever they
 // wait for. So memory is read while a stage ends and the next one's x is made.
 //
-// Between stages outputs are handed on as words of 64 bits, a number and a tag
-// of the launch, which readers read again until the tag is there (the protocol
-// "LL" of NCCL). There is no other order between blocks: a fence would wait for
-// all copies that are under way. The launch is cooperative: it fails rather
-// than wait for blocks that have no room.
+// Between stages outputs are handed on as words that are zero until they are
+// there (chain_input.cuh). There is no other order between blocks: a fence
+// would wait for all copies that are under way. The launch is cooperative: it
+// fails rather than wait for blocks that have no room.
 //
 // Arithmetic: chain_unit.cuh. The norm's factor multiplies sums of products, so
 // that x waits for nothing but hidden; the normalised row is not rounded to 16
@@ -341,7 +340,13 @@ __global__ void __launch_bounds__(kChainBlock, 1)
   asm volatile("bar.sync 2, %0;" ::"n"(kChainBlock) : "memory");
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
   WaitForPrevious();
-  const uint32_t tag = kAlone ? 0 : __ldcg(&shape.exchange->launches) + 1;
+  uint8_t* handed = nullptr;
+  if constexpr (!kAlone) {
+    const uint32_t launches = __ldcg(&shape.exchange->launches);
+    handed = ChainHandedOn(shape.exchange, launches);
+    ForgetHandedOn(ChainHandedOn(shape.exchange, launches + 1),
+                   __ldcg(&shape.exchange->handed));
+  }
   // In chains of 4 bits the loop over rounds, which runs once, makes code that
   // is 2 % faster; in those of 8 bits it is slower.
   using First = typename Forms::First;
@@ -381,18 +386,18 @@ __global__ void __launch_bounds__(kChainBlock, 1)
       if (has_x) {
         // Made for a round or a stage before.
       } else if (stage.x == nullptr) {
-        MakeChainX<First, T, kRows, true, kExperts>(stage, s, shape, tag,
+        MakeChainX<First, T, kRows, true, kExperts>(stage, s, shape, handed,
                                                     chain_shared, squares);
       } else {
-        MakeChainX<First, T, kRows, false, kExperts>(stage, s, shape, tag,
+        MakeChainX<First, T, kRows, false, kExperts>(stage, s, shape, handed,
                                                      chain_shared, squares);
       }
       has_x = true;
       if (part == ChainExperts::kInput) {
-        ChooseExperts<kRows>(stage, shape.mixture, squares, tag, choice);
+        ChooseExperts<kRows>(stage, shape.mixture, squares, handed, choice);
         finish.Begin();
-        PrepareOutputs<kRows>(shape.stages[s + 1], shape.mixture, tag, choice,
-                              factors);
+        PrepareOutputs<kRows>(shape.stages[s + 1], shape.mixture, handed,
+                              choice, factors);
       }
       const float* const row_factors =
           part == ChainExperts::kOutput ? factors : nullptr;
@@ -405,17 +410,17 @@ __global__ void __launch_bounds__(kChainBlock, 1)
       }
       if (part == ChainExperts::kInput) AwaitRowFactors();
       ChainMeet();
-      finish.Run(partials, squares, tag);
+      finish.Run(partials, squares, handed);
     }
   }
   if (kAlone) return;
-  // Each block has read the tag when it says that it ends; the last of all
-  // makes the next launch's.
+  // Each block has read what the last of all writes for the next launch.
   ChainMeet();
   if (threadIdx.x == 0) {
     ChainExchange* const exchange = shape.exchange;
     if (atomicInc(&exchange->ended, gridDim.x - 1) == gridDim.x - 1) {
-      exchange->launches = tag;
+      exchange->launches = __ldcg(&exchange->launches) + 1;
+      exchange->handed = shape.handed;
     }
   }
 }

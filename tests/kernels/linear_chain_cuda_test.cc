@@ -2,6 +2,11 @@
 // gave; equal bits of a token in every batch, call and graph; what it refuses.
 #if INLAY_HAS_CUDA
 
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/casts.h"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
 #include "tests/support/cuda_test_util.h"
@@ -173,6 +178,64 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
         ASSERT_TRUE(Equal(calls.y[3], r, graph.y[3], r));
       }
     }
+  }
+}
+
+// What one launch handed on is not there for those after it, whatever they hand
+// on themselves.
+TEST(LinearChainCudaTest, ChainsTakeTurnsInOneExchange) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const auto between = [](int64_t width, int64_t inner) {
+    return BetweenAttentions(DType::kU4_G128, DType::kBF16, width, width, inner,
+                             width + 512);
+  };
+  TestChain large(cuda, between(2048, 5632), 2, 11);
+  TestChain small(cuda, between(512, 1408), 2, 12);
+  struct Launch {
+    TestChain& chain;
+    size_t stages;
+    int64_t rows;
+  };
+  const Launch launches[] = {{large, 4, 2}, {small, 4, 1}, {large, 4, 1},
+                             {large, 2, 2}, {small, 3, 2}, {large, 4, 2},
+                             {small, 4, 1}, {small, 4, 2}, {large, 3, 1}};
+  std::vector<ChainOutcome> alone;
+  for (const Launch& launch : launches) {
+    alone.push_back(launch.chain.Run(launch.stages, 0, launch.rows));
+  }
+  small.ShareExchange(large);
+  for (int again = 0; again < 3; ++again) {
+    for (size_t i = 0; i < alone.size(); ++i) {
+      SCOPED_TRACE(i);
+      const Launch& launch = launches[i];
+      const ChainOutcome got = launch.chain.Run(launch.stages, 0, launch.rows);
+      for (int64_t r = 0; r < launch.rows; ++r) {
+        ASSERT_TRUE(Equal(got.hidden, r, alone[i].hidden, r));
+        ASSERT_TRUE(Equal(got.y[1], r, alone[i].y[1], r));
+      }
+    }
+  }
+}
+
+// Whatever its bits are: those of words that are not there yet are a NaN's.
+TEST(LinearChainCudaTest, NanIsHandedOn) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  TestChain chain(
+      cuda,
+      BetweenAttentions(DType::kU4_G128, DType::kBF16, 512, 512, 1408, 1024), 2,
+      13);
+  const ChainOutcome good = chain.Run(4, 0, 2);
+  for (const uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u}) {
+    chain.hidden.Set(0, 5, absl::bit_cast<float>(bits));
+    const ChainOutcome got = chain.Run(4, 0, 2);
+    EXPECT_TRUE(std::isnan(got.hidden(0, 5)));
+    EXPECT_TRUE(std::isnan(got.y[3](0, 0)));
+    EXPECT_TRUE(Equal(got.hidden, 1, good.hidden, 1));
+    EXPECT_TRUE(Equal(got.y[3], 1, good.y[3], 1));
   }
 }
 

@@ -90,8 +90,12 @@ class TestChain {
     hidden = TestMatrix(DType::kF32, m, Width(), kChainPad);
     hidden.Randomize(rng, 3.0f);
     const std::vector<uint8_t> zeros(LinearChainExchangeBytes(this->desc), 0);
-    if (!zeros.empty()) exchange_ = std::make_unique<CudaBytes>(zeros);
+    if (!zeros.empty()) exchange_ = std::make_shared<CudaBytes>(zeros);
   }
+
+  // From now on blocks hand on in the same memory as those of `other`, which
+  // has to be enough for both.
+  void ShareExchange(const TestChain& other) { exchange_ = other.exchange_; }
 
   const LinearChainRow& Row() const {
     const auto row =
@@ -412,7 +416,7 @@ class TestChain {
   std::vector<float> expert_weights_;
   std::vector<ChainWeights> shared_;    // input and output
   std::vector<double> shared_weights_;  // by row
-  std::unique_ptr<CudaBytes> exchange_;
+  std::shared_ptr<CudaBytes> exchange_;
 };
 
 // What lies between two attentions of a decoder.
