@@ -162,8 +162,8 @@ class ChainFinish {
     up = ToFloat(FromFloat<T>(up));
     return ApplyActivation(stage_.function, gate) * up;
   }
-  // Columns lie as lanes read them (ChainInput): of 16, those of a lane are 2
-  // t, 2 t + 1, 2 t + 8, 2 t + 9.
+  // Columns lie as lanes read them (ChainInput), four of 16 a lane:
+  // StoreChainX.
   template <typename Number>
   __device__ uint32_t* HandedAt(const Output& out, uint8_t* handed) const {
     const int column =
