@@ -98,24 +98,23 @@ class Bench {
     }
     copy_ = CopyBandwidth(*device_);
     pool_ = Take(ThreadPool::Create(1));
-    if (model_->kv_layout().num_groups() != 1) {
+    if (model_->kv_layout().has_states()) {
       Require(absl::UnimplementedError(
-          "bench_model: layers of different windows are not supported"));
+          "bench_model: layers with states are not supported"));
     }
-    block_size_ = model_->kv_layout().block_size();
-    const int64_t tokens =
-        std::max(prompt_, most_batch_ * (context_ + kSteps + block_size_));
     storage_ = std::make_unique<KvStorage>(
         device_.get(), model_->kv_layout().block_bytes(), size_t{64} << 20);
-    while (int64_t{storage_->num_extents()} * storage_->blocks_per_extent() *
-               block_size_ <
-           tokens) {
+    const int64_t blocks =
+        std::max(KvBlocksFor(prompt_, groups()),
+                 most_batch_ * KvBlocksFor(context_ + kSteps, groups()));
+    while (int64_t{storage_->num_extents()} * storage_->blocks_per_extent() <
+           blocks) {
       Take(storage_->AddExtent());
     }
     FillCache();
     executor_ = Take(Executor::Create(
         device_.get(), model_.get(), pool_.get(),
-        {std::max(prompt_, most_batch_), most_batch_, tokens / block_size_}));
+        {std::max(prompt_, most_batch_), most_batch_, blocks}));
   }
 
   // One sequence of `prompt` tokens in one step.
@@ -170,6 +169,9 @@ class Bench {
     int32_t kv_len;
   };
 
+  absl::Span<const KvGroup> groups() const {
+    return model_->kv_layout().groups();
+  }
   void AddOption(const std::string& word, const ModelFiles& files,
                  ModelLoadOptions& options) {
     const size_t equals = word.find('=');
@@ -249,42 +251,62 @@ class Bench {
     std::vector<int32_t> tokens, positions, blocks;
     std::vector<int64_t> slots;
     std::vector<AttentionSequence> sequences;
-    const int64_t room = (context_ + kSteps) / block_size_ + 1;
     for (const Sequence& sequence : wanted) {
-      sequences.push_back({static_cast<int32_t>(tokens.size()), sequence.q_len,
-                           sequence.kv_len, nullptr});
-      const int64_t first = sequence.index * room;
-      for (int64_t i = 0; i * block_size_ < sequence.kv_len; ++i)
-        blocks.push_back(static_cast<int32_t>(first + i));
-      for (int64_t p = sequence.kv_len - sequence.q_len; p < sequence.kv_len;
-           ++p) {
+      for (int32_t i = 0; i < sequence.q_len; ++i) {
         tokens.push_back(static_cast<int32_t>(
             random_() % static_cast<uint32_t>(model_->info().vocab_size)));
-        positions.push_back(static_cast<int32_t>(p));
-        slots.push_back(first * block_size_ + p);
+        positions.push_back(sequence.kv_len - sequence.q_len + i);
       }
     }
+    // The i-th of the batch has the i-th share of blocks, group by group, all
+    // of them beyond windows too. A prompt is alone and may be longer.
+    const int64_t most_tokens =
+        std::max<int64_t>(context_ + kSteps, wanted.front().kv_len);
+    const int64_t share = KvBlocksFor(most_tokens, groups());
+    int64_t before = 0;  // of a share
+    int64_t most_blocks = 0;
+    for (const KvGroup& group : groups()) {
+      int32_t row = 0;
+      const size_t begin = blocks.size();
+      for (const Sequence& sequence : wanted) {
+        const int64_t first = sequence.index * share + before;
+        for (int64_t i = 0; i < KvBlocksFor(sequence.kv_len, group.block_size);
+             ++i) {
+          blocks.push_back(static_cast<int32_t>(first + i));
+        }
+        for (int32_t i = 0; i < sequence.q_len; ++i) {
+          slots.push_back(first * group.block_size +
+                          positions[static_cast<size_t>(row + i)]);
+        }
+        sequences.push_back({row, sequence.q_len, sequence.kv_len, nullptr});
+        row += sequence.q_len;
+      }
+      before += KvBlocksFor(most_tokens, group.block_size);
+      most_blocks =
+          std::max(most_blocks, static_cast<int64_t>(blocks.size() - begin));
+    }
     const int32_t* next = blocks.data();
-    for (AttentionSequence& sequence : sequences) {
-      sequence.blocks = next;
-      next += (sequence.kv_len + block_size_ - 1) / block_size_;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      sequences[i].blocks = next;
+      next += KvBlocksFor(sequences[i].kv_len,
+                          groups()[i / wanted.size()].block_size);
     }
     ForwardBatch batch;
     batch.tokens = tokens;
     batch.positions = positions;
     batch.slots = slots;
     batch.sequences = sequences;
+    batch.num_groups = groups().size();
     batch.logit_rows = rows;
     batch.kv_base = storage_->base();
-    const auto num_blocks = static_cast<int64_t>(blocks.size());
     if (executor_->CanSample()) {
       const std::vector<SampleOptions> greedy(rows.size());
       const SampleBatch sampling = {greedy, {}};
-      Require(executor_->Forward(batch, num_blocks, &sampling));
+      Require(executor_->Forward(batch, most_blocks, &sampling));
       Take(executor_->Tokens());
       return;
     }
-    Require(executor_->Forward(batch, num_blocks));
+    Require(executor_->Forward(batch, most_blocks));
     const auto count = static_cast<int64_t>(rows.size());
     for (int64_t row = 0; row < count; row += Executor::kLogitSlice) {
       Take(
@@ -300,7 +322,6 @@ class Bench {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvStorage> storage_;
   std::unique_ptr<Executor> executor_;
-  int64_t block_size_ = 0;
   double copy_ = 0;
   ExpertFetchCounts counts_;
   std::mt19937 random_{1};
