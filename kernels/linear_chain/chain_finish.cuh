@@ -15,19 +15,21 @@ namespace inlay {
 // read before the products.
 inline constexpr int kChainSharers = 4;
 
-// kExperts: of stages that may be of experts. `experts`: which, if it is; the
-// factors of the rows of their outputs are in the sums already.
+// kExperts: of stages that may be of experts. `choice`: of them, if it is; the
+// factors of the rows of their outputs, `factors`, are in the sums already, the
+// biases behind them are not.
 template <typename T, int kRows, bool kExperts>
 class ChainFinish {
  public:
   __device__ ChainFinish(const ChainStage& stage, const ChainShape& shape,
                          const ChainTiles& tiles, ChainExperts part,
-                         const int* experts)
+                         const ChainChoice& choice, const float* factors)
       : stage_(stage),
         shape_(shape),
         tiles_(tiles),
         part_(part),
-        experts_(experts) {}
+        choice_(choice),
+        factors_(factors) {}
   // Begins to read.
   __device__ void Begin() {
     const Output own = OutputOf(static_cast<int>(threadIdx.x));
@@ -98,7 +100,7 @@ class ChainFinish {
     return shape_.hidden + out.m * shape_.hidden_stride + out.n;
   }
   __device__ ChainExpertTiles OfExperts() const {
-    return {stage_, shape_.mixture, tiles_, experts_};
+    return {stage_, shape_.mixture, tiles_, choice_.experts};
   }
   __device__ float FactorOf(const Output& out, int tile) const {
     const uint8_t* at;
@@ -119,7 +121,9 @@ class ChainFinish {
       facts.factor.x = FactorOf(out, out.job);
     }
     if (stage_.bias != nullptr) {
-      if (kExperts && part_ == ChainExperts::kInput) {
+      if (kExperts && part_ == ChainExperts::kOutput) {
+        facts.added.x = WeighedBias(out);
+      } else if (kExperts && part_ == ChainExperts::kInput) {
         const int64_t gate = OfExperts().Bias(2 * out.job, out.row);
         if (gate >= 0) {
           facts.added.x = stage_.bias[gate];
@@ -135,6 +139,20 @@ class ChainFinish {
     // This thread's own, where this launch wrote it.
     if (stage_.y == nullptr) facts.added.x += __ldcg(Hidden(out));
     return facts;
+  }
+  // The sum of the token's experts'.
+  __device__ float WeighedBias(const Output& out) const {
+    const ChainMixture& mixture = shape_.mixture;
+    const int first = out.m * mixture.top_k;
+    const float* at = factors_ + ChainRowFactors(stage_, mixture) +
+                      (out.job * mixture.parts() + first) * kQuantRows +
+                      out.row;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int rank = 0; rank < mixture.top_k; ++rank) {
+      sum = fmaf(choice_.weights[first + rank], at[rank * kQuantRows], sum);
+    }
+    return sum;
   }
   // Of kChainWarps numbers, `stride` apart: a lane adds up its share in
   // ascending order, then lanes theirs.
@@ -160,14 +178,20 @@ class ChainFinish {
   __device__ float Gate(float gate, float up) const {
     gate = ToFloat(FromFloat<T>(gate));
     up = ToFloat(FromFloat<T>(up));
-    return ApplyActivation(stage_.function, gate) * up;
+    float v[1] = {gate};
+    const float ups[1] = {up};
+    ApplyGated(stage_.function, stage_.limit, v, ups);
+    return v[0];
   }
   // Columns lie as lanes read them (ChainInput), four of 16 a lane:
-  // StoreChainX.
+  // StoreChainX. Experts' begin at whole units.
   template <typename Number>
   __device__ uint32_t* HandedAt(const Output& out, uint8_t* handed) const {
-    const int column =
+    int column =
         out.n - out.row + out.row % 8 / 2 * 4 + out.row / 8 * 2 + out.row % 2;
+    if (kExperts && part_ == ChainExperts::kInput) {
+      column += OfExperts().Slot(out.job) * shape_.mixture.padding();
+    }
     return reinterpret_cast<uint32_t*>(
         handed + ChainHandedAt(stage_.to + out.m * stage_.to_stride +
                                column * static_cast<int>(sizeof(Number))));
@@ -199,7 +223,8 @@ class ChainFinish {
   const ChainShape& shape_;
   const ChainTiles& tiles_;
   ChainExperts part_;
-  const int* experts_;
+  const ChainChoice& choice_;
+  const float* factors_;
   Facts first_ = {};
 };
 

@@ -194,8 +194,8 @@ __device__ void ChooseExperts(const ChainStage& stage,
 }
 
 // What the experts' outputs need, once experts are chosen: their weights, and
-// the factors of the rows of their weights to `factors`. There when all threads
-// have waited for their copies and met.
+// of their matrices' rows the factors, to `factors`, and biases, behind them.
+// There when all threads have waited for their copies and met.
 template <int kRows>
 __device__ void PrepareOutputs(const ChainStage& outputs,
                                const ChainMixture& mixture, uint8_t* handed,
@@ -206,14 +206,20 @@ __device__ void PrepareOutputs(const ChainStage& outputs,
   const int count = tiles.jobs * parts * kQuantRows;
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(factors));
   const int thread = static_cast<int>(threadIdx.x);
+  const auto copy = [](uint32_t there, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(there),
+                 "l"(from)
+                 : "memory");
+  };
 #pragma unroll 1
   for (int i = thread; i < count; i += kChainThreads) {
-    const int item = i / kQuantRows;
-    const int tile = item / parts;
-    const uint8_t* from = at.Output(tile, item - tile * parts);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * 4),
-                 "l"(from + i % kQuantRows * 4)
-                 : "memory");
+    const int item = i / kQuantRows, row = i % kQuantRows;
+    const int tile = item / parts, slot = item - tile * parts;
+    copy(to + i * 4, at.Output(tile, slot) + row * 4);
+    if (outputs.bias == nullptr || slot == mixture.slots) continue;
+    const int own = (tiles.first_job + tile) * kQuantRows + row;
+    copy(to + (ChainRowFactors(outputs, mixture) + i) * 4,
+         outputs.bias + int64_t{choice.experts[slot]} * outputs.n + own);
   }
   // A warp a row.
   const int row = thread / 32, lane = thread % 32;

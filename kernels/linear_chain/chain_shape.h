@@ -50,8 +50,8 @@ INLAY_HOST_DEVICE constexpr int ChainFactsOfX(QuantCodes codes, int group,
   return group == kQuantColumns ? 2 : 8;
 }
 
-// The levels of codes that are looked up, as integers of 8 bits: levels are
-// these times `one`.
+// The levels of codes that are looked up, as integers of 7 bits: levels are
+// these times `one`, those of the second half of codes times -`one`.
 struct ChainLevels {
   uint32_t bytes[4];
   float one;
@@ -94,12 +94,13 @@ struct ChainStage {
   int n;       // outputs: half the rows of w where gated
   int k;
   int units;
-  ChainCut jobs;   // tiles of 16 outputs to blocks; of same_x from the last on
-  int rounds;      // in which a block does its jobs
-  int round_jobs;  // at most
-  int under_way;   // copies
-  bool second;     // its weights lie as ChainForms::Second
-  bool same_x;     // x is that of the stage before
+  ChainCut jobs;    // tiles of 16 outputs to blocks; of same_x from the last on
+  float limit;      // of functions that have one
+  uint16_t rounds;  // in which a block does its jobs
+  uint16_t round_jobs;  // at most
+  uint8_t under_way;    // copies
+  bool second;          // its weights lie as ChainForms::Second
+  bool same_x;          // x is that of the stage before
   bool gated;
   bool float_y;  // y is float32; otherwise x's type
   Activation function;
@@ -116,6 +117,22 @@ inline constexpr int kMostChainLogits = 4;
 struct ChainMixture {
   INLAY_HOST_DEVICE bool has_shared() const { return shared_tiles > 0; }
   INLAY_HOST_DEVICE int parts() const { return slots + (has_shared() ? 1 : 0); }
+  // Of what an expert's inputs give, and what fills up its last unit.
+  INLAY_HOST_DEVICE int columns() const {
+    return input_tiles.divisor() * kQuantRows;
+  }
+  INLAY_HOST_DEVICE int padding() const {
+    return output_units.divisor() * kQuantColumns - columns();
+  }
+  // Of x of experts' outputs a row has units of its own slots and, behind them,
+  // a shared expert's. Where there it has unit `unit` of K, which is slot
+  // `slot`'s; negative: another row has it.
+  INLAY_HOST_DEVICE int UnitOfRow(int row, int unit, int slot) const {
+    const int first = slot == slots ? slots - top_k : row * top_k;
+    const bool is_own =
+        slot == slots || (slot >= first && slot < first + top_k);
+    return is_own ? unit - first * output_units.divisor() : -1;
+  }
   // With that of the shared expert's gate.
   INLAY_HOST_DEVICE int logit_count() const {
     return num_experts + (shared_gate != nullptr ? 1 : 0);
@@ -132,7 +149,7 @@ struct ChainMixture {
   int num_experts;
   int top_k;
   LaunchDivisor input_tiles;   // an expert's gates, and ups
-  LaunchDivisor output_units;  // an expert's, of K
+  LaunchDivisor output_units;  // an expert's, of K; the last may be filled up
   int shared_tiles;            // of gates, and of ups; 0: there is none
   int shared_bytes;            // of a tile of shared_output
   int8_t input;     // the stage; that of their outputs follows. -1: none
@@ -154,6 +171,12 @@ struct ChainExpertUnit {
   int own;
 };
 
+// Factors of rows of a block's tiles of experts' outputs, at most.
+INLAY_HOST_DEVICE inline int ChainRowFactors(const ChainStage& outputs,
+                                             const ChainMixture& mixture) {
+  return outputs.round_jobs * mixture.parts() * kQuantRows;
+}
+
 // What a block's threads tell each other of it; behind it keys of 64 bits by
 // expert, then logits in float32, [m][num_experts].
 struct ChainChoice {
@@ -172,10 +195,14 @@ struct ChainPlaces {
   uint32_t squares;      // [2][kChainRows][warps] float32: of hidden
   uint32_t partials[2];  // [tiles][ChainPartials] float32, in turns
   uint32_t choice;       // ChainChoice, where there are experts
-  uint32_t factors;      // [tiles of their outputs][parts][16] float32: of rows
-  uint32_t facts;        // [units][m][ChainFactsOfX] float32
-  uint32_t x;            // [m][kChainDigits][x_stride bytes]
-  uint32_t ring;         // [places][ChainPlaceUnits] units
+  // [tiles of their outputs][parts][16] float32: factors of rows; behind them
+  // as many biases, where outputs have some
+  uint32_t factors;
+  uint32_t facts;  // [units][m][ChainFactsOfX] float32
+  // [m][kChainDigits][x_stride bytes]; behind it, where rows have slots of
+  // their own, a unit of zeros
+  uint32_t x;
+  uint32_t ring;  // [places][ChainPlaceUnits] units
   uint32_t x_stride;
   uint32_t bytes;  // of all
 };

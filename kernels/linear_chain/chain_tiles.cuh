@@ -64,6 +64,8 @@ class ChainExpertTiles {
     const Place at(*this, job);
     return at.slot == mixture_.slots || at.slot / mixture_.top_k == m;
   }
+  // Of the block's `job`-th gate; slots: the shared expert's.
+  __device__ int Slot(int job) const { return Place(*this, job).slot; }
   // Where in the biases of all experts the output of row `row` of gate tile
   // `tile` has its own; negative: a shared expert has none.
   __device__ int64_t Bias(int tile, int row) const {

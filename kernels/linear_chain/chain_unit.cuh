@@ -31,7 +31,10 @@ inline constexpr unsigned kChainLanes = 0xffffffffu;  // of a warp, all
 inline constexpr float kChainMagic = 12582912.0f;
 inline constexpr int32_t kChainMagicBits = 0x4b400000;
 
-template <QuantCodes kCodesOf, int kGroupOf, bool kMinOf>
+// kNeighboursOf: x has the columns' digits as those of codes that are looked
+// up.
+template <QuantCodes kCodesOf, int kGroupOf, bool kMinOf,
+          bool kNeighboursOf = kCodesOf == QuantCodes::kTable4>
 struct ChainForm {
   static constexpr QuantCodes kCodes = kCodesOf;
   static constexpr int kGroup = kGroupOf;
@@ -39,6 +42,7 @@ struct ChainForm {
   static constexpr bool kNibbles = kCodes == QuantCodes::kLinear4;
   static constexpr bool kSixBits = kCodes == QuantCodes::kLinear6;
   static constexpr bool kTable = kCodes == QuantCodes::kTable4;
+  static constexpr bool kNeighbours = kNeighboursOf;
   static constexpr int kGroups = kQuantColumns / kGroup;  // of a unit
   static constexpr int kUnitBytes = QuantUnitBytes(kCodes, kGroup, kMin);
   static constexpr int kFactsOfX = ChainFactsOfX(kCodes, kGroup, kMin);
@@ -51,6 +55,7 @@ struct ChainForm {
   static_assert(kNibbles || kSixBits || kCodes == QuantCodes::kInt8 ||
                 (kTable && !kMin));
   static_assert(kProduct == 32 || (kProduct == 16 && !kNibbles));
+  static_assert(kNeighbours ? kTable || kCodes == QuantCodes::kInt8 : !kTable);
 };
 
 // A chain's weights lie as First or, some stages', as Second. x is made for
@@ -67,6 +72,7 @@ struct ChainForms {
   static constexpr int kPlaceUnits = ChainPlaceUnits(kMostUnitBytes);
   static constexpr int kPlaceBytes = kPlaceUnits * kMostUnitBytes;
   static constexpr int kParts = kChainWarps / kPlaceUnits;  // places of a tile
+  static_assert(First::kNeighbours == Second::kNeighbours);
   static_assert(!Second::kSums || (Second::kFactsOfX == kFactsOfX &&
                                    Second::kGroup == First::kGroup));
 };
@@ -178,6 +184,17 @@ struct ChainUnitOfX {
   float sums[4];  // of groups
 };
 
+// __byte_perm, which leaves the upper bits of selectors away; with them a byte
+// is as many copies of the chosen byte's sign.
+__device__ inline uint32_t RepeatingPermute(uint32_t x, uint32_t y,
+                                            uint32_t selectors) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;"
+      : "=r"(bytes)
+      : "r"(x), "r"(y), "r"(selectors));
+  return bytes;
+}
+
 // What a lane has of a unit of w.
 template <class Form>
 class ChainUnit {
@@ -215,21 +232,32 @@ class ChainUnit {
                         float2 rows = {1.0f, 1.0f}) const {
     constexpr int kInGroup = Form::kGroup / Form::kProduct;
     constexpr int kSteps = Form::kProduct / 16;
-    int32_t part[4];
+    // Of tables the second half's levels are summed up by themselves.
+    int32_t part[4], less[4];
 #pragma unroll
     for (int product = 0; product < kQuantColumns / Form::kProduct; ++product) {
       if (product % kInGroup == 0) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) part[j] = kChainMagicBits;
+        for (int j = 0; j < 4; ++j) part[j] = less[j] = kChainMagicBits;
       }
+      const uint32_t* const digits = &x.digits[kSteps * product];
       uint32_t a[2 * kSteps];
+      if constexpr (Form::kTable) {
+        uint32_t b[2 * kSteps];
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        Operand(kSteps * product + i, levels, a[2 * i], a[2 * i + 1]);
+        for (int i = 0; i < kSteps; ++i) {
+          LookUp(words_[kSteps * product + i], levels, &a[2 * i], &b[2 * i]);
+        }
+        MultiplyCodes<Form>(less, b, digits);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) {
+          Operand(kSteps * product + i, a[2 * i], a[2 * i + 1]);
+        }
       }
-      MultiplyCodes<Form>(part, a, &x.digits[kSteps * product]);
+      MultiplyCodes<Form>(part, a, digits);
       if (product % kInGroup == kInGroup - 1) {
-        AddGroup(product / kInGroup, part, x, rows, sums);
+        AddGroup(product / kInGroup, part, less, x, rows, sums);
       }
     }
   }
@@ -240,18 +268,10 @@ class ChainUnit {
   // Of 16 columns, rows 0 to 7 and 8 to 15. Of nibbles the latter keep those of
   // the former in their lower halves: their products are subtracted from the
   // sums.
-  __device__ void Operand(int step, const LevelsOf<Form>& levels, uint32_t& low,
-                          uint32_t& high) const {
+  __device__ void Operand(int step, uint32_t& low, uint32_t& high) const {
     if constexpr (Form::kNibbles) {
       low = words_[step] & 0x0f0f0f0fu;
       high = words_[step];
-    } else if constexpr (Form::kTable) {
-      // Codes of rows 0 to 7, then of 8 to 15.
-      const uint32_t codes = __byte_perm(words_[step], 0, 0x3120);
-      const uint32_t low_bits = codes & 0x77777777u;
-      const uint32_t halves = (codes >> 1 & 0x44444444u) | 0x32103210u;
-      low = LookUp(low_bits, halves, levels);
-      high = LookUp(low_bits >> 16, halves >> 16, levels);
     } else if constexpr (Form::kSixBits) {
       // Fields of two bits of a half: rows and columns as QuantHighAt has them.
       const uint32_t upper =
@@ -261,19 +281,29 @@ class ChainUnit {
       high = (words_[step] >> 2 & 0x3c3c3c3cu) | (upper << 4 & 0x00c000c0u) |
              (upper & 0xc000c000u);
     } else {
-      low = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x6240);
-      high = __byte_perm(words_[2 * step], words_[2 * step + 1], 0x7351);
+      constexpr uint32_t kLow = Form::kNeighbours ? 0x6420 : 0x6240;
+      low = __byte_perm(words_[2 * step], words_[2 * step + 1], kLow);
+      high = __byte_perm(words_[2 * step], words_[2 * step + 1], kLow + 0x1111);
     }
   }
-  // The levels of four codes, of which the lower three bits are in `low_bits`;
-  // `halves` takes each from the first or the second half of levels.
-  __device__ static uint32_t LookUp(uint32_t low_bits, uint32_t halves,
-                                    const ChainLevels& levels) {
-    return __byte_perm(__byte_perm(levels.bytes[0], levels.bytes[1], low_bits),
-                       __byte_perm(levels.bytes[2], levels.bytes[3], low_bits),
-                       halves);
+  // The same of levels: those of the first half of codes, zeros where another
+  // code is, and of the second half. `prmt` has a selector's upper bit repeat
+  // the byte's sign, which is zero.
+  __device__ static void LookUp(uint32_t word, const ChainLevels& levels,
+                                uint32_t* first, uint32_t* second) {
+    // Codes of rows 0 to 7, then of 8 to 15.
+    const uint32_t codes = __byte_perm(word, 0, 0x3120);
+    const uint32_t others = codes ^ 0x88888888u;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      first[i] =
+          RepeatingPermute(levels.bytes[0], levels.bytes[1], codes >> 16 * i);
+      second[i] =
+          RepeatingPermute(levels.bytes[2], levels.bytes[3], others >> 16 * i);
+    }
   }
   __device__ void AddGroup(int g, const int32_t (&part)[4],
+                           const int32_t (&less)[4],
                            const ChainUnitOfX<Form>& x, float2 rows,
                            ChainSums& sums) const {
     const float2 scale = WidenPair<__half>(scales_[g].x);
@@ -283,10 +313,13 @@ class ChainUnit {
     for (int j = 0; j < 2; ++j) {
       const float upper = __int_as_float(part[j]);
       const float lower = __int_as_float(part[2 + j]);
-      sums.products[j] = fmaf(low, upper - kChainMagic, sums.products[j]);
-      sums.products[2 + j] =
-          fmaf(high, lower - (Form::kNibbles ? upper : kChainMagic),
-               sums.products[2 + j]);
+      const float of_upper =
+          Form::kTable ? __int_as_float(less[j]) : kChainMagic;
+      const float of_lower = Form::kTable     ? __int_as_float(less[2 + j])
+                             : Form::kNibbles ? upper
+                                              : kChainMagic;
+      sums.products[j] = fmaf(low, upper - of_upper, sums.products[j]);
+      sums.products[2 + j] = fmaf(high, lower - of_lower, sums.products[2 + j]);
     }
     if constexpr (Form::kSums) {
       const float2 min = WidenPair<__half>(scales_[g].y);  // or zeros
@@ -333,8 +366,8 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
     t[i] = bits + kMiddles;
   }
   // Columns in the order in which codes are.
-  const uint32_t second = t[Form::kTable ? 1 : 2];
-  const uint32_t third = t[Form::kTable ? 2 : 1];
+  const uint32_t second = t[Form::kNeighbours ? 1 : 2];
+  const uint32_t third = t[Form::kNeighbours ? 2 : 1];
   const uint32_t low = __byte_perm(t[0], second, 0x5140);
   const uint32_t high = __byte_perm(third, t[3], 0x5140);
   const uint32_t digits[] = {

@@ -51,13 +51,19 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
     for (int i = 0; i < kAtOnce; ++i) {
       const int column = unit_of(first + i) * kQuantColumns + own;
       // Of experts' columns each row has its own slots', and a shared one's.
-      const int slot =
-          weighs ? ChainExpertUnit(shape.mixture, unit_of(first + i)).slot
-                 : shape.mixture.slots;
+      int slot = shape.mixture.slots;
+      bool is_column = true;  // and does not fill up a unit
+      if (weighs) {
+        const ChainExpertUnit unit(shape.mixture, unit_of(first + i));
+        slot = unit.slot;
+        is_column = slot == shape.mixture.slots ||
+                    unit.own * kQuantColumns + own < shape.mixture.columns();
+      }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const bool has = kRows == 1 || slot == shape.mixture.slots ||
-                         slot / shape.mixture.top_k == r;
+        const bool has = is_column && (kRows == 1 || !weighs ||
+                                       shape.mixture.UnitOfRow(
+                                           r, unit_of(first + i), slot) >= 0);
         in[i][r].Begin(stage, shape, r, has ? column : stage.k, handed);
       }
       weight[i][0] = weight[i][1] = make_float2(1.0f, 1.0f);
@@ -79,6 +85,19 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
       if (unit >= stage.units) break;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
+        float* const own_facts = facts + (unit * kRows + r) * Form::kFactsOfX;
+        int place = unit;  // among the row's
+        float counts = 1.0f;
+        if (weighs) {
+          const int slot = ChainExpertUnit(shape.mixture, unit).slot;
+          place = shape.mixture.UnitOfRow(r, unit, slot);
+          if (kRows > 1 && place < 0) {
+            if (lane < Form::kFactsOfX) own_facts[lane] = 0.0f;
+            continue;
+          }
+          counts =
+              choice.weights[slot == shape.mixture.slots ? slot + r : slot];
+        }
         float x[4], late[4];
         in[i][r].Take(x);
         __syncwarp();
@@ -103,20 +122,10 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
             }
           }
         }
-        float counts = 1.0f;
-        if (weighs) {
-          const int slot = ChainExpertUnit(shape.mixture, unit).slot;
-          const bool is_shared = slot == shape.mixture.slots;
-          // Zeros in the other row's slots, whatever its weights are.
-          if (is_shared || kRows == 1 || slot / shape.mixture.top_k == r) {
-            counts = choice.weights[is_shared ? slot + r : slot];
-          }
-        }
-        StoreChainX<Form>(
-            shared + shape.at.x + r * kChainDigits * shape.at.x_stride +
-                unit * kQuantColumns,
-            shape.at.x_stride, facts + (unit * kRows + r) * Form::kFactsOfX, x,
-            counts);
+        StoreChainX<Form>(shared + shape.at.x +
+                              r * kChainDigits * shape.at.x_stride +
+                              place * kQuantColumns,
+                          shape.at.x_stride, own_facts, x, counts);
       }
     }
   }

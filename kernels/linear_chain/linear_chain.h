@@ -34,7 +34,7 @@ inline constexpr int kMostChainStages = 6;
 enum class ChainExperts : uint8_t {
   kNone,
   kInput,   // gated and normalised; y has all tokens' experts' columns
-  kOutput,  // follows it: adds the weighed sum of experts' outputs; no bias
+  kOutput,  // follows it: adds the weighed sum of experts' outputs
 };
 
 struct LinearChainStage {
@@ -46,6 +46,7 @@ struct LinearChainStage {
   bool same_x = false;
   bool gated = false;  // y has n / 2 columns
   Activation function = Activation::kSilu;
+  float limit = 0.0f;  // as ActivationDesc::limit
   bool adds = false;  // y goes into hidden; otherwise it is a matrix of its own
   ChainExperts experts = ChainExperts::kNone;
 };
@@ -58,7 +59,8 @@ struct LinearChainDesc {
   // Where stages are of experts: how they are chosen, by the router's product
   // with what the kInput stage reads.
   RoutingDesc routing;
-  DType router = DType::kF32;  // of the router's weights, or activations' type
+  DType router = DType::kF32;   // of the router's weights, or activations' type
+  bool outputs_biased = false;  // experts' outputs have biases
   // An expert that all tokens go to: its columns follow the others', its
   // matrices lie as theirs. 0: none.
   int64_t shared_width = 0;
@@ -68,7 +70,9 @@ struct LinearChainDesc {
 struct LinearChainParams {
   struct Stage {
     TensorView w;  // as of gemm; of experts, all of them one after another
-    const float* bias = nullptr;         // [n] or null
+    // [n] or null; of experts, all of theirs one after another: of outputs
+    // only with LinearChainDesc::outputs_biased.
+    const float* bias = nullptr;
     const float* norm_weight = nullptr;  // [k], or null for 1
     float epsilon = 0.0f;                // both unused with same_x
     // [m, n or n / 2] of gemm.output; empty where it adds. f32 only where it

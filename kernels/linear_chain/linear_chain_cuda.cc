@@ -21,7 +21,7 @@ uint32_t Align(int64_t bytes) {
 }
 
 // Outputs and columns of x of a stage: of experts those of all of m tokens'
-// slots side by side.
+// slots side by side, columns in whole units of each.
 int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage,
                   int m) {
   const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
@@ -32,8 +32,15 @@ int64_t OutputsOf(const LinearChainDesc& desc, const LinearChainStage& stage,
 int64_t ColumnsOf(const LinearChainDesc& desc, const LinearChainStage& stage,
                   int m) {
   return stage.experts == ChainExperts::kOutput
-             ? stage.gemm.k * m * desc.routing.top_k + desc.shared_width
+             ? QuantUnits(stage.gemm.k) * kQuantColumns * m *
+                       desc.routing.top_k +
+                   desc.shared_width
              : stage.gemm.k;
+}
+
+// Units of x that a row has.
+int64_t UnitsOfRow(const LinearChainDesc& desc, const LinearChainStage& stage) {
+  return QuantUnits(ColumnsOf(desc, stage, 1));
 }
 
 // The most tiles of a block in a round.
@@ -48,11 +55,13 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   stage.gated = from.gated;
   stage.same_x = from.same_x;
   stage.function = from.function;
+  stage.limit = from.limit;
   stage.float_y = !from.adds && from.gemm.output == DType::kF32;
   const int jobs = stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0);
-  stage.rounds =
+  const int rounds =
       alone ? (jobs * tiles_a_job + kMostRoundTiles - 1) / kMostRoundTiles : 1;
-  stage.round_jobs = (jobs + stage.rounds - 1) / stage.rounds;
+  stage.rounds = static_cast<uint16_t>(rounds);
+  stage.round_jobs = static_cast<uint16_t>((jobs + rounds - 1) / rounds);
   const int tiles = stage.round_jobs * tiles_a_job;
   // Copies of about so many bytes.
   const auto copies = [&](int bytes) {
@@ -63,8 +72,9 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   // While experts are chosen nothing is under way.
   const bool has_many = from.experts == ChainExperts::kInput ||
                         tiles * stage.units >= kManyChainUnits;
-  stage.under_way = has_many ? std::max(copies(kMostUnderWay), 3)
-                             : std::max(copies(kFewUnderWay), 2);
+  stage.under_way =
+      static_cast<uint8_t>(has_many ? std::max(copies(kMostUnderWay), 3)
+                                    : std::max(copies(kFewUnderWay), 2));
   return tiles;
 }
 
@@ -75,7 +85,10 @@ int64_t HandedOnBytes(const LinearChainDesc& desc, size_t s, int m) {
   const bool is_last = s + 1 == desc.stages.size();
   if (is_last) return 0;
   if (!stage.adds && (stage.same_x || desc.stages[s + 1].same_x)) return 0;
-  const int64_t columns = QuantUnits(OutputsOf(desc, stage, m)) * kQuantColumns;
+  const int64_t columns =
+      stage.experts == ChainExperts::kInput
+          ? ColumnsOf(desc, desc.stages[s + 1], m)
+          : QuantUnits(OutputsOf(desc, stage, m)) * kQuantColumns;
   return columns * (stage.adds ? 4 : 2);
 }
 int64_t WholeHanded(int64_t bytes) {
@@ -132,16 +145,20 @@ size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
 }
 
 bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels) {
-  levels = {};
-  for (levels.one = 1.0f; levels.one >= 0x1p-4f; levels.one *= 0.5f) {
+  // The first half is of one sign, the second of the other.
+  float sign = 1.0f;
+  for (int i = 0; i < 8; ++i) {
+    if (form.levels[i] < 0.0f) sign = -1.0f;
+  }
+  for (float one = 1.0f; one >= 0x1p-4f; one *= 0.5f) {
     bool all = true;
-    for (int i = 0; i < 16; ++i) {
-      const float level = form.levels[i] / levels.one;
-      all = all && std::abs(level) <= 127.0f && level == std::trunc(level);
+    levels = {};
+    levels.one = sign * one;
+    for (int i = 0; all && i < 16; ++i) {
+      const float level = form.levels[i] / levels.one * (i < 8 ? 1.0f : -1.0f);
+      all = level >= 0.0f && level <= 127.0f && level == std::trunc(level);
       if (!all) break;
-      const auto byte = static_cast<uint8_t>(static_cast<int8_t>(level));
-      if (i % 4 == 0) levels.bytes[i / 4] = 0;
-      levels.bytes[i / 4] |= uint32_t{byte} << i % 4 * 8;
+      levels.bytes[i / 4] |= static_cast<uint32_t>(level) << i % 4 * 8;
     }
     if (all) return true;
   }
@@ -158,8 +175,12 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
            (form.codes == kSix && form.has_min == (form.group != 16));
   };
   // Of mixtures the first has minima, and the second more bits, or groups of
-  // 16 and none.
+  // 16 and none; or the first has levels, and the second 8 bits.
   const auto is_pair = [](const QuantForm& first, const QuantForm& second) {
+    if (first.codes == QuantCodes::kTable4) {
+      return first.group == 32 && second.codes == QuantCodes::kInt8 &&
+             second.group == 32 && !second.has_min;
+    }
     return first.has_min && first.group == 32 && second.codes == kSix &&
            (first.codes == kFour ||
             (first.codes == kSix && second.group == 16));
@@ -188,6 +209,7 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
       std::max(QuantUnitBytes(form), QuantUnitBytes(forms.second));
   const int place_units = ChainPlaceUnits(most_unit_bytes);
   int units = 0;
+  int64_t units_of_row = 0;
   int64_t tiles[2] = {};
   for (size_t s = 0; s < desc.stages.size(); ++s) {
     const LinearChainStage& stage = desc.stages[s];
@@ -195,7 +217,7 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
     if (OutputsOf(desc, stage, m) > kMost ||
-        ColumnsOf(desc, stage, m) * kChainDigits > kMostShared) {
+        UnitsOfRow(desc, stage) * kQuantColumns * kChainDigits > kMostShared) {
       return false;
     }
     const int of_stage =
@@ -204,6 +226,7 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
     units = std::max(units, shape.stages[s].units);
+    units_of_row = std::max(units_of_row, UnitsOfRow(desc, stage));
   }
   const int64_t tile_bytes = int64_t{ChainPartials(m)} * sizeof(float);
   if ((tiles[0] + tiles[1]) * tile_bytes > kMostShared) return false;
@@ -222,14 +245,16 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     at.factors += Align(int64_t{sizeof(ChainChoice)} +
                         mixture.num_experts * (int64_t{sizeof(uint64_t)} +
                                                m * int64_t{sizeof(float)}));
-    at.facts = at.factors + Align(int64_t{outputs.round_jobs} *
-                                  mixture.parts() * kQuantRows * sizeof(float));
+    at.facts = at.factors +
+               Align(ChainRowFactors(outputs, mixture) *
+                     (desc.outputs_biased ? 2 : 1) * int64_t{sizeof(float)});
   }
   at.x = at.facts + Align(int64_t{units} * m * 4 *
                           ChainFactsOfX(form.codes, form.group, form.has_min));
   // Rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks.
-  at.x_stride = static_cast<uint32_t>(units * kQuantColumns + 16);
-  at.ring = Align(at.x + int64_t{m} * kChainDigits * at.x_stride);
+  at.x_stride = static_cast<uint32_t>(units_of_row * kQuantColumns + 16);
+  at.ring = Align(at.x + int64_t{m} * kChainDigits * at.x_stride +
+                  (mixture.input >= 0 ? kQuantColumns : 0));
   if (at.ring >= kMostShared) return false;
   shape.m = m;
   const auto room = static_cast<int>(kMostShared - at.ring);
@@ -277,7 +302,8 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     stage.w = reinterpret_cast<const uint8_t*>(with.w.data);
     stage.tile_bytes =
         QuantTileBytes(QuantFormOf(from.gemm.weight), from.gemm.k);
-    stage.bias = with.bias;
+    const bool is_output = from.experts == ChainExperts::kOutput;
+    stage.bias = is_output && !desc.outputs_biased ? nullptr : with.bias;
     stage.mean = 1.0f / static_cast<float>(stage.k);
     if (from.same_x) {
       const ChainStage& before = shape.stages[s - 1];

@@ -176,8 +176,10 @@ class ChainProducts {
     // Columns of products that are nobody's are the first's.
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t digit = lane % 4 < kChainDigits ? lane % 4 : 0;
-    x_ = base + shape.at.x + lane / 8 * 16 + warp() * kQuantColumns +
-         (lane % 8 / 4 % kRows * kChainDigits + digit) * shape.at.x_stride;
+    x_ = base + shape.at.x + lane / 8 * 16;
+    zeros_ = x_ + kRows * kChainDigits * shape.at.x_stride;
+    x_ += warp() * kQuantColumns +
+          (RowRead() * kChainDigits + digit) * shape.at.x_stride;
   }
 
   // The warp's units of kTiles tiles, whose places begin at `turn`, and the
@@ -198,8 +200,7 @@ class ChainProducts {
         NextTile(turn);
       }
       if (first + static_cast<int>(warp()) < units_) {
-        const ChainUnitOfX<Form> x(x_ + first * kQuantColumns,
-                                   facts_ + first * kFactBytes);
+        const ChainUnitOfX<Form> x(XOf(first), facts_ + first * kFactBytes);
         const int unit = first + static_cast<int>(warp());
         if constexpr (kTiles == 2) {
           const ChainUnit<Form> one(w[0]), two(w[1]);
@@ -233,6 +234,18 @@ class ChainProducts {
   }
 
  private:
+  // Where ldmatrix finds the lane's part of the warp's unit of x, of 16 from
+  // `first` on.
+  __device__ uint32_t XOf(int first) const {
+    if (kExperts && kRows > 1 && row_factors_ != nullptr) {
+      const int unit = first + static_cast<int>(warp());
+      const int slot = ChainExpertUnit(mixture_, unit).slot;
+      const int of_row = mixture_.UnitOfRow(RowRead(), unit, slot);
+      if (of_row < 0) return zeros_;
+      first += of_row - unit;
+    }
+    return x_ + first * kQuantColumns;
+  }
   // Factors of the lane's rows of w.
   __device__ float2 Rows(int tile, int unit) const {
     if (!kExperts || row_factors_ == nullptr) return {1.0f, 1.0f};
@@ -259,6 +272,10 @@ class ChainProducts {
   }
   static constexpr uint32_t kFactBytes = kRows * Forms::kFactsOfX * 4;
   __device__ static uint32_t warp() { return threadIdx.x / 32; }
+  // Of x, of which the lane gives ldmatrix an address.
+  __device__ static int RowRead() {
+    return static_cast<int>(threadIdx.x % 8 / 4 % kRows);
+  }
   // Of x, that the lane has in products.
   __device__ static uint32_t row() { return threadIdx.x % 4 / 2 % kRows; }
 
@@ -271,6 +288,7 @@ class ChainProducts {
   uint32_t places_;
   uint32_t facts_;
   uint32_t x_;
+  uint32_t zeros_;
 };
 
 // The warp's units of the block's tiles, its sums of each to `partials`.
@@ -355,6 +373,11 @@ __global__ void __launch_bounds__(kChainBlock, 1)
       *reinterpret_cast<ChainChoice*>(chain_shared + shape.at.choice);
   auto* const factors =
       reinterpret_cast<float*>(chain_shared + shape.at.factors);
+  if (kExperts && kRows > 1 && threadIdx.x < kQuantColumns / 4) {
+    *reinterpret_cast<uint32_t*>(chain_shared + shape.at.x +
+                                 kRows * kChainDigits * shape.at.x_stride +
+                                 threadIdx.x * 4) = 0;
+  }
   RingTurn turn;
   bool has_x = false;  // the stage's
   unsigned made = 0;   // x, so far
@@ -380,8 +403,8 @@ __global__ void __launch_bounds__(kChainBlock, 1)
           made % 2 * (kChainRows * kChainWarps);
       auto* const partials = reinterpret_cast<float*>(
           chain_shared + shape.at.partials[(s + round) % 2]);
-      ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part,
-                                             choice.experts);
+      ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part, choice,
+                                             factors);
       if (part != ChainExperts::kInput) finish.Begin();
       if (has_x) {
         // Made for a round or a stage before.

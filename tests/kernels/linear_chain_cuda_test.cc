@@ -38,11 +38,14 @@ LinearChainDesc Mixture(const DType (&of_stage)[5], DType type, int64_t heads,
 }
 
 constexpr DType kQ4 = DType::kQ4_K, kQ5 = DType::kQ5_K, kQ6 = DType::kQ6_K;
+constexpr DType kQ8 = DType::kQ8_0, kMx = DType::kMXFP4;
 constexpr DType kMixtures[][5] = {
     {kQ4, kQ4, kQ6, kQ4, kQ6},  // q4_k_m
     {kQ5, kQ5, kQ6, kQ5, kQ6},  // q5_k_m
     {kQ4, kQ4, kQ5, kQ4, kQ5},  // q4_k_s
     {kQ6, kQ4, kQ4, kQ6, kQ4}, {kQ6, kQ6, kQ6, kQ6, kQ6},
+    {kQ8, kMx, kMx, kQ8, kQ8},  // as gpt-oss
+    {kMx, kQ8, kMx, kMx, kQ8},
 };
 
 bool Equal(const TestMatrix& a, int64_t row_a, const TestMatrix& b,
@@ -323,8 +326,14 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.activation = DType::kF16; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.activation = DType::kF32; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.n = 28664; }));
-  EXPECT_TRUE(
-      refuses(1, [](auto& s) { s.function = Activation::kClampedSilu; }));
+  const auto clamped = [&](float limit) {
+    return refuses(1, [limit](auto& s) {
+      s.function = Activation::kClampedSilu;
+      s.limit = limit;
+    });
+  };
+  EXPECT_FALSE(clamped(7.0f));
+  EXPECT_TRUE(clamped(0.0f));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.n = 2048; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.normalised = false; }));
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.k = int64_t{1} << 40; }));

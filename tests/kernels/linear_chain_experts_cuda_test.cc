@@ -22,6 +22,8 @@ struct MixtureShape {
   RoutingDesc routing;
   int64_t shared = 0;
   bool shared_gated = false;
+  Activation function = Activation::kSilu;  // limits are 1.5
+  bool outputs_biased = false;
 };
 
 // What lies between two attentions where the MLP is a mixture.
@@ -30,8 +32,11 @@ LinearChainDesc WithExperts(DType weight, DType outputs, DType type,
   LinearChainDesc desc = BetweenAttentions(weight, type, shape.heads,
                                            shape.width, shape.inner, shape.qkv);
   desc.stages[1].experts = ChainExperts::kInput;
+  desc.stages[1].function = shape.function;
+  desc.stages[1].limit = 1.5f;
   desc.stages[2].experts = ChainExperts::kOutput;
   desc.stages[2].gemm.weight = outputs;
+  desc.outputs_biased = shape.outputs_biased;
   desc.routing = shape.routing;
   desc.router = router;
   desc.shared_width = shape.shared;
@@ -43,7 +48,8 @@ constexpr RoutingScore kSoftmax = RoutingScore::kSoftmax;
 constexpr RoutingScore kSigmoid = RoutingScore::kSigmoid;
 constexpr GroupScore kNoGroups = GroupScore::kMax;
 // Experts with less work than there are blocks; with outputs of several units
-// and more tiles than blocks; more experts than blocks; one of one.
+// and more tiles than blocks; more experts than blocks; one of one; as of
+// gpt-oss, units that are not full, with biases and limits.
 const MixtureShape kShapes[] = {
     {256, 512, 128, 300, {8, 2, kSoftmax, true}},
     {1280, 2304, 384, 431, {20, 4, kSoftmax, false}},
@@ -53,6 +59,32 @@ const MixtureShape kShapes[] = {
     {512, 512, 256, 256, {264, 8, kSoftmax, true}, 256, true},
     {256, 256, 128, 256, {512, 10, kSoftmax, true}, 512, true},
     {512, 768, 256, 384, {16, 2, kSigmoid, true}, 640},
+    {256,
+     352,
+     224,
+     256,
+     {8, 3, kSoftmax, true},
+     0,
+     false,
+     Activation::kClampedSilu,
+     true},
+    {256,
+     320,
+     160,
+     288,
+     {12, 4, kSoftmax, true},
+     128,
+     false,
+     Activation::kLimitedSilu,
+     true},
+    {512,
+     512,
+     2400,
+     512,
+     {5, 2, kSoftmax, true},
+     0,
+     false,
+     Activation::kClampedSilu},
 };
 
 TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
@@ -66,6 +98,7 @@ TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
       {DType::kQ4_K, DType::kQ5_K},       {DType::kQ5_K, DType::kQ6_K},
       {DType::kQ5_K, DType::kQ5_K},       {DType::kQ6_K, DType::kQ6_K},
       {DType::kMXFP4, DType::kMXFP4},     {DType::kNVFP4, DType::kNVFP4},
+      {DType::kMXFP4, DType::kQ8_0},      {DType::kQ8_0, DType::kMXFP4},
       {DType::kQ8_0, DType::kQ8_0},       {DType::kI8_G128, DType::kI8_G128}};
   unsigned seed = 1;
   for (size_t i = 0; i < std::size(kShapes); ++i) {
@@ -172,6 +205,14 @@ TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
   };
   EXPECT_EQ(row.refuses(good(), hopper), nullptr);
   EXPECT_EQ(LinearChainRows(good(), hopper), 2);
+  // Two rows of large experts in levels do not pay.
+  const MixtureShape large = {4096, 2880, 2880, 5120, {32, 4, kSoftmax, true}};
+  const auto rows = [&](DType weight) {
+    return LinearChainRows(
+        WithExperts(weight, weight, DType::kBF16, DType::kBF16, large), hopper);
+  };
+  EXPECT_EQ(rows(DType::kMXFP4), 1);
+  EXPECT_EQ(rows(DType::kQ4_0), 2);
   const auto refuses = [&](auto change) {
     LinearChainDesc desc = good();
     change(desc);
@@ -185,10 +226,12 @@ TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
       refuses([](auto& d) { d.stages[1].experts = ChainExperts::kNone; }));
   EXPECT_TRUE(refuses([](auto& d) { d.stages[1].gated = false; }));
   EXPECT_TRUE(refuses([](auto& d) { d.stages[2].gemm.k = 512; }));
-  EXPECT_TRUE(refuses([](auto& d) {
-    d.stages[1].gemm.n = 2 * 800;
-    d.stages[2].gemm.k = 800;
-  }));
+  const auto with_inner = [](auto& d, int64_t inner) {
+    d.stages[1].gemm.n = 2 * inner;
+    d.stages[2].gemm.k = inner;
+  };
+  EXPECT_FALSE(refuses([&](auto& d) { with_inner(d, 800); }));
+  EXPECT_TRUE(refuses([&](auto& d) { with_inner(d, 808); }));
   EXPECT_TRUE(refuses([](auto& d) { d.router = DType::kF16; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.top_k = 17; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.num_experts = 513; }));

@@ -72,7 +72,9 @@ class TestChain {
       const int experts = this->desc.routing.num_experts;
       // The last row is the gate's.
       router_ = TestMatrix(this->desc.router, experts + 1, stage.gemm.k);
-      router_.Randomize(rng);
+      // Small, so that no expert that is chosen has a weight of zero: of those
+      // the CPU takes any.
+      router_.Randomize(rng, 0.25f);
       if (const int64_t width = this->desc.shared_width; width > 0) {
         LinearChainStage shared = stage;
         shared.gemm.n = 2 * width;
@@ -253,18 +255,18 @@ class TestChain {
           y,
           [&](int64_t r, int64_t c) {
             if (!is_there(r, c)) return 0.0;
-            const double gate = product(r, c);
-            return gate / (1.0 + std::exp(-gate)) * product(r, half + c);
+            return Gated(stage, product(r, c), product(r, half + c)).value;
           },
           [&](int64_t r, int64_t c) {
             if (!is_there(r, c)) return 1.0;
             const double gate = product(r, c), up = product(r, half + c);
             const double off_gate = slack(r, c) + Rounding(type, gate);
             const double off_up = slack(r, half + c) + Rounding(type, up);
+            const GatedValue of = Gated(stage, gate, up);
             // SiLU's slope is at most 1.1.
-            const double silu = std::abs(gate / (1.0 + std::exp(-gate)));
-            return 1.1 * off_gate * (std::abs(up) + off_up) +
-                   (silu + 1e-6) * off_up + Rounding(type, silu * up);
+            return 1.1 * off_gate * (std::abs(of.factor) + off_up) +
+                   (std::abs(of.silu) + 1e-6) * off_up +
+                   Rounding(type, of.value);
           });
     } else if (stage.experts == ChainExperts::kOutput) {
       CheckOutputs(s, input, before, after);
@@ -292,7 +294,26 @@ class TestChain {
 
  private:
   bool HasBias(size_t s) const {
-    return s % 2 == 1 && desc.stages[s].experts != ChainExperts::kOutput;
+    if (desc.stages[s].experts == ChainExperts::kOutput) {
+      return desc.outputs_biased;
+    }
+    return s % 2 == 1;
+  }
+  struct GatedValue {
+    double silu, factor, value;  // the product of both
+  };
+  static GatedValue Gated(const LinearChainStage& stage, double gate,
+                          double up) {
+    const bool clamped = stage.function == Activation::kClampedSilu;
+    if (HasLimit(stage.function)) {
+      const double limit = double{stage.limit};
+      gate = std::min(gate, limit);
+      up = std::clamp(up, -limit, limit);
+    }
+    const double slope = clamped ? double{kClampedSiluSlope} : 1.0;
+    const double silu = gate / (1.0 + std::exp(-slope * gate));
+    const double factor = clamped ? up + 1.0 : up;
+    return {silu, factor, silu * factor};
   }
   int64_t Outputs(const LinearChainStage& stage, int64_t rows) const {
     const int64_t n = stage.gated ? stage.gemm.n / 2 : stage.gemm.n;
@@ -353,8 +374,12 @@ class TestChain {
       };
       for (size_t rank = 0; rank < top_k; ++rank) {
         const size_t slot = static_cast<size_t>(r) * top_k + rank;
-        add(weights, experts_[slot] * gemm.n + c, gemm.k,
-            static_cast<int64_t>(slot) * gemm.k, double{expert_weights_[slot]});
+        const int64_t row = experts_[slot] * gemm.n + c;
+        const double weight = double{expert_weights_[slot]};
+        add(weights, row, gemm.k, static_cast<int64_t>(slot) * gemm.k, weight);
+        if (!HasBias(s)) continue;
+        const double bias = weights.host_bias(0, row) * weight;
+        all += sizes ? std::abs(bias) : bias;
       }
       if (!shared_.empty()) {
         add(shared_[1], c, desc.shared_width,

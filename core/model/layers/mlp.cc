@@ -87,6 +87,7 @@ bool Mlp::Describe(LinearChainDesc* desc) const {
   stage.normalised = true;
   stage.gated = true;
   stage.function = activation_.desc.function;
+  stage.limit = activation_.desc.limit;
   AddStage(output_, desc).adds = true;
   return true;
 }

@@ -314,8 +314,7 @@ bool Moe::Describe(LinearChainDesc* desc) const {
       (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
   if (!routes_plainly || cache_.present() || input_weights_ >= 0 ||
       !activation_.desc.gated || input_.size() != 1 ||
-      !input_.front().may_fuse() || !output_.may_fuse() ||
-      output_.bias() != nullptr) {
+      !input_.front().may_fuse() || !output_.may_fuse()) {
     return false;
   }
   desc->routing = routing_.desc;
@@ -326,9 +325,11 @@ bool Moe::Describe(LinearChainDesc* desc) const {
   input.normalised = true;
   input.gated = true;
   input.function = activation_.desc.function;
+  input.limit = activation_.desc.limit;
   LinearChainStage& output = desc->stages.emplace_back();
   output.gemm = output_.desc();
   output.experts = ChainExperts::kOutput;
+  desc->outputs_biased = output_.bias() != nullptr;
   output.adds = true;
   return shared_ == nullptr || DescribeShared(desc);
 }
@@ -346,6 +347,7 @@ bool Moe::DescribeShared(LinearChainDesc* desc) const {
   return input.gemm.weight == desc->stages[first].gemm.weight &&
          output.weight == desc->stages[first + 1].gemm.weight &&
          input.function == desc->stages[first].function &&
+         input.limit == desc->stages[first].limit &&
          input.gemm.n == 2 * output.k &&
          (!shared_gated_ || (!shared_gate_.is_packed() &&
                              shared_gate_.desc().weight == desc->router));
@@ -375,7 +377,9 @@ void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
                        tokens * routing_.desc.top_k * activation_.desc.width +
                            alone_.desc.shared_width);
   SetNorm(norm, &input);
-  params->stages.emplace_back().w = output_.matrices();
+  LinearChainParams::Stage& output = params->stages.emplace_back();
+  output.w = output_.matrices();
+  output.bias = output_.bias();
 }
 
 absl::Status Moe::Forward(const Step& step, const BlockInput& x,
