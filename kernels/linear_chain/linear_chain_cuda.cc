@@ -60,9 +60,11 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   const int jobs = stage.jobs.each + (stage.jobs.rest > 0 ? 1 : 0);
   const int rounds =
       alone ? (jobs * tiles_a_job + kMostRoundTiles - 1) / kMostRoundTiles : 1;
+  const int round_jobs = (jobs + rounds - 1) / rounds;
   stage.rounds = static_cast<uint16_t>(rounds);
-  stage.round_jobs = static_cast<uint16_t>((jobs + rounds - 1) / rounds);
-  const int tiles = stage.round_jobs * tiles_a_job;
+  // Where that is too small for it sums of so many tiles have no room.
+  stage.round_jobs = static_cast<uint16_t>(round_jobs);
+  const int tiles = round_jobs * tiles_a_job;
   // Copies of about so many bytes.
   const auto copies = [&](int bytes) {
     const int copy =

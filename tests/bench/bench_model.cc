@@ -172,6 +172,7 @@ class Bench {
   absl::Span<const KvGroup> groups() const {
     return model_->kv_layout().groups();
   }
+
   void AddOption(const std::string& word, const ModelFiles& files,
                  ModelLoadOptions& options) {
     const size_t equals = word.find('=');

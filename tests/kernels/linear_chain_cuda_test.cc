@@ -293,6 +293,14 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   slice.num_sms = 1;
   EXPECT_EQ(LinearChainRows(good(), slice), 0);
   EXPECT_NE(row.refuses(good(), slice), nullptr);
+  // One with more tiles than a stage counts.
+  const auto rows_of = [&](int64_t qkv) {
+    return LinearChainRows(
+        BetweenAttentions(DType::kU4_G128, DType::kBF16, 128, 128, 128, qkv),
+        slice);
+  };
+  EXPECT_EQ(rows_of(128), 2);
+  EXPECT_EQ(rows_of(int64_t{1} << 20), 0);
   // Rows that have no room.
   LinearChainDesc wide = good();
   wide.stages[1].gemm.n = 2 * 40960;

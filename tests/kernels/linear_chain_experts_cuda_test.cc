@@ -46,6 +46,8 @@ LinearChainDesc WithExperts(DType weight, DType outputs, DType type,
 
 constexpr RoutingScore kSoftmax = RoutingScore::kSoftmax;
 constexpr RoutingScore kSigmoid = RoutingScore::kSigmoid;
+constexpr Activation kClamped = Activation::kClampedSilu;
+constexpr Activation kLimited = Activation::kLimitedSilu;
 constexpr GroupScore kNoGroups = GroupScore::kMax;
 // Experts with less work than there are blocks; with outputs of several units
 // and more tiles than blocks; more experts than blocks; one of one; as of
@@ -59,32 +61,9 @@ const MixtureShape kShapes[] = {
     {512, 512, 256, 256, {264, 8, kSoftmax, true}, 256, true},
     {256, 256, 128, 256, {512, 10, kSoftmax, true}, 512, true},
     {512, 768, 256, 384, {16, 2, kSigmoid, true}, 640},
-    {256,
-     352,
-     224,
-     256,
-     {8, 3, kSoftmax, true},
-     0,
-     false,
-     Activation::kClampedSilu,
-     true},
-    {256,
-     320,
-     160,
-     288,
-     {12, 4, kSoftmax, true},
-     128,
-     false,
-     Activation::kLimitedSilu,
-     true},
-    {512,
-     512,
-     2400,
-     512,
-     {5, 2, kSoftmax, true},
-     0,
-     false,
-     Activation::kClampedSilu},
+    {256, 352, 224, 256, {8, 3, kSoftmax, true}, 0, false, kClamped, true},
+    {256, 320, 160, 288, {12, 4, kSoftmax, true}, 128, false, kLimited, true},
+    {512, 512, 2400, 512, {5, 2, kSoftmax, true}, 0, false, kClamped},
 };
 
 TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
