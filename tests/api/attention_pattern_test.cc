@@ -12,14 +12,8 @@ inlay_model_options WithPattern(const char* pattern) {
   return options;
 }
 
-std::vector<int32_t> Prompt() {
-  std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 200; ++i) prompt.push_back(7 + 13 * i % 4000);
-  return prompt;
-}
-
 TEST(AttentionPattern, CachedAndForkedAsFresh) {
-  const std::vector<int32_t> prompt = Prompt();
+  const std::vector<int32_t> prompt = LongPrompt();
   const auto options = TokensRequest(prompt, 40);
   Host dense(SmallModel());
   Host host(SmallModel(), EngineDefaults(),
@@ -49,7 +43,7 @@ TEST(AttentionPattern, CachedAndForkedAsFresh) {
 
 // KV computed with one pattern is none of another's.
 TEST(AttentionPattern, SnapshotsOfOtherPatternsAreComputedAgain) {
-  const std::vector<int32_t> prompt = Prompt();
+  const std::vector<int32_t> prompt = LongPrompt();
   const char* const pattern = "block=32,window=64";
   Host host(PocketModel(), EngineDefaults(), WithPattern(pattern));
   inlay_session* session = host.NewSession();

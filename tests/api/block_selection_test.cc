@@ -13,18 +13,12 @@ inlay_model_options Selecting(int32_t method, uint32_t tokens) {
   return options;
 }
 
-std::vector<int32_t> Prompt() {
-  std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 200; ++i) prompt.push_back(7 + 13 * i % 4000);
-  return prompt;
-}
-
 constexpr int32_t kMethods[] = {INLAY_BLOCK_SELECTION_BOUNDS,
                                 INLAY_BLOCK_SELECTION_KMEANS,
                                 INLAY_BLOCK_SELECTION_LSH};
 
 TEST(BlockSelection, CachedAndForkedAsFresh) {
-  const std::vector<int32_t> prompt = Prompt();
+  const std::vector<int32_t> prompt = LongPrompt();
   const auto options = TokensRequest(prompt, 40);
   Host dense(SmallModel());
   const auto all = dense.RunAlone(options).tokens;
@@ -61,7 +55,7 @@ TEST(BlockSelection, CachedAndForkedAsFresh) {
 
 // KV computed with one selection is none of another's.
 TEST(BlockSelection, SnapshotsOfOtherSelectionsAreComputedAgain) {
-  const std::vector<int32_t> prompt = Prompt();
+  const std::vector<int32_t> prompt = LongPrompt();
   const auto options = Selecting(INLAY_BLOCK_SELECTION_BOUNDS, 96);
   Host host(PocketModel(), EngineDefaults(), options);
   inlay_session* session = host.NewSession();
@@ -105,7 +99,7 @@ TEST(BlockSelection, PreemptedAsAlone) {
     std::vector<std::vector<int32_t>> prompts;
     std::vector<std::vector<int32_t>> expected;
     for (int32_t i = 0; i < 4; ++i) {
-      auto prompt = Prompt();
+      auto prompt = LongPrompt();
       for (int32_t& token : prompt) token %= 512;
       prompt[0] += i;
       expected.push_back(alone.RunAlone(TokensRequest(prompt, 60)).tokens);

@@ -11,12 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(int32_t first, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 512);
-  return tokens;
-}
-
 // Aborts the test's hopes when an allocation passes the budget of the moment.
 class Watchdog {
  public:
@@ -48,7 +42,6 @@ class Watchdog {
   std::atomic<uint64_t> most_over_{0};
 };
 
-constexpr uint64_t kBlockBytes = 8 * 1024;
 constexpr uint64_t kCacheBytes = 64 * kBlockBytes;
 
 inlay_model_options Cache() {

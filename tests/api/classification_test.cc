@@ -18,10 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-std::string ModelPath(const std::string& name) {
-  return TestData() + "/models/" + name;
-}
-
 Json GoldenOf(const std::string& name) {
   Json golden;
   std::ifstream(ModelPath(name) + "/golden.json") >> golden;
@@ -67,17 +63,6 @@ Outcome Classify(const Host& host, const inlay_request_options& options) {
   EXPECT_EQ(outcome.finish.generated_tokens, 0u);
   EXPECT_TRUE(outcome.tokens.empty() && outcome.embedding.empty());
   return outcome;
-}
-
-inlay_status TrySubmit(const Host& host, const inlay_request_options& options,
-                       Error& error) {
-  inlay_session* session = host.NewSession();
-  inlay_request* request = nullptr;
-  const inlay_status status =
-      inlay_session_submit(session, &options, &request, error.out());
-  inlay_request_release(request);
-  inlay_session_release(session);
-  return status;
 }
 
 // The project's bound for float32, of the deviation of all logits of a model.

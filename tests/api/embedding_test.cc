@@ -16,10 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-std::string ModelPath(const std::string& name) {
-  return TestData() + "/models/" + name;
-}
-
 inlay_request_options Embed(const std::vector<int32_t>& tokens,
                             int32_t embedding, uint32_t normalise = 0) {
   auto options = TokensRequest(tokens, -1);
@@ -28,7 +24,7 @@ inlay_request_options Embed(const std::vector<int32_t>& tokens,
   return options;
 }
 
-std::vector<int32_t> Tokens(int32_t first, int count) {
+std::vector<int32_t> EncoderTokens(int32_t first, int count) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 300);
   return tokens;
@@ -42,22 +38,11 @@ std::vector<float> Vector(const Host& host, const inlay_request_options& from) {
   return outcome.embedding;
 }
 
-void ExpectNear(const std::vector<float>& got, const Json& want,
-                double tolerance, const std::string& what) {
+void ExpectVector(const std::vector<float>& got, const Json& want,
+                  double tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], want[i].get<double>(), tolerance) << what << " " << i;
-}
-
-inlay_status TrySubmit(const Host& host, const inlay_request_options& options,
-                       Error& error) {
-  inlay_session* session = host.NewSession();
-  inlay_request* request = nullptr;
-  const inlay_status status =
-      inlay_session_submit(session, &options, &request, error.out());
-  inlay_request_release(request);
-  inlay_session_release(session);
-  return status;
 }
 
 // transformers' outputs in float32; the goldens' README gives the tolerance.
@@ -78,8 +63,8 @@ TEST_P(EncoderTest, GivesWhatTransformersGives) {
     const double tolerance = 1e-4 * one["hidden_std"].get<double>();
     const auto expect = [&](int32_t embedding, uint32_t normalise,
                             const Json& want, const std::string& what) {
-      ExpectNear(Vector(host, Embed(tokens, embedding, normalise)), want,
-                 tolerance, one["name"].get<std::string>() + " " + what);
+      ExpectVector(Vector(host, Embed(tokens, embedding, normalise)), want,
+                   tolerance, one["name"].get<std::string>() + " " + what);
     };
     expect(INLAY_EMBEDDING_CLS, 0, one["cls"], "cls");
     expect(INLAY_EMBEDDING_LAST, 0, one["last_hidden_state"].back(), "last");
@@ -105,7 +90,8 @@ TEST_P(EncoderTest, TheSameInAnyCompany) {
   std::vector<inlay_session*> sessions;
   std::vector<inlay_request*> requests;
   std::vector<std::vector<int32_t>> inputs;
-  for (int i = 0; i < 40; ++i) inputs.push_back(Tokens(i, 1 + 37 * i % 150));
+  for (int i = 0; i < 40; ++i)
+    inputs.push_back(EncoderTokens(i, 1 + 37 * i % 150));
   for (const auto& input : inputs) {
     sessions.push_back(crowded.NewSession());
     requests.push_back(
@@ -127,7 +113,7 @@ TEST_P(EncoderTest, TheSameInAnyCompany) {
 // A session's log counts, and nothing of it is reused.
 TEST_P(EncoderTest, OfTheWholeLog) {
   const Host host(ModelPath(GetParam()));
-  const auto whole = Tokens(5, 40);
+  const auto whole = EncoderTokens(5, 40);
   const std::vector<int32_t> first(whole.begin(), whole.begin() + 25);
   const std::vector<int32_t> rest(whole.begin() + 25, whole.end());
   inlay_session* session = host.NewSession();
@@ -144,19 +130,20 @@ TEST_P(EncoderTest, RefusesWhatItCannotDo) {
   engine.max_running = 32;
   const Host host(ModelPath(GetParam()), engine);
   Error error;
-  const auto tokens = Tokens(0, 5);
+  const auto tokens = EncoderTokens(0, 5);
   EXPECT_EQ(TrySubmit(host, TokensRequest(tokens, 3), error),
             INLAY_INVALID_ARGUMENT);
   EXPECT_THAT(error.message(), HasSubstr("encoder"));
   auto logits = Embed(tokens, INLAY_EMBEDDING_MEAN);
   logits.logits = INLAY_LOGITS_LAST;
   EXPECT_EQ(TrySubmit(host, logits, error), INLAY_INVALID_ARGUMENT);
-  const auto longer = Tokens(0, 33);
+  const auto longer = EncoderTokens(0, 33);
   EXPECT_EQ(TrySubmit(host, Embed(longer, INLAY_EMBEDDING_MEAN), error),
             INLAY_INVALID_ARGUMENT);
   EXPECT_THAT(error.message(), HasSubstr("max_batch_tokens"));
-  EXPECT_EQ(Vector(host, Embed(Tokens(0, 32), INLAY_EMBEDDING_MEAN)).size(),
-            64u);
+  EXPECT_EQ(
+      Vector(host, Embed(EncoderTokens(0, 32), INLAY_EMBEDDING_MEAN)).size(),
+      64u);
 
   auto prefix_options = Defaults(inlay_prefix_options_init);
   prefix_options.tokens = tokens.data();
@@ -174,7 +161,7 @@ TEST_P(EncoderTest, WithinATimeBudget) {
   std::vector<inlay_session*> sessions;
   std::vector<inlay_request*> requests;
   std::vector<std::vector<int32_t>> inputs;
-  for (int i = 0; i < 6; ++i) inputs.push_back(Tokens(i, 100));
+  for (int i = 0; i < 6; ++i) inputs.push_back(EncoderTokens(i, 100));
   for (const auto& input : inputs) {
     sessions.push_back(host.NewSession());
     requests.push_back(
@@ -195,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EncoderTest,
 // The mean over a decoder's states, however its prompt is cut, preempted or
 // found in the cache.
 TEST(DecoderEmbeddingTest, TheSameHoweverComputed) {
-  const auto tokens = Tokens(3, 120);
+  const auto tokens = EncoderTokens(3, 120);
   const Host whole;
   auto engine = EngineDefaults();
   engine.max_batch_tokens = 16;
@@ -223,7 +210,7 @@ TEST(DecoderEmbeddingTest, BesideGenerations) {
   const Host quiet;
   const Host busy(TinyModel(), EngineDefaults(), cache);
   std::vector<std::vector<int32_t>> inputs;
-  for (int i = 0; i < 12; ++i) inputs.push_back(Tokens(11 * i, 40 + i));
+  for (int i = 0; i < 12; ++i) inputs.push_back(EncoderTokens(11 * i, 40 + i));
   std::vector<inlay_session*> sessions;
   std::vector<inlay_request*> requests;
   const auto options = [&](size_t i) {
@@ -247,7 +234,7 @@ TEST(DecoderEmbeddingTest, NormalisedHasLengthOne) {
   const Host host;
   double squares = 0;
   for (const float x :
-       Vector(host, Embed(Tokens(1, 30), INLAY_EMBEDDING_MEAN, 1)))
+       Vector(host, Embed(EncoderTokens(1, 30), INLAY_EMBEDDING_MEAN, 1)))
     squares += double{x} * x;
   EXPECT_NEAR(squares, 1.0, 1e-6);
 }
@@ -255,7 +242,7 @@ TEST(DecoderEmbeddingTest, NormalisedHasLengthOne) {
 TEST(DecoderEmbeddingTest, BadOptions) {
   const Host host;
   Error error;
-  const auto tokens = Tokens(0, 5);
+  const auto tokens = EncoderTokens(0, 5);
   auto options = Embed(tokens, 5);
   EXPECT_EQ(TrySubmit(host, options, error), INLAY_INVALID_ARGUMENT);
   EXPECT_THAT(error.message(), HasSubstr("embedding"));

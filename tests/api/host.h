@@ -19,10 +19,13 @@
 
 namespace inlay::testing {
 
+inline std::string ModelPath(const std::string& name) {
+  return TestData() + "/models/" + name;
+}
 // 2 layers, 512 random tokens, no tokenizer; loads in a millisecond.
-inline std::string TinyModel() { return TestData() + "/models/llama3"; }
+inline std::string TinyModel() { return ModelPath("llama3"); }
 // A trained model of 1 million parameters, with a tokenizer; loads in a few.
-inline std::string SmallModel() { return TestData() + "/models/pocket-1m"; }
+inline std::string SmallModel() { return ModelPath("pocket-1m"); }
 // The model that ships: tokenizer, chat template, 4096 tokens.
 inline std::string PocketModel() {
   return SourceDir() + "/examples/models/pocket-7m";
@@ -72,6 +75,27 @@ inline inlay_engine_options EngineDefaults() {
 inline inlay_model_options ModelDefaults() {
   return Defaults(inlay_model_options_init_sized);
 }
+// A cache of 32 blocks of 8 of the tiny model's tokens.
+inline constexpr uint64_t kBlockBytes = 8 * 1024;
+inline inlay_model_options SmallCache() {
+  auto options = ModelDefaults();
+  options.kv_block_size = 8;
+  options.kv_budget_bytes = 32 * kBlockBytes;
+  return options;
+}
+
+// Prompts: of the tiny model's tokens, of the small one's.
+inline std::vector<int32_t> Tokens(int32_t first, int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 512);
+  return tokens;
+}
+inline std::vector<int32_t> LongPrompt() {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 200; ++i) prompt.push_back(7 + 13 * i % 4000);
+  return prompt;
+}
+
 inline inlay_request_options TokensRequest(const std::vector<int32_t>& tokens,
                                            int32_t max_tokens) {
   auto options = Defaults(inlay_request_options_init_sized);
@@ -315,6 +339,19 @@ class Host {
  private:
   bool threaded_ = false;
 };
+
+// What submitting into a new session gives.
+inline inlay_status TrySubmit(const Host& host,
+                              const inlay_request_options& options,
+                              Error& error) {
+  inlay_session* session = host.NewSession();
+  inlay_request* request = nullptr;
+  const inlay_status status =
+      inlay_session_submit(session, &options, &request, error.out());
+  inlay_request_release(request);
+  inlay_session_release(session);
+  return status;
+}
 
 }  // namespace inlay::testing
 

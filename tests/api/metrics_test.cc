@@ -21,7 +21,7 @@
 namespace inlay::api {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Labels = std::map<std::string, std::string>;
 
@@ -45,7 +45,7 @@ class Reader {
   std::vector<Family> Read() {
     std::vector<Family> families;
     std::set<std::string> names;
-    while (!AtEnd() && !testing::Test::HasFatalFailure()) {
+    while (!AtEnd() && !::testing::Test::HasFatalFailure()) {
       if (Take("# HELP ")) {
         Family family;
         family.name = Name();

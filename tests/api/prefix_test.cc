@@ -10,20 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(int32_t first, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 512);
-  return tokens;
-}
-
-// 8 tokens a block, 1024 bytes a token, 32 blocks.
-inlay_model_options SmallCache() {
-  auto options = ModelDefaults();
-  options.kv_block_size = 8;
-  options.kv_budget_bytes = 256 * 1024;
-  return options;
-}
-
 class PrefixHost : public Host {
  public:
   using Host::Host;

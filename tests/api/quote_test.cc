@@ -10,22 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(int32_t first, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 512);
-  return tokens;
-}
-
-constexpr uint64_t kBlockBytes = 8 * 1024;
-
-// 32 blocks of 8 tokens.
-inlay_model_options SmallCache() {
-  auto options = ModelDefaults();
-  options.kv_block_size = 8;
-  options.kv_budget_bytes = 32 * kBlockBytes;
-  return options;
-}
-
 class QuoteTest : public ::testing::Test {
  protected:
   QuoteTest() : host_(TinyModel(), EngineDefaults(), SmallCache()) {}

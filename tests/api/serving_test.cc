@@ -11,12 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(int32_t first, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back((first + 7 * i) % 512);
-  return tokens;
-}
-
 // ---- deadlines -------------------------------------------------------------
 
 class Deadline : public ::testing::TestWithParam<int32_t> {

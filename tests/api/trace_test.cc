@@ -17,8 +17,8 @@
 namespace inlay::api {
 namespace {
 
-using testing::ElementsAre;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::Pair;
 using trace::TrackEvent;
 
 struct Slice {
@@ -47,7 +47,7 @@ void AddArguments(const TrackEvent& event, Slice* slice) {
 
 // Reads a trace as Perfetto's trace processor does, and checks on the way what
 // it would complain about.
-std::map<std::string, TrackContents> Read(const std::string& bytes) {
+std::map<std::string, TrackContents> ReadTrace(const std::string& bytes) {
   std::map<uint64_t, TrackContents> tracks;
   std::map<uint64_t, std::vector<size_t>> open;
   std::map<uint64_t, uint64_t> now;
@@ -150,7 +150,7 @@ class LogMaker {
     return *this;
   }
   std::map<std::string, TrackContents> Read() const {
-    return api::Read(TraceProto(log_, {.pid = 77, .name = "host"}));
+    return ReadTrace(TraceProto(log_, {.pid = 77, .name = "host"}));
   }
 
  private:
@@ -368,7 +368,7 @@ TEST(TraceProtoTest, FromARecorder) {
   recorder.Step(0, step);
   const auto log = recorder.Stop();
   ASSERT_TRUE(log.ok());
-  const auto tracks = Read(TraceProto(*log, {}));
+  const auto tracks = ReadTrace(TraceProto(*log, {}));
   EXPECT_EQ(tracks.at("request 1").slices.size(), 4u);
   EXPECT_EQ(tracks.at("steps").slices.front().name, "step");
   EXPECT_LE(tracks.at("steps").slices.back().end,

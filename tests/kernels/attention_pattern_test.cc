@@ -95,8 +95,8 @@ TEST(AttentionPatternTest, SaysWhatTheDefinitionSays) {
 }
 
 // The blocks that the last query of each block sees beside its own.
-std::vector<std::set<int>> RandomBlocks(const AttentionPattern& pattern,
-                                        bool causal, int kv_len) {
+std::vector<std::set<int>> BlocksSeenBeside(const AttentionPattern& pattern,
+                                            bool causal, int kv_len) {
   const auto shown = Shown(pattern, causal, kv_len, kv_len);
   std::vector<std::set<int>> blocks;
   for (int p = pattern.block - 1; p < kv_len; p += pattern.block) {
@@ -119,7 +119,8 @@ TEST(AttentionPatternTest, RandomBlocksAreSoManyAndSpreadOut) {
   std::vector<int> times(kBlocks);
   std::set<std::vector<std::set<int>>> drawn;
   for (pattern.seed = 0; pattern.seed < 30; ++pattern.seed) {
-    const auto blocks = RandomBlocks(pattern, true, kBlocks * pattern.block);
+    const auto blocks =
+        BlocksSeenBeside(pattern, true, kBlocks * pattern.block);
     drawn.insert(blocks);
     for (size_t n = 0; n < blocks.size(); ++n) {
       ASSERT_EQ(blocks[n].size(), std::min<size_t>(n, 3)) << "block " << n;
@@ -136,7 +137,7 @@ TEST(AttentionPatternTest, RandomBlocksAreSoManyAndSpreadOut) {
     EXPECT_NEAR(times[m], expected, 5.0 * std::sqrt(expected) + 1e-9) << m;
   }
   pattern.seed = 1;
-  const auto both = RandomBlocks(pattern, false, kBlocks * pattern.block);
+  const auto both = BlocksSeenBeside(pattern, false, kBlocks * pattern.block);
   bool ahead = false;
   for (size_t n = 0; n < both.size(); ++n) {
     EXPECT_LE(both[n].size(), 3u);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kFewKeys = 1000;
 
-AttentionPlanShape Shape(int few_rows) {
+AttentionPlanShape FewShape(int few_rows) {
   AttentionPlanShape shape;
   shape.num_kv_heads = 8;
   shape.group = 4;
@@ -23,11 +23,11 @@ AttentionPlanShape Shape(int few_rows) {
   return shape;
 }
 
-struct Built {
+struct BuiltFew {
   // Rows beyond the sequences' are nobody's.
-  Built(const AttentionPlanShape& shape,
-        const std::vector<AttentionSequence>& sequences, int64_t tokens,
-        bool graph = true, const AttentionMask* mask = nullptr) {
+  BuiltFew(const AttentionPlanShape& shape,
+           const std::vector<AttentionSequence>& sequences, int64_t tokens,
+           bool graph = true, const AttentionMask* mask = nullptr) {
     AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences, mask);
     limits.tokens = tokens;
     limits.graph = graph;
@@ -60,7 +60,8 @@ class AttentionPlanFewTest : public ::testing::Test {
 };
 
 TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
-  const Built built(Shape(4), {Sequence(0, 1, 33), Sequence(2, 1, 500)}, 4);
+  const BuiltFew built(FewShape(4), {Sequence(0, 1, 33), Sequence(2, 1, 500)},
+                       4);
   EXPECT_TRUE(built.plan.few);
   EXPECT_EQ(built.queries[0].kv_len, 33);
   EXPECT_EQ(built.queries[2].kv_len, 500);
@@ -79,10 +80,10 @@ TEST_F(AttentionPlanFewTest, ListsTheRowsQueries) {
 TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
   const auto chunks = [&](int few_rows, int length, int q_len = 1,
                           int head_dim = 128) {
-    AttentionPlanShape shape = Shape(few_rows);
+    AttentionPlanShape shape = FewShape(few_rows);
     shape.few[0].keys = 3072;
     shape.head_dim = head_dim;
-    const Built built(shape, {Sequence(0, q_len, length)}, q_len);
+    const BuiltFew built(shape, {Sequence(0, q_len, length)}, q_len);
     return built.items[0].num_chunks;
   };
   for (const int few_rows : {0, 2}) {
@@ -105,24 +106,25 @@ TEST_F(AttentionPlanFewTest, InCompanyChunksAreLonger) {
 }
 
 TEST_F(AttentionPlanFewTest, OnlyFewShortSingleQueries) {
-  EXPECT_TRUE(Built(Shape(1), {Sequence(0, 1, kFewKeys)}, 1).plan.few);
-  EXPECT_FALSE(Built(Shape(1), {Sequence(0, 1, kFewKeys + 1)}, 1).plan.few);
-  EXPECT_FALSE(Built(Shape(0), {Sequence(0, 1, 40)}, 1).plan.few);
+  EXPECT_TRUE(BuiltFew(FewShape(1), {Sequence(0, 1, kFewKeys)}, 1).plan.few);
+  EXPECT_FALSE(
+      BuiltFew(FewShape(1), {Sequence(0, 1, kFewKeys + 1)}, 1).plan.few);
+  EXPECT_FALSE(BuiltFew(FewShape(0), {Sequence(0, 1, 40)}, 1).plan.few);
   const std::vector<AttentionSequence> two = {Sequence(0, 1, 40),
                                               Sequence(1, 1, 40)};
-  EXPECT_TRUE(Built(Shape(2), two, 2).plan.few);
-  EXPECT_FALSE(Built(Shape(2), two, 3).plan.few);
-  EXPECT_FALSE(Built(Shape(2), {Sequence(0, 2, 40)}, 2, false).plan.few);
+  EXPECT_TRUE(BuiltFew(FewShape(2), two, 2).plan.few);
+  EXPECT_FALSE(BuiltFew(FewShape(2), two, 3).plan.few);
+  EXPECT_FALSE(BuiltFew(FewShape(2), {Sequence(0, 2, 40)}, 2, false).plan.few);
 }
 
 TEST_F(AttentionPlanFewTest, MoreRowsHaveFewerKeys) {
-  AttentionPlanShape shape = Shape(1);
+  AttentionPlanShape shape = FewShape(1);
   shape.few[1] = {2, 100};
   shape.few[2] = {4, 50};
   const auto few = [&](int rows, int kv_len) {
     std::vector<AttentionSequence> sequences = {Sequence(0, 1, kv_len)};
     for (int r = 1; r < rows; ++r) sequences.push_back(Sequence(r, 1, 20));
-    return Built(shape, sequences, rows).plan.few;
+    return BuiltFew(shape, sequences, rows).plan.few;
   };
   EXPECT_TRUE(few(1, kFewKeys));
   EXPECT_TRUE(few(2, 100));
@@ -135,7 +137,7 @@ TEST_F(AttentionPlanFewTest, MoreRowsHaveFewerKeys) {
 
 // Many that share a prefix read it once, which items do.
 TEST_F(AttentionPlanFewTest, MoreRowsThatShareAPrefixAreItems) {
-  AttentionPlanShape shape = Shape(2);
+  AttentionPlanShape shape = FewShape(2);
   shape.few[0].keys = 4000;
   shape.few[1] = {16, 4000};
   shape.prefix_units = kAttentionUnits16Bit;
@@ -144,7 +146,7 @@ TEST_F(AttentionPlanFewTest, MoreRowsThatShareAPrefixAreItems) {
     for (int r = 0; r < rows; ++r) {
       sequences.push_back({r, 1, 3900, table_.data() + (same ? 0 : r * 60)});
     }
-    const Built built(shape, sequences, rows);
+    const BuiltFew built(shape, sequences, rows);
     EXPECT_EQ(built.plan.shares, same && rows > 2);
     return built.plan.few;
   };

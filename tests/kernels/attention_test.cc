@@ -17,6 +17,7 @@ namespace inlay {
 namespace {
 
 using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kKvTypes;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
@@ -26,9 +27,6 @@ using ::inlay::testing::cpu::SequenceShape;
 
 const std::vector<SequenceShape> kRagged = {
     {1, 1}, {1, 37}, {5, 5}, {7, 70}, {1, 64}, {1, 65}, {0, 12}, {33, 47}};
-
-constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
-                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
 
 TEST(AttentionTest, MatchesFloat64OverHeadDimsAndTypes) {
   TestCpu cpu(2);

@@ -22,15 +22,14 @@ using ::inlay::testing::BlockDesc;
 using ::inlay::testing::BlockProblem;
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::kBlockMethods;
+using ::inlay::testing::kKvTypes;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
+using ::inlay::testing::RunWithWorkspace;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
-constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
-                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
-
-const std::vector<BlockProblem::Shape> kRagged = {
+const std::vector<BlockProblem::Shape> kRaggedSelections = {
     {1, 1}, {1, 137}, {5, 5}, {7, 170}, {1, 64}, {0, 12}, {33, 97}, {1, 465}};
 
 void Summarise(BlockProblem& problem, TestCpu& cpu) {
@@ -43,29 +42,13 @@ void Summarise(BlockProblem& problem, TestCpu& cpu) {
       (*row)->run(desc, problem.SummaryParams(slots), *cpu.stream).ok());
 }
 
-// With a workspace of what the row asks for, beside which is what no row may
-// touch.
-void RunRow(const BlockSelectionRow& row, const BlockSelectionDesc& desc,
-            BlockSelectionParams params, TestCpu& cpu) {
-  constexpr size_t kGuard = 64;
-  const size_t bytes = row.workspace_bytes == nullptr
-                           ? 0
-                           : row.workspace_bytes(desc, params.q.rows());
-  std::vector<uint64_t> workspace((bytes + kGuard) / sizeof(uint64_t), ~0ull);
-  params.workspace = workspace.data();
-  ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-  for (size_t i = (bytes + 7) / sizeof(uint64_t); i < workspace.size(); ++i) {
-    EXPECT_EQ(workspace[i], ~0ull);
-  }
-}
-
-void Check(BlockProblem& problem, TestCpu& cpu) {
+void CheckSelection(BlockProblem& problem, TestCpu& cpu) {
   Summarise(problem, cpu);
   ForEachCpuRow(BlockSelectionTable(), problem.desc(), cpu,
                 [&](const BlockSelectionRow& row) {
                   std::vector<int32_t> selection = problem.NewSelection();
-                  RunRow(row, problem.desc(), problem.Params(selection.data()),
-                         cpu);
+                  RunWithWorkspace(row, problem.desc(),
+                                   problem.Params(selection.data()), cpu);
                   problem.Expect(selection);
                 });
 }
@@ -227,8 +210,8 @@ TEST(BlockSelectionTest, SelectsTheBestOverSizesAndTypes) {
         const int group = 1 + static_cast<int>(seed * 5 % 7);
         BlockProblem problem(
             BlockDesc(method, kv_heads * group, kv_heads, head_dim, num_blocks),
-            kv, kRagged, seed % 2 == 0 ? 16 : 64, seed);
-        Check(problem, cpu);
+            kv, kRaggedSelections, seed % 2 == 0 ? 16 : 64, seed);
+        CheckSelection(problem, cpu);
         ++seed;
       }
     }
@@ -241,8 +224,8 @@ TEST(BlockSelectionTest, EverySimdTarget) {
     for (const BlockMethod method : kBlockMethods) {
       for (const int head_dim : {20, 128}) {
         BlockProblem problem(BlockDesc(method, 6, 2, head_dim, 6), DType::kF32,
-                             kRagged, 16, 3);
-        Check(problem, cpu);
+                             kRaggedSelections, 16, 3);
+        CheckSelection(problem, cpu);
       }
     }
   });
@@ -261,10 +244,10 @@ TEST(BlockSelectionTest, FewQueriesOfManyBlocks) {
         BlockProblem problem(BlockDesc(method, 2, 1, 8, num_blocks),
                              DType::kBF16, {{1, 90}, {queries, 2000}, {1, 700}},
                              16, seed++);
-        Check(problem, cpu);
+        CheckSelection(problem, cpu);
         if (queries == 14) continue;
         problem.UseIntegers(2);
-        Check(problem, cpu);
+        CheckSelection(problem, cpu);
         if (method == BlockMethod::kBounds && queries == 40) {
           EXPECT_GT(problem.ties(), 5);
         }
@@ -287,7 +270,7 @@ TEST(BlockSelectionTest, AQueryDependsOnNothingBesideItsSequence) {
         [&](const BlockSelectionRow& row) {
           std::vector<int32_t> whole = problem.NewSelection();
           const BlockSelectionParams params = problem.Params(whole.data());
-          RunRow(row, problem.desc(), params, cpus[1]);
+          RunWithWorkspace(row, problem.desc(), params, cpus[1]);
           int turn = 0;
           for (const int chunk : {1, 3, 16, 67}) {
             std::vector<int32_t> chunked = problem.NewSelection();
@@ -299,7 +282,7 @@ TEST(BlockSelectionTest, AQueryDependsOnNothingBesideItsSequence) {
               sequence.q_len = std::min(chunk, kLength - begin);
               sequence.kv_len = begin + sequence.q_len;
               part.sequences = absl::MakeConstSpan(&sequence, 1);
-              RunRow(row, problem.desc(), part, cpus[turn++ % 3]);
+              RunWithWorkspace(row, problem.desc(), part, cpus[turn++ % 3]);
             }
             const auto end = whole.begin() + int64_t{kLength} * 2 * kBlocks;
             EXPECT_TRUE(std::equal(whole.begin(), end, chunked.begin()))

@@ -185,7 +185,7 @@ TEST(ExpandedAttentionTest, RefusesWhatDoesNotFit) {
 }
 
 // What a plan of DeepSeek's latents is cut for.
-AttentionPlanShape Shape(int heads) {
+AttentionPlanShape LatentShape(int heads) {
   AttentionPlanShape shape;
   shape.num_kv_heads = 1;
   shape.group = heads;
@@ -197,7 +197,7 @@ AttentionPlanShape Shape(int heads) {
   return shape;
 }
 
-struct Batch {
+struct LatentBatch {
   // Blocks of a sequence: 1000 times its number and on.
   void Add(int q_len, int kv_len) {
     const int begin = sequences.empty()
@@ -216,9 +216,9 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-struct Built {
-  Built(const AttentionPlanShape& shape,
-        absl::Span<const AttentionSequence> sequences) {
+struct BuiltPlan {
+  BuiltPlan(const AttentionPlanShape& shape,
+            absl::Span<const AttentionSequence> sequences) {
     limits = AttentionPlanLimitsOf(shape, sequences);
     image.resize(LayOutAttentionPlan(shape, limits).bytes / sizeof(Line));
     plan = BuildAttentionPlan(shape, limits, sequences, data());
@@ -235,8 +235,8 @@ struct Built {
 
 TEST(ExpandedAttentionTest, PlansExpandPromptsBesideDecodes) {
   for (const int heads : {16, 128}) {
-    const AttentionPlanShape shape = Shape(heads);
-    Batch batch;
+    const AttentionPlanShape shape = LatentShape(heads);
+    LatentBatch batch;
     batch.Add(1, 500);
     batch.Add(2, 30);
     batch.Add(2000, 2000);
@@ -244,7 +244,7 @@ TEST(ExpandedAttentionTest, PlansExpandPromptsBesideDecodes) {
     batch.Add(512, 1500);
     batch.Add(0, 100);
     batch.Add(20, 20);
-    Built built(shape, batch.sequences);
+    BuiltPlan built(shape, batch.sequences);
     const AttentionPlan& plan = built.plan;
     EXPECT_TRUE(plan.run_items);
     // Tokens of items, neighbours together.
@@ -289,16 +289,16 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
   std::mt19937 rng(5);
   size_t most_rounds = 0;
   for (int round = 0; round < 60; ++round) {
-    AttentionPlanShape shape = Shape(round % 2 == 0 ? 16 : 128);
+    AttentionPlanShape shape = LatentShape(round % 2 == 0 ? 16 : 128);
     shape.unpack_bytes = int64_t{1} << (18 + rng() % 8);
     // Turns pay where they leave no multiprocessors idle.
     if (rng() % 2 == 0) shape.grid = 1;
-    Batch batch;
+    LatentBatch batch;
     for (int s = 0; s < 12; ++s) {
       const int q_len = rng() % 3 == 0 ? 1 : static_cast<int>(rng() % 3000);
       batch.Add(q_len, q_len + static_cast<int>(rng() % 4000));
     }
-    Built built(shape, batch.sequences);
+    BuiltPlan built(shape, batch.sequences);
     const AttentionPlan& plan = built.plan;
     most_rounds = std::max(most_rounds, plan.rounds.size());
     int next = 0;
@@ -316,7 +316,7 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
     int64_t tiles = 0, items = 0, listed = 0;
     for (const AttentionSequence& sequence : batch.sequences) {
       // As it is alone.
-      Built alone(shape, {&sequence, 1});
+      BuiltPlan alone(shape, {&sequence, 1});
       tiles += alone.plan.num_tiles;
       EXPECT_EQ(alone.plan.num_tiles > 0, Expands(shape, sequence));
       if (alone.plan.num_tiles == 0) items += sequence.q_len;
@@ -341,7 +341,7 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
 
 TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
   const auto expands = [](int heads, int q_len, int kv_len) {
-    return Expands(Shape(heads), {0, q_len, kv_len, nullptr});
+    return Expands(LatentShape(heads), {0, q_len, kv_len, nullptr});
   };
   for (const int heads : {16, 128}) {
     EXPECT_TRUE(expands(heads, 2048, 2048));
@@ -358,7 +358,7 @@ TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
   }
   // Of 128 heads 53 would fit, 43 each in three turns of two waves of 4 tiles a
   // head; four turns of one wave take less.
-  AttentionPlanShape shape = Shape(128);
+  AttentionPlanShape shape = LatentShape(128);
   const ExpandedWork work = ExpandedWorkOf(shape, {0, 512, 4944, nullptr});
   EXPECT_EQ(work.blocks, 309);
   EXPECT_EQ(work.tiles, 4);
@@ -367,9 +367,9 @@ TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
   EXPECT_EQ(ExpandedTurnsOf(shape, work).heads, 32);
 
   shape.tile_tokens = 0;  // batch_invariant
-  Batch batch;
+  LatentBatch batch;
   batch.Add(2048, 2048);
-  Built built(shape, batch.sequences);
+  BuiltPlan built(shape, batch.sequences);
   EXPECT_EQ(built.plan.num_tiles, 0);
   EXPECT_TRUE(built.plan.rounds.empty());
 }

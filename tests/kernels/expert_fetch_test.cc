@@ -13,19 +13,19 @@
 namespace inlay {
 namespace {
 
-using testing::FetchProblem;
-using testing::OffsetsOf;
+using ::inlay::testing::FetchProblem;
+using ::inlay::testing::OffsetsOf;
 
-struct Shape {
+struct FetchShape {
   int experts, slots, matrices;
 };
-constexpr Shape kShapes[] = {{1, 1, 1},  {4, 2, 2},    {8, 8, 2},
-                             {60, 7, 3}, {128, 32, 2}, {1024, 100, 2}};
+constexpr FetchShape kShapes[] = {{1, 1, 1},  {4, 2, 2},    {8, 8, 2},
+                                  {60, 7, 3}, {128, 32, 2}, {1024, 100, 2}};
 
 const ExpertFetchRow& CpuRow() { return ExpertFetchTable().back(); }
 
 TEST(ExpertFetchTest, StateLiesApartAndAligned) {
-  for (const Shape& shape : kShapes) {
+  for (const FetchShape& shape : kShapes) {
     ExpertFetchDesc desc{shape.experts, shape.slots, shape.matrices};
     std::vector<std::byte> memory(ExpertFetchStateBytes(desc) + 16);
     std::byte* base = memory.data();
@@ -53,8 +53,8 @@ TEST(ExpertFetchTest, StateLiesApartAndAligned) {
 // After every step each needed expert's bytes are where the table says, slots
 // and experts agree, and nothing the step needs has lost its slot.
 TEST(ExpertFetchTest, TableIsRightAndNothingNeededIsLost) {
-  testing::TestCpu cpu(1);
-  for (const Shape& shape : kShapes) {
+  ::inlay::testing::TestCpu cpu(1);
+  for (const FetchShape& shape : kShapes) {
     for (const int needed : {1, 3, shape.slots, shape.slots + 5}) {
       SCOPED_TRACE(::testing::Message()
                    << shape.experts << " experts, " << shape.slots
@@ -63,7 +63,7 @@ TEST(ExpertFetchTest, TableIsRightAndNothingNeededIsLost) {
       std::mt19937 rng(static_cast<unsigned>(shape.experts + needed));
       for (int step = 1; step <= 40; ++step) {
         const std::vector<int32_t> wanted =
-            testing::DrawExperts(shape.experts, needed, rng);
+            ::inlay::testing::DrawExperts(shape.experts, needed, rng);
         const std::vector<int32_t> slots_before = problem.slot_of();
         const ExpertFetchCounts before = problem.counts();
         ASSERT_TRUE(problem.Run(CpuRow(), wanted, *cpu.stream).ok());
@@ -91,13 +91,14 @@ TEST(ExpertFetchTest, TableIsRightAndNothingNeededIsLost) {
 
 // Against a list of experts by when they were needed last.
 TEST(ExpertFetchTest, ReplacesWhatWasUsedLongestAgo) {
-  testing::TestCpu cpu(1);
+  ::inlay::testing::TestCpu cpu(1);
   constexpr int kExperts = 40, kSlots = 12;
   FetchProblem problem(kExperts, kSlots, 1);
   std::vector<int> last(kExperts, 0);
   std::mt19937 rng(7);
   for (int step = 1; step <= 200; ++step) {
-    const std::vector<int32_t> wanted = testing::DrawExperts(kExperts, 4, rng);
+    const std::vector<int32_t> wanted =
+        ::inlay::testing::DrawExperts(kExperts, 4, rng);
     const std::vector<int32_t> before = problem.slot_of();
     ASSERT_TRUE(problem.Run(CpuRow(), wanted, *cpu.stream).ok());
     int newest_gone = 0, oldest_kept = step;
@@ -118,7 +119,7 @@ TEST(ExpertFetchTest, ReplacesWhatWasUsedLongestAgo) {
 // A step that needs more than there is room for leaves those that have a slot
 // where they are.
 TEST(ExpertFetchTest, StepThatNeedsAllEvictsNothing) {
-  testing::TestCpu cpu(1);
+  ::inlay::testing::TestCpu cpu(1);
   FetchProblem problem(16, 4, 2);
   ASSERT_TRUE(problem.Run(CpuRow(), {3, 5, 7, 11}, *cpu.stream).ok());
   const std::vector<int32_t> before = problem.slot_of();
@@ -132,7 +133,7 @@ TEST(ExpertFetchTest, StepThatNeedsAllEvictsNothing) {
 }
 
 TEST(ExpertFetchTest, StepWithoutTokensChangesNothing) {
-  testing::TestCpu cpu(1);
+  ::inlay::testing::TestCpu cpu(1);
   FetchProblem problem(16, 4, 2);
   ASSERT_TRUE(problem.Run(CpuRow(), {3, 5}, *cpu.stream).ok());
   const std::vector<int32_t> before = problem.slot_of();

@@ -28,8 +28,8 @@ constexpr int kActivationBlock = 32;
 // Random blocks: encoded from a draw, or, where nothing encodes, random bytes
 // that decode to finite values of ordinary size. A few, each taken several
 // times: formats of codewords take long to encode.
-std::vector<std::byte> RandomBlocks(const BlockCodec& codec, int64_t blocks,
-                                    std::mt19937& rng) {
+std::vector<std::byte> DrawnBlocks(const BlockCodec& codec, int64_t blocks,
+                                   std::mt19937& rng) {
   const FormatInfo& format = GetFormatInfo(codec.dtype);
   const auto bytes = static_cast<size_t>(format.block_bytes);
   std::vector<std::byte> out(static_cast<size_t>(blocks) * bytes);
@@ -62,14 +62,14 @@ std::vector<std::byte> RandomBlocks(const BlockCodec& codec, int64_t blocks,
   return out;
 }
 
-struct Problem {
-  Problem(int64_t m, int64_t n, int64_t blocks, const BlockCodec& codec,
-          unsigned seed)
+struct BlocksProblem {
+  BlocksProblem(int64_t m, int64_t n, int64_t blocks, const BlockCodec& codec,
+                unsigned seed)
       : rng(seed) {
     const FormatInfo& format = GetFormatInfo(codec.dtype);
     const int64_t k = blocks * format.block_elements;
     desc = {n, k, codec.dtype, DType::kF32};
-    bytes = RandomBlocks(codec, n * blocks, rng);
+    bytes = DrawnBlocks(codec, n * blocks, rng);
     values.resize(static_cast<size_t>(n * k));
     codec.decode(bytes.data(), n * blocks, values.data());
     x = TestMatrix(DType::kF32, m, k, 3);
@@ -153,7 +153,7 @@ double HalfStep(const TestMatrix& x, int64_t r, int64_t k) {
 }
 
 // The largest value of the block that w(r, k) is in.
-double BlockMost(const Problem& problem, int64_t r, int64_t k) {
+double BlockMost(const BlocksProblem& problem, int64_t r, int64_t k) {
   const int64_t block = GetFormatInfo(problem.desc.weight).block_elements;
   double most = 0.0;
   for (int64_t i = k / block * block; i < k / block * block + block; ++i) {
@@ -162,8 +162,7 @@ double BlockMost(const Problem& problem, int64_t r, int64_t k) {
   return most;
 }
 
-void CheckAgainstFloat64(Problem& problem, int64_t m, bool exact,
-                         TestCpu& cpu) {
+void CheckBlocks(BlocksProblem& problem, int64_t m, bool exact, TestCpu& cpu) {
   const int64_t n = problem.desc.n;
   const int64_t k = problem.desc.k;
   std::vector<double> want(static_cast<size_t>(m * n));
@@ -224,10 +223,10 @@ TEST(GemmBlocksTest, MatchesFloat64) {
       SCOPED_TRACE(::testing::Message()
                    << DTypeName(codec->dtype) << " m " << m << " n " << n
                    << " blocks " << blocks << " seed " << seed);
-      Problem problem(m, n, blocks, *codec, seed);
-      CheckAgainstFloat64(problem, m, false, cpu);
+      BlocksProblem problem(m, n, blocks, *codec, seed);
+      CheckBlocks(problem, m, false, cpu);
       problem.MakeXExact();
-      CheckAgainstFloat64(problem, m, true, cpu);
+      CheckBlocks(problem, m, true, cpu);
       ++seed;
     }
   }
@@ -239,7 +238,7 @@ TEST(GemmBlocksTest, ARowOfXGivesTheSameBitsInEveryBatch) {
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));
     constexpr int64_t kRows = 70;
-    Problem problem(kRows, 35, 3, *codec, 7);
+    BlocksProblem problem(kRows, 35, 3, *codec, 7);
     ForEachCpuRow(GemmTable(), problem.desc, one, [&](const GemmRow& row) {
       const TestMatrix whole = problem.Run(row, two, 0, kRows);
       for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 16, 17, 64}) {
@@ -263,7 +262,7 @@ TEST(GemmBlocksTest, PackedRowsHaveTheSameBits) {
     // With a strip left over behind pairs, and a strip that is not full.
     for (const int64_t n : {5, 24, 35, 63}) {
       constexpr int64_t kRows = 19;
-      Problem problem(kRows, n, 3, *codec, static_cast<unsigned>(n));
+      BlocksProblem problem(kRows, n, 3, *codec, static_cast<unsigned>(n));
       TestMatrix first;
       ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
         if (row.packing == nullptr) return;
@@ -285,8 +284,8 @@ TEST(GemmBlocksTest, PermutedColumns) {
   TestCpu cpu(2);
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));
-    Problem plain(5, 19, 3, *codec, 5);
-    Problem permuted(5, 19, 3, *codec, 5);
+    BlocksProblem plain(5, 19, 3, *codec, 5);
+    BlocksProblem permuted(5, 19, 3, *codec, 5);
     permuted.desc.permuted = true;
     for (int32_t i = 0; i < permuted.desc.k; ++i) {
       permuted.permutation.push_back(i);
@@ -314,10 +313,10 @@ TEST(GemmBlocksTest, WhatIsNotFiniteStaysInItsRow) {
   TestCpu cpu(1);
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));
-    Problem clean(3, 9, 2, *codec, 11);
+    BlocksProblem clean(3, 9, 2, *codec, 11);
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
-      Problem problem(3, 9, 2, *codec, 11);
+      BlocksProblem problem(3, 9, 2, *codec, 11);
       problem.x.Set(1, 5, bad);
       ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
         const TestMatrix want = clean.Run(row, cpu, 0, 3);

@@ -19,9 +19,9 @@ using ::inlay::testing::TestMatrix;
 
 constexpr DType kWeights[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-struct Problem {
-  Problem(int64_t m, int64_t n, int64_t k, DType weight, unsigned seed,
-          int64_t pad = 0)
+struct GemmProblem {
+  GemmProblem(int64_t m, int64_t n, int64_t k, DType weight, unsigned seed,
+              int64_t pad = 0)
       : desc{n, k, weight, DType::kF32},
         rng(seed),
         x(DType::kF32, m, k, pad),
@@ -63,19 +63,19 @@ struct Problem {
   TestMatrix x, w, bias, residual;
 };
 
-struct Reference {
+struct ExactSums {
   std::vector<double> want, tolerance, without_low;
 };
 
 // `rounded`: of x and w rounded to bf16.
-Reference Float64(const Problem& problem, bool extras, bool rounded) {
+ExactSums Float64(const GemmProblem& problem, bool extras, bool rounded) {
   const int64_t m = problem.x.rows();
   const int64_t n = problem.desc.n;
   const int64_t k = problem.desc.k;
   const auto value = [rounded](float v) {
     return double{rounded ? BF16ToF32(F32ToBF16(v)) : v};
   };
-  Reference reference;
+  ExactSums reference;
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t c = 0; c < n; ++c) {
       double sum = 0.0;
@@ -104,11 +104,11 @@ Reference Float64(const Problem& problem, bool extras, bool rounded) {
   return reference;
 }
 
-void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
+void CheckAgainstFloat64(GemmProblem& problem, bool extras, TestCpu& cpu) {
   const int64_t m = problem.x.rows();
   const int64_t n = problem.desc.n;
-  const Reference exact = Float64(problem, extras, false);
-  const Reference rounded = Float64(problem, extras, true);
+  const ExactSums exact = Float64(problem, extras, false);
+  const ExactSums rounded = Float64(problem, extras, true);
   ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
     TestMatrix y(DType::kF32, m, n, 3);
     const GemmParams params = problem.Params(y, extras);
@@ -119,7 +119,7 @@ void CheckAgainstFloat64(Problem& problem, bool extras, TestCpu& cpu) {
         return values[static_cast<size_t>(r * n + c)];
       };
     };
-    const Reference& reference = row.name == "cpu_bf16" ? rounded : exact;
+    const ExactSums& reference = row.name == "cpu_bf16" ? rounded : exact;
     const bool low =
         row.name != "cpu_amx" || problem.desc.weight != DType::kF16;
     ExpectClose(y, at(reference.want),
@@ -141,7 +141,7 @@ TEST(GemmTest, MatchesFloat64OverShapesAndTypes) {
       SCOPED_TRACE(::testing::Message()
                    << "m " << m << " n " << n << " k " << k << " "
                    << DTypeName(weight) << " seed " << seed);
-      Problem problem(m, n, k, weight, seed, seed % 3);
+      GemmProblem problem(m, n, k, weight, seed, seed % 3);
       CheckAgainstFloat64(problem, seed % 2 == 0, cpu);
       ++seed;
     }
@@ -156,7 +156,8 @@ TEST(GemmTest, SweepsRemaindersOfKAndN) {
       const int64_t m = 1 + 7 * k % 40;
       SCOPED_TRACE(::testing::Message()
                    << "m " << m << " n " << n << " k " << k);
-      Problem problem(m, n, k, kWeights[k % 3], static_cast<unsigned>(k), 1);
+      GemmProblem problem(m, n, k, kWeights[k % 3], static_cast<unsigned>(k),
+                          1);
       CheckAgainstFloat64(problem, true, cpu);
     }
   });
@@ -172,7 +173,7 @@ TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   for (const auto& shape : kShapes) {
     const int64_t n = shape[0], k = shape[1];
     for (const DType weight : kWeights) {
-      Problem problem(kRows, n, k, weight, 7);
+      GemmProblem problem(kRows, n, k, weight, 7);
       ForEachCpuRow(GemmTable(), problem.desc, cpus[0],
                     [&](const GemmRow& row) {
                       TestMatrix alone(DType::kF32, kRows, n);
@@ -222,7 +223,7 @@ TEST(GemmTest, AnyBatchHasTheSameBitsWhateverItsNumbers) {
     for (const float scale : kScales) {
       SCOPED_TRACE(::testing::Message()
                    << "n " << n << " k " << k << " scale " << scale);
-      Problem problem(kRows, n, k, DType::kF16, seed++);
+      GemmProblem problem(kRows, n, k, DType::kF16, seed++);
       for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t i = 0; i < k; ++i) {
           problem.x.Set(r, i, problem.x(r, i) * scale);
@@ -262,7 +263,7 @@ TEST(GemmTest, LargeBatchesMatchSmallOnes) {
   constexpr int64_t kRows = 275;
   constexpr int64_t kN = 70;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
-  Problem problem(kRows, kN, 2093, DType::kBF16, 11);
+  GemmProblem problem(kRows, kN, 2093, DType::kBF16, 11);
   const auto compare = [&](const GemmRow& row) {
     TestMatrix reference(DType::kF32, kRows, kN);
     for (int64_t r = 0; r < kRows; r += 3) {
@@ -295,7 +296,7 @@ TEST(GemmTest, VeryLargeBatchesMatchLargeOnes) {
   constexpr int64_t kN = 1040;
   TestCpu cpus[] = {TestCpu(1), TestCpu(3)};
   for (const DType weight : {DType::kF16, DType::kBF16}) {
-    Problem problem(kRows, kN, 5, weight, 13);
+    GemmProblem problem(kRows, kN, 5, weight, 13);
     ForEachCpuRow(GemmTable(), problem.desc, cpus[0], [&](const GemmRow& row) {
       TestMatrix reference(DType::kF32, kRows, kN);
       for (int64_t r = 0; r < kRows; r += 50) {
@@ -318,7 +319,7 @@ TEST(GemmTest, VeryLargeBatchesMatchLargeOnes) {
 TEST(GemmTest, ResidualMayBeTheOutput) {
   TestCpu cpu(2);
   for (const int64_t m : {1, 4, 9}) {
-    Problem problem(m, 33, 40, DType::kBF16, 5);
+    GemmProblem problem(m, 33, 40, DType::kBF16, 5);
     ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
       TestMatrix apart(DType::kF32, m, 33);
       ASSERT_TRUE(problem.Run(row, problem.Params(apart, true), cpu).ok());
@@ -335,7 +336,7 @@ TEST(GemmTest, ResidualMayBeTheOutput) {
 
 TEST(GemmTest, AnEmptyBatchIsNoWork) {
   TestCpu cpu(2);
-  Problem problem(1, 8, 8, DType::kF32, 1);
+  GemmProblem problem(1, 8, 8, DType::kF32, 1);
   ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
     TestMatrix y(DType::kF32, 1, 8);
     GemmParams params = problem.Params(y, false);
@@ -350,7 +351,7 @@ TEST(GemmTest, InfinityAndNanStayInTheirRow) {
   for (int i = 0; i < 4; ++i) {
     const int64_t m = i % 2 == 0 ? 6 : 40;
     const DType weight = i < 2 ? DType::kBF16 : DType::kF16;
-    Problem problem(m, 12, 21, weight, 3);
+    GemmProblem problem(m, 12, 21, weight, 3);
     problem.x.Set(2, 20, std::numeric_limits<float>::quiet_NaN());
     problem.x.Set(4, 3, std::numeric_limits<float>::infinity());
     // Its high half alone is infinity.
@@ -376,7 +377,7 @@ TEST(GemmTest, InfinityTimesInfinityIsNoNumberOfFinite) {
   TestCpu cpu(1);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const int64_t m : {1, 2, 7}) {
-    Problem problem(m, 20, 600, DType::kF16, 23);
+    GemmProblem problem(m, 20, 600, DType::kF16, 23);
     for (int64_t r = 0; r < m; ++r) problem.x.Set(r, 599, kInfinity);
     problem.w.Set(3, 599, -kInfinity);
     problem.w.Set(4, 599, 0x1p-24f);
@@ -398,7 +399,7 @@ TEST(GemmTest, TinyWeightsCount) {
   TestCpu cpu(2);
   for (const int64_t m : {1, 5, 40}) {
     for (const int64_t n : {12, 64}) {
-      Problem problem(m, n, 96, DType::kF16, 17);
+      GemmProblem problem(m, n, 96, DType::kF16, 17);
       for (int64_t c = 0; c < n; ++c) {
         for (int64_t i = 0; i < 96; ++i) {
           problem.w.Set(
@@ -414,7 +415,7 @@ TEST(GemmTest, InfiniteWeightsAndNanStayInTheirColumn) {
   TestCpu cpu(2);
   for (const DType weight : kWeights) {
     for (const int64_t m : {1, 2, 5, 40}) {
-      Problem problem(m, 70, 64, weight, 19);
+      GemmProblem problem(m, 70, 64, weight, 19);
       for (int64_t r = 0; r < m; ++r) {
         // Numbers whose low bits are 0, and others.
         problem.x.Set(r, 9, r % 2 == 0 ? 1.0f : -0.3f);
@@ -485,7 +486,7 @@ TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
 }
 
 TEST(GemmTest, ValidationNamesTheMisfit) {
-  Problem problem(3, 8, 16, DType::kF32, 1);
+  GemmProblem problem(3, 8, 16, DType::kF32, 1);
   TestMatrix y(DType::kF32, 3, 8);
   const GemmParams good = problem.Params(y, true);
   EXPECT_TRUE(ValidateGemm(problem.desc, good).ok());

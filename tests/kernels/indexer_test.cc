@@ -18,19 +18,19 @@ namespace {
 
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::IndexerProblem;
+using ::inlay::testing::kKvTypes;
 using ::inlay::testing::LatentDesc;
 using ::inlay::testing::OnEverySimdTarget;
+using ::inlay::testing::RunWithWorkspace;
 using ::inlay::testing::SelectedProblem;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
-constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
-                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
-
-const std::vector<IndexerProblem::Shape> kRagged = {
+const std::vector<IndexerProblem::Shape> kRaggedIndexed = {
     {1, 1}, {1, 137}, {5, 5}, {7, 170}, {1, 64}, {0, 12}, {33, 97}, {1, 65}};
 
-IndexerDesc Desc(int heads, int head_dim, int top_k, DType kv = DType::kF32) {
+IndexerDesc MakeDesc(int heads, int head_dim, int top_k,
+                     DType kv = DType::kF32) {
   IndexerDesc desc;
   desc.num_heads = heads;
   desc.head_dim = head_dim;
@@ -39,31 +39,16 @@ IndexerDesc Desc(int heads, int head_dim, int top_k, DType kv = DType::kF32) {
   return desc;
 }
 
-// With a workspace of what the row asks for, beside which is what no row may
-// touch.
-void RunRow(const IndexerRow& row, const IndexerDesc& desc,
-            IndexerParams params, TestCpu& cpu) {
-  constexpr size_t kGuard = 64;
-  const size_t bytes = row.workspace_bytes == nullptr
-                           ? 0
-                           : row.workspace_bytes(desc, params.q.rows());
-  std::vector<uint64_t> workspace((bytes + kGuard) / sizeof(uint64_t), ~0ull);
-  params.workspace = workspace.data();
-  ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-  for (size_t i = (bytes + 7) / sizeof(uint64_t); i < workspace.size(); ++i) {
-    EXPECT_EQ(workspace[i], ~0ull);
-  }
-}
-
 // Every row of the table gives what the problem's own sort gives, within what
 // rounding of scores may change.
 void Check(IndexerProblem& problem, TestCpu& cpu) {
-  ForEachCpuRow(
-      IndexerTable(), problem.desc(), cpu, [&](const IndexerRow& row) {
-        std::vector<int32_t> selection = problem.NewSelection();
-        RunRow(row, problem.desc(), problem.Params(selection.data()), cpu);
-        problem.Expect(selection);
-      });
+  ForEachCpuRow(IndexerTable(), problem.desc(), cpu,
+                [&](const IndexerRow& row) {
+                  std::vector<int32_t> selection = problem.NewSelection();
+                  RunWithWorkspace(row, problem.desc(),
+                                   problem.Params(selection.data()), cpu);
+                  problem.Expect(selection);
+                });
 }
 
 TEST(IndexerTest, SelectsTheBestOverSizesAndTypes) {
@@ -78,8 +63,8 @@ TEST(IndexerTest, SelectsTheBestOverSizesAndTypes) {
                    << "head_dim " << head_dim << " " << DTypeName(kv)
                    << " top_k " << top_k << " seed " << seed);
       const int heads = 1 + static_cast<int>(seed * 5 % 17);
-      IndexerProblem problem(Desc(heads, head_dim, top_k, kv), kRagged,
-                             seed % 2 == 0 ? 16 : 32, seed);
+      IndexerProblem problem(MakeDesc(heads, head_dim, top_k, kv),
+                             kRaggedIndexed, seed % 2 == 0 ? 16 : 32, seed);
       Check(problem, cpu);
       ++seed;
     }
@@ -90,9 +75,9 @@ TEST(IndexerTest, EverySimdTarget) {
   TestCpu cpu(2);
   OnEverySimdTarget([&] {
     for (const DType kv : {DType::kF32, DType::kBF16, DType::kKvQ4}) {
-      IndexerProblem problem(Desc(5, 20, 24, kv), kRagged, 16, 3);
+      IndexerProblem problem(MakeDesc(5, 20, 24, kv), kRaggedIndexed, 16, 3);
       Check(problem, cpu);
-      IndexerProblem wide(Desc(64, 128, 24, kv), kRagged, 16, 4);
+      IndexerProblem wide(MakeDesc(64, 128, 24, kv), kRaggedIndexed, 16, 4);
       Check(wide, cpu);
     }
   });
@@ -106,7 +91,7 @@ TEST(IndexerTest, FewQueriesOfManyKeys) {
   for (const int queries : {1, 5, 14, 15, 40}) {
     for (const int top_k : {1, 100, 600}) {
       SCOPED_TRACE(::testing::Message() << queries << " of " << top_k);
-      IndexerProblem problem(Desc(3, 16, top_k, DType::kBF16),
+      IndexerProblem problem(MakeDesc(3, 16, top_k, DType::kBF16),
                              {{1, 90}, {queries, 3000}, {1, 700}}, 16, seed++);
       Check(problem, cpu);
       problem.UseIntegers(2);
@@ -122,7 +107,7 @@ TEST(IndexerTest, OfEqualScoresTheLowerPositionIsSelected) {
   for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (unsigned seed = 1; seed <= 8; ++seed) {
       SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " seed " << seed);
-      IndexerProblem problem(Desc(4, 12, 30, kv), kRagged, 16, seed);
+      IndexerProblem problem(MakeDesc(4, 12, 30, kv), kRaggedIndexed, 16, seed);
       problem.UseIntegers(2);
       Check(problem, cpu);
       EXPECT_GT(problem.ties(), 10);
@@ -136,12 +121,12 @@ TEST(IndexerTest, ManyKeys) {
   TestCpu cpu(2);
   for (const int step : {1, -1, 0}) {
     SCOPED_TRACE(step);
-    IndexerProblem problem(Desc(1, 1, 100), {{3, 9000}}, 16, 1);
+    IndexerProblem problem(MakeDesc(1, 1, 100), {{3, 9000}}, 16, 1);
     problem.UseRamp(step);
     Check(problem, cpu);
   }
-  IndexerProblem most(Desc(2, 8, kMaxIndexTopK), {{2, kMaxIndexTopK + 3000}},
-                      16, 1);
+  IndexerProblem most(MakeDesc(2, 8, kMaxIndexTopK),
+                      {{2, kMaxIndexTopK + 3000}}, 16, 1);
   Check(most, cpu);
 }
 
@@ -151,13 +136,13 @@ TEST(IndexerTest, AQueryDependsOnNothingBesideItsSequence) {
   constexpr int kLength = 150;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};
   for (const DType kv : kKvTypes) {
-    IndexerProblem problem(Desc(7, 40, 20, kv), {{kLength, kLength}, {9, 80}},
-                           16, 5);
+    IndexerProblem problem(MakeDesc(7, 40, 20, kv),
+                           {{kLength, kLength}, {9, 80}}, 16, 5);
     ForEachCpuRow(
         IndexerTable(), problem.desc(), cpus[0], [&](const IndexerRow& row) {
           std::vector<int32_t> whole = problem.NewSelection();
           const IndexerParams params = problem.Params(whole.data());
-          RunRow(row, problem.desc(), params, cpus[1]);
+          RunWithWorkspace(row, problem.desc(), params, cpus[1]);
           int turn = 0;
           for (const int chunk : {1, 3, 16, 67}) {
             std::vector<int32_t> chunked = problem.NewSelection();
@@ -169,7 +154,7 @@ TEST(IndexerTest, AQueryDependsOnNothingBesideItsSequence) {
               sequence.q_len = std::min(chunk, kLength - begin);
               sequence.kv_len = begin + sequence.q_len;
               part.sequences = absl::MakeConstSpan(&sequence, 1);
-              RunRow(row, problem.desc(), part, cpus[turn++ % 3]);
+              RunWithWorkspace(row, problem.desc(), part, cpus[turn++ % 3]);
             }
             const auto end = whole.begin() + int64_t{kLength} * 20;
             EXPECT_TRUE(std::equal(whole.begin(), end, chunked.begin()))
@@ -186,14 +171,15 @@ TEST(IndexerTest, WhatIsNotFiniteSelectsKeysToo) {
                             std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()}) {
     for (const bool in_key : {true, false}) {
-      IndexerProblem problem(Desc(4, 16, 20), {{9, 90}}, 16, 2);
+      IndexerProblem problem(MakeDesc(4, 16, 20), {{9, 90}}, 16, 2);
       problem.Spoil(value, in_key);
-      ForEachCpuRow(
-          IndexerTable(), problem.desc(), cpu, [&](const IndexerRow& row) {
-            std::vector<int32_t> selection = problem.NewSelection();
-            RunRow(row, problem.desc(), problem.Params(selection.data()), cpu);
-            problem.ExpectOwnKeys(selection);
-          });
+      ForEachCpuRow(IndexerTable(), problem.desc(), cpu,
+                    [&](const IndexerRow& row) {
+                      std::vector<int32_t> selection = problem.NewSelection();
+                      RunWithWorkspace(row, problem.desc(),
+                                       problem.Params(selection.data()), cpu);
+                      problem.ExpectOwnKeys(selection);
+                    });
     }
   }
 }
@@ -225,21 +211,21 @@ TEST(IndexerTest, RefusesAndValidates) {
   const auto served = [&](const IndexerDesc& desc) {
     return Select("indexer", IndexerTable(), desc, cpu).ok();
   };
-  EXPECT_TRUE(served(Desc(64, 128, 2048)));
-  EXPECT_FALSE(served(Desc(0, 128, 2048)));
-  EXPECT_FALSE(served(Desc(kMaxIndexHeads + 1, 128, 2048)));
-  EXPECT_FALSE(served(Desc(64, kMaxIndexHeadDim + 1, 2048)));
-  EXPECT_FALSE(served(Desc(64, 128, kMaxIndexTopK + 1)));
-  EXPECT_FALSE(served(Desc(64, 128, 0)));
-  EXPECT_FALSE(served(Desc(64, 128, 2048, DType::kI32)));
-  EXPECT_EQ(ValidateIndexer(Desc(64, 128, 0)).message(),
+  EXPECT_TRUE(served(MakeDesc(64, 128, 2048)));
+  EXPECT_FALSE(served(MakeDesc(0, 128, 2048)));
+  EXPECT_FALSE(served(MakeDesc(kMaxIndexHeads + 1, 128, 2048)));
+  EXPECT_FALSE(served(MakeDesc(64, kMaxIndexHeadDim + 1, 2048)));
+  EXPECT_FALSE(served(MakeDesc(64, 128, kMaxIndexTopK + 1)));
+  EXPECT_FALSE(served(MakeDesc(64, 128, 0)));
+  EXPECT_FALSE(served(MakeDesc(64, 128, 2048, DType::kI32)));
+  EXPECT_EQ(ValidateIndexer(MakeDesc(64, 128, 0)).message(),
             "indexer: top_k is 0; expected 1 to 8192");
 }
 
 // What CUDA rows read: the keys that each row sees and where its sequence's
 // block table is; rows of nobody see none.
 TEST(IndexPlanTest, HasEveryRow) {
-  IndexerProblem problem(Desc(1, 8, 4), {{3, 40}, {0, 9}, {1, 17}}, 16, 1);
+  IndexerProblem problem(MakeDesc(1, 8, 4), {{3, 40}, {0, 9}, {1, 17}}, 16, 1);
   const auto sequences = problem.Sequences();
   std::vector<std::byte> image(IndexPlanBytes(6, 9), std::byte{0xff});
   const IndexPlan plan =

@@ -15,16 +15,14 @@ namespace {
 using ::inlay::testing::CompressProblem;
 using ::inlay::testing::CompressShapes;
 using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kKvTypes;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::SelectProblem;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
-constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
-                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
-
-const CompressShapes kRagged = {{1, 1},  {1, 8},   {5, 5}, {7, 170},
-                                {1, 64}, {33, 97}, {0, 9}, {130, 130}};
+const CompressShapes kRaggedPools = {{1, 1},  {1, 8},   {5, 5}, {7, 170},
+                                     {1, 64}, {33, 97}, {0, 9}, {130, 130}};
 
 TEST(KvCompressTest, PoolsAsASoftmaxDoes) {
   TestCpu cpu;
@@ -35,7 +33,8 @@ TEST(KvCompressTest, PoolsAsASoftmaxDoes) {
         const KvCompressDesc desc = {32, row_tokens, overlaps, kv};
         SCOPED_TRACE(::testing::Message()
                      << DTypeName(kv) << " " << row_tokens << " seed " << seed);
-        CompressProblem problem(desc, kRagged, seed % 2 == 0 ? 16 : 32, seed);
+        CompressProblem problem(desc, kRaggedPools, seed % 2 == 0 ? 16 : 32,
+                                seed);
         ++seed;
         ForEachCpuRow(
             KvCompressTable(), desc, cpu, [&](const KvCompressRow& row) {
@@ -102,7 +101,7 @@ TEST(KvSelectTest, NamesTheRowsOfTwoLayers) {
                        << " seed " << seed);
           ForEachCpuRow(
               KvSelectTable(), desc, cpu, [&](const KvSelectRow& row) {
-                SelectProblem problem(desc, kRagged, kv, seed);
+                SelectProblem problem(desc, kRaggedPools, kv, seed);
                 ASSERT_TRUE(row.run(desc, problem.Params(), *cpu.stream).ok());
                 problem.Expect(problem.selection());
               });

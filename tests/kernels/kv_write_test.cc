@@ -15,6 +15,7 @@ namespace {
 
 using ::inlay::testing::ForEachCpuRow;
 using ::inlay::testing::GetFloat;
+using ::inlay::testing::kKvTypes;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::PutFloat;
@@ -22,8 +23,6 @@ using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
 constexpr DType kQuantised[] = {DType::kI8, DType::kF8E4M3, DType::kKvQ4};
-constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
-                              DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
 constexpr int kHeadDims[] = {1, 3, 4, 7, 20, 31, 32, 33, 64, 80, 96, 128, 257};
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kTiny = std::numeric_limits<float>::denorm_min();

@@ -59,9 +59,10 @@ std::vector<int> Sorted(const std::vector<double>& values) {
 }
 
 // The experts of a token, and their weights in `weights`.
-std::vector<int> Expected(const RoutingDesc& desc, const TestMatrix& logits,
-                          const float* correction, int64_t token,
-                          std::vector<double>* weights) {
+std::vector<int> ExpectedExperts(const RoutingDesc& desc,
+                                 const TestMatrix& logits,
+                                 const float* correction, int64_t token,
+                                 std::vector<double>* weights) {
   const std::vector<double> scores = Scores(desc, logits, token);
   std::vector<double> choice = scores;
   for (size_t e = 0; correction != nullptr && e < choice.size(); ++e) {
@@ -145,7 +146,7 @@ TEST(RoutingTest, MatchesASortInFloat64) {
         std::vector<double> weights;
         for (int64_t t = 0; t < kTokens; ++t) {
           const std::vector<int> want =
-              Expected(desc, logits, correction, t, &weights);
+              ExpectedExperts(desc, logits, correction, t, &weights);
           for (int r = 0; r < desc.top_k; ++r) {
             const auto slot = static_cast<size_t>(t * desc.top_k + r);
             const auto rank = static_cast<size_t>(r);

@@ -23,7 +23,7 @@
 namespace inlay {
 namespace {
 
-using testing::OnEverySimdTarget;
+using ::inlay::testing::OnEverySimdTarget;
 
 constexpr uint32_t kSeed = 20;
 // More than two of the widest vectors, and a rest.

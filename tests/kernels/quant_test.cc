@@ -50,7 +50,7 @@ std::byte RandomByte(uint64_t stream, uint64_t i) {
   return static_cast<std::byte>((x ^ x >> 31) >> 56);
 }
 
-Bytes RandomBlocks(const Bytes& mask, size_t blocks) {
+Bytes MaskedBlocks(const Bytes& mask, size_t blocks) {
   Bytes bytes(blocks * mask.size());
   for (size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = RandomByte(1, i) & mask[i % mask.size()];
@@ -101,7 +101,7 @@ double RelativeError(const std::vector<float>& got,
   return std::sqrt(error / norm);
 }
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+bool AllSameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -121,21 +121,21 @@ uint32_t Crc32(const std::vector<float>& values) {
   return ~crc;
 }
 
-struct Reference {
+struct Decoded {
   Bytes mask;
   uint32_t crc = 0;
   Bytes blocks;
   std::vector<float> values;
 };
 
-Reference ReadReference(const BlockCodec& codec) {
+Decoded ReadReference(const BlockCodec& codec) {
   const std::string path =
       TestData() + "/quant/" + std::string(DTypeName(codec.dtype)) + ".bin";
   std::ifstream file(path, std::ios::binary);
   const std::string data{std::istreambuf_iterator<char>(file), {}};
   const auto size = static_cast<size_t>(BlockBytes(codec));
   const size_t value_bytes = static_cast<size_t>(Elements(codec)) * 4;
-  Reference reference;
+  Decoded reference;
   if (data.size() < size + 4) return reference;
   const size_t blocks = (data.size() - size - 4) / (size + value_bytes);
   const auto* at = reinterpret_cast<const std::byte*>(data.data());
@@ -208,7 +208,7 @@ TEST(QuantTest, DecodesAsTheReference) {
   for (const BlockCodec* codec : BlockCodecs()) {
     if (IsOurs(codec->dtype)) continue;
     SCOPED_TRACE(DTypeName(codec->dtype));
-    const Reference reference = ReadReference(*codec);
+    const Decoded reference = ReadReference(*codec);
     ASSERT_GT(reference.values.size(), 0u) << "no file in data/quant";
     const int elements = Elements(*codec);
     const std::vector<float> got =
@@ -219,7 +219,7 @@ TEST(QuantTest, DecodesAsTheReference) {
                 std::bit_cast<uint32_t>(reference.values[i]))
           << "element " << i << ": " << got[i] << " " << reference.values[i];
     }
-    const Bytes sweep = RandomBlocks(reference.mask, kSweep);
+    const Bytes sweep = MaskedBlocks(reference.mask, kSweep);
     EXPECT_EQ(Crc32(Decode(*codec, sweep.data(), kSweep)), reference.crc);
   }
 }
@@ -235,7 +235,7 @@ TEST(QuantTest, DecodesOurOwnFormats) {
     const std::string_view name = DTypeName(codec->dtype);
     const bool has_min = name.substr(0, 2) != "f8" && name != "nvfp4_f32";
     if (has_min) mask[7] = std::byte{0xbf};
-    const Bytes sweep = RandomBlocks(mask, kSweep);
+    const Bytes sweep = MaskedBlocks(mask, kSweep);
     const std::vector<float> got = Decode(*codec, sweep.data(), kSweep);
     for (size_t b = 0; b < kSweep; ++b) {
       for (int e = 0; e < Elements(*codec); ++e) {
@@ -260,7 +260,7 @@ TEST(QuantTest, BlocksMayLieAnywhere) {
     for (size_t shift = 1; shift < 8; ++shift) {
       Bytes moved(shift);
       moved.insert(moved.end(), blocks.begin(), blocks.end());
-      EXPECT_TRUE(SameBits(Decode(*codec, &moved[shift], 3), want)) << shift;
+      EXPECT_TRUE(AllSameBits(Decode(*codec, &moved[shift], 3), want)) << shift;
       if (codec->encode == nullptr) continue;
       const std::vector<float> values =
           Gaussian(static_cast<size_t>(3 * Elements(*codec)));
@@ -281,11 +281,11 @@ TEST(QuantTest, BlocksMayLieAnywhere) {
 // 240 of a value 1.5 times as large. The rest is measured with these values,
 // and rounded up by 2%; for comparison: no code of b bits an element errs by
 // less than 2^-b, which is 2,400 for iq2_xxs.
-struct Bound {
+struct ErrorBound {
   DType dtype;
   int error;
 };
-constexpr Bound kBounds[] = {
+constexpr ErrorBound kBounds[] = {
     {DType::kQ4_0, 870},     {DType::kQ8_0, 55},       {DType::kQ4_1, 800},
     {DType::kQ5_0, 434},     {DType::kQ5_1, 387},      {DType::kQ2_K, 2740},
     {DType::kQ3_K, 1460},    {DType::kQ4_K, 728},      {DType::kQ5_K, 365},
@@ -305,9 +305,9 @@ TEST(QuantTest, EncodesWithinTheBound) {
     SCOPED_TRACE(DTypeName(codec->dtype));
     const std::vector<float> values = Gaussian(32 * 256);
     const double error = 10000 * RelativeError(Coded(*codec, values), values);
-    const auto* bound =
-        std::find_if(std::begin(kBounds), std::end(kBounds),
-                     [&](const Bound& b) { return b.dtype == codec->dtype; });
+    const auto* bound = std::find_if(
+        std::begin(kBounds), std::end(kBounds),
+        [&](const ErrorBound& b) { return b.dtype == codec->dtype; });
     EXPECT_NE(bound, std::end(kBounds)) << error;
     if (bound == std::end(kBounds)) continue;
     EXPECT_LE(error, bound->error);

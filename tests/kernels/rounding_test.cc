@@ -17,7 +17,13 @@
 namespace inlay {
 namespace {
 
-using namespace ::inlay::testing;  // NOLINT
+using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMatrix;
+#if INLAY_HAS_CUDA
+using ::inlay::testing::CudaBytes;
+using ::inlay::testing::CudaTestMatrix;
+using ::inlay::testing::TestCuda;
+#endif
 
 constexpr RowRounding kRoundings[] = {
     RowRounding::kFp8Rows, RowRounding::kFp8Groups, RowRounding::kInt8Rows};

@@ -20,7 +20,7 @@ using ::inlay::testing::ScratchFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-absl::Span<const std::byte> AsBytes(std::string_view text) {
+absl::Span<const std::byte> BytesOf(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
@@ -38,7 +38,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text,
   const size_t third = text.size() / 3;
   for (const auto& piece : {text.substr(0, third), text.substr(third, third),
                             text.substr(2 * third)}) {
-    const absl::Status status = file->Append(AsBytes(piece));
+    const absl::Status status = file->Append(BytesOf(piece));
     if (!status.ok()) return status;
   }
   return file->Commit();
@@ -81,12 +81,12 @@ TEST_F(DurableFileTest, NothingIsSeenBeforeCommit) {
   {
     auto file = DurableFile::Create(path_, FileReaders::kOwner);
     ASSERT_TRUE(file.ok());
-    ASSERT_TRUE(file->Append(AsBytes("new")).ok());
+    ASSERT_TRUE(file->Append(BytesOf("new")).ok());
     EXPECT_EQ(file->num_bytes(), 3u);
     EXPECT_EQ(Content(path_), "old");
     EXPECT_EQ(folder_.Names().size(), 2u);
     DurableFile moved = *std::move(file);
-    EXPECT_TRUE(moved.Append(AsBytes("er")).ok());
+    EXPECT_TRUE(moved.Append(BytesOf("er")).ok());
   }
   EXPECT_EQ(Content(path_), "old");
   EXPECT_THAT(folder_.Names(), ElementsAre("f"));
@@ -158,10 +158,10 @@ TEST_F(DurableFileTest, AnErrorStays) {
   auto file = DurableFile::Create(path_, FileReaders::kUmask, ops);
   ASSERT_TRUE(file.ok());
   ops.space = 0;
-  const absl::Status first = file->Append(AsBytes("x"));
+  const absl::Status first = file->Append(BytesOf("x"));
   EXPECT_FALSE(first.ok());
   ops.space = 100;
-  EXPECT_EQ(file->Append(AsBytes("x")), first);
+  EXPECT_EQ(file->Append(BytesOf("x")), first);
   EXPECT_EQ(file->Commit(), first);
   EXPECT_TRUE(folder_.Names().empty());
 }
@@ -186,8 +186,8 @@ TEST_F(DurableFileTest, WritersOfOnePathDoNotMix) {
   auto a = DurableFile::Create(path_, FileReaders::kOwner);
   auto b = DurableFile::Create(path_, FileReaders::kOwner);
   ASSERT_TRUE(a.ok() && b.ok());
-  ASSERT_TRUE(a->Append(AsBytes("aa")).ok());
-  ASSERT_TRUE(b->Append(AsBytes("b")).ok());
+  ASSERT_TRUE(a->Append(BytesOf("aa")).ok());
+  ASSERT_TRUE(b->Append(BytesOf("b")).ok());
   ASSERT_TRUE(b->Commit().ok());
   EXPECT_EQ(Content(path_), "b");
   ASSERT_TRUE(a->Commit().ok());

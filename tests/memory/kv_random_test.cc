@@ -15,9 +15,9 @@
 namespace inlay {
 namespace {
 
-class History {
+class TableHistory {
  public:
-  explicit History(uint32_t seed)
+  explicit TableHistory(uint32_t seed)
       : rng_(seed),
         block_size_(Draw(1, 5)),
         pool_(Draw(1, 24)),
@@ -169,7 +169,7 @@ class History {
 TEST(KvRandomTest, HistoriesMatchTheModel) {
   for (uint32_t seed = 1; seed <= 1500 && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    History(seed).Run();
+    TableHistory(seed).Run();
   }
 }
 

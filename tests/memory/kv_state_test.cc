@@ -14,13 +14,13 @@ namespace {
 
 constexpr KvGroup kState{8, 1, true};
 
-std::vector<int32_t> Tokens(int64_t count, int32_t first = 0) {
+std::vector<int32_t> Counted(int64_t count, int32_t first = 0) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
 }
 
-void Append(KvTables& tables, int64_t count) {
+void Extend(KvTables& tables, int64_t count) {
   auto reservation = KvTablesReservation::Make(&tables, count);
   ASSERT_TRUE(reservation.ok()) << reservation.status();
   reservation->Commit(count);
@@ -29,7 +29,7 @@ void Append(KvTables& tables, int64_t count) {
 TEST(KvStateTest, AStepWritesToABlockOfItsOwn) {
   KvBlockPool pool(16);
   KvTables tables(&pool, {kState});
-  Append(tables, 5);
+  Extend(tables, 5);
   const KvBlockTable& table = tables.group(0);
   const int32_t before = table.blocks()[0];
   {
@@ -47,11 +47,11 @@ TEST(KvStateTest, AStepWritesToABlockOfItsOwn) {
   EXPECT_EQ(pool.num_used(), 1);
   EXPECT_EQ(table.num_tokens(), 5);
   EXPECT_EQ(table.blocks()[0], before);
-  Append(tables, 1);
+  Extend(tables, 1);
   EXPECT_NE(table.blocks()[0], before);
   EXPECT_EQ(pool.num_used(), 1);
   // From a full block on there is nothing to replace.
-  Append(tables, 2);
+  Extend(tables, 2);
   const int32_t full = table.blocks()[0];
   auto step = KvTablesReservation::Make(&tables, 9);
   ASSERT_TRUE(step.ok());
@@ -68,8 +68,8 @@ TEST(KvStateTest, AStepWritesToABlockOfItsOwn) {
 }
 
 // A cache with KV in blocks of 4 and states in blocks of 8.
-struct Cache {
-  explicit Cache(std::vector<KvGroup> of) : groups(of.begin(), of.end()) {}
+struct StateCache {
+  explicit StateCache(std::vector<KvGroup> of) : groups(of.begin(), of.end()) {}
 
   // Runs `tokens` in steps of `step`, as an engine does.
   void Run(const std::vector<int32_t>& tokens, int64_t step) {
@@ -78,7 +78,7 @@ struct Cache {
     const auto match = cache.Find(0, tokens);
     cache.Take(match, 0, tokens, &tables, &cursors);
     while (tables.num_tokens() < static_cast<int64_t>(tokens.size())) {
-      Append(tables, std::min(step, static_cast<int64_t>(tokens.size()) -
+      Extend(tables, std::min(step, static_cast<int64_t>(tokens.size()) -
                                         tables.num_tokens()));
       cache.Insert(0, tokens, &tables, &cursors);
       tables.DropPassed();
@@ -97,43 +97,43 @@ struct Cache {
 
 TEST(KvStateTest, IsFoundWhereAStateIs) {
   for (const bool alone : {false, true}) {
-    Cache cache(alone ? std::vector<KvGroup>{kState}
-                      : std::vector<KvGroup>{{4, 0}, kState});
-    cache.Run(Tokens(29), 11);
+    StateCache cache(alone ? std::vector<KvGroup>{kState}
+                           : std::vector<KvGroup>{{4, 0}, kState});
+    cache.Run(Counted(29), 11);
     // All of it, to the token; of less, to the end of a state's block.
-    EXPECT_EQ(cache.Found(Tokens(29)), 29);
-    EXPECT_EQ(cache.Found(Tokens(40)), 29);
-    EXPECT_EQ(cache.Found(Tokens(28)), 24);
-    EXPECT_EQ(cache.Found(Tokens(23)), 16);
-    EXPECT_EQ(cache.Found(Tokens(7)), 0);
-    auto other = Tokens(29);
+    EXPECT_EQ(cache.Found(Counted(29)), 29);
+    EXPECT_EQ(cache.Found(Counted(40)), 29);
+    EXPECT_EQ(cache.Found(Counted(28)), 24);
+    EXPECT_EQ(cache.Found(Counted(23)), 16);
+    EXPECT_EQ(cache.Found(Counted(7)), 0);
+    auto other = Counted(29);
     other[20] = 99;
     EXPECT_EQ(cache.Found(other), 16);
     // It goes on from there, and from the token where each ended.
-    cache.Run(Tokens(33), 50);
-    EXPECT_EQ(cache.Found(Tokens(29)), 29);
-    EXPECT_EQ(cache.Found(Tokens(33)), 33);
-    EXPECT_EQ(cache.Found(Tokens(32)), 32);
+    cache.Run(Counted(33), 50);
+    EXPECT_EQ(cache.Found(Counted(29)), 29);
+    EXPECT_EQ(cache.Found(Counted(33)), 33);
+    EXPECT_EQ(cache.Found(Counted(32)), 32);
     // A single token beyond a block is kept too: its state could not be used
     // otherwise.
-    cache.Run(Tokens(17, 1000), 17);
-    EXPECT_EQ(cache.Found(Tokens(17, 1000)), 17);
+    cache.Run(Counted(17, 1000), 17);
+    EXPECT_EQ(cache.Found(Counted(17, 1000)), 17);
     // Nothing is held by anybody; all of it can go.
     EXPECT_EQ(cache.pool.num_available(), cache.pool.num_total());
     cache.cache.Clear();
     EXPECT_EQ(cache.pool.num_used(), 0);
-    EXPECT_EQ(cache.Found(Tokens(29)), 0);
+    EXPECT_EQ(cache.Found(Counted(29)), 0);
   }
 }
 
 TEST(KvStateTest, WithoutItsKvAStateIsNoUse) {
-  Cache cache({{4, 0}, kState});
-  cache.Run(Tokens(24), 24);
+  StateCache cache({{4, 0}, kState});
+  cache.Run(Counted(24), 24);
   // Evicted one by one, whatever goes first: what is found is always there.
   int64_t last = 24;
   while (cache.pool.num_evictable() > 0) {
     cache.cache.Reclaim(1);
-    const KvMatch match = cache.cache.Find(0, Tokens(24));
+    const KvMatch match = cache.cache.Find(0, Counted(24));
     EXPECT_LE(match.num_tokens, last);
     last = match.num_tokens;
     EXPECT_EQ(last % 8, 0);

@@ -12,9 +12,9 @@
 namespace inlay {
 namespace {
 
-using testing::LeaseAllocator;
+using ::inlay::testing::LeaseAllocator;
 
-std::unique_ptr<Device> Cpu(LeaseAllocator& allocator, size_t budget = 0) {
+std::unique_ptr<Device> CpuOn(LeaseAllocator& allocator, size_t budget = 0) {
   const HostAllocator hooks = allocator.hooks();
   auto device = CreateCpuDevice(1, budget, &hooks);
   EXPECT_TRUE(device.ok()) << device.status();
@@ -23,7 +23,7 @@ std::unique_ptr<Device> Cpu(LeaseAllocator& allocator, size_t budget = 0) {
 
 TEST(KvStorageTest, ExtentsArePowersOfTwoOfBlocksWithinTheTarget) {
   LeaseAllocator allocator;
-  const auto device = Cpu(allocator);
+  const auto device = CpuOn(allocator);
   struct {
     size_t block_bytes, target;
     int32_t blocks;
@@ -57,7 +57,7 @@ TEST(KvStorageTest, BlocksAreApartAndKeepTheirBytes) {
   constexpr size_t kBlockBytes = 48;
   LeaseAllocator allocator;
   {
-    const auto device = Cpu(allocator);
+    const auto device = CpuOn(allocator);
     KvStorage storage(device.get(), kBlockBytes, 4 * kBlockBytes);
     for (int32_t extent = 0; extent < 5; ++extent) {
       ASSERT_EQ(*storage.AddExtent(), extent);
@@ -81,7 +81,7 @@ TEST(KvStorageTest, BlocksAreApartAndKeepTheirBytes) {
 
 TEST(KvStorageTest, DroppedExtentsAreGivenBackAndTheirPlacesUsedAgain) {
   LeaseAllocator allocator;
-  const auto device = Cpu(allocator);
+  const auto device = CpuOn(allocator);
   KvStorage storage(device.get(), 64, 128);
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(storage.AddExtent().ok());
   std::byte* const kept = storage.Block(4);
@@ -106,7 +106,7 @@ TEST(KvStorageTest, DroppedExtentsAreGivenBackAndTheirPlacesUsedAgain) {
 
 TEST(KvStorageTest, WithoutRoomNothingChanges) {
   LeaseAllocator allocator;
-  const auto device = Cpu(allocator, 1000);
+  const auto device = CpuOn(allocator, 1000);
   KvStorage storage(device.get(), 200, 400);
   ASSERT_TRUE(storage.AddExtent().ok());
   ASSERT_TRUE(storage.AddExtent().ok());

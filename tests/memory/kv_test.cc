@@ -19,7 +19,7 @@ void Append(KvBlockTable* table, int64_t tokens) {
   reservation->Commit(tokens);
 }
 
-std::vector<int32_t> Ids(const KvReservation& reservation) {
+std::vector<int32_t> BlockIds(const KvReservation& reservation) {
   std::vector<int32_t> ids(static_cast<size_t>(reservation.num_blocks()));
   reservation.CopyBlocksTo(absl::MakeSpan(ids));
   for (size_t i = 0; i < ids.size(); ++i)
@@ -27,7 +27,7 @@ std::vector<int32_t> Ids(const KvReservation& reservation) {
   return ids;
 }
 
-std::vector<int32_t> Ids(const KvBlockTable& table) {
+std::vector<int32_t> BlockIds(const KvBlockTable& table) {
   return {table.blocks().begin(), table.blocks().end()};
 }
 
@@ -197,7 +197,7 @@ TEST(KvBlockTableTest, HoldsExactlyTheBlocksOfItsTokens) {
         EXPECT_EQ(pool.num_used(), KvBlocksFor(first, block_size));
         const int64_t needed = table.BlocksNeeded(second);
         const int before = pool.num_used();
-        const std::vector<int32_t> old = Ids(table);
+        const std::vector<int32_t> old = BlockIds(table);
         Append(&table, second);
         EXPECT_EQ(pool.num_used() - before, needed);
         EXPECT_EQ(table.num_tokens(), first + second);
@@ -222,7 +222,7 @@ TEST(KvBlockTableTest, SharesAndReplacesBlocks) {
   Append(&a, 10);
   b.Share(a.blocks(), 9);
   EXPECT_EQ(b.num_tokens(), 9);
-  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_EQ(BlockIds(a), BlockIds(b));
   EXPECT_EQ(pool.num_used(), 3);
   EXPECT_TRUE(b.AppendCopies());
   KvBlockTable c(&pool, 4);
@@ -290,7 +290,7 @@ TEST(KvBlockTableTest, ForkSharesAndAppendCopiesThePartialBlock) {
   Append(&a, 6);
   KvBlockTable b = a.Fork();
   EXPECT_EQ(pool.num_used(), 2);
-  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_EQ(BlockIds(a), BlockIds(b));
   EXPECT_TRUE(a.AppendCopies());
   EXPECT_EQ(b.BlocksNeeded(0), 0);
   EXPECT_EQ(b.BlocksNeeded(2), 1);
@@ -300,13 +300,13 @@ TEST(KvBlockTableTest, ForkSharesAndAppendCopiesThePartialBlock) {
     ASSERT_TRUE(reservation.ok());
     ASSERT_TRUE(reservation->copy().has_value());
     EXPECT_EQ(reservation->copy()->src, a.blocks()[1]);
-    const std::vector<int32_t> ids = Ids(*reservation);
+    const std::vector<int32_t> ids = BlockIds(*reservation);
     ASSERT_EQ(ids.size(), 3u);
     EXPECT_EQ(ids[0], a.blocks()[0]);
     EXPECT_EQ(ids[1], reservation->copy()->dst);
-    EXPECT_EQ(Ids(a), Ids(b)) << "nothing changes before the commit";
+    EXPECT_EQ(BlockIds(a), BlockIds(b)) << "nothing changes before the commit";
     reservation->Commit(3);
-    EXPECT_EQ(Ids(b), ids);
+    EXPECT_EQ(BlockIds(b), ids);
   }
   EXPECT_EQ(pool.RefCount(a.blocks()[0]), 2);
   EXPECT_EQ(pool.RefCount(a.blocks()[1]), 1);
@@ -352,14 +352,14 @@ TEST(KvReservationTest, UncommittedLeavesNoTrace) {
   KvBlockTable a(&pool, 4);
   Append(&a, 5);
   KvBlockTable b = a.Fork();
-  const std::vector<int32_t> before = Ids(b);
+  const std::vector<int32_t> before = BlockIds(b);
   { auto dropped = KvReservation::Make(&b, 7); }
   {
     auto nothing_valid = KvReservation::Make(&b, 7);
     ASSERT_TRUE(nothing_valid.ok());
     nothing_valid->Commit(0);
   }
-  EXPECT_EQ(Ids(b), before);
+  EXPECT_EQ(BlockIds(b), before);
   EXPECT_EQ(b.num_tokens(), 5);
   EXPECT_EQ(pool.num_used(), 2);
   EXPECT_EQ(pool.RefCount(before[1]), 2);
@@ -374,7 +374,7 @@ TEST(KvReservationTest, PartialCommitReturnsSurplusBlocks) {
     ASSERT_TRUE(reservation.ok());
     EXPECT_EQ(reservation->first_token(), 3);
     EXPECT_EQ(pool.num_used(), 6);
-    const std::vector<int32_t> ids = Ids(*reservation);
+    const std::vector<int32_t> ids = BlockIds(*reservation);
     reservation->Commit(committed);
     EXPECT_EQ(table.num_tokens(), 3 + committed);
     EXPECT_EQ(pool.num_used(), KvBlocksFor(3 + committed, 2));
@@ -453,7 +453,7 @@ TEST(KvReservationTest, InjectedFaultLeavesEverythingUnchanged) {
   pool.SetAllocationFaultForTest([] { return true; });
   EXPECT_EQ(KvReservation::Make(&b, 1).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Ids(a), Ids(b));
+  EXPECT_EQ(BlockIds(a), BlockIds(b));
   EXPECT_EQ(pool.num_used(), 1);
   EXPECT_TRUE(KvReservation::Make(&b, 0).ok())
       << "nothing to allocate, nothing to fail";

@@ -19,9 +19,8 @@ namespace inlay {
 namespace {
 
 using Tokens = std::vector<int32_t>;
-constexpr int32_t kNo = KvBlockTable::kNoBlock;
 
-Tokens Count(int first, int count) {
+Tokens CountFrom(int first, int count) {
   Tokens tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
@@ -65,8 +64,8 @@ TEST(KvTablesTest, ReservesInAllGroupsOrInNone) {
 }
 
 // A cache with one sequence at a time.
-struct Cache {
-  Cache(int32_t blocks, const KvGroups& of_groups)
+struct SequenceCache {
+  SequenceCache(int32_t blocks, const KvGroups& of_groups)
       : groups(of_groups), pool(blocks), cache(&pool, groups, {}) {}
 
   // Computes what is not cached, `chunk` tokens a step: how much was.
@@ -98,14 +97,14 @@ struct Cache {
 };
 
 TEST(PrefixCacheTest, FindsWhatAllGroupsHave) {
-  Cache c(64, {{12, 0}, {4, 6}});
-  const Tokens tokens = Count(0, 50);
+  SequenceCache c(64, {{12, 0}, {4, 6}});
+  const Tokens tokens = CountFrom(0, 50);
   EXPECT_EQ(c.Run(tokens, 5), 0);
   for (int count = 0; count <= 50; ++count)
-    EXPECT_EQ(c.Found(Count(0, count)),
+    EXPECT_EQ(c.Found(CountFrom(0, count)),
               count == 1 ? 0 : count - (count % 4 == 1 ? 1 : 0))
         << count;
-  EXPECT_EQ(c.Found(Count(1, 50)), 0);
+  EXPECT_EQ(c.Found(CountFrom(1, 50)), 0);
   // One that branches off in the middle of blocks of both.
   Tokens other = tokens;
   other[31] = 99;
@@ -115,33 +114,33 @@ TEST(PrefixCacheTest, FindsWhatAllGroupsHave) {
 
 TEST(PrefixCacheTest, OfAWindowTheEndIsEnough) {
   // 4 blocks for 46 tokens; 2 for the window of 6, one in flight, one more.
-  Cache c(4 + 4, {{12, 0}, {4, 6}});
-  const Tokens tokens = Count(0, 46);
+  SequenceCache c(4 + 4, {{12, 0}, {4, 6}});
+  const Tokens tokens = CountFrom(0, 46);
   EXPECT_EQ(c.Run(tokens, 2), 0);
   EXPECT_EQ(c.Found(tokens), 46);
-  EXPECT_EQ(c.Run(Count(0, 48), 2), 46);
+  EXPECT_EQ(c.Run(CountFrom(0, 48), 2), 46);
   // In the middle there is no window left to go on from.
-  EXPECT_LT(c.Found(Count(0, 20)), 20);
+  EXPECT_LT(c.Found(CountFrom(0, 20)), 20);
 }
 
 TEST(PrefixCacheTest, WhatIsEvictedIsEvictedOverAllGroups) {
   // The blocks of the one used longest ago go, of whichever group.
-  Cache c(12, {{4, 0}, {4, 100}});
-  c.Run(Count(0, 12), 12);
-  c.Run(Count(100, 12), 12);
-  c.Run(Count(0, 12), 12);  // used again
+  SequenceCache c(12, {{4, 0}, {4, 100}});
+  c.Run(CountFrom(0, 12), 12);
+  c.Run(CountFrom(100, 12), 12);
+  c.Run(CountFrom(0, 12), 12);  // used again
   EXPECT_EQ(c.pool.num_free(), 0);
-  c.Run(Count(200, 12), 12);
-  EXPECT_EQ(c.Found(Count(0, 12)), 12);
-  EXPECT_EQ(c.Found(Count(100, 12)), 0);
+  c.Run(CountFrom(200, 12), 12);
+  EXPECT_EQ(c.Found(CountFrom(0, 12)), 12);
+  EXPECT_EQ(c.Found(CountFrom(100, 12)), 0);
   EXPECT_EQ(c.cache.num_reclaimed(), 6u);
   c.cache.Clear();
   EXPECT_EQ(c.pool.num_used(), 0);
 }
 
-class History {
+class CacheHistory {
  public:
-  explicit History(uint32_t seed)
+  explicit CacheHistory(uint32_t seed)
       : rng_(seed),
         groups_(RandomGroups()),
         pool_(Draw(6, 50)),
@@ -353,13 +352,13 @@ class History {
         ASSERT_EQ(static_cast<size_t>(table.num_tokens()), s.tokens.size());
         const std::vector<uint64_t> values = Values(g, s.salt, s.tokens);
         for (int32_t id : table.blocks()) {
-          if (id != kNo) ++holders[static_cast<size_t>(id)];
+          if (id != KvBlockTable::kNoBlock) ++holders[static_cast<size_t>(id)];
         }
         for (int64_t p = KvFirstRead(table.num_tokens(), groups_[g].window);
              p < table.num_tokens(); ++p) {
           const int32_t block =
               table.blocks()[static_cast<size_t>(p / groups_[g].block_size)];
-          ASSERT_NE(block, kNo);
+          ASSERT_NE(block, KvBlockTable::kNoBlock);
           ASSERT_EQ(Slot(g, block, p), values[static_cast<size_t>(p)]);
         }
       }
@@ -384,7 +383,7 @@ TEST(PrefixCacheTest, RandomHistories) {
   int64_t shortened = 0;
   for (uint32_t seed = 1; seed <= 2000 && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    History history(seed);
+    CacheHistory history(seed);
     history.Run();
     shortened += history.num_shortened();
   }

@@ -21,7 +21,6 @@ namespace inlay {
 namespace {
 
 using Tokens = std::vector<int32_t>;
-constexpr int32_t kNo = KvBlockTable::kNoBlock;
 
 // Keys that collide all the time.
 KvBlockKey WeakKey(const KvBlockKey& parent, absl::Span<const int32_t> tokens) {
@@ -32,11 +31,11 @@ KvBlockKey WeakKey(const KvBlockKey& parent, absl::Span<const int32_t> tokens) {
 
 double Dear(int64_t end) { return static_cast<double>(1 + end * end % 7); }
 
-class History {
+class IndexHistory {
  public:
   // `weak`: keys collide; what is found cannot be foretold then, but must be
   // right.
-  History(uint32_t seed, bool weak)
+  IndexHistory(uint32_t seed, bool weak)
       : rng_(seed),
         weak_(weak),
         block_size_(Draw(1, 5)),
@@ -156,7 +155,7 @@ class History {
     ASSERT_LE(match.num_tokens, static_cast<int64_t>(tokens.size()));
     int evictable = 0;
     for (int32_t id : match.blocks)
-      evictable += id != kNo && pool_.IsEvictable(id);
+      evictable += id != KvBlockTable::kNoBlock && pool_.IsEvictable(id);
     ASSERT_EQ(match.num_evictable, evictable);
     Sequence s = {KvBlockTable(&pool_, block_size_), {}, salt, {}, {}};
     const int available = pool_.num_available();
@@ -171,7 +170,8 @@ class History {
   void Truncate(Sequence* s) {
     int64_t keep = Draw(0, static_cast<int>(s->tokens.size()));
     const auto blocks = s->table.blocks();
-    const auto dropped = std::count(blocks.begin(), blocks.end(), kNo);
+    const auto dropped =
+        std::count(blocks.begin(), blocks.end(), KvBlockTable::kNoBlock);
     // What the next token reads must be there.
     if (dropped > 0 && keep - window_ + 1 < dropped * block_size_) keep = 0;
     s->table.Truncate(keep);
@@ -212,7 +212,7 @@ class History {
       ASSERT_EQ(s->cursor.num_blocks, s->table.num_tokens() / block_size_);
     }
     for (auto i = static_cast<size_t>(before.num_blocks); i * size < end; ++i) {
-      if (ids[i] == kNo) continue;
+      if (ids[i] == KvBlockTable::kNoBlock) continue;
       const Tokens prefix(s->tokens.begin(),
                           s->tokens.begin() + static_cast<ptrdiff_t>(std::min(
                                                   end, (i + 1) * size)));
@@ -334,7 +334,7 @@ class History {
     std::map<int32_t, int> holders;
     for (const Sequence& s : sequences_) {
       for (int32_t id : s.table.blocks()) {
-        if (id != kNo) ++holders[id];
+        if (id != KvBlockTable::kNoBlock) ++holders[id];
       }
     }
     return holders;
@@ -379,7 +379,7 @@ class History {
     const std::vector<uint64_t> values = Values(salt, tokens);
     for (size_t p = begin; p < tokens.size(); ++p) {
       const int32_t block = block_of(p);
-      if (block != kNo) {
+      if (block != KvBlockTable::kNoBlock) {
         ASSERT_EQ(Slot(block, p), values[p]) << "position " << p;
       }
     }
@@ -401,14 +401,14 @@ class History {
 TEST(PrefixRandomTest, HistoriesMatchTheModel) {
   for (uint32_t seed = 1; seed <= 2500 && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    History(seed, false).Run();
+    IndexHistory(seed, false).Run();
   }
 }
 
 TEST(PrefixRandomTest, CollidingKeysNeverGiveWrongTokens) {
   for (uint32_t seed = 1; seed <= 500 && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    History(seed, true).Run();
+    IndexHistory(seed, true).Run();
   }
 }
 

@@ -30,10 +30,10 @@ constexpr uint64_t kRecordCost = 4096;
 
 // Block number n: its key, tokens and bytes.
 KvBlockKey Key(uint64_t n) { return {n * 77, n}; }
-std::vector<int32_t> Tokens(uint64_t n) {
+std::vector<int32_t> TokensOf(uint64_t n) {
   return {static_cast<int32_t>(n), 1, 2, 3};
 }
-std::vector<std::byte> Bytes(uint64_t n) {
+std::vector<std::byte> BlockContent(uint64_t n) {
   std::vector<std::byte> bytes(kBlockBytes);
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(n * 13 + i * (n + 1));
@@ -94,13 +94,13 @@ class TierTest : public ::testing::Test {
   }
 
   static bool Put(KvTier& tier, uint64_t n) {
-    return tier.Put(Key(n), Tokens(n), Bytes(n));
+    return tier.Put(Key(n), TokensOf(n), BlockContent(n));
   }
   // A hit has the right content.
   static bool Get(KvTier& tier, uint64_t n) {
     std::vector<std::byte> bytes(kBlockBytes);
-    if (!tier.Get(Key(n), Tokens(n), absl::MakeSpan(bytes))) return false;
-    EXPECT_EQ(bytes, Bytes(n)) << n;
+    if (!tier.Get(Key(n), TokensOf(n), absl::MakeSpan(bytes))) return false;
+    EXPECT_EQ(bytes, BlockContent(n)) << n;
     return true;
   }
   static int CountGets(KvTier& tier, uint64_t end) {
@@ -187,12 +187,12 @@ TEST_F(TierTest, TokensMustBeThoseStored) {
   ASSERT_TRUE(Put(*tier, 1));
   std::vector<std::byte> bytes(kBlockBytes);
   // Another block whose key is the same.
-  EXPECT_FALSE(tier->Get(Key(1), Tokens(2), absl::MakeSpan(bytes)));
-  EXPECT_FALSE(tier->Put(Key(1), Tokens(2), Bytes(2)));
+  EXPECT_FALSE(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)));
+  EXPECT_FALSE(tier->Put(Key(1), TokensOf(2), BlockContent(2)));
   EXPECT_TRUE(Get(*tier, 1));
   tier->Flush();
   for (uint64_t n = 10; n < 20; ++n) Put(*tier, n);
-  EXPECT_FALSE(tier->Get(Key(1), Tokens(2), absl::MakeSpan(bytes)));
+  EXPECT_FALSE(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)));
   EXPECT_TRUE(Get(*tier, 1));
 }
 

@@ -17,11 +17,9 @@ namespace {
 
 using ::testing::IsEmpty;
 
-SchedulerConfig Config(int32_t running, int32_t batch) {
-  SchedulerConfig config;
+SchedulerConfig BudgetConfig(int32_t running, int32_t batch) {
+  SchedulerConfig config = FakeConfig(running, batch);
   config.groups[0].block_size = 16;
-  config.max_batch_tokens = batch;
-  config.max_running = running;
   return config;
 }
 
@@ -62,7 +60,7 @@ struct Limits {
 
 TEST(BudgetTest, StepsStayWithinItAndDecodesTakeTurns) {
   constexpr int kRequests = 40;
-  FakeEngine engine(Config(kRequests, 64), 4000);
+  FakeEngine engine(BudgetConfig(kRequests, 64), 4000);
   engine.machine = NoisyMachine(300, 50, 0.01);
   engine.budget_us = 1200;  // for some 15 of them
   for (int i = 0; i < kRequests; ++i) engine.Submit(10, 600);
@@ -87,7 +85,7 @@ TEST(BudgetTest, StepsStayWithinItAndDecodesTakeTurns) {
 }
 
 TEST(BudgetTest, PriorityComesBeforeTurns) {
-  FakeEngine engine(Config(8, 64), 400);
+  FakeEngine engine(BudgetConfig(8, 64), 400);
   engine.machine = [](const StepShape& s) { return 300 + 300. * s.num_tokens; };
   std::vector<RequestId> high;
   for (int i = 0; i < 2; ++i) high.push_back(engine.Submit(4, 400, 1));
@@ -108,7 +106,7 @@ TEST(BudgetTest, PriorityComesBeforeTurns) {
 
 TEST(BudgetTest, PrefillGetsOnBesideMoreDecodesThanThereIsTimeFor) {
   for (bool must_progress : {false, true}) {
-    FakeEngine engine(Config(64, 512), 8000);
+    FakeEngine engine(BudgetConfig(64, 512), 8000);
     engine.machine = NoisyMachine(300, 50, 0.01);
     for (int i = 0; i < 40; ++i) engine.Submit(10, 2000);
     for (int step = 0; step < 300; ++step) engine.Step();
@@ -128,7 +126,7 @@ TEST(BudgetTest, PrefillGetsOnBesideMoreDecodesThanThereIsTimeFor) {
 }
 
 TEST(BudgetTest, WithoutTimeForTheLeastThePlanIsEmptyAndThereIsWork) {
-  FakeEngine engine(Config(8, 64), 400);
+  FakeEngine engine(BudgetConfig(8, 64), 400);
   engine.machine = [](const StepShape& s) { return 900 + 10. * s.num_tokens; };
   const RequestId id = engine.Submit(40, 8);
   engine.Step();
@@ -152,7 +150,7 @@ TEST(BudgetTest, WithoutTimeForTheLeastThePlanIsEmptyAndThereIsWork) {
 // On a machine that often stalls, the bound of a single token is above the
 // budget. What is expected to fit goes then, not what a block holds.
 TEST(BudgetTest, WhereNothingIsSureToFitWhatIsExpectedToDoesGo) {
-  FakeEngine engine(Config(8, 64), 400);
+  FakeEngine engine(BudgetConfig(8, 64), 400);
   int64_t steps = 0;
   engine.machine = [&](const StepShape& s) {
     const double us = 1500 + 150. * s.num_tokens;
@@ -176,7 +174,7 @@ TEST(BudgetTest, WhereNothingIsSureToFitWhatIsExpectedToDoesGo) {
 // As a game does: steps until the frame's time is used up; only the first must
 // do something.
 TEST(BudgetTest, AFrameOfSeveralSteps) {
-  FakeEngine engine(Config(8, 256), 4000);
+  FakeEngine engine(BudgetConfig(8, 256), 4000);
   engine.machine = NoisyMachine(150, 40, 0.005);
   for (int i = 0; i < 4; ++i) engine.Submit(200, 400);
   Limits limits;
@@ -198,7 +196,7 @@ TEST(BudgetTest, AFrameOfSeveralSteps) {
 }
 
 TEST(TpotTargetTest, ALongPromptBesideDecodes) {
-  SchedulerConfig config = Config(16, 512);
+  SchedulerConfig config = BudgetConfig(16, 512);
   config.tpot_target_us = 3000;
   FakeEngine engine(config, 4000);
   engine.machine = NoisyMachine(500, 10, 1e-3);
@@ -224,7 +222,7 @@ TEST(TpotTargetTest, ALongPromptBesideDecodes) {
 }
 
 TEST(TpotTargetTest, AloneAPromptHasTheWholeStep) {
-  SchedulerConfig config = Config(16, 512);
+  SchedulerConfig config = BudgetConfig(16, 512);
   config.tpot_target_us = 1;
   FakeEngine engine(config, 400);
   engine.Submit(2000, 1);
@@ -234,7 +232,7 @@ TEST(TpotTargetTest, AloneAPromptHasTheWholeStep) {
 // Decodes alone exceed the target: a block of the prompt gets on all the same,
 // one step in nine.
 TEST(TpotTargetTest, AnImpossibleTargetDoesNotStopPrompts) {
-  SchedulerConfig config = Config(16, 512);
+  SchedulerConfig config = BudgetConfig(16, 512);
   config.tpot_target_us = 1;
   FakeEngine engine(config, 400);
   engine.Submit(4, 500);

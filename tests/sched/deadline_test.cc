@@ -12,23 +12,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SchedulerConfig Config(int32_t running) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = 64;
-  config.max_running = running;
-  return config;
-}
-
-std::vector<RequestId> Ids(const StepPlan& plan) {
-  std::vector<RequestId> ids;
-  for (const StepItem& item : plan.items) ids.push_back(item.id);
-  return ids;
-}
-
 // A step takes 1000 us.
 TEST(DeadlineTest, EarliestFirstWithinAPriority) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId never = engine.Submit(4, 1);
   const RequestId late = engine.Submit(4, 1, FakeOptions{0, 90000});
   const RequestId soon = engine.Submit(4, 1, FakeOptions{0, 80000});
@@ -39,7 +25,7 @@ TEST(DeadlineTest, EarliestFirstWithinAPriority) {
 }
 
 TEST(DeadlineTest, AnUrgentNewcomerStopsNobodyOfItsPriority) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId runs = engine.Submit(4, 5);
   engine.Step();
   engine.Submit(4, 1, FakeOptions{0, 80000});
@@ -47,7 +33,7 @@ TEST(DeadlineTest, AnUrgentNewcomerStopsNobodyOfItsPriority) {
 }
 
 TEST(DeadlineTest, WhoWaitsTooLongExpires) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId runs = engine.Submit(4, 9);
   const RequestId waits = engine.Submit(4, 1, FakeOptions{-1, 3000});
   for (int64_t now : {0, 1000, 2000, 3000}) {
@@ -61,7 +47,7 @@ TEST(DeadlineTest, WhoWaitsTooLongExpires) {
 }
 
 TEST(DeadlineTest, WhoRunsTooLongExpiresAndOthersHaveItsBlocksAtOnce) {
-  FakeEngine engine(Config(1), 4);
+  FakeEngine engine(FakeConfig(1), 4);
   const RequestId runs = engine.Submit(13, 4, FakeOptions{0, 1500});
   const RequestId waits = engine.Submit(13, 1);
   EXPECT_THAT(Ids(engine.Step()), ElementsAre(runs));
@@ -72,7 +58,7 @@ TEST(DeadlineTest, WhoRunsTooLongExpiresAndOthersHaveItsBlocksAtOnce) {
 }
 
 TEST(DeadlineTest, AStepInFlightIsStillTaken) {
-  FakeEngine engine(Config(2), 64);
+  FakeEngine engine(FakeConfig(2), 64);
   const RequestId last = engine.Submit(4, 1, FakeOptions{0, 500});
   const RequestId more = engine.Submit(4, 2, FakeOptions{0, 500});
   const SessionId session = engine.SessionOf(last);
@@ -84,7 +70,7 @@ TEST(DeadlineTest, AStepInFlightIsStillTaken) {
 }
 
 TEST(DeadlineTest, APlanThatOnlyExpiresIsNoStall) {
-  FakeEngine engine(Config(2), 64);
+  FakeEngine engine(FakeConfig(2), 64);
   const RequestId a = engine.Submit(4, 1, FakeOptions{0, 500});
   const RequestId b = engine.Submit(4, 1, FakeOptions{1, 400});
   engine.now_us = 1000;
@@ -95,7 +81,7 @@ TEST(DeadlineTest, APlanThatOnlyExpiresIsNoStall) {
 }
 
 TEST(DeadlineTest, OneThatWasPreemptedExpiresToo) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId low = engine.Submit(4, 9, FakeOptions{0, 2500});
   engine.Step();
   engine.Submit(4, 9, FakeOptions{1});
@@ -105,7 +91,7 @@ TEST(DeadlineTest, OneThatWasPreemptedExpiresToo) {
 }
 
 TEST(DeadlineTest, CancelledRequestsDoNotExpire) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId runs = engine.Submit(4, 9, FakeOptions{0, 500});
   const RequestId waits = engine.Submit(4, 9, FakeOptions{0, 500});
   engine.after_reserve = [&] {

@@ -14,22 +14,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SchedulerConfig Config(int32_t running, int32_t batch = 64) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = batch;
-  config.max_running = running;
-  return config;
-}
-
-std::vector<RequestId> Ids(const StepPlan& plan) {
-  std::vector<RequestId> ids;
-  for (const StepItem& item : plan.items) ids.push_back(item.id);
-  return ids;
-}
-
 TEST(ClassTest, ANewcomerOfAHigherOneGetsAPlace) {
-  FakeEngine engine(Config(2), 64);
+  FakeEngine engine(FakeConfig(2), 64);
   const RequestId a = engine.Submit(4, 9);
   const RequestId b = engine.Submit(4, 9);
   engine.Step();
@@ -44,7 +30,7 @@ TEST(ClassTest, ANewcomerOfAHigherOneGetsAPlace) {
 }
 
 TEST(ClassTest, ANewcomerOfAHigherOneGetsBlocks) {
-  FakeEngine engine(Config(8), 8);
+  FakeEngine engine(FakeConfig(8), 8);
   const RequestId a = engine.Submit(12, 5);
   const RequestId b = engine.Submit(16, 1, -1);
   EXPECT_THAT(Ids(engine.Step()), ElementsAre(a, b));
@@ -59,7 +45,7 @@ TEST(ClassTest, ANewcomerOfAHigherOneGetsBlocks) {
 }
 
 TEST(ClassTest, NobodyStopsForOneOfItsOwn) {
-  FakeEngine engine(Config(1), 64);
+  FakeEngine engine(FakeConfig(1), 64);
   const RequestId runs = engine.Submit(4, 9, 1);
   engine.Step();
   engine.Submit(4, 9, FakeOptions{1, 100000});
@@ -71,7 +57,7 @@ TEST(ClassTest, NobodyStopsForOneOfItsOwn) {
 
 // The lower one's place would be enough, its blocks are not.
 TEST(ClassTest, NobodyStopsForOneThatDoesNotFitAnyway) {
-  FakeEngine engine(Config(2), 8);
+  FakeEngine engine(FakeConfig(2), 8);
   const RequestId same = engine.Submit(20, 8, 1);
   const RequestId low = engine.Submit(4, 8, 0);
   engine.Step();
@@ -83,7 +69,7 @@ TEST(ClassTest, NobodyStopsForOneThatDoesNotFitAnyway) {
 }
 
 TEST(ClassTest, ThePlaceGoesToOneThatFindsItsBlocksInUse) {
-  FakeEngine engine(Config(2), 9);
+  FakeEngine engine(FakeConfig(2), 9);
   const SessionId session = engine.AddSession();
   const RequestId same =
       engine.SubmitTo(session, engine.NewTokens(20), 8, FakeOptions{1});
@@ -98,7 +84,7 @@ TEST(ClassTest, ThePlaceGoesToOneThatFindsItsBlocksInUse) {
 }
 
 TEST(ClassTest, PrefillOfAHigherOneGoesBeforeThoseThatRun) {
-  FakeEngine engine(Config(8, 16), 64);
+  FakeEngine engine(FakeConfig(8, 16), 64);
   const RequestId long_one = engine.Submit(100, 1, 0);
   engine.Step();
   const RequestId high = engine.Submit(20, 1, 1);
@@ -112,7 +98,7 @@ TEST(ClassTest, PrefillOfAHigherOneGoesBeforeThoseThatRun) {
 }
 
 TEST(ClassTest, PrefillOfTheSameOneWaitsBehindThoseThatRun) {
-  FakeEngine engine(Config(8, 16), 64);
+  FakeEngine engine(FakeConfig(8, 16), 64);
   const RequestId long_one = engine.Submit(40, 1, 0);
   engine.Step();
   const RequestId next = engine.Submit(20, 1, FakeOptions{0, 1000000});
@@ -123,7 +109,7 @@ TEST(ClassTest, PrefillOfTheSameOneWaitsBehindThoseThatRun) {
 
 // No place, not no room: it must not count as refused for want of blocks.
 TEST(ClassTest, WhoWaitsForAPlaceHasItAtOnce) {
-  FakeEngine engine(Config(2), 64);
+  FakeEngine engine(FakeConfig(2), 64);
   engine.Submit(1, 40);
   const RequestId ends = engine.Submit(1, 3);
   const RequestId waits = engine.Submit(1, 2);
@@ -139,7 +125,7 @@ TEST(ClassTest, WhoWaitsForAPlaceHasItAtOnce) {
 class StarvationTest : public ::testing::Test {
  protected:
   static SchedulerConfig WithBound(int64_t bound_us) {
-    SchedulerConfig config = Config(1);
+    SchedulerConfig config = FakeConfig(1);
     config.starvation_us = bound_us;
     return config;
   }
@@ -261,7 +247,7 @@ class ShareTest : public ::testing::Test {
            static_cast<double>(served_[kOther]);
   }
 
-  FakeEngine engine_{Config(4), 1024};
+  FakeEngine engine_{FakeConfig(4), 1024};
   std::map<RequestId, uint64_t> keys_;
   std::map<uint64_t, int64_t> served_;
 };

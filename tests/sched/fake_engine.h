@@ -19,6 +19,22 @@
 
 namespace inlay {
 
+// Blocks of 4 tokens; at most so many requests run, with so many tokens a step.
+inline SchedulerConfig FakeConfig(int32_t running = 8, int32_t batch = 64) {
+  SchedulerConfig config;
+  config.groups[0].block_size = 4;
+  config.max_batch_tokens = batch;
+  config.max_running = running;
+  return config;
+}
+
+// The requests of a step, in its order.
+inline std::vector<RequestId> Ids(const StepPlan& plan) {
+  std::vector<RequestId> ids;
+  for (const StepItem& item : plan.items) ids.push_back(item.id);
+  return ids;
+}
+
 struct FakeSession {
   KvTables tables;
   KvTables hold;  // blocks set aside for the next request

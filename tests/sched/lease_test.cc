@@ -13,16 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SchedulerConfig Config() {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = 64;
-  config.max_running = 8;
-  return config;
-}
-
 TEST(LeaseTest, WhatIsOnlyCachedGoesFirst) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(), 16);
   engine.Submit(24, 0);
   engine.Step();
   engine.Submit(8, 4);
@@ -35,7 +27,7 @@ TEST(LeaseTest, WhatIsOnlyCachedGoesFirst) {
 }
 
 TEST(LeaseTest, TheLastInRankStopTheOthersGoOnInPlace) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(), 16);
   const RequestId a = engine.Submit(7, 9);
   const RequestId b = engine.Submit(7, 9);
   const RequestId c = engine.Submit(7, 9, /*priority=*/1);
@@ -51,7 +43,7 @@ TEST(LeaseTest, TheLastInRankStopTheOthersGoOnInPlace) {
 }
 
 TEST(LeaseTest, BlocksMoveWithTheirContent) {
-  FakeEngine engine(Config(), 64);
+  FakeEngine engine(FakeConfig(), 64);
   for (int i = 0; i < 4; ++i) engine.Submit(17, 30);
   engine.Step();
   // Down to what is held and up again, every step: FakeEngine reads it all
@@ -66,7 +58,7 @@ TEST(LeaseTest, BlocksMoveWithTheirContent) {
 }
 
 TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(), 16);
   const SessionId first = engine.AddSession();
   engine.SubmitTo(first, engine.NewTokens(7), 0);
   engine.StepUntilIdle();
@@ -84,7 +76,7 @@ TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
 }
 
 TEST(LeaseTest, WithoutAnyMemoryNothingRunsAndNothingIsLost) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(), 16);
   std::vector<SessionId> sessions;
   for (int i = 0; i < 3; ++i)
     sessions.push_back(engine.SessionOf(engine.Submit(7, 9)));
@@ -103,7 +95,7 @@ TEST(LeaseTest, WithoutAnyMemoryNothingRunsAndNothingIsLost) {
 }
 
 TEST(LeaseTest, ARequestTooLargeForTheLeaseWaitsAndHoldsNobodysTurn) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(), 16);
   const RequestId large = engine.Submit(40, 8);
   engine.Step();
   engine.Resize(8);
@@ -136,7 +128,7 @@ class StalledTest : public ::testing::Test {
     EXPECT_FALSE(engine_.scheduler->HasWork());
   }
 
-  FakeEngine engine_{Config(), 8};
+  FakeEngine engine_{FakeConfig(), 8};
   SessionId holder_ = 0;
   RequestId request_ = 0;
 };

@@ -15,14 +15,6 @@ using ::testing::IsEmpty;
 
 using Tokens = std::vector<int32_t>;
 
-SchedulerConfig Config(int32_t batch = 64) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = batch;
-  config.max_running = 8;
-  return config;
-}
-
 Tokens Count(int32_t from, int count) {
   Tokens tokens;
   for (int i = 0; i < count; ++i) tokens.push_back(from + i);
@@ -45,7 +37,7 @@ RequestId Submit(FakeEngine* engine, const Tokens& tokens, int max_new = 1) {
 }
 
 TEST(PrefixHitTest, NextTurnComputesOnlyWhatIsNew) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   const SessionId session = engine.AddSession();
   engine.SubmitTo(session, Count(0, 6), 1);
   engine.Step();
@@ -58,7 +50,7 @@ TEST(PrefixHitTest, NextTurnComputesOnlyWhatIsNew) {
 
 TEST(PrefixHitTest, TheLastTokenIsAlwaysComputed) {
   for (int count = 1; count <= 13; ++count) {
-    FakeEngine engine(Config(), 32);
+    FakeEngine engine(FakeConfig(), 32);
     const Tokens prompt = Count(0, count);
     Cache(&engine, prompt);
     Submit(&engine, prompt);
@@ -76,7 +68,7 @@ TEST(PrefixHitTest, TheLastTokenIsAlwaysComputed) {
 }
 
 TEST(PrefixHitTest, BlocksInUseCostNothing) {
-  FakeEngine engine(Config(), 6);
+  FakeEngine engine(FakeConfig(), 6);
   const Tokens common = Count(0, 16);
   const RequestId a = Submit(&engine, Joined(common, {100}), 8);
   engine.Step();  // 5 blocks, the sixth is free
@@ -95,7 +87,7 @@ TEST(PrefixHitTest, BlocksInUseCostNothing) {
 // prompt again, and the 2 of the second block cost a copy.
 TEST(PrefixHitTest, PartOfABlockStaysWhereItsCopyDoesNotFit) {
   for (int blocks : {2, 3}) {
-    FakeEngine engine(Config(), blocks);
+    FakeEngine engine(FakeConfig(), blocks);
     Cache(&engine, Count(0, 7));
     Submit(&engine, Count(0, 7));
     const StepPlan plan = engine.Step();
@@ -106,7 +98,7 @@ TEST(PrefixHitTest, PartOfABlockStaysWhereItsCopyDoesNotFit) {
 }
 
 TEST(PrefixHitTest, TakesWhatFitsOfALongPrompt) {
-  SchedulerConfig config = Config(8);
+  SchedulerConfig config = FakeConfig(8, 8);
   FakeEngine engine(config, 20);
   Cache(&engine, Count(0, 64));  // 16 blocks
   const RequestId other = engine.Submit(28, 4);
@@ -124,7 +116,7 @@ TEST(PrefixHitTest, TakesWhatFitsOfALongPrompt) {
 }
 
 TEST(PrefixHitTest, PreemptedRequestsFindTheirOwnKv) {
-  SchedulerConfig config = Config();
+  SchedulerConfig config = FakeConfig();
   config.max_running = 1;
   FakeEngine engine(config, 16);
   const RequestId low = engine.Submit(10, 8);
@@ -142,7 +134,7 @@ TEST(PrefixHitTest, PreemptedRequestsFindTheirOwnKv) {
 }
 
 TEST(PrefixHitTest, TheSameTokensAtTheSameTimeEndInTheSameBlocks) {
-  FakeEngine engine(Config(), 32);
+  FakeEngine engine(FakeConfig(), 32);
   for (int i = 0; i < 4; ++i) Submit(&engine, Count(0, 16), 4);
   engine.Step();
   EXPECT_EQ(engine.counts.hits, 0) << "nothing is published yet";
@@ -151,14 +143,14 @@ TEST(PrefixHitTest, TheSameTokensAtTheSameTimeEndInTheSameBlocks) {
 }
 
 TEST(PrefixHitTest, SaltsShareNothing) {
-  FakeEngine engine(Config(), 32);
+  FakeEngine engine(FakeConfig(), 32);
   Cache(&engine, Count(0, 16));
   engine.SubmitTo(engine.AddSession(/*salt=*/7), Count(0, 16), 1);
   EXPECT_EQ(engine.Step().items[0].first_token, 0);
 }
 
 TEST(PrefixHitTest, ForksAndRewoundSessionsFindTheirBeginning) {
-  FakeEngine engine(Config(), 32);
+  FakeEngine engine(FakeConfig(), 32);
   const SessionId session = engine.AddSession();
   engine.SubmitTo(session, Count(0, 13), 2);
   engine.StepUntilIdle();
@@ -171,7 +163,7 @@ TEST(PrefixHitTest, ForksAndRewoundSessionsFindTheirBeginning) {
 }
 
 TEST(PrefixHitTest, WhoIsRefusedIsNotLookedUpEveryStep) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   engine.Submit(20, 12);
   engine.Step();
   engine.Submit(20, 1);
@@ -182,7 +174,7 @@ TEST(PrefixHitTest, WhoIsRefusedIsNotLookedUpEveryStep) {
 }
 
 TEST(PrefixHitTest, BlocksSetAsideCountForTheirRequest) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   const SessionId session = engine.AddSession();
   engine.SetHold(session, 24);
   const RequestId other = engine.Submit(12, 1);

@@ -13,22 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SchedulerConfig Config(int32_t batch = 64) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = batch;
-  config.max_running = 8;
-  return config;
-}
-
-std::vector<RequestId> Ids(const StepPlan& plan) {
-  std::vector<RequestId> ids;
-  for (const StepItem& item : plan.items) ids.push_back(item.id);
-  return ids;
-}
-
 TEST(CachedKvTest, GoesWithoutBeingAsked) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   for (int i = 0; i < 4; ++i) {
     engine.Submit(8, 0);
     engine.Step();
@@ -42,7 +28,7 @@ TEST(CachedKvTest, GoesWithoutBeingAsked) {
 }
 
 TEST(CachedKvTest, IsNotTouchedForARequestThatDoesNotFitAnyway) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   engine.Submit(13, 12);  // runs, 4 blocks and growing
   engine.Step();
   engine.Submit(8, 0);
@@ -56,7 +42,7 @@ TEST(CachedKvTest, IsNotTouchedForARequestThatDoesNotFitAnyway) {
 }
 
 TEST(AdmissionTest, OneThatDoesNotFitHoldsUpThoseBehindIt) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   const RequestId runs = engine.Submit(16, 8);
   engine.Step();
   engine.Submit(20, 1);
@@ -66,7 +52,7 @@ TEST(AdmissionTest, OneThatDoesNotFitHoldsUpThoseBehindIt) {
 }
 
 TEST(AdmissionTest, NeedsRoomForTheFirstChunkOnly) {
-  SchedulerConfig config = Config(16);
+  SchedulerConfig config = FakeConfig(8, 16);
   config.max_prefill_chunk = 8;
   FakeEngine engine(config, 8);
   engine.Submit(16, 9);
@@ -79,7 +65,7 @@ TEST(AdmissionTest, NeedsRoomForTheFirstChunkOnly) {
 }
 
 TEST(PreemptionTest, TheLastInRankGoesAndKeepsItsTokens) {
-  FakeEngine engine(Config(), 6);
+  FakeEngine engine(FakeConfig(), 6);
   const RequestId a = engine.Submit(7, 9);
   const RequestId b = engine.Submit(7, 9);
   const RequestId c = engine.Submit(7, 9);
@@ -100,7 +86,7 @@ TEST(PreemptionTest, TheLastInRankGoesAndKeepsItsTokens) {
 }
 
 TEST(PreemptionTest, PriorityBeatsArrival) {
-  FakeEngine engine(Config(), 4);
+  FakeEngine engine(FakeConfig(), 4);
   const RequestId low = engine.Submit(7, 9, /*priority=*/0);
   const RequestId high = engine.Submit(7, 9, /*priority=*/1);
   engine.Step();
@@ -111,7 +97,7 @@ TEST(PreemptionTest, PriorityBeatsArrival) {
 }
 
 TEST(PreemptionTest, ThePreemptedWaitsAtTheHeadUntilItFitsWhole) {
-  SchedulerConfig config = Config();
+  SchedulerConfig config = FakeConfig();
   config.max_prefill_chunk = 4;
   FakeEngine engine(config, 4);
   const RequestId a = engine.Submit(4, 9);
@@ -135,7 +121,7 @@ TEST(PreemptionTest, ThePreemptedWaitsAtTheHeadUntilItFitsWhole) {
 }
 
 TEST(PreemptionTest, TheLastInRankSitsOutRatherThanPreemptHigherOnes) {
-  FakeEngine engine(Config(), 4);
+  FakeEngine engine(FakeConfig(), 4);
   const RequestId a = engine.Submit(6, 9);
   const RequestId b = engine.Submit(8, 5);
   engine.Step();  // 2 blocks each; b's next token needs a third, a's does not
@@ -148,7 +134,7 @@ TEST(PreemptionTest, TheLastInRankSitsOutRatherThanPreemptHigherOnes) {
 }
 
 TEST(PreemptionTest, NoNewcomersWhileBlocksAreShort) {
-  FakeEngine engine(Config(), 4);
+  FakeEngine engine(FakeConfig(), 4);
   engine.Submit(6, 9);
   engine.Submit(8, 5);
   engine.Step();
@@ -158,7 +144,7 @@ TEST(PreemptionTest, NoNewcomersWhileBlocksAreShort) {
 }
 
 TEST(PrefillPressureTest, TakesWhatFitsBeforeAnybodyStops) {
-  SchedulerConfig config = Config(16);
+  SchedulerConfig config = FakeConfig(8, 16);
   config.max_prefill_chunk = 8;
   FakeEngine engine(config, 6);
   const RequestId decodes = engine.Submit(8, 2, /*priority=*/0);
@@ -172,7 +158,7 @@ TEST(PrefillPressureTest, TakesWhatFitsBeforeAnybodyStops) {
 }
 
 TEST(PrefillPressureTest, PreemptsALowerDecodeForItsVeryFirstToken) {
-  SchedulerConfig config = Config(16);
+  SchedulerConfig config = FakeConfig(8, 16);
   config.max_prefill_chunk = 8;
   FakeEngine engine(config, 4);
   const RequestId decodes = engine.Submit(7, 9, /*priority=*/0);
@@ -192,7 +178,7 @@ TEST(PrefillPressureTest, PreemptsALowerDecodeForItsVeryFirstToken) {
 // One prompt in the cache that ends inside a block, and two requests that go on
 // from there: both write their next token to a copy of that block.
 TEST(CopyOnWriteTest, TwoThatGoOnFromPartOfABlockBothCopy) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(), 8);
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
   engine.SubmitTo(engine.AddSession(), prompt, 0);
   engine.Step();

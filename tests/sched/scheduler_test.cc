@@ -15,21 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-SchedulerConfig Config(int32_t batch = 16, int32_t running = 4) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = batch;
-  config.max_running = running;
-  return config;
-}
-
-std::vector<RequestId> Ids(const StepPlan& plan) {
-  std::vector<RequestId> ids;
-  for (const StepItem& item : plan.items) ids.push_back(item.id);
-  return ids;
-}
-
-std::vector<int> Tokens(const StepPlan& plan) {
+std::vector<int> TokenCounts(const StepPlan& plan) {
   std::vector<int> tokens;
   for (const StepItem& item : plan.items) tokens.push_back(item.num_tokens);
   return tokens;
@@ -49,19 +35,19 @@ SchedRequest Plain(RequestId id, int64_t total, int64_t max_new,
 TEST(SchedulerTest, CreateRefusesBadLimits) {
   KvBlockPool pool(4);
   NoPrefixes owner;
-  EXPECT_EQ(Scheduler::Create(Config(4, 5), &pool, &owner).status().code(),
+  EXPECT_EQ(Scheduler::Create(FakeConfig(5, 4), &pool, &owner).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SchedulerTest, NothingToDo) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   EXPECT_FALSE(engine.scheduler->HasWork());
   EXPECT_TRUE(engine.Step().empty());
   EXPECT_EQ(engine.scheduler->plan_in_flight(), nullptr);
 }
 
 TEST(SubmitTest, RefusesWhatCouldNeverFit) {
-  FakeEngine engine(Config(), 5);
+  FakeEngine engine(FakeConfig(4, 16), 5);
   KvTables a(&engine.kv.pool, 4), b(&engine.kv.pool, 4);
   const auto submit = [&](const SchedRequest& request) {
     return engine.scheduler->Submit(request);
@@ -84,7 +70,7 @@ TEST(SubmitTest, RefusesWhatCouldNeverFit) {
 }
 
 TEST(SubmitTest, RefusesCountsOutOfRange) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   KvTables table(&engine.kv.pool, 4);
   KvTables other_size(&engine.kv.pool, 8);
   KvTables not_empty(&engine.kv.pool, 4);
@@ -106,7 +92,7 @@ TEST(SubmitTest, RefusesCountsOutOfRange) {
 }
 
 TEST(SubmitTest, QueueHasACap) {
-  SchedulerConfig config = Config();
+  SchedulerConfig config = FakeConfig(4, 16);
   config.max_queue = 2;
   FakeEngine engine(config, 8);
   engine.Submit(1, 1);
@@ -120,10 +106,10 @@ TEST(SubmitTest, QueueHasACap) {
 }
 
 TEST(PlanTest, OneRequestFromPromptToEnd) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   const RequestId id = engine.Submit(20, 3);
   StepPlan plan = engine.Step();
-  EXPECT_THAT(Tokens(plan), ElementsAre(16));
+  EXPECT_THAT(TokenCounts(plan), ElementsAre(16));
   EXPECT_FALSE(plan.items[0].samples);
   EXPECT_EQ(plan.prefill_tokens, 16);
   plan = engine.Step();
@@ -145,40 +131,40 @@ TEST(PlanTest, OneRequestFromPromptToEnd) {
 }
 
 TEST(PlanTest, PromptAloneEndsWithoutAToken) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   engine.Submit(5, 0);
   EXPECT_TRUE(engine.Step().items[0].samples);
   EXPECT_FALSE(engine.scheduler->HasWork());
 }
 
 TEST(PlanTest, DecodesFirstThenRunningPrefillsThenNewcomers) {
-  FakeEngine engine(Config(16), 64);
+  FakeEngine engine(FakeConfig(4, 16), 64);
   const RequestId a = engine.Submit(4, 9);
   const RequestId b = engine.Submit(30, 9);
   const RequestId c = engine.Submit(30, 9);
-  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(4, 12));
+  EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(4, 12));
   StepPlan plan = engine.Step();
   EXPECT_THAT(Ids(plan), ElementsAre(a, b));
-  EXPECT_THAT(Tokens(plan), ElementsAre(1, 15));
+  EXPECT_THAT(TokenCounts(plan), ElementsAre(1, 15));
   plan = engine.Step();
   EXPECT_THAT(Ids(plan), ElementsAre(a, b, c));
-  EXPECT_THAT(Tokens(plan), ElementsAre(1, 3, 12));
+  EXPECT_THAT(TokenCounts(plan), ElementsAre(1, 3, 12));
   EXPECT_EQ(plan.decode_tokens, 1);
   EXPECT_EQ(plan.prefill_tokens, 15);
-  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(1, 1, 14));
+  EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(1, 1, 14));
 }
 
 // A step that has begun before it was planned: nobody comes in, and nobody
 // takes that for an end of all work.
 TEST(PlanTest, DecodesOnly) {
-  FakeEngine engine(Config(16), 64);
+  FakeEngine engine(FakeConfig(4, 16), 64);
   const RequestId a = engine.Submit(4, 3);
   engine.Step();
   const RequestId b = engine.Submit(30, 2);
   engine.decodes_only = true;
   EXPECT_THAT(Ids(engine.Step()), ElementsAre(a));
   engine.decodes_only = false;
-  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(1, 15));
+  EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(1, 15));
   // Neither one that waits nor a prefill that has begun is a decode.
   engine.decodes_only = true;
   EXPECT_THAT(Ids(engine.Step()), IsEmpty());
@@ -189,15 +175,15 @@ TEST(PlanTest, DecodesOnly) {
 }
 
 TEST(PlanTest, ChunkCapLeavesRoomForOthers) {
-  SchedulerConfig config = Config(16);
+  SchedulerConfig config = FakeConfig(4, 16);
   config.max_prefill_chunk = 6;
   FakeEngine engine(config, 64);
   for (int i = 0; i < 3; ++i) engine.Submit(30, 1);
-  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(6, 6, 4));
+  EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(6, 6, 4));
 }
 
 TEST(PlanTest, HigherPriorityIsAdmittedFirstAndFifoInside) {
-  FakeEngine engine(Config(16, 4), 64);
+  FakeEngine engine(FakeConfig(4, 16), 64);
   const RequestId low = engine.Submit(4, 2, 0);
   const RequestId mid1 = engine.Submit(4, 2, 1);
   const RequestId mid2 = engine.Submit(4, 2, 1);
@@ -206,7 +192,7 @@ TEST(PlanTest, HigherPriorityIsAdmittedFirstAndFifoInside) {
 }
 
 TEST(PlanTest, AtMostMaxRunning) {
-  FakeEngine engine(Config(16, 2), 64);
+  FakeEngine engine(FakeConfig(2, 16), 64);
   for (int i = 0; i < 3; ++i) engine.Submit(2, 2);
   EXPECT_EQ(engine.Step().items.size(), 2u);
   EXPECT_EQ(engine.Step().items.size(), 2u);
@@ -214,7 +200,7 @@ TEST(PlanTest, AtMostMaxRunning) {
 }
 
 TEST(PlanTest, ItIsTheSameUntilCommitted) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   const RequestId a = engine.Submit(4, 2);
   const StepPlan first = engine.scheduler->Plan({});
   engine.Submit(4, 2);
@@ -225,12 +211,12 @@ TEST(PlanTest, ItIsTheSameUntilCommitted) {
 }
 
 TEST(CommitTest, RefusesWhatContradictsThePlan) {
-  FakeEngine engine(Config(4), 16);
+  FakeEngine engine(FakeConfig(4, 4), 16);
   engine.Submit(3, 2);
   engine.Submit(3, 2);
   const StepPlan& plan =
       engine.scheduler->Plan({});  // 3 tokens and a sample; 1 token of 3
-  ASSERT_THAT(Tokens(plan), ElementsAre(3, 1));
+  ASSERT_THAT(TokenCounts(plan), ElementsAre(3, 1));
   const StepResult sampled = {1, false, true}, nothing = {0, false, true},
                    failed = {0, false, false}, ended = {0, true, true};
   const StepResult failed_and_sampled = {1, false, false},
@@ -259,7 +245,7 @@ TEST(CommitTest, RefusesWhatContradictsThePlan) {
 }
 
 TEST(CommitTest, FailedItemsArePlannedAgain) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   engine.Submit(6, 2);
   engine.fails = [] { return true; };
   const StepPlan first = engine.Step();
@@ -274,7 +260,7 @@ TEST(CommitTest, FailedItemsArePlannedAgain) {
 TEST(CommitTest, SpentRequestsEndByThemselves) {
   KvBlockPool pool(4);
   NoPrefixes owner;
-  auto scheduler = *Scheduler::Create(Config(), &pool, &owner);
+  auto scheduler = *Scheduler::Create(FakeConfig(4, 16), &pool, &owner);
   KvTables table(&pool, 4);
   ASSERT_TRUE(scheduler->Submit(Plain(1, 2, 1, &table)).ok());
   ASSERT_TRUE(scheduler->Commit(scheduler->Plan({}), {{1, false, true}}).ok());
@@ -282,7 +268,7 @@ TEST(CommitTest, SpentRequestsEndByThemselves) {
 }
 
 TEST(CancelTest, InEveryState) {
-  FakeEngine engine(Config(16, 2), 64);
+  FakeEngine engine(FakeConfig(2, 16), 64);
   EXPECT_EQ(engine.scheduler->Cancel(99).code(), absl::StatusCode::kNotFound);
   const RequestId runs = engine.Submit(4, 9);
   const RequestId flies = engine.Submit(4, 9);
@@ -309,7 +295,7 @@ TEST(CancelTest, InEveryState) {
 }
 
 TEST(CancelTest, InFlightLeavesItsTableAlone) {
-  FakeEngine engine(Config(), 8);
+  FakeEngine engine(FakeConfig(4, 16), 8);
   const SessionId session = engine.AddSession();
   engine.SubmitTo(session, {1, 2, 3, 4}, 9);
   const StepPlan& plan = engine.scheduler->Plan({});
@@ -327,7 +313,7 @@ std::string Violation(const FakeEngine& engine) {
 }
 
 TEST(InvariantsTest, SeeATableThatChangedBehindTheScheduler) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(4, 16), 16);
   const RequestId a = engine.Submit(4, 9);
   engine.Step();
   EXPECT_EQ(Violation(engine), "");
@@ -337,7 +323,7 @@ TEST(InvariantsTest, SeeATableThatChangedBehindTheScheduler) {
 }
 
 TEST(InvariantsTest, SeeATableWithTwoOwners) {
-  FakeEngine engine(Config(), 16);
+  FakeEngine engine(FakeConfig(4, 16), 16);
   KvTables table(&engine.kv.pool, 4);
   ASSERT_TRUE(engine.scheduler->Submit(Plain(1, 4, 1, &table)).ok());
   ASSERT_TRUE(engine.scheduler->Submit(Plain(2, 4, 1, &table)).ok());
@@ -347,7 +333,7 @@ TEST(InvariantsTest, SeeATableWithTwoOwners) {
 // One that is computed whole never has a part of itself in a step; others fill
 // what it leaves.
 TEST(WholeTest, AllOrNothing) {
-  FakeEngine engine(Config(16, 8), 64);
+  FakeEngine engine(FakeConfig(8, 16), 64);
   FakeOptions whole;
   whole.whole = true;
   const RequestId a = engine.Submit(10, 0, whole);
@@ -355,33 +341,33 @@ TEST(WholeTest, AllOrNothing) {
   const RequestId c = engine.Submit(3, 2);
   StepPlan plan = engine.Step();
   EXPECT_THAT(Ids(plan), ElementsAre(a));
-  EXPECT_THAT(Tokens(plan), ElementsAre(10));
+  EXPECT_THAT(TokenCounts(plan), ElementsAre(10));
   plan = engine.Step();
   EXPECT_THAT(Ids(plan), ElementsAre(b, c));
-  EXPECT_THAT(Tokens(plan), ElementsAre(10, 3));
+  EXPECT_THAT(TokenCounts(plan), ElementsAre(10, 3));
   engine.StepUntilIdle();
   EXPECT_EQ(engine.counts.finished, 3);
 }
 
 TEST(WholeTest, ALimitOfChunksIsNotForIt) {
-  SchedulerConfig config = Config(16, 8);
+  SchedulerConfig config = FakeConfig(8, 16);
   config.max_prefill_chunk = 4;
   FakeEngine engine(config, 64);
   FakeOptions whole;
   whole.whole = true;
   engine.Submit(16, 0, whole);
-  EXPECT_THAT(Tokens(engine.Step()), ElementsAre(16));
+  EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(16));
 }
 
 // Blocks for 24 tokens: the second waits for the first, and neither is
 // preempted half done.
 TEST(WholeTest, WaitsForAllOfItsRoom) {
-  FakeEngine engine(Config(64, 8), 6);
+  FakeEngine engine(FakeConfig(8, 64), 6);
   FakeOptions whole;
   whole.whole = true;
   for (int i = 0; i < 5; ++i) engine.Submit(15, 0, whole);
   for (int i = 0; i < 5; ++i)
-    EXPECT_THAT(Tokens(engine.Step()), ElementsAre(15)) << i;
+    EXPECT_THAT(TokenCounts(engine.Step()), ElementsAre(15)) << i;
   EXPECT_FALSE(engine.scheduler->HasWork());
   EXPECT_EQ(engine.counts.preempted, 0);
 }

@@ -9,11 +9,8 @@
 namespace inlay {
 namespace {
 
-SchedulerConfig Config(int64_t window, int32_t batch) {
-  SchedulerConfig config;
-  config.groups[0].block_size = 4;
-  config.max_batch_tokens = batch;
-  config.max_running = std::min(4, batch);
+SchedulerConfig WindowConfig(int64_t window, int32_t batch) {
+  SchedulerConfig config = FakeConfig(std::min(4, batch), batch);
   config.groups[0].window = window;
   return config;
 }
@@ -28,7 +25,7 @@ int32_t PeakBlocks(const SchedulerConfig& config) {
 
 TEST(WindowTest, ALongSequenceRunsInAPoolMuchSmaller) {
   for (int64_t window : {1, 2, 3, 4, 5, 16, 33}) {
-    const SchedulerConfig config = Config(window, 16);
+    const SchedulerConfig config = WindowConfig(window, 16);
     FakeEngine engine(config, PeakBlocks(config));
     const RequestId id = engine.Submit(2000, 200);
     int32_t most = 0;
@@ -46,7 +43,7 @@ TEST(WindowTest, ALongSequenceRunsInAPoolMuchSmaller) {
 }
 
 TEST(WindowTest, RefusesWhatDoesNotFitEvenSo) {
-  const SchedulerConfig config = Config(32, 16);
+  const SchedulerConfig config = WindowConfig(32, 16);
   FakeEngine engine(config, PeakBlocks(config) - 1);
   EXPECT_EQ(
       engine.TrySubmit(engine.AddSession(), engine.NewTokens(2000), 1).code(),
@@ -56,7 +53,7 @@ TEST(WindowTest, RefusesWhatDoesNotFitEvenSo) {
 }
 
 TEST(WindowTest, SeveralShareAPoolThatNoneOfThemWouldFit) {
-  SchedulerConfig config = Config(16, 16);
+  SchedulerConfig config = WindowConfig(16, 16);
   config.max_prefill_chunk = 8;
   FakeEngine engine(config, 2 * PeakBlocks(config));
   for (int i = 0; i < 6; ++i) engine.Submit(300, 50);
@@ -65,7 +62,7 @@ TEST(WindowTest, SeveralShareAPoolThatNoneOfThemWouldFit) {
 }
 
 TEST(WindowTest, AHitNeedsTheWindowOnly) {
-  const SchedulerConfig config = Config(8, 64);
+  const SchedulerConfig config = WindowConfig(8, 64);
   FakeEngine engine(config, 64);
   const SessionId session = engine.AddSession();
   engine.SubmitTo(session, engine.NewTokens(202), 1);
@@ -79,7 +76,7 @@ TEST(WindowTest, AHitNeedsTheWindowOnly) {
 }
 
 TEST(WindowTest, ThePreemptedNeedsRoomForItsWindowNotForItsLength) {
-  SchedulerConfig config = Config(8, 16);
+  SchedulerConfig config = WindowConfig(8, 16);
   config.max_running = 1;
   FakeEngine engine(config, PeakBlocks(config));
   const RequestId low = engine.Submit(500, 20);

@@ -189,6 +189,14 @@ inline RequestOptions TokenRequest(std::vector<int32_t> tokens,
   return options;
 }
 
+// A cache of so many blocks. Of llama3 they take 16 KiB each, of a model that
+// is loaded its BlockBytes().
+inline ModelOptions Blocks(uint64_t count, uint64_t block_bytes = 16 << 10) {
+  ModelOptions options;
+  options.kv_budget_bytes = count * block_bytes;
+  return options;
+}
+
 // Tokens that every model of tests/data/models has.
 inline std::vector<int32_t> RandomTokens(uint32_t seed, size_t count) {
   std::mt19937 random(seed);

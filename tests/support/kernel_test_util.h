@@ -25,6 +25,10 @@ namespace inlay::testing {
 // rounding.
 inline constexpr double kUnitF32 = 0x1p-24;
 
+// What KV is stored as.
+inline constexpr DType kKvTypes[] = {DType::kF32, DType::kF16,    DType::kBF16,
+                                     DType::kI8,  DType::kF8E4M3, DType::kKvQ4};
+
 inline void PutFloat(DType dtype, std::byte* row, int64_t i, float value) {
   const uint16_t bits =
       dtype == DType::kF16 ? F32ToF16(value) : F32ToBF16(value);
@@ -145,6 +149,23 @@ void ForEachCpuRow(absl::Span<const Row> table, const Desc& desc,
     if (::testing::Test::HasFatalFailure()) return;
   }
   EXPECT_GT(served, 0);
+}
+
+// Runs a row with a workspace of what it asks for, beside which is what no row
+// may touch.
+template <typename Row, typename Desc, typename Params>
+void RunWithWorkspace(const Row& row, const Desc& desc, Params params,
+                      TestCpu& cpu) {
+  constexpr size_t kGuard = 64;
+  const size_t bytes = row.workspace_bytes == nullptr
+                           ? 0
+                           : row.workspace_bytes(desc, params.q.rows());
+  std::vector<uint64_t> workspace((bytes + kGuard) / sizeof(uint64_t), ~0ull);
+  params.workspace = workspace.data();
+  ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+  for (size_t i = (bytes + 7) / sizeof(uint64_t); i < workspace.size(); ++i) {
+    EXPECT_EQ(workspace[i], ~0ull);
+  }
 }
 
 // Holds `actual` against expected(r, c) -> double with the absolute tolerance

@@ -12,10 +12,10 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::TokenRequest;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::TokenRequest;
 
 struct Job {
   std::vector<int32_t> prompt;

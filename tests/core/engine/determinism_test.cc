@@ -19,11 +19,11 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 using Bytes = std::vector<std::byte>;
 
 struct Case {

@@ -10,7 +10,7 @@
 namespace inlay {
 namespace {
 
-Event Tokens(RequestId request, std::vector<int32_t> tokens) {
+Event TokensEvent(RequestId request, std::vector<int32_t> tokens) {
   Event event;
   event.request = request;
   event.tokens = std::move(tokens);
@@ -32,8 +32,8 @@ bool Readable(int descriptor) {
 TEST(EventQueueTest, JoinsTokensNobodyTookYet) {
   EventQueue queue;
   queue.Open(1);
-  queue.Push(Tokens(1, {5}));
-  queue.Push(Tokens(1, {6, 7}));
+  queue.Push(TokensEvent(1, {5}));
+  queue.Push(TokensEvent(1, {6, 7}));
   const auto event = queue.Next(0);
   ASSERT_TRUE(event.ok());
   EXPECT_EQ(event->tokens, (std::vector<int32_t>{5, 6, 7}));
@@ -44,8 +44,8 @@ TEST(EventQueueTest, EachEventIsHandedOutOnce) {
   EventQueue queue;
   queue.Open(1);
   queue.Open(2);
-  queue.Push(Tokens(1, {1}));
-  queue.Push(Tokens(2, {2}));
+  queue.Push(TokensEvent(1, {1}));
+  queue.Push(TokensEvent(2, {2}));
   queue.Push(Finished(1));
   EXPECT_EQ(queue.NextOf(2, 0)->tokens, std::vector<int32_t>{2});
   EXPECT_EQ(queue.Next(0)->tokens, std::vector<int32_t>{1});
@@ -53,27 +53,28 @@ TEST(EventQueueTest, EachEventIsHandedOutOnce) {
   EXPECT_EQ(queue.NextOf(1, 0).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(queue.NextOf(2, 0).status().code(),
             absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(queue.NextOf(3, 0).status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(queue.NextOf(3, 0).status().code(),
+            absl::StatusCode::kUnauthenticated);
 }
 
 TEST(EventQueueTest, DropForgetsTheRest) {
   EventQueue queue;
   queue.Open(1);
-  queue.Push(Tokens(1, {1}));
+  queue.Push(TokensEvent(1, {1}));
   queue.Drop(1);
-  queue.Push(Tokens(1, {2}));
+  queue.Push(TokensEvent(1, {2}));
   EXPECT_EQ(queue.Next(0).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(EventQueueTest, DescriptorFollowsTheQueue) {
   EventQueue queue;
   queue.Open(1);
-  queue.Push(Tokens(1, {1}));
+  queue.Push(TokensEvent(1, {1}));
   const int descriptor = *queue.Descriptor();
   EXPECT_TRUE(Readable(descriptor));
   ASSERT_TRUE(queue.Next(0).ok());
   EXPECT_FALSE(Readable(descriptor));
-  queue.Push(Tokens(1, {2}));
+  queue.Push(TokensEvent(1, {2}));
   EXPECT_TRUE(Readable(descriptor));
   queue.Drop(1);
   EXPECT_FALSE(Readable(descriptor));
@@ -89,12 +90,13 @@ TEST(EventQueueTest, WaitersWakeForEventDropAndClose) {
     waiters.emplace_back([&, i] {
       const auto event = queue.NextOf(static_cast<RequestId>(i), UINT64_MAX);
       if (event.ok()) ++got;
-      if (event.status().code() == absl::StatusCode::kUnauthenticated) ++dropped;
+      if (event.status().code() == absl::StatusCode::kUnauthenticated)
+        ++dropped;
       if (event.status().code() == absl::StatusCode::kUnavailable) ++closed;
     });
   }
   for (int i = 1; i <= 3; ++i)
-    queue.Push(Tokens(static_cast<RequestId>(i), {i}));
+    queue.Push(TokensEvent(static_cast<RequestId>(i), {i}));
   for (int i = 4; i <= 6; ++i) queue.Drop(static_cast<RequestId>(i));
   waiters[0].join();
   queue.Close();

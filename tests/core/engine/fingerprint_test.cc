@@ -121,11 +121,11 @@ TEST(FingerprintTest, ModelsOnDisk) {
     for (const WeightAccess access :
          {WeightAccess::kMap, WeightAccess::kRead}) {
       const auto files =
-          OpenModelFiles(testing::GoldenModel(name), {access, false});
+          OpenModelFiles(::inlay::testing::GoldenModel(name), {access, false});
       ASSERT_TRUE(files.ok()) << files.status();
       same.insert(Print(*files));
     }
-    const auto at = FingerprintModelAt(testing::GoldenModel(name));
+    const auto at = FingerprintModelAt(::inlay::testing::GoldenModel(name));
     ASSERT_TRUE(at.ok()) << at.status();
     same.insert(std::to_string(at->high) + " " + std::to_string(at->low));
     EXPECT_EQ(same.size(), 1u);

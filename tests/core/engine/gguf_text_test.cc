@@ -20,8 +20,8 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::Outcome;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::Outcome;
 using Ids = std::vector<int32_t>;
 
 Json ReadJson(const std::string& path) {
@@ -266,7 +266,7 @@ class PocketGguf : public ::testing::Test {
   void TearDown() override { std::filesystem::remove(path_); }
 
   absl::Status Write() {
-    const std::string folder = testing::PocketModel();
+    const std::string folder = ::inlay::testing::PocketModel();
     INLAY_ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(folder, {}));
     INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch("llama"));
     const TokenLists lists = ListsOf(ReadJson(folder + "/tokenizer.json"));
@@ -318,7 +318,7 @@ class PocketGguf : public ::testing::Test {
 TEST_F(PocketGguf, AnswersAsItsFolderDoes) {
   const absl::Status written = Write();
   ASSERT_TRUE(written.ok()) << written;
-  EngineHarness folder(testing::PocketModel());
+  EngineHarness folder(::inlay::testing::PocketModel());
   EngineHarness gguf(path_);
   ASSERT_TRUE(folder.ok() && gguf.ok());
   for (const char* prompt :

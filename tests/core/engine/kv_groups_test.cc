@@ -14,11 +14,12 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
+using ::inlay::testing::Blocks;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 
 // What the model gives greedily with all KV of all layers kept.
 std::vector<int32_t> WithEverythingKept(EngineHarness& harness,
@@ -37,12 +38,6 @@ std::vector<int32_t> WithEverythingKept(EngineHarness& harness,
   return *std::move(tokens);
 }
 
-ModelOptions Blocks(EngineHarness& like, uint64_t count) {
-  ModelOptions options;
-  options.kv_budget_bytes = count * like.BlockBytes();
-  return options;
-}
-
 // The golden's window is 32, on three of four layers: blocks of 48 and 16.
 TEST(KvGroupsTest, WindowedLayersHoldTheirWindowOnly) {
   EngineHarness reference(GoldenModel("gemma3_text"));
@@ -58,7 +53,7 @@ TEST(KvGroupsTest, WindowedLayersHoldTheirWindowOnly) {
   // 459 tokens are 10 blocks, and 29 if all were kept; the window and a step
   // are 5.
   EngineHarness harness(GoldenModel("gemma3_text"), options,
-                        Blocks(reference, 16));
+                        Blocks(16, reference.BlockBytes()));
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const SessionId session = *runner.CreateSession();
@@ -105,7 +100,8 @@ TEST(KvGroupsTest, SeveralRunInACacheThatNoneOfThemWouldFitWhole) {
     requests.push_back(TokenRequest(prompt, 100));
     want.push_back(WithEverythingKept(reference, prompt, 100));
   }
-  EngineHarness harness(GoldenModel("gemma2"), options, Blocks(reference, 30));
+  EngineHarness harness(GoldenModel("gemma2"), options,
+                        Blocks(30, reference.BlockBytes()));
   ASSERT_TRUE(harness.ok());
   const std::vector<Outcome> outcomes = harness.RunTogether(requests);
   for (size_t i = 0; i < want.size(); ++i)

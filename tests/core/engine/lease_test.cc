@@ -16,15 +16,16 @@
 namespace inlay {
 namespace {
 
+using ::inlay::testing::Blocks;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::LeaseAllocator;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 using std::chrono::milliseconds;
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::LeaseAllocator;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
 
-std::vector<RequestOptions> Requests(int count) {
+std::vector<RequestOptions> MixedRequests(int count) {
   std::vector<RequestOptions> requests;
   for (int i = 0; i < count; ++i) {
     const auto seed = static_cast<uint32_t>(i);
@@ -52,13 +53,6 @@ EngineOptions Leased(LeaseAllocator& allocator, bool own_thread = false) {
   options.allocator = allocator.hooks();
   options.scheduler.max_batch_tokens = 32;
   options.scheduler.max_running = 6;
-  return options;
-}
-
-// 16 KiB each.
-ModelOptions Blocks(uint64_t count) {
-  ModelOptions options;
-  options.kv_budget_bytes = count << 14;
   return options;
 }
 
@@ -93,7 +87,7 @@ class Lease {
 };
 
 TEST(LeaseTest, EveryAllocationAndEveryStepKeepsIt) {
-  const std::vector<RequestOptions> requests = Requests(10);
+  const std::vector<RequestOptions> requests = MixedRequests(10);
   const auto want = Alone(requests);
   for (const uint32_t seed : {1u, 2u, 3u, 4u}) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -126,7 +120,7 @@ TEST(LeaseTest, EveryAllocationAndEveryStepKeepsIt) {
 }
 
 TEST(LeaseTest, DownToTheFloorAndUpAgain) {
-  const std::vector<RequestOptions> requests = Requests(5);
+  const std::vector<RequestOptions> requests = MixedRequests(5);
   const auto want = Alone(requests);
   LeaseAllocator allocator;
   EngineHarness harness(GoldenModel("llama3"), Leased(allocator), Blocks(40));
@@ -212,7 +206,7 @@ TEST(LeaseTest, ModelsShareIt) {
   const auto second = harness.engine().Load(GoldenModel("mistral"), Blocks(30));
   ASSERT_TRUE(second.ok());
   Lease lease(harness, allocator);
-  const auto want = Alone(Requests(1));
+  const auto want = Alone(MixedRequests(1));
   lease.Set(lease.fixed() + (30 << 14));
   const auto half = [&](ModelRunner& runner) {
     const ModelRunner::KvMemory memory = runner.kv_memory();
@@ -227,7 +221,7 @@ TEST(LeaseTest, ModelsShareIt) {
   for (ModelRunner* runner : {&harness.runner(), second->runner.get()}) {
     EXPECT_EQ(runner->kv_memory().bytes, runner->kv_memory().target_bytes);
   }
-  EXPECT_EQ(harness.RunAlone(Requests(1)[0]).tokens, want[0]);
+  EXPECT_EQ(harness.RunAlone(MixedRequests(1)[0]).tokens, want[0]);
   EXPECT_EQ(allocator.num_violations(), 0);
 }
 
@@ -311,7 +305,7 @@ TEST(LeaseTest, AnEngineOfItsOwnThreadWaitsWithoutSpinning) {
 }
 
 TEST(LeaseTest, AnotherThreadSetsItDuringSteps) {
-  const std::vector<RequestOptions> requests = Requests(12);
+  const std::vector<RequestOptions> requests = MixedRequests(12);
   const auto want = Alone(requests);
   LeaseAllocator allocator;
   EngineHarness harness(GoldenModel("llama3"), Leased(allocator), Blocks(40));
@@ -371,7 +365,7 @@ TEST(LeaseTest, NoChangeIsMissed) {
 }
 
 TEST(LeaseTest, ManyThreadsAndAnEngineOfItsOwn) {
-  const std::vector<RequestOptions> requests = Requests(8);
+  const std::vector<RequestOptions> requests = MixedRequests(8);
   const auto want = Alone(requests);
   LeaseAllocator allocator;
   {

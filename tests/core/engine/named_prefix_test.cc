@@ -11,21 +11,15 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
+using ::inlay::testing::Blocks;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 
-RequestOptions Tokens(std::vector<int32_t> tokens) {
+RequestOptions PrefixRequest(std::vector<int32_t> tokens) {
   return TokenRequest(std::move(tokens), 0);
-}
-
-// 16 KiB each in llama3.
-ModelOptions Blocks(uint64_t count) {
-  ModelOptions options;
-  options.kv_budget_bytes = count << 14;
-  return options;
 }
 
 // So many blocks' worth of other things go through the cache.
@@ -39,7 +33,7 @@ TEST(NamedPrefixTest, APinnedOneIsComputedOnceAndStays) {
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const std::vector<int32_t> tokens = RandomTokens(1, 70);
-  const auto id = runner.CreatePrefix("system", Tokens(tokens), true, 0);
+  const auto id = runner.CreatePrefix("system", PrefixRequest(tokens), true, 0);
   ASSERT_TRUE(id.ok()) << id.status();
   PrefixInfo info = *runner.GetPrefixInfo(*id);
   EXPECT_EQ(info.num_tokens, 70u);
@@ -79,8 +73,8 @@ TEST(NamedPrefixTest, UnpinnedItMayGo) {
   EngineHarness harness(GoldenModel("llama3"), {}, Blocks(20));
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
-  const PrefixId id =
-      *runner.CreatePrefix("document", Tokens(RandomTokens(1, 64)), false, 0);
+  const PrefixId id = *runner.CreatePrefix(
+      "document", PrefixRequest(RandomTokens(1, 64)), false, 0);
   EXPECT_FALSE(runner.HasWork());
   harness.RunAll();
   EXPECT_EQ(runner.GetPrefixInfo(id)->num_cached, 0u);
@@ -112,8 +106,8 @@ TEST(NamedPrefixTest, SurvivesALeaseAndIsComputedAgain) {
   EngineHarness harness(GoldenModel("llama3"), {}, Blocks(20));
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
-  const PrefixId id =
-      *runner.CreatePrefix("system", Tokens(RandomTokens(1, 70)), true, 0);
+  const PrefixId id = *runner.CreatePrefix(
+      "system", PrefixRequest(RandomTokens(1, 70)), true, 0);
   harness.RunAll();
   const uint64_t fixed = harness.FixedBytes();
   // Room for it and little else: it stays.
@@ -157,7 +151,8 @@ TEST(NamedPrefixTest, ReleasedWhileItIsComputed) {
   ModelRunner& runner = harness.runner();
   for (int steps = 0; steps < 6; ++steps) {
     const PrefixId id = *runner.CreatePrefix(
-        "p", Tokens(RandomTokens(static_cast<uint32_t>(steps), 70)), true, 0);
+        "p", PrefixRequest(RandomTokens(static_cast<uint32_t>(steps), 70)),
+        true, 0);
     for (int i = 0; i < steps; ++i) ASSERT_TRUE(harness.engine().Step(0).ok());
     if (steps % 2 == 0) {
       runner.ReleasePrefix(id);
@@ -171,7 +166,8 @@ TEST(NamedPrefixTest, ReleasedWhileItIsComputed) {
   }
   // And with the engine.
   ASSERT_TRUE(
-      runner.CreatePrefix("p", Tokens(RandomTokens(9, 70)), true, 0).ok());
+      runner.CreatePrefix("p", PrefixRequest(RandomTokens(9, 70)), true, 0)
+          .ok());
   ASSERT_TRUE(harness.engine().Step(0).ok());
   harness.engine().Close();
   EXPECT_EQ(harness.Stats().memory.total_bytes, 0u);
@@ -183,7 +179,8 @@ TEST(NamedPrefixTest, NamesAndHolders) {
   ModelRunner& runner = harness.runner();
   const auto create = [&](const std::string& name, std::vector<int32_t> tokens,
                           bool pin = true, uint64_t budget = 0) {
-    return runner.CreatePrefix(name, Tokens(std::move(tokens)), pin, budget)
+    return runner
+        .CreatePrefix(name, PrefixRequest(std::move(tokens)), pin, budget)
         .status()
         .code();
   };
@@ -200,8 +197,8 @@ TEST(NamedPrefixTest, NamesAndHolders) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(create("big", std::vector<int32_t>(321, 1), false),
             absl::StatusCode::kOk);
-  const PrefixId id =
-      *runner.CreatePrefix("a", Tokens(RandomTokens(1, 17)), true, 2 << 14);
+  const PrefixId id = *runner.CreatePrefix(
+      "a", PrefixRequest(RandomTokens(1, 17)), true, 2 << 14);
   EXPECT_EQ(create("a", {1}), absl::StatusCode::kFailedPrecondition);
   harness.RunAll();
   EXPECT_EQ(*runner.RetainPrefix("a"), id);
@@ -224,7 +221,8 @@ TEST(NamedPrefixTest, OfEitherRopeRegime) {
     ASSERT_TRUE(harness.ok());
     ModelRunner& runner = harness.runner();
     const std::vector<int32_t> tokens = RandomTokens(1, length);
-    const PrefixId id = *runner.CreatePrefix("p", Tokens(tokens), true, 0);
+    const PrefixId id =
+        *runner.CreatePrefix("p", PrefixRequest(tokens), true, 0);
     harness.RunAll();
     const uint64_t kept = length == 65 ? 64 : length;
     EXPECT_EQ(runner.GetPrefixInfo(id)->num_cached, kept);
@@ -250,7 +248,7 @@ TEST(NamedPrefixTest, IsolatedItIsSharedByItsOwnSessions) {
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const std::vector<int32_t> tokens = RandomTokens(1, 48);
-  const PrefixId id = *runner.CreatePrefix("p", Tokens(tokens), true, 0);
+  const PrefixId id = *runner.CreatePrefix("p", PrefixRequest(tokens), true, 0);
   harness.RunAll();
   for (int i = 0; i < 2; ++i) {
     const SessionId session = *runner.OpenPrefix(id);

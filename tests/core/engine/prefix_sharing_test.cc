@@ -10,18 +10,12 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
-
-// Of 16 tokens.
-ModelOptions Blocks(EngineHarness& like, uint64_t count) {
-  ModelOptions options;
-  options.kv_budget_bytes = count * like.BlockBytes();
-  return options;
-}
+using ::inlay::testing::Blocks;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 
 TEST(PrefixSharingTest, HitsAreCounted) {
   EngineHarness harness(GoldenModel("llama3"));
@@ -172,7 +166,8 @@ TEST(PrefixSharingTest, ASlidingWindowNeedsItsWindowOnly) {
   options.scheduler.max_batch_tokens = 16;
   options.scheduler.max_running = 4;
   // 460 tokens are 29 blocks; the window of 32 and a step are 4.
-  EngineHarness harness(GoldenModel("mistral"), options, Blocks(reference, 6));
+  EngineHarness harness(GoldenModel("mistral"), options,
+                        Blocks(6, reference.BlockBytes()));
   ASSERT_TRUE(harness.ok());
   const SessionId session = *harness.runner().CreateSession();
   EXPECT_EQ(harness.Run(session, TokenRequest(prompt, 400)).tokens,
@@ -195,14 +190,16 @@ TEST(PrefixSharingTest, ASlidingWindowNeedsItsWindowOnly) {
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 
   // Two at once, each longer than the whole cache.
-  EngineHarness two(GoldenModel("mistral"), options, Blocks(reference, 9));
+  EngineHarness two(GoldenModel("mistral"), options,
+                    Blocks(9, reference.BlockBytes()));
   const std::vector<Outcome> outcomes = two.RunTogether(
       {TokenRequest(prompt, 400), TokenRequest(RandomTokens(2, 200), 200)});
   EXPECT_EQ(outcomes[0].tokens, want.tokens);
   EXPECT_EQ(outcomes[1].tokens,
             reference.RunAlone(TokenRequest(RandomTokens(2, 200), 200)).tokens);
   // What cannot fit even so is refused.
-  EngineHarness tiny(GoldenModel("mistral"), options, Blocks(reference, 2));
+  EngineHarness tiny(GoldenModel("mistral"), options,
+                     Blocks(2, reference.BlockBytes()));
   EXPECT_EQ(
       tiny.runner()
           .Submit(*tiny.runner().CreateSession(), TokenRequest(prompt, 400))
@@ -213,7 +210,8 @@ TEST(PrefixSharingTest, ASlidingWindowNeedsItsWindowOnly) {
 
 TEST(PrefixSharingTest, WhatWasUsedLongestAgoGoesFirstAndFromItsEnd) {
   EngineHarness like(GoldenModel("llama3"));
-  EngineHarness harness(GoldenModel("llama3"), {}, Blocks(like, 22));
+  EngineHarness harness(GoldenModel("llama3"), {},
+                        Blocks(22, like.BlockBytes()));
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
   const auto cached = [&](SessionId session) {
@@ -238,7 +236,8 @@ TEST(PrefixSharingTest, WhatWasUsedLongestAgoGoesFirstAndFromItsEnd) {
   EXPECT_EQ(cached(sessions[0]), 80u);
   EXPECT_EQ(cached(sessions[3]), 80u);
   // What many begin with outlives what only one of them has.
-  EngineHarness shared(GoldenModel("llama3"), {}, Blocks(like, 20));
+  EngineHarness shared(GoldenModel("llama3"), {},
+                       Blocks(20, like.BlockBytes()));
   std::vector<SessionId> family;
   for (int32_t i = 0; i < 4; ++i) {
     std::vector<int32_t> prompt = RandomTokens(1, 80);

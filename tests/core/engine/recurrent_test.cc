@@ -18,12 +18,12 @@ using ::inlay::testing::Outcome;
 using ::inlay::testing::RandomTokens;
 using ::inlay::testing::TokenRequest;
 
-struct Case {
+struct RecurrentCase {
   const char* model;
   Backend backend;
 };
 
-class RecurrentTest : public ::testing::TestWithParam<Case> {
+class RecurrentTest : public ::testing::TestWithParam<RecurrentCase> {
  protected:
   void SetUp() override {
     if (GetParam().backend != Backend::kCuda) return;
@@ -221,8 +221,8 @@ TEST_P(RecurrentBudgetTest, QuotesAndLeases) {
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
 
-std::vector<Case> On(Backend backend) {
-  std::vector<Case> cases;
+std::vector<RecurrentCase> On(Backend backend) {
+  std::vector<RecurrentCase> cases;
   for (const char* model :
        {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
         "falcon_h1", "granitemoehybrid", "nemotron_h", "minimax"}) {
@@ -231,7 +231,7 @@ std::vector<Case> On(Backend backend) {
   return cases;
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+std::string NameOf(const ::testing::TestParamInfo<RecurrentCase>& info) {
   return info.param.model;
 }
 

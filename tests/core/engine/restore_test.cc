@@ -11,11 +11,11 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::RandomTokens;
-using testing::TokenRequest;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 using Bytes = std::vector<std::byte>;
 
 ModelOptions SmallBlocks() {
@@ -180,7 +180,8 @@ TEST_F(RestoreTest, SavingIsRefusedWhereItMustBe) {
                 .message(),
             "the disk is full");
   runner().ReleaseSession(session);
-  EXPECT_EQ(runner().Save(session, sink).code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(runner().Save(session, sink).code(),
+            absl::StatusCode::kUnauthenticated);
   harness_.engine().events().Drop(request);
   // An empty session is one too.
   const SessionId empty = *runner().CreateSession();

@@ -12,10 +12,10 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::GoldenModel;
-using testing::Outcome;
-using testing::TokenRequest;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::TokenRequest;
 
 const std::vector<int32_t> kPrompt = {341, 339, 139, 375, 196, 19, 478};
 

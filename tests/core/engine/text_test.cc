@@ -9,9 +9,9 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
-using testing::Outcome;
-using testing::PocketModel;
+using ::inlay::testing::EngineHarness;
+using ::inlay::testing::Outcome;
+using ::inlay::testing::PocketModel;
 
 RequestOptions Chat(const std::string& user) {
   RequestOptions options;

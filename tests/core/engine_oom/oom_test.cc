@@ -22,8 +22,8 @@
 namespace inlay {
 namespace {
 
-using testing::GoldenModel;
-using testing::LeaseAllocator;
+using ::inlay::testing::GoldenModel;
+using ::inlay::testing::LeaseAllocator;
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 

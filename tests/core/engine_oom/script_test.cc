@@ -11,8 +11,8 @@
 namespace inlay {
 namespace {
 
-using testing::RandomTokens;
-using testing::TokenRequest;
+using ::inlay::testing::RandomTokens;
+using ::inlay::testing::TokenRequest;
 
 bool IsShortage(const absl::Status& status) {
   return status.code() == OutOfMemoryError("x").code() ||

@@ -145,7 +145,7 @@ TEST(QuantizedSourceTest, CompressedTensors) {
   };
   uint32_t seed = 1;
   for (const CtCase& c : cases) {
-    SCOPED_TRACE(testing::Message() << "case " << seed - 1);
+    SCOPED_TRACE(::testing::Message() << "case " << seed - 1);
     CheckLayer(MakeCt(c, seed++), c.dtype, c.scattered);
   }
 }

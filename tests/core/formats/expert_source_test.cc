@@ -14,7 +14,7 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int64_t kExperts = 3;
 constexpr int64_t kHidden = 64;

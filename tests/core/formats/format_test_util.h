@@ -2,6 +2,7 @@
 #ifndef INLAY_TESTS_CORE_FORMATS_FORMAT_TEST_UTIL_H_
 #define INLAY_TESTS_CORE_FORMATS_FORMAT_TEST_UTIL_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -12,9 +13,20 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 
 namespace inlay {
+
+inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr auto kMissing = absl::StatusCode::kNotFound;
+inline constexpr auto kUnsupported = absl::StatusCode::kUnimplemented;
+
+inline void ExpectError(const absl::Status& status, absl::StatusCode code,
+                        const std::string& text) {
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(text));
+}
 
 // A folder that goes away with the object.
 class TempFolder {

@@ -17,7 +17,7 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint32_t kF32 = 0;
 constexpr uint32_t kQ8_0 = 8;
@@ -31,7 +31,7 @@ constexpr size_t kKeyFactorAt = 1440;
 constexpr size_t kUpAt = 1472;  // nvfp4 [3, 2, 64]
 constexpr size_t kUpFactorsAt = 1696;
 
-struct Parts {
+struct FactorParts {
   std::vector<std::string> entries = {
       StringEntry("general.architecture", "llama"),
       U32Entry("llama.block_count", 1),
@@ -69,23 +69,23 @@ struct Parts {
   }
 };
 
-absl::StatusOr<ModelFiles> OpenParts(const TempFolder& folder,
-                                     const Parts& parts,
-                                     ModelFilesOptions options = {}) {
+absl::StatusOr<ModelFiles> OpenFactors(const TempFolder& folder,
+                                       const FactorParts& parts,
+                                       ModelFilesOptions options = {}) {
   return OpenModelFiles(folder.Write("m.gguf", parts.Bytes()), options);
 }
 
-void ExpectBad(const Parts& parts, const std::string& says,
-               StatusCode code = StatusCode::kInvalidArgument) {
+void ExpectBadFactors(const FactorParts& parts, const std::string& says,
+                      StatusCode code = StatusCode::kInvalidArgument) {
   TempFolder folder;
-  const absl::Status status = OpenParts(folder, parts).status();
+  const absl::Status status = OpenFactors(folder, parts).status();
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(says));
   EXPECT_THAT(std::string(status.message()), HasSubstr("m.gguf"));
 }
 
-std::string ReadIn(const WeightSource& source, const WeightInfo& info,
-                   size_t piece) {
+std::string BytesIn(const WeightSource& source, const WeightInfo& info,
+                    size_t piece) {
   std::string bytes(info.bytes, '\0');
   for (size_t at = 0; at < bytes.size(); at += piece) {
     const size_t count = std::min(piece, bytes.size() - at);
@@ -107,8 +107,8 @@ std::string Block(float factor, size_t at) {
 TEST(GgufFactors, GoIntoTheBlocks) {
   for (const WeightAccess access : {WeightAccess::kMap, WeightAccess::kRead}) {
     TempFolder folder;
-    const Parts parts;
-    const auto files = OpenParts(folder, parts, {.access = access});
+    const FactorParts parts;
+    const auto files = OpenFactors(folder, parts, {.access = access});
     ASSERT_TRUE(files.ok()) << files.status();
     const WeightSource& weights = *files->weights;
     EXPECT_EQ(weights.weights().size(), 5u);  // three experts apart
@@ -134,7 +134,7 @@ TEST(GgufFactors, GoIntoTheBlocks) {
       ASSERT_EQ(info->bytes, wanted[i].size());
       EXPECT_EQ(weights.Mapped(*info), nullptr);
       for (const size_t piece : {1, 3, 4, 39, 40, 41, 1000}) {
-        EXPECT_EQ(ReadIn(weights, *info, piece), wanted[i]) << piece;
+        EXPECT_EQ(BytesIn(weights, *info, piece), wanted[i]) << piece;
       }
       std::byte bytes[8];
       EXPECT_EQ(weights.Read(*info, info->bytes - 4, bytes).code(),
@@ -149,9 +149,9 @@ TEST(GgufFactors, GoIntoTheBlocks) {
 
 TEST(GgufFactors, WithoutOneBlocksStayAsTheyAre) {
   TempFolder folder;
-  Parts parts;
+  FactorParts parts;
   parts.up_factors = parts.key_factor = "";
-  const auto files = OpenParts(folder, parts);
+  const auto files = OpenFactors(folder, parts);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_EQ(files->weights->Find(kKey)->dtype, DType::kNVFP4);
   EXPECT_EQ(files->weights->Find(kKey)->bytes, 4 * 36u);
@@ -159,9 +159,9 @@ TEST(GgufFactors, WithoutOneBlocksStayAsTheyAre) {
 
 TEST(GgufFactors, AreOneWhereTheRestHasThem) {
   TempFolder folder;
-  Parts parts;
+  FactorParts parts;
   parts.up_factors = "";
-  const auto files = OpenParts(folder, parts);
+  const auto files = OpenFactors(folder, parts);
   ASSERT_TRUE(files.ok()) << files.status();
   for (size_t e = 0; e < 3; ++e) {
     const WeightInfo* info =
@@ -169,57 +169,59 @@ TEST(GgufFactors, AreOneWhereTheRestHasThem) {
                              std::to_string(e) + ".w3.weight");
     ASSERT_NE(info, nullptr);
     EXPECT_EQ(info->dtype, DType::kNVFP4_F32);
-    EXPECT_EQ(ReadIn(*files->weights, *info, 80),
+    EXPECT_EQ(BytesIn(*files->weights, *info, 80),
               Block(1.0f, kUpAt + 2 * e * 36) +
                   Block(1.0f, kUpAt + (2 * e + 1) * 36));
   }
 }
 
 TEST(GgufFactors, WrongOnesAreNamed) {
-  Parts parts;
+  FactorParts parts;
   parts.key = "";
-  ExpectBad(parts,
-            "\"blk.0.attn_k.scale\": a factor of \"blk.0.attn_k.weight\", "
-            "which is not there");
-  parts = Parts();
+  ExpectBadFactors(
+      parts,
+      "\"blk.0.attn_k.scale\": a factor of \"blk.0.attn_k.weight\", "
+      "which is not there");
+  parts = FactorParts();
   parts.other = Info(".scale", {1}, kF32, 1728);
-  ExpectBad(parts, "\".scale\": a factor of \".weight\"");
-  parts = Parts();
+  ExpectBadFactors(parts, "\".scale\": a factor of \".weight\"");
+  parts = FactorParts();
   parts.key_factor = Info("blk.0.attn_k.scale", {2}, kF32, kKeyFactorAt);
-  ExpectBad(parts, "2 factors, allowed: 1, one for each matrix");
+  ExpectBadFactors(parts, "2 factors, allowed: 1, one for each matrix");
   parts.key_factor = Info("blk.0.attn_k.scale", {1, 1}, kF32, kKeyFactorAt);
-  ExpectBad(parts, "2 dimensions of f32, allowed: a vector of f32");
+  ExpectBadFactors(parts, "2 dimensions of f32, allowed: a vector of f32");
   parts.key_factor = Info("blk.0.attn_k.scale", {1}, kF16, kKeyFactorAt);
-  ExpectBad(parts, "1 dimensions of f16, allowed: a vector of f32");
+  ExpectBadFactors(parts, "1 dimensions of f16, allowed: a vector of f32");
   for (const uint64_t count : {1, 2, 4}) {
-    parts = Parts();
+    parts = FactorParts();
     parts.up_factors =
         Info("blk.0.ffn_up_exps.scale", {count}, kF32, kUpFactorsAt);
-    ExpectBad(parts, "allowed: 3, one for each matrix of");
+    ExpectBadFactors(parts, "allowed: 3, one for each matrix of");
   }
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {infinity, -infinity, std::nanf("")}) {
-    parts = Parts();
+    parts = FactorParts();
     parts.factors[3] = bad;
-    ExpectBad(parts, "\"blk.0.ffn_up_exps.scale\": factor 2 is");
-    parts = Parts();
+    ExpectBadFactors(parts, "\"blk.0.ffn_up_exps.scale\": factor 2 is");
+    parts = FactorParts();
     parts.factors[0] = bad;
-    ExpectBad(parts, "\"blk.0.attn_k.scale\": factor 0 is");
+    ExpectBadFactors(parts, "\"blk.0.attn_k.scale\": factor 0 is");
   }
   // No other format has them.
-  parts = Parts();
+  parts = FactorParts();
   parts.key = Info("blk.0.attn_k.weight", {64, 2}, kQ8_0, kKeyAt);
-  ExpectBad(parts, "is stored as q8_0 with a factor beside it, allowed: nvfp4",
-            StatusCode::kUnimplemented);
-  parts = Parts();
+  ExpectBadFactors(parts,
+                   "is stored as q8_0 with a factor beside it, allowed: nvfp4",
+                   StatusCode::kUnimplemented);
+  parts = FactorParts();
   parts.other = Info("token_embd.scale", {1}, kF32, 1728);
-  ExpectBad(parts, "is stored as f32 with a factor beside it",
-            StatusCode::kUnimplemented);
-  parts = Parts();
+  ExpectBadFactors(parts, "is stored as f32 with a factor beside it",
+                   StatusCode::kUnimplemented);
+  parts = FactorParts();
   parts.up = Info("blk.0.odd.weight", {64, 2, 3}, kNvfp4, kUpAt);
   parts.up_factors = Info("blk.0.odd.scale", {3}, kF32, kUpFactorsAt);
-  ExpectBad(parts, "is none of the architecture \"llama\"",
-            StatusCode::kUnimplemented);
+  ExpectBadFactors(parts, "is none of the architecture \"llama\"",
+                   StatusCode::kUnimplemented);
 }
 
 TEST(FactorSource, RefusesWhatDoesNotFit) {

@@ -11,7 +11,7 @@
 namespace inlay {
 namespace {
 
-constexpr char kPrefix[] = "model.layers.0.linear_attn.";
+constexpr char kAttention[] = "model.layers.0.linear_attn.";
 
 // Rows of `columns` elements, element j of row i being 100 i + j.
 std::vector<float> Rows(int64_t rows, int64_t columns) {
@@ -25,7 +25,7 @@ std::vector<float> Rows(int64_t rows, int64_t columns) {
 }
 
 template <typename T>
-std::vector<T> Read(const WeightSource& source, const std::string& name) {
+std::vector<T> ValuesOf(const WeightSource& source, const std::string& name) {
   const WeightInfo* info = source.Find(name);
   if (info == nullptr) return {};
   std::vector<T> values(info->bytes / sizeof(T));
@@ -57,7 +57,7 @@ Json LinearConfig() {
 
 TEST(GgufParts, HeadsTurnBack) {
   auto weights = std::make_shared<MemoryWeights>(true);
-  const std::string turned = std::string(kPrefix) + "turned.";
+  const std::string turned = std::string(kAttention) + "turned.";
   weights->Add(turned + "in_proj_qkv.weight", DType::kF32, {20, 5},
                Rows(20, 5).data());
   weights->Add(turned + "in_proj_z.weight", DType::kF32, {8, 5},
@@ -70,7 +70,7 @@ TEST(GgufParts, HeadsTurnBack) {
   const auto parts = PresentGgufParts(LinearConfig(), weights);
   ASSERT_TRUE(parts.ok()) << parts.status();
   const auto rows = [&](const char* name, int64_t columns) {
-    return RowNumbers(Read<float>(**parts, std::string(kPrefix) + name),
+    return RowNumbers(ValuesOf<float>(**parts, std::string(kAttention) + name),
                       columns);
   };
   EXPECT_EQ(rows("in_proj_qkv.weight", 5),
@@ -81,7 +81,7 @@ TEST(GgufParts, HeadsTurnBack) {
   EXPECT_EQ(rows("in_proj_a.weight", 5), (std::vector<int>{0, 2, 1, 3}));
   EXPECT_EQ(rows("A_log", 1), (std::vector<int>{0, 2, 1, 3}));
   const std::vector<float> output =
-      Read<float>(**parts, std::string(kPrefix) + "out_proj.weight");
+      ValuesOf<float>(**parts, std::string(kAttention) + "out_proj.weight");
   EXPECT_EQ(std::vector<float>(output.begin() + 8, output.begin() + 16),
             (std::vector<float>{100, 101, 104, 105, 102, 103, 106, 107}));
 }
@@ -89,7 +89,7 @@ TEST(GgufParts, HeadsTurnBack) {
 // Blocks wider than a head stay where they are.
 TEST(GgufParts, WideBlocksGetAPermutation) {
   auto weights = std::make_shared<MemoryWeights>(true);
-  const std::string name = std::string(kPrefix) + "turned.out_proj.weight";
+  const std::string name = std::string(kAttention) + "turned.out_proj.weight";
   Json config = LinearConfig();
   config["linear_value_head_dim"] = 16;
   std::vector<char> blocks(RowBytes(DType::kQ8_0, 3 * 64));
@@ -97,10 +97,11 @@ TEST(GgufParts, WideBlocksGetAPermutation) {
   weights->Add(name, DType::kQ8_0, {3, 64}, blocks.data());
   const auto parts = PresentGgufParts(config, weights);
   ASSERT_TRUE(parts.ok()) << parts.status();
-  EXPECT_EQ(Read<char>(**parts, std::string(kPrefix) + "out_proj.weight"),
-            blocks);
-  const std::vector<int32_t> inputs = Read<int32_t>(
-      **parts, std::string(kPrefix) + "out_proj.input_permutation");
+  EXPECT_EQ(
+      ValuesOf<char>(**parts, std::string(kAttention) + "out_proj.weight"),
+      blocks);
+  const std::vector<int32_t> inputs = ValuesOf<int32_t>(
+      **parts, std::string(kAttention) + "out_proj.input_permutation");
   ASSERT_EQ(inputs.size(), 64u);
   for (int i = 0; i < 64; ++i) {
     constexpr int kHeads[] = {0, 2, 1, 3};
@@ -110,14 +111,15 @@ TEST(GgufParts, WideBlocksGetAPermutation) {
 
 TEST(GgufParts, BAndAComeApart) {
   auto weights = std::make_shared<MemoryWeights>(true);
-  weights->Add(std::string(kPrefix) + "in_proj_ba.weight", DType::kF32, {8, 2},
-               Rows(8, 2).data());
+  weights->Add(std::string(kAttention) + "in_proj_ba.weight", DType::kF32,
+               {8, 2}, Rows(8, 2).data());
   Json config = LinearConfig();
   config["model_type"] = "qwen3_5_moe_text";
   const auto parts = PresentGgufParts(config, weights);
   ASSERT_TRUE(parts.ok()) << parts.status();
   const auto rows = [&](const char* name) {
-    return RowNumbers(Read<float>(**parts, std::string(kPrefix) + name), 2);
+    return RowNumbers(ValuesOf<float>(**parts, std::string(kAttention) + name),
+                      2);
   };
   EXPECT_EQ(rows("in_proj_b.weight"), (std::vector<int>{0, 1, 4, 5}));
   EXPECT_EQ(rows("in_proj_a.weight"), (std::vector<int>{2, 3, 6, 7}));
@@ -128,7 +130,7 @@ TEST(GgufParts, RefusesOtherShapes) {
                                    std::pair{"turned.in_proj_z.weight", 7},
                                    std::pair{"in_proj_ba.weight", 9}}) {
     auto weights = std::make_shared<MemoryWeights>(true);
-    weights->Add(std::string(kPrefix) + name, DType::kF32, {rows, 2},
+    weights->Add(std::string(kAttention) + name, DType::kF32, {rows, 2},
                  Rows(rows, 2).data());
     EXPECT_EQ(PresentGgufParts(LinearConfig(), weights).status().code(),
               absl::StatusCode::kInvalidArgument)

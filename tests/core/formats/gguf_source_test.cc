@@ -15,8 +15,8 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string F32Entry(std::string_view key, float value) {
   return Entry(key, GgufType::kF32, Raw(value));
@@ -387,7 +387,7 @@ TEST(GgufTokens, TemplatesAndIds) {
     EXPECT_EQ(files->generation.pad_id, 3);
     EXPECT_EQ(files->chat.chat_template, "T");
     EXPECT_THAT(files->chat.named_templates,
-                ElementsAre(testing::Pair("tool_use", "U")));
+                ElementsAre(::testing::Pair("tool_use", "U")));
     EXPECT_EQ(files->chat.bos_token, "a");
     EXPECT_EQ(files->chat.eos_token, "b");
     EXPECT_EQ(files->weights == nullptr, vocab_only);

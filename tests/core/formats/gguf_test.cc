@@ -14,8 +14,8 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
@@ -26,8 +26,8 @@ absl::Status StatusOf(const GgufParts& parts) {
   return StatusOf(GgufBytes(parts));
 }
 
-void ExpectBad(const GgufParts& parts, const std::string& says,
-               StatusCode code = StatusCode::kInvalidArgument) {
+void ExpectBadHeader(const GgufParts& parts, const std::string& says,
+                     StatusCode code = StatusCode::kInvalidArgument) {
   const absl::Status status = StatusOf(parts);
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(says));
@@ -125,13 +125,13 @@ TEST(Gguf, MagicAndVersions) {
               HasSubstr("GGML"));
   GgufParts parts = Good();
   parts.version = 1;
-  ExpectBad(parts, "version 1", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "version 1", StatusCode::kUnimplemented);
   parts.version = 4;
-  ExpectBad(parts, "version 4", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "version 4", StatusCode::kUnimplemented);
   parts.version = 0;
-  ExpectBad(parts, "version 0", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "version 0", StatusCode::kUnimplemented);
   parts.version = 0x03000000;
-  ExpectBad(parts, "big-endian", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "big-endian", StatusCode::kUnimplemented);
 }
 
 TEST(Gguf, HugeCounts) {
@@ -150,43 +150,43 @@ TEST(Gguf, ValuesBeyondTheFile) {
   GgufParts parts;
   for (const uint64_t length : {uint64_t{1000}, kHuge, kHuge - 7, kHuge / 2}) {
     parts.entries = {Entry("k", GgufType::kString, Raw(length))};
-    ExpectBad(parts, "\"k\"");
+    ExpectBadHeader(parts, "\"k\"");
     parts.entries = {RawString("k").replace(0, 8, Raw(length))};
     EXPECT_EQ(StatusOf(parts).code(), StatusCode::kInvalidArgument);
     for (const GgufType type :
          {GgufType::kU8, GgufType::kI32, GgufType::kF64, GgufType::kString}) {
       parts.entries = {ArrayEntry("k", type, length, "")};
-      ExpectBad(parts, "\"k\"");
+      ExpectBadHeader(parts, "\"k\"");
     }
     parts.entries = {
         ArrayEntry("k", GgufType::kString, 2, RawString("a") + Raw(length))};
-    ExpectBad(parts, "\"k\"");
+    ExpectBadHeader(parts, "\"k\"");
   }
 }
 
 TEST(Gguf, WrongTypes) {
   GgufParts parts;
   parts.entries = {Entry("k", static_cast<GgufType>(13), "1234")};
-  ExpectBad(parts, "value type 13");
+  ExpectBadHeader(parts, "value type 13");
   parts.entries = {ArrayEntry("k", static_cast<GgufType>(99), 1, "1234")};
-  ExpectBad(parts, "value type 99");
+  ExpectBadHeader(parts, "value type 99");
   parts.entries = {ArrayEntry("k", GgufType::kArray, 1, "12345678")};
-  ExpectBad(parts, "array of arrays", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "array of arrays", StatusCode::kUnimplemented);
   parts.entries = {Entry("k", GgufType::kBool, Raw(uint8_t{2}))};
-  ExpectBad(parts, "the bool 2");
+  ExpectBadHeader(parts, "the bool 2");
   parts.entries = {
       ArrayEntry("k", GgufType::kBool, 3, std::string("\0\1\xff", 3))};
-  ExpectBad(parts, "the bool 255");
+  ExpectBadHeader(parts, "the bool 255");
 }
 
 TEST(Gguf, Keys) {
   GgufParts parts;
   parts.entries = {U32Entry("k", 1), U32Entry("a", 2), U32Entry("k", 1)};
-  ExpectBad(parts, "\"k\": it is there several times");
+  ExpectBadHeader(parts, "\"k\": it is there several times");
   parts.entries = {U32Entry("", 1)};
-  ExpectBad(parts, "0 bytes");
+  ExpectBadHeader(parts, "0 bytes");
   parts.entries = {U32Entry(std::string(65536, 'k'), 1)};
-  ExpectBad(parts, "65536 bytes");
+  ExpectBadHeader(parts, "65536 bytes");
   parts.entries = {U32Entry(std::string(65535, 'k'), 1)};
   EXPECT_TRUE(StatusOf(parts).ok());
 }
@@ -203,11 +203,11 @@ TEST(Gguf, Alignment) {
   for (const uint32_t alignment : {0u, 1u, 4u, 24u, 33u, 1u << 21, 1u << 31}) {
     GgufParts parts = Good();
     parts.entries.push_back(U32Entry("general.alignment", alignment));
-    ExpectBad(parts, "a power of two from 8");
+    ExpectBadHeader(parts, "a power of two from 8");
   }
   GgufParts parts = Good();
   parts.entries.push_back(StringEntry("general.alignment", "32"));
-  ExpectBad(parts, "general.alignment");
+  ExpectBadHeader(parts, "general.alignment");
 }
 
 TEST(Gguf, TensorShapes) {
@@ -217,32 +217,33 @@ TEST(Gguf, TensorShapes) {
     parts.infos = {info};
     return parts;
   };
-  ExpectBad(with(Info("t", {}, 0, 0)), "0 dimensions");
-  ExpectBad(with(Info("t", {1, 1, 1, 1, 1}, 0, 0)), "5 dimensions");
+  ExpectBadHeader(with(Info("t", {}, 0, 0)), "0 dimensions");
+  ExpectBadHeader(with(Info("t", {1, 1, 1, 1, 1}, 0, 0)), "5 dimensions");
   EXPECT_TRUE(StatusOf(with(Info("t", {2, 2, 2, 2}, 0, 0))).ok());
-  ExpectBad(with(Info("t", {0}, 0, 0)), "dimension 0 is 0");
-  ExpectBad(with(Info("t", {4, 0}, 0, 0)), "dimension 1 is 0");
-  ExpectBad(with(Info("t", {kHuge}, 0, 0)), "dimension 0");
-  ExpectBad(with(Info("t", {31, 2}, 2, 0)), "multiples of 32");
-  ExpectBad(with(Info("t", {16, 2}, 8, 0)), "multiples of 32");
+  ExpectBadHeader(with(Info("t", {0}, 0, 0)), "dimension 0 is 0");
+  ExpectBadHeader(with(Info("t", {4, 0}, 0, 0)), "dimension 1 is 0");
+  ExpectBadHeader(with(Info("t", {kHuge}, 0, 0)), "dimension 0");
+  ExpectBadHeader(with(Info("t", {31, 2}, 2, 0)), "multiples of 32");
+  ExpectBadHeader(with(Info("t", {16, 2}, 8, 0)), "multiples of 32");
   // Products that wrap to something small.
   constexpr uint64_t k32 = uint64_t{1} << 32;
-  ExpectBad(with(Info("t", {k32, k32}, 0, 0)), "more bytes");
-  ExpectBad(with(Info("t", {k32, k32, 1, 4}, 24, 0)), "more bytes");
-  ExpectBad(with(Info("t", {uint64_t{1} << 62, 1}, 0, 0)), "more bytes");
-  ExpectBad(with(Info("t", {uint64_t{1} << 62, 4}, 24, 0)), "more bytes");
+  ExpectBadHeader(with(Info("t", {k32, k32}, 0, 0)), "more bytes");
+  ExpectBadHeader(with(Info("t", {k32, k32, 1, 4}, 24, 0)), "more bytes");
+  ExpectBadHeader(with(Info("t", {uint64_t{1} << 62, 1}, 0, 0)), "more bytes");
+  ExpectBadHeader(with(Info("t", {uint64_t{1} << 62, 4}, 24, 0)), "more bytes");
 }
 
 TEST(Gguf, TensorTypes) {
   GgufParts parts;
   parts.data_bytes = 256;
   parts.infos = {Info("t", {32}, 4, 0)};
-  ExpectBad(parts, "ggml type 4 (q4_2)", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "ggml type 4 (q4_2)", StatusCode::kUnimplemented);
   parts.infos = {Info("t", {32}, 9, 0)};
-  ExpectBad(parts, "q8_1", StatusCode::kUnimplemented);
+  ExpectBadHeader(parts, "q8_1", StatusCode::kUnimplemented);
   parts.infos = {Info("t", {32}, 4000000000u, 0)};
-  ExpectBad(parts, "ggml type 4000000000 (unknown), allowed: f32, f16, q4_0",
-            StatusCode::kUnimplemented);
+  ExpectBadHeader(parts,
+                  "ggml type 4000000000 (unknown), allowed: f32, f16, q4_0",
+                  StatusCode::kUnimplemented);
   for (uint32_t type = 0; type < 64; ++type) {
     const auto dtype = DTypeFromGgmlType(type);
     if (!dtype.ok()) continue;
@@ -255,33 +256,33 @@ TEST(Gguf, TensorNames) {
   GgufParts parts;
   parts.data_bytes = 256;
   parts.infos = {Info("", {1}, 0, 0)};
-  ExpectBad(parts, "0 bytes");
+  ExpectBadHeader(parts, "0 bytes");
   parts.infos = {Info(std::string(65, 't'), {1}, 0, 0)};
-  ExpectBad(parts, "65 bytes");
+  ExpectBadHeader(parts, "65 bytes");
   parts.infos = {Info(std::string(64, 't'), {1}, 0, 0)};
   EXPECT_TRUE(StatusOf(parts).ok());
   parts.infos = {Info("t", {1}, 0, 0), Info("u", {1}, 0, 32),
                  Info("t", {1}, 0, 64)};
-  ExpectBad(parts, "several of this name");
+  ExpectBadHeader(parts, "several of this name");
 }
 
 TEST(Gguf, TensorPlaces) {
   GgufParts parts;
   parts.data_bytes = 128;
   parts.infos = {Info("t", {8}, 0, 4)};
-  ExpectBad(parts, "offset 4");
+  ExpectBadHeader(parts, "offset 4");
   parts.infos = {Info("t", {8}, 0, 128)};
-  ExpectBad(parts, "128 bytes");
+  ExpectBadHeader(parts, "128 bytes");
   parts.infos = {Info("t", {32}, 0, 32)};
-  ExpectBad(parts, "at offset 32");
+  ExpectBadHeader(parts, "at offset 32");
   for (const uint64_t offset : {kHuge - 31, uint64_t{1} << 63}) {
     parts.infos = {Info("t", {8}, 0, offset)};
-    ExpectBad(parts, "of the data");
+    ExpectBadHeader(parts, "of the data");
   }
   parts.infos = {Info("t", {16}, 0, 0), Info("u", {8}, 0, 32)};
-  ExpectBad(parts, "overlaps that of tensor \"t\"");
+  ExpectBadHeader(parts, "overlaps that of tensor \"t\"");
   parts.infos = {Info("t", {8}, 0, 32), Info("u", {8}, 0, 32)};
-  ExpectBad(parts, "overlaps");
+  ExpectBadHeader(parts, "overlaps");
   // Any order and holes are fine.
   parts.infos = {Info("t", {8}, 0, 96), Info("u", {8}, 0, 0)};
   EXPECT_TRUE(StatusOf(parts).ok());

@@ -14,8 +14,8 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(GgufWriter, RoundTrip) {
   for (const uint32_t alignment : {8u, 32u, 256u}) {

@@ -13,7 +13,7 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int64_t kHeads = 3;
 constexpr int64_t kHeadDim = 4;
@@ -21,7 +21,7 @@ constexpr int64_t kInputs = 5;
 constexpr int64_t kRows = 3 * kHeads * kHeadDim;
 constexpr char kLayer[] = "gpt_neox.layers.0.attention.";
 
-Json Config() {
+Json HeadsConfig() {
   return {{"model_type", "gpt_neox"}, {"num_attention_heads", kHeads}};
 }
 
@@ -39,8 +39,8 @@ std::shared_ptr<MemoryWeights> Stored(bool mapped) {
 }
 
 // The elements of a tensor, read in pieces of so many bytes.
-std::vector<uint16_t> Read(const WeightSource& source, const WeightInfo& info,
-                           size_t piece) {
+std::vector<uint16_t> ReadPieces(const WeightSource& source,
+                                 const WeightInfo& info, size_t piece) {
   std::vector<uint16_t> values(info.bytes / 2);
   const auto bytes =
       absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), info.bytes);
@@ -52,7 +52,7 @@ std::vector<uint16_t> Read(const WeightSource& source, const WeightInfo& info,
 
 TEST(HeadSourceTest, PartsAreTheRowsOfTheirHeads) {
   for (const bool mapped : {false, true}) {
-    const auto source = PresentHeads(Config(), Stored(mapped));
+    const auto source = PresentHeads(HeadsConfig(), Stored(mapped));
     ASSERT_TRUE(source.ok()) << source.status();
     EXPECT_EQ((*source)->weights().size(), 7u);
     EXPECT_NE((*source)->Find(std::string(kLayer) + "dense.weight"), nullptr);
@@ -69,8 +69,8 @@ TEST(HeadSourceTest, PartsAreTheRowsOfTheirHeads) {
       EXPECT_EQ(bias->shape, (std::vector<int64_t>{kHeads * kHeadDim}));
       EXPECT_EQ((*source)->Mapped(*weight), nullptr);
       for (const size_t piece : {2, 6, 34, 1000}) {
-        const auto rows = Read(**source, *weight, piece);
-        const auto biases = Read(**source, *bias, piece);
+        const auto rows = ReadPieces(**source, *weight, piece);
+        const auto biases = ReadPieces(**source, *bias, piece);
         for (int64_t i = 0; i < kHeads * kHeadDim; ++i) {
           const int64_t row =
               i / kHeadDim * 3 * kHeadDim + part * kHeadDim + i % kHeadDim;
@@ -93,7 +93,7 @@ TEST(HeadSourceTest, OtherModelsPassThrough) {
 }
 
 TEST(HeadSourceTest, WhatContradictsItself) {
-  Json config = Config();
+  Json config = HeadsConfig();
   config["num_attention_heads"] = 5;
   const auto status = PresentHeads(config, Stored(true)).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
@@ -106,7 +106,8 @@ TEST(HeadSourceTest, WhatContradictsItself) {
   auto twice = Stored(true);
   const uint16_t zero = 0;
   twice->Add(std::string(kLayer) + "q_proj.bias", DType::kBF16, {1}, &zero);
-  EXPECT_TRUE(absl::IsInvalidArgument(PresentHeads(Config(), twice).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(PresentHeads(HeadsConfig(), twice).status()));
 }
 
 }  // namespace

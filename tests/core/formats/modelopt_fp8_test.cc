@@ -17,7 +17,7 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Json Settings(const std::string& algorithm) {
   return {{"quant_method", "modelopt"},
@@ -61,7 +61,7 @@ std::vector<double> AddLayer(MemoryWeights& weights, const std::string& layer,
   return dense;
 }
 
-Checkpoint Make(const Fp8Case& c, uint32_t seed) {
+Checkpoint MakeModelOpt(const Fp8Case& c, uint32_t seed) {
   Checkpoint out{Settings(c.algorithm),
                  std::make_shared<MemoryWeights>(seed % 2 == 0),
                  c.n,
@@ -93,8 +93,8 @@ TEST(ModelOptFp8, LayersBecomeBlocks) {
   };
   uint32_t seed = 1;
   for (const Fp8Case& c : cases) {
-    SCOPED_TRACE(testing::Message() << "case " << seed - 1);
-    Checkpoint checkpoint = Make(c, seed++);
+    SCOPED_TRACE(::testing::Message() << "case " << seed - 1);
+    Checkpoint checkpoint = MakeModelOpt(c, seed++);
     CheckLayer(checkpoint, c.dtype, false);
     const float scale = 0.5f;
     checkpoint.weights->Add("l.input_scale", DType::kF32, {}, &scale);
@@ -104,7 +104,7 @@ TEST(ModelOptFp8, LayersBecomeBlocks) {
 
 TEST(ModelOptFp8, InputCodesAreToldOf) {
   const auto told = [](const Fp8Case& c, bool has_scale) {
-    const Checkpoint checkpoint = Make(c, 1);
+    const Checkpoint checkpoint = MakeModelOpt(c, 1);
     const float scale = 0.5f;
     if (has_scale) {
       checkpoint.weights->Add("l.input_scale", DType::kF32, {1}, &scale);
@@ -120,36 +120,12 @@ TEST(ModelOptFp8, InputCodesAreToldOf) {
   EXPECT_EQ(told(kBlocks, false), InputCodes::kNone);
 }
 
-void ExpectError(const absl::Status& status, StatusCode code,
-                 const std::string& text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
-}
-
-// A tensor replaced (no dtype: taken away) in a good checkpoint.
-struct Change {
-  std::string name;
-  std::optional<DType> dtype;
-  std::vector<int64_t> shape;
-  float value = 0.5f;  // of f32
-};
-
 absl::Status OpenChanged(const Fp8Case& c, const Change& change) {
-  const Checkpoint good = Make(c, 2);
-  auto changed = std::make_shared<MemoryWeights>(true);
-  for (const WeightInfo& info : good.weights->weights()) {
-    if (info.name == change.name) continue;
-    changed->Add(info, good.weights->Mapped(info));
-  }
-  if (change.dtype.has_value()) {
-    const std::vector<float> values(1 << 16, change.value);
-    changed->Add(change.name, *change.dtype, change.shape, values.data());
-  }
-  return OpenQuantized(good.config, changed).status();
+  const Checkpoint good = MakeModelOpt(c, 2);
+  return OpenQuantized(good.config, Changed(*good.weights, change)).status();
 }
 
 TEST(ModelOptFp8, WrongTensorsAreNamed) {
-  constexpr auto kInvalid = StatusCode::kInvalidArgument;
   for (const Fp8Case& c : {kTensor, kChannels, kBlocks}) {
     SCOPED_TRACE(c.algorithm);
     const auto open = [&](const Change& change) {
@@ -291,7 +267,7 @@ TEST(ModelOptMixed, OthersAreRefused) {
               StatusCode::kInvalidArgument, "b.weight_scale");
 }
 
-class ModelOptFolder : public testing::Test {
+class ModelOptFolder : public ::testing::Test {
  protected:
   ModelOptFolder() {
     folder_.Write(

@@ -10,6 +10,7 @@
 #include "core/formats/model_files.h"
 #include "core/formats/quantized_source.h"
 #include "tests/core/formats/format_test_util.h"
+#include "tests/core/formats/quantized_test_util.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/nvfp4_tensors.h"
 
@@ -17,8 +18,8 @@ namespace inlay {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Json ModelOptSettings() {
   return {{"quant_method", "modelopt"},
@@ -26,7 +27,7 @@ Json ModelOptSettings() {
           {"ignore", {"lm_head"}}};
 }
 
-Json CtSettings() {
+Json Nvfp4Settings() {
   return {{"quant_method", "compressed-tensors"},
           {"format", "nvfp4-pack-quantized"},
           {"config_groups",
@@ -46,7 +47,7 @@ Json CtSettings() {
 }
 
 Json SettingsOf(bool is_modelopt) {
-  return is_modelopt ? ModelOptSettings() : CtSettings();
+  return is_modelopt ? ModelOptSettings() : Nvfp4Settings();
 }
 
 Nvfp4Matrix Drawn(int64_t rows, int64_t cols) {
@@ -135,32 +136,10 @@ TEST(Nvfp4Checkpoint, ScalesMayBeNegative) {
   }
 }
 
-// A tensor replaced (no dtype: taken away) in a good checkpoint.
-struct Change {
-  std::string name;
-  std::optional<DType> dtype;
-  std::vector<int64_t> shape;
-  float value = 0.5f;  // of f32
-};
-
-absl::Status OpenChanged(bool is_modelopt, const Change& change) {
+absl::Status OpenWrong(bool is_modelopt, const Change& change) {
   MemoryWeights good(true);
   Drawn(4, 64).AddTo(good, "l", is_modelopt);
-  auto changed = std::make_shared<MemoryWeights>(true);
-  for (const WeightInfo& info : good.weights()) {
-    if (info.name != change.name) changed->Add(info, good.Mapped(info));
-  }
-  if (change.dtype.has_value()) {
-    std::vector<float> values(1024, change.value);
-    changed->Add(change.name, *change.dtype, change.shape, values.data());
-  }
-  return OpenQuantized(SettingsOf(is_modelopt), changed).status();
-}
-
-void ExpectError(const absl::Status& status, StatusCode code,
-                 const std::string& text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  return OpenQuantized(SettingsOf(is_modelopt), Changed(good, change)).status();
 }
 
 TEST(Nvfp4Checkpoint, WrongTensorsAreNamed) {
@@ -169,7 +148,7 @@ TEST(Nvfp4Checkpoint, WrongTensorsAreNamed) {
     const std::string factor =
         is_modelopt ? "l.weight_scale_2" : "l.weight_global_scale";
     const auto open = [&](const Change& change) {
-      return OpenChanged(is_modelopt, change);
+      return OpenWrong(is_modelopt, change);
     };
     EXPECT_TRUE(open({"other", DType::kF32, {1}}).ok());
     EXPECT_TRUE(open({factor, DType::kF32, {}}).ok());
@@ -239,11 +218,11 @@ TEST(Nvfp4Checkpoint, OtherSettingsAreRefused) {
   ExpectError(open(config), StatusCode::kUnimplemented, "quant_algo is \"\"");
 
   const auto with = [](const char* key, const Json& value) {
-    Json settings = CtSettings();
+    Json settings = Nvfp4Settings();
     settings["config_groups"]["group_0"]["weights"][key] = value;
     return settings;
   };
-  EXPECT_TRUE(open(CtSettings()).ok());
+  EXPECT_TRUE(open(Nvfp4Settings()).ok());
   ExpectError(open(with("num_bits", 8)), StatusCode::kUnimplemented,
               "num_bits is \"8\"");
   ExpectError(open(with("group_size", 32)), StatusCode::kUnimplemented,

@@ -6,16 +6,13 @@
 #include <functional>
 
 #include "core/formats/quantized_source.h"
+#include "tests/core/formats/format_test_util.h"
 #include "tests/support/memory_weights.h"
 
 namespace inlay {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kMissing = absl::StatusCode::kNotFound;
-constexpr auto kUnsupported = absl::StatusCode::kUnimplemented;
 
 struct StoredSpec {
   DType dtype;
@@ -81,12 +78,6 @@ StoredSpecs Fp8Blocks() {
 
 Json Fp8Settings() {
   return {{"quant_method", "fp8"}, {"weight_block_size", {2, 32}}};
-}
-
-void ExpectError(const absl::Status& status, absl::StatusCode code,
-                 const std::string& text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
 }
 
 TEST(QuantizedErrors, Methods) {

@@ -88,7 +88,7 @@ TEST(QuantizedSourceTest, Gptq) {
   uint32_t seed = 1;
   for (const GptqCase& c : cases) {
     for (const bool mapped : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "case " << seed);
+      SCOPED_TRACE(::testing::Message() << "case " << seed);
       CheckLayer(MakeGptq(c, seed, mapped), c.dtype, c.scattered);
       if (!c.scattered) {
         CheckLayer(MakeGptq(c, seed, mapped, false), c.dtype, false);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,6 +30,27 @@ struct Checkpoint {
   int64_t k = 0;
   std::vector<double> dense;  // [n, k], exact
 };
+
+// A tensor to replace (no dtype: to take away).
+struct Change {
+  std::string name;
+  std::optional<DType> dtype;
+  std::vector<int64_t> shape;
+  float value = 0.5f;  // of f32
+};
+
+inline std::shared_ptr<MemoryWeights> Changed(const MemoryWeights& good,
+                                              const Change& change) {
+  auto changed = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : good.weights()) {
+    if (info.name != change.name) changed->Add(info, good.Mapped(info));
+  }
+  if (change.dtype.has_value()) {
+    const std::vector<float> values(1 << 16, change.value);
+    changed->Add(change.name, *change.dtype, change.shape, values.data());
+  }
+  return changed;
+}
 
 class Draw {
  public:

@@ -105,7 +105,6 @@ struct Hostile {
   const char* message;  // a part of it
 };
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
 
 void ExpectRefused(absl::Span<const Hostile> cases) {

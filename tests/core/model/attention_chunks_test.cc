@@ -84,7 +84,7 @@ TEST(AttentionChunksTest, ChunksAreWholeKvBlocks) {
   const auto status = PlanModel(*files, *device, options).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("chunks of 32 positions"));
+              ::testing::HasSubstr("chunks of 32 positions"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLength = 300;
 
-class PatternTest : public testing::Test {
+class PatternTest : public ::testing::Test {
  protected:
   PatternTest() : device_(*CreateCpuDevice(2, 0)) {
     std::mt19937 rng(3);

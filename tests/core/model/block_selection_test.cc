@@ -15,17 +15,17 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr int64_t kLength = 300;
+constexpr int64_t kPromptLength = 300;
 constexpr BlockMethod kMethods[] = {BlockMethod::kBounds, BlockMethod::kKMeans,
                                     BlockMethod::kLsh};
 
-class BlockSelectionModelTest : public testing::Test {
+class BlockSelectionModelTest : public ::testing::Test {
  protected:
   BlockSelectionModelTest() : device_(*CreateCpuDevice(2, 0)) {
     std::mt19937 rng(3);
-    for (int64_t i = 0; i < kLength; ++i) {
+    for (int64_t i = 0; i < kPromptLength; ++i) {
       tokens_.push_back(static_cast<int32_t>(rng() % 512));
     }
   }
@@ -54,8 +54,9 @@ class BlockSelectionModelTest : public testing::Test {
   }
   ModelHarness::Logits Run(const Model& model, absl::Span<const int32_t> tokens,
                            int64_t chunk = 1 << 20) {
-    ModelHarness harness(model, *device_, kLength + 256);
-    auto logits = harness.Run(harness.AddSequence(kLength), tokens, chunk);
+    ModelHarness harness(model, *device_, kPromptLength + 256);
+    auto logits =
+        harness.Run(harness.AddSequence(kPromptLength), tokens, chunk);
     EXPECT_TRUE(logits.ok()) << logits.status();
     return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
   }
@@ -70,13 +71,13 @@ TEST_F(BlockSelectionModelTest, ASelectionOfEverythingIsDense) {
   const auto dense = Run(*Llama({}), tokens_);
   for (const BlockMethod method : kMethods) {
     for (const int64_t tokens : {64, 128, 304, 100000 / 16 * 16}) {
-      SCOPED_TRACE(testing::Message()
+      SCOPED_TRACE(::testing::Message()
                    << static_cast<int>(method) << " of " << tokens);
       const auto got = Run(*Llama(Selecting(method, tokens)), tokens_);
       ASSERT_EQ(got.size(), dense.size());
-      const auto same = static_cast<size_t>(std::min(tokens, kLength));
+      const auto same = static_cast<size_t>(std::min(tokens, kPromptLength));
       for (size_t i = 0; i < same; ++i) ASSERT_EQ(got[i], dense[i]) << i;
-      if (tokens < kLength) {
+      if (tokens < kPromptLength) {
         EXPECT_NE(got.back(), dense.back());
       }
     }
@@ -92,9 +93,9 @@ TEST_F(BlockSelectionModelTest, ChunkedAndBatchedAsWhole) {
           << static_cast<int>(method) << " in chunks of " << chunk;
     }
     // Beside a shorter one, in steps of their own sizes.
-    ModelHarness harness(*model, *device_, 2 * kLength + 64);
-    const int first = harness.AddSequence(kLength);
-    const int second = harness.AddSequence(kLength);
+    ModelHarness harness(*model, *device_, 2 * kPromptLength + 64);
+    const int first = harness.AddSequence(kPromptLength);
+    const int second = harness.AddSequence(kPromptLength);
     const auto tokens = absl::MakeConstSpan(tokens_);
     for (size_t at = 0; at < 150; at += 50) {
       const auto logits =

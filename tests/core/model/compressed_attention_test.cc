@@ -23,24 +23,6 @@ using ::testing::HasSubstr;
 
 constexpr const char* kV4Models[] = {"deepseek_v4", "deepseek_v4_rates"};
 
-std::unique_ptr<Device> Cpu(int threads = 2) {
-  return *CreateCpuDevice(threads, 0);
-}
-
-ModelHarness::Logits RunChunks(const ModelFiles& files,
-                               const ModelLoadOptions& options,
-                               absl::Span<const int32_t> tokens,
-                               int64_t chunk) {
-  const auto device = Cpu(1 + static_cast<int>(chunk % 3));
-  const auto model = LoadModel(files, *device, options);
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return {};
-  ModelHarness harness(**model, *device, 1024);
-  auto logits = harness.Run(harness.AddSequence(512), tokens, chunk);
-  EXPECT_TRUE(logits.ok()) << logits.status();
-  return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
-}
-
 std::vector<int32_t> SomeTokens(size_t count, int vocab, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<int32_t> tokens(count);

@@ -13,7 +13,7 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Json SmallConfig(const std::string& architecture) {
   Json config = {{"architectures", {architecture}},

@@ -81,7 +81,7 @@ class Remote final : public Device {
   DeviceInfo info_;
 };
 
-class InHostMemoryTest : public testing::Test {
+class InHostMemoryTest : public ::testing::Test {
  protected:
   // Two matrices of two parts each, 24 and 12 bytes, at multiples of 256.
   InHostMemoryTest() {

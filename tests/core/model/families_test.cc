@@ -286,7 +286,7 @@ std::string FirstArchitecture(const Json& config) {
              : "";
 }
 
-std::string GgufName(const ArchRow& row) {
+std::string GgufArchitecture(const ArchRow& row) {
   const Json config = {{"architectures", {row.architecture}},
                        {"model_type", row.model_type}};
   const auto arch = FindGgufArchOf(config);
@@ -328,10 +328,11 @@ std::string Table() {
       continue;
     }
     const Family& family = found->second;
-    absl::StrAppendFormat(
-        &table, "| %s | %s | %s | %s | %s | %s | %s |\n", row.model_type,
-        family.attention.Text(), family.positions.Text(), family.norms.Text(),
-        family.feed_forward.Text(), family.scales.Text(), GgufName(row));
+    absl::StrAppendFormat(&table, "| %s | %s | %s | %s | %s | %s | %s |\n",
+                          row.model_type, family.attention.Text(),
+                          family.positions.Text(), family.norms.Text(),
+                          family.feed_forward.Text(), family.scales.Text(),
+                          GgufArchitecture(row));
   }
   return table;
 }

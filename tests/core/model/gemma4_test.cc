@@ -14,9 +14,9 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Gemma4Test : public testing::Test {
+class Gemma4Test : public ::testing::Test {
  protected:
   static ModelFiles Files(const std::string& model) {
     auto files = OpenModelFiles(TestData() + "/models/" + model, {});

@@ -428,7 +428,7 @@ class WrittenGguf : public GgufGoldenModel {
   bool round_latent_ = false;
   bool store_rounded_ = false;
   std::string path_ =
-      testing::TempDir() + "written_" + std::to_string(getpid()) + ".gguf";
+      ::testing::TempDir() + "written_" + std::to_string(getpid()) + ".gguf";
 };
 
 TEST_P(WrittenGguf, Goldens) {
@@ -479,14 +479,14 @@ TEST_P(WrittenGguf, Goldens) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, WrittenGguf,
-    testing::Values("llama2", "llama_tied_bias", "llama_rope_linear", "mistral",
-                    "qwen2", "qwen2_yarn", "qwen3", "gemma2", "gemma3_text",
-                    "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "glm4_moe",
-                    "minimax_m2", "llama4_text", "gpt_neox", "deepseek_v2",
-                    "deepseek_v2_lite", "deepseek_v3", "deepseek_v32",
-                    "glm_moe_dsa", "qwen3_next", "qwen3_5_text",
-                    "qwen3_5_moe_text", "olmo3", "lfm2", "kimi_linear",
-                    "nemotron_h"),
+    ::testing::Values("llama2", "llama_tied_bias", "llama_rope_linear",
+                      "mistral", "qwen2", "qwen2_yarn", "qwen3", "gemma2",
+                      "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe",
+                      "gpt_oss", "glm4_moe", "minimax_m2", "llama4_text",
+                      "gpt_neox", "deepseek_v2", "deepseek_v2_lite",
+                      "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
+                      "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3",
+                      "lfm2", "kimi_linear", "nemotron_h"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
@@ -508,8 +508,8 @@ TEST_P(OldGguf, Goldens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OldGguf,
-                         testing::Values("deepseek_v2", "deepseek_v2_lite",
-                                         "deepseek_v3", "qwen3_next"),
+                         ::testing::Values("deepseek_v2", "deepseek_v2_lite",
+                                           "deepseek_v3", "qwen3_next"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -547,7 +547,7 @@ TEST_P(RoundedLatentGguf, IsWhatItDecodesTo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RoundedLatentGguf,
-                         testing::Values("deepseek_v2", "deepseek_v3"),
+                         ::testing::Values("deepseek_v2", "deepseek_v3"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -565,7 +565,7 @@ TEST_P(TurnedGguf, Goldens) {
   CheckGoldens(*files);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TurnedGguf, testing::Values("qwen3_next"),
+INSTANTIATE_TEST_SUITE_P(Models, TurnedGguf, ::testing::Values("qwen3_next"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

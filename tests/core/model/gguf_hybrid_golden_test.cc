@@ -189,7 +189,7 @@ class HybridGguf : public GgufGoldenModel {
   bool old_names_ = false;
   std::vector<GgufTensorData> extra_;
   std::string path_ =
-      testing::TempDir() + "hybrid_" + std::to_string(getpid()) + ".gguf";
+      ::testing::TempDir() + "hybrid_" + std::to_string(getpid()) + ".gguf";
 };
 
 // --- Gemma 4.
@@ -314,7 +314,7 @@ TEST_P(Gemma4Gguf, OthersAreErrors) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Gemma4Gguf,
-                         testing::Values("gemma4_text", "gemma4_moe_text"),
+                         ::testing::Values("gemma4_text", "gemma4_moe_text"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -499,7 +499,7 @@ TEST_P(GraniteGguf, LoadsWithoutSharedExpert) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GraniteGguf,
-                         testing::Values("granitemoehybrid"),
+                         ::testing::Values("granitemoehybrid"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -550,7 +550,7 @@ TEST_P(DenseGraniteGguf, AttentionScaleMayBeMissing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DenseGraniteGguf, testing::Values("granite"),
+INSTANTIATE_TEST_SUITE_P(Models, DenseGraniteGguf, ::testing::Values("granite"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -563,14 +563,14 @@ TEST_P(FalconGguf, GoldensByOldNames) {
   CheckFile(WriteFamily());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FalconGguf, testing::Values("falcon_h1"),
+INSTANTIATE_TEST_SUITE_P(Models, FalconGguf, ::testing::Values("falcon_h1"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
 
 INSTANTIATE_TEST_SUITE_P(Models, MixerGguf,
-                         testing::Values("mamba2", "falcon_h1",
-                                         "granitemoehybrid"),
+                         ::testing::Values("mamba2", "falcon_h1",
+                                           "granitemoehybrid"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

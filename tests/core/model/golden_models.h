@@ -142,6 +142,53 @@ inline ModelFiles Open(const std::string& model,
   return *std::move(files);
 }
 
+inline std::unique_ptr<Device> Cpu(int threads = 2) {
+  return *CreateCpuDevice(threads, 0);
+}
+
+// Logits of all tokens, fed in chunks of so many.
+inline ModelHarness::Logits RunChunks(const Model& model, Device& device,
+                                      absl::Span<const int32_t> tokens,
+                                      int64_t chunk) {
+  ModelHarness harness(model, device, 1024);
+  auto logits = harness.Run(harness.AddSequence(512), tokens, chunk);
+  EXPECT_TRUE(logits.ok()) << logits.status();
+  return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
+}
+
+// The same, loaded here, on as many threads as the chunk makes it.
+inline ModelHarness::Logits RunChunks(const ModelFiles& files,
+                                      const ModelLoadOptions& options,
+                                      absl::Span<const int32_t> tokens,
+                                      int64_t chunk) {
+  const auto device = Cpu(1 + static_cast<int>(chunk % 3));
+  const auto model = LoadModel(files, *device, options);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  return RunChunks(**model, *device, tokens, chunk);
+}
+
+// The share of tokens whose logits are nearer than `tolerance` times the
+// standard deviation of the last ones wanted.
+inline double ShareWithin(const ModelHarness::Logits& got,
+                          const ModelHarness::Logits& want, double tolerance) {
+  const auto count = static_cast<double>(want.back().size());
+  double mean = 0, square = 0;
+  for (const float logit : want.back()) mean += logit / count;
+  for (const float logit : want.back()) {
+    square += (logit - mean) * (logit - mean) / count;
+  }
+  double within = 0;
+  for (size_t t = 0; t < want.size(); ++t) {
+    double worst = 0;
+    for (size_t i = 0; i < want[t].size(); ++i) {
+      worst = std::max(worst, std::fabs(double{got[t][i]} - want[t][i]));
+    }
+    within += worst < tolerance * std::sqrt(square) ? 1 : 0;
+  }
+  return within / static_cast<double>(want.size());
+}
+
 // Keeps the last token's residual stream after each layer.
 class LastToken : public LayerObserver {
  public:
@@ -203,7 +250,7 @@ inline bool HasExperts(const ModelFiles& files) {
   return false;
 }
 
-class GoldenModel : public testing::TestWithParam<const char*> {
+class GoldenModel : public ::testing::TestWithParam<const char*> {
  protected:
   // Null: there is none.
   virtual std::unique_ptr<Device> MakeDevice() {

@@ -111,7 +111,7 @@ TEST_P(GoldenModel, ChunksAndBlocksAreExact) {
     const auto paged = Load(options);
     ASSERT_NE(paged, nullptr);
     for (const int64_t chunk : {1, 5, 16, 64}) {
-      SCOPED_TRACE(testing::Message()
+      SCOPED_TRACE(::testing::Message()
                    << "chunk " << chunk << " block " << block_size);
       ModelHarness harness(*paged, *device_, total_);
       const int sequence = harness.AddSequence(FinalLength(cases_.back()));
@@ -130,8 +130,8 @@ TEST_P(GoldenModel, FewLogitsAreThoseOfAll) {
   ASSERT_NE(model, nullptr);
   const auto whole = RunWhole(*model);
   const auto check = [&](size_t begin, size_t end, int64_t wanted) {
-    SCOPED_TRACE(testing::Message() << cases_[begin].name << ", " << end - begin
-                                    << " of them, " << wanted);
+    SCOPED_TRACE(::testing::Message() << cases_[begin].name << ", "
+                                      << end - begin << " of them, " << wanted);
     ModelHarness harness(*model, *device_, total_);
     std::vector<ModelHarness::Chunk> first, rest;
     for (size_t i = begin; i < end; ++i) {
@@ -313,7 +313,7 @@ TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, ::testing::ValuesIn(kModels),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

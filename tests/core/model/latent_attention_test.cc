@@ -18,11 +18,9 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr char kUp[] = "self_attn.kv_b_proj.weight";
-
-std::unique_ptr<Device> Cpu() { return *CreateCpuDevice(2, 0); }
 
 TEST(LatentAttentionTest, TheCacheHoldsOneRowATokenAndLayer) {
   const auto device = Cpu();
@@ -42,15 +40,6 @@ TEST(LatentAttentionTest, TheCacheHoldsOneRowATokenAndLayer) {
     EXPECT_EQ(view.head_dim, 48);
     EXPECT_EQ(view.value_dim, 32);
   }
-}
-
-ModelHarness::Logits RunChunks(const Model& model, Device& device,
-                               absl::Span<const int32_t> tokens,
-                               int64_t chunk) {
-  ModelHarness harness(model, device, 1024);
-  auto logits = harness.Run(harness.AddSequence(512), tokens, chunk);
-  EXPECT_TRUE(logits.ok()) << logits.status();
-  return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
 }
 
 // 64 heads of DeepSeek's row: tiles of 56 tokens, which sequences cross. Plain
@@ -138,27 +127,6 @@ class UpMatrices {
  private:
   ModelFiles files_;
 };
-
-// The share of tokens whose logits are nearer than `tolerance` times the
-// standard deviation of the last ones wanted.
-double ShareWithin(const ModelHarness::Logits& got,
-                   const ModelHarness::Logits& want, double tolerance) {
-  const auto count = static_cast<double>(want.back().size());
-  double mean = 0, square = 0;
-  for (const float logit : want.back()) mean += logit / count;
-  for (const float logit : want.back()) {
-    square += (logit - mean) * (logit - mean) / count;
-  }
-  double within = 0;
-  for (size_t t = 0; t < want.size(); ++t) {
-    double worst = 0;
-    for (size_t i = 0; i < want[t].size(); ++i) {
-      worst = std::max(worst, std::fabs(double{got[t][i]} - want[t][i]));
-    }
-    within += worst < tolerance * std::sqrt(square) ? 1 : 0;
-  }
-  return within / static_cast<double>(want.size());
-}
 
 // A quantised matrix gives what the floats that it stands for give: keys'
 // halves are those floats, values' halves are multiplied as every quantised

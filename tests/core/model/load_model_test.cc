@@ -17,7 +17,7 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Json SmallLlama() {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -44,7 +44,7 @@ std::vector<int32_t> Tokens(int count) {
   return tokens;
 }
 
-class LoadModelTest : public testing::Test {
+class LoadModelTest : public ::testing::Test {
  protected:
   ModelHarness::Logits Run(const Model& model, int count, int64_t final_length,
                            int64_t chunk) {

@@ -108,7 +108,7 @@ absl::StatusOr<RoundedFiles> Rounded(const std::string& model,
   return files;
 }
 
-class ModelOptFp8Test : public testing::TestWithParam<const char*> {};
+class ModelOptFp8Test : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ModelOptFp8Test, RunsAsWhatItStandsFor) {
   for (const char* algorithm :
@@ -121,7 +121,7 @@ TEST_P(ModelOptFp8Test, RunsAsWhatItStandsFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelOptFp8Test,
-                         testing::Values("llama3", "mixtral"),
+                         ::testing::Values("llama3", "mixtral"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

@@ -21,7 +21,7 @@
 namespace inlay {
 namespace {
 
-class Nvfp4Test : public testing::Test {
+class Nvfp4Test : public ::testing::Test {
  protected:
   // Rounds the matrices in place; what is added are factors, of inputs too.
   // ModelOpt leaves embeddings and routers alone. `some_trivial`: some factors

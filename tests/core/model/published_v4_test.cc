@@ -39,7 +39,7 @@ class FileOfTensors {
 };
 
 template <typename T>
-std::string_view BytesOf(const std::vector<T>& values) {
+std::string_view ViewOf(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()),
           values.size() * sizeof(T)};
 }
@@ -71,8 +71,8 @@ void AddE4M3(FileOfTensors& file, const std::string& layer, int64_t n,
     codes.push_back(F32ToF8E4M3(values[i] / scale));
     values[i] = F8E4M3ToF32(codes.back()) * scale;
   }
-  file.Add(layer + ".weight", "F8_E4M3", {n, k}, BytesOf(codes));
-  file.Add(layer + ".scale", "F8_E8M0", {down, across}, BytesOf(exponents));
+  file.Add(layer + ".weight", "F8_E4M3", {n, k}, ViewOf(codes));
+  file.Add(layer + ".scale", "F8_E8M0", {down, across}, ViewOf(exponents));
 }
 
 void AddE2M1(FileOfTensors& file, const std::string& layer, int64_t n,
@@ -97,8 +97,8 @@ void AddE2M1(FileOfTensors& file, const std::string& layer, int64_t n,
       }
     }
   }
-  file.Add(layer + ".weight", "I8", {n, k / 2}, BytesOf(pairs));
-  file.Add(layer + ".scale", "F8_E8M0", {n, k / 32}, BytesOf(exponents));
+  file.Add(layer + ".weight", "I8", {n, k / 2}, ViewOf(pairs));
+  file.Add(layer + ".scale", "F8_E8M0", {n, k / 32}, ViewOf(exponents));
 }
 
 bool IsE4M3(const std::string& layer) {
@@ -139,7 +139,7 @@ absl::StatusOr<RoundedFiles> Published(const std::string& model,
     std::memcpy(values.data(), bytes.data(), bytes.size());
     (is_expert ? AddE2M1 : AddE4M3)(rounded, layer, info.shape[0],
                                     info.shape[1], values);
-    wide.Add(info.name, "F32", info.shape, BytesOf(values));
+    wide.Add(info.name, "F32", info.shape, ViewOf(values));
     ++files.layers;
   }
   std::vector<float> further(64 * 64, 0.5f);
@@ -161,7 +161,7 @@ absl::StatusOr<RoundedFiles> Published(const std::string& model,
   return files;
 }
 
-class PublishedV4Test : public testing::TestWithParam<const char*> {};
+class PublishedV4Test : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PublishedV4Test, RunsAsWhatItStandsFor) {
   const TempFolder folder;
@@ -172,7 +172,7 @@ TEST_P(PublishedV4Test, RunsAsWhatItStandsFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PublishedV4Test,
-                         testing::Values("deepseek_v4", "deepseek_v4_rates"),
+                         ::testing::Values("deepseek_v4", "deepseek_v4_rates"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

@@ -18,7 +18,7 @@ std::string QuantizedDirectory(const std::string& model) {
   return TestData() + "/quantized/" + model;
 }
 
-class QuantizedGolden : public testing::TestWithParam<const char*> {
+class QuantizedGolden : public ::testing::TestWithParam<const char*> {
  protected:
   // gemm: the row that is forced, or none.
   std::unique_ptr<Model> Load(WeightAccess access, const std::string& gemm) {
@@ -116,8 +116,8 @@ TEST_P(QuantizedGolden, ChosenRowsAreNear) {
   std::printf("%-18s max error / logit_std %.2e\n", GetParam(), worst);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, QuantizedGolden, testing::ValuesIn(kQuantized),
-                         [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Models, QuantizedGolden,
+                         ::testing::ValuesIn(kQuantized), [](const auto& info) {
                            return std::string(info.param);
                          });
 

@@ -17,29 +17,7 @@
 namespace inlay {
 namespace {
 
-using testing::HasSubstr;
-
-std::unique_ptr<Device> Cpu() { return *CreateCpuDevice(2, 0); }
-
-ModelHarness::Logits RunChunks(const Model& model, Device& device,
-                               absl::Span<const int32_t> tokens,
-                               int64_t chunk) {
-  ModelHarness harness(model, device, 1024);
-  auto logits = harness.Run(harness.AddSequence(512), tokens, chunk);
-  EXPECT_TRUE(logits.ok()) << logits.status();
-  return logits.ok() ? *std::move(logits) : ModelHarness::Logits();
-}
-
-ModelHarness::Logits RunChunks(const ModelFiles& files,
-                               const ModelLoadOptions& options,
-                               absl::Span<const int32_t> tokens,
-                               int64_t chunk) {
-  const auto device = Cpu();
-  const auto model = LoadModel(files, *device, options);
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return {};
-  return RunChunks(**model, *device, tokens, chunk);
-}
+using ::testing::HasSubstr;
 
 // The longest of a model's prompts.
 std::vector<int32_t> LongPrompt(const char* model) {
@@ -62,7 +40,7 @@ TEST(SparseAttentionTest, ASelectionOfEverythingIsDense) {
     ModelFiles files = Open("deepseek_v32", "config.json");
     files.config["index_topk"] = top_k;
     for (const int64_t chunk : {7, 1000}) {
-      SCOPED_TRACE(testing::Message() << top_k << " in chunks of " << chunk);
+      SCOPED_TRACE(::testing::Message() << top_k << " in chunks of " << chunk);
       const auto got = RunChunks(files, {}, tokens, chunk);
       ASSERT_EQ(got.size(), tokens.size());
       const size_t same = std::min(top_k, tokens.size());
@@ -198,27 +176,6 @@ TEST(SparseAttentionTest, BatchesAndTilesChangeNothing) {
     EXPECT_TRUE(
         std::equal(alone.begin() + 35, alone.end(), rest->begin() + 30));
   }
-}
-
-// The share of tokens whose logits are nearer than `tolerance` times the
-// standard deviation of the last ones wanted.
-double ShareWithin(const ModelHarness::Logits& got,
-                   const ModelHarness::Logits& want, double tolerance) {
-  const auto count = static_cast<double>(want.back().size());
-  double mean = 0, square = 0;
-  for (const float logit : want.back()) mean += logit / count;
-  for (const float logit : want.back()) {
-    square += (logit - mean) * (logit - mean) / count;
-  }
-  double within = 0;
-  for (size_t t = 0; t < want.size(); ++t) {
-    double worst = 0;
-    for (size_t i = 0; i < want[t].size(); ++i) {
-      worst = std::max(worst, std::fabs(double{got[t][i]} - want[t][i]));
-    }
-    within += worst < tolerance * std::sqrt(square) ? 1 : 0;
-  }
-  return within / static_cast<double>(want.size());
 }
 
 // The families' own sizes of heads: what the CPU gives, and in batches the same

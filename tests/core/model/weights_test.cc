@@ -15,13 +15,13 @@
 namespace inlay {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Every way a source can offer its bytes.
 enum class Access { kMapped, kMisaligned, kRead };
 
-class Weights : public testing::TestWithParam<Access> {
+class Weights : public ::testing::TestWithParam<Access> {
  protected:
   Weights() : device_(*CreateCpuDevice(2, 0)) {
     source_ = std::make_shared<MemoryWeights>(
@@ -139,8 +139,8 @@ TEST_P(Weights, BudgetIsRespected) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Access, Weights,
-                         testing::Values(Access::kMapped, Access::kMisaligned,
-                                         Access::kRead));
+                         ::testing::Values(Access::kMapped, Access::kMisaligned,
+                                           Access::kRead));
 
 TEST(RandomWeights, LookNormalWhateverTheDtype) {
   const auto pool = *ThreadPool::Create(2);

@@ -44,7 +44,7 @@ struct LayerOf {
 };
 
 class CalibratedByLayers : public CalibratedTest,
-                           public testing::WithParamInterface<LayerOf> {};
+                           public ::testing::WithParamInterface<LayerOf> {};
 
 TEST_P(CalibratedByLayers, IsTheForwardPass) {
   const auto files = OpenModelFiles(Golden(GetParam().model), {});
@@ -90,7 +90,7 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
 // several residual streams and compresses keys.
 INSTANTIATE_TEST_SUITE_P(
     Models, CalibratedByLayers,
-    testing::Values(
+    ::testing::Values(
         LayerOf{"llama3", "model.layers.1.mlp.down_proj", 128, 3},
         LayerOf{"gemma4_text", "model.layers.3.per_layer_projection", 32, 3},
         LayerOf{"deepseek_v32", "model.layers.2.self_attn.o_proj", 128, 3},

@@ -21,8 +21,8 @@
 namespace inlay {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class CheckpointTest : public QuantizedFiles {
  protected:
@@ -87,7 +87,7 @@ class CheckpointTest : public QuantizedFiles {
   }
 };
 
-InputCodes InputsOf(const CheckpointType& type) {
+InputCodes InputsTo(const CheckpointType& type) {
   if (type.codes == CheckpointCodes::kF8) {
     return type.inputs == CheckpointInputs::kKept ? InputCodes::kNone
                                                   : InputCodes::kFp8;
@@ -185,7 +185,7 @@ TEST_F(CheckpointTest, EveryTypeComesBack) {
       if (!IsBlockFormat(tensor.to)) continue;
       ++layers;
       SCOPED_TRACE(tensor.name);
-      EXPECT_EQ(info.input_codes, InputsOf(type));
+      EXPECT_EQ(info.input_codes, InputsTo(type));
       CheckLayer(type, Layer(ReadAll(*files->weights, info), info,
                              Stored(*source->weights, tensor.name)));
     }

@@ -36,7 +36,7 @@ inline constexpr std::pair<const char*, QuantizeMethod> kFolderTypes[] = {
     {"w8a8_fp8_static", QuantizeMethod::kSmoothQuant}};
 
 // All rows that layers read, by their names.
-class Recorder : public InputObserver {
+class InputRecorder : public InputObserver {
  public:
   void OnInput(std::string_view layer, const TensorView& x) override {
     Rows& to = rows[std::string(layer)];
@@ -67,7 +67,7 @@ inline std::vector<float> Minus(std::vector<float> a,
   return a;
 }
 
-inline std::string Bytes(const std::string& path) {
+inline std::string FileBytes(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
@@ -95,7 +95,7 @@ class ExpertsTest : public QuantizedFiles {
   // What layers read of tokens, and the logits, all in float32; or by the
   // kernels that calibration has.
   Rows Run(const ModelFiles& files, const TokenSequences& sequences,
-           Recorder* recorder, bool as_calibration = false) {
+           InputRecorder* recorder, bool as_calibration = false) {
     ModelLoadOptions options;
     options.fused = false;
     options.input_observer = recorder;

@@ -17,7 +17,7 @@ namespace {
 TEST_F(ExpertsTest, ReadWhatTheRouterSendsThem) {
   const ModelFiles files = Open(Golden("qwen3_moe"));
   const TokenSequences sequences = Sequences(3, 37, 320);
-  Recorder recorder;
+  InputRecorder recorder;
   Run(files, sequences, &recorder);
   const std::string block = "model.layers.1.mlp.";
   const Rows& x = recorder.rows[block + "gate"];
@@ -175,7 +175,7 @@ TEST_F(ExpertsTest, OutputsOfTheTokensThatComeAreCloser) {
   for (const char* model : {"qwen3_moe", "deepseek_v3"}) {
     SCOPED_TRACE(model);
     const ModelFiles files = WithOutliers(model);
-    Recorder recorder;
+    InputRecorder recorder;
     Run(files, Others(6), &recorder);
     std::map<QuantizeMethod, double> errors;
     for (const QuantizeMethod method :

@@ -27,7 +27,7 @@ inline constexpr char kPublishedLlama4[] =
 class FamilyFiles {
  public:
   FamilyFiles()
-      : folder_(testing::TempDir() + "families_" + std::to_string(getpid())) {
+      : folder_(::testing::TempDir() + "families_" + std::to_string(getpid())) {
     std::filesystem::create_directories(folder_);
   }
   ~FamilyFiles() { std::filesystem::remove_all(folder_); }

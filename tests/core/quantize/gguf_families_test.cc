@@ -118,12 +118,13 @@ TEST_P(GgufFamilies, FilesAreCopied) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, GgufFamilies,
-    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
-                    "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
-                    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "qwen3_next",
-                    "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text",
-                    "gemma4_moe_text", "lfm2", "falcon_h1", "mamba2",
-                    "nemotron_h", "kimi_linear", "gpt_neox", "olmo3"),
+    ::testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe",
+                      "minimax_m2", "granitemoehybrid", "deepseek_v2",
+                      "deepseek_v2_lite", "deepseek_v3", "deepseek_v32",
+                      "glm_moe_dsa", "qwen3_next", "qwen3_5_text",
+                      "qwen3_5_moe_text", "gemma4_text", "gemma4_moe_text",
+                      "lfm2", "falcon_h1", "mamba2", "nemotron_h",
+                      "kimi_linear", "gpt_neox", "olmo3"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -187,11 +188,12 @@ TEST_P(ConverterTensors, AreWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ConverterTensors,
-    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
-                    "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
-                    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
-                    "gemma4_text", "gemma4_moe_text", "lfm2", "mamba2",
-                    "nemotron_h", "kimi_linear", "gpt_neox", "olmo3"),
+    ::testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe",
+                      "minimax_m2", "deepseek_v2", "deepseek_v3",
+                      "deepseek_v32", "glm_moe_dsa", "qwen3_next",
+                      "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text",
+                      "gemma4_moe_text", "lfm2", "mamba2", "nemotron_h",
+                      "kimi_linear", "gpt_neox", "olmo3"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Keys, as the converter sets them.
@@ -413,7 +415,7 @@ struct Variant {
   const char* changes;
 };
 
-class FamilyLogits : public testing::Test {
+class FamilyLogits : public ::testing::Test {
  protected:
   std::vector<float> Logits(const ModelFiles& files) {
     std::vector<float> all;
@@ -438,7 +440,7 @@ class FamilyLogits : public testing::Test {
 };
 
 class FamilyVariants : public FamilyLogits,
-                       public testing::WithParamInterface<Variant> {};
+                       public ::testing::WithParamInterface<Variant> {};
 
 TEST_P(FamilyVariants, ComesBackTheSame) {
   const ModelFiles source = Random(
@@ -460,7 +462,7 @@ TEST_P(FamilyVariants, ComesBackTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, FamilyVariants,
-    testing::Values(
+    ::testing::Values(
         Variant{"qwen2_moe", "qwen2_moe", R"({"mlp_only_layers": []})"},
         Variant{"llama4", "llama4_text", kPublishedLlama4},
         Variant{"gemma4_flat", "gemma4_text",

@@ -62,11 +62,10 @@ TEST_F(LentExperts, GiveTheBitsOfThoseInMemory) {
     SCOPED_TRACE(model);
     const ModelFiles files = Open(Golden(model));
     for (const int64_t chunk : {90, 7, 1}) {
-      const Rows wanted =
-          RunOver(files,
-                  std::make_shared<OverlayWeights>(files.weights,
-                                                   Encoded(files, true), 0),
-                  nullptr, chunk);
+      const Rows wanted = RunOver(files,
+                                  std::make_shared<OverlayWeights>(
+                                      files.weights, Encoded(files, true), 0),
+                                  nullptr, chunk);
       // None kept; a few; all.
       for (const uint64_t bytes : {0, 100000, 1 << 30}) {
         const auto overlay = std::make_shared<OverlayWeights>(
@@ -95,8 +94,8 @@ TEST_F(LentExperts, KeepWhatHasRoom) {
     EXPECT_TRUE(overlay.Lends(info));
     EXPECT_EQ(overlay.Mapped(info), nullptr);
     std::vector<std::byte> bytes(info.bytes);
-    EXPECT_TRUE(absl::IsInvalidArgument(
-        overlay.Read(info, 0, absl::MakeSpan(bytes))));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(overlay.Read(info, 0, absl::MakeSpan(bytes))));
     const auto matrix = overlay.Lend(info, *stream_);
     ASSERT_TRUE(matrix.ok());
     lent.push_back(*matrix);
@@ -125,7 +124,7 @@ TEST_F(LentExperts, FilesAreTheSameWhateverHasRoom) {
       const auto report = QuantizePath(Golden("qwen3_moe"), options, out);
       ASSERT_TRUE(report.ok()) << report.status();
       const std::string got =
-          Bytes(is_folder ? out + "/model.safetensors" : out);
+          FileBytes(is_folder ? out + "/model.safetensors" : out);
       EXPECT_GT(got.size(), 1000u);
       if (wanted.empty()) wanted = got;
       EXPECT_TRUE(got == wanted) << bytes;

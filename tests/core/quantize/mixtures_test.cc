@@ -13,7 +13,7 @@ namespace inlay {
 namespace {
 
 class Mixtures : public ExpertsTest,
-                 public testing::WithParamInterface<const char*> {};
+                 public ::testing::WithParamInterface<const char*> {};
 
 // 8 bits change a little, whatever rounds them; scales that were not divided
 // out where they are multiplied change all.
@@ -59,17 +59,17 @@ TEST_P(Mixtures, StayThemselves) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Mixtures,
-    testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
-                    "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
-                    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "qwen3_next",
-                    "qwen3_5_moe_text", "gemma4_moe_text", "nemotron_h",
-                    "kimi_linear"),
+    ::testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe",
+                      "minimax_m2", "granitemoehybrid", "deepseek_v2",
+                      "deepseek_v2_lite", "deepseek_v3", "deepseek_v32",
+                      "glm_moe_dsa", "qwen3_next", "qwen3_5_moe_text",
+                      "gemma4_moe_text", "nemotron_h", "kimi_linear"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files that hold other tensors than the model: fused, by halves, with factors,
 // sorted; layers that read the keys and values of others.
 class OtherForms : public ExpertsTest,
-                   public testing::WithParamInterface<const char*> {};
+                   public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(OtherForms, StayThemselves) {
   const bool sorts = GetParam() == std::string("qwen3_5_text");
@@ -105,9 +105,9 @@ TEST_P(OtherForms, StayThemselves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OtherForms,
-                         testing::Values("falcon_h1", "gpt_neox",
-                                         "qwen3_5_text", "gemma4_text", "lfm2",
-                                         "mamba2", "olmo3"),
+                         ::testing::Values("falcon_h1", "gpt_neox",
+                                           "qwen3_5_text", "gemma4_text",
+                                           "lfm2", "mamba2", "olmo3"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });
@@ -135,7 +135,7 @@ TEST_F(ExpertsTest, RoomForHessiansChangesNothing) {
       };
       const auto report = QuantizePath(Golden("glm4_moe"), options, Out());
       ASSERT_TRUE(report.ok()) << report.status();
-      const std::string got = Bytes(Out());
+      const std::string got = FileBytes(Out());
       if (wanted.empty()) wanted = got;
       EXPECT_TRUE(got == wanted) << QuantizeMethodName(method) << bytes;
     }

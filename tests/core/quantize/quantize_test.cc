@@ -27,7 +27,7 @@
 namespace inlay {
 namespace {
 
-using testing::EngineHarness;
+using ::inlay::testing::EngineHarness;
 
 class QuantizeTest : public ::testing::Test {
  protected:
@@ -228,7 +228,7 @@ TEST_F(QuantizeTest, OverridesAndFallbacks) {
 // Where answers are right or wrong: in a story the likeliest words may be so
 // close that the rounding of sums decides, which differs between processors.
 TEST_F(QuantizeTest, PocketAnswersTheSame) {
-  const std::string pocket = testing::PocketModel();
+  const std::string pocket = ::inlay::testing::PocketModel();
   const QuantizeReport report = Quantize(pocket, "q8_0");
   EXPECT_TRUE(report.has_tokenizer);
   EngineHarness folder(pocket);

@@ -26,8 +26,8 @@ using Bytes = std::vector<std::byte>;
 
 // Two pieces and a rest a row, two bands and a rest.
 constexpr int64_t kWidth = 2 * 4096 + 256;
-constexpr int64_t kRows = 2 * kBandElements / kWidth + 9;
-constexpr auto kCount = static_cast<size_t>(kRows * kWidth);
+constexpr int64_t kNumRows = 2 * kBandElements / kWidth + 9;
+constexpr auto kCount = static_cast<size_t>(kNumRows * kWidth);
 
 std::vector<float> Drawn() {
   std::mt19937 rng(3);
@@ -81,7 +81,7 @@ struct Writing {
 
   absl::Status Run(const Bytes& stored) {
     MemoryWeights source(mapped, /*misaligned=*/true);
-    source.Add("w", from, {kRows, kWidth}, stored.data());
+    source.Add("w", from, {kNumRows, kWidth}, stored.data());
     auto pool = ThreadPool::Create(threads);
     EXPECT_TRUE(pool.ok());
     RowLayout layout;
@@ -121,7 +121,7 @@ TEST(RowWriterTest, WritesWhatTheCodecMakesOfTheRows) {
       RowErrors first;
       for (const int threads : {1, 3, 9}) {
         for (const bool mapped : {true, false}) {
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << DTypeName(from) << " to " << DTypeName(to) << ", "
                        << threads << " threads, mapped " << mapped);
           uint64_t told = 0;
@@ -153,13 +153,13 @@ TEST(RowWriterTest, RunsOfRowsAndFactors) {
   std::vector<float> values = Loaded(DType::kF16, stored);
   const int64_t cut = 100;
   std::rotate(values.begin(), values.begin() + cut * kWidth, values.end());
-  const auto tail = values.begin() + (kRows - cut) * kWidth;
+  const auto tail = values.begin() + (kNumRows - cut) * kWidth;
   std::for_each(tail, values.end(), [](float& value) { value *= 0.3f; });
   for (const bool mapped : {true, false}) {
     Writing writing;
     writing.mapped = mapped;
     writing.threads = 3;
-    writing.runs = {{0, cut, kRows - cut}, {0, 0, cut, 0.3f}};
+    writing.runs = {{0, cut, kNumRows - cut}, {0, 0, cut, 0.3f}};
     ASSERT_TRUE(writing.Run(stored).ok());
     EXPECT_TRUE(writing.written == Stored(DType::kQ4_K, values)) << mapped;
   }

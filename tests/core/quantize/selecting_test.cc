@@ -55,7 +55,7 @@ TEST_F(Selecting, LayersReadWhatTheyDoInOneRun) {
       ASSERT_TRUE((*calibration)->Collect(i, false, &hessians).ok());
       ASSERT_TRUE((*calibration)->Collect(i, true, &unused).ok());
     }
-    Recorder recorder;
+    InputRecorder recorder;
     Run(files, sequences, &recorder, true);
     for (const auto& [name, hessian] : hessians) {
       SCOPED_TRACE(name);

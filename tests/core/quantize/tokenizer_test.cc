@@ -18,7 +18,7 @@
 namespace inlay {
 namespace {
 
-Json ReadJson(const std::string& path) {
+Json ReadTokenizer(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -36,7 +36,7 @@ class WrittenTokenizer : public ::testing::Test {
     files.chat.bos_token = bos;
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path_));
     INLAY_RETURN_IF_ERROR(SetGgufTokenizer(
-        ReadJson(Folder(name) + "/tokenizer.json"), files, 2010, &writer));
+        ReadTokenizer(Folder(name) + "/tokenizer.json"), files, 2010, &writer));
     return writer.Commit();
   }
   static std::string Folder(const std::string& name) {
@@ -73,7 +73,7 @@ TEST_F(WrittenTokenizer, GivesHuggingFacesIds) {
     ASSERT_TRUE(json.ok()) << json.status();
     const auto tokenizer = MakeTokenizerFromDocument(*json);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    const Json cases = ReadJson(Folder(name) + "/cases.json");
+    const Json cases = ReadTokenizer(Folder(name) + "/cases.json");
     for (const Json& item : cases["cases"]) {
       std::vector<int32_t> ids;
       const auto text = item["text"].get<std::string>();

@@ -9,12 +9,10 @@
 
 #include "core/sampling/log_softmax.h"
 #include "gtest/gtest.h"
+#include "tests/core/sampling/special_floats.h"
 
 namespace inlay {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> RandomLogits(size_t size, uint32_t seed, float sd = 4) {
   std::mt19937 rng(seed);

@@ -15,6 +15,7 @@
 #include "kernels/sample/philox.h"
 #include "kernels/sample/sample.h"
 #include "tests/core/sampling/naive_sampler.h"
+#include "tests/core/sampling/special_floats.h"
 #include "tests/support/kernel_test_util.h"
 
 namespace inlay {
@@ -23,7 +24,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
 Sampler Make(const SamplingParams& params, size_t vocab) {
@@ -46,7 +46,7 @@ absl::Status ErrorOf(const SamplingParams& params, std::vector<float> logits) {
   return Make(params, logits.size()).Sample(absl::MakeSpan(logits)).status();
 }
 
-std::vector<float> RandomLogits(std::mt19937& rng, size_t size) {
+std::vector<float> MixedLogits(std::mt19937& rng, size_t size) {
   std::normal_distribution<float> normal(0, 3);
   const uint32_t kind = rng() % 4;
   std::vector<float> logits(size);
@@ -85,7 +85,7 @@ SamplingParams RandomParams(std::mt19937& rng, size_t vocab) {
 void ExpectDrawsLikeNaive(uint32_t seed, size_t vocab, int* compared,
                           int* skipped) {
   std::mt19937 rng(seed);
-  const std::vector<float> logits = RandomLogits(rng, vocab);
+  const std::vector<float> logits = MixedLogits(rng, vocab);
   const SamplingParams params = RandomParams(rng, vocab);
   TokenLog log;
   log.num_prompt = rng() % 40;
@@ -233,7 +233,7 @@ TEST(Sampler, AllEqualLogitsKeepTheLowestIds) {
 
 TEST(Sampler, TokenDependsOnSeedIndexAndLogitsOnly) {
   std::mt19937 rng(1);
-  const std::vector<float> logits = RandomLogits(rng, 500);
+  const std::vector<float> logits = MixedLogits(rng, 500);
   const SamplingParams params{.temperature = 2, .seed = 9};
   Sampler sampler = Make(params, 500);
   std::vector<int32_t> run;
@@ -350,7 +350,7 @@ TEST(Sampler, WeightsAddUpExactly) {
   // In fixed point, whatever their order: the same draws for the same
   // distribution with its tokens renamed.
   std::mt19937 rng(3);
-  std::vector<float> logits = RandomLogits(rng, 4000);
+  std::vector<float> logits = MixedLogits(rng, 4000);
   std::sort(logits.begin(), logits.end());
   const std::vector<float> backwards(logits.rbegin(), logits.rend());
   const auto mass = [](const std::vector<float>& x) {
@@ -362,11 +362,11 @@ TEST(Sampler, WeightsAddUpExactly) {
 }
 
 TEST(Sampler, TheOpChoosesTheSame) {
-  const testing::TestCpu cpu(1);
+  const ::inlay::testing::TestCpu cpu(1);
   std::mt19937 rng(77);
   for (int i = 0; i < 300; ++i) {
     const size_t vocab = 1 + rng() % 700;
-    std::vector<float> logits = RandomLogits(rng, vocab);
+    std::vector<float> logits = MixedLogits(rng, vocab);
     Sampler sampler = Make(RandomParams(rng, vocab), vocab);
     std::vector<int32_t> prompt(rng() % 30);
     for (int32_t& t : prompt) t = static_cast<int32_t>(rng() % 800) - 50;

@@ -8,14 +8,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/core/sampling/special_floats.h"
 
 namespace inlay {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kVocab = 10;
 
 absl::Status ValidateWith(const std::function<void(SamplingParams&)>& edit) {

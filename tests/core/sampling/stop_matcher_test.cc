@@ -9,7 +9,7 @@
 namespace inlay {
 namespace {
 
-StopMatcher Make(std::vector<std::string> stops) {
+StopMatcher MakeMatcher(std::vector<std::string> stops) {
   absl::StatusOr<StopMatcher> matcher = StopMatcher::Create(std::move(stops));
   EXPECT_TRUE(matcher.ok()) << matcher.status();
   return *std::move(matcher);
@@ -54,7 +54,7 @@ size_t NaiveHold(const std::vector<std::string>& stops,
 }
 
 TEST(StopMatcher, HoldsBackAndReleases) {
-  StopMatcher matcher = Make({"</end>"});
+  StopMatcher matcher = MakeMatcher({"</end>"});
   EXPECT_EQ(matcher.Push("a<").text, "a");
   EXPECT_EQ(matcher.Push("b</e").text, "<b");
   EXPECT_EQ(matcher.Push("n").text, "");
@@ -70,21 +70,21 @@ TEST(StopMatcher, HoldsBackAndReleases) {
 }
 
 TEST(StopMatcher, FirstCompleteThenLongestThenFirstGiven) {
-  EXPECT_EQ(Make({"abc", "ab"}).Push("xabc").stop_index, 1);
-  EXPECT_EQ(Make({"c", "abc", "abc"}).Push("xabc").stop_index, 1);
-  EXPECT_EQ(Make({"c", "abc"}).Push("xabc").text, "x");
-  EXPECT_EQ(Make({"abcd", "bc"}).Push("abcd").text, "a");
+  EXPECT_EQ(MakeMatcher({"abc", "ab"}).Push("xabc").stop_index, 1);
+  EXPECT_EQ(MakeMatcher({"c", "abc", "abc"}).Push("xabc").stop_index, 1);
+  EXPECT_EQ(MakeMatcher({"c", "abc"}).Push("xabc").text, "x");
+  EXPECT_EQ(MakeMatcher({"abcd", "bc"}).Push("abcd").text, "a");
 }
 
 TEST(StopMatcher, NoStopsPassThrough) {
-  StopMatcher matcher = Make({});
+  StopMatcher matcher = MakeMatcher({});
   EXPECT_EQ(matcher.Push(std::string_view("a\0b", 3)).text,
             std::string("a\0b", 3));
   EXPECT_EQ(matcher.Finish(), "");
 }
 
 TEST(StopMatcher, HoldsWholeUtf8Characters) {
-  StopMatcher matcher = Make({"\u00e9\u00e9"});
+  StopMatcher matcher = MakeMatcher({"\u00e9\u00e9"});
   EXPECT_EQ(matcher.Push("\u00e8").text, "\u00e8");
   EXPECT_EQ(matcher.Push("x\u00e9").text, "x");
   EXPECT_EQ(matcher.Push("\u00e8").text, "\u00e9\u00e8");
@@ -105,7 +105,7 @@ TEST(StopMatcher, EqualsNaiveSearchAtRandomCuts) {
     const std::string text = random_text(below(60));
     const Expected expected = NaiveMatch(stops, text);
 
-    StopMatcher matcher = Make(stops);
+    StopMatcher matcher = MakeMatcher(stops);
     std::string shown;
     StopResult result;
     for (size_t at = 0; at < text.size() && result.stop_index < 0;) {
@@ -127,7 +127,7 @@ TEST(StopMatcher, EqualsNaiveSearchAtRandomCuts) {
 TEST(StopMatcher, WorstCaseIsLinear) {
   std::vector<std::string> stops(kMaxStops, std::string(kMaxStopBytes, 'a'));
   for (std::string& stop : stops) stop.back() = 'b';
-  StopMatcher matcher = Make(stops);
+  StopMatcher matcher = MakeMatcher(stops);
   size_t shown = 0;
   for (int i = 0; i < 20; ++i) {
     shown += matcher.Push(std::string(1000, 'a')).text.size();

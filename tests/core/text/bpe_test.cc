@@ -52,13 +52,13 @@ TEST(BpeMergerTest, EqualsTheDefinition) {
   }
 }
 
-std::unique_ptr<BpeModel> Make(std::string_view json, bool raw = false) {
+std::unique_ptr<BpeModel> MakeBpe(std::string_view json, bool raw = false) {
   auto model = BpeModel::Create(*ParseJson(json, "test"), raw);
   EXPECT_TRUE(model.ok()) << model.status();
   return std::move(*model);
 }
 
-Ids Encode(const TokenModel& model, std::string_view piece) {
+Ids EncodePiece(const TokenModel& model, std::string_view piece) {
   Ids ids;
   EXPECT_TRUE(model.Encode(piece, &ids).ok());
   return ids;
@@ -66,53 +66,55 @@ Ids Encode(const TokenModel& model, std::string_view piece) {
 
 TEST(BpeModelTest, UnknownCharacters) {
   const auto make = [](const std::string& options) {
-    return Make(R"({"vocab":{"a":0,"b":1,"ab":2,"<u>":3},"merges":["a b"],)" +
-                options + "}");
+    return MakeBpe(
+        R"({"vocab":{"a":0,"b":1,"ab":2,"<u>":3},"merges":["a b"],)" + options +
+        "}");
   };
-  EXPECT_EQ(Encode(*make(R"("unk_token":null)"), "axb"), (Ids{2}));
-  EXPECT_EQ(Encode(*make(R"("unk_token":"<u>")"), "axyb"), (Ids{0, 3, 3, 1}));
-  EXPECT_EQ(Encode(*make(R"("unk_token":"<u>","fuse_unk":true)"), "axyb"),
+  EXPECT_EQ(EncodePiece(*make(R"("unk_token":null)"), "axb"), (Ids{2}));
+  EXPECT_EQ(EncodePiece(*make(R"("unk_token":"<u>")"), "axyb"),
+            (Ids{0, 3, 3, 1}));
+  EXPECT_EQ(EncodePiece(*make(R"("unk_token":"<u>","fuse_unk":true)"), "axyb"),
             (Ids{0, 3, 1}));
 }
 
 TEST(BpeModelTest, ByteFallbackNeedsEveryByte) {
-  const auto model = Make(
+  const auto model = MakeBpe(
       R"({"vocab":{"a":0,"<u>":1,"<0xC3>":2,"<0xA9>":3},"merges":[],
           "unk_token":"<u>","byte_fallback":true})");
-  EXPECT_EQ(Encode(*model, "a\u00E9"), (Ids{0, 2, 3}));
-  EXPECT_EQ(Encode(*model, "a\u00E8"), (Ids{0, 1}));
+  EXPECT_EQ(EncodePiece(*model, "a\u00E9"), (Ids{0, 2, 3}));
+  EXPECT_EQ(EncodePiece(*model, "a\u00E8"), (Ids{0, 1}));
 }
 
 TEST(BpeModelTest, Affixes) {
-  const auto model = Make(
+  const auto model = MakeBpe(
       R"({"vocab":{"l":0,"##o":1,"##o</w>":2,"lo</w>":3,"lo":4,"##l":5},
           "merges":["l ##o","l ##o</w>"],
           "continuing_subword_prefix":"##","end_of_word_suffix":"</w>"})");
-  EXPECT_EQ(Encode(*model, "lo"), (Ids{3}));
-  EXPECT_EQ(Encode(*model, "loo"), (Ids{4, 2}));
+  EXPECT_EQ(EncodePiece(*model, "lo"), (Ids{3}));
+  EXPECT_EQ(EncodePiece(*model, "loo"), (Ids{4, 2}));
 }
 
 TEST(BpeModelTest, IgnoreMergesTakesWholeTokens) {
-  const auto model = Make(
+  const auto model = MakeBpe(
       R"({"vocab":{"a":0,"b":1,"c":2,"abc":3},"merges":[],"ignore_merges":true})");
-  EXPECT_EQ(Encode(*model, "abc"), (Ids{3}));
-  EXPECT_EQ(Encode(*model, "abca"), (Ids{0, 1, 2, 0}));
+  EXPECT_EQ(EncodePiece(*model, "abc"), (Ids{3}));
+  EXPECT_EQ(EncodePiece(*model, "abca"), (Ids{0, 1, 2, 0}));
 }
 
 TEST(BpeModelTest, LaterDuplicateMergeWins) {
-  const auto model = Make(
+  const auto model = MakeBpe(
       R"({"vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},
           "merges":["a b","b c","a b"]})");
-  EXPECT_EQ(Encode(*model, "abc"), (Ids{0, 4}));
+  EXPECT_EQ(EncodePiece(*model, "abc"), (Ids{0, 4}));
 }
 
 TEST(BpeModelTest, OneLongRunIsNotQuadratic) {
-  const auto model = Make(
+  const auto model = MakeBpe(
       R"({"vocab":{"a":0,"aa":1,"aaaa":2,"aaaaaaaa":3},
           "merges":["a a","aa aa","aaaa aaaa"]})");
   const std::string run(1 << 20, 'a');
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(Encode(*model, run).size(), run.size() / 8);
+  EXPECT_EQ(EncodePiece(*model, run).size(), run.size() / 8);
   // Quadratic time would be hours; the bound leaves room for sanitizers.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }

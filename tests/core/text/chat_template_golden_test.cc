@@ -15,7 +15,7 @@
 namespace inlay {
 namespace {
 
-std::string ReadFile(const std::filesystem::path& path) {
+std::string ReadText(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -42,7 +42,7 @@ TEST(ChatTemplateGolden, EveryCaseRendersExactly) {
        std::filesystem::directory_iterator(TestData() + "/chat_templates")) {
     if (!entry.is_regular_file()) continue;
     SCOPED_TRACE(entry.path().filename().string());
-    const auto file = ParseOrderedJson(ReadFile(entry.path()), "golden");
+    const auto file = ParseOrderedJson(ReadText(entry.path()), "golden");
     ASSERT_TRUE(file.ok()) << file.status();
     const auto parsed =
         ChatTemplate::Parse((*file)["template"].get<std::string>());

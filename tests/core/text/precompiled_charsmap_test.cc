@@ -59,7 +59,7 @@ class MapBuilder {
   std::string replacements_;
 };
 
-PrecompiledCharsMap Make(const MapBuilder& builder) {
+PrecompiledCharsMap MakeMap(const MapBuilder& builder) {
   auto map = PrecompiledCharsMap::Create(builder.Bytes());
   EXPECT_TRUE(map.ok()) << map.status();
   return *std::move(map);
@@ -83,7 +83,7 @@ TEST(PrecompiledCharsMap, LongestPrefix) {
   builder.Add("ab", "22");
   builder.Add("abcd", "");
   builder.Add("\u00e9", "e");
-  const PrecompiledCharsMap map = Make(builder);
+  const PrecompiledCharsMap map = MakeMap(builder);
   EXPECT_EQ(Longest(map, "xaabcabcd\u00e9\u00e8"), ">x122ce\u00e8");
   EXPECT_EQ(Longest(map, ""), ">");
   EXPECT_EQ(Longest(map, std::string("a\0b", 3)), std::string(">1\0b", 4));
@@ -96,7 +96,7 @@ TEST(PrecompiledCharsMap, ClustersBelowSixBytesWholeThenCodePoints) {
   builder.Add("o\u0301", "\u00f3");
   builder.Add("\u0301", "'");
   builder.Add("a\u0301\u0302\u0303", "unseen");
-  const PrecompiledCharsMap map = Make(builder);
+  const PrecompiledCharsMap map = MakeMap(builder);
   // A key that only begins a cluster swallows all of it.
   EXPECT_EQ(PerCluster(map, "e\u0301."), ">E.");
   EXPECT_EQ(PerCluster(map, "o\u0301o"), ">\u00f3o");
@@ -160,7 +160,7 @@ TEST(PrecompiledCharsMapHostile, OffsetsAndValuesOutside) {
   for (uint32_t& unit : beyond.units()) {
     if (unit >> 31 != 0) unit = 1u << 31 | 1000;
   }
-  EXPECT_EQ(Longest(Make(beyond), "xay"), ">xy");
+  EXPECT_EQ(Longest(MakeMap(beyond), "xay"), ">xy");
 }
 
 TEST(PrecompiledCharsMapHostile, ArrayThatLoops) {

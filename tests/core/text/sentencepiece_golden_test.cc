@@ -21,7 +21,7 @@ std::string ReadFile(const std::string& path) {
   return bytes.str();
 }
 
-class SentencePieceGolden : public testing::TestWithParam<const char*> {
+class SentencePieceGolden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const std::string dir = TestData() + "/tokenizers/" + GetParam();
@@ -90,8 +90,8 @@ TEST_P(SentencePieceGolden, StreamsWholeCodePoints) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SentencePieceGolden,
-                         testing::Values("spm_bpe", "spm_bpe_user_symbols",
-                                         "spm_unigram", "spm_unigram_bytes"),
+                         ::testing::Values("spm_bpe", "spm_bpe_user_symbols",
+                                           "spm_unigram", "spm_unigram_bytes"),
                          [](const auto& test) {
                            return std::string(test.param);
                          });

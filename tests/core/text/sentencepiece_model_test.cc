@@ -15,8 +15,8 @@ namespace {
 
 using sentencepiece::ModelProto;
 using sentencepiece::TrainerSpec;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using PieceProto = ModelProto::SentencePiece;
 
 const float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -134,7 +134,7 @@ std::string RandomText(const std::vector<uint32_t>& alphabet, Random* random) {
   return text;
 }
 
-class SplitPatterns : public testing::TestWithParam<SplitPattern> {};
+class SplitPatterns : public ::testing::TestWithParam<SplitPattern> {};
 
 TEST_P(SplitPatterns, EqualPcre2OnRandomText) {
   const std::string_view pattern = SplitPatternRegex(GetParam());
@@ -152,21 +152,24 @@ TEST_P(SplitPatterns, EqualPcre2OnRandomText) {
     found.clear();
     ASSERT_TRUE(regex->FindAll(text, &expected).ok());
     FindSplits(GetParam(), text, &found);
-    ASSERT_EQ(found.size(), expected.size()) << testing::PrintToString(text);
+    ASSERT_EQ(found.size(), expected.size()) << ::testing::PrintToString(text);
     for (size_t i = 0; i < found.size(); ++i) {
       ASSERT_EQ(found[i].begin, expected[i].begin)
-          << testing::PrintToString(text);
-      ASSERT_EQ(found[i].end, expected[i].end) << testing::PrintToString(text);
+          << ::testing::PrintToString(text);
+      ASSERT_EQ(found[i].end, expected[i].end)
+          << ::testing::PrintToString(text);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, SplitPatterns,
-    testing::Values(SplitPattern::kGpt2, SplitPattern::kLlama3,
-                    SplitPattern::kQwen2, SplitPattern::kO200k,
-                    SplitPattern::kDeepSeekNumbers, SplitPattern::kDeepSeekCjk,
-                    SplitPattern::kDeepSeekWords));
+INSTANTIATE_TEST_SUITE_P(All, SplitPatterns,
+                         ::testing::Values(SplitPattern::kGpt2,
+                                           SplitPattern::kLlama3,
+                                           SplitPattern::kQwen2,
+                                           SplitPattern::kO200k,
+                                           SplitPattern::kDeepSeekNumbers,
+                                           SplitPattern::kDeepSeekCjk,
+                                           SplitPattern::kDeepSeekWords));
 
 TEST(RegexTest, ReadsClassesAsOnigurumaDoes) {
   EXPECT_EQ(*TranslateRegex("\\s"), "[\\t-\\r\\x{85}\\p{Z}]");

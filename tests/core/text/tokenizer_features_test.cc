@@ -71,8 +71,8 @@ TEST(TokenizerFeatures, EqualTheLibrary) {
 }
 
 // A word-level tokenizer with the given sections.
-std::unique_ptr<Tokenizer> Make(const std::string& vocab,
-                                const std::string& sections) {
+std::unique_ptr<Tokenizer> MakeWordLevel(const std::string& vocab,
+                                         const std::string& sections) {
   auto made = MakeTokenizerFromJson(
       R"({"model":{"type":"WordLevel","unk_token":"<unk>","vocab":)" + vocab +
       "}," + sections + "}");
@@ -88,8 +88,9 @@ Ids Encode(const Tokenizer& tokenizer, std::string_view text,
 }
 
 TEST(TokenizerFeatures, UntrustedTextWritesNoControlTokens) {
-  const auto tokenizer = Make(R"({"<unk>":0,"a":1})",
-                              R"("pre_tokenizer":{"type":"WhitespaceSplit"},
+  const auto tokenizer =
+      MakeWordLevel(R"({"<unk>":0,"a":1})",
+                    R"("pre_tokenizer":{"type":"WhitespaceSplit"},
          "added_tokens":[{"id":2,"content":"<s>","special":true}])");
   EXPECT_EQ(Encode(*tokenizer, "a <s>", {}), (Ids{1, 2}));
   EXPECT_EQ(Encode(*tokenizer, "a <s>", {.parse_special = false}), (Ids{1, 0}));
@@ -101,7 +102,7 @@ TEST(TokenizerFeatures, UntrustedTextWritesNoControlTokens) {
 }
 
 TEST(TokenizerFeatures, InvalidUtf8IsRepaired) {
-  const auto tokenizer = Make(
+  const auto tokenizer = MakeWordLevel(
       "{\"<unk>\":0,\"a\xEF\xBF\xBD\":1,"
       "\"\xEF\xBF\xBD\xEF\xBF\xBD\":2}",
       R"("pre_tokenizer":{"type":"WhitespaceSplit"})");
@@ -109,19 +110,20 @@ TEST(TokenizerFeatures, InvalidUtf8IsRepaired) {
 }
 
 TEST(TokenizerFeatures, TokenBytes) {
-  const auto bytes = Make(R"({"<unk>":0,"\u0120\u00c3":1})",
-                          R"("decoder":{"type":"ByteLevel"})");
+  const auto bytes = MakeWordLevel(R"({"<unk>":0,"\u0120\u00c3":1})",
+                                   R"("decoder":{"type":"ByteLevel"})");
   EXPECT_EQ(bytes->TokenBytes(1), " \xC3");
   EXPECT_EQ(bytes->TokenBytes(7), "");
-  const auto fallback = Make(R"({"<unk>":0,"<0xE4>":1,"\u2581a":2})",
-                             R"("decoder":{"type":"Sequence","decoders":[
+  const auto fallback =
+      MakeWordLevel(R"({"<unk>":0,"<0xE4>":1,"\u2581a":2})",
+                    R"("decoder":{"type":"Sequence","decoders":[
            {"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
            {"type":"ByteFallback"},{"type":"Fuse"},
            {"type":"Strip","content":" ","start":1,"stop":0}]})");
   EXPECT_EQ(fallback->TokenBytes(1), "\xE4");
   EXPECT_EQ(fallback->TokenBytes(2), " a");
-  const auto words =
-      Make(R"({"<unk>":0,"##a":1,"b":2})", R"("decoder":{"type":"WordPiece"})");
+  const auto words = MakeWordLevel(R"({"<unk>":0,"##a":1,"b":2})",
+                                   R"("decoder":{"type":"WordPiece"})");
   EXPECT_EQ(words->TokenBytes(1), "a");
   EXPECT_EQ(words->TokenBytes(2), " b");
 }
@@ -129,10 +131,10 @@ TEST(TokenizerFeatures, TokenBytes) {
 TEST(TokenizerFeatures, ProcessorsByTheirOldNames) {
   const std::string vocab = R"({"<unk>":0,"[CLS]":1,"[SEP]":2,"a":3,"b":4})";
   for (const bool roberta : {false, true}) {
-    const auto tokenizer =
-        Make(vocab, std::string(R"("post_processor":{"type":")") +
-                        (roberta ? "RobertaProcessing" : "BertProcessing") +
-                        R"(","cls":["[CLS]",1],"sep":["[SEP]",2]})");
+    const auto tokenizer = MakeWordLevel(
+        vocab, std::string(R"("post_processor":{"type":")") +
+                   (roberta ? "RobertaProcessing" : "BertProcessing") +
+                   R"(","cls":["[CLS]",1],"sep":["[SEP]",2]})");
     Ids ids;
     Ids types;
     ASSERT_TRUE(tokenizer->EncodePair("a", "b", {}, &ids, &types).ok());

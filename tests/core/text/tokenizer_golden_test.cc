@@ -19,7 +19,7 @@ std::string Folder(const std::string& name) {
 
 using Ids = std::vector<int32_t>;
 
-class TokenizerGolden : public testing::TestWithParam<const char*> {
+class TokenizerGolden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     auto tokenizer = LoadTokenizer(Folder(GetParam()));
@@ -137,12 +137,12 @@ TEST_P(TokenizerGolden, StreamOfRandomIdsEqualsDecode) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, TokenizerGolden,
-    testing::Values("bbpe_deepseek_v3", "bbpe_gpt2", "bbpe_llama3",
-                    "bbpe_o200k", "bbpe_qwen2", "bbpe_roberta", "spbpe_gemma",
-                    "spbpe_llama2", "spbpe_metaspace", "unigram_bytefallback",
-                    "unigram_nfkc", "wordpiece_cased", "wordpiece_uncased",
-                    "spm_bpe", "spm_bpe_user_symbols", "spm_unigram",
-                    "spm_unigram_bytes"),
+    ::testing::Values("bbpe_deepseek_v3", "bbpe_gpt2", "bbpe_llama3",
+                      "bbpe_o200k", "bbpe_qwen2", "bbpe_roberta", "spbpe_gemma",
+                      "spbpe_llama2", "spbpe_metaspace", "unigram_bytefallback",
+                      "unigram_nfkc", "wordpiece_cased", "wordpiece_uncased",
+                      "spm_bpe", "spm_bpe_user_symbols", "spm_unigram",
+                      "spm_unigram_bytes"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -40,15 +40,16 @@ TEST(HostileTokenizer, EveryTruncationIsRefused) {
 // file does not take its place.
 TEST(HostileTokenizer, WhatIsNoFile) {
   const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) /
+      std::filesystem::path(::testing::TempDir()) /
       ("no_tokenizer_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const std::filesystem::path file = folder / "tokenizer.json";
   const auto expect = [&](std::string_view what) {
     const auto loaded = LoadTokenizer(folder.string());
     EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << loaded.status();
-    EXPECT_THAT(loaded.status().ToString(), testing::HasSubstr(file.string()));
-    EXPECT_THAT(loaded.status().ToString(), testing::HasSubstr(what));
+    EXPECT_THAT(loaded.status().ToString(),
+                ::testing::HasSubstr(file.string()));
+    EXPECT_THAT(loaded.status().ToString(), ::testing::HasSubstr(what));
     std::filesystem::remove(file);
   };
   std::filesystem::create_directory(file);
