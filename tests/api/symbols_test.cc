@@ -5,11 +5,12 @@
 #include <gtest/gtest.h>
 #include <inlay/inlay.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -28,19 +29,52 @@ std::string ReadFile(const std::string& path) {
   return bytes.str();
 }
 
-std::string Header() {
-  const std::string text = ReadFile(SourceDir() + "/api/include/inlay/inlay.h");
-  return std::regex_replace(text, std::regex(R"(/\*[^*]*\*+([^/*][^*]*\*+)*/)"),
-                            " ");
+bool IsOfWord(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+bool IsNumber(const std::string& word) {
+  return std::isdigit(static_cast<unsigned char>(word[0]));
 }
 
+// The words of a C file and the signs between them, without comments; empty
+// ones at the end, so that a few may be looked at from any.
+std::vector<std::string> Words(const std::string& path) {
+  const std::string text = ReadFile(path);
+  std::vector<std::string> words;
+  for (size_t at = 0, end; at < text.size(); at = end) {
+    if (text.compare(at, 2, "/*") == 0) {
+      end = std::min(text.find("*/", at), text.size() - 2) + 2;
+    } else if (text.compare(at, 2, "//") == 0) {
+      end = std::min(text.find('\n', at), text.size());
+    } else {
+      end = at + 1;
+      while (IsOfWord(text[at]) && IsOfWord(text[end])) ++end;
+      if (!std::isspace(static_cast<unsigned char>(text[at]))) {
+        words.push_back(text.substr(at, end - at));
+      }
+    }
+  }
+  words.resize(words.size() + 8);
+  return words;
+}
+
+std::vector<std::string> HeaderWords() {
+  return Words(SourceDir() + "/api/include/inlay/inlay.h");
+}
+
+// INLAY_API type inlay_name(
 std::set<std::string> DeclaredFunctions() {
   std::set<std::string> names;
-  const std::string header = Header();
-  const std::regex pattern(R"(INLAY_API\s[^;]*?(inlay_\w+)\()");
-  for (std::sregex_iterator it(header.begin(), header.end(), pattern), end;
-       it != end; ++it) {
-    names.insert((*it)[1]);
+  bool is_declaration = false;
+  const std::vector<std::string> words = HeaderWords();
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    is_declaration |= words[i] == "INLAY_API";
+    if (is_declaration && words[i].starts_with("inlay_") &&
+        words[i + 1] == "(") {
+      names.insert(words[i]);
+      is_declaration = false;
+    }
+    is_declaration &= words[i] != ";";
   }
   return names;
 }
@@ -113,16 +147,18 @@ TEST(Symbols, C99ProgramCallsEveryFunction) {
 // Every struct with a body: name -> fields.
 std::map<std::string, std::vector<std::string>> DeclaredStructs() {
   std::map<std::string, std::vector<std::string>> structs;
-  const std::string header = Header();
-  const std::regex pattern(R"(typedef struct (\w+) \{([^}]*)\})");
-  const std::regex field(R"((\w+)(\[\d+\])?;)");
-  for (std::sregex_iterator it(header.begin(), header.end(), pattern), end;
-       it != end; ++it) {
-    const std::string body = (*it)[2];
-    auto& fields = structs[(*it)[1]];
-    for (std::sregex_iterator f(body.begin(), body.end(), field); f != end;
-         ++f) {
-      fields.push_back((*f)[1]);
+  const std::vector<std::string> words = HeaderWords();
+  for (size_t i = 0; i + 4 < words.size(); ++i) {
+    if (words[i] != "typedef" || words[i + 1] != "struct" ||
+        words[i + 3] != "{") {
+      continue;
+    }
+    auto& fields = structs[words[i + 2]];
+    // name; and name[4];
+    for (i += 4; words[i] != "}" && i + 4 < words.size(); ++i) {
+      const bool is_last =
+          words[i + 1] == ";" || (words[i + 1] == "[" && words[i + 4] == ";");
+      if (IsOfWord(words[i][0]) && is_last) fields.push_back(words[i]);
     }
   }
   return structs;
@@ -130,11 +166,13 @@ std::map<std::string, std::vector<std::string>> DeclaredStructs() {
 
 std::map<std::string, int> DeclaredEnums() {
   std::map<std::string, int> values;
-  const std::string header = Header();
-  const std::regex pattern(R"((INLAY_\w+) = (-?\d+))");
-  for (std::sregex_iterator it(header.begin(), header.end(), pattern), end;
-       it != end; ++it) {
-    values[(*it)[1]] = std::stoi((*it)[2]);
+  const std::vector<std::string> words = HeaderWords();
+  for (size_t i = 0; i + 3 < words.size(); ++i) {
+    if (!words[i].starts_with("INLAY_") || words[i + 1] != "=") continue;
+    const bool is_negative = words[i + 2] == "-";
+    const std::string& value = words[i + (is_negative ? 3 : 2)];
+    if (!IsNumber(value)) continue;
+    values[words[i]] = (is_negative ? -1 : 1) * std::stoi(value);
   }
   return values;
 }
@@ -269,12 +307,12 @@ TEST(Abi, StatusListAgreesWithTheHeader) {
     if (std::string(inlay_status_name(value)) == name) expected[name] = value;
   }
   std::map<std::string, int> listed;
-  const std::string list = ReadFile(SourceDir() + "/api/status.def");
-  const std::regex pattern(R"(\nINLAY_STATUS\((\w+), (\d+), k\w+\))");
-  for (std::sregex_iterator it(list.begin(), list.end(), pattern), end;
-       it != end; ++it) {
-    const std::string name = "INLAY_" + std::string((*it)[1]);
-    listed[name] = std::stoi((*it)[2]);
+  const std::vector<std::string> words = Words(SourceDir() + "/api/status.def");
+  for (size_t i = 0; i + 4 < words.size(); ++i) {
+    // INLAY_STATUS(name, value, code)
+    if (words[i] != "INLAY_STATUS" || !IsNumber(words[i + 4])) continue;
+    const std::string name = "INLAY_" + words[i + 2];
+    listed[name] = std::stoi(words[i + 4]);
     EXPECT_STREQ(inlay_status_name(listed[name]), name.c_str());
   }
   EXPECT_EQ(listed.size(), size_t{INLAY_INTERNAL} + 1);
