@@ -204,6 +204,231 @@ TEST(LayoutTest, MessagesAreMadeWhereMemoryMayRunOut) {
   EXPECT_GT(checked, 100);  // it is still called so
 }
 
+// Raw strings have lines of their own form.
+std::string WithoutRawStrings(std::string text) {
+  for (size_t at = text.find("R\""); at != std::string::npos;
+       at = text.find("R\"", at + 1)) {
+    const size_t open = text.find('(', at);
+    const std::string close = ")" + text.substr(at + 2, open - at - 2) + "\"";
+    const size_t end = text.find(close, open);
+    if (end != std::string::npos) text.erase(at, end + close.size() - at);
+  }
+  return text;
+}
+
+// The word that ends where `end` is, spaces aside; nothing after a sign.
+std::string WordBefore(const std::string& line, size_t end) {
+  while (end > 0 && line[end - 1] == ' ') --end;
+  size_t begin = end;
+  while (begin > 0 && IsOfWord(line[begin - 1])) --begin;
+  return line.substr(begin, end - begin);
+}
+
+// Where a declarator ends: the first of `signs` outside of angles.
+size_t EndOf(const std::string& line, const std::string& signs) {
+  int angles = 0;
+  for (size_t at = 0; at < line.size(); ++at) {
+    angles += line[at] == '<' ? 1 : line[at] == '>' ? -1 : 0;
+    if (angles == 0 && signs.find(line[at]) != std::string::npos) return at;
+  }
+  return std::string::npos;
+}
+
+// What a line in the first column defines: a function, class, constant or
+// alias, or what a using-declaration names. Nothing for members and operators.
+std::string DefinedBy(std::string line) {
+  if (line.starts_with("[[")) line.erase(0, line.find("]]") + 3);
+  const std::string first = line.substr(0, line.find(' '));
+  static const std::set<std::string> kTypes = {"struct", "class", "enum",
+                                               "union"};
+  // Calls of macros have no word before the parenthesis.
+  if (first.size() == line.size() || EndOf(line, "(") < first.size() ||
+      first == "namespace" || (first == "template" && line.back() == '>')) {
+    return "";
+  }
+  const size_t end = EndOf(line, kTypes.contains(first) ? ":{;" : "([={;");
+  if (end == std::string::npos) return "";
+  const size_t final = line.rfind(" final", end);
+  const std::string name =
+      WordBefore(line, final == std::string::npos ? end : final);
+  const bool is_member =
+      first != "using" && line.rfind("::" + name, end) + name.size() + 2 == end;
+  return is_member || name == "operator" ? "" : name;
+}
+
+// Names at the scope of a file's namespaces, with the (last) line that defines
+// each: the sources are formatted, so that it begins in the first column.
+std::map<std::string, std::string> NamesOf(const std::string& source) {
+  std::map<std::string, std::string> names;
+  const std::string text = WithoutRawStrings(source);
+  std::istringstream lines(text);
+  std::string type;  // a return type on a line of its own
+  for (std::string line; std::getline(lines, line);) {
+    std::string name;
+    if (line.starts_with("#define ")) {
+      const size_t end = line.find_first_of(" (", sizeof("#define"));
+      name = WordBefore(line, std::min(end, line.size()));
+      if (text.find("#undef " + name) != std::string::npos) continue;
+    } else if (!line.empty() && (IsOfWord(line[0]) || line[0] == '[')) {
+      line = type + line;
+      const bool is_type = EndOf(line, "([={;") == std::string::npos &&
+                           !line.starts_with("template ");
+      type = is_type ? line + " " : "";
+      name = DefinedBy(line);
+    }
+    if (!name.empty()) names[name] = line;
+  }
+  return names;
+}
+
+TEST(LayoutTest, NamesAreFound) {
+  const auto names = NamesOf(R"(#define INLAY_STAYS(x) x
+#define INLAY_GOES
+#undef INLAY_GOES
+using ::testing::Used;
+using Alias = std::vector<int>;
+namespace inlay {
+constexpr char kText[] = "a";
+const std::map<int, std::set<int>> kMap = {{1, {}}};
+std::function<void(int)> returns;
+struct Plain {
+  int member = 0;
+};
+class Derived final : public Plain {};
+enum class Kind : int { kOne };
+template <typename T>
+std::vector<T> Made(const T& value) {
+  return Called(value);
+}
+const std::vector<std::pair<int, int>>&
+AfterItsType(int value) {
+}
+[[nodiscard]] bool Marked();
+void Plain::Method() {}
+bool operator==(const Plain& a, const Plain& b);
+TEST(Some, Test) {}
+INLAY_CALLS(Macro);
+}  // namespace inlay
+)");
+  std::string found;
+  for (const auto& [name, line] : names) found += name + " ";
+  EXPECT_EQ(found,
+            "AfterItsType Alias Derived INLAY_STAYS Kind Made Marked Plain "
+            "Used kMap kText "
+            "returns ");
+}
+
+// The stems after APART in a call of a CMakeLists.txt.
+std::set<std::string> Apart(const std::string& cmake, const std::string& call) {
+  const size_t begin = cmake.find(call);
+  EXPECT_NE(begin, std::string::npos) << call;
+  if (begin == std::string::npos) return {};
+  std::istringstream words(cmake.substr(begin, cmake.find(')', begin) - begin));
+  std::set<std::string> stems;
+  bool is_apart = false;
+  for (std::string word; words >> word;) {
+    const bool is_key = word == "APART" || word == "LABELS";
+    if (is_apart && !is_key) stems.insert(word);
+    if (is_key) is_apart = word == "APART";
+  }
+  return stems;
+}
+
+// The project's headers that `text` includes, and those that they include.
+void AddHeaders(const std::string& text, std::set<std::string>* headers) {
+  for (const std::string& included : Includes(text)) {
+    const fs::path path = fs::path(inlay::SourceDir()) / included;
+    if (fs::exists(path) && headers->insert(included).second) {
+      AddHeaders(Read(path), headers);
+    }
+  }
+}
+
+// "testing::" is gtest's namespace or ours, by what has been included.
+bool SaysWhoseTesting(const std::string& text) {
+  for (size_t at = text.find("testing::", 1); at != std::string::npos;
+       at = text.find("testing::", at + 1)) {
+    if (std::string(" (<!{\n").find(text[at - 1]) != std::string::npos) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// With INLAY_UNITY a folder's tests are compiled several at a time, which ones
+// changes with every new file. A name that two of them define is an error at
+// best; functions become overloads of each other, and a test may call another's
+// without a word. What a header defines is hidden by a source's name alike.
+TEST(LayoutTest, TestsCompiledTogetherShareNoNames) {
+  const fs::path tests = fs::path(inlay::SourceDir()) / "tests";
+  const std::string cmake = Read(tests / "CMakeLists.txt");
+  std::map<std::string, std::set<std::string>> folders = {
+      {"api", Apart(Read(tests / "api/CMakeLists.txt"),
+                    "inlay_unity_test(api_test ")}};
+  const std::string call = "\n  inlay_test(";
+  for (size_t at = cmake.find(call); at != std::string::npos;
+       at = cmake.find(call, at + 1)) {
+    const size_t begin = at + call.size();
+    const std::string folder =
+        cmake.substr(begin, cmake.find(' ', begin) - begin);
+    folders[folder] = Apart(cmake, call + folder + " ");
+  }
+  EXPECT_GT(folders.size(), 10u);
+  const std::string advice =
+      "; rename it in one, or name one's file in the folder's APART "
+      "(tests/CMakeLists.txt)";
+  for (const auto& [folder, apart] : folders) {
+    for (const std::string& stem : apart) {
+      EXPECT_TRUE(fs::exists(tests / folder / (stem + "_test.cc")))
+          << folder << " has no " << stem << "_test.cc to be APART";
+    }
+    // name -> the line that defines it, where.
+    std::map<std::string, std::pair<std::string, std::string>> defined;
+    std::set<std::string> headers;
+    for (const auto& entry : fs::directory_iterator(tests / folder)) {
+      const std::string file = entry.path().filename().string();
+      const std::string stem = file.substr(0, file.rfind("_test.cc"));
+      if (stem == file || apart.contains(stem) ||
+          stem.find("cuda") != std::string::npos) {
+        continue;
+      }
+      const std::string text = Read(entry.path());
+      EXPECT_EQ(text.find("\nusing namespace "), std::string::npos)
+          << folder << "/" << file << ": for all that is compiled with it";
+      EXPECT_TRUE(SaysWhoseTesting(text))
+          << folder << "/" << file << ": ::testing or ::inlay::testing?";
+      for (const auto& [name, line] : NamesOf(text)) {
+        const auto& [known, where] =
+            defined.try_emplace(name, line, file).first->second;
+        // The same using-declarations and aliases may be there twice.
+        EXPECT_TRUE(where == file ||
+                    (known == line && line.starts_with("using ")))
+            << folder << ": " << where << " and " << file << " have " << name
+            << advice;
+      }
+      AddHeaders(text, &headers);
+    }
+    for (const std::string& header : headers) {
+      const std::string text = Read(fs::path(inlay::SourceDir()) / header);
+      if (header.starts_with("tests/")) {
+        EXPECT_TRUE(SaysWhoseTesting(text))
+            << header << ": ::testing or ::inlay::testing?";
+      }
+      for (const auto& [name, line] : NamesOf(text)) {
+        const auto it = defined.find(name);
+        if (it == defined.end() || line.starts_with("using ::") ||
+            line.starts_with("#define ")) {
+          continue;
+        }
+        const auto& [known, where] = it->second;
+        EXPECT_TRUE(known == line || known.starts_with("using ::"))
+            << folder << ": " << where << " and " << header << " have " << name
+            << advice;
+      }
+    }
+  }
+}
+
 TEST(LayoutTest, EveryFolderHasAReadme) {
   for (const auto& [folder, allowed] : kAllowed) {
     EXPECT_TRUE(fs::exists(fs::path(inlay::SourceDir()) / folder / "README.md"))
