@@ -9,6 +9,7 @@
 #include "tests/support/attention_cpu_util.h"
 #include "tests/support/attention_mask_util.h"
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simd_target_loop.h"
 
 namespace inlay {
@@ -27,7 +28,8 @@ using ::inlay::testing::cpu::SequenceShape;
 // queries see nothing.
 TEST(AttentionTest, RandomMasks) {
   TestCpu cpu(2);
-  for (unsigned seed = 1; seed <= 40; ++seed) {
+  const int seeds = ::inlay::testing::FewerWhenSanitized(40);
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(seeds); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 rng(seed);
     AttentionDesc desc = Desc(4, seed % 2 == 0 ? 1 : 4, 24,

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simd_target_loop.h"
 
 namespace inlay {
@@ -218,9 +219,11 @@ TEST(GemmTest, AnyBatchHasTheSameBitsWhateverItsNumbers) {
   // x: tiny products, such that cancel and such that are lost; huge ones.
   constexpr float kScales[] = {1.0f, 0x1p-116f, 0x1p-122f, 0x1p-126f, 0x1p118f};
   unsigned seed = 1;
-  for (const auto& shape : kShapes) {
-    const int64_t n = shape[0], k = shape[1];
-    for (const float scale : kScales) {
+  for (size_t s = 0; s < std::size(kShapes); ++s) {
+    const int64_t n = kShapes[s][0], k = kShapes[s][1];
+    for (size_t i = 0; i < std::size(kScales); ++i) {
+      if (!::inlay::testing::TriedWith(s, i, std::size(kScales))) continue;
+      const float scale = kScales[i];
       SCOPED_TRACE(::testing::Message()
                    << "n " << n << " k " << k << " scale " << scale);
       GemmProblem problem(kRows, n, k, DType::kF16, seed++);

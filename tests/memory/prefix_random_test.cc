@@ -16,6 +16,7 @@
 #include "memory/kv/reservation.h"
 #include "tests/memory/failing_new.h"
 #include "tests/memory/prefix_model.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay {
 namespace {
@@ -399,9 +400,10 @@ class IndexHistory {
 };
 
 TEST(PrefixRandomTest, HistoriesMatchTheModel) {
-  for (uint32_t seed = 1; seed <= 2500 && !HasFailure(); ++seed) {
+  const int seeds = ::inlay::testing::FewerWhenSanitized(2500);
+  for (int seed = 1; seed <= seeds && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    IndexHistory(seed, false).Run();
+    IndexHistory(static_cast<uint32_t>(seed), false).Run();
   }
 }
 

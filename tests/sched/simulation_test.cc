@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sched/fake_engine.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay {
 namespace {
@@ -338,7 +339,8 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 TEST(SimulationTest, EveryRequestEndsAndNoBlockStays) {
   const uint64_t first = FromEnvironment("INLAY_SIM_SEED", 1);
-  const uint64_t count = FromEnvironment("INLAY_SIM_SCHEDULES", 4000);
+  const uint64_t count = FromEnvironment(
+      "INLAY_SIM_SCHEDULES", ::inlay::testing::FewerWhenSanitized(4000));
   const auto start = std::chrono::steady_clock::now();
   FakeCounts sum;
   int64_t moved = 0, deduped = 0, starved = 0, stalls = 0;

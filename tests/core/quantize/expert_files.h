@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -22,6 +23,7 @@
 #include "kernels/cpu_float.h"
 #include "tests/core/quantize/quantized_files.h"
 #include "tests/support/memory_weights.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay {
 
@@ -34,6 +36,20 @@ inline constexpr std::pair<const char*, QuantizeMethod> kFolderTypes[] = {
     {"awq_g32", QuantizeMethod::kAwq},
     {"w8a8_int8", QuantizeMethod::kSmoothQuant},
     {"w8a8_fp8_static", QuantizeMethod::kSmoothQuant}};
+
+// Rounding to nearest, and the methods that are held against it; sanitized, one
+// of them, in turn.
+inline std::vector<QuantizeMethod> NearestAnd(
+    std::initializer_list<QuantizeMethod> methods, size_t turn) {
+  std::vector<QuantizeMethod> tried = {QuantizeMethod::kNearest};
+  size_t i = 0;
+  for (const QuantizeMethod method : methods) {
+    if (::inlay::testing::TriedWith(turn, i++, methods.size())) {
+      tried.push_back(method);
+    }
+  }
+  return tried;
+}
 
 // All rows that layers read, by their names.
 class InputRecorder : public InputObserver {
