@@ -24,7 +24,6 @@ inline constexpr int kChainBlock = kChainThreads + 128;
 // Rows of x: three columns of an mma's result each. More were slower than the
 // products apart.
 inline constexpr int kChainRows = 2;
-inline constexpr int kChainDigits = 3;  // of a number of x
 inline constexpr int kMostChainRing = 16;
 // Units of a place of the ring, which are copied at once: one for each warp, or
 // where that would be more than 17 KB for half of the warps.
@@ -41,6 +40,20 @@ inline constexpr int kManyChainUnits = 16 * kChainWarps;
 inline constexpr int kMostRoundTiles = 16;
 inline constexpr uint32_t kChainBarriers = kMostChainRing * 16;  // bytes
 
+// How numbers of x lie in shared memory (chain_unit.cuh).
+enum class ChainX : uint8_t {
+  kDigits,      // of 8 bits, in planes
+  kNeighbours,  // the same, columns in the order of codes that are looked up
+  kFloats,      // f16
+};
+INLAY_HOST_DEVICE constexpr int ChainPlanes(ChainX x) {
+  return x == ChainX::kFloats ? 1 : 3;
+}
+// Of a unit of 128 columns in a plane.
+INLAY_HOST_DEVICE constexpr int ChainPlaneBytes(ChainX x) {
+  return x == ChainX::kFloats ? 2 * kQuantColumns : kQuantColumns;
+}
+
 // What has to be known of a unit of a row of x, in float32: what its digits are
 // multiplied by, and where weights have minima or an offset its groups' sums;
 // those of four groups begin 16 bytes on.
@@ -51,27 +64,26 @@ INLAY_HOST_DEVICE constexpr int ChainFactsOfX(QuantCodes codes, int group,
 }
 
 // The levels of codes that are looked up, as integers of 7 bits: levels are
-// these times `one`, those of the second half of codes times -`one`.
+// these times `one`, those of the second half of codes times -`one`. Of kFloats
+// lower bytes of f16, then upper ones.
 struct ChainLevels {
-  uint32_t bytes[4];
+  uint32_t bytes[8];
   float one;
 };
-// False: a level is no such integer.
-bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels);
+ChainLevels ChainLevelsOf(const QuantForm& form, ChainX x);
 
-// `count` things shared out to `shares`, neighbours together, the first ones
-// having one more.
+// `count` things shared out, neighbours together, the first ones having one
+// more.
 struct ChainCut {
   INLAY_HOST_DEVICE int First(int share) const {
     return share * each + (share < rest ? share : rest);
   }
   int count;
-  int shares;
   int each;
   int rest;
 };
 inline ChainCut CutChain(int count, int shares) {
-  return {count, shares, count / shares, count % shares};
+  return {count, count / shares, count % shares};
 }
 
 struct ChainStage {
@@ -199,7 +211,7 @@ struct ChainPlaces {
   // as many biases, where outputs have some
   uint32_t factors;
   uint32_t facts;  // [units][m][ChainFactsOfX] float32
-  // [m][kChainDigits][x_stride bytes]; behind it, where rows have slots of
+  // [m][ChainPlanes][x_stride bytes]; behind it, where rows have slots of
   // their own, a unit of zeros
   uint32_t x;
   uint32_t ring;  // [places][ChainPlaceUnits] units
@@ -244,6 +256,7 @@ struct ChainFormPair {
   QuantForm first;
   QuantForm second;  // `first` where all lie alike
   bool is_mixed;
+  ChainX x;
 };
 inline bool SameForm(const QuantForm& a, const QuantForm& b) {
   return a.codes == b.codes && a.group == b.group && a.has_min == b.has_min &&
@@ -265,6 +278,7 @@ INLAY_CHAIN_LAUNCH(LaunchChainLinear4);  // linear_chain_linear4_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainLinear6);  // linear_chain_linear6_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainInt8);     // linear_chain_int8_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainTable4);   // linear_chain_table4_sm90.cu
+INLAY_CHAIN_LAUNCH(LaunchChainFloats);   // linear_chain_floats_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainMixed);    // linear_chain_mixed_sm90.cu
 #undef INLAY_CHAIN_LAUNCH
 

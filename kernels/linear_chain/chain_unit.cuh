@@ -1,8 +1,8 @@
 // A unit of packed weights (gemm/quantised/layout.h) times up to kChainRows
-// rows of x by a warp, in integers: mma.m16n8k32 of 8-bit integers (PTX ISA,
-// "Matrix fragments for mma.m16n8k32"; k16 where groups are of 16) takes codes
-// almost as they lie, where 16-bit floats of them cost several instructions
-// each.
+// rows of x by a warp, most in integers: mma.m16n8k32 of 8-bit integers (PTX
+// ISA, "Matrix fragments for mma.m16n8k32"; k16 where groups are of 16) takes
+// codes almost as they lie, where 16-bit floats of them cost several
+// instructions each.
 //
 // x: in each unit of 128 columns a row's numbers are integers of 23 bits times
 // a power of two, exact for bf16 whose magnitude is within 2^-14 of the unit's
@@ -16,12 +16,20 @@
 //
 // Sums of a group's products stay below 2^22, so that they begin as the bits of
 // 1.5 * 2^23 and end as a float32 that holds them exactly.
+//
+// Codes that are floats (e4m3), and those whose levels are no integers of 7
+// bits, are multiplied as f16 (mma.m16n8k16), which holds them exactly: e4m3 at
+// 2^-8, its fields moved to those of f16. x then is f16 times a power of two
+// for a unit: exact for bf16 within 2^-28 of the unit's largest, other numbers
+// rounded to 11 bits. A row has the first of four columns of the product; they
+// lie in order.
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 
 #include <type_traits>
 
 #include "kernels/cuda_float.cuh"
+#include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/linear_chain/chain_shape.h"
 
@@ -31,31 +39,40 @@ inline constexpr unsigned kChainLanes = 0xffffffffu;  // of a warp, all
 inline constexpr float kChainMagic = 12582912.0f;
 inline constexpr int32_t kChainMagicBits = 0x4b400000;
 
-// kNeighboursOf: x has the columns' digits as those of codes that are looked
-// up.
+constexpr ChainX ChainXOf(QuantCodes codes) {
+  return codes == QuantCodes::kTable4 ? ChainX::kNeighbours
+         : codes == QuantCodes::kE4M3 ? ChainX::kFloats
+                                      : ChainX::kDigits;
+}
+
 template <QuantCodes kCodesOf, int kGroupOf, bool kMinOf,
-          bool kNeighboursOf = kCodesOf == QuantCodes::kTable4>
+          ChainX kXOf = ChainXOf(kCodesOf)>
 struct ChainForm {
   static constexpr QuantCodes kCodes = kCodesOf;
+  static constexpr ChainX kX = kXOf;
+  static constexpr bool kFloats = kX == ChainX::kFloats;
   static constexpr int kGroup = kGroupOf;
   static constexpr bool kMin = kMinOf;
   static constexpr bool kNibbles = kCodes == QuantCodes::kLinear4;
   static constexpr bool kSixBits = kCodes == QuantCodes::kLinear6;
   static constexpr bool kTable = kCodes == QuantCodes::kTable4;
-  static constexpr bool kNeighbours = kNeighboursOf;
+  static constexpr bool kNeighbours = kX == ChainX::kNeighbours;
   static constexpr int kGroups = kQuantColumns / kGroup;  // of a unit
   static constexpr int kUnitBytes = QuantUnitBytes(kCodes, kGroup, kMin);
   static constexpr int kFactsOfX = ChainFactsOfX(kCodes, kGroup, kMin);
   static constexpr bool kSums = kFactsOfX > 1;
   // Columns of one mma.
-  static constexpr int kProduct = kGroup < 32 ? kGroup : 32;
+  static constexpr int kProduct = kFloats || kGroup < 32 ? 16 : 32;
   // Levels are codes less this, times this; of tables ChainLevels::one.
   static constexpr float kMiddle = kNibbles ? 8.0f : 0.0f;
-  static constexpr float kLevel = kSixBits ? 0.25f : 1.0f;
-  static_assert(kNibbles || kSixBits || kCodes == QuantCodes::kInt8 ||
-                (kTable && !kMin));
-  static_assert(kProduct == 32 || (kProduct == 16 && !kNibbles));
-  static_assert(kNeighbours ? kTable || kCodes == QuantCodes::kInt8 : !kTable);
+  static constexpr float kLevel = kSixBits                      ? 0.25f
+                                  : kCodes == QuantCodes::kE4M3 ? 256.0f
+                                                                : 1.0f;
+  static_assert(!kMin || !kTable);
+  static_assert(kGroup >= 32 || (kGroup == 16 && !kNibbles && !kFloats));
+  static_assert(kFloats ? !kSums && (kTable || kCodes == QuantCodes::kE4M3)
+                : kNeighbours ? kTable || kCodes == QuantCodes::kInt8
+                              : !kTable && kCodes != QuantCodes::kE4M3);
 };
 
 // A chain's weights lie as First or, some stages', as Second. x is made for
@@ -72,7 +89,7 @@ struct ChainForms {
   static constexpr int kPlaceUnits = ChainPlaceUnits(kMostUnitBytes);
   static constexpr int kPlaceBytes = kPlaceUnits * kMostUnitBytes;
   static constexpr int kParts = kChainWarps / kPlaceUnits;  // places of a tile
-  static_assert(First::kNeighbours == Second::kNeighbours);
+  static_assert(First::kX == Second::kX);
   static_assert(!Second::kSums || (Second::kFactsOfX == kFactsOfX &&
                                    Second::kGroup == First::kGroup));
 };
@@ -120,6 +137,14 @@ __device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t* a,
   }
 }
 
+__device__ inline void MultiplyFloats(float (&c)[4], const uint32_t (&a)[4],
+                                      const uint32_t* b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // What a warp keeps of levels.
 struct NoChainLevels {
   __device__ explicit NoChainLevels(const ChainLevels&) {}
@@ -129,11 +154,16 @@ using LevelsOf = std::conditional_t<Form::kTable, ChainLevels, NoChainLevels>;
 
 // A lane's sums over units, without the factors of w's rows. Columns of
 // products: 4 r + d is digit d of row r of x, so that a lane with an even
-// number has digits 0 and 1 of row lane % 4 / 2, its neighbour digit 2.
+// number has digits 0 and 1 of row lane % 4 / 2, its neighbour digit 2; where
+// numbers are floats, both have them in the first.
 struct ChainSums {
   // Of w's row lane / 4, and lane / 4 + 8, with both lanes of a row of x.
   template <class Form>
   __device__ float2 Total(const LevelsOf<Form>& levels) const {
+    if constexpr (Form::kFloats) {
+      return make_float2(Form::kLevel * products[0],
+                         Form::kLevel * products[2]);
+    }
     // Of nibbles the upper rows come 16 times as large: ChainUnit.
     constexpr float kUpper = Form::kNibbles ? 0x1p-4f : 1.0f;
     float one_level = Form::kLevel;
@@ -155,15 +185,15 @@ struct ChainSums {
 // What a lane has of a unit of x. Addresses are of shared memory.
 template <class Form>
 struct ChainUnitOfX {
-  // `x`: where ldmatrix finds the lane's part of the unit's first 64 columns;
+  // `x`: where ldmatrix finds the lane's part of the unit's first 64 bytes;
   // `facts`: the unit's, of the lane's row of x.
   __device__ ChainUnitOfX(uint32_t x, uint32_t facts) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kWords / 4; ++i) {
       asm volatile(
           "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-          : "=r"(digits[4 * i]), "=r"(digits[4 * i + 1]),
-            "=r"(digits[4 * i + 2]), "=r"(digits[4 * i + 3])
+          : "=r"(words[4 * i]), "=r"(words[4 * i + 1]), "=r"(words[4 * i + 2]),
+            "=r"(words[4 * i + 3])
           : "r"(x + i * 64));
     }
     if constexpr (Form::kFactsOfX == 2) {
@@ -179,7 +209,8 @@ struct ChainUnitOfX {
       }
     }
   }
-  uint32_t digits[8];
+  static constexpr int kWords = ChainPlaneBytes(Form::kX) / 16;
+  uint32_t words[kWords];  // of each 16 columns
   float scale;
   float sums[4];  // of groups
 };
@@ -230,6 +261,10 @@ class ChainUnit {
   __device__ void AddTo(const ChainUnitOfX<Form>& x,
                         const LevelsOf<Form>& levels, ChainSums& sums,
                         float2 rows = {1.0f, 1.0f}) const {
+    if constexpr (Form::kFloats) {
+      AddFloatsTo(x, levels, sums, rows);
+      return;
+    }
     constexpr int kInGroup = Form::kGroup / Form::kProduct;
     constexpr int kSteps = Form::kProduct / 16;
     // Of tables the second half's levels are summed up by themselves.
@@ -240,7 +275,7 @@ class ChainUnit {
 #pragma unroll
         for (int j = 0; j < 4; ++j) part[j] = less[j] = kChainMagicBits;
       }
-      const uint32_t* const digits = &x.digits[kSteps * product];
+      const uint32_t* const digits = &x.words[kSteps * product];
       uint32_t a[2 * kSteps];
       if constexpr (Form::kTable) {
         uint32_t b[2 * kSteps];
@@ -264,6 +299,39 @@ class ChainUnit {
 
  private:
   static constexpr int kWords = QuantCodeBytes(Form::kCodes) / 128;
+
+  __device__ void AddFloatsTo(const ChainUnitOfX<Form>& x,
+                              const LevelsOf<Form>& levels, ChainSums& sums,
+                              float2 rows) const {
+    constexpr int kInGroup = Form::kGroup / Form::kProduct;
+    float part[4];
+#pragma unroll
+    for (int step = 0; step < kQuantColumns / Form::kProduct; ++step) {
+      if (step % kInGroup == 0) {
+#pragma unroll
+        for (float& sum : part) sum = 0.0f;
+      }
+      uint32_t a[4];
+      if constexpr (Form::kTable) {
+        LookUpOperand(words_[step], levels.bytes, levels.bytes + 4, a);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t word = words_[2 * step + i];
+          a[2 * i] = E4M3Fields<__half>(word << 8);
+          a[2 * i + 1] = E4M3Fields<__half>(word);
+        }
+      }
+      MultiplyFloats(part, a, &x.words[2 * step]);
+      if (step % kInGroup == kInGroup - 1) {
+        const float2 scale = WidenPair<__half>(scales_[step / kInGroup].x);
+        sums.products[0] =
+            fmaf(scale.x * (x.scale * rows.x), part[0], sums.products[0]);
+        sums.products[2] =
+            fmaf(scale.y * (x.scale * rows.y), part[2], sums.products[2]);
+      }
+    }
+  }
 
   // Of 16 columns, rows 0 to 7 and 8 to 15. Of nibbles the latter keep those of
   // the former in their lower halves: their products are subtracted from the
@@ -350,12 +418,22 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
 #pragma unroll
   for (int i = 0; i < 4; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
   most = __reduce_max_sync(kChainLanes, most);
-  // 2^e up to the largest, e at least -97: numbers below 2^22 / 2^e.
+  // 2^e up to the largest, e at least -97: digits' numbers below 2^22 / 2^e,
+  // floats below 2^15.
+  constexpr uint32_t kUp = Form::kFloats ? 14 : 21;
   const uint32_t exponent = min(max(most & 0x7f800000u, 30 * kOne), 254 * kOne);
-  const float inverse = __uint_as_float(275 * kOne - exponent);
+  const float inverse = __uint_as_float((254 + kUp) * kOne - exponent);
   const float scale =
       weight * (most >= 0x7f800000u ? __uint_as_float(0x7fffffffu)
-                                    : __uint_as_float(exponent - 21 * kOne));
+                                    : __uint_as_float(exponent - kUp * kOne));
+  if (lane == 0) *facts = scale;
+  if constexpr (Form::kFloats) {
+    auto* const at =
+        reinterpret_cast<uint32_t*>(planes + lane / 4 * 32) + lane % 4;
+    at[0] = NarrowPair<__half>(x[0] * inverse, x[1] * inverse);
+    at[4] = NarrowPair<__half>(x[2] * inverse, x[3] * inverse);
+    return;
+  }
   uint32_t t[4];
   int32_t sum = 0;
 #pragma unroll
@@ -375,11 +453,10 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
       __byte_perm(__byte_perm(t[0], second, 0x0062),
                   __byte_perm(third, t[3], 0x0062), 0x5410)};
 #pragma unroll
-  for (int d = 0; d < kChainDigits; ++d) {
+  for (int d = 0; d < ChainPlanes(Form::kX); ++d) {
     *reinterpret_cast<uint32_t*>(planes + d * stride + lane * 4) =
         digits[d] ^ 0x80808080u;
   }
-  if (lane == 0) *facts = scale;
   if constexpr (!Form::kSums) return;
   if constexpr (Form::kGroups == 1) {
     sum = __reduce_add_sync(kChainLanes, sum);

@@ -123,8 +123,8 @@ __device__ void MakeChainX(const ChainStage& stage, int s,
           }
         }
         StoreChainX<Form>(shared + shape.at.x +
-                              r * kChainDigits * shape.at.x_stride +
-                              place * kQuantColumns,
+                              r * ChainPlanes(Form::kX) * shape.at.x_stride +
+                              place * ChainPlaneBytes(Form::kX),
                           shape.at.x_stride, own_facts, x, counts);
       }
     }

@@ -146,7 +146,10 @@ size_t LinearChainExchangeBytes(const LinearChainDesc& desc) {
   return sizeof(ChainExchange) + static_cast<size_t>(2 * bytes);
 }
 
-bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels) {
+namespace {
+
+// False: a level is no integer of 7 bits.
+bool IntegerLevels(const QuantForm& form, ChainLevels& levels) {
   // The first half is of one sign, the second of the other.
   float sign = 1.0f;
   for (int i = 0; i < 8; ++i) {
@@ -167,12 +170,43 @@ bool ChainLevelsOf(const QuantForm& form, ChainLevels& levels) {
   return false;
 }
 
+ChainX XOf(const QuantForm& form) {
+  ChainLevels levels;
+  switch (form.codes) {
+    case QuantCodes::kE4M3:
+      return ChainX::kFloats;
+    case QuantCodes::kTable4:
+      return IntegerLevels(form, levels) ? ChainX::kNeighbours
+                                         : ChainX::kFloats;
+    default:
+      return ChainX::kDigits;
+  }
+}
+
+}  // namespace
+
+ChainLevels ChainLevelsOf(const QuantForm& form, ChainX x) {
+  ChainLevels levels = {};
+  if (x == ChainX::kNeighbours) {
+    IntegerLevels(form, levels);
+  } else if (x == ChainX::kFloats) {
+    levels.one = 1.0f;
+    for (int i = 0; i < 16; ++i) {
+      const uint16_t bits = F32ToF16(form.levels[i]);
+      const int shift = i % 4 * 8;
+      levels.bytes[i / 4] |= static_cast<uint32_t>(bits & 0xff) << shift;
+      levels.bytes[4 + i / 4] |= static_cast<uint32_t>(bits >> 8) << shift;
+    }
+  }
+  return levels;
+}
+
 bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
   constexpr auto kFour = QuantCodes::kLinear4, kSix = QuantCodes::kLinear6;
   const auto is_alone = [](const QuantForm& form) {
-    ChainLevels levels;
-    return form.codes == QuantCodes::kInt8 ||
-           (form.codes == QuantCodes::kTable4 && ChainLevelsOf(form, levels)) ||
+    return form.codes == QuantCodes::kInt8 || form.codes == QuantCodes::kE4M3 ||
+           (form.codes == QuantCodes::kTable4 &&
+            (form.group == 32 || XOf(form) == ChainX::kNeighbours)) ||
            (form.codes == kFour && form.group != 16) ||
            (form.codes == kSix && form.has_min == (form.group != 16));
   };
@@ -180,8 +214,9 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
   // 16 and none; or the first has levels, and the second 8 bits.
   const auto is_pair = [](const QuantForm& first, const QuantForm& second) {
     if (first.codes == QuantCodes::kTable4) {
-      return first.group == 32 && second.codes == QuantCodes::kInt8 &&
-             second.group == 32 && !second.has_min;
+      return first.group == 32 && XOf(first) == ChainX::kNeighbours &&
+             second.codes == QuantCodes::kInt8 && second.group == 32 &&
+             !second.has_min;
     }
     return first.has_min && first.group == 32 && second.codes == kSix &&
            (first.codes == kFour ||
@@ -197,9 +232,12 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
     forms.second = form;
     forms.is_mixed = true;
   }
-  if (!forms.is_mixed || is_pair(forms.first, forms.second)) return true;
-  std::swap(forms.first, forms.second);
-  return is_pair(forms.first, forms.second);
+  if (forms.is_mixed && !is_pair(forms.first, forms.second)) {
+    std::swap(forms.first, forms.second);
+    if (!is_pair(forms.first, forms.second)) return false;
+  }
+  forms.x = XOf(forms.first);
+  return true;
 }
 
 bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
@@ -210,6 +248,8 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   const int most_unit_bytes =
       std::max(QuantUnitBytes(form), QuantUnitBytes(forms.second));
   const int place_units = ChainPlaceUnits(most_unit_bytes);
+  const int plane_bytes = ChainPlaneBytes(forms.x);
+  const int unit_of_x = ChainPlanes(forms.x) * plane_bytes;
   int units = 0;
   int64_t units_of_row = 0;
   int64_t tiles[2] = {};
@@ -219,7 +259,7 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     // Before sizes that may be anything become those of shared memory.
     constexpr int64_t kMost = int64_t{1} << 20;
     if (OutputsOf(desc, stage, m) > kMost ||
-        UnitsOfRow(desc, stage) * kQuantColumns * kChainDigits > kMostShared) {
+        UnitsOfRow(desc, stage) * unit_of_x > kMostShared) {
       return false;
     }
     const int of_stage =
@@ -254,9 +294,9 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   at.x = at.facts + Align(int64_t{units} * m * 4 *
                           ChainFactsOfX(form.codes, form.group, form.has_min));
   // Rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks.
-  at.x_stride = static_cast<uint32_t>(units_of_row * kQuantColumns + 16);
-  at.ring = Align(at.x + int64_t{m} * kChainDigits * at.x_stride +
-                  (mixture.input >= 0 ? kQuantColumns : 0));
+  at.x_stride = static_cast<uint32_t>(units_of_row * plane_bytes + 16);
+  at.ring = Align(at.x + int64_t{m} * ChainPlanes(forms.x) * at.x_stride +
+                  (mixture.input >= 0 ? plane_bytes : 0));
   if (at.ring >= kMostShared) return false;
   shape.m = m;
   const auto room = static_cast<int>(kMostShared - at.ring);
@@ -359,8 +399,9 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   const DType type = desc.stages.front().gemm.activation;
   ChainFormPair forms;
   FormsOfChain(desc, forms);
-  if (forms.first.codes == QuantCodes::kTable4) {
-    ChainLevelsOf(forms.first, shape.levels);
+  shape.levels = ChainLevelsOf(forms.first, forms.x);
+  if (forms.x == ChainX::kFloats) {
+    return LaunchChainFloats(shape, type, forms, cuda);
   }
   if (forms.is_mixed) return LaunchChainMixed(shape, type, forms, cuda);
   switch (forms.first.codes) {

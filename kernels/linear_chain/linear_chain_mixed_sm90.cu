@@ -12,7 +12,7 @@ absl::Status LaunchChainMixed(const ChainShape& shape, DType type,
   using Five = ChainForm<QuantCodes::kLinear6, 32, true>;
   using Four = ChainForm<QuantCodes::kLinear4, 32, true>;
   using Levels = ChainForm<QuantCodes::kTable4, 32, false>;
-  using Eight = ChainForm<QuantCodes::kInt8, 32, false, Levels::kNeighbours>;
+  using Eight = ChainForm<QuantCodes::kInt8, 32, false, Levels::kX>;
   if (forms.first.codes == QuantCodes::kTable4) {
     return LaunchChain<Levels, Eight>(shape, type, stream);
   }

@@ -175,11 +175,11 @@ class ChainProducts {
                warp() * kFactBytes) {
     // Columns of products that are nobody's are the first's.
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t digit = lane % 4 < kChainDigits ? lane % 4 : 0;
+    const uint32_t plane = lane % 4 < kPlanes ? lane % 4 : 0;
     x_ = base + shape.at.x + lane / 8 * 16;
-    zeros_ = x_ + kRows * kChainDigits * shape.at.x_stride;
-    x_ += warp() * kQuantColumns +
-          (RowRead() * kChainDigits + digit) * shape.at.x_stride;
+    zeros_ = x_ + kRows * kPlanes * shape.at.x_stride;
+    x_ += warp() * kPlaneBytes +
+          (RowRead() * kPlanes + plane) * shape.at.x_stride;
   }
 
   // The warp's units of kTiles tiles, whose places begin at `turn`, and the
@@ -244,7 +244,7 @@ class ChainProducts {
       if (of_row < 0) return zeros_;
       first += of_row - unit;
     }
-    return x_ + first * kQuantColumns;
+    return x_ + first * kPlaneBytes;
   }
   // Factors of the lane's rows of w.
   __device__ float2 Rows(int tile, int unit) const {
@@ -270,6 +270,8 @@ class ChainProducts {
       turn.parity ^= 1;
     }
   }
+  static constexpr uint32_t kPlanes = ChainPlanes(Form::kX);
+  static constexpr uint32_t kPlaneBytes = ChainPlaneBytes(Form::kX);
   static constexpr uint32_t kFactBytes = kRows * Forms::kFactsOfX * 4;
   __device__ static uint32_t warp() { return threadIdx.x / 32; }
   // Of x, of which the lane gives ldmatrix an address.
@@ -373,9 +375,10 @@ __global__ void __launch_bounds__(kChainBlock, 1)
       *reinterpret_cast<ChainChoice*>(chain_shared + shape.at.choice);
   auto* const factors =
       reinterpret_cast<float*>(chain_shared + shape.at.factors);
-  if (kExperts && kRows > 1 && threadIdx.x < kQuantColumns / 4) {
+  constexpr ChainX kX = First::kX;
+  if (kExperts && kRows > 1 && threadIdx.x < ChainPlaneBytes(kX) / 4) {
     *reinterpret_cast<uint32_t*>(chain_shared + shape.at.x +
-                                 kRows * kChainDigits * shape.at.x_stride +
+                                 kRows * ChainPlanes(kX) * shape.at.x_stride +
                                  threadIdx.x * 4) = 0;
   }
   RingTurn turn;

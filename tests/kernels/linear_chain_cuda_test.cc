@@ -17,10 +17,11 @@ namespace {
 
 using namespace ::inlay::testing;  // NOLINT
 
-constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0,   DType::kQ4_K,
-                              DType::kQ8_0,    DType::kI8_G32, DType::kI8_G128,
-                              DType::kQ6_K,    DType::kQ5_K,   DType::kQ5_0,
-                              DType::kIQ4_XS,  DType::kMXFP4,  DType::kNVFP4};
+constexpr DType kFormats[] = {
+    DType::kU4_G128, DType::kQ4_0,    DType::kQ4_K,  DType::kQ8_0,
+    DType::kI8_G32,  DType::kI8_G128, DType::kQ6_K,  DType::kQ5_K,
+    DType::kQ5_0,    DType::kIQ4_XS,  DType::kMXFP4, DType::kNVFP4,
+    DType::kF8_G128, DType::kF8_G32,  DType::kNF4,   DType::kBNB_FP4};
 
 // `of_stage`: of o, gate and up, down, q and k, v. The last two are columns of
 // one matrix.
@@ -159,7 +160,8 @@ TEST(LinearChainCudaTest, TokensHaveTheirBits) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
-  for (const DType weight : {DType::kU4_G128, DType::kQ8_0}) {
+  for (const DType weight :
+       {DType::kU4_G128, DType::kQ8_0, DType::kF8_G128, DType::kNF4}) {
     TestChain chain(
         cuda, BetweenAttentions(weight, DType::kBF16, 2048, 2048, 5632, 2560),
         2, 7);
@@ -227,18 +229,19 @@ TEST(LinearChainCudaTest, NanIsHandedOn) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
-  TestChain chain(
-      cuda,
-      BetweenAttentions(DType::kU4_G128, DType::kBF16, 512, 512, 1408, 1024), 2,
-      13);
-  const ChainOutcome good = chain.Run(4, 0, 2);
-  for (const uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u}) {
-    chain.hidden.Set(0, 5, absl::bit_cast<float>(bits));
-    const ChainOutcome got = chain.Run(4, 0, 2);
-    EXPECT_TRUE(std::isnan(got.hidden(0, 5)));
-    EXPECT_TRUE(std::isnan(got.y[3](0, 0)));
-    EXPECT_TRUE(Equal(got.hidden, 1, good.hidden, 1));
-    EXPECT_TRUE(Equal(got.y[3], 1, good.y[3], 1));
+  for (const DType weight : {DType::kU4_G128, DType::kF8_G128}) {
+    TestChain chain(
+        cuda, BetweenAttentions(weight, DType::kBF16, 512, 512, 1408, 1024), 2,
+        13);
+    const ChainOutcome good = chain.Run(4, 0, 2);
+    for (const uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u}) {
+      chain.hidden.Set(0, 5, absl::bit_cast<float>(bits));
+      const ChainOutcome got = chain.Run(4, 0, 2);
+      EXPECT_TRUE(std::isnan(got.hidden(0, 5)));
+      EXPECT_TRUE(std::isnan(got.y[3](0, 0)));
+      EXPECT_TRUE(Equal(got.hidden, 1, good.hidden, 1));
+      EXPECT_TRUE(Equal(got.y[3], 1, good.y[3], 1));
+    }
   }
 }
 
@@ -317,16 +320,19 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
     change(desc.stages[stage]);
     return row.refuses(desc, hopper) != nullptr;
   };
+  const auto refuses_of = [&](const DType(&weights)[5]) {
+    const LinearChainDesc desc =
+        Mixture(weights, DType::kBF16, 4096, 4096, 14336, 5120, 1024);
+    return row.refuses(desc, hopper) != nullptr;
+  };
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.weight = DType::kQ4_0; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kBF16; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ6_K; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ2_K; }));
-  // Levels that are no integers of 8 bits.
-  for (const DType weight : {DType::kNF4, DType::kBNB_FP4}) {
-    LinearChainDesc desc = good();
-    for (LinearChainStage& stage : desc.stages) stage.gemm.weight = weight;
-    EXPECT_NE(row.refuses(desc, hopper), nullptr) << DTypeName(weight);
-  }
+  // Products of floats beside such of integers.
+  EXPECT_TRUE(refuses_of({kMx, kMx, DType::kNF4, kMx, kMx}));
+  EXPECT_TRUE(refuses_of({DType::kNF4, kQ8, DType::kNF4, kQ8, kQ8}));
+  EXPECT_TRUE(refuses_of({DType::kF8_G32, kQ8, kQ8, kQ8, kQ8}));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.same_x = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.same_x = true; }));
   EXPECT_TRUE(refuses(1, [](auto& s) { s.gemm.permuted = true; }));
@@ -353,9 +359,9 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
     return row.refuses(desc, hopper) != nullptr;
   };
   for (const auto& mixture : kMixtures) {
-    LinearChainDesc desc =
+    const LinearChainDesc desc =
         Mixture(mixture, DType::kBF16, 4096, 4096, 14336, 5120, 1024);
-    EXPECT_EQ(row.refuses(desc, hopper), nullptr);
+    EXPECT_FALSE(refuses_of(mixture));
     EXPECT_EQ(LinearChainRows(desc, hopper), 2);
   }
   EXPECT_TRUE(refuses_mixture(0, [](auto& s) { s.gemm.weight = kQ5; }));

@@ -78,7 +78,9 @@ TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
       {DType::kQ5_K, DType::kQ5_K},       {DType::kQ6_K, DType::kQ6_K},
       {DType::kMXFP4, DType::kMXFP4},     {DType::kNVFP4, DType::kNVFP4},
       {DType::kMXFP4, DType::kQ8_0},      {DType::kQ8_0, DType::kMXFP4},
-      {DType::kQ8_0, DType::kQ8_0},       {DType::kI8_G128, DType::kI8_G128}};
+      {DType::kQ8_0, DType::kQ8_0},       {DType::kI8_G128, DType::kI8_G128},
+      {DType::kF8_G128, DType::kF8_G128}, {DType::kF8_G32, DType::kF8_G32},
+      {DType::kNF4, DType::kNF4}};
   unsigned seed = 1;
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     const MixtureShape& shape = kShapes[i];

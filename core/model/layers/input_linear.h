@@ -44,8 +44,10 @@ class InputLinear {
 
  private:
   using Fused = Op<FusedLinearDesc, FusedLinearParams>;
-  static bool Serves(const Fused& op, int64_t rows) {
-    return op.row != nullptr && FusedLinearServes(op.desc, rows);
+  // Rounded rows are another kernel's.
+  bool Serves(const Fused& op, int64_t rows) const {
+    return op.row != nullptr && FusedLinearServes(op.desc, rows) &&
+           layers_.front().RoundingOf(rows) == RowRounding::kNone;
   }
   // Leaves out what no kernel serves.
   void ChooseFused(const Norm& norm, const ActivationDesc* activation,

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/model/layers/step.h"
 #include "core/model/model.h"
@@ -9,6 +10,10 @@
 
 namespace inlay {
 namespace {
+
+// What a checkpoint may ask for that rounds its inputs.
+constexpr std::string_view kFp8Row = "cuda_fp8";
+constexpr std::string_view kInt8Row = "cuda_int8";
 
 std::string PermutationName(const LinearSpec& spec) {
   return spec.name + ".input_permutation";
@@ -34,9 +39,10 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
       !build.kernels.IsForced("gemm")) {
     const auto op = build.kernels.Choose(
         "gemm", GemmTable(), desc,
-        input_codes == InputCodes::kFp8 ? "cuda_fp8" : "cuda_int8");
+        input_codes == InputCodes::kFp8 ? kFp8Row : kInt8Row);
     if (op.ok()) {
       linear.op_ = *op;
+      linear.ChooseAlone(build);
       return linear;
     }
   }
@@ -44,6 +50,14 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
                          build.kernels.Choose("gemm", GemmTable(), desc));
   linear.ChooseAlone(build);
   return linear;
+}
+
+bool Linear::may_fuse() const {
+  // The latter two differ where they round.
+  for (const std::string_view row : {kFusedGemmRow, kFp8Row, kInt8Row}) {
+    if (op_.row->name == row) return true;
+  }
+  return false;
 }
 
 void Linear::ChooseAlone(const ModelBuild& build) {

@@ -37,15 +37,16 @@ class Linear {
   static absl::StatusOr<Linear> Over(const TensorView& weight,
                                      LinearOutput output, ModelBuild& build);
 
-  // gemm's, and expert_linear's, whose weights linear_chain and fused_linear
-  // read.
+  // gemm's, and expert_linear's, whose packed weights linear_chain and
+  // fused_linear read.
   static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
   // Whether linear_chain and fused_linear read packed weights as this layer's
-  // lie.
-  bool may_fuse() const { return op_.row->name == kFusedGemmRow; }
+  // lie. They serve rows of x that Forward does not round (RoundingOf), as one
+  // and two, a chain's, never are.
+  bool may_fuse() const;
   // Whether it reads weights of its own, not those it was made over.
   bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {

@@ -78,10 +78,34 @@ __host__ __device__ inline LevelBytes LevelBytesOf(const QuantForm& form) {
 
 // Four codes, nibbles of `codes` without their top bits, which `choose` has as
 // selectors of halves of the table.
-__device__ inline uint32_t LookUp4(const uint32_t (&table)[4], uint32_t codes,
+__device__ inline uint32_t LookUp4(const uint32_t* table, uint32_t codes,
                                    uint32_t choose) {
   return __byte_perm(__byte_perm(table[0], table[1], codes),
                      __byte_perm(table[2], table[3], codes), choose);
+}
+
+// Of 16 columns, whose codes are `word`. `low`, `high`: of LevelBytes.
+__device__ inline void LookUpOperand(uint32_t word, const uint32_t* low,
+                                     const uint32_t* high, uint32_t (&a)[4]) {
+  const uint32_t codes = word & 0x77777777u;
+  const uint32_t choose = MaskOr(word >> 1, 0x44444444u, 0x32103210u);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t lower = LookUp4(low, codes >> 16 * i, choose >> 16 * i);
+    const uint32_t upper = LookUp4(high, codes >> 16 * i, choose >> 16 * i);
+    a[2 * i] = __byte_perm(lower, upper, 0x5140);
+    a[2 * i + 1] = __byte_perm(lower, upper, 0x7362);
+  }
+}
+
+// Two codes of e4m3 in the upper bytes of halves as floats whose fields are
+// theirs: T's exponent has another bias, so that they are less by 2^120 in bf16
+// and 2^8 in f16. Numbers below the normal ones are so here, too.
+template <typename T>
+__device__ inline uint32_t E4M3Fields(uint32_t upper_bytes) {
+  constexpr int kDown = kIsBf16<T> ? 4 : 1;
+  constexpr uint32_t kMask = kIsBf16<T> ? 0x07f007f0u : 0x3f803f80u;
+  return MaskOr(upper_bytes, 0x80008000u, upper_bytes >> kDown & kMask);
 }
 
 // The words of 64 columns that a lane has: Load, then Operand for each 16.
@@ -160,17 +184,7 @@ struct QuantDecoder<QuantCodes::kTable4, T, false> {
     table = levels;
   }
   __device__ void Operand(int q, uint32_t (&a)[4]) const {
-    const uint32_t codes = words[q] & 0x77777777u;
-    const uint32_t choose = MaskOr(words[q] >> 1, 0x44444444u, 0x32103210u);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t low =
-          LookUp4(table.low, codes >> 16 * i, choose >> 16 * i);
-      const uint32_t high =
-          LookUp4(table.high, codes >> 16 * i, choose >> 16 * i);
-      a[2 * i] = __byte_perm(low, high, 0x5140);
-      a[2 * i + 1] = __byte_perm(low, high, 0x7362);
-    }
+    LookUpOperand(words[q], table.low, table.high, a);
   }
   uint32_t words[4];
   LevelBytes table;
@@ -248,14 +262,10 @@ struct QuantDecoder<QuantCodes::kInt8, T, false> : QuantBytes8 {
 
 template <typename T>
 struct QuantDecoder<QuantCodes::kE4M3, T, false> : QuantBytes8 {
-  // Its exponent and mantissa moved to those of T, then 2^120 or 2^8 for the
-  // difference of their biases: exact, numbers below the normal ones too.
-  static constexpr int kDown = kIsBf16<T> ? 4 : 1;
-  static constexpr uint32_t kMask = kIsBf16<T> ? 0x07f007f0u : 0x3f803f80u;
+  // 2^120 or 2^8.
   static constexpr uint32_t kFactor = kIsBf16<T> ? 0x7b807b80u : 0x5c005c00u;
-  __device__ static uint32_t Level(uint32_t high_bytes) {
-    return MultiplyPairs<T>(
-        MaskOr(high_bytes, 0x80008000u, high_bytes >> kDown & kMask), kFactor);
+  __device__ static uint32_t Level(uint32_t upper_bytes) {
+    return MultiplyPairs<T>(E4M3Fields<T>(upper_bytes), kFactor);
   }
   __device__ void Operand(int q, uint32_t (&a)[4]) const {
 #pragma unroll
