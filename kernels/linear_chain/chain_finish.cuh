@@ -15,10 +15,11 @@ namespace inlay {
 // read before the products.
 inline constexpr int kChainSharers = 4;
 
-// kExperts: of stages that may be of experts. `choice`: of them, if it is; the
+// kPlain: weights have no factors of rows. kExperts: of stages that may be of
+// experts. `choice`: of them, if it is; the
 // factors of the rows of their outputs, `factors`, are in the sums already, the
 // biases behind them are not.
-template <typename T, int kRows, bool kExperts>
+template <typename T, int kRows, bool kPlain, bool kExperts>
 class ChainFinish {
  public:
   __device__ ChainFinish(const ChainStage& stage, const ChainShape& shape,
@@ -103,10 +104,11 @@ class ChainFinish {
     return {stage_, shape_.mixture, tiles_, choice_.experts};
   }
   __device__ float FactorOf(const Output& out, int tile) const {
+    if (kPlain) return 1.0f;
     const uint8_t* at;
     if (kExperts && part_ == ChainExperts::kOutput) return 1.0f;
     if (kExperts && part_ == ChainExperts::kInput) {
-      at = OfExperts().Input(tile);
+      at = OfExperts().InputAt(tile);
     } else {
       at = tiles_.At(stage_, tile);
     }

@@ -194,9 +194,10 @@ __device__ void ChooseExperts(const ChainStage& stage,
 }
 
 // What the experts' outputs need, once experts are chosen: their weights, and
-// of their matrices' rows the factors, to `factors`, and biases, behind them.
-// There when all threads have waited for their copies and met.
-template <int kRows>
+// of their matrices' rows the factors, to `factors`, unless they are kPlain and
+// have none, and biases, behind them. There when all threads have waited for
+// their copies and met.
+template <int kRows, bool kPlain>
 __device__ void PrepareOutputs(const ChainStage& outputs,
                                const ChainMixture& mixture, uint8_t* handed,
                                ChainChoice& choice, float* factors) {
@@ -215,7 +216,7 @@ __device__ void PrepareOutputs(const ChainStage& outputs,
   for (int i = thread; i < count; i += kChainThreads) {
     const int item = i / kQuantRows, row = i % kQuantRows;
     const int tile = item / parts, slot = item - tile * parts;
-    copy(to + i * 4, at.Output(tile, slot) + row * 4);
+    if (!kPlain) copy(to + i * 4, at.OutputAt(tile, slot) + row * 4);
     if (outputs.bias == nullptr || slot == mixture.slots) continue;
     const int own = (tiles.first_job + tile) * kQuantRows + row;
     copy(to + (ChainRowFactors(outputs, mixture) + i) * 4,

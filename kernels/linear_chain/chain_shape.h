@@ -3,6 +3,8 @@
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_SHAPE_H_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_SHAPE_H_
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,14 +28,23 @@ inline constexpr int kChainBlock = kChainThreads + 128;
 inline constexpr int kChainRows = 2;
 inline constexpr int kMostChainRing = 16;
 // Units of a place of the ring, which are copied at once: one for each warp, or
-// where that would be more than 17 KB for half of the warps.
+// where that would be more than 17 KB for half or a quarter of the warps.
 INLAY_HOST_DEVICE constexpr int ChainPlaceUnits(int most_unit_bytes) {
-  return most_unit_bytes > 1100 ? kChainWarps / 2 : kChainWarps;
+  return most_unit_bytes > 2200   ? kChainWarps / 4
+         : most_unit_bytes > 1100 ? kChainWarps / 2
+                                  : kChainWarps;
 }
+// Weights that are 16-bit floats and lie as in files: a unit of a tile in
+// shared memory, two boxes of 64 columns (gemm/tensor_map.h).
+inline constexpr int kPlainUnitBytes = kQuantRows * kQuantColumns * 2;
+inline constexpr int kPlainBoxes = kQuantColumns / 64;
 // Bytes of copies under way, about: with more the memory gives no more, and
 // what blocks say to each other takes longer. A round of many units has more.
 inline constexpr int kFewUnderWay = 34 << 10;
 inline constexpr int kMostUnderWay = 40 << 10;
+// The same of floats, whose bytes are what bounds a stage.
+inline constexpr int kFewPlainUnderWay = 64 << 10;
+inline constexpr int kMostPlainUnderWay = 96 << 10;
 inline constexpr int kManyChainUnits = 16 * kChainWarps;
 // A block's tiles between two meetings of its warps where a stage is alone:
 // each has a place for its sums, which the ring has not.
@@ -111,6 +122,7 @@ struct ChainStage {
   uint16_t rounds;  // in which a block does its jobs
   uint16_t round_jobs;  // at most
   uint8_t under_way;    // copies
+  uint8_t box_units;    // that a tensor copy brings
   bool second;          // its weights lie as ChainForms::Second
   bool same_x;          // x is that of the stage before
   bool gated;
@@ -251,8 +263,15 @@ struct ChainShape {
   ChainLevels levels;
 };
 
+// Of weights as they lie in files: a stage's, and a shared expert's.
+struct ChainMaps {
+  CUtensorMap stages[kMostChainStages];
+  CUtensorMap shared[2];  // inputs, outputs
+};
+
 // How the weights of a chain's stages lie. Served by LaunchChain*.
 struct ChainFormPair {
+  bool is_plain;  // as in files; the rest says nothing then
   QuantForm first;
   QuantForm second;  // `first` where all lie alike
   bool is_mixed;
@@ -281,6 +300,9 @@ INLAY_CHAIN_LAUNCH(LaunchChainTable4);   // linear_chain_table4_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainFloats);   // linear_chain_floats_sm90.cu
 INLAY_CHAIN_LAUNCH(LaunchChainMixed);    // linear_chain_mixed_sm90.cu
 #undef INLAY_CHAIN_LAUNCH
+// linear_chain_plain_sm90.cu
+absl::Status LaunchChainPlain(const ChainShape& shape, const ChainMaps& maps,
+                              DType type, CudaStream& stream);
 
 }  // namespace inlay
 

@@ -6,6 +6,13 @@
 
 namespace inlay {
 
+// A tile by its number in its matrix: a stage's, or where the stage is of
+// experts, a shared one's.
+struct ChainTile {
+  int number;
+  bool shared;
+};
+
 // A block's tiles of a stage, or of one of its rounds, one after another, where
 // gated gate and up of a job in turn.
 struct ChainTiles {
@@ -31,6 +38,9 @@ struct ChainTiles {
                ? first_job + tile / 2 + (tile % 2 == 1 ? stage.jobs.count : 0)
                : first_job + tile;
   }
+  __device__ ChainTile Tile(const ChainStage& stage, int tile) const {
+    return {Number(stage, tile), false};
+  }
   __device__ const uint8_t* At(const ChainStage& stage, int tile) const {
     return stage.w + Number(stage, tile) * stage.tile_bytes;
   }
@@ -48,16 +58,20 @@ class ChainExpertTiles {
       : stage_(stage), mixture_(mixture), tiles_(tiles), experts_(experts) {}
 
   // Of their inputs. A block's tiles are gates and ups in turn.
-  __device__ const uint8_t* Input(int tile) const {
+  __device__ ChainTile Input(int tile) const {
     const Place at(*this, tile / 2);
     const bool is_up = tile % 2 == 1;
     if (at.slot == mixture_.slots) {
-      const int own = at.own + (is_up ? mixture_.shared_tiles : 0);
-      return mixture_.shared_input + own * stage_.tile_bytes;
+      return {at.own + (is_up ? mixture_.shared_tiles : 0), true};
     }
-    return stage_.w + (FirstTile(at.slot) + at.own +
-                       (is_up ? mixture_.input_tiles.divisor() : 0)) *
-                          stage_.tile_bytes;
+    return {FirstTile(at.slot) + at.own +
+                (is_up ? mixture_.input_tiles.divisor() : 0),
+            false};
+  }
+  __device__ const uint8_t* InputAt(int tile) const {
+    const ChainTile at = Input(tile);
+    return (at.shared ? mixture_.shared_input : stage_.w) +
+           at.number * stage_.tile_bytes;
   }
   // Whether the block's `job`-th gate is of row m of x.
   __device__ bool IsOf(int job, int m) const {
@@ -71,17 +85,19 @@ class ChainExpertTiles {
   __device__ int64_t Bias(int tile, int row) const {
     const Place at(*this, tile / 2);
     if (at.slot == mixture_.slots) return -1;
-    return (FirstTile(at.slot) + at.own) * kQuantRows + row;
+    return int64_t{FirstTile(at.slot) + at.own} * kQuantRows + row;
   }
   // Of the outputs of slot `slot`'s expert.
-  __device__ const uint8_t* Output(int tile, int slot) const {
+  __device__ ChainTile Output(int tile, int slot) const {
     const int own = tiles_.first_job + tile;
-    if (slot == mixture_.slots) {
-      return mixture_.shared_output + int64_t{own} * mixture_.shared_bytes;
-    }
-    return stage_.w +
-           (int64_t{experts_[slot]} * (stage_.n / kQuantRows) + own) *
-               stage_.tile_bytes;
+    if (slot == mixture_.slots) return {own, true};
+    return {experts_[slot] * (stage_.n / kQuantRows) + own, false};
+  }
+  __device__ const uint8_t* OutputAt(int tile, int slot) const {
+    const ChainTile at = Output(tile, slot);
+    return at.shared ? mixture_.shared_output +
+                           int64_t{at.number} * mixture_.shared_bytes
+                     : stage_.w + at.number * stage_.tile_bytes;
   }
 
  private:
@@ -95,8 +111,8 @@ class ChainExpertTiles {
     int slot;
     int own;
   };
-  __device__ int64_t FirstTile(int slot) const {
-    return int64_t{experts_[slot]} * (2 * mixture_.input_tiles.divisor());
+  __device__ int FirstTile(int slot) const {
+    return experts_[slot] * (2 * mixture_.input_tiles.divisor());
   }
   const ChainStage& stage_;
   const ChainMixture& mixture_;

@@ -23,12 +23,16 @@
 // for a unit: exact for bf16 within 2^-28 of the unit's largest, other numbers
 // rounded to 11 bits. A row has the first of four columns of the product; they
 // lie in order.
+//
+// Weights that are 16-bit floats and lie as in files are multiplied as they
+// are, x being numbers of their type.
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_CHAIN_UNIT_CUH_
 
 #include <type_traits>
 
 #include "kernels/cuda_float.cuh"
+#include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/layout.h"
 #include "kernels/linear_chain/chain_shape.h"
@@ -49,7 +53,9 @@ template <QuantCodes kCodesOf, int kGroupOf, bool kMinOf,
           ChainX kXOf = ChainXOf(kCodesOf)>
 struct ChainForm {
   static constexpr QuantCodes kCodes = kCodesOf;
+  using Number = __half;  // of x, where that is kFloats
   static constexpr ChainX kX = kXOf;
+  static constexpr bool kPlain = false;
   static constexpr bool kFloats = kX == ChainX::kFloats;
   static constexpr int kGroup = kGroupOf;
   static constexpr bool kMin = kMinOf;
@@ -73,6 +79,22 @@ struct ChainForm {
   static_assert(kFloats ? !kSums && (kTable || kCodes == QuantCodes::kE4M3)
                 : kNeighbours ? kTable || kCodes == QuantCodes::kInt8
                               : !kTable && kCodes != QuantCodes::kE4M3);
+};
+
+// Of weights of type T that lie as in files.
+template <typename T>
+struct ChainPlain {
+  using Number = T;
+  static constexpr ChainX kX = ChainX::kFloats;
+  static constexpr bool kPlain = true;
+  static constexpr bool kFloats = true;
+  static constexpr bool kNibbles = false;
+  static constexpr bool kTable = false;
+  static constexpr int kGroup = kQuantColumns;
+  static constexpr int kUnitBytes = kPlainUnitBytes;
+  static constexpr int kFactsOfX = 1;
+  static constexpr bool kSums = false;
+  static constexpr float kLevel = 1.0f;
 };
 
 // A chain's weights lie as First or, some stages', as Second. x is made for
@@ -137,12 +159,20 @@ __device__ void MultiplyCodes(int32_t (&c)[4], const uint32_t* a,
   }
 }
 
-__device__ inline void MultiplyFloats(float (&c)[4], const uint32_t (&a)[4],
-                                      const uint32_t* b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+template <typename T>
+__device__ void MultiplyFloats(float (&c)[4], const uint32_t (&a)[4],
+                               const uint32_t* b) {
+  if constexpr (kIsBf16<T>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 // What a warp keeps of levels.
@@ -322,7 +352,7 @@ class ChainUnit {
           a[2 * i + 1] = E4M3Fields<__half>(word);
         }
       }
-      MultiplyFloats(part, a, &x.words[2 * step]);
+      MultiplyFloats<__half>(part, a, &x.words[2 * step]);
       if (step % kInGroup == kInGroup - 1) {
         const float2 scale = WidenPair<__half>(scales_[step / kInGroup].x);
         sums.products[0] =
@@ -402,38 +432,44 @@ class ChainUnit {
   uint2 scales_[Form::kGroups];
 };
 
-// A unit of a row of x, of which a lane has columns c, c + 1, c + 8 and c + 9,
-// c being lane / 4 * 16 + lane % 4 * 2: digits to planes that begin at `planes`
-// and lie `stride` bytes apart, what has to be known of it to `facts`. All
-// lanes call it. A number that is not finite makes the unit's products NaN.
-// The unit counts `weight` times.
+// Of a unit that lies as tensor copies bring it: 64 columns of all rows, then
+// the others; of a row's 16 bytes number c at c ^ row % 8.
+template <typename T>
+class ChainUnit<ChainPlain<T>> {
+ public:
+  using Form = ChainPlain<T>;
+  __device__ explicit ChainUnit(uint32_t unit) {
+    const uint32_t lane = threadIdx.x % 32;
+    row_ = unit + lane % 16 * 128;
+    first_ = ((lane / 16) ^ (lane % 8)) * 16;
+  }
+  __device__ void AddTo(const ChainUnitOfX<Form>& x, const LevelsOf<Form>&,
+                        ChainSums& sums, float2 = {1.0f, 1.0f}) const {
+    float part[4] = {};
+#pragma unroll
+    for (int step = 0; step < kQuantColumns / 16; ++step) {
+      uint32_t a[4];
+      LoadMatrices(row_ + step / 4 * (kPlainUnitBytes / kPlainBoxes) +
+                       (first_ ^ step % 4 * 32),
+                   a);
+      MultiplyFloats<T>(part, a, &x.words[2 * step]);
+    }
+    sums.products[0] = fmaf(x.scale, part[0], sums.products[0]);
+    sums.products[2] = fmaf(x.scale, part[2], sums.products[2]);
+  }
+
+ private:
+  uint32_t row_;
+  uint32_t first_;
+};
+
+// StoreChainX's digits, and groups' sums. Of numbers times `inverse`.
 template <class Form>
-__device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
-                                   float* facts, const float (&x)[4],
-                                   float weight = 1.0f) {
-  constexpr uint32_t kOne = 1u << 23;  // of exponents
+__device__ inline void StoreChainDigits(uint8_t* planes, uint32_t stride,
+                                        float* facts, const float (&x)[4],
+                                        float inverse, float scale) {
   constexpr uint32_t kMiddles = 0x00808080u;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  uint32_t most = 0;  // magnitudes as integers: NaN is the largest
-#pragma unroll
-  for (int i = 0; i < 4; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
-  most = __reduce_max_sync(kChainLanes, most);
-  // 2^e up to the largest, e at least -97: digits' numbers below 2^22 / 2^e,
-  // floats below 2^15.
-  constexpr uint32_t kUp = Form::kFloats ? 14 : 21;
-  const uint32_t exponent = min(max(most & 0x7f800000u, 30 * kOne), 254 * kOne);
-  const float inverse = __uint_as_float((254 + kUp) * kOne - exponent);
-  const float scale =
-      weight * (most >= 0x7f800000u ? __uint_as_float(0x7fffffffu)
-                                    : __uint_as_float(exponent - kUp * kOne));
-  if (lane == 0) *facts = scale;
-  if constexpr (Form::kFloats) {
-    auto* const at =
-        reinterpret_cast<uint32_t*>(planes + lane / 4 * 32) + lane % 4;
-    at[0] = NarrowPair<__half>(x[0] * inverse, x[1] * inverse);
-    at[4] = NarrowPair<__half>(x[2] * inverse, x[3] * inverse);
-    return;
-  }
   uint32_t t[4];
   int32_t sum = 0;
 #pragma unroll
@@ -469,6 +505,40 @@ __device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
     if (lane % (Form::kGroup / 4) == 0) {
       facts[4 + lane / (Form::kGroup / 4)] = static_cast<float>(sum) * scale;
     }
+  }
+}
+
+// A unit of a row of x, of which a lane has columns c, c + 1, c + 8 and c + 9,
+// c being lane / 4 * 16 + lane % 4 * 2: digits to planes that begin at `planes`
+// and lie `stride` bytes apart, what has to be known of it to `facts`. All
+// lanes call it. A number that is not finite makes the unit's products NaN.
+// The unit counts `weight` times.
+template <class Form>
+__device__ inline void StoreChainX(uint8_t* planes, uint32_t stride,
+                                   float* facts, const float (&x)[4],
+                                   float weight = 1.0f) {
+  constexpr uint32_t kOne = 1u << 23;  // of exponents
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint32_t most = 0;  // magnitudes as integers: NaN is the largest
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
+  most = __reduce_max_sync(kChainLanes, most);
+  // 2^e up to the largest, e at least -97: digits' numbers below 2^22 / 2^e,
+  // floats below 2^15.
+  constexpr uint32_t kUp = Form::kFloats ? 14 : 21;
+  const uint32_t exponent = min(max(most & 0x7f800000u, 30 * kOne), 254 * kOne);
+  const float inverse = __uint_as_float((254 + kUp) * kOne - exponent);
+  const float scale =
+      weight * (most >= 0x7f800000u ? __uint_as_float(0x7fffffffu)
+                                    : __uint_as_float(exponent - kUp * kOne));
+  if (lane == 0) *facts = scale;
+  if constexpr (Form::kFloats) {
+    auto* const at =
+        reinterpret_cast<uint32_t*>(planes + lane / 4 * 32) + lane % 4;
+    at[0] = NarrowPair<typename Form::Number>(x[0] * inverse, x[1] * inverse);
+    at[4] = NarrowPair<typename Form::Number>(x[2] * inverse, x[3] * inverse);
+  } else {
+    StoreChainDigits<Form>(planes, stride, facts, x, inverse, scale);
   }
 }
 

@@ -13,14 +13,14 @@ namespace inlay {
 // The warp's units of x into shared memory; of hidden times the norm's weights,
 // and the sums of its squares to `squares`. kExperts: with the router's product
 // where the stage is that of the experts' inputs; where it is that of their
-// outputs their columns count by their weights. `s`: the stage's number.
+// outputs their columns count by their weights. `part`: what of them it is.
 template <class Form, typename T, int kRows, bool kHidden, bool kExperts>
-__device__ void MakeChainX(const ChainStage& stage, int s,
+__device__ void MakeChainX(const ChainStage& stage, ChainExperts part,
                            const ChainShape& shape, const uint8_t* handed,
                            uint8_t* shared, float* squares) {
   auto& choice = *reinterpret_cast<ChainChoice*>(shared + shape.at.choice);
-  const bool routes = kExperts && kHidden && s == shape.mixture.input;
-  const bool weighs = kExperts && !kHidden && s == shape.mixture.input + 1;
+  const bool routes = kExperts && kHidden && part == ChainExperts::kInput;
+  const bool weighs = kExperts && !kHidden && part == ChainExperts::kOutput;
   const ChainRouter<T> router(shape.mixture, stage.k);
   float logits[kRows][kMostChainLogits] = {};
   constexpr int kEarlyLogits = 2;  // whose weights are read before x is there

@@ -4,6 +4,7 @@
 
 #if INLAY_HAS_CUDA
 #include "kernels/gemm/quantised/layout.h"
+#include "kernels/gemm/tensor_map.h"
 #include "kernels/linear_chain/chain_shape.h"
 #endif
 
@@ -27,6 +28,7 @@ int64_t RowsThatPay(const LinearChainDesc& desc) {
   }
   for (const LinearChainStage& stage : desc.stages) {
     if (stage.experts == ChainExperts::kOutput &&
+        IsBlockFormat(stage.gemm.weight) &&
         stage.gemm.k * desc.routing.top_k > kMostColumns &&
         QuantFormOf(stage.gemm.weight).codes == QuantCodes::kTable4) {
       return 1;
@@ -46,6 +48,9 @@ int64_t RowsThatFit(const LinearChainDesc& desc, const DeviceInfo& device) {
 const char* StageRefuses(const LinearChainStage& stage) {
   const GemmDesc& gemm = stage.gemm;
   if (gemm.permuted) return "takes no permutation of x";
+  if (!IsBlockFormat(gemm.weight) && gemm.k % kMapColumns != 0) {
+    return "floats must have rows of whole 64 columns";
+  }
   if (gemm.batch_invariant) return "another kernel serves more rows";
   if (stage.gated && gemm.n % (2 * kQuantRows) != 0) {
     return "gate and up must be whole tiles of rows";
@@ -131,11 +136,21 @@ const char* Sm90Refuses(const LinearChainDesc& desc, const DeviceInfo& device) {
     return "activations must be f16 or bf16";
   }
   for (const LinearChainStage& stage : desc.stages) {
-    if (!IsBlockFormat(stage.gemm.weight)) return "weights must be quantised";
+    if (!IsBlockFormat(stage.gemm.weight) &&
+        stage.gemm.weight != first.activation) {
+      return "weights must be quantised, or floats of activations' type";
+    }
   }
   ChainFormPair forms;
   if (!FormsOfChain(desc, forms)) {
     return "has no code for weights that are packed so, or so together";
+  }
+  if (forms.is_plain && std::none_of(desc.stages.begin(), desc.stages.end(),
+                                     [](const LinearChainStage& stage) {
+                                       return stage.experts !=
+                                              ChainExperts::kNone;
+                                     })) {
+    return "other kernels read floats as fast, but for experts'";
   }
   if (const char* reason = ExpertsRefuse(desc)) return reason;
   int64_t added = 0;

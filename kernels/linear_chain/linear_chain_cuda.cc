@@ -5,9 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/gemm/tensor_map.h"
 #include "kernels/linear_chain/chain_shape.h"
 #include "kernels/linear_chain/linear_chain.h"
 #include "memory/formatted_string.h"
+#include "memory/status.h"
 
 namespace inlay {
 namespace {
@@ -43,6 +45,20 @@ int64_t UnitsOfRow(const LinearChainDesc& desc, const LinearChainStage& stage) {
   return QuantUnits(ColumnsOf(desc, stage, 1));
 }
 
+int UnitBytes(const GemmDesc& gemm) {
+  return IsBlockFormat(gemm.weight) ? QuantUnitBytes(QuantFormOf(gemm.weight))
+                                    : kPlainUnitBytes;
+}
+
+// How many units of a matrix as in files a copy brings: of experts' outputs no
+// more than lie side by side, which begin at multiples of that.
+int BoxUnits(const LinearChainStage& stage, int place_units) {
+  int units = place_units;
+  if (stage.experts != ChainExperts::kOutput) return units;
+  while (QuantUnits(stage.gemm.k) % units != 0) units /= 2;
+  return units;
+}
+
 // The most tiles of a block in a round.
 int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
              int place_units, int m, int blocks, ChainStage& stage) {
@@ -54,6 +70,7 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   stage.jobs = CutChain((stage.n + kQuantRows - 1) / kQuantRows, blocks);
   stage.gated = from.gated;
   stage.same_x = from.same_x;
+  stage.box_units = static_cast<uint8_t>(BoxUnits(from, place_units));
   stage.function = from.function;
   stage.limit = from.limit;
   stage.float_y = !from.adds && from.gemm.output == DType::kF32;
@@ -67,16 +84,20 @@ int CutStage(const LinearChainDesc& desc, const LinearChainStage& from,
   const int tiles = round_jobs * tiles_a_job;
   // Copies of about so many bytes.
   const auto copies = [&](int bytes) {
-    const int copy =
-        place_units * QuantUnitBytes(QuantFormOf(from.gemm.weight));
+    const int copy = place_units * UnitBytes(from.gemm);
     return (bytes + copy / 2) / copy;
   };
-  // While experts are chosen nothing is under way.
-  const bool has_many = from.experts == ChainExperts::kInput ||
-                        tiles * stage.units >= kManyChainUnits;
-  stage.under_way =
-      static_cast<uint8_t>(has_many ? std::max(copies(kMostUnderWay), 3)
-                                    : std::max(copies(kFewUnderWay), 2));
+  const bool has_many = tiles * stage.units >= kManyChainUnits;
+  int under_way;
+  if (!IsBlockFormat(from.gemm.weight)) {
+    under_way = copies(has_many ? kMostPlainUnderWay : kFewPlainUnderWay);
+  } else if (has_many || from.experts == ChainExperts::kInput) {
+    // While experts are chosen nothing is.
+    under_way = std::max(copies(kMostUnderWay), 3);
+  } else {
+    under_way = std::max(copies(kFewUnderWay), 2);
+  }
+  stage.under_way = static_cast<uint8_t>(under_way);
   return tiles;
 }
 
@@ -118,8 +139,10 @@ int CutMixture(const LinearChainDesc& desc, int m, ChainMixture& mixture) {
     mixture.output_units =
         LaunchDivisor(std::max(static_cast<int>(QuantUnits(output.k)), 1));
     mixture.shared_tiles = static_cast<int>(desc.shared_width / kQuantRows);
-    mixture.shared_bytes = static_cast<int>(
-        QuantTileBytes(QuantFormOf(output.weight), desc.shared_width));
+    if (IsBlockFormat(output.weight)) {
+      mixture.shared_bytes = static_cast<int>(
+          QuantTileBytes(QuantFormOf(output.weight), desc.shared_width));
+    }
     mixture.float_router = desc.router == DType::kF32;
   }
   const RoutingDesc& routing = desc.routing;
@@ -222,9 +245,19 @@ bool FormsOfChain(const LinearChainDesc& desc, ChainFormPair& forms) {
            (first.codes == kFour ||
             (first.codes == kSix && second.group == 16));
   };
-  forms.first = forms.second = QuantFormOf(desc.stages.front().gemm.weight);
-  forms.is_mixed = false;
+  const GemmDesc& front = desc.stages.front().gemm;
+  forms = {};
+  if (!IsBlockFormat(front.weight)) {
+    forms.is_plain = true;
+    forms.x = ChainX::kFloats;
+    return std::all_of(desc.stages.begin(), desc.stages.end(),
+                       [&](const LinearChainStage& stage) {
+                         return stage.gemm.weight == front.activation;
+                       });
+  }
+  forms.first = forms.second = QuantFormOf(front.weight);
   for (const LinearChainStage& stage : desc.stages) {
+    if (!IsBlockFormat(stage.gemm.weight)) return false;
     const QuantForm form = QuantFormOf(stage.gemm.weight);
     if (!is_alone(form)) return false;
     if (SameForm(form, forms.first) || SameForm(form, forms.second)) continue;
@@ -245,8 +278,10 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   ChainFormPair forms;
   if (blocks <= 0 || !FormsOfChain(desc, forms)) return false;
   const QuantForm& form = forms.first;  // of x
-  const int most_unit_bytes =
-      std::max(QuantUnitBytes(form), QuantUnitBytes(forms.second));
+  int most_unit_bytes = 0;
+  for (const LinearChainStage& stage : desc.stages) {
+    most_unit_bytes = std::max(most_unit_bytes, UnitBytes(stage.gemm));
+  }
   const int place_units = ChainPlaceUnits(most_unit_bytes);
   const int plane_bytes = ChainPlaneBytes(forms.x);
   const int unit_of_x = ChainPlanes(forms.x) * plane_bytes;
@@ -264,7 +299,8 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
     }
     const int of_stage =
         CutStage(desc, stage, place_units, m, blocks, shape.stages[s]);
-    shape.stages[s].second = !SameForm(QuantFormOf(gemm.weight), form);
+    shape.stages[s].second =
+        !forms.is_plain && !SameForm(QuantFormOf(gemm.weight), form);
     tiles[s % 2] = std::max<int64_t>(tiles[s % 2], of_stage);
     if (shape.stages[s].rounds > 1) tiles[1] = tiles[0];
     units = std::max(units, shape.stages[s].units);
@@ -291,12 +327,15 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
                Align(ChainRowFactors(outputs, mixture) *
                      (desc.outputs_biased ? 2 : 1) * int64_t{sizeof(float)});
   }
-  at.x = at.facts + Align(int64_t{units} * m * 4 *
-                          ChainFactsOfX(form.codes, form.group, form.has_min));
+  const int facts =
+      forms.is_plain ? 1 : ChainFactsOfX(form.codes, form.group, form.has_min);
+  at.x = at.facts + Align(int64_t{units} * m * 4 * facts);
   // Rows 16 bytes more than a multiple of 128 apart: ldmatrix meets all banks.
   at.x_stride = static_cast<uint32_t>(units_of_row * plane_bytes + 16);
   at.ring = Align(at.x + int64_t{m} * ChainPlanes(forms.x) * at.x_stride +
-                  (mixture.input >= 0 ? plane_bytes : 0));
+                  (mixture.input >= 0 || forms.is_plain ? plane_bytes : 0));
+  // As swizzled boxes lie.
+  if (forms.is_plain) at.ring = (at.ring + 1023) / 1024 * 1024;
   if (at.ring >= kMostShared) return false;
   shape.m = m;
   const auto room = static_cast<int>(kMostShared - at.ring);
@@ -310,6 +349,30 @@ bool PlaceChain(const LinearChainDesc& desc, int m, int blocks,
   return shape.ring >= std::max(kLeastRing, 2 * parts);
 }
 
+namespace {
+
+// Of weights as they lie in files.
+absl::Status FillMaps(const LinearChainParams& params, const ChainShape& shape,
+                      ChainMaps& maps) {
+  const auto map_of = [](const TensorView& w, int units) {
+    return MapOfWeights(w, kQuantRows, 1, units * kPlainBoxes);
+  };
+  for (int s = 0; s < shape.count; ++s) {
+    INLAY_ASSIGN_OR_RETURN(
+        maps.stages[s], map_of(params.stages[s].w, shape.stages[s].box_units));
+  }
+  const ChainMixture& mixture = shape.mixture;
+  if (mixture.input < 0 || !mixture.has_shared()) return absl::OkStatus();
+  const ChainStage* stages = &shape.stages[mixture.input];
+  INLAY_ASSIGN_OR_RETURN(maps.shared[0],
+                         map_of(params.shared_input, stages[0].box_units));
+  INLAY_ASSIGN_OR_RETURN(maps.shared[1],
+                         map_of(params.shared_output, stages[1].box_units));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
                                 const LinearChainParams& params,
                                 Stream& stream) {
@@ -318,7 +381,9 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   const bool normalised = desc.stages.front().normalised;
   const auto m =
       static_cast<int>((normalised ? params.hidden : params.x).rows());
-  if (m > kChainRows || !PlaceChain(desc, m, cuda.num_sms(), shape)) {
+  ChainFormPair forms;
+  if (m > kChainRows || !FormsOfChain(desc, forms) ||
+      !PlaceChain(desc, m, cuda.num_sms(), shape)) {
     return absl::InternalError(FormattedString(
         "linear_chain: %d rows of x are more than the kernel serves", m));
   }
@@ -329,8 +394,10 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   shape.count = static_cast<int>(desc.stages.size());
   shape.hidden = reinterpret_cast<float*>(params.hidden.data);
   shape.hidden_stride = elements(params.hidden);
+  // Stages of codes that are alone have a kernel that hands nothing on.
+  const bool hands_on = shape.count > 1 || forms.is_plain;
   shape.exchange =
-      shape.count > 1 ? static_cast<ChainExchange*>(params.exchange) : nullptr;
+      hands_on ? static_cast<ChainExchange*>(params.exchange) : nullptr;
   int64_t handed = 0;  // bytes
   struct Handed {
     int at = -1;
@@ -342,8 +409,10 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
     const LinearChainParams::Stage& with = params.stages[s];
     ChainStage& stage = shape.stages[s];
     stage.w = reinterpret_cast<const uint8_t*>(with.w.data);
-    stage.tile_bytes =
-        QuantTileBytes(QuantFormOf(from.gemm.weight), from.gemm.k);
+    if (!forms.is_plain) {
+      stage.tile_bytes =
+          QuantTileBytes(QuantFormOf(from.gemm.weight), from.gemm.k);
+    }
     const bool is_output = from.experts == ChainExperts::kOutput;
     stage.bias = is_output && !desc.outputs_biased ? nullptr : with.bias;
     stage.mean = 1.0f / static_cast<float>(stage.k);
@@ -397,8 +466,11 @@ absl::Status RunLinearChainSm90(const LinearChainDesc& desc,
   }
   shape.handed = static_cast<uint32_t>(handed);
   const DType type = desc.stages.front().gemm.activation;
-  ChainFormPair forms;
-  FormsOfChain(desc, forms);
+  if (forms.is_plain) {
+    ChainMaps maps = {};
+    INLAY_RETURN_IF_ERROR(FillMaps(params, shape, maps));
+    return LaunchChainPlain(shape, maps, type, cuda);
+  }
   shape.levels = ChainLevelsOf(forms.first, forms.x);
   if (forms.x == ChainX::kFloats) {
     return LaunchChainFloats(shape, type, forms, cuda);

@@ -33,6 +33,8 @@
 #ifndef INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_SM90_CUH_
 #define INLAY_KERNELS_LINEAR_CHAIN_LINEAR_CHAIN_SM90_CUH_
 
+#include <type_traits>
+
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/linear_chain/chain_finish.cuh"
@@ -71,10 +73,18 @@ __device__ inline void CopyUnits(uint32_t to, const uint8_t* from,
       : "memory");
 }
 
+// What weights are copied by: addresses of packed ones are in ChainShape.
+struct NoChainMaps {};
+template <class Forms>
+using ChainMapsOf =
+    std::conditional_t<Forms::First::kPlain, ChainMaps, NoChainMaps>;
+
 // The thread that copies: all units of the block's tiles, stage by stage.
 template <class Forms, bool kAlone, bool kExperts>
-__device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
+__device__ void FeedRing(const ChainShape& shape,
+                         const ChainMapsOf<Forms>& maps, ChainChoice* choice,
                          uint32_t ring, uint32_t full, uint32_t empty) {
+  constexpr bool kPlain = Forms::First::kPlain;
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   RingTurn turn, arrived;
@@ -104,8 +114,12 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
 #pragma unroll
             for (int part = 0; part < Forms::kParts; ++part) {
               const int begin = first + part * Forms::kPlaceUnits;
-              const auto bytes = static_cast<uint32_t>(
-                  max(min(units - begin, Forms::kPlaceUnits), 0) * unit_bytes);
+              int count = max(min(units - begin, Forms::kPlaceUnits), 0);
+              if (kPlain) {
+                count = (count + stage.box_units - 1) / stage.box_units *
+                        stage.box_units;
+              }
+              const auto bytes = static_cast<uint32_t>(count * unit_bytes);
               const uint32_t barrier = full + 8 * turn.stage;
               for (; under_way >= most; --under_way) {
                 Await(full + 8 * arrived.stage, arrived.parity);
@@ -115,6 +129,22 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
               Await(empty + 8 * turn.stage, turn.parity ^ 1);
               Expect(barrier, bytes);
               const uint32_t to = ring + turn.stage * Forms::kPlaceBytes;
+              // Of `tile`, to the place's units from `at` on.
+              const auto copy_boxes = [&](const ChainTile& tile, int at,
+                                          int unit, int units_of_tile) {
+                if constexpr (kPlain) {
+                  const CUtensorMap& map =
+                      tile.shared
+                          ? maps.shared[part_of == ChainExperts::kOutput]
+                          : maps.stages[s];
+#pragma unroll 1
+                  for (int u = 0; u < units_of_tile; u += stage.box_units) {
+                    CopyBox(to + (at + u) * unit_bytes, map,
+                            tile.number * kQuantRows, (unit + u) * kPlainBoxes,
+                            barrier);
+                  }
+                }
+              };
               if (part_of == ChainExperts::kOutput) {
                 // Units of several experts, each's neighbours in one copy.
                 const ChainExpertTiles at(stage, shape.mixture, tiles,
@@ -127,19 +157,31 @@ __device__ void FeedRing(const ChainShape& shape, ChainChoice* choice,
                       first_of.slot == shape.mixture.slots
                           ? end - unit
                           : shape.mixture.output_units.divisor() - first_of.own;
-                  const int count = min(left, end - unit);
-                  CopyUnits(to + (unit - begin) * unit_bytes,
-                            at.Output(i, first_of.slot) + kQuantHeadBytes +
-                                first_of.own * unit_bytes,
-                            count * unit_bytes, barrier, policy);
-                  unit += count;
+                  const int of_tile = min(left, end - unit);
+                  if constexpr (kPlain) {
+                    copy_boxes(at.Output(i, first_of.slot), unit - begin,
+                               first_of.own, of_tile);
+                  } else {
+                    CopyUnits(to + (unit - begin) * unit_bytes,
+                              at.OutputAt(i, first_of.slot) + kQuantHeadBytes +
+                                  first_of.own * unit_bytes,
+                              of_tile * unit_bytes, barrier, policy);
+                  }
+                  unit += of_tile;
                 }
+              } else if (kPlain) {
+                const ChainExpertTiles at(stage, shape.mixture, tiles,
+                                          choice->experts);
+                copy_boxes(part_of == ChainExperts::kInput
+                               ? at.Input(i)
+                               : tiles.Tile(stage, i),
+                           0, begin, count);
               } else if (Forms::kParts == 1 || bytes > 0) {
                 const uint8_t* from;
                 if (part_of == ChainExperts::kInput) {
                   from = ChainExpertTiles(stage, shape.mixture, tiles,
                                           choice->experts)
-                             .Input(i);
+                             .InputAt(i);
                 } else {
                   from = tiles.At(stage, i);
                 }
@@ -248,7 +290,9 @@ class ChainProducts {
   }
   // Factors of the lane's rows of w.
   __device__ float2 Rows(int tile, int unit) const {
-    if (!kExperts || row_factors_ == nullptr) return {1.0f, 1.0f};
+    if (!kExperts || Form::kPlain || row_factors_ == nullptr) {
+      return {1.0f, 1.0f};
+    }
     const int slot = ChainExpertUnit(mixture_, unit).slot;
     const float* at = row_factors_ +
                       (tile * mixture_.parts() + slot) * kQuantRows +
@@ -317,7 +361,8 @@ static_assert(sizeof(ChainShape) % 8 == 0 && sizeof(ChainShape) <= 1024);
 // kRows: of x. kAlone: one stage. kExperts: some may be a mixture's.
 template <class Forms, typename T, int kRows, bool kAlone, bool kExperts>
 __global__ void __launch_bounds__(kChainBlock, 1)
-    LinearChain(const __grid_constant__ ChainShape given) {
+    LinearChain(const __grid_constant__ ChainShape given,
+                const __grid_constant__ ChainMapsOf<Forms> maps) {
   extern __shared__ __align__(1024) uint8_t chain_shared[];
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(chain_shared));
@@ -338,7 +383,8 @@ __global__ void __launch_bounds__(kChainBlock, 1)
     asm volatile("bar.arrive 2, %0;" ::"n"(kChainBlock) : "memory");
     if (threadIdx.x == kChainThreads) {
       FeedRing<Forms, kAlone, kExperts>(
-          given, reinterpret_cast<ChainChoice*>(chain_shared + given.at.choice),
+          given, maps,
+          reinterpret_cast<ChainChoice*>(chain_shared + given.at.choice),
           base + given.at.ring, full, empty);
     }
     return;
@@ -406,24 +452,24 @@ __global__ void __launch_bounds__(kChainBlock, 1)
           made % 2 * (kChainRows * kChainWarps);
       auto* const partials = reinterpret_cast<float*>(
           chain_shared + shape.at.partials[(s + round) % 2]);
-      ChainFinish<T, kRows, kExperts> finish(stage, shape, tiles, part, choice,
-                                             factors);
+      ChainFinish<T, kRows, First::kPlain, kExperts> finish(
+          stage, shape, tiles, part, choice, factors);
       if (part != ChainExperts::kInput) finish.Begin();
       if (has_x) {
         // Made for a round or a stage before.
       } else if (stage.x == nullptr) {
-        MakeChainX<First, T, kRows, true, kExperts>(stage, s, shape, handed,
+        MakeChainX<First, T, kRows, true, kExperts>(stage, part, shape, handed,
                                                     chain_shared, squares);
       } else {
-        MakeChainX<First, T, kRows, false, kExperts>(stage, s, shape, handed,
+        MakeChainX<First, T, kRows, false, kExperts>(stage, part, shape, handed,
                                                      chain_shared, squares);
       }
       has_x = true;
       if (part == ChainExperts::kInput) {
         ChooseExperts<kRows>(stage, shape.mixture, squares, handed, choice);
         finish.Begin();
-        PrepareOutputs<kRows>(shape.stages[s + 1], shape.mixture, handed,
-                              choice, factors);
+        PrepareOutputs<kRows, First::kPlain>(shape.stages[s + 1], shape.mixture,
+                                             handed, choice, factors);
       }
       const float* const row_factors =
           part == ChainExperts::kOutput ? factors : nullptr;
@@ -455,7 +501,9 @@ __global__ void __launch_bounds__(kChainBlock, 1)
 // launch fails. It may begin before the kernel before it has ended, as those of
 // LaunchCuda.
 template <class Forms, typename T, int kRows, bool kAlone, bool kExperts>
-absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
+absl::Status LaunchChainRows(const ChainShape& shape,
+                             const ChainMapsOf<Forms>& maps,
+                             CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
   const auto kernel = LinearChain<Forms, T, kRows, kAlone, kExperts>;
   INLAY_RETURN_IF_ERROR(AllowShared(
@@ -472,28 +520,30 @@ absl::Status LaunchChainRows(const ChainShape& shape, CudaStream& stream) {
   config.stream = stream.handle();
   config.attrs = attributes;
   config.numAttrs = kAlone ? 1 : 2;
-  return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape), kWhat);
+  return CudaStatus(cudaLaunchKernelEx(&config, kernel, shape, maps), kWhat);
 }
 
 template <class Forms, typename T, bool kAlone, bool kExperts>
-absl::Status LaunchChainTyped(const ChainShape& shape, CudaStream& stream) {
-  return shape.m == 1
-             ? LaunchChainRows<Forms, T, 1, kAlone, kExperts>(shape, stream)
-             : LaunchChainRows<Forms, T, kChainRows, kAlone, kExperts>(shape,
-                                                                       stream);
+absl::Status LaunchChainTyped(const ChainShape& shape,
+                              const ChainMapsOf<Forms>& maps,
+                              CudaStream& stream) {
+  return shape.m == 1 ? LaunchChainRows<Forms, T, 1, kAlone, kExperts>(
+                            shape, maps, stream)
+                      : LaunchChainRows<Forms, T, kChainRows, kAlone, kExperts>(
+                            shape, maps, stream);
 }
 
 template <class Forms, typename T>
 absl::Status LaunchChainStages(const ChainShape& shape, CudaStream& stream) {
   if (shape.mixture.input >= 0) {
-    return LaunchChainTyped<Forms, T, false, true>(shape, stream);
+    return LaunchChainTyped<Forms, T, false, true>(shape, {}, stream);
   }
   if constexpr (!Forms::kMixed) {
     if (shape.count == 1) {
-      return LaunchChainTyped<Forms, T, true, false>(shape, stream);
+      return LaunchChainTyped<Forms, T, true, false>(shape, {}, stream);
     }
   }
-  return LaunchChainTyped<Forms, T, false, false>(shape, stream);
+  return LaunchChainTyped<Forms, T, false, false>(shape, {}, stream);
 }
 
 }  // namespace

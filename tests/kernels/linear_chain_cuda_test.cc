@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/base/casts.h"
@@ -263,9 +264,12 @@ TEST(LinearChainCudaTest, OneStageServesTheRowsThatPay) {
 // the same warps have waited for that.
 TEST(LinearChainCudaTest, PlacesAreAlwaysOfTheSameWarps) {
   if (LinearChainTable().empty()) GTEST_SKIP() << "no rows";
-  for (const DType weight : kFormats) {
-    const QuantForm form = QuantFormOf(weight);
-    const int units = ChainPlaceUnits(QuantUnitBytes(form));
+  std::vector<DType> formats(std::begin(kFormats), std::end(kFormats));
+  formats.push_back(DType::kBF16);
+  for (const DType weight : formats) {
+    const int units = ChainPlaceUnits(IsBlockFormat(weight)
+                                          ? QuantUnitBytes(QuantFormOf(weight))
+                                          : kPlainUnitBytes);
     for (const int64_t inner : {512, 5632, 11008, 14336, 18944, 28672}) {
       for (int m = 1; m <= kChainRows; ++m) {
         ChainShape shape;
@@ -327,6 +331,8 @@ TEST(LinearChainCudaTest, RefusesWhatItHasNoCodeFor) {
   };
   EXPECT_TRUE(refuses(2, [](auto& s) { s.gemm.weight = DType::kQ4_0; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kBF16; }));
+  EXPECT_TRUE(refuses_of(
+      {DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16}));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ6_K; }));
   EXPECT_TRUE(refuses(0, [](auto& s) { s.gemm.weight = DType::kQ2_K; }));
   // Products of floats beside such of integers.

@@ -63,6 +63,7 @@ const MixtureShape kShapes[] = {
     {512, 768, 256, 384, {16, 2, kSigmoid, true}, 640},
     {256, 352, 224, 256, {8, 3, kSoftmax, true}, 0, false, kClamped, true},
     {256, 320, 160, 288, {12, 4, kSoftmax, true}, 128, false, kLimited, true},
+    {256, 320, 192, 300, {6, 3, kSoftmax, true}, 128, false, kClamped, true},
     {512, 512, 2400, 512, {5, 2, kSoftmax, true}, 0, false, kClamped},
 };
 
@@ -80,22 +81,27 @@ TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
       {DType::kMXFP4, DType::kQ8_0},      {DType::kQ8_0, DType::kMXFP4},
       {DType::kQ8_0, DType::kQ8_0},       {DType::kI8_G128, DType::kI8_G128},
       {DType::kF8_G128, DType::kF8_G128}, {DType::kF8_G32, DType::kF8_G32},
-      {DType::kNF4, DType::kNF4}};
+      {DType::kNF4, DType::kNF4},         {DType::kBF16, DType::kBF16},
+      {DType::kF16, DType::kF16}};
   unsigned seed = 1;
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     const MixtureShape& shape = kShapes[i];
     for (size_t f = 0; f < std::size(kFormats); ++f) {
       const auto& [weight, outputs] = kFormats[f];
       const auto fits = [&](DType dtype) {
-        const int64_t block = GetFormatInfo(dtype).block_elements;
+        const int64_t block =
+            IsBlockFormat(dtype) ? GetFormatInfo(dtype).block_elements : 64;
         return shape.width % block == 0 && shape.inner % block == 0 &&
                shape.shared % block == 0;
       };
       if (!fits(weight) || !fits(outputs)) continue;
       // Formats that fit many shapes with a third of them: the host takes long.
-      const bool is_picky = GetFormatInfo(weight).block_elements == 256;
+      const bool is_picky =
+          IsBlockFormat(weight) && GetFormatInfo(weight).block_elements == 256;
       if (!is_picky && (i + f) % 3 != 0) continue;
-      const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+      const DType type = !IsBlockFormat(weight) ? weight
+                         : seed % 2 != 0        ? DType::kBF16
+                                                : DType::kF16;
       SCOPED_TRACE(::testing::Message()
                    << DTypeName(weight) << " " << shape.routing.num_experts
                    << " experts, seed " << seed);
@@ -128,20 +134,23 @@ TEST(LinearChainExpertsCudaTest, CallsAndGraphsHaveTheSameBits) {
   if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
   // Qwen3-30B-A3B's, with fewer experts.
   const MixtureShape shape = {4096, 2048, 768, 5120, {32, 8, kSoftmax, true}};
-  TestChain chain(
-      cuda,
-      WithExperts(DType::kQ4_K, DType::kQ6_K, DType::kBF16, DType::kF32, shape),
-      2, 7);
-  for (const int64_t rows : {1, 2}) {
-    const int64_t first = 2 - rows;
-    const ChainOutcome calls = chain.Run(4, first, rows, 20);
-    for (int again = 0; again < 3; ++again) {
-      const ChainOutcome graph = chain.Run(4, first, rows, 20, true);
-      for (int64_t r = 0; r < rows; ++r) {
-        EXPECT_EQ(calls.hidden.RowBits(first + r),
-                  graph.hidden.RowBits(first + r));
-        EXPECT_EQ(calls.y[1].RowBits(r), graph.y[1].RowBits(r));
-        EXPECT_EQ(calls.y[3].RowBits(r), graph.y[3].RowBits(r));
+  constexpr DType kFormats[][2] = {{DType::kQ4_K, DType::kQ6_K},
+                                   {DType::kBF16, DType::kBF16}};
+  for (const auto& [weight, outputs] : kFormats) {
+    TestChain chain(
+        cuda, WithExperts(weight, outputs, DType::kBF16, DType::kF32, shape), 2,
+        7);
+    for (const int64_t rows : {1, 2}) {
+      const int64_t first = 2 - rows;
+      const ChainOutcome calls = chain.Run(4, first, rows, 20);
+      for (int again = 0; again < 3; ++again) {
+        const ChainOutcome graph = chain.Run(4, first, rows, 20, true);
+        for (int64_t r = 0; r < rows; ++r) {
+          EXPECT_EQ(calls.hidden.RowBits(first + r),
+                    graph.hidden.RowBits(first + r));
+          EXPECT_EQ(calls.y[1].RowBits(r), graph.y[1].RowBits(r));
+          EXPECT_EQ(calls.y[3].RowBits(r), graph.y[3].RowBits(r));
+        }
       }
     }
   }
@@ -156,10 +165,10 @@ TEST(LinearChainExpertsCudaTest, NanStaysInItsRow) {
   for (const RoutingScore score : {kSoftmax, kSigmoid}) {
     const MixtureShape shape = {256, 512, 256, 256, {8, 2, score, true},
                                 256, true};
-    TestChain chain(cuda,
-                    WithExperts(DType::kQ4_K, DType::kQ4_K, DType::kBF16,
-                                DType::kBF16, shape),
-                    2, 11);
+    const DType weight = score == kSigmoid ? DType::kBF16 : DType::kQ4_K;
+    TestChain chain(
+        cuda, WithExperts(weight, weight, DType::kBF16, DType::kBF16, shape), 2,
+        11);
     const ChainOutcome want = chain.Run(4, 0, 2);
     for (int64_t bad = 0; bad < 2; ++bad) {
       const float good = chain.hidden(bad, 5);
@@ -213,6 +222,20 @@ TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
   };
   EXPECT_FALSE(refuses([&](auto& d) { with_inner(d, 800); }));
   EXPECT_TRUE(refuses([&](auto& d) { with_inner(d, 808); }));
+  // Floats: of another type, beside codes, rows of half a copy's columns.
+  const auto with_weights = [](auto& d, DType dtype) {
+    for (LinearChainStage& stage : d.stages) stage.gemm.weight = dtype;
+  };
+  EXPECT_FALSE(refuses([&](auto& d) { with_weights(d, DType::kBF16); }));
+  EXPECT_TRUE(refuses([&](auto& d) { with_weights(d, DType::kF16); }));
+  EXPECT_TRUE(refuses([&](auto& d) {
+    with_weights(d, DType::kBF16);
+    d.stages[3].gemm.weight = DType::kQ4_K;
+  }));
+  EXPECT_TRUE(refuses([&](auto& d) {
+    with_weights(d, DType::kBF16);
+    with_inner(d, 800);
+  }));
   EXPECT_TRUE(refuses([](auto& d) { d.router = DType::kF16; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.top_k = 17; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.num_experts = 513; }));

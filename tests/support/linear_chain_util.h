@@ -26,19 +26,31 @@ struct ChainWeights {
                std::mt19937& rng) {
     GemmDesc gemm = stage.gemm;
     gemm.n *= matrices;
-    const BlockCodec& codec = *FindBlockCodec(gemm.weight);
-    const QuantMatrix matrix(gemm.weight, gemm.k);
-    const auto rows = RandomBlocks(
-        codec, gemm.n * (gemm.k / matrix.block_elements), rng, 0.5f);
-    std::vector<std::byte> packed(
-        static_cast<size_t>(QuantBytes(matrix.form, gemm.n, gemm.k)));
-    PackQuantised(matrix, rows.data(), 0, gemm.n, packed.data());
     values.resize(static_cast<size_t>(gemm.n * gemm.k));
-    for (int64_t r = 0; r < gemm.n; ++r) {
-      UnpackQuantisedRow(matrix, packed.data(), r, values.data() + r * gemm.k);
+    if (const BlockCodec* codec = FindBlockCodec(gemm.weight)) {
+      const QuantMatrix matrix(gemm.weight, gemm.k);
+      const auto rows = RandomBlocks(
+          *codec, gemm.n * (gemm.k / matrix.block_elements), rng, 0.5f);
+      std::vector<std::byte> packed(
+          static_cast<size_t>(QuantBytes(matrix.form, gemm.n, gemm.k)));
+      PackQuantised(matrix, rows.data(), 0, gemm.n, packed.data());
+      for (int64_t r = 0; r < gemm.n; ++r) {
+        UnpackQuantisedRow(matrix, packed.data(), r,
+                           values.data() + r * gemm.k);
+      }
+      device = std::make_unique<CudaBytes>(packed);
+    } else {
+      TestMatrix floats(gemm.weight, gemm.n, gemm.k);
+      floats.Randomize(rng, 0.5f);
+      for (int64_t i = 0; i < gemm.n * gemm.k; ++i) {
+        values[static_cast<size_t>(i)] = floats(i / gemm.k, i % gemm.k);
+      }
+      const TensorView& from = floats.view();
+      device = std::make_unique<CudaBytes>(
+          std::vector<std::byte>(from.data, from.data + gemm.n * gemm.k * 2));
     }
+    view = MatrixView(device->as<std::byte>(), gemm.weight, gemm.n, gemm.k);
     for (const float value : values) most = std::max(most, std::abs(value));
-    device = std::make_unique<CudaBytes>(packed);
     host_bias = TestMatrix(DType::kF32, 1, gemm.n);
     host_bias.Randomize(rng);
     bias = std::make_unique<CudaTestMatrix>(host_bias);
@@ -50,6 +62,7 @@ struct ChainWeights {
   float most = 0.0f;
   TestMatrix host_bias, host_norm;
   std::unique_ptr<CudaBytes> device;
+  TensorView view;  // of that
   std::unique_ptr<CudaTestMatrix> bias, norm;
 };
 
@@ -126,8 +139,8 @@ class TestChain {
       params.router = router->view().RowSlice(0, desc.routing.num_experts);
       params.shared_gate = router->view().RowSlice(desc.routing.num_experts, 1);
       if (!shared_.empty()) {
-        params.shared_input.data = shared_[0].device->as<std::byte>();
-        params.shared_output.data = shared_[1].device->as<std::byte>();
+        params.shared_input = shared_[0].view;
+        params.shared_output = shared_[1].view;
       }
       params.router_bias = biases->floats();
       if (corrects) {
@@ -138,8 +151,7 @@ class TestChain {
       const LinearChainStage& stage = part.stages[s];
       const GemmDesc& gemm = stage.gemm;
       LinearChainParams::Stage& with = params.stages.emplace_back();
-      with.w = MatrixView(weights_[s].device->as<std::byte>(), gemm.weight,
-                          gemm.n, gemm.k);
+      with.w = weights_[s].view;
       if (HasBias(s)) with.bias = weights_[s].bias->floats();
       if (HasWeight(s)) with.norm_weight = weights_[s].norm->floats();
       with.epsilon = kChainEpsilon;
@@ -232,11 +244,12 @@ class TestChain {
         shifted += value;
         squares += w[i] * value * w[i] * value;
       }
-      // Numbers that are f16 in products: those that are no activations are
-      // rounded, each by itself.
-      const double rounded = RoundsX() && stage.normalised
-                                 ? 8.0 * 0x1p-11 * std::sqrt(squares)
-                                 : 0.0;
+      // Numbers that are 16-bit floats in products, where weights are not
+      // packed of activations' type: those that are no activations are rounded,
+      // each by itself.
+      const double unit = gemm.weight == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+      const double rounded =
+          RoundsX() && stage.normalised ? 8.0 * unit * std::sqrt(squares) : 0.0;
       return rounded + 16.0 * std::sqrt(static_cast<double>(gemm.k)) *
                            kUnitF32 *
                            (size + double{from.weights->most} * shifted);
@@ -302,8 +315,9 @@ class TestChain {
  private:
   bool RoundsX() const {
     const DType weight = desc.stages[0].gemm.weight;
-    return weight == DType::kF8_G32 || weight == DType::kF8_G128 ||
-           weight == DType::kNF4 || weight == DType::kBNB_FP4;
+    return !IsBlockFormat(weight) || weight == DType::kF8_G32 ||
+           weight == DType::kF8_G128 || weight == DType::kNF4 ||
+           weight == DType::kBNB_FP4;
   }
   bool HasBias(size_t s) const {
     if (desc.stages[s].experts == ChainExperts::kOutput) {

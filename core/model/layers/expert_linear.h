@@ -39,9 +39,11 @@ class ExpertLinear {
   bool gated() const { return op_.desc.gated; }
   // Of one expert.
   const GemmDesc& desc() const { return op_.desc.gemm; }
-  // Whether linear_chain reads packed weights as these lie.
-  bool may_fuse() const {
-    return op_.row->name == Linear::kFusedGemmRow && stacked_.table == nullptr;
+  // Whether linear_chain reads weights as these lie.
+  bool may_chain() const {
+    return (op_.row->name == Linear::kFusedGemmRow ||
+            op_.row->name == Linear::kFloatRow) &&
+           stacked_.table == nullptr;
   }
   // On the device: all experts', one after another; to be read.
   TensorView matrices() const {

@@ -14,7 +14,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
     next_.part = nullptr;
   }
   LinearChainDesc desc;
-  bool same_row = attention.output().may_fuse();
+  bool same_row = attention.output().may_chain();
   AddStage(attention.output(), &desc).adds = true;
   if (!mlp.part->Describe(&desc)) return;
   const auto choose = [&] {
@@ -26,7 +26,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
     const bool before = same_row;
     const size_t stages = desc.stages.size();
     for (const Linear& layer : next_.part->qkv()) {
-      same_row = same_row && layer.may_fuse();
+      same_row = same_row && layer.may_chain();
       LinearChainStage& stage = AddStage(layer, &desc);
       stage.normalised = true;
       stage.same_x = desc.stages.size() > stages + 1;

@@ -60,6 +60,10 @@ bool Linear::may_fuse() const {
   return false;
 }
 
+bool Linear::may_chain() const {
+  return may_fuse() || op_.row->name == kFloatRow;
+}
+
 void Linear::ChooseAlone(const ModelBuild& build) {
   if (!may_fuse() || !build.fused || build.kernels.IsForced("gemm")) return;
   LinearChainDesc desc;

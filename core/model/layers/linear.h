@@ -40,6 +40,8 @@ class Linear {
   // gemm's, and expert_linear's, whose packed weights linear_chain and
   // fused_linear read.
   static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
+  // Those whose weights are floats, as linear_chain reads them.
+  static constexpr std::string_view kFloatRow = "cuda";
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }
@@ -47,6 +49,8 @@ class Linear {
   // lie. They serve rows of x that Forward does not round (RoundingOf), as one
   // and two, a chain's, never are.
   bool may_fuse() const;
+  // Whether linear_chain reads the weights, packed or not.
+  bool may_chain() const;
   // Whether it reads weights of its own, not those it was made over.
   bool is_packed() const { return packing() != nullptr; }
   size_t KernelBytes(int64_t tokens) const {

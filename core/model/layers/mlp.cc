@@ -79,8 +79,8 @@ absl::Status Mlp::Scale(const TensorView& y, float factor,
 bool Mlp::Describe(LinearChainDesc* desc) const {
   const bool is_plain =
       activation_.desc.gated && gate_scale_ == 1.0f && inner_scale_ == 1.0f;
-  if (!is_plain || !input_.is_one() || !input_.layer().may_fuse() ||
-      !output_.may_fuse()) {
+  if (!is_plain || !input_.is_one() || !input_.layer().may_chain() ||
+      !output_.may_chain()) {
     return false;
   }
   LinearChainStage& stage = AddStage(input_.layer(), desc);

@@ -314,7 +314,7 @@ bool Moe::Describe(LinearChainDesc* desc) const {
       (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
   if (!routes_plainly || cache_.present() || input_weights_ >= 0 ||
       !activation_.desc.gated || input_.size() != 1 ||
-      !input_.front().may_fuse() || !output_.may_fuse()) {
+      !input_.front().may_chain() || !output_.may_chain()) {
     return false;
   }
   desc->routing = routing_.desc;
