@@ -390,12 +390,11 @@ class ChainUnit {
   __device__ static void LookUp(uint32_t word, const ChainLevels& levels,
                                 uint32_t* first, uint32_t* second) {
     // Codes of rows 0 to 7, then of 8 to 15.
-    const uint32_t codes = __byte_perm(word, 0, 0x3120);
-    const uint32_t others = codes ^ 0x88888888u;
+    const uint32_t others = word ^ 0x88888888u;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       first[i] =
-          RepeatingPermute(levels.bytes[0], levels.bytes[1], codes >> 16 * i);
+          RepeatingPermute(levels.bytes[0], levels.bytes[1], word >> 16 * i);
       second[i] =
           RepeatingPermute(levels.bytes[2], levels.bytes[3], others >> 16 * i);
     }

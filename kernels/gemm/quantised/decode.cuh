@@ -93,8 +93,8 @@ __device__ inline void LookUpOperand(uint32_t word, const uint32_t* low,
   for (int i = 0; i < 2; ++i) {
     const uint32_t lower = LookUp4(low, codes >> 16 * i, choose >> 16 * i);
     const uint32_t upper = LookUp4(high, codes >> 16 * i, choose >> 16 * i);
-    a[2 * i] = __byte_perm(lower, upper, 0x5140);
-    a[2 * i + 1] = __byte_perm(lower, upper, 0x7362);
+    a[i] = __byte_perm(lower, upper, 0x5140);
+    a[i + 2] = __byte_perm(lower, upper, 0x7362);
   }
 }
 
@@ -210,8 +210,9 @@ struct E2M1Decoder {
     for (int i = 0; i < 4; ++i) {
       // The lower nibble where the lower half wants it, and the upper one,
       // four bits on, where the upper half does.
+      const int byte = i % 2 * 2 + i / 2;  // QuantCodeAt
       const uint32_t two =
-          i == 3 ? words[q] >> 24 : __byte_perm(words[q], 0, 0x4440 + i);
+          byte == 3 ? words[q] >> 24 : __byte_perm(words[q], 0, 0x4440 + byte);
       const uint32_t moved = two * (1u << kUp | 1u << (kUp + 12));
       a[i] = MultiplyPairs<T>(
           MaskOr(moved << (12 - kUp), 0x80008000u, moved & kMask), kFactor);

@@ -115,9 +115,11 @@ INLAY_HOST_DEVICE inline QuantBits QuantCodeAt(QuantCodes codes, int row,
   }
   // Pieces of 64 columns, 16 bytes a lane: a word of 8 nibbles for 16 columns.
   // Nibbles r and r + 4 make register r; of tables, whose bytes are looked up
-  // four at a time, neighbours do.
-  const int nibble = codes == QuantCodes::kTable4 ? at.reg * 2 + at.half
-                                                  : at.reg + at.half * 4;
+  // four at a time, neighbours do, those of registers 0, 2, 1, 3: a row's are
+  // looked up together.
+  const int nibble = codes == QuantCodes::kTable4
+                         ? (at.reg % 2 * 2 + at.reg / 2) * 2 + at.half
+                         : at.reg + at.half * 4;
   return {at.product / 4 * 512 + at.lane * 16 + at.product % 4 * 4 + nibble / 2,
           nibble % 2 * 4};
 }
