@@ -271,7 +271,7 @@ struct ChainMaps {
 
 // How the weights of a chain's stages lie. Served by LaunchChain*.
 struct ChainFormPair {
-  bool is_plain;  // as in files; the rest says nothing then
+  bool is_plain;  // as in files; `first` and `second` say nothing then
   QuantForm first;
   QuantForm second;  // `first` where all lie alike
   bool is_mixed;
