@@ -55,7 +55,7 @@ inline constexpr uint32_t kChainBarriers = kMostChainRing * 16;  // bytes
 enum class ChainX : uint8_t {
   kDigits,      // of 8 bits, in planes
   kNeighbours,  // the same, columns in the order of codes that are looked up
-  kFloats,      // f16
+  kFloats,      // of 16 bits, as ChainForm::Number
 };
 INLAY_HOST_DEVICE constexpr int ChainPlanes(ChainX x) {
   return x == ChainX::kFloats ? 1 : 3;
