@@ -58,10 +58,9 @@ class Experts {
     }
   }
 
-  float operator()(int64_t expert, int64_t row, int64_t column) const {
+  const float* Row(int64_t expert, int64_t row) const {
     const GemmDesc& gemm = desc_.gemm;
-    return values_[static_cast<size_t>((expert * gemm.n + row) * gemm.k +
-                                       column)];
+    return values_.data() + (expert * gemm.n + row) * gemm.k;
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
   size_t stride() const {
@@ -202,6 +201,7 @@ class ExpertProblem {
 
   // Makes row t of x NaN.
   void Spoil(int64_t t) {
+    wanted_.clear();
     for (int64_t c = 0; c < desc_.gemm.k; ++c) x_.Set(t, c, std::nanf(""));
   }
 
@@ -229,38 +229,59 @@ class ExpertProblem {
 
   void Check(const TestMatrix& y) {
     const GemmDesc& gemm = desc_.gemm;
-    const auto sum = [&](int64_t s, int64_t c, bool magnitude) {
-      const int64_t e = routed_->experts[static_cast<size_t>(s)];
-      const int64_t r = desc_.row_a_slot ? s : s / desc_.top_k;
-      double total = magnitude ? std::abs(bias_(e, c)) : double{bias_(e, c)};
-      for (int64_t i = 0; i < gemm.k; ++i) {
-        const double product = double{x_(r, i)} * experts_(e, c, i);
-        total += magnitude ? std::abs(product) : product;
-      }
-      return total;
+    if (wanted_.empty()) FindWanted();
+    const auto wanted = [&](int64_t s, int64_t c) {
+      return wanted_[static_cast<size_t>(s * gemm.n + c)];
     };
     float most = 0.0f;
     double shifted = 0.0;
     if (IsBlockFormat(gemm.weight)) {
       // Levels and minima are added apart and may cancel.
       for (int64_t i = 0; i < gemm.n * gemm.k; ++i) {
-        most = std::max(most, std::abs(experts_(0, 0, i)));
+        most = std::max(most, std::abs(experts_.Row(0, 0)[i]));
       }
       shifted = 2.0 * most * static_cast<double>(gemm.k);
     }
     ExpectClose(
-        y, [&](int64_t s, int64_t c) { return sum(s, c, false); },
+        y, [&](int64_t s, int64_t c) { return wanted(s, c).value; },
         [&](int64_t s, int64_t c) {
           // k roundings of a partial sum, as noise, and one at the end.
           return 16.0 * std::sqrt(static_cast<double>(gemm.k)) * kUnitF32 *
-                     (sum(s, c, true) + shifted) +
-                 Rounding(gemm.output, sum(s, c, false));
+                     (wanted(s, c).magnitude + shifted) +
+                 Rounding(gemm.output, wanted(s, c).value);
         });
   }
 
   int64_t num_slots() const { return tokens_ * desc_.top_k; }
 
  private:
+  struct Wanted {
+    double value;
+    double magnitude;  // of what was added, in all
+  };
+  // Of each slot's outputs.
+  void FindWanted() {
+    const GemmDesc& gemm = desc_.gemm;
+    std::vector<double> x(static_cast<size_t>(gemm.k));
+    for (int64_t s = 0; s < num_slots(); ++s) {
+      const int64_t e = routed_->experts[static_cast<size_t>(s)];
+      const int64_t r = desc_.row_a_slot ? s : s / desc_.top_k;
+      for (int64_t i = 0; i < gemm.k; ++i) {
+        x[static_cast<size_t>(i)] = x_(r, i);
+      }
+      for (int64_t c = 0; c < gemm.n; ++c) {
+        Wanted wanted = {bias_(e, c), std::abs(bias_(e, c))};
+        const float* w = experts_.Row(e, c);
+        for (const double a : x) {
+          const double product = a * *w++;
+          wanted.value += product;
+          wanted.magnitude += std::abs(product);
+        }
+        wanted_.push_back(wanted);
+      }
+    }
+  }
+
   // A token's slots by expert, as routing does.
   static void ListSlots(Routed& one) {
     size_t next = 0;
@@ -326,6 +347,7 @@ class ExpertProblem {
   Experts experts_;
   std::unique_ptr<Routed> routed_;
   TestMatrix x_, bias_;
+  std::vector<Wanted> wanted_;  // once it is asked for
 };
 
 }  // namespace inlay::testing
