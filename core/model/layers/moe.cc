@@ -90,7 +90,23 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
   INLAY_ASSIGN_OR_RETURN(
       routing_,
       build.kernels.Choose("moe_routing", RoutingTable(), spec.routing));
+  ChooseRouter(hidden_size, build);
   return absl::OkStatus();
+}
+
+void Moe::ChooseRouter(int64_t hidden_size, const ModelBuild& build) {
+  const bool plain =
+      !router_norm_.present() && router_scale_ == 1.0f && !router_.is_packed();
+  if (!plain || build.batch_invariant || !MayChain(build)) return;
+  MoeRouterDesc desc;
+  desc.routing = routing_.desc;
+  desc.width = hidden_size;
+  desc.weight = router_.desc().weight;
+  desc.activation = build.activation;
+  auto op = build.kernels.Choose("moe_router", MoeRouterTable(), desc);
+  if (!op.ok()) return;
+  fused_router_ = *std::move(op);
+  fused_router_rows_ = MoeRouterTokens(fused_router_.desc);
 }
 
 absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
@@ -244,6 +260,19 @@ size_t Moe::KernelBytes(int64_t tokens, int64_t sequences) const {
 
 absl::Status Moe::Route(const Step& step, const BlockInput& x,
                         const Scratch& scratch) const {
+  if (x.norm.is_rms() && x.hidden.rows() <= fused_router_rows_) {
+    const GemmParams router = router_.Params({}, {}, {});
+    MoeRouterParams params;
+    params.hidden = x.hidden;
+    params.norm = x.norm.weight();
+    params.epsilon = x.norm.epsilon();
+    params.normalised = x.normalised;
+    params.w = router.w;
+    params.bias = router.bias;
+    params.routed = scratch.routed;
+    return fused_router_.Run(params, step.stream);
+  }
+  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
   TensorView input = x.normalised;
   if (router_norm_.present()) {
     input = scratch.routed_by;
@@ -394,7 +423,6 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
   }
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
-  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
   INLAY_RETURN_IF_ERROR(Route(step, x, scratch));
   if (shared_ != nullptr) {
     INLAY_RETURN_IF_ERROR(RunShared(step, x.normalised, scratch));

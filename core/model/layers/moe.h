@@ -16,6 +16,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/moe/combine.h"
+#include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
 
 namespace inlay {
@@ -66,11 +67,14 @@ class Moe : public Sublayer, public ChainedMlp {
 
   absl::Status CreateRouter(const MoeSpec& spec, int64_t hidden_size,
                             ModelBuild& build);
+  // Norm, router and routing in one launch, where a kernel serves.
+  void ChooseRouter(int64_t hidden_size, const ModelBuild& build);
   absl::Status CreateExperts(const MoeSpec& spec, ModelBuild& build);
   // Says what they take, and keeps some on the device where not all are there.
   absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
+  // Fills x.normalised and what is routed.
   absl::Status Route(const Step& step, const BlockInput& x,
                      const Scratch& scratch) const;
   absl::Status RunExperts(const Step& step, const TensorView& x,
@@ -88,6 +92,8 @@ class Moe : public Sublayer, public ChainedMlp {
   const float* expert_scales_ = nullptr;
   const int32_t* table_ = nullptr;  // where routing is hashed
   Op<RoutingDesc, RoutingParams> routing_;
+  Op<MoeRouterDesc, MoeRouterParams> fused_router_;
+  int64_t fused_router_rows_ = 0;
   // Gate and up, or both as one.
   std::vector<ExpertLinear> input_;
   int input_weights_ = -1;  // MoeSpec
