@@ -227,8 +227,9 @@ TEST_P(CudaGoldenModel, RaggedBatches) {
 
 // Fused ops have the bits of those they stand for, in steps of as many tokens
 // as kernels of ours take: q, k and v side by side are another matrix for
-// cuBLAS. But for decode_attention, which cuts keys otherwise, and
-// linear_chain, which rounds after other steps.
+// cuBLAS. But for decode_attention, which cuts keys otherwise, linear_chain,
+// which rounds after other steps, and moe_router, which adds up squares and
+// products in another order.
 TEST_P(CudaGoldenModel, FusedOpsChangeNothing) {
   const GoldenCase& golden = cases_.back();
   for (const bool widen : {true, false}) {
@@ -240,6 +241,7 @@ TEST_P(CudaGoldenModel, FusedOpsChangeNothing) {
         options.fused = fused;
         options.forced_kernels["decode_attention"] = "apart";
         options.forced_kernels["linear_chain"] = "apart";
+        options.forced_kernels["moe_router"] = "apart";
         const auto model = Load(options);
         ASSERT_NE(model, nullptr);
         ModelHarness harness(*model, *device_, FinalLength(golden));
