@@ -21,6 +21,7 @@ int64_t RowsThatFit(const MoeRouterDesc& desc) {
 }
 
 const char* Sm90Refuses(const MoeRouterDesc& desc, const DeviceInfo& device) {
+  if (device.sm != 90) return "written for compute capability 9.0";
   if (device.num_sms < kRouterBlocks) return "too few multiprocessors";
   const RoutingDesc& routing = desc.routing;
   if (!ValidateRouting(routing).ok()) {

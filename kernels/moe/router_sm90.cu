@@ -19,7 +19,8 @@
 // what is fetched costs more than what is computed: nothing is unrolled but
 // what waits for memory.
 //
-// Accumulation: float32; a warp's steps, both warps, then slices, ascending.
+// Accumulation: float32, but for squares over a warp's lanes, float64; a warp's
+// steps, both warps, then slices, ascending.
 // Roofline: none; the wait for memory and for each other is all it takes.
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"

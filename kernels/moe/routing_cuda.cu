@@ -20,6 +20,8 @@ constexpr int kListThreads = 256;
 constexpr int kFewTokens = 32;
 constexpr int kFewSlots = 512;
 constexpr int kFewExperts = 256;
+// Of a block's dynamic shared memory, where devices have no more than 99 KB.
+constexpr size_t kFewBytes = 92 << 10;
 
 // The slots of the only token, by expert.
 __device__ void ListOne(const RoutingDesc& desc, const RoutingParams& params) {
@@ -186,13 +188,16 @@ absl::Status RunRoutingCuda(const RoutingDesc& desc,
   const int64_t tokens = params.logits.rows();
   const int64_t slots = tokens * desc.top_k;
   const auto bytes = static_cast<size_t>(TokenScores::Bytes(desc.num_experts));
+  const size_t few_bytes = static_cast<size_t>(tokens) * bytes;
+  const bool has_room =
+      few_bytes <= kFewBytes || cuda.sm() == 80 || cuda.sm() == 90;
   if (tokens > 1 && tokens <= kFewTokens && slots <= kFewSlots &&
-      desc.num_experts <= kFewExperts) {
+      desc.num_experts <= kFewExperts && has_room) {
     // As many threads as there are experts.
     const auto warps = static_cast<int>(
         std::max<int64_t>(tokens, (desc.num_experts + 31) / 32));
     return LaunchCuda(
-        kWhat, cuda, {1, 32 * warps, static_cast<size_t>(tokens) * bytes},
+        kWhat, cuda, {1, 32 * warps, few_bytes},
         desc.num_experts <= 128 ? RouteFewTokens<4> : RouteFewTokens<8>, desc,
         params, static_cast<int>(tokens));
   }

@@ -95,8 +95,10 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
 }
 
 void Moe::ChooseRouter(int64_t hidden_size, const ModelBuild& build) {
-  const bool plain =
-      !router_norm_.present() && router_scale_ == 1.0f && !router_.is_packed();
+  const bool corrects_logits =
+      correction_ != nullptr && routing_.desc.score == RoutingScore::kSoftmax;
+  const bool plain = !router_norm_.present() && router_scale_ == 1.0f &&
+                     !router_.is_packed() && !corrects_logits;
   if (!plain || build.batch_invariant || !MayChain(build)) return;
   MoeRouterDesc desc;
   desc.routing = routing_.desc;
@@ -260,7 +262,8 @@ size_t Moe::KernelBytes(int64_t tokens, int64_t sequences) const {
 
 absl::Status Moe::Route(const Step& step, const BlockInput& x,
                         const Scratch& scratch) const {
-  if (x.norm.is_rms() && x.hidden.rows() <= fused_router_rows_) {
+  if (fused_router_.row != nullptr && x.norm.is_rms() &&
+      x.hidden.rows() <= fused_router_rows_) {
     const GemmParams router = router_.Params({}, {}, {});
     MoeRouterParams params;
     params.hidden = x.hidden;
