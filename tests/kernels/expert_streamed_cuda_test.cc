@@ -17,8 +17,9 @@ bool IsStreamed(const TestCuda& cuda, const ExpertLinearDesc& desc,
   return cuda.info.sm == 90 && ExpertRowsAreSome(desc, tokens * desc.top_k);
 }
 
-// Pieces of 8 and of 16 slots, experts without a slot, rounds of all numbers of
-// pairs, units that K does not fill, alone and together.
+// Pieces of 8 and of 16 slots, experts without a slot, units that K does not
+// fill, alone and together. A round has one pair where there are as many
+// multiprocessors as Hopper has.
 TEST(MoeCudaTest, SomeSlotsOfEveryBlockFormat) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
@@ -66,6 +67,37 @@ TEST(MoeCudaTest, SomeSlotsOfEveryBlockFormat) {
               }
             });
         ++seed;
+      }
+    }
+  }
+}
+
+// As many pairs a round as there are warps, and fewer, on 132 multiprocessors;
+// blocks whose share ends within a piece, and begins there.
+TEST(MoeCudaTest, RoundsOfManyPairs) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kTokens = 30;
+  unsigned seed = 1;
+  for (const DType weight : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0,
+                             DType::kU4_G128, DType::kF8_G128, DType::kMXFP4}) {
+    for (const auto& [experts, n, k] :
+         {std::array<int64_t, 3>{64, 1024, 256}, {32, 512, 768}}) {
+      const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(weight) << " x " << DTypeName(type) << ", "
+                   << experts << " experts, n " << n << " seed " << seed);
+      const int num_experts = static_cast<int>(experts);
+      const ExpertLinearDesc desc = {
+          {n, k, weight, type, DType::kF32}, num_experts, 4};
+      ASSERT_TRUE(IsStreamed(cuda, desc, kTokens) || cuda.info.sm != 90);
+      ExpertProblem problem(cuda, desc, kTokens, num_experts, seed++);
+      const ExpertLinearRow& row = ExpertRowNamed("cuda_quantised");
+      const TestMatrix y = problem.Run(row);
+      problem.Check(y);
+      const TestMatrix apart = problem.RunApart(row);
+      for (int64_t s = 0; s < problem.num_slots(); ++s) {
+        ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
       }
     }
   }
