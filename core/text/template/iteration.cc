@@ -1,5 +1,6 @@
 // The part of value_ops.h that walks containers.
 #include "core/text/template/python_repr.h"
+#include "core/text/template/text_search.h"
 #include "core/text/template/unicode.h"
 #include "core/text/template/value_ops.h"
 #include "memory/formatted_string.h"
@@ -131,7 +132,7 @@ absl::StatusOr<bool> Contains(Env& env, const Value& container,
           TypeName(item)));
     }
     INLAY_RETURN_IF_ERROR(budget.SpendBytes(container.text().size()));
-    return container.text().find(item.text()) != std::string::npos;
+    return FindText(container.text(), item.text()) != std::string::npos;
   }
   if (container.is(Kind::kDict) ||
       (container.is(Kind::kDictView) && container.view() == DictView::kKeys)) {

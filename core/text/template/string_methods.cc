@@ -78,6 +78,8 @@ Result Affix(Env& env, const Value& self, const Args& args) {
           "%s first arg must be str or a tuple of str, not %s",
           kAtStart ? "startswith" : "endswith", TypeName(affix)));
     }
+    INLAY_RETURN_IF_ERROR(env.budget().SpendBytes(
+        std::min(affix.text().size(), window.text.size())));
     if (window.valid && (kAtStart ? window.text.starts_with(affix.text())
                                   : window.text.ends_with(affix.text()))) {
       return Value::Bool(true);

@@ -151,6 +151,13 @@ TEST(ChatTemplateHostile, EndlessWork) {
   ExpectRefused("{% set t = 'a' * 1000000 %}{% for i in " + r +
                     "{{ t.find('a' * 500000 ~ 'b') }}{% endfor %}",
                 absl::StatusCode::kResourceExhausted);
+  ExpectRefused("{% set t = 'a' * 1000000 %}{% for i in " + r +
+                    "{{ ('a' * 500000 ~ 'b') in t }}{% endfor %}",
+                absl::StatusCode::kResourceExhausted);
+  ExpectRefused(
+      "{% set t = 'a' * 1000000 %}{% set z = (t ~ 'b',) * 50000 %}"
+      "{{ (t ~ 'a').startswith(z) }}",
+      absl::StatusCode::kResourceExhausted);
 }
 
 TEST(ChatTemplateHostile, BrokenSyntax) {
