@@ -1,5 +1,8 @@
 #include "core/json/json.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -8,8 +11,9 @@ namespace {
 
 // nlohmann's parser keeps a heap stack, so deep nesting costs memory before any
 // check of ours could run on the result: count brackets outside strings first.
+// So are members: objects that keep their order look a key up among all others.
 absl::Status CheckLimits(std::string_view text, std::string_view what,
-                         const JsonLimits& limits) {
+                         const JsonLimits& limits, size_t max_members) {
   if (text.size() > limits.max_bytes) {
     return absl::ResourceExhaustedError(
         FormattedString("%s: %d bytes of JSON, at most %d allowed", what,
@@ -17,6 +21,7 @@ absl::Status CheckLimits(std::string_view text, std::string_view what,
   }
   int depth = 0;
   bool in_string = false;
+  std::vector<size_t> commas(static_cast<size_t>(limits.max_depth) + 1);
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
@@ -33,8 +38,18 @@ absl::Status CheckLimits(std::string_view text, std::string_view what,
             "%s: JSON nested deeper than the %d levels allowed at byte %d",
             what, limits.max_depth, i));
       }
+      commas[static_cast<size_t>(depth)] = 0;
     } else if (c == ']' || c == '}') {
-      --depth;
+      if (c == '}' && depth > 0 &&
+          commas[static_cast<size_t>(depth)] >= max_members) {
+        return absl::ResourceExhaustedError(
+            FormattedString("%s: an object of more than the %d members allowed "
+                            "ends at byte %d",
+                            what, max_members, i));
+      }
+      depth = std::max(depth - 1, 0);
+    } else if (c == ',') {
+      ++commas[static_cast<size_t>(depth)];
     }
   }
   return absl::OkStatus();
@@ -51,8 +66,8 @@ std::string Printable(std::string_view what) {
 
 template <typename J>
 absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
-                        const JsonLimits& limits) {
-  INLAY_RETURN_IF_ERROR(CheckLimits(text, what, limits));
+                        const JsonLimits& limits, size_t max_members) {
+  INLAY_RETURN_IF_ERROR(CheckLimits(text, what, limits, max_members));
   // nlohmann takes a NUL for the end of the text.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return absl::InvalidArgumentError(FormattedString(
@@ -88,13 +103,13 @@ std::string Dump(const J& value) {
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view what,
                                const JsonLimits& limits) {
-  return Parse<Json>(text, what, limits);
+  return Parse<Json>(text, what, limits, SIZE_MAX);
 }
 
 absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text,
                                              std::string_view what,
                                              const JsonLimits& limits) {
-  return Parse<OrderedJson>(text, what, limits);
+  return Parse<OrderedJson>(text, what, limits, kMaxOrderedMembers);
 }
 
 std::string DumpJson(const Json& value) { return Dump(value); }

@@ -22,6 +22,9 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
+// Of an object that keeps the order of its keys.
+inline constexpr size_t kMaxOrderedMembers = 1024;
+
 // `what` names the document in messages ("config.json"). INVALID_ARGUMENT with
 // the byte offset when the text is not JSON (RFC 8259; invalid UTF-8 in strings
 // is refused), RESOURCE_EXHAUSTED above a limit.

@@ -40,6 +40,28 @@ TEST(JsonTest, CapsSizeAndDepth) {
   EXPECT_FALSE(ParseJson(std::string(1 << 20, '['), "x").ok());
 }
 
+// Members of objects that keep their order are looked up one by one.
+TEST(JsonTest, CapsMembersOfOrderedObjects) {
+  const auto object = [](size_t members) {
+    std::string text = "{\"list\":[1,2,{}],\"o\":{\"a\":[1],\"b\":2}";
+    for (size_t i = 2; i < members; ++i) {
+      text += ",\"{,k" + std::to_string(i) + "\":0";
+    }
+    return text + "}";
+  };
+  const std::string most = object(kMaxOrderedMembers);
+  const std::string more = object(kMaxOrderedMembers + 1);
+  const auto json = ParseOrderedJson(most, "x");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->size(), kMaxOrderedMembers);
+  EXPECT_TRUE(ParseOrderedJson("[" + most + "," + most + "]", "x").ok());
+  for (const std::string& text : {more, "[" + most + "," + more + "]"}) {
+    EXPECT_EQ(ParseOrderedJson(text, "x").status().code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(ParseJson(text, "x").ok());
+  }
+}
+
 TEST(JsonTest, MessagesStayShort) {
   const auto json = ParseJson("\"" + std::string(1 << 16, 'a') + "\x01\"", "x");
   ASSERT_FALSE(json.ok());
