@@ -1,6 +1,8 @@
 #include "memory/file_ops.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,6 +20,44 @@ namespace {
 // Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
 // INT_MAX: ask for less than both.
 constexpr size_t kMaxTransferBytes = size_t{1} << 30;
+
+// While one lives, what this thread writes beyond the process's largest file
+// size is an error (EFBIG) alone: the signal that comes with it, which would
+// end the process, is held back and taken (setrlimit(2), RLIMIT_FSIZE).
+class FileSizeSignal {
+ public:
+  FileSizeSignal() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigset_t pending;
+    const bool was_pending =
+        sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+    held_ = !was_pending && pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
+  }
+  ~FileSizeSignal() {
+    if (!held_) return;
+    const int error = errno;
+    sigset_t pending;
+    if (sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1) {
+#if defined(__APPLE__)
+      int taken;
+      sigwait(&signal_, &taken);
+#else
+      constexpr timespec kNow = {};
+      sigtimedwait(&signal_, nullptr, &kNow);
+#endif
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+  FileSizeSignal(const FileSizeSignal&) = delete;
+  FileSizeSignal& operator=(const FileSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_;
+  sigset_t before_;
+  bool held_;
+};
 
 }  // namespace
 
@@ -68,16 +108,35 @@ ScopedDescriptor::~ScopedDescriptor() {
 int ScopedDescriptor::Release() { return std::exchange(descriptor_, -1); }
 
 absl::Status FileError(int error, const char* verb, const std::string& path) {
-  const std::string what = FormattedString("cannot %s %s", verb, path);
-  const absl::Status status = absl::ErrnoToStatus(error, what);
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(status.message());
+  // For its words alone: its codes mean other things here.
+  const std::string message(
+      absl::ErrnoToStatus(error, FormattedString("cannot %s %s", verb, path))
+          .message());
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EINVAL:
+      return absl::InvalidArgumentError(message);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+      return absl::ResourceExhaustedError(message);
+    case ENOMEM:
+      return OutOfMemoryError(message);
+    default:
+      return IoError(message);
   }
-  return error == EIO ? IoError(std::string(status.message())) : status;
 }
 
 bool WriteFully(const FileOps& ops, int descriptor,
                 absl::Span<const std::byte> bytes) {
+  const FileSizeSignal signal;
   while (!bytes.empty()) {
     const ssize_t put = ops.Write(descriptor, bytes.data(),
                                   std::min(bytes.size(), kMaxTransferBytes));

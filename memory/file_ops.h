@@ -56,7 +56,8 @@ class ScopedDescriptor {
 };
 
 // What errno says of `path`: "cannot <verb> <path>: No space left on device".
-// RESOURCE_EXHAUSTED where the system has no room.
+// NOT_FOUND, INVALID_ARGUMENT where the path is wrong, RESOURCE_EXHAUSTED where
+// the system has no room, OUT_OF_MEMORY; an IoError otherwise.
 absl::Status FileError(int error, const char* verb, const std::string& path);
 
 // All of `bytes`, however many calls it takes. False: errno says why.

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "memory/file_ops.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -20,12 +21,6 @@ namespace {
 // Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
 // INT_MAX: ask for less than both.
 constexpr size_t kMaxTransferBytes = size_t{1} << 30;
-
-absl::Status SystemError(int error, std::string_view verb,
-                         const std::string& path) {
-  return absl::ErrnoToStatus(error,
-                             FormattedString("cannot %s %s", verb, path));
-}
 
 int OpenDescriptor(const std::string& path) {
   int descriptor;
@@ -72,10 +67,10 @@ absl::StatusOr<FileReader> FileReader::Open(const std::string& path) {
         "cannot open %s: the path contains a NUL byte", path.c_str()));
   }
   const int descriptor = OpenDescriptor(path);
-  if (descriptor < 0) return SystemError(errno, "open", path);
+  if (descriptor < 0) return FileError(errno, "open", path);
   FileReader file(path, descriptor, 0);
   struct stat info;
-  if (fstat(descriptor, &info) != 0) return SystemError(errno, "stat", path);
+  if (fstat(descriptor, &info) != 0) return FileError(errno, "stat", path);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(FormattedString(
         "cannot read %s: it is %s, allowed: a regular file", path,
@@ -98,7 +93,7 @@ absl::Status FileReader::ReadAt(uint64_t offset,
                               static_cast<off_t>(offset));
     if (got < 0) {
       if (errno == EINTR) continue;
-      return SystemError(errno, "read", path_);
+      return FileError(errno, "read", path_);
     }
     if (got == 0) {
       return IoError(FormattedString(
@@ -114,12 +109,12 @@ absl::Status FileReader::ReadAt(uint64_t offset,
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   // The mapping outlives the descriptor.
   INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
-  if (file.size() > SIZE_MAX) return SystemError(EFBIG, "map", path);
+  if (file.size() > SIZE_MAX) return FileError(EFBIG, "map", path);
   const auto size = static_cast<size_t>(file.size());
   // mmap refuses a length of 0.
   if (size == 0) return MappedFile(nullptr, 0);
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
-  if (data == MAP_FAILED) return SystemError(errno, "map", path);
+  if (data == MAP_FAILED) return FileError(errno, "map", path);
   return MappedFile(static_cast<const std::byte*>(data), size);
 }
 

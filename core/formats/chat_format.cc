@@ -6,6 +6,7 @@
 
 #include "core/formats/describe.h"
 #include "core/formats/python_json.h"
+#include "memory/file_ops.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -117,8 +118,7 @@ absl::StatusOr<Templates> ReadTemplateFiles(const std::string& directory) {
     files.emplace(path.stem().string(), std::move(text));
   }
   if (error) {
-    return absl::ErrnoToStatus(error.value(),
-                               FormattedString("cannot list %s", folder));
+    return FileError(error.value(), "list", folder);
   }
   return files;
 }

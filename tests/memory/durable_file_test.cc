@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/mapped_file.h"
@@ -180,6 +182,27 @@ TEST_F(DurableFileTest, SaysWhatIsWrong) {
   std::ofstream(folder_.File("plain")) << "x";
   EXPECT_FALSE(
       DurableFile::Create(folder_.File("plain/f"), FileReaders::kUmask).ok());
+}
+
+// Of which some mean other things among the library's own.
+TEST_F(DurableFileTest, WhatTheSystemSaysIsTyped) {
+  using Code = absl::StatusCode;
+  constexpr std::pair<int, Code> kCodes[] = {
+      {ENOENT, Code::kNotFound},           {ENOTDIR, Code::kInvalidArgument},
+      {EISDIR, Code::kInvalidArgument},    {ELOOP, Code::kInvalidArgument},
+      {ENOSPC, Code::kResourceExhausted},  {EFBIG, Code::kResourceExhausted},
+      {EMFILE, Code::kResourceExhausted},  {ENOMEM, Code::kAlreadyExists},
+      {EIO, Code::kPermissionDenied},      {EACCES, Code::kPermissionDenied},
+      {EROFS, Code::kPermissionDenied},    {EBUSY, Code::kPermissionDenied},
+      {ETIMEDOUT, Code::kPermissionDenied}};
+  for (const auto& [error, code] : kCodes) {
+    const absl::Status status = FileError(error, "open", "f");
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(status.message(), HasSubstr("cannot open f"));
+  }
+  std::ofstream(folder_.File("plain")) << "x";
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      FileReader::Open(folder_.File("plain/f")).status()));
 }
 
 TEST_F(DurableFileTest, WritersOfOnePathDoNotMix) {
