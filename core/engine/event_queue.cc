@@ -20,6 +20,11 @@ namespace {
 bool TryJoin(Event& event, Event& next) {
   if (event.kind != EventKind::kTokens || next.kind != EventKind::kTokens)
     return false;
+  // All of it or, should memory run out, nothing.
+  event.tokens.reserve(event.tokens.size() + next.tokens.size());
+  event.text.reserve(event.text.size() + next.text.size());
+  event.bytes.reserve(event.bytes.size() + next.bytes.size());
+  event.logprobs.reserve(event.logprobs.size() + next.logprobs.size());
   event.tokens.insert(event.tokens.end(), next.tokens.begin(),
                       next.tokens.end());
   event.text += next.text;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "memory/formatted_string.h"
+#include "memory/status.h"
 
 namespace inlay {
 
@@ -39,7 +40,7 @@ absl::StatusOr<std::vector<float>> Pooler::Finish() const {
   for (const double sum : sum_) {
     pooled.push_back(static_cast<float>(sum / divisor));
     if (!std::isfinite(pooled.back())) {
-      return absl::InternalError(
+      return NumericError(
           FormattedString("the embedding is not finite: value %d of %d is %g",
                           pooled.size() - 1, sum_.size(), pooled.back()));
     }

@@ -2,15 +2,17 @@
 // commit (step_commit.cc). What a step that fails had reserved goes back by
 // destructors.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "memory/caught.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
 #include "core/sampling/log_softmax.h"
+#include "memory/caught.h"
 #include "memory/device/thread_pool.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 #ifndef NDEBUG
 #include "sched/invariants.h"
@@ -331,7 +333,14 @@ absl::Status ModelRunner::SampleRow(LogitRow& row, absl::Span<float> logits) {
   const Request& request = *batch_.items[static_cast<size_t>(row.item)].request;
   if (row.emits || row.classifies)
     row.logits.assign(logits.begin(), logits.end());
-  if (row.scored >= 0) row.score = LogProbOf(logits, row.scored);
+  if (row.scored >= 0) {
+    row.score = LogProbOf(logits, row.scored);
+    if (std::isnan(row.score)) {
+      return NumericError(FormattedString(
+          "the score of the prompt's token at position %d is no number",
+          row.position + 1));
+    }
+  }
   if (!row.samples) return absl::OkStatus();
   auto sample = request.sampler.Sample(logits);
   if (!sample.ok()) return sample.status();

@@ -93,7 +93,7 @@ absl::Status ModelRunner::EmitClassification(const Request& request,
                                              LogitRow& row) {
   for (size_t i = 0; i < row.logits.size(); ++i) {
     if (std::isfinite(row.logits[i])) continue;
-    return absl::InternalError(
+    return NumericError(
         FormattedString("the logits of labels are not finite: label %d of %d "
                         "has %g",
                         i, row.logits.size(), row.logits[i]));

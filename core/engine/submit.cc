@@ -90,15 +90,22 @@ absl::StatusOr<int64_t> FirstWanted(const RequestOptions& options,
   return first;
 }
 
+// Positions whose logits a request may ask for.
+int64_t MaxLogitsRows(int64_t vocab) {
+  return kMaxLogitsBytes / (vocab * static_cast<int64_t>(sizeof(float)));
+}
+
+// `generated`: tokens at most.
 absl::Status CheckLogitsBytes(const RequestOptions& options, int64_t total,
-                              int64_t vocab) {
+                              int64_t generated, int64_t vocab) {
   const int64_t rows =
-      options.logits == LogitsMode::kAll ? total
+      options.logits == LogitsMode::kAll         ? total
+      : options.logits == LogitsMode::kGenerated ? generated
       : options.logits == LogitsMode::kPositions
           ? static_cast<int64_t>(options.logits_positions.size())
           : 0;
   const auto row_bytes = vocab * static_cast<int64_t>(sizeof(float));
-  if (rows <= kMaxLogitsBytes / row_bytes) return absl::OkStatus();
+  if (rows <= MaxLogitsRows(vocab)) return absl::OkStatus();
   return absl::ResourceExhaustedError(FormattedString(
       "logits of %d positions are asked for, %d bytes each; a request gets at "
       "most %d bytes: ask for fewer positions, or for scores",
@@ -289,12 +296,19 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
                         "generated ones included",
                         total, loaded_->max_context));
   }
-  // Unlimited means what this cache can hold: its last token needs no KV.
-  const int64_t limit =
-      asked >= 0 ? asked : std::max<int64_t>(1, UnlimitedTokens() - total + 1);
-  INLAY_RETURN_IF_ERROR(
-      CheckLogitsBytes(options, total, loaded_->info.vocab_size));
+  const int64_t vocab = loaded_->info.vocab_size;
+  // Unlimited means what this cache can hold, whose last token needs no KV, and
+  // what a request may hold of logits.
+  int64_t limit = asked;
+  if (asked < 0) {
+    limit = std::max<int64_t>(1, UnlimitedTokens() - total + 1);
+    if (options.logits == LogitsMode::kGenerated) {
+      limit = std::clamp<int64_t>(MaxLogitsRows(vocab), 1, limit);
+    }
+  }
   draft.max_new_tokens = std::min(limit, room);
+  INLAY_RETURN_IF_ERROR(
+      CheckLogitsBytes(options, total, draft.max_new_tokens, vocab));
   draft.prompt_begin =
       options.mode == InputMode::kReplace ? 0 : static_cast<int64_t>(kept);
   INLAY_ASSIGN_OR_RETURN(draft.first_wanted,

@@ -489,7 +489,8 @@ INLAY_API inlay_status inlay_model_detokenize(inlay_model* model, const int32_t*
 
 /* Renders a chat template (Jinja). `json` is an object: "messages" (a list of {"role", "content"}), "tools",
  * "add_generation_prompt", and any further variable the template reads. "template", "bos_token", "eos_token" and "now"
- * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. */
+ * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. At most 256 MB, 64 levels,
+ * and 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
 INLAY_API inlay_status inlay_chat_render(inlay_model* model, const char* json, size_t json_bytes, inlay_buffer** text,
                                          inlay_error** error);
 
@@ -601,7 +602,8 @@ enum {
   INLAY_LOGITS_LAST = 1,      /* those the first token is chosen from */
   INLAY_LOGITS_ALL = 2,       /* of every prompt token computed by this request */
   INLAY_LOGITS_POSITIONS = 3, /* of the session positions listed */
-  INLAY_LOGITS_GENERATED = 4  /* of every choice: LAST, and one for each further token */
+  INLAY_LOGITS_GENERATED = 4  /* of every choice: LAST, and one for each further token. A request's logits take 1 GiB at most
+                                 (INLAY_RESOURCE_EXHAUSTED); where max_tokens is -1 it ends when that is reached */
 };
 
 /* One vector of the whole log instead of a generation: the last hidden states of its tokens, pooled. Since 7. */
