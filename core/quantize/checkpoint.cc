@@ -65,7 +65,15 @@ class CheckpointQuantizer {
     INLAY_RETURN_IF_ERROR(pass_.Open(has_input_scale()));
     INLAY_RETURN_IF_ERROR(PlanTensors());
     std::error_code error;
-    std::filesystem::create_directories(folder_, error);
+    const bool made = std::filesystem::create_directories(folder_, error);
+    absl::StatusOr<QuantizeReport> report = Write();
+    // Fails, as it should, where files were written.
+    if (made && !report.ok()) std::filesystem::remove(folder_, error);
+    return report;
+  }
+
+ private:
+  absl::StatusOr<QuantizeReport> Write() {
     const std::string path = folder_ + "/model.safetensors";
     INLAY_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                            SafetensorsWriter::Create(path));
@@ -85,7 +93,6 @@ class CheckpointQuantizer {
     return std::move(pass_.report());
   }
 
- private:
   absl::Status CheckSource() const {
     std::error_code error;
     const char* fault = nullptr;

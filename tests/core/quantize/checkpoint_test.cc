@@ -252,6 +252,27 @@ TEST_F(CheckpointTest, MethodsServeGroupsOfAnySize) {
 }
 
 // Scales that go into norms of bf16 must not cost what int8 does not.
+TEST_F(CheckpointTest, CancellingLeavesNoFolder) {
+  QuantizeOptions options = Options("u4_g64", QuantizeMethod::kNearest);
+  int calls = 0, stop = 1 << 30;
+  options.progress = [&](uint64_t, uint64_t) { return ++calls < stop; };
+  ASSERT_TRUE(QuantizePath(Golden("llama_bf16"), options, Folder()).ok());
+  std::filesystem::remove_all(Folder());
+  const int all = calls;
+  for (const int at : {1, all / 2, all - 1}) {
+    calls = 0;
+    stop = at;
+    const auto report = QuantizePath(Golden("llama_bf16"), options, Folder());
+    EXPECT_TRUE(absl::IsCancelled(report.status())) << report.status();
+    EXPECT_FALSE(std::filesystem::exists(Folder())) << at << " of " << all;
+  }
+  // One that was there stays.
+  std::filesystem::create_directory(Folder());
+  calls = 0;
+  EXPECT_FALSE(QuantizePath(Golden("llama_bf16"), options, Folder()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(Folder()));
+}
+
 TEST_F(CheckpointTest, SmoothedModelsStayThemselves) {
   const auto wanted = Logits(Golden("llama_bf16"));
   for (const char* type : {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static"}) {
