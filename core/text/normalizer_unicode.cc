@@ -55,26 +55,30 @@ int Utf8procOptions(NormalForm form) {
   return 0;
 }
 
-// Whether the canonical decomposition of `code` begins with a mark: it has a
-// combining class, or is one of the three that have none and decompose to such.
-bool IsMark(uint32_t code) {
+// Whether the decomposition of `code` begins with a mark: it has a combining
+// class, or is one of the three that have none and decompose to such, or of the
+// two more that do by compatibility (halfwidth voiced sound marks). Found by
+// asking utf8proc for all code points; what marks decompose to is marks.
+bool IsMark(uint32_t code, bool compatible) {
   if (code < 0x300) return false;
   const utf8proc_property_t* property =
       utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
   return property->combining_class != 0 || code == 0xF73 || code == 0xF75 ||
-         code == 0xF81;
+         code == 0xF81 || (compatible && (code == 0xFF9E || code == 0xFF9F));
 }
 
 // `marks`, decomposed and in canonical order (The Unicode Standard, D109).
-void AppendSortedMarks(std::string_view marks, std::string* out) {
+void AppendSortedMarks(std::string_view marks, bool compatible,
+                       std::string* out) {
+  const int options = UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   std::vector<std::pair<int, uint32_t>> parts;  // combining class, code
   for (size_t pos = 0; pos < marks.size();) {
     const Rune rune = RuneAt(marks, pos);
     pos += rune.bytes;
     utf8proc_int32_t codes[8];
-    const utf8proc_ssize_t count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(rune.code), codes,
-                                std::size(codes), UTF8PROC_DECOMPOSE, nullptr);
+    const utf8proc_ssize_t count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(rune.code), codes, std::size(codes),
+        static_cast<utf8proc_option_t>(options), nullptr);
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
       parts.emplace_back(utf8proc_get_property(codes[i])->combining_class,
                          static_cast<uint32_t>(codes[i]));
@@ -89,7 +93,7 @@ void AppendSortedMarks(std::string_view marks, std::string* out) {
 // utf8proc puts marks in order by exchanging neighbours, which takes time
 // quadratic in how many there are in a row: rows of more than any writing has
 // are put in order here, before, so that nothing is left to exchange.
-void SortLongRowsOfMarks(std::string* text) {
+void SortLongRowsOfMarks(bool compatible, std::string* text) {
   constexpr size_t kLongRow = 64;
   std::string out;
   size_t kept = 0;  // of `text` in `out`
@@ -98,14 +102,14 @@ void SortLongRowsOfMarks(std::string* text) {
     size_t count = 0;
     while (pos < text->size()) {
       const Rune rune = RuneAt(*text, pos);
-      if (!IsMark(rune.code)) break;
+      if (!IsMark(rune.code, compatible)) break;
       pos += rune.bytes;
       ++count;
     }
     if (count > kLongRow) {
       out.append(*text, kept, begin - kept);
       AppendSortedMarks(std::string_view(*text).substr(begin, pos - begin),
-                        &out);
+                        compatible, &out);
       kept = pos;
     }
     if (pos < text->size()) pos += RuneAt(*text, pos).bytes;
@@ -119,7 +123,8 @@ void SortLongRowsOfMarks(std::string* text) {
 
 absl::Status ToNormalForm(NormalForm form, std::string* text) {
   if (IsAscii(*text)) return absl::OkStatus();
-  SortLongRowsOfMarks(text);
+  SortLongRowsOfMarks(form == NormalForm::kNfkc || form == NormalForm::kNfkd,
+                      text);
   utf8proc_uint8_t* result = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text->data()),

@@ -32,11 +32,11 @@ std::string Made(const Form& form, const std::string& text) {
 }
 
 TEST(NormalFormTest, RowsOfMarksAreAsTheLibraryMakesThem) {
-  // Of several classes; one of two marks; of no class, and yet marks; a letter
-  // and a syllable that take marks in.
-  constexpr uint32_t kMarks[] = {0x301, 0x323, 0x345,   0x344, 0x5B0,
-                                 0xF71, 0xF73, 0xF75,   0xF81, 0x3099,
-                                 0x302, 0x308, 0x1D165, 0x327, 0x334};
+  // Of several classes; one of two marks; of no class, and yet marks, the last
+  // two by compatibility; letters and a syllable that take marks in.
+  constexpr uint32_t kMarks[] = {0x301,   0x323, 0x345, 0x344,  0x5B0, 0xF71,
+                                 0xF73,   0xF75, 0xF81, 0x3099, 0x302, 0x308,
+                                 0x1D165, 0x327, 0x334, 0xFF9E, 0xFF9F};
   constexpr uint32_t kStarts[] = {'a', 0xEA, 0x1EA1, 0x304B, 0xAC00, 0xFB4B};
   std::mt19937 rng(1);
   for (int turn = 0; turn < 200; ++turn) {
@@ -73,6 +73,15 @@ TEST(NormalFormTest, LongRowsOfMarksTakeLinearTime) {
   EXPECT_TRUE(decomposed == "a" + below + above);
   ASSERT_TRUE(ToNormalForm(NormalForm::kNfkc, &text).ok());
   EXPECT_TRUE(text == "\u1EA1" + below.substr(2) + above);
+  // Marks by compatibility alone, in turn with one that comes after them.
+  std::string halfwidth, voiced, dots;
+  for (int i = 0; i < kPairs; ++i) {
+    halfwidth += "\u0323\uFF9E";
+    voiced += "\u3099";
+    dots += "\u0323";
+  }
+  ASSERT_TRUE(ToNormalForm(NormalForm::kNfkd, &halfwidth).ok());
+  EXPECT_TRUE(halfwidth == voiced + dots);
 }
 
 }  // namespace
