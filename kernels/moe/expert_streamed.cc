@@ -108,7 +108,9 @@ ExpertStreamedShape ShapeOf(const ExpertLinearDesc& desc,
   for (;; --shape.round_pairs) {
     const int64_t pair_bytes = int64_t{2} * shape.shares * shape.unit_bytes;
     shape.place_bytes = static_cast<int>(
-        RoundUp(shape.x_bytes + shape.round_pairs * pair_bytes, 128));
+        RoundUp(2 * shape.x_bytes + shape.round_pairs * pair_bytes +
+                    (pair_bytes % 128 == 0 ? 0 : 64),
+                128));
     shape.ring = static_cast<uint32_t>(shape.parts + 2 * shape.round_pairs *
                                                          (shape.shares - 1) *
                                                          row_tiles * 1024);

@@ -21,6 +21,8 @@ namespace inlay {
 inline constexpr int kExpertStreamWarps = 14;
 inline constexpr int kExpertStreamThreads = 32 * (kExpertStreamWarps + 2);
 inline constexpr int kMostExpertPlaces = 32;
+// Of a piece: slots that share a reading of their expert.
+inline constexpr int kMostPieceRows = 16;
 // Boxes of one pair and of two. (Larger ones, and one for all of a round, are
 // up to 15 % slower.)
 inline constexpr int kExpertBoxes = 2;
@@ -48,7 +50,7 @@ struct ExpertStreamedShape {
   int round_pairs;  // the most: what a place has room for
   int places;       // of the ring, each a group of a round's pairs and of x
   int x_row_bytes;  // in a place: rows lie out of each other's banks
-  int x_bytes;      // of a place, which x comes first in
+  int x_bytes;      // of a piece; x of two comes first in a place
   int place_bytes;
   uint32_t parts;  // offsets in shared memory: of sums, where K is shared
   uint32_t ring;

@@ -6,13 +6,13 @@
 // Mapping: the slots of each expert are cut into pieces; each piece multiplies
 // all pairs of tiles of 16 rows of w (neighbours, or gates with their ups). The
 // pairs of all pieces, one piece after another, are shared out evenly among the
-// blocks, one a multiprocessor. A block takes some pairs of one piece at a
-// time, a round: `shares` of its warps a pair, each of which has the units
-// of K that are its own modulo `shares`; one of them finishes the pair, and
-// nobody waits for other pairs. One warp copies weights, a group of units of
-// all the round's pairs by tensor copies of two, and one x, that group of
-// each of the piece's rows. Where experts' matrices lie apart, some of them in
-// host memory, a lane copies a tile.
+// blocks, one a multiprocessor. A block takes some pairs at a time, a round, of
+// one piece or of two that follow each other: `shares` of its warps a pair,
+// each of which has the units of K that are its own modulo `shares`; one of
+// them finishes the pair, and nobody waits for other pairs. One warp copies
+// weights, a group of units of all the round's pairs by tensor copies of two,
+// and one x, that group of each of the pieces' rows. Where experts' matrices
+// lie apart, some of them in host memory, a lane copies a tile.
 //
 // Arithmetic: gemm/quantised/product_unit_sm90.cuh, K ascending, shares
 // ascending, times the rows' factors. What a slot gives depends on its row of
@@ -101,14 +101,28 @@ __device__ ExpertPieces ListExpertPieces(const ExpertStreamedShape& shape,
   return {before, first};
 }
 
-// A round: `pairs` pairs from `pair` on times the slots [first, first + rows)
-// of the listed ones.
-struct ExpertRound {
+// Of a round: `pairs` pairs from `pair` on times the slots
+// [first, first + rows) of the listed ones.
+struct ExpertPart {
   int expert;
   int first;
   int rows;
   int pair;
   int pairs;
+};
+
+// Pairs of one piece and, where it ends, of the next.
+struct ExpertRound {
+  __device__ int pairs() const { return one.pairs + two.pairs; }
+  __device__ int rows() const { return one.rows + two.rows; }
+  __device__ ExpertPart part(bool second) const { return second ? two : one; }
+  // Where the second part of weights begins: tensor copies go to multiples of
+  // 128 bytes.
+  __device__ int second_bytes(int pair_bytes) const {
+    return (one.pairs * pair_bytes + 127) / 128 * 128;
+  }
+  ExpertPart one;
+  ExpertPart two;  // no pairs and no rows: there is none
 };
 
 // The rounds of a block, in turn: the same for all its threads.
@@ -123,13 +137,23 @@ class ExpertRounds {
   }
   __device__ bool Next(ExpertRound& round) {
     if (next_ >= end_) return false;
-    const int piece = static_cast<int>(next_ / shape_.pairs);
-    round.pair = static_cast<int>(next_ - int64_t{piece} * shape_.pairs);
-    const int left =
-        static_cast<int>(min(end_ - next_, int64_t{shape_.pairs - round.pair}));
+    const auto left = static_cast<int>(end_ - next_);
     const int rounds = (left + shape_.round_pairs - 1) / shape_.round_pairs;
-    round.pairs = (left + rounds - 1) / rounds;
-    next_ += round.pairs;
+    const int pairs = (left + rounds - 1) / rounds;
+    round.one = Take(pairs);
+    round.two =
+        pairs > round.one.pairs ? Take(pairs - round.one.pairs) : ExpertPart{};
+    return true;
+  }
+
+ private:
+  // The next pairs, `most` or what there is of their piece.
+  __device__ ExpertPart Take(int most) {
+    ExpertPart part;
+    const int piece = static_cast<int>(next_ / shape_.pairs);
+    part.pair = static_cast<int>(next_ - int64_t{piece} * shape_.pairs);
+    part.pairs = min(most, shape_.pairs - part.pair);
+    next_ += part.pairs;
     // The last expert with no more than `piece` pieces before it.
     int low = 0, high = shape_.num_experts;
     while (high - low > 1) {
@@ -140,14 +164,13 @@ class ExpertRounds {
         high = middle;
       }
     }
-    round.expert = low;
-    round.first =
+    part.expert = low;
+    part.first =
         pieces_.first[low] + (piece - pieces_.before[low]) * piece_rows_;
-    round.rows = min(piece_rows_, pieces_.first[low + 1] - round.first);
-    return true;
+    part.rows = min(piece_rows_, pieces_.first[low + 1] - part.first);
+    return part;
   }
 
- private:
   const ExpertStreamedShape& shape_;
   int piece_rows_;
   ExpertPieces pieces_;
@@ -184,25 +207,30 @@ __device__ inline void FeedExpertWeights(const ExpertStreamedShape& shape,
   ExpertRound round;
 #pragma unroll 1
   while (rounds.Next(round)) {
-    const int first = round.expert * shape.expert_step + round.pair;
 #pragma unroll 1
     for (int group = 0; group < shape.groups; ++group) {
       const uint32_t full = base + ExpertStreamedHead::kFull + 8 * turn.stage;
       Await(base + ExpertStreamedHead::kEmpty + 8 * turn.stage,
             turn.parity ^ 1);
-      Expect(full, round.pairs * pair_bytes);
-      uint32_t to =
-          base + shape.ring + turn.stage * shape.place_bytes + shape.x_bytes;
-      int pair = 0;
+      Expect(full, round.pairs() * pair_bytes);
+      const uint32_t weights = base + shape.ring +
+                               turn.stage * shape.place_bytes +
+                               2 * shape.x_bytes;
+      const auto copy = [&](const ExpertPart& part, uint32_t to) {
+        const int first = part.expert * shape.expert_step + part.pair;
+        int pair = 0;
 #pragma unroll
-      for (int i = kExpertBoxes - 1; i >= 0; --i) {
+        for (int i = kExpertBoxes - 1; i >= 0; --i) {
 #pragma unroll 1
-        for (; round.pairs - pair >= 1 << i; pair += 1 << i) {
-          CopyExpertPairs(to, maps.w[i], group * step, first + pair, full,
-                          policy);
-          to += pair_bytes << i;
+          for (; part.pairs - pair >= 1 << i; pair += 1 << i) {
+            CopyExpertPairs(to, maps.w[i], group * step, first + pair, full,
+                            policy);
+            to += pair_bytes << i;
+          }
         }
-      }
+      };
+      copy(round.one, weights);
+      copy(round.two, weights + round.second_bytes(pair_bytes));
       turn.Next(shape.places);
     }
   }
@@ -218,10 +246,15 @@ __device__ inline void FeedExpertTiles(const ExpertStreamedShape& shape,
   ExpertRound round;
 #pragma unroll 1
   while (rounds.Next(round)) {
-    const int tiles = 2 * round.pairs;
+    const int tiles = 2 * round.pairs();
+    const bool second = lane / 2 >= round.one.pairs;
+    const ExpertPart part = round.part(second);
+    const int own = lane - (second ? 2 * round.one.pairs : 0);
     const int tile =
-        (round.pair + lane / 2) * shape.pair_tile + lane % 2 * shape.other_tile;
-    const std::byte* from = w + ExpertAt(shape, round.expert) +
+        (part.pair + own / 2) * shape.pair_tile + lane % 2 * shape.other_tile;
+    const int at =
+        own * group_bytes + (second ? round.second_bytes(2 * group_bytes) : 0);
+    const std::byte* from = w + ExpertAt(shape, part.expert) +
                             tile * shape.tile_bytes + kQuantHeadBytes;
 #pragma unroll 1
     for (int group = 0; group < shape.groups; ++group) {
@@ -234,7 +267,7 @@ __device__ inline void FeedExpertTiles(const ExpertStreamedShape& shape,
       __syncwarp();
       if (lane < tiles) {
         CopyRow(base + shape.ring + turn.stage * shape.place_bytes +
-                    shape.x_bytes + lane * group_bytes,
+                    2 * shape.x_bytes + at,
                 from + int64_t{group} * group_bytes, bytes, full);
       }
       turn.Next(shape.places);
@@ -242,33 +275,37 @@ __device__ inline void FeedExpertTiles(const ExpertStreamedShape& shape,
   }
 }
 
-// The warp that copies x, a lane a row.
+// The warp that copies x, a lane a row: half of the lanes those of each piece.
 template <typename T>
 __device__ void FeedExpertRows(const ExpertStreamedShape& shape,
                                const CudaMatrix<const T>& x,
                                ExpertRounds rounds, uint32_t base) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int at = lane % kMostPieceRows;
   RingTurn turn;
   ExpertRound round;
 #pragma unroll 1
   while (rounds.Next(round)) {
+    const ExpertPart part = round.part(lane >= kMostPieceRows);
+    const bool exists = at < part.rows;
     const T* row = nullptr;
-    if (lane < round.rows) {
-      const int slot = shape.slots[round.first + lane];
+    if (exists) {
+      const int slot = shape.slots[part.first + at];
       row = x.row(shape.row_a_slot ? slot : slot / shape.top_k);
     }
 #pragma unroll 1
     for (int group = 0; group < shape.groups; ++group) {
       const uint32_t full = base + ExpertStreamedHead::kFull + 8 * turn.stage;
       const uint32_t to = base + shape.ring + turn.stage * shape.place_bytes +
-                          lane * shape.x_row_bytes;
+                          lane / kMostPieceRows * shape.x_bytes +
+                          at * shape.x_row_bytes;
       const int first = group * shape.shares * kQuantColumns;
       const int columns = min(shape.shares * kQuantColumns, shape.k - first);
       Await(base + ExpertStreamedHead::kEmpty + 8 * turn.stage,
             turn.parity ^ 1);
       if (columns % kQuantColumns != 0) {
         // Weights are zeros there, and so must x be: not what was there.
-        if (lane < round.rows) {
+        if (exists) {
           for (int c = columns; c % kQuantColumns != 0; c += 8) {
             asm volatile(
                 "st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + 2 * c),
@@ -280,9 +317,9 @@ __device__ void FeedExpertRows(const ExpertStreamedShape& shape,
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
       }
-      if (lane == 0) Expect(full, round.rows * columns * 2);
+      if (lane == 0) Expect(full, round.rows() * columns * 2);
       __syncwarp();
-      if (lane < round.rows) CopyRow(to, row + first, columns * 2, full);
+      if (exists) CopyRow(to, row + first, columns * 2, full);
       turn.Next(shape.places);
     }
   }
@@ -347,20 +384,18 @@ struct ExpertTeam {
 
 // Finishes a pair.
 template <typename T, int kTiles>
-__device__ void FinishExpertPair(const ExpertStreamedShape& shape,
-                                 const ExpertRound& round, int pair,
-                                 const QuantSums<kTiles>& sums,
+__device__ void FinishExpertPair(const ExpertStreamedShape& shape, int expert,
+                                 int pair, const QuantSums<kTiles>& sums,
                                  const float (&factors)[2][2],
                                  const int (&slots)[kTiles][2],
                                  const float* bias, const TensorView& y) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int first =
-      (round.pair + pair) * shape.pair_tile * kQuantRows + lane / 4;
+  const int first = pair * shape.pair_tile * kQuantRows + lane / 4;
   const int other = shape.other_tile * kQuantRows;
   float added[2][2] = {};
   if (bias != nullptr) {
     const int rows = shape.gated ? 2 * shape.n : shape.n;
-    const float* of = bias + int64_t{round.expert} * rows + first;
+    const float* of = bias + int64_t{expert} * rows + first;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -435,21 +470,27 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
     return;
   }
   const ExpertTeam team(shape);
+  const int pair_bytes = 2 * shape.shares * shape.unit_bytes;
   int parts_turn = 0;
   RingTurn turn;
   ExpertRound round;
 #pragma unroll 1
   while (rounds.Next(round)) {
-    const bool exists = team.pair < round.pairs;
+    const bool exists = team.pair < round.pairs();
+    const bool second = team.pair >= round.one.pairs;
+    const ExpertPart part = round.part(second);
+    const int own = team.pair - (second ? round.one.pairs : 0);
+    const int pair = part.pair + own;
+    const int weights =
+        own * pair_bytes + (second ? round.second_bytes(pair_bytes) : 0);
     float factors[2][2];
     int slots[kTiles][2];  // of the lane's rows; -1: there is none
     if (exists && team.share == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int tile =
-            (round.pair + team.pair) * shape.pair_tile + r * shape.other_tile;
+        const int tile = pair * shape.pair_tile + r * shape.other_tile;
         const auto* head = reinterpret_cast<const float*>(
-            w + ExpertAt(shape, round.expert) + tile * shape.tile_bytes);
+            w + ExpertAt(shape, part.expert) + tile * shape.tile_bytes);
         // Not what the first-level cache has of a slot's expert before.
         factors[r][0] = __ldcg(head + lane / 4);
         factors[r][1] = __ldcg(head + lane / 4 + 8);
@@ -459,7 +500,7 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
           const int row = t * 8 + lane % 4 * 2 + m;
-          slots[t][m] = row < round.rows ? shape.slots[round.first + row] : -1;
+          slots[t][m] = row < part.rows ? shape.slots[part.first + row] : -1;
         }
       }
     }
@@ -470,12 +511,12 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
       Await(base + ExpertStreamedHead::kFull + 8 * turn.stage, turn.parity);
       if (exists && group * shape.shares + team.share < shape.units) {
         const uint8_t* units[2];
-        units[0] =
-            expert_shared + place + shape.x_bytes +
-            (team.pair * 2 * shape.shares + team.share) * shape.unit_bytes;
+        units[0] = expert_shared + place + 2 * shape.x_bytes + weights +
+                   team.share * shape.unit_bytes;
         units[1] = units[0] + shape.shares * shape.unit_bytes;
         const ExpertStreamedX at = {
-            base + place + lane % 8 * shape.x_row_bytes + lane / 8 * 16 +
+            base + place + (second ? shape.x_bytes : 0) +
+                lane % 8 * shape.x_row_bytes + lane / 8 * 16 +
                 team.share * kQuantColumns * 2,
             shape.x_row_bytes};
         MultiplyQuantUnit<Form, T, kTiles>(units, at, levels, sums);
@@ -490,8 +531,8 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
       parts_turn ^= 1;
     }
     if (team.share == 0) {
-      FinishExpertPair<T, kTiles>(shape, round, team.pair, sums, factors, slots,
-                                  bias, y);
+      FinishExpertPair<T, kTiles>(shape, part.expert, pair, sums, factors,
+                                  slots, bias, y);
     }
   }
 }
