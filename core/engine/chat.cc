@@ -15,8 +15,8 @@
 namespace inlay {
 namespace {
 
-// Takes a string member out of the object; nullopt when it is absent or null.
-absl::StatusOr<std::optional<std::string>> TakeString(OrderedJson& object,
+// A string member of the object; nullopt when it is absent or null.
+absl::StatusOr<std::optional<std::string>> FindString(const OrderedJson& object,
                                                       const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return std::optional<std::string>();
@@ -24,9 +24,7 @@ absl::StatusOr<std::optional<std::string>> TakeString(OrderedJson& object,
     return absl::InvalidArgumentError(FormattedString(
         "\"%s\" is of type %s, allowed: a string", key, it->type_name()));
   }
-  std::optional<std::string> value(it->get<std::string>());
-  object.erase(it);
-  return value;
+  return std::optional<std::string>(it->get<std::string>());
 }
 
 absl::StatusOr<absl::CivilSecond> ParseNow(
@@ -42,11 +40,24 @@ absl::StatusOr<absl::CivilSecond> ParseNow(
   return second;
 }
 
+// What the template finds of the conversation's members, which are moved.
+OrderedJson TakeVariables(OrderedJson& object) {
+  OrderedJson variables = OrderedJson::object();
+  auto& members = variables.get_ref<OrderedJson::object_t&>();
+  members.reserve(object.size());
+  for (auto& [key, value] : object.get_ref<OrderedJson::object_t&>()) {
+    const bool is_ours =
+        key == "bos_token" || key == "eos_token" ||
+        ((key == "template" || key == "now") && !value.is_null());
+    if (!is_ours) members.emplace_back(key, std::move(value));
+  }
+  return variables;
+}
+
 // An empty token means that the template finds the variable undefined.
 void SetToken(OrderedJson& variables, const char* key,
               const std::optional<std::string>& given,
               const std::string* fallback) {
-  variables.erase(key);
   const std::string* token = given.has_value() ? &*given : fallback;
   if (token != nullptr && !token->empty()) variables[key] = *token;
 }
@@ -70,19 +81,19 @@ absl::StatusOr<const ChatTemplate*> ChooseTemplate(
 absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
                                        std::string_view json,
                                        bool prompt_for_answer) {
-  INLAY_ASSIGN_OR_RETURN(OrderedJson variables,
-                         ParseOrderedJson(json, "chat JSON"));
-  if (!variables.is_object()) {
+  INLAY_ASSIGN_OR_RETURN(OrderedJson chat, ParseOrderedJson(json, "chat JSON"));
+  if (!chat.is_object()) {
     return absl::InvalidArgumentError(FormattedString(
         "chat JSON is of type %s, allowed: an object with \"messages\"",
-        variables.type_name()));
+        chat.type_name()));
   }
-  INLAY_ASSIGN_OR_RETURN(auto source, TakeString(variables, "template"));
-  INLAY_ASSIGN_OR_RETURN(auto bos, TakeString(variables, "bos_token"));
-  INLAY_ASSIGN_OR_RETURN(auto eos, TakeString(variables, "eos_token"));
-  INLAY_ASSIGN_OR_RETURN(auto now_text, TakeString(variables, "now"));
+  INLAY_ASSIGN_OR_RETURN(auto source, FindString(chat, "template"));
+  INLAY_ASSIGN_OR_RETURN(auto bos, FindString(chat, "bos_token"));
+  INLAY_ASSIGN_OR_RETURN(auto eos, FindString(chat, "eos_token"));
+  INLAY_ASSIGN_OR_RETURN(auto now_text, FindString(chat, "now"));
   RenderOptions options;
   INLAY_ASSIGN_OR_RETURN(options.now, ParseNow(now_text));
+  OrderedJson variables = TakeVariables(chat);
   if (prompt_for_answer && !variables.contains("add_generation_prompt")) {
     variables["add_generation_prompt"] = true;
   }

@@ -1,15 +1,13 @@
 #include "core/formats/safetensors_json.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/formats/describe.h"
+#include "core/json/json.h"
 #include "memory/formatted_string.h"
 
 namespace inlay {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kMetadataName = "__metadata__";
 

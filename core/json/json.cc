@@ -75,11 +75,11 @@ absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
   }
   try {
     return J::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const Json::parse_error& error) {
     return absl::InvalidArgumentError(
         FormattedString("%s: not valid JSON at byte %d: %s", what, error.byte,
                         Printable(error.what())));
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(FormattedString(
         "%s: not valid JSON: %s", what, Printable(error.what())));
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 namespace inlay {
 namespace {
@@ -60,6 +61,41 @@ TEST(JsonTest, CapsMembersOfOrderedObjects) {
               absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(ParseJson(text, "x").ok());
   }
+}
+
+// What a list in braces stands for is nlohmann's, though the code is ours.
+template <typename Ours, typename Theirs>
+void ExpectSameLists() {
+  const auto lists = [](auto... type) {
+    using J = std::tuple_element_t<0, std::tuple<decltype(type)...>>;
+    const J held = {{"k", 1}};
+    const J several = {J{},
+                       J{{}},
+                       J{1},
+                       J{held},
+                       J{{"a", 1}, {"b", {1, 2}}, {"a", 3}},
+                       J{{"z", 1}, {"b", {{"y", 2}, {"x", held}}}, {"c", {}}},
+                       J{"a", 1},
+                       J{{"a", 1}, {2, 1}},
+                       J{{"a", 1}, {"b", 2, 3}},
+                       J::array({{"a", 1}, {"b", 2}}),
+                       J::array(),
+                       J::object({{"a", 1}, {"b", nullptr}}),
+                       J::object({})};
+    return several.dump();
+  };
+  EXPECT_EQ(lists(Ours()), lists(Theirs()));
+}
+
+TEST(JsonTest, ListsAreWhatTheyWere) {
+  ExpectSameLists<Json, nlohmann::json>();
+  ExpectSameLists<OrderedJson, nlohmann::ordered_json>();
+}
+
+TEST(JsonTest, TheLastOfEqualKeysCounts) {
+  const char text[] = R"({"a":1,"b":2,"a":[3]})";
+  EXPECT_EQ(DumpJson(*ParseJson(text, "x")), R"({"a":[3],"b":2})");
+  EXPECT_EQ(DumpJson(*ParseOrderedJson(text, "x")), R"({"a":[3],"b":2})");
 }
 
 TEST(JsonTest, MessagesStayShort) {
