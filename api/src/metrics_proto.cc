@@ -1,5 +1,7 @@
 #include "api/src/metrics_proto.h"
 
+#include <google/protobuf/arena.h>
+
 #include "stats.pb.h"
 
 namespace inlay::api {
@@ -22,7 +24,11 @@ void Fill(const Histogram& from, stats::Histogram* to) {
 }  // namespace
 
 std::string MetricsProto(const EngineMetrics& metrics) {
-  stats::EngineStats message;
+  // Without an arena, a message that finds no memory for one more element leaks
+  // that.
+  google::protobuf::Arena arena;
+  auto& message =
+      *google::protobuf::Arena::CreateMessage<stats::EngineStats>(&arena);
   // By name, so that a metric the schema lacks does not compile.
 #define INLAY_PUT_Counter(field) message.set_##field(metrics.field);
 #define INLAY_PUT_Gauge(field) message.set_##field(metrics.field);

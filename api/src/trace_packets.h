@@ -98,6 +98,9 @@ class TracePackets {
  private:
   trace::TracePacket& NewPacket(uint64_t time) {
     trace_.Clear();
+    // An element that is made before there is room for it leaks where there is
+    // no memory for the room.
+    trace_.mutable_packet()->Reserve(1);
     trace::TracePacket& packet = *trace_.add_packet();
     packet.set_timestamp(time);
     packet.set_trusted_packet_sequence_id(1);
@@ -122,6 +125,8 @@ class TracePackets {
     trace::TrackEvent& event = *NewPacket(track.At(time)).mutable_track_event();
     event.set_type(type);
     event.set_track_uuid(track.uuid);
+    event.mutable_debug_annotations()->Reserve(
+        static_cast<int>(arguments.size()));
     for (const Argument& argument : arguments) {
       trace::DebugAnnotation& made = *event.add_debug_annotations();
       made.set_name(argument.name);

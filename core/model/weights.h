@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
@@ -235,7 +235,7 @@ class WeightLoader {
   uint64_t total_bytes_;
   std::string prefix_;
   std::vector<PlannedWeight> planned_;
-  absl::flat_hash_set<std::string> planned_names_;
+  std::unordered_set<std::string> planned_names_;
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;

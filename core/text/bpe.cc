@@ -36,9 +36,10 @@ void BpeModel::FillWholeWords() {
   if (options_.raw_bytes) {
     word_bytes_.reserve(static_cast<size_t>(vocabulary_.size()));
   }
-  // As large as it gets: a flat_hash_map that finds no memory to grow is lost.
-  absl::flat_hash_map<std::string_view, int32_t> words(
-      static_cast<size_t>(vocabulary_.size()));
+  // As large as it gets, an eighth of it free: a flat_hash_map that finds no
+  // memory to grow is lost.
+  const auto size = static_cast<size_t>(vocabulary_.size());
+  absl::flat_hash_map<std::string_view, int32_t> words(size + size / 7 + 1);
   Scratch scratch(0);
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {

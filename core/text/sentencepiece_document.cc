@@ -1,5 +1,7 @@
 #include "core/text/sentencepiece_document.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -22,6 +24,12 @@ using sentencepiece::TrainerSpec;
 using PieceProto = ModelProto::SentencePiece;
 
 constexpr char kType[] = "SentencePiece";
+
+// Without an arena, a message that finds no memory for one more element leaks
+// that.
+ModelProto& NewProto(google::protobuf::Arena* arena) {
+  return *google::protobuf::Arena::CreateMessage<ModelProto>(arena);
+}
 
 absl::Status AddPiece(const Json& row, ModelProto* proto) {
   const bool well_formed =
@@ -110,7 +118,9 @@ bool IsSentencePieceDocument(const Json& document) {
 
 absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes) {
   INLAY_RETURN_IF_ERROR(MakeSentencePieceTokenizer(model_proto_bytes).status());
-  ModelProto proto;  // within the bounds that were checked there
+  google::protobuf::Arena arena;
+  ModelProto& proto =
+      NewProto(&arena);  // within bounds that were checked there
   if (!proto.ParseFromArray(model_proto_bytes.data(),
                             static_cast<int>(model_proto_bytes.size()))) {
     return absl::InvalidArgumentError(
@@ -152,7 +162,8 @@ absl::StatusOr<std::string> ConfiguredSentencePiece(
   INLAY_ASSIGN_OR_RETURN(
       const bool eos, JsonBool(tokenizer_config, "add_eos_token", !only_bos));
   if (bos && eos) return model_proto_bytes;
-  ModelProto proto;
+  google::protobuf::Arena arena;
+  ModelProto& proto = NewProto(&arena);
   // What is no model is refused by who makes one of it.
   if (!proto.ParseFromString(model_proto_bytes)) return model_proto_bytes;
   if (!bos) proto.mutable_trainer_spec()->set_bos_piece("");
@@ -169,7 +180,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceFromDocument(
         "sentencepiece: \"pieces\" is missing, a list of [text, score, kind] "
         "expected");
   }
-  ModelProto proto;
+  google::protobuf::Arena arena;
+  ModelProto& proto = NewProto(&arena);
   for (const Json& row : *pieces) {
     INLAY_RETURN_IF_ERROR(AddPiece(row, &proto));
   }

@@ -2,6 +2,7 @@
 // segmentations, unknown characters, decoding (sentencepiece_model.h).
 #include "core/text/sentencepiece_model.h"
 
+#include <google/protobuf/arena.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
@@ -165,15 +166,18 @@ absl::Status CheckPieces(std::string_view bytes) {
   return absl::OkStatus();  // what broke the loop early, the parser reports
 }
 
-absl::StatusOr<ModelProto> ParseModel(std::string_view bytes) {
+// Owned by the arena: without one, a message that finds no memory for one more
+// element leaks that.
+absl::StatusOr<const ModelProto*> ParseModel(std::string_view bytes,
+                                             google::protobuf::Arena* arena) {
   if (bytes.size() > kMaxBytes) {
     return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: a model of %d bytes, at most %d allowed", bytes.size(),
         kMaxBytes));
   }
   INLAY_RETURN_IF_ERROR(CheckPieces(bytes));
-  ModelProto model;
-  if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  auto* model = google::protobuf::Arena::CreateMessage<ModelProto>(arena);
+  if (!model->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::InvalidArgumentError(FormattedString(
         "sentencepiece: the %d bytes are not a serialised ModelProto",
         bytes.size()));
@@ -232,7 +236,10 @@ absl::Status SetDecodeRules(const ModelProto& model,
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
     std::string_view model_proto_bytes) {
-  INLAY_ASSIGN_OR_RETURN(const ModelProto model, ParseModel(model_proto_bytes));
+  google::protobuf::Arena arena;
+  INLAY_ASSIGN_OR_RETURN(const ModelProto* parsed,
+                         ParseModel(model_proto_bytes, &arena));
+  const ModelProto& model = *parsed;
   const TrainerSpec& trainer = model.trainer_spec();
   if (trainer.model_type() != TrainerSpec::UNIGRAM &&
       trainer.model_type() != TrainerSpec::BPE) {

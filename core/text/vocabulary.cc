@@ -36,8 +36,9 @@ absl::StatusOr<Vocabulary> Vocabulary::Create(const Json* vocab) {
   Vocabulary result;
   result.bytes_.reserve(total_bytes);
   result.tokens_.resize(static_cast<size_t>(max_id + 1));
-  // In its constructor: a flat_hash_map that finds no memory to grow is lost.
-  result.ids_ = decltype(result.ids_)(vocab->size());
+  // In its constructor, an eighth of it free: a flat_hash_map that finds no
+  // memory to grow is lost.
+  result.ids_ = decltype(result.ids_)(vocab->size() + vocab->size() / 7 + 1);
   std::vector<bool> taken(result.tokens_.size());
   for (const auto& [token, id_json] : vocab->items()) {
     const auto id = id_json.get<int32_t>();
