@@ -137,8 +137,8 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
   // What decode_attention would take, were there fewer.
-  if (shape_.few[0].rows > 0 && mask_ == nullptr && sequence.q_len == 1 &&
-      sequence.kv_len <= shape_.few[0].keys) {
+  if (shape_.FewOf(1) != nullptr && mask_ == nullptr && sequence.q_len == 1 &&
+      sequence.kv_len <= kMostInCompany) {
     return ChunkInCompany(shape_, length, chunks_);
   }
   const int64_t few =

@@ -23,6 +23,8 @@ inline constexpr int64_t kUncut = 4 * kLeastChunk;
 // elements a row are not cut up to so many keys; half as many more are cut in
 // two, and chunks of more are half as long or longer.
 inline constexpr int64_t kUncutInCompany = 1024;
+// .. of sequences of so many keys at most.
+inline constexpr int32_t kMostInCompany = 3072;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.

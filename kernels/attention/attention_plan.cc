@@ -299,7 +299,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
     plan.few =
         ListQueries(shape, limits, sequences,
                     reinterpret_cast<AttentionQuery*>(image + layout.queries));
-    if (plan.shares && limits.tokens > shape.few[0].rows) plan.few = false;
+    if (plan.shares && !shape.FewOf(limits.tokens)->shares) plan.few = false;
   }
   Chunker chunker(shape, mask);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);

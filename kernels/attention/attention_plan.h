@@ -98,14 +98,14 @@ struct AttentionPlanShape {
   bool expands = false;
   // Steps of at most so many sequences with at most so many keys, one query
   // each, are for decode_attention (AttentionPlan::few): the first of these
-  // that has the rows counts, later ones only where no prefix is shared. 0:
-  // none.
+  // that has the rows counts. 0: none.
   struct Few {
     int rows = 0;
     int32_t keys = 0;
+    bool shares = false;  // steps whose sequences share a prefix, too
     bool operator==(const Few&) const = default;
   };
-  std::array<Few, 3> few = {};
+  std::array<Few, 5> few = {};
 
   // Of steps of so many tokens; null: none.
   const Few* FewOf(int64_t tokens) const {

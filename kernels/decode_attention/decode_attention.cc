@@ -1,6 +1,7 @@
 #include "kernels/decode_attention/decode_attention.h"
 
 #include <iterator>
+#include <tuple>
 
 #if INLAY_HAS_CUDA
 #include "kernels/decode_attention/decode_attention_sm90.h"
@@ -35,7 +36,7 @@ const char* Sm90Refuses(const DecodeAttentionDesc& desc,
       attention.selects > 0 || !attention.causal) {
     return "takes no softcap, latent rows, selected keys or order but causal";
   }
-  return DecodeAttentionLimits(desc, device)[0].rows > 0
+  return DecodeAttentionLimits(desc, device)[1].rows > 0
              ? nullptr
              : "KV heads find no room";
 }
@@ -48,18 +49,16 @@ constexpr DecodeAttentionRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
 
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable() { return kRows; }
 
-std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
-    const DecodeAttentionDesc& desc, const DeviceInfo& device) {
-  // Of each block of a cluster (README.md).
-  constexpr int32_t kKeys = 384;
-  std::array<AttentionPlanShape::Few, 3> few = {};
-  static_assert(std::size(kDecodeClusters) == 3);
+DecodeAttentionSteps DecodeAttentionLimits(const DecodeAttentionDesc& desc,
+                                           const DeviceInfo& device) {
+  DecodeAttentionSteps few = {};
+  static_assert(std::size(kDecodeCuts) == std::tuple_size_v<decltype(few)>);
   for (size_t i = 0; i < few.size(); ++i) {
-    const int cluster = kDecodeClusters[i];
-    few[i].keys = kKeys * cluster;
+    const DecodeCut& cut = kDecodeCuts[i];
+    few[i].keys = cut.keys;
+    few[i].shares = i < kDecodeSharedCuts;
     const int64_t heads = desc.attention.num_kv_heads;
-    while (
-        DecodeClusterFits(cluster, (few[i].rows + 1) * heads, device.num_sms)) {
+    while (DecodeCutFits(cut, (few[i].rows + 1) * heads, device.num_sms)) {
       ++few[i].rows;
     }
   }
@@ -67,8 +66,8 @@ std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
 }
 #else
 absl::Span<const DecodeAttentionRow> DecodeAttentionTable() { return {}; }
-std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
-    const DecodeAttentionDesc&, const DeviceInfo&) {
+DecodeAttentionSteps DecodeAttentionLimits(const DecodeAttentionDesc&,
+                                           const DeviceInfo&) {
   return {};
 }
 #endif

@@ -8,8 +8,6 @@
 #ifndef INLAY_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_H_
 #define INLAY_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_H_
 
-#include <array>
-
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/dispatch.h"
@@ -42,8 +40,9 @@ absl::Span<const DecodeAttentionRow> DecodeAttentionTable();
 // AttentionPlanShape::few of the layer: tokens of a step that find room side by
 // side, and as many keys as this takes less time for than attention's items,
 // which take all multiprocessors whatever there is.
-std::array<AttentionPlanShape::Few, 3> DecodeAttentionLimits(
-    const DecodeAttentionDesc& desc, const DeviceInfo& device);
+using DecodeAttentionSteps = decltype(AttentionPlanShape::few);
+DecodeAttentionSteps DecodeAttentionLimits(const DecodeAttentionDesc& desc,
+                                           const DeviceInfo& device);
 
 }  // namespace inlay
 

@@ -1,9 +1,10 @@
 // decode_attention on Hopper. Source: split keys as in Flash-Decoding
 // (pytorch.org/blog/flash-decoding, 2023).
 //
-// Grid: a cluster of 8 blocks of 4 warps for each KV head of a token, of 4 or
-// 2 blocks where tokens are more, two blocks a multiprocessor. Tiles of 16 keys
-// go round: tile i to block i % 8, warp i / 8 % 4. A warp loads its tiles into
+// Grid: a cluster of 8 blocks for each KV head of a token, of 4 or 2 where
+// tokens are more; blocks of 8 warps where each finds a multiprocessor of its
+// own, otherwise of 4, two blocks a multiprocessor. Tiles of 16 keys go round:
+// tile i to block i % 8, warp i / 8 % 4 (or 8). A warp loads its tiles into
 // registers (decode_tile.cuh), two ahead, with no shared memory and no barrier
 // in between.
 //
@@ -18,6 +19,8 @@
 //
 // Roofline: the cache's bytes; with few keys the latency of what follows one
 // another: the plan, the block table, keys, sums.
+#include <iterator>
+
 #include "kernels/attention/sm90_ops.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/decode_attention/decode_attention_sm90.h"
@@ -28,11 +31,8 @@
 namespace inlay {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
-
 // Of a block, in shared memory.
-template <int kDim, int kCluster>
+template <int kDim, int kCluster, int kWarps>
 struct BlockPart {
   // The new token's key and value, where a warp of the block makes them.
   DecodeToken<kDim> token;
@@ -46,10 +46,12 @@ struct BlockPart {
   uint64_t arrived;
 };
 
-template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster>
+template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster,
+          int kWarps>
 class Worker {
  public:
-  __device__ Worker(const DecodeShape& shape, BlockPart<kDim, kCluster>& part,
+  using Part = BlockPart<kDim, kCluster, kWarps>;
+  __device__ Worker(const DecodeShape& shape, Part& part,
                     const AttentionQuery& query, int row, int kv_head, int rank)
       : shape_(shape),
         part_(part),
@@ -95,7 +97,7 @@ class Worker {
     const int quads = shape_.group * kDim / 4;  // of all heads
     const int share = quads / kCluster;
     for (int quad = static_cast<int>(threadIdx.x); quad < quads;
-         quad += kThreads) {
+         quad += 32 * kWarps) {
       const int head = quad / (kDim / 4);
       float factors[kWarps];
       const float2 sum = MergeDecodeSums(&part_.sums[0][head], factors);
@@ -191,7 +193,7 @@ class Worker {
   }
 
   const DecodeShape& shape_;
-  BlockPart<kDim, kCluster>& part_;
+  Part& part_;
   const DecodeKeys<kDim> keys_;
   const int row_;
   const int kv_head_;
@@ -201,11 +203,12 @@ class Worker {
   HeadPart<kDim> q_;
 };
 
-template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster>
-__global__ void __launch_bounds__(kThreads, 2)
+template <typename T, int kDim, bool kHalf, bool kNorm, int kCluster,
+          int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     DecodeAttention(const __grid_constant__ DecodeShape shape) {
-  using Part = Worker<T, kDim, kHalf, kNorm, kCluster>;
-  __shared__ __align__(16) BlockPart<kDim, kCluster> part;
+  using Own = Worker<T, kDim, kHalf, kNorm, kCluster, kWarps>;
+  __shared__ __align__(16) typename Own::Part part;
   LetNextBegin();
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int pair = static_cast<int>(blockIdx.x) / kCluster;
@@ -219,11 +222,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t barrier = sm90::SharedAddress(&part.arrived);
     InitBarrier(barrier, 1);
     sm90::FenceBarrierInit();
-    Expect(barrier, Part::SentBytes(shape.group));
+    Expect(barrier, Own::SentBytes(shape.group));
   }
   __syncwarp();
   ClusterArrive();
-  Part worker(shape, part, query, row, pair % shape.num_kv_heads, rank);
+  Own worker(shape, part, query, row, pair % shape.num_kv_heads, rank);
   worker.Run();
   __syncthreads();
   ClusterWait();
@@ -231,46 +234,46 @@ __global__ void __launch_bounds__(kThreads, 2)
   worker.Fold();
 }
 
-template <typename T, int kDim, int kCluster>
-absl::Status LaunchCluster(const DecodeAttentionDesc& desc,
-                           const DecodeShape& shape, int64_t rows,
-                           CudaStream& stream) {
+template <typename T, int kDim, int kCluster, int kWarps>
+absl::Status LaunchCut(const DecodeAttentionDesc& desc,
+                       const DecodeShape& shape, int64_t clusters,
+                       CudaStream& stream) {
   CudaGrid grid;
-  grid.blocks = rows * shape.num_kv_heads * kCluster;
-  grid.threads = kThreads;
+  grid.blocks = clusters * kCluster;
+  grid.threads = 32 * kWarps;
   grid.cluster = kCluster;
   const bool half = desc.rope_kv.style == RopeStyle::kHalf;
   const bool norm = desc.rope_kv.q_norm;
-  return LaunchCuda("decode_attention", stream, grid,
-                    half   ? norm
-                                 ? DecodeAttention<T, kDim, true, true, kCluster>
-                                 : DecodeAttention<T, kDim, true, false, kCluster>
-                      : norm ? DecodeAttention<T, kDim, false, true, kCluster>
-                           : DecodeAttention<T, kDim, false, false, kCluster>,
-                    shape);
+  return LaunchCuda(
+      "decode_attention", stream, grid,
+      half   ? norm ? DecodeAttention<T, kDim, true, true, kCluster, kWarps>
+                    : DecodeAttention<T, kDim, true, false, kCluster, kWarps>
+        : norm ? DecodeAttention<T, kDim, false, true, kCluster, kWarps>
+             : DecodeAttention<T, kDim, false, false, kCluster, kWarps>,
+      shape);
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, size_t kCut = 0>
 absl::Status Launch(const DecodeAttentionDesc& desc, const DecodeShape& shape,
-                    int64_t rows, CudaStream& stream) {
-  const int64_t clusters = rows * shape.num_kv_heads;
-  const auto fits = [&](int cluster) {
-    return DecodeClusterFits(cluster, clusters, stream.num_sms());
-  };
-  static_assert(kDecodeClusters[0] == 8 && kDecodeClusters[1] == 4 &&
-                kDecodeClusters[2] == 2);
-  return fits(8)   ? LaunchCluster<T, kDim, 8>(desc, shape, rows, stream)
-         : fits(4) ? LaunchCluster<T, kDim, 4>(desc, shape, rows, stream)
-                   : LaunchCluster<T, kDim, 2>(desc, shape, rows, stream);
+                    int64_t clusters, CudaStream& stream) {
+  constexpr DecodeCut kOwn = kDecodeCuts[kCut];
+  if constexpr (kCut + 1 < std::size(kDecodeCuts)) {
+    if (!DecodeCutFits(kOwn, clusters, stream.num_sms())) {
+      return Launch<T, kDim, kCut + 1>(desc, shape, clusters, stream);
+    }
+  }
+  return LaunchCut<T, kDim, kOwn.cluster, kOwn.warps>(desc, shape, clusters,
+                                                      stream);
 }
 
 template <typename T>
 absl::Status LaunchDim(const DecodeAttentionDesc& desc,
                        const DecodeShape& shape, int64_t rows,
                        CudaStream& stream) {
+  const int64_t clusters = rows * shape.num_kv_heads;
   return desc.attention.head_dim == 64
-             ? Launch<T, 64>(desc, shape, rows, stream)
-             : Launch<T, 128>(desc, shape, rows, stream);
+             ? Launch<T, 64>(desc, shape, clusters, stream)
+             : Launch<T, 128>(desc, shape, clusters, stream);
 }
 
 }  // namespace

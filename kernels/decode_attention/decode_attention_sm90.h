@@ -8,13 +8,22 @@
 
 namespace inlay {
 
-// Blocks that share a KV head of a token, by how many of these there are: the
-// first number with which they find room.
-inline constexpr int kDecodeClusters[] = {8, 4, 2};
-// Two blocks fit on a multiprocessor, but clusters not everywhere; those that
+// A cluster of blocks that share a KV head of a token.
+struct DecodeCut {
+  int cluster;
+  int warps;     // of a block
+  int32_t keys;  // up to which it takes less time than attention's items
+};
+// By how many KV heads of tokens there are: the first that find room. The
+// first two as well where a prefix is shared, of which items read less.
+inline constexpr DecodeCut kDecodeCuts[] = {
+    {8, 8, 5120}, {8, 4, 3072}, {4, 4, 1536}, {2, 8, 4096}, {2, 4, 768}};
+inline constexpr int kDecodeSharedCuts = 2;
+// Eight warps fit on a multiprocessor, but clusters not everywhere; those that
 // find no room begin late.
-inline bool DecodeClusterFits(int cluster, int64_t pairs, int num_sms) {
-  return 2 * cluster * pairs <= (cluster > 2 ? 3 : 4) * int64_t{num_sms};
+inline bool DecodeCutFits(const DecodeCut& cut, int64_t pairs, int num_sms) {
+  return cut.warps * cut.cluster * pairs <=
+         (cut.cluster > 2 ? 6 : 8) * int64_t{num_sms};
 }
 inline constexpr int kDecodeGroup = 8;  // query heads a KV head, at most
 
