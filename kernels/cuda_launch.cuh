@@ -7,7 +7,10 @@
 // Weights, and what the step found when it began (keys and values of earlier
 // steps: a copy of the batch separates steps), may be read before.
 // LetNextBegin() says nothing of results: who comes next waits for those all
-// the same, so a kernel that leaves room on its SMs calls it first.
+// the same, so a kernel that leaves room on its SMs calls it first. A kernel
+// that calls it after WaitForPrevious() (CudaGrid::waits_first) promises more:
+// who comes next may read what was queued before this kernel without waiting,
+// by loads that go past the first-level cache (CudaStream::last_waited_first).
 #ifndef INLAY_KERNELS_CUDA_LAUNCH_CUH_
 #define INLAY_KERNELS_CUDA_LAUNCH_CUH_
 
@@ -41,8 +44,9 @@ __device__ inline void LetNextBegin() {
 struct CudaGrid {
   int64_t blocks = 0;  // 0: nothing is launched
   int threads = 0;
-  size_t shared_bytes = 0;  // dynamic
-  int cluster = 1;          // blocks; more than 1 from Hopper on
+  size_t shared_bytes = 0;   // dynamic
+  int cluster = 1;           // blocks; more than 1 from Hopper on
+  bool waits_first = false;  // no block calls LetNextBegin() before it waited
 };
 
 // Lets `kernel` have that much shared memory. Kernels with and without it ask
@@ -69,6 +73,7 @@ absl::Status LaunchCuda(const char* what, CudaStream& stream,
                         const CudaGrid& grid, void (*kernel)(Formal...),
                         const Actual&... args) {
   if (grid.blocks == 0) return absl::OkStatus();
+  stream.set_last_waited_first(grid.waits_first);
   INLAY_RETURN_IF_ERROR(AllowShared(what, reinterpret_cast<const void*>(kernel),
                                     grid.shared_bytes));
   cudaLaunchAttribute attributes[2] = {};

@@ -177,8 +177,9 @@ absl::Status RunExpertStreamed(const ExpertLinearDesc& desc,
                                CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.gemm.weight);
   const int row_tiles = RowTiles(desc, params.y.rows());
-  const ExpertStreamedShape shape =
+  ExpertStreamedShape shape =
       ShapeOf(desc, params, form, row_tiles, std::max(1, stream.num_sms()));
+  shape.listed = stream.last_waited_first();
   INLAY_ASSIGN_OR_RETURN(const ExpertStreamedMaps maps,
                          MapsOf(desc, params, shape));
   const auto launch =

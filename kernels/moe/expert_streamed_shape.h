@@ -31,6 +31,9 @@ struct ExpertStreamedShape {
   const int32_t* offsets;
   const int32_t* slots;
   const int64_t* table;  // ExpertMatrices
+  // The last kernel was one of these: offsets, slots and table are complete
+  // when this one begins, and weights are asked for before its end is awaited.
+  bool listed;
   int64_t expert_bytes;
   int64_t tile_bytes;
   int num_experts;

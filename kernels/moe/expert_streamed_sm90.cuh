@@ -26,6 +26,9 @@
 // the warps that multiply. Named barrier 1 + p: the warps that share the p-th
 // pair.
 //
+// Overlap: where the kernel before is one of these (gates and ups), weights are
+// asked for before its end is awaited.
+//
 // Roofline: the bytes of the experts that are asked for over the copy
 // bandwidth. README.md: how far off.
 #ifndef INLAY_KERNELS_MOE_EXPERT_STREAMED_SM90_CUH_
@@ -56,7 +59,7 @@ struct ExpertPieces {
 };
 
 // Fills the tables: all threads of the block call it. The end of the work that
-// listed slots has been awaited.
+// listed slots has been awaited, or shape.listed.
 template <int kTiles>
 __device__ ExpertPieces ListExpertPieces(const ExpertStreamedShape& shape,
                                          uint8_t* shared) {
@@ -74,11 +77,11 @@ __device__ ExpertPieces ListExpertPieces(const ExpertStreamedShape& shape,
       min(static_cast<int>(threadIdx.x) * share, shape.num_experts);
   const int end = min(begin + share, shape.num_experts);
   int own = 0;
-  int slot = shape.offsets[begin];
+  int slot = __ldcg(shape.offsets + begin);
 #pragma unroll 1
   for (int e = begin; e < end; ++e) {
     first[e] = slot;
-    const int next = shape.offsets[e + 1];
+    const int next = __ldcg(shape.offsets + e + 1);
     before[e] = own;
     own += (next - slot + kPieceRows - 1) / kPieceRows;
     slot = next;
@@ -192,7 +195,7 @@ __device__ inline void CopyExpertPairs(uint32_t to, const CUtensorMap& map,
 __device__ inline int64_t ExpertAt(const ExpertStreamedShape& shape,
                                    int expert) {
   return shape.table == nullptr ? expert * shape.expert_bytes
-                                : shape.table[expert];
+                                : __ldcg(shape.table + expert);
 }
 
 // The thread that copies weights.
@@ -443,7 +446,6 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
                    const __grid_constant__ LevelBytes levels,
                    const __grid_constant__ ExpertStreamedShape shape) {
   extern __shared__ __align__(1024) uint8_t expert_shared[];
-  LetNextBegin();
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(expert_shared));
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -454,7 +456,7 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
                 kExpertStreamWarps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  WaitForPrevious();
+  if (!shape.listed) WaitForPrevious();
   ExpertRounds rounds(shape, 8 * kTiles,
                       ListExpertPieces<kTiles>(shape, expert_shared));
   if (warp == kExpertStreamWarps) {
@@ -465,6 +467,8 @@ __global__ void __launch_bounds__(kExpertStreamThreads, 1)
     }
     return;
   }
+  WaitForPrevious();
+  LetNextBegin();
   if (warp > kExpertStreamWarps) {
     FeedExpertRows<T>(shape, x, rounds, base);
     return;
@@ -543,11 +547,15 @@ absl::Status LaunchExpertStreamedTiles(const ExpertLinearParams& params,
                                        const QuantForm& form,
                                        const ExpertStreamedShape& shape,
                                        CudaStream& stream) {
-  return LaunchCuda(
-      "expert_linear", stream,
-      {stream.num_sms(), kExpertStreamThreads, shape.shared_bytes},
-      ExpertStreamed<Form, T, kTiles>, maps, CudaMatrix<const T>(params.x),
-      params.w.base, params.bias, params.y, LevelBytesOf<T>(form), shape);
+  CudaGrid grid;
+  grid.blocks = stream.num_sms();
+  grid.threads = kExpertStreamThreads;
+  grid.shared_bytes = shape.shared_bytes;
+  grid.waits_first = true;
+  return LaunchCuda("expert_linear", stream, grid,
+                    ExpertStreamed<Form, T, kTiles>, maps,
+                    CudaMatrix<const T>(params.x), params.w.base, params.bias,
+                    params.y, LevelBytesOf<T>(form), shape);
 }
 
 }  // namespace

@@ -49,6 +49,10 @@ class CudaStream : public Stream {
   cudaStream_t handle() const { return handle_; }
   int num_sms() const { return num_sms_; }
   int sm() const { return sm_; }
+  // Whether the last kernel was one of CudaGrid::waits_first
+  // (kernels/cuda_launch.cuh).
+  bool last_waited_first() const { return last_waited_first_; }
+  void set_last_waited_first(bool waited) { last_waited_first_ = waited; }
   // Empty until a kernel fills it; destroyed with the stream, which must be
   // idle by then.
   std::unique_ptr<Attachment>& attachment() { return attachment_; }
@@ -63,6 +67,7 @@ class CudaStream : public Stream {
   cudaStream_t handle_;
   int num_sms_;
   int sm_;
+  bool last_waited_first_ = false;
   std::unique_ptr<Attachment> attachment_;
 };
 

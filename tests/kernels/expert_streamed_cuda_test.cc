@@ -3,8 +3,12 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
+#include <random>
 #include <vector>
 
+#include "kernels/moe/routing.h"
+#include "memory/device/cuda_stream.h"
 #include "tests/support/expert_problem.h"
 
 namespace inlay {
@@ -99,6 +103,98 @@ TEST(MoeCudaTest, RoundsOfManyPairs) {
       for (int64_t s = 0; s < problem.num_slots(); ++s) {
         ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
       }
+    }
+  }
+}
+
+// Outputs ask for weights before gates and ups have ended. Tokens go to other
+// experts each time, and lists of slots lie where the last ones did.
+TEST(MoeCudaTest, OutputsFollowInputsAtOnce) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "a kernel of compute capability 9.0";
+  constexpr int kExperts = 64, kTopK = 4, kTurns = 60;
+  constexpr int64_t kTokens = 30, kWidth = 256, kHidden = 512;
+  constexpr size_t kRoutings = 5;
+  std::mt19937 rng(3);
+  const ExpertLinearDesc input = {
+      {2 * kWidth, kHidden, DType::kU4_G128, DType::kBF16, DType::kBF16},
+      kExperts,
+      kTopK,
+      false,
+      true};
+  const ExpertLinearDesc output = {
+      {kHidden, kWidth, DType::kU4_G128, DType::kBF16, DType::kF32},
+      kExperts,
+      kTopK,
+      true};
+  ASSERT_TRUE(IsStreamed(cuda, input, kTokens));
+  ASSERT_TRUE(IsStreamed(cuda, output, kTokens));
+  const Experts inputs(input, rng), outputs(output, rng);
+  const CudaBytes input_bytes(inputs.bytes()), output_bytes(outputs.bytes());
+  TestMatrix x(DType::kBF16, kTokens, kHidden);
+  x.Randomize(rng);
+  CudaTestMatrix device_x(x);
+  std::vector<std::unique_ptr<CudaTestMatrix>> logits;
+  for (size_t i = 0; i < kRoutings; ++i) {
+    TestMatrix random(DType::kF32, kTokens, kExperts);
+    random.Randomize(rng);
+    logits.push_back(std::make_unique<CudaTestMatrix>(random));
+  }
+  const std::vector<int32_t> zeros(kTokens * kTopK + kExperts + 1);
+  const CudaBytes experts(zeros), weights(zeros), offsets(zeros), slots(zeros);
+  const RoutingDesc routing = {kExperts, kTopK};
+  const auto router = Select("moe_routing", RoutingTable(), routing, cuda.info);
+  ASSERT_TRUE(router.ok());
+  CudaTestMatrix inner(DType::kBF16, kTokens * kTopK, 2 * kWidth);
+  const ExpertLinearRow& row = ExpertRowNamed("cuda_quantised");
+  // `waits`: outputs for the end of gates and ups.
+  const auto run = [&](size_t i, CudaTestMatrix& y, bool waits) {
+    RoutingParams routed;
+    routed.logits = logits[i]->view();
+    routed.experts = experts.as<int32_t>();
+    routed.weights = weights.as<float>();
+    routed.offsets = offsets.as<int32_t>();
+    routed.slots = slots.as<int32_t>();
+    EXPECT_TRUE((*router)->run(routing, routed, *cuda.stream).ok());
+    ExpertLinearParams params;
+    params.x = device_x.view();
+    params.w.base = input_bytes.as<std::byte>();
+    params.w.stride_bytes = inputs.stride();
+    params.experts = routed.experts;
+    params.offsets = routed.offsets;
+    params.slots = routed.slots;
+    params.y = inner.view();
+    EXPECT_TRUE(row.run(input, params, *cuda.stream).ok());
+    CudaStream& stream = CudaStream::Of(*cuda.stream);
+    EXPECT_TRUE(stream.last_waited_first());
+    if (waits) stream.set_last_waited_first(false);
+    params.x = inner.view();
+    params.x.dims[1] = kWidth;
+    params.w.base = output_bytes.as<std::byte>();
+    params.w.stride_bytes = outputs.stride();
+    params.y = y.view();
+    EXPECT_TRUE(row.run(output, params, *cuda.stream).ok());
+  };
+  std::vector<TestMatrix> wanted;
+  for (size_t i = 0; i < kRoutings; ++i) {
+    CudaTestMatrix y(DType::kF32, kTokens * kTopK, kHidden);
+    run(i, y, true);
+    wanted.push_back(y.Download());
+  }
+  std::vector<std::unique_ptr<CudaTestMatrix>> results;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    results.push_back(std::make_unique<CudaTestMatrix>(
+        DType::kF32, kTokens * kTopK, kHidden));
+  }
+  for (size_t turn = 0; turn < kTurns; ++turn) {
+    run(turn % kRoutings, *results[turn], false);
+  }
+  for (size_t turn = 0; turn < kTurns; ++turn) {
+    SCOPED_TRACE(turn);
+    const TestMatrix y = results[turn]->Download();
+    for (int64_t s = 0; s < kTokens * kTopK; ++s) {
+      ASSERT_EQ(y.RowBits(s), wanted[turn % kRoutings].RowBits(s)) << s;
     }
   }
 }
