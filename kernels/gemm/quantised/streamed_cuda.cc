@@ -95,30 +95,64 @@ absl::StatusOr<StreamedMaps> MapsOf(const GemmParams& params, int x_tiles,
   return maps;
 }
 
+// What plans take, in nanoseconds and bytes a nanosecond.
+struct CostFit {
+  int64_t all_bytes;    // of weights, for all blocks
+  int64_t block_bytes;  // for one
+  int64_t x_bytes;      // from the level-2 cache, for all
+  int64_t copy;         // each copy besides
+  int64_t step;         // a share's group
+  int64_t latency;      // .. and each of its units at least
+  int64_t issue;        // .. for each warp of the block
+  int64_t hidden;       // per cent of what memory and warps need, the lesser
+  int64_t waits[2];     // per cent more where a share has one place, or two
+  int64_t end[3];       // of one block, of two and four that share K
+  int64_t share[2];     // of each share's sums: alone, and for each block
+};
+// Up to 16 rows what was measured on an H100; 32 rows what all plans of eight
+// layers in u4_g128, q4_k and q8_0 took on an H200 (bench_cuda
+// linear_quantised_plans).
+constexpr CostFit FitOf(int x_tiles) {
+  return x_tiles <= 2
+             ? CostFit{4092,
+                       55,
+                       11000,
+                       0,
+                       230,
+                       0,
+                       50 + 20 * x_tiles,
+                       25,
+                       {25, 5},
+                       {400, 700, 1500},
+                       {0, 5 * x_tiles}}
+             : CostFit{3060,    93,  15400, 22,        630,
+                       1130,    110, 30,    {120, 16}, {770, 300, 1070},
+                       {22, 48}};
+}
+
 // Nanoseconds that a plan should take: what memory or warps need, whichever is
-// more, and an end, which is longer for sums of several blocks. Fitted to what
-// was measured on an H100; only their order matters.
+// more, a part of the other, and an end. Only their order matters.
 int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
                const StreamedPlan& plan) {
+  const CostFit fit = FitOf(plan.x_tiles);
   const int64_t groups = CeilDiv(Groups(k, plan), plan.cluster);
   const int64_t blocks = int64_t{plan.jobs} / plan.rounds * plan.cluster;
   const int64_t copies = plan.rounds * groups;
-  // Bytes a nanosecond: of weights 4200 for all, 55 for a block; of x from the
-  // level-2 cache 11000 for all.
   const int64_t w = copies * WBytes(form, n, plan);
-  const int64_t memory = w / std::clamp<int64_t>(4200 / blocks, 1, 55) +
-                         copies * XBytes(plan) * blocks / 11000;
+  const int64_t memory =
+      std::max(w * blocks / fit.all_bytes, w / fit.block_bytes) +
+      copies * (XBytes(plan) * blocks / fit.x_bytes + fit.copy);
   const int64_t warps = Pairs(n, plan) * plan.shares;
   const int64_t multiply =
       plan.rounds * CeilDiv(groups, plan.shares) *
-      (230 + plan.place_units * warps * (50 + 20 * plan.x_tiles));
-  // Where a share has one place, or two, it waits for copies.
-  const int64_t waits = plan.places == plan.shares       ? multiply / 4
-                        : plan.places == 2 * plan.shares ? multiply / 20
+      (fit.step + plan.place_units * std::max(fit.latency, warps * fit.issue));
+  const int64_t waits = plan.places == plan.shares       ? fit.waits[0]
+                        : plan.places == 2 * plan.shares ? fit.waits[1]
                                                          : 0;
-  const int64_t end = plan.cluster == 1 ? 400 : plan.cluster == 2 ? 700 : 1500;
-  return std::max(memory, multiply) + std::min(memory, multiply) / 4 + waits +
-         end * plan.rounds + 5 * plan.cluster * plan.shares * plan.x_tiles;
+  return std::max(memory, multiply) +
+         std::min(memory, multiply) * fit.hidden / 100 +
+         multiply * waits / 100 + fit.end[plan.cluster / 2] * plan.rounds +
+         plan.shares * (fit.share[0] + fit.share[1] * plan.cluster);
 }
 
 }  // namespace
