@@ -136,7 +136,7 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
   }
   const KeyRange keys = KeysOf(shape_, mask_, sequence, 0, sequence.q_len - 1);
   const int64_t length = keys.end - keys.begin;
-  // What decode_attention would take, were there fewer.
+  // Of those that decode_attention would take, were there fewer.
   if (shape_.FewOf(1) != nullptr && mask_ == nullptr && sequence.q_len == 1 &&
       sequence.kv_len <= kMostInCompany) {
     return ChunkInCompany(shape_, length, chunks_);

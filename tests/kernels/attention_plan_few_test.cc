@@ -135,7 +135,8 @@ TEST_F(AttentionPlanFewTest, MoreRowsHaveFewerKeys) {
   EXPECT_FALSE(few(5, 20));
 }
 
-// Many that share a prefix read it once, which items do.
+// Many that share a prefix read it once, which items do, unless the shape says
+// otherwise.
 TEST_F(AttentionPlanFewTest, MoreRowsThatShareAPrefixAreItems) {
   AttentionPlanShape shape = FewShape(2);
   shape.few[0].keys = 4000;
@@ -153,6 +154,8 @@ TEST_F(AttentionPlanFewTest, MoreRowsThatShareAPrefixAreItems) {
   EXPECT_TRUE(few(2, true));
   EXPECT_FALSE(few(8, true));
   EXPECT_TRUE(few(8, false));
+  shape.few[1].shares = true;
+  EXPECT_TRUE(few(8, true));
 }
 
 }  // namespace

@@ -344,6 +344,34 @@ class DecodeAttentionCudaTest : public ::testing::Test {
   std::unique_ptr<TestCuda> cuda_;
 };
 
+// Needs no GPU.
+TEST(DecodeAttentionLimitsTest, ByKvHeadsAndMultiprocessors) {
+  const auto rows_of = [](int kv_heads, int num_sms) {
+    DecodeAttentionDesc desc;
+    desc.attention.num_kv_heads = kv_heads;
+    DeviceInfo device;
+    device.num_sms = num_sms;
+    std::vector<int> rows;
+    for (const auto& few : DecodeAttentionLimits(desc, device)) {
+      rows.push_back(few.rows);
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_of(8, 132), (std::vector<int>{1, 3, 6, 8, 16}));
+  EXPECT_EQ(rows_of(4, 132), (std::vector<int>{3, 6, 12, 16, 33}));
+  EXPECT_EQ(rows_of(16, 132), (std::vector<int>{0, 1, 3, 4, 8}));
+  EXPECT_EQ(rows_of(8, 114), (std::vector<int>{1, 2, 5, 7, 14}));
+  DecodeAttentionDesc desc;
+  desc.attention.num_kv_heads = 8;
+  DeviceInfo device;
+  device.num_sms = 132;
+  const DecodeAttentionSteps few = DecodeAttentionLimits(desc, device);
+  for (size_t i = 0; i < few.size(); ++i) {
+    EXPECT_EQ(few[i].shares, i < 2) << i;
+    EXPECT_GE(few[i].keys, 768) << i;
+  }
+}
+
 TEST_F(DecodeAttentionCudaTest, MatchesRopeKvAndFloat64) {
   unsigned seed = 1;
   for (const int head_dim : {128, 64}) {
@@ -388,12 +416,12 @@ TEST_F(DecodeAttentionCudaTest, LengthsGroupsAndWindows) {
   }
 }
 
-// Four blocks a KV head, and two.
+// Eight blocks of four warps a KV head, four, two of eight warps, two of four.
 TEST_F(DecodeAttentionCudaTest, MoreTokens) {
   unsigned seed = 200;
   const std::vector<int> lens = {300, 17, 0,  1500, 1,  64,  65, 129,
                                  512, 31, 33, 0,    16, 700, 80, 257};
-  for (const size_t rows : {4, 6, 8, 16}) {
+  for (const size_t rows : {2, 3, 4, 6, 8, 16}) {
     for (const int group : {1, 3, 4, 8}) {
       Case c;
       c.num_kv_heads = 8;

@@ -107,8 +107,43 @@ TEST(MoeCudaTest, RoundsOfManyPairs) {
   }
 }
 
-// Outputs ask for weights before gates and ups have ended. Tokens go to other
-// experts each time, and lists of slots lie where the last ones did.
+// The same with pieces of 16 slots, and in the order of batch_invariant.
+TEST(MoeCudaTest, RoundsOfLargePieces) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kTokens = 60;
+  unsigned seed = 7;
+  for (const DType weight : {DType::kQ4_K, DType::kU4_G128, DType::kF8_G128}) {
+    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+    SCOPED_TRACE(::testing::Message() << DTypeName(weight) << " x "
+                                      << DTypeName(type) << " seed " << seed);
+    const ExpertLinearDesc desc = {
+        {512, 768, weight, type, DType::kF32}, 32, 4};
+    ASSERT_TRUE(IsStreamed(cuda, desc, kTokens) || cuda.info.sm != 90);
+    ExpertProblem problem(cuda, desc, kTokens, 32, seed++);
+    const ExpertLinearRow& row = ExpertRowNamed("cuda_quantised");
+    const TestMatrix y = problem.Run(row);
+    problem.Check(y);
+    const TestMatrix apart = problem.RunApart(row);
+    ExpertLinearDesc invariant = desc;
+    invariant.gemm.batch_invariant = true;
+    const TestMatrix together = problem.RunAs(invariant, row);
+    problem.Check(together);
+    for (int64_t s = 0; s < problem.num_slots(); ++s) {
+      ASSERT_EQ(apart.RowBits(s), y.RowBits(s)) << "slot " << s;
+    }
+    for (const int64_t t : {int64_t{0}, kTokens - 1}) {
+      const TestMatrix alone = problem.RunAlone(row, t, &invariant);
+      for (int64_t r = 0; r < 4; ++r) {
+        EXPECT_EQ(alone.RowBits(r), together.RowBits(4 * t + r)) << t;
+      }
+    }
+  }
+}
+
+// Outputs ask for weights before gates and ups have ended (where a block of
+// these has: two find no room on a multiprocessor). Tokens go to other experts
+// each time, and lists of slots lie where the last ones did.
 TEST(MoeCudaTest, OutputsFollowInputsAtOnce) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;

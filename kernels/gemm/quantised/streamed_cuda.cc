@@ -114,7 +114,7 @@ struct CostFit {
 // linear_quantised_plans).
 constexpr CostFit FitOf(int x_tiles) {
   return x_tiles <= 2
-             ? CostFit{4092,
+             ? CostFit{4200,
                        55,
                        11000,
                        0,
@@ -140,8 +140,8 @@ int64_t CostOf(const QuantForm& form, int64_t n, int64_t k,
   const int64_t copies = plan.rounds * groups;
   const int64_t w = copies * WBytes(form, n, plan);
   const int64_t memory =
-      std::max(w * blocks / fit.all_bytes, w / fit.block_bytes) +
-      copies * (XBytes(plan) * blocks / fit.x_bytes + fit.copy);
+      w / std::clamp<int64_t>(fit.all_bytes / blocks, 1, fit.block_bytes) +
+      copies * XBytes(plan) * blocks / fit.x_bytes + copies * fit.copy;
   const int64_t warps = Pairs(n, plan) * plan.shares;
   const int64_t multiply =
       plan.rounds * CeilDiv(groups, plan.shares) *
