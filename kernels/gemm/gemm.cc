@@ -113,7 +113,9 @@ const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
                        : AmxRefuses(desc, device);
 }
 // Small weights, too, which have time for an exact x, and f16, which it rounds.
+// Zen 4 issues its products as often as FMAs, Golden Cove a quarter as often.
 const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
+  if (!__builtin_cpu_is("amd")) return "float32 is faster on this processor";
   if (desc.weight != DType::kBF16) return "rounds weights that are not bf16";
   return IsSmall(desc) ? "small weights have time for an exact x"
                        : Bf16Refuses(desc, device);

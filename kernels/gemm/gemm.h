@@ -52,9 +52,9 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // Every row accumulates in float32 or wider, and a row of y depends only on the
 // same row of x: not on m, not on the other rows, not on the number of threads
 // (batch invariance). bf16 and f16 weights are widened exactly, and x is taken
-// as it is, but: "cpu_bf16", the default for large bf16 weights where the
-// processor multiplies pairs of bf16 and has no AMX, rounds x to bf16 once (and
-// f16 weights, for who asks for it by name); "cpu_amx", the default for large
+// as it is, but: "cpu_bf16", the default for large bf16 weights on AMD's
+// processors that multiply pairs of bf16, rounds x to bf16 once (and f16
+// weights, for who asks for it by name); "cpu_amx", the default for large
 // f16 weights where there is AMX, leaves out less than 2^-14 of a product of
 // those; "cpu_packed*" round x to 8 bits.
 // On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",

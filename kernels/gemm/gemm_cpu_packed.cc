@@ -152,9 +152,10 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc) {
 }
 
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
+  constexpr int64_t kUnit = 2;
+  const int64_t rows = (max_rows + kUnit - 1) / kUnit * kUnit;
   return FindFormat(desc.weight)->rounds
-             ? static_cast<size_t>(max_rows *
-                                   packed::avx2::RoundedRowBytes(desc.k))
+             ? static_cast<size_t>(rows * packed::avx2::RoundedRowBytes(desc.k))
              : 0;
 }
 

@@ -16,7 +16,9 @@ struct StepFactors {
   // scale * sum of the codes: of all 32, or of either 16 for weights that have
   // scales of 16.
   float sums[2];
-  int16_t codes[2];  // the sums of either 16's codes themselves
+  // -128 * sum of all codes: where sums of their products begin with weights'
+  // codes that have 128 added.
+  int32_t start;
 };
 inline constexpr int kFactorsBytes = sizeof(StepFactors);
 inline constexpr int64_t kStepRowBytes = kStep + kFactorsBytes;
@@ -87,9 +89,17 @@ inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
         scale,
         {scale * static_cast<float>(halves == 2 ? first : first + second),
          scale * static_cast<float>(second)},
-        {static_cast<int16_t>(first), static_cast<int16_t>(second)}};
+        -128 * (first + second)};
     std::memcpy(group + rows * kStep + row * kFactorsBytes, &factors,
                 sizeof(factors));
+  }
+}
+
+// The same of a row of zeros, which fills a group up.
+inline void RoundNothing(int64_t k, int row, int rows, uint8_t* group) {
+  for (int64_t i = 0; i < k; i += kStep, group += rows * kStepRowBytes) {
+    std::memset(group + row * kStep, 0, kStep);
+    std::memset(group + rows * kStep + row * kFactorsBytes, 0, kFactorsBytes);
   }
 }
 

@@ -67,7 +67,7 @@ INLAY_INLINE void SumTiles(const uint8_t* codes, const uint8_t* x,
 }
 
 #ifdef INLAY_PACKED_VNNI
-// The same where an instruction does it; sums start where StartOfSums has them.
+// The same where an instruction does it: signed codes with 128 added.
 template <class V, class F, int R, int t, int end>
 INLAY_INLINE void DotTiles(typename V::At codes, const uint8_t* x,
                            typename V::Bytes* sums) {
@@ -78,15 +78,6 @@ INLAY_INLINE void DotTiles(typename V::At codes, const uint8_t* x,
     sums[r] = V::Dot(sums[r], w, V::SetFour(x + kStep * r + 4 * t));
   }
   if constexpr (t + 1 < end) DotTiles<V, F, R, t + 1, end>(codes, x, sums);
-}
-
-// Signed codes are multiplied with 128 added, which is taken away here.
-template <class F, int half>
-INLAY_INLINE int32_t StartOfSums(const StepFactors& factors) {
-  if constexpr (F::kMost != 0) return 0;
-  const int32_t codes = F::kHalves == 2 ? factors.codes[half]
-                                        : factors.codes[0] + factors.codes[1];
-  return -128 * codes;
 }
 #endif
 
@@ -103,12 +94,14 @@ INLAY_INLINE void AddHalf(const typename V::template Header<F>& header,
   constexpr int kFirst = half * kTilesOfHalf;
   const uint8_t* factors = x + kStep * R;
   typename V::Bytes sums[R];
+  // StepFactors::start is of whole steps.
+  static_assert(F::kMost != 0 || F::kHalves == 1);
   if constexpr (V::kDots) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      StepFactors of_row;
-      std::memcpy(&of_row, factors + r * kFactorsBytes, sizeof(of_row));
-      sums[r] = V::SetInts(StartOfSums<F, half>(of_row));
+      sums[r] = F::kMost == 0 ? V::SetFour(factors + r * kFactorsBytes +
+                                           offsetof(StepFactors, start))
+                              : V::NoInts();
     }
     DotTiles<V, F, R, kFirst, kFirst + kTilesOfHalf>(step + F::kScales, x,
                                                      sums);

@@ -185,9 +185,6 @@ struct Zmm {
   INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
     return _mm512_dpbusd_epi32(sums, codes, x);
   }
-  INLAY_INLINE static Bytes SetInts(int32_t value) {
-    return _mm512_set1_epi32(value);
-  }
 
   INLAY_INLINE static Bytes NoInts() { return _mm512_setzero_si512(); }
   INLAY_INLINE static Floats FromInts(Bytes v) { return _mm512_cvtepi32_ps(v); }
