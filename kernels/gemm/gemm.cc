@@ -41,6 +41,10 @@ absl::Status RunGemmCpuBf16(const GemmDesc& desc, const GemmParams& params,
 const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
                                  Stream& stream);
+// gemm_cpu_packed_avx_vnni.cc
+const char* GemmCpuPackedAvxVnniRefuses(const GemmDesc& desc);
+absl::Status RunGemmCpuPackedAvxVnni(const GemmDesc& desc,
+                                     const GemmParams& params, Stream& stream);
 // gemm_cpu_packed_vnni.cc
 const char* GemmCpuPackedVnniRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedVnni(const GemmDesc& desc,
@@ -125,6 +129,9 @@ const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
 }
 const char* PackedAmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedAmxRefuses(desc);
+}
+const char* PackedAvxVnniRefuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedAvxVnniRefuses(desc);
 }
 const char* PackedVnniRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedVnniRefuses(desc);
@@ -227,6 +234,8 @@ constexpr GemmRow kRows[] = {
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
+    {"cpu_packed_avx_vnni", DeviceKind::kCpu, 0, PackedAvxVnniRefuses,
+     GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAvxVnni, GemmCpuPacking},
     {"cpu_packed", DeviceKind::kCpu, 0, PackedRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPacked, GemmCpuPacking},
 #endif

@@ -27,6 +27,7 @@
 #endif
 #define INLAY_PACKED_ISA amx_i8
 #define INLAY_PACKED_VNNI 1
+#define INLAY_PACKED_DOT256 _mm256_dpbusd_epi32
 HWY_PUSH_ATTRIBUTES(
     "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,amx-tile,amx-int8")
 #include "kernels/gemm/packed/panel-inl.h"
@@ -35,13 +36,13 @@ namespace inlay::packed::INLAY_PACKED_ISA {
 namespace {
 
 constexpr int kGroupRows = amx::kTileRows;  // of x
-constexpr int64_t kGroupSums = kGroupRows * kVectorRows;
+constexpr int64_t kGroupSums = kGroupRows * kVectorRows<Zmm>;
 constexpr int64_t kGroupStepBytes = kGroupRows * kStepRowBytes;
-static_assert(kVectorBytes == amx::kTileBytes);
+static_assert(kVectorBytes<Zmm> == amx::kTileBytes);
 
 // Half `i` of the panel's halves of steps: products with a group at `x`.
 template <class Kind>
-INLAY_INLINE void Multiply(const Panel<Kind, 1>& panel, const uint8_t* x,
+INLAY_INLINE void Multiply(const Panel<Zmm, Kind, 1>& panel, const uint8_t* x,
                            int64_t i, int32_t* products) {
   const int64_t step = i / Kind::kHalves;
   const int64_t half = i % Kind::kHalves;
@@ -59,6 +60,7 @@ INLAY_INLINE void Multiply(const Panel<Kind, 1>& panel, const uint8_t* x,
 }
 
 struct Tiles {
+  using Vector = Zmm;
   static constexpr int kVectors = 1;
   static constexpr int kGroupRows = amx::kTileRows;
   static constexpr bool kUnsigned = false;
@@ -77,14 +79,14 @@ struct Tiles {
   static void Written(const void* data) { amx::Written(data); }
 
   template <class Kind>
-  static void AddSteps(const Panel<Kind, 1>& panel, const uint8_t* x, int,
-                       int64_t steps, const WeightsAhead<kVectors>& ahead,
+  static void AddSteps(const Panel<Zmm, Kind, 1>& panel, const uint8_t* x, int,
+                       int64_t steps, const WeightsAhead<Zmm::kStrips>& ahead,
                        float* sums) {
     alignas(64) int32_t products[2][kGroupSums];
     Zmm::Floats y[kGroupRows];
 #pragma GCC unroll 16
     for (int r = 0; r < kGroupRows; ++r) {
-      y[r] = _mm512_load_ps(sums + r * kVectorRows);
+      y[r] = _mm512_load_ps(sums + r * kVectorRows<Zmm>);
     }
     const int64_t halves = steps * Kind::kHalves;
     Multiply(panel, x, 0, products[0]);
@@ -92,15 +94,16 @@ struct Tiles {
       if (i + 1 < halves) Multiply(panel, x, i + 1, products[(i + 1) % 2]);
       if (i % Kind::kHalves == 0) ahead.Ask(i / Kind::kHalves);
       const int32_t* of_step = products[i % 2];
-      AddProducts<Kind, kGroupRows>(
+      AddProducts<Zmm, Kind, kGroupRows>(
           panel.scale[i], Kind::kHasMin ? panel.min[i] : nullptr,
           x + i / Kind::kHalves * kGroupStepBytes + kGroupRows * kStep,
-          static_cast<int>(i % Kind::kHalves), y,
-          [&](int r) { return _mm512_load_si512(of_step + r * kVectorRows); });
+          static_cast<int>(i % Kind::kHalves), y, [&](int r) {
+            return _mm512_load_si512(of_step + r * kVectorRows<Zmm>);
+          });
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kGroupRows; ++r) {
-      _mm512_store_ps(sums + r * kVectorRows, y[r]);
+      _mm512_store_ps(sums + r * kVectorRows<Zmm>, y[r]);
     }
   }
 };

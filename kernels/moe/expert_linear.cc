@@ -36,6 +36,7 @@ namespace {
 constexpr char kAmx[] = "cpu_amx";
 constexpr char kBf16[] = "cpu_bf16";
 constexpr char kPackedAmx[] = "cpu_packed_amx";
+constexpr char kPackedAvxVnni[] = "cpu_packed_avx_vnni";
 constexpr char kPackedVnni[] = "cpu_packed_vnni";
 constexpr char kPacked[] = "cpu_packed";
 constexpr char kSimd[] = "cpu_simd";
@@ -122,6 +123,7 @@ constexpr ExpertLinearRow kRows[] = {
     kChosenCpuRow<kBf16>,
     kCpuRow<kPackedAmx>,
     kCpuRow<kPackedVnni>,
+    kCpuRow<kPackedAvxVnni>,
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,
     kCpuRow<kAmx>,

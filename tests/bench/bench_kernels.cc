@@ -127,8 +127,12 @@ void MeasureBandwidth(ThreadPool& pool, Ceilings& ceilings) {
       });
   const double read_s =
       run([](const uint64_t* source, uint64_t*, size_t words) {
+        // Asked for 2 KB ahead: what finds streams by itself leaves half of
+        // memory's rate on some processors.
+        constexpr size_t kAhead = 256;
         uint64_t sum[8] = {};
         for (size_t i = 0; i < words; i += 8) {
+          if (i + kAhead < words) __builtin_prefetch(source + i + kAhead);
           for (size_t j = 0; j < 8; ++j) sum[j] |= source[i + j];
         }
         sink = static_cast<double>(sum[0] | sum[1] | sum[2] | sum[3] | sum[4] |

@@ -20,8 +20,10 @@
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 
-inline constexpr int kVectorRows = Zmm::kStrips * kStripRows;  // of w
-inline constexpr int kVectorBytes = Zmm::kStrips * kTileBytes;
+template <class V>
+inline constexpr int kVectorRows = V::kStrips* kStripRows;  // of w
+template <class V>
+inline constexpr int kVectorBytes = V::kStrips* kTileBytes;
 // Of x at a time: what stays in L2, and the sums of so many fit a stack.
 inline constexpr int64_t kPanelXBytes = 768 << 10;
 inline constexpr int64_t kPanelSums = 1 << 14;
@@ -36,20 +38,21 @@ struct PanelKind {
 template <class F>
 using PanelKindOf = PanelKind<F::kHalves, F::kHasMin, F::kMost == 0>;
 
-template <class Kind, int vectors>
+template <class V, class Kind, int vectors>
 struct Panel {
-  static constexpr int kSteps = 32 / vectors;
-  static constexpr int kRows = vectors * kVectorRows;  // of w
-  alignas(64) uint8_t codes[kSteps][vectors][kTiles * kVectorBytes];
+  static constexpr int kStepBytes = vectors * kTiles * kVectorBytes<V>;
+  static constexpr int kSteps = (16 << 10) / kStepBytes;
+  static constexpr int kRows = vectors * kVectorRows<V>;  // of w
+  alignas(64) uint8_t codes[kSteps][vectors][kTiles * kVectorBytes<V>];
   alignas(64) float scale[kSteps * Kind::kHalves][kRows];
   alignas(64) float min[Kind::kHasMin ? kSteps * Kind::kHalves : 1][kRows];
 };
 
 // The weights that are unpacked next, asked for, into L2, while products with a
 // panel go on: a core's memory would rest for as long.
-template <int vectors>
+template <int count>
 struct WeightsAhead {
-  const uint8_t* strips[vectors * Zmm::kStrips] = {};
+  const uint8_t* strips[count] = {};
   int64_t bytes = 0;  // of a strip, a step
 
   INLAY_INLINE void Ask(int64_t step) const {
@@ -62,8 +65,8 @@ struct WeightsAhead {
   }
 };
 
-// Where steps of a panel's strips lie.
-template <class F, int vectors>
+// Where steps of a panel's strips lie, `strips` of them.
+template <class F, int strips>
 struct PanelStrips {
   PanelStrips(const GemmDesc& desc, const GemmParams& params)
       : w(reinterpret_cast<const uint8_t*>(params.w.data)),
@@ -73,16 +76,15 @@ struct PanelStrips {
   // The last strip stands for those that are missing.
   const uint8_t* At(int64_t panel, int strip, int64_t step) const {
     constexpr int64_t kBytes = F::kHeader + F::kSteps * StepBytes<F>();
-    const int64_t of_w =
-        std::min<int64_t>(panel * vectors * Zmm::kStrips + strip, last);
+    const int64_t of_w = std::min<int64_t>(panel * strips + strip, last);
     return w + of_w * strip_bytes + step / F::kSteps * kBytes;
   }
   // `count` steps from `step` on, asked for during `steps` others.
-  WeightsAhead<vectors> Ahead(int64_t panel, int64_t step, int64_t count,
-                              int64_t steps) const {
-    WeightsAhead<vectors> ahead;
+  WeightsAhead<strips> Ahead(int64_t panel, int64_t step, int64_t count,
+                             int64_t steps) const {
+    WeightsAhead<strips> ahead;
     ahead.bytes = (At(0, 0, count) - At(0, 0, 0)) / steps;
-    for (int i = 0; i < vectors * Zmm::kStrips; ++i) {
+    for (int i = 0; i < strips; ++i) {
       ahead.strips[i] = At(panel, i, step);
     }
     return ahead;
@@ -93,30 +95,32 @@ struct PanelStrips {
   int64_t last;
 };
 
-template <class F, bool to_unsigned, int t>
-INLAY_INLINE void UnpackTiles(Zmm::At codes, uint8_t* to) {
-  auto tile = F::template Tile<Zmm, t>(codes);
-  if constexpr (to_unsigned) tile = Zmm::Unsigned(tile);
-  _mm512_store_si512(to + t * kVectorBytes, tile);
-  if constexpr (t + 1 < kTiles) UnpackTiles<F, to_unsigned, t + 1>(codes, to);
+template <class V, class F, bool to_unsigned, int t>
+INLAY_INLINE void UnpackTiles(typename V::At codes, uint8_t* to) {
+  auto tile = F::template Tile<V, t>(codes);
+  if constexpr (to_unsigned) tile = V::Unsigned(tile);
+  V::Put(to + t * kVectorBytes<V>, tile);
+  if constexpr (t + 1 < kTiles) {
+    UnpackTiles<V, F, to_unsigned, t + 1>(codes, to);
+  }
 }
 
 // `steps` steps at `at`, whole blocks, into vector `v`.
-template <class F, bool to_unsigned, class P>
-void Unpack(Zmm::At at, int64_t steps, int v, P& panel) {
+template <class V, class F, bool to_unsigned, class P>
+void Unpack(typename V::At at, int64_t steps, int v, P& panel) {
   constexpr bool kAdd = to_unsigned && F::kMost == 0;
   for (int64_t block = 0; block < steps; block += F::kSteps) {
-    const Zmm::Header<F> header(at);
+    const typename V::template Header<F> header(at);
     at = at + F::kHeader;
     for (int64_t s = block; s < block + F::kSteps; ++s) {
-      UnpackTiles<F, kAdd, 0>(at + F::kScales, panel.codes[s][v]);
+      UnpackTiles<V, F, kAdd, 0>(at + F::kScales, panel.codes[s][v]);
       for (int half = 0; half < F::kHalves; ++half) {
         const int64_t i = s * F::kHalves + half;
-        Zmm::Floats scale, min;
-        Zmm::Factors<F>(header, at, half, &scale, &min);
-        Zmm::Store(panel.scale[i] + v * kVectorRows, scale);
+        typename V::Floats scale, min;
+        V::template Factors<F>(header, at, half, &scale, &min);
+        V::Store(panel.scale[i] + v * kVectorRows<V>, scale);
         if constexpr (F::kHasMin) {
-          Zmm::Store(panel.min[i] + v * kVectorRows, min);
+          V::Store(panel.min[i] + v * kVectorRows<V>, min);
         }
       }
       at = at + StepBytes<F>();
@@ -127,25 +131,25 @@ void Unpack(Zmm::At at, int64_t steps, int v, P& panel) {
 // y[r] = fma(products, scale * scale of x, y[r]), then with the minimum;
 // scale, min: of a vector's rows of w; products(r): exact ones of row r;
 // factors: of the rows of x; half: of the step.
-template <class Kind, int R, class ProductsOf>
+template <class V, class Kind, int R, class ProductsOf>
 INLAY_INLINE void AddProducts(const float* scale, const float* min,
-                              const uint8_t* factors, int half, Zmm::Floats* y,
-                              ProductsOf products) {
-  const Zmm::Floats scales = _mm512_load_ps(scale);
+                              const uint8_t* factors, int half,
+                              typename V::Floats* y, ProductsOf products) {
+  const typename V::Floats scales = V::LoadSums(scale);
   constexpr size_t kScale = offsetof(StepFactors, scale);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    y[r] = Zmm::MulAdd(Zmm::FromInts(products(r)),
-                       Zmm::Mul(scales, Zmm::Set(FactorAt(factors, r, kScale))),
-                       y[r]);
+    y[r] =
+        V::MulAdd(V::FromInts(products(r)),
+                  V::Mul(scales, V::Set(FactorAt(factors, r, kScale))), y[r]);
   }
   if constexpr (Kind::kHasMin) {
     const size_t at =
         offsetof(StepFactors, sums) + sizeof(float) * static_cast<size_t>(half);
-    const Zmm::Floats mins = _mm512_load_ps(min);
+    const typename V::Floats mins = V::LoadSums(min);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      y[r] = Zmm::MulAdd(mins, Zmm::Set(FactorAt(factors, r, at)), y[r]);
+      y[r] = V::MulAdd(mins, V::Set(FactorAt(factors, r, at)), y[r]);
     }
   }
 }
@@ -162,25 +166,28 @@ template <class Products, class F>
 void RunPanelRows(const GemmDesc& desc, const GemmParams& params, int64_t begin,
                   int64_t end, int64_t m0, int64_t m1) {
   constexpr int kGroupRows = Products::kGroupRows;
-  using P = Panel<PanelKindOf<F>, Products::kVectors>;
+  using V = typename Products::Vector;
+  using P = Panel<V, PanelKindOf<F>, Products::kVectors>;
+  constexpr int kStrips = Products::kVectors * V::kStrips;
   P panel;
   alignas(64) float sums[kPanelSums];
   const int64_t groups = (m1 - m0 + kGroupRows - 1) / kGroupRows;
   const auto* x = static_cast<const uint8_t*>(params.workspace);
-  const PanelStrips<F, Products::kVectors> strips(desc, params);
+  const PanelStrips<F, kStrips> strips(desc, params);
   const int64_t all = desc.k / kStep;
   for (int64_t i = begin; i < end; ++i) {
     std::fill(sums, sums + groups * kGroupRows * P::kRows, 0.0f);
     for (int64_t step = 0; step < all; step += P::kSteps) {
       const int64_t steps = std::min<int64_t>(P::kSteps, all - step);
       for (int v = 0; v < Products::kVectors; ++v) {
-        const uint8_t* first = strips.At(i, v * Zmm::kStrips, step);
-        const uint8_t* second = strips.At(i, v * Zmm::kStrips + 1, step);
-        Unpack<F, Products::kUnsigned>(Zmm::Strips(first, second - first),
-                                       steps, v, panel);
+        const int strip = v * V::kStrips;
+        const uint8_t* first = strips.At(i, strip, step);
+        const uint8_t* last = strips.At(i, strip + V::kStrips - 1, step);
+        Unpack<V, F, Products::kUnsigned>(V::Strips(first, last - first), steps,
+                                          v, panel);
       }
       Products::Written(&panel);
-      WeightsAhead<Products::kVectors> ahead;
+      WeightsAhead<kStrips> ahead;
       if (const int64_t next = step + steps; next < all) {
         ahead = strips.Ahead(i, next, std::min<int64_t>(P::kSteps, all - next),
                              steps);
@@ -206,7 +213,8 @@ template <class Products, class F>
 void RunPanels(const GemmDesc& desc, const GemmParams& params,
                ThreadPool& pool) {
   constexpr int kGroupRows = Products::kGroupRows;
-  constexpr int kRows = Products::kVectors * kVectorRows;
+  constexpr int kRows =
+      Products::kVectors * kVectorRows<typename Products::Vector>;
   auto* x = static_cast<uint8_t*>(params.workspace);
   const int64_t rows = params.x.rows();
   const int64_t row_bytes = RoundedRowBytes(desc.k);

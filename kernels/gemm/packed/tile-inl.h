@@ -66,7 +66,7 @@ INLAY_INLINE void SumTiles(const uint8_t* codes, const uint8_t* x,
   }
 }
 
-#ifdef INLAY_PACKED_VNNI
+#ifdef INLAY_PACKED_DOT256
 // The same where an instruction does it: signed codes with 128 added.
 template <class V, class F, int R, int t, int end>
 INLAY_INLINE void DotTiles(typename V::At codes, const uint8_t* x,

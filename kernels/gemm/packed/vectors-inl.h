@@ -4,7 +4,9 @@
 //
 // A struct of vectors has
 //   kStrips       strips side by side in a vector
-//   kDots         products of bytes are added to 32 bits by one instruction
+//   kDots         products of bytes are added to 32 bits by one instruction:
+//                 INLAY_PACKED_DOT256, if that is defined, and with
+//                 INLAY_PACKED_VNNI that of 64 bytes
 //   At            where the strips' bytes are; At + bytes
 //   Header<F>     a block's headers, of all strips
 //   Factors<F>()  scale and, where F has one, minimum of all their rows
@@ -39,7 +41,11 @@ INLAY_INLINE void PrefetchBytes(const uint8_t* p) {
 // One strip in 32 bytes: AVX2.
 struct Ymm {
   static constexpr int kStrips = 1;
+#ifdef INLAY_PACKED_DOT256
+  static constexpr bool kDots = true;
+#else
   static constexpr bool kDots = false;
+#endif
   using At = const uint8_t*;
   using Bytes = __m256i;
   using Floats = __m256;
@@ -88,6 +94,17 @@ struct Ymm {
                                codes);
   }
 
+#ifdef INLAY_PACKED_DOT256
+  // Signed bytes plus 128, for an instruction whose one operand is unsigned.
+  INLAY_INLINE static Bytes Unsigned(Bytes v) {
+    return _mm256_xor_si256(v, Set(static_cast<char>(-128)));
+  }
+  // sums + the products of unsigned with signed bytes, four to a lane.
+  INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
+    return INLAY_PACKED_DOT256(sums, codes, x);
+  }
+#endif
+
   INLAY_INLINE static Bytes NoInts() { return _mm256_setzero_si256(); }
   INLAY_INLINE static Floats FromInts(Bytes v) { return _mm256_cvtepi32_ps(v); }
   INLAY_INLINE static Floats NoFloats() { return _mm256_setzero_ps(); }
@@ -101,6 +118,14 @@ struct Ymm {
     return _mm256_fmadd_ps(a, b, c);
   }
   INLAY_INLINE static void Store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+  INLAY_INLINE static Floats LoadSums(const float* p) {
+    return _mm256_loadu_ps(p);
+  }
+  // Whole vectors, as they are.
+  INLAY_INLINE static void Put(uint8_t* p, Bytes v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+  INLAY_INLINE static Bytes Get(const uint8_t* p) { return LoadBytes(p); }
 };
 
 #ifdef INLAY_PACKED_VNNI
@@ -177,11 +202,9 @@ struct Zmm {
                                codes);
   }
 
-  // Signed bytes plus 128, for an instruction whose one operand is unsigned.
   INLAY_INLINE static Bytes Unsigned(Bytes v) {
     return _mm512_xor_si512(v, Set(static_cast<char>(-128)));
   }
-  // sums + the products of unsigned with signed bytes, four to a lane.
   INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
     return _mm512_dpbusd_epi32(sums, codes, x);
   }
@@ -197,6 +220,15 @@ struct Zmm {
     return _mm512_fmadd_ps(a, b, c);
   }
   INLAY_INLINE static void Store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
+  INLAY_INLINE static Floats LoadSums(const float* p) {
+    return _mm512_loadu_ps(p);
+  }
+  INLAY_INLINE static void Put(uint8_t* p, Bytes v) {
+    _mm512_storeu_si512(p, v);
+  }
+  INLAY_INLINE static Bytes Get(const uint8_t* p) {
+    return _mm512_loadu_si512(p);
+  }
 };
 #endif  // INLAY_PACKED_VNNI
 
