@@ -3,19 +3,16 @@
 // strips side by side are what the unit takes as its right operand. Sums of a
 // block are exact, and blocks are added in the same order by the same
 // operations: the same bits, so that rows that fill no group of 16 are left to
-// gemm_cpu_packed_vnni.cc.
+// gemm_cpu_packed_vnni.cc, and so are formats with scales of 16 elements: twice
+// the sums of half the products take twice its time.
 //
-// A pair of strips by kBlockSteps is unpacked into L1, codes as bytes and
-// factors as floats, and groups of 16 rows of x pass over it. A step of a group
-// is one product of tiles, 8,192 multiply-adds, whose sums go through memory
-// into 16 vectors: 3 or 4 instructions each, 48 to 64 in all, which bound it;
-// the products of the next step are under way meanwhile. VNNI takes 176 and
-// more for the same.
+// A step of a group is one product of tiles, 8,192 multiply-adds, whose sums go
+// through memory into 16 vectors: 3 or 4 instructions each, 48 to 64 in all,
+// which bound it; the products of the next step are under way meanwhile. VNNI
+// takes 176 and more for the same.
 #include "kernels/gemm/gemm.h"
 
 #if defined(__x86_64__)
-#include <array>
-
 #include "kernels/gemm/amx.h"
 #include "kernels/gemm/gemm_parts.h"
 #include "kernels/gemm/packed/includes.h"
@@ -40,16 +37,13 @@ constexpr int64_t kGroupSums = kGroupRows * kVectorRows<Zmm>;
 constexpr int64_t kGroupStepBytes = kGroupRows * kStepRowBytes;
 static_assert(kVectorBytes<Zmm> == amx::kTileBytes);
 
-// Half `i` of the panel's halves of steps: products with a group at `x`.
+// The products of step `s` of the panel with a group at `x`.
 template <class Kind>
 INLAY_INLINE void Multiply(const Panel<Zmm, Kind, 1>& panel, const uint8_t* x,
-                           int64_t i, int32_t* products) {
-  const int64_t step = i / Kind::kHalves;
-  const int64_t half = i % Kind::kHalves;
+                           int64_t s, int32_t* products) {
   _tile_zero(0);
-  _tile_loadd(1, x + step * kGroupStepBytes + half * kStep / 2, kStep);
-  _tile_loadd(2, panel.codes[step][0] + half * kTiles / 2 * amx::kTileBytes,
-              amx::kTileBytes);
+  _tile_loadd(1, x + s * kGroupStepBytes, kStep);
+  _tile_loadd(2, panel.codes[s][0], amx::kTileBytes);
   if constexpr (Kind::kSigned) {
     _tile_dpbssd(0, 1, 2);
   } else {
@@ -66,12 +60,11 @@ struct Tiles {
   static constexpr bool kUnsigned = false;
 
   static int RowsOfGroup(int) { return kGroupRows; }
-  template <class F>
   static void Start() {
     amx::TileShapes shapes;
     shapes.Set(0, kGroupRows, amx::kTileBytes);
-    shapes.Set(1, kGroupRows, kStep / F::kHalves);
-    shapes.Set(2, kTiles / F::kHalves, amx::kTileBytes);
+    shapes.Set(1, kGroupRows, kStep);
+    shapes.Set(2, kTiles, amx::kTileBytes);
     amx::Written(&shapes);
     _tile_loadconfig(&shapes);
   }
@@ -88,16 +81,14 @@ struct Tiles {
     for (int r = 0; r < kGroupRows; ++r) {
       y[r] = _mm512_load_ps(sums + r * kVectorRows<Zmm>);
     }
-    const int64_t halves = steps * Kind::kHalves;
     Multiply(panel, x, 0, products[0]);
-    for (int64_t i = 0; i < halves; ++i) {
-      if (i + 1 < halves) Multiply(panel, x, i + 1, products[(i + 1) % 2]);
-      if (i % Kind::kHalves == 0) ahead.Ask(i / Kind::kHalves);
-      const int32_t* of_step = products[i % 2];
+    for (int64_t s = 0; s < steps; ++s) {
+      if (s + 1 < steps) Multiply(panel, x, s + 1, products[(s + 1) % 2]);
+      ahead.Ask(s);
+      const int32_t* of_step = products[s % 2];
       AddProducts<Zmm, Kind, kGroupRows>(
-          panel.scale[i], Kind::kHasMin ? panel.min[i] : nullptr,
-          x + i / Kind::kHalves * kGroupStepBytes + kGroupRows * kStep,
-          static_cast<int>(i % Kind::kHalves), y, [&](int r) {
+          panel.scale[s], Kind::kHasMin ? panel.min[s] : nullptr,
+          x + s * kGroupStepBytes + kGroupRows * kStep, 0, y, [&](int r) {
             return _mm512_load_si512(of_step + r * kVectorRows<Zmm>);
           });
     }
@@ -108,16 +99,24 @@ struct Tiles {
   }
 };
 
-struct Format {
-  DType dtype;
-  void (*run)(const GemmDesc&, const GemmParams&, ThreadPool&);
-};
+using RunFn = void (*)(const GemmDesc&, const GemmParams&, ThreadPool&);
 
-template <class... F>
-constexpr std::array<Format, sizeof...(F)> Formats(FormatList<F...>) {
-  return {Format{F::kDType, RunPanels<Tiles, F>}...};
+template <class F>
+constexpr RunFn RunOf() {
+  if constexpr (F::kHalves == 1) {
+    return RunPanels<Tiles, F>;
+  } else {
+    return nullptr;
+  }
 }
-constexpr auto kFormats = Formats(IntegerFormats());
+
+// Null: left to VNNI.
+template <class... F>
+RunFn FindRun(FormatList<F...>, DType dtype) {
+  RunFn run = nullptr;
+  ((run = F::kDType == dtype ? RunOf<F>() : run), ...);
+  return run;
+}
 
 }  // namespace
 }  // namespace inlay::packed::INLAY_PACKED_ISA
@@ -139,17 +138,17 @@ const char* GemmCpuPackedAmxRefuses(const GemmDesc& desc) {
 
 absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
                                  Stream& stream) {
-  const int64_t rest = params.x.rows() % packed::amx_i8::kGroupRows;
+  using namespace packed::amx_i8;
+  const RunFn run = FindRun(IntegerFormats(), desc.weight);
+  if (run == nullptr) return RunGemmCpuPackedVnni(desc, params, stream);
+  const int64_t rest = params.x.rows() % kGroupRows;
   const int64_t whole = params.x.rows() - rest;
   if (rest > 0) {
     INLAY_RETURN_IF_ERROR(
         RunGemmCpuPackedVnni(desc, RowsOfCall(params, whole, rest), stream));
   }
-  if (whole == 0) return absl::OkStatus();
-  for (const packed::amx_i8::Format& format : packed::amx_i8::kFormats) {
-    if (format.dtype == desc.weight) {
-      format.run(desc, RowsOfCall(params, 0, whole), *stream.thread_pool());
-    }
+  if (whole > 0) {
+    run(desc, RowsOfCall(params, 0, whole), *stream.thread_pool());
   }
   return absl::OkStatus();
 }

@@ -28,7 +28,6 @@ struct Dots {
   using Ahead = WeightsAhead<kVectors * V::kStrips>;
 
   static int RowsOfGroup(int rows) { return (rows + unit - 1) / unit * unit; }
-  template <class F>
   static void Start() {}
   static void End() {}
   static void Written(const void*) {}

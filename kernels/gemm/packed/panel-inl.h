@@ -8,7 +8,7 @@
 //   kGroupRows     rows of x in a group; the last one of a call may have fewer
 //   RowsOfGroup(rows)  that so many take: what is added are zeros
 //   kUnsigned      signed codes are to have 128 added
-//   Start<F>(), End()  around the work of a thread, for format F
+//   Start(), End()     around the work of a thread
 //   Written(bytes)     what AddSteps is to read has been written
 //   AddSteps(panel, x, rows, steps, ahead, sums)   sums[row][w's row] +=
 //                  `steps` steps of the panel with those of the group that
@@ -243,7 +243,7 @@ void RunPanels(const GemmDesc& desc, const GemmParams& params,
         (desc.n + kRows - 1) / kRows,
         kGrainBytes * kStripRows / (kRows * StripBytes<F>(desc.k)) + 1,
         [&](int64_t begin, int64_t end) {
-          Products::template Start<F>();
+          Products::Start();
           RunPanelRows<Products, F>(desc, params, begin, end, m0,
                                     std::min(rows, m0 + block));
           Products::End();
