@@ -10,12 +10,11 @@
 // code_x. So an output depends on its row of x and of w alone, bit for bit,
 // whatever the tile.
 //
-// Tile: 1 to 4 rows of x with a strip of 8 rows of w. A step of 4-bit codes
-// costs a row of x 8 multiply-adds of 32 bytes, whose 16-bit sums take all of
-// them without overflow (8 * 2 * 15 * 127 < 2^15), and 10 more instructions; so
-// about 12 products an instruction, where float32 has 8. With one row of x the
-// strip streams from memory; with many, blocks of x stay in L2 and strips pass
-// through L1.
+// One or two rows of x pass over strips of 8 rows of w as they stream from
+// memory; for more, weights are unpacked once for all rows (packed/panel-inl.h).
+// A step of 4-bit codes costs a row of x 8 multiply-adds of 32 bytes, whose
+// 16-bit sums take all of them without overflow (8 * 2 * 15 * 127 < 2^15), and
+// 14 more instructions for 256 products.
 #include "kernels/gemm/gemm.h"
 #include "kernels/quant/quant.h"
 
@@ -29,7 +28,7 @@
 #define INLAY_PACKED_ISA avx2
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 #include "kernels/gemm/packed/f8-inl.h"
-#include "kernels/gemm/packed/run-inl.h"
+#include "kernels/gemm/packed/sums-inl.h"
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 namespace {
@@ -99,7 +98,7 @@ struct Format {
 
 template <class F>
 constexpr Format Integers() {
-  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, Run<Ymm, F>, true};
+  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunRows<Sums, F>, true};
 }
 template <class F>
 constexpr Format Floats() {

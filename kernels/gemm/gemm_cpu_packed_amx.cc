@@ -44,7 +44,7 @@ INLAY_INLINE void Multiply(const Panel<Zmm, Kind, 1>& panel, const uint8_t* x,
   _tile_zero(0);
   _tile_loadd(1, x + s * kGroupStepBytes, kStep);
   _tile_loadd(2, panel.codes[s][0], amx::kTileBytes);
-  if constexpr (Kind::kSigned) {
+  if constexpr (Kind::kMost == 0) {
     _tile_dpbssd(0, 1, 2);
   } else {
     _tile_dpbsud(0, 1, 2);
@@ -54,6 +54,8 @@ INLAY_INLINE void Multiply(const Panel<Zmm, Kind, 1>& panel, const uint8_t* x,
 }
 
 struct Tiles {
+  template <class F>
+  using KindOf = PanelKind<1, F::kHasMin, F::kMost == 0 ? 0 : 255>;
   using Vector = Zmm;
   static constexpr int kVectors = 1;
   static constexpr int kGroupRows = amx::kTileRows;

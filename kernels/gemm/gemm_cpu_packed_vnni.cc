@@ -4,9 +4,8 @@
 // holds two strips. Sums of a block are exact and blocks are added in the same
 // order by the same operations: the same bits.
 //
-// A step of two strips costs a row of x 8 dot products, each with x broadcast
-// by its load, and 3 more instructions (signed codes: 6): 512 products for 11,
-// where AVX2 takes 24 for 256.
+// A step of two strips costs a row of x 8 dot products and 3 or 4 more
+// instructions on vectors: 512 products for 12, where AVX2 takes 22 for 256.
 #include "kernels/gemm/gemm.h"
 
 #if defined(__x86_64__)

@@ -7,8 +7,8 @@
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 
-// Rows of x that a tile takes.
-inline constexpr int kMaxRows = 4;
+// Rows of x that a tile takes (more have panels: panel-inl.h).
+inline constexpr int kTileRows = 2;
 
 // What a step of a row of x is besides its codes.
 struct StepFactors {
@@ -23,9 +23,9 @@ struct StepFactors {
 inline constexpr int kFactorsBytes = sizeof(StepFactors);
 inline constexpr int64_t kStepRowBytes = kStep + kFactorsBytes;
 
-// Rounded rows lie in groups of kMaxRows (the last may have fewer). A group is
-// its steps one after another, each the codes of its rows, 32 bytes a row, then
-// the factors of its rows: a tile reads it from front to back.
+// Rounded rows lie in groups (the last may have fewer). A group is its steps
+// one after another, each the codes of its rows, 32 bytes a row, then the
+// factors of its rows: a tile reads it from front to back.
 constexpr int64_t RoundedRowBytes(int64_t k) {
   return k / kStep * kStepRowBytes;
 }

@@ -11,9 +11,6 @@
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 
-// From so many rows of x on weights are unpacked first.
-inline constexpr int64_t kPanelFrom = 3;
-
 // Groups of 3 * unit rows; of the registers kVectors * 3 * unit have sums of
 // products, as many those of steps. unit: what rows of a last group are a
 // multiple of, 1 or 2 (which GemmCpuPackedWorkspaceBytes has room for).
@@ -23,6 +20,8 @@ struct Dots {
   static constexpr int kVectors = 2;
   static constexpr int kGroupRows = 3 * unit;
   static constexpr bool kUnsigned = true;
+  template <class F>
+  using KindOf = PanelKind<F::kHalves, F::kHasMin, F::kMost == 0 ? 0 : 255>;
   template <class Kind>
   using PanelOf = Panel<V, Kind, kVectors>;
   using Ahead = WeightsAhead<kVectors * V::kStrips>;
@@ -64,9 +63,9 @@ struct Dots {
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
           products[0][r] = products[1][r] =
-              Kind::kSigned ? V::SetFour(factors + r * kFactorsBytes +
-                                         offsetof(StepFactors, start))
-                            : V::NoInts();
+              Kind::kMost == 0 ? V::SetFour(factors + r * kFactorsBytes +
+                                            offsetof(StepFactors, start))
+                               : V::NoInts();
         }
 #pragma GCC unroll 8
         for (int t = half * kTilesOfHalf; t < (half + 1) * kTilesOfHalf; ++t) {
@@ -101,14 +100,6 @@ struct Dots {
   }
 };
 
-// The product of `params` by dot products of V.
-template <class V, int unit, class F>
-void RunDots(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  const auto run =
-      params.x.rows() < kPanelFrom ? Run<V, F> : RunPanels<Dots<V, unit>, F>;
-  run(desc, params, pool);
-}
-
 struct DotsFormat {
   DType dtype;
   void (*run)(const GemmDesc&, const GemmParams&, ThreadPool&);
@@ -116,7 +107,7 @@ struct DotsFormat {
 
 template <class V, int unit, class... F>
 constexpr std::array<DotsFormat, sizeof...(F)> DotsFormats(FormatList<F...>) {
-  return {DotsFormat{F::kDType, RunDots<V, unit, F>}...};
+  return {DotsFormat{F::kDType, RunRows<Dots<V, unit>, F>}...};
 }
 
 template <class Formats>

@@ -28,15 +28,14 @@ inline constexpr int kVectorBytes = V::kStrips* kTileBytes;
 inline constexpr int64_t kPanelXBytes = 768 << 10;
 inline constexpr int64_t kPanelSums = 1 << 14;
 
-// All that products with unpacked weights depend on.
-template <int halves, bool has_min, bool is_signed>
+// All that products with unpacked weights depend on. most: a largest code, or
+// 0 where codes are signed.
+template <int halves, bool has_min, int most>
 struct PanelKind {
   static constexpr int kHalves = halves;
   static constexpr bool kHasMin = has_min;
-  static constexpr bool kSigned = is_signed;
+  static constexpr int kMost = most;
 };
-template <class F>
-using PanelKindOf = PanelKind<F::kHalves, F::kHasMin, F::kMost == 0>;
 
 template <class V, class Kind, int vectors>
 struct Panel {
@@ -154,7 +153,7 @@ INLAY_INLINE void AddProducts(const float* scale, const float* min,
   }
 }
 
-// The rows of x that begin at m, a multiple of kGroupRows, as Group has them.
+// The rows of x that begin at m, a multiple of kGroupRows.
 template <class Products>
 int GroupRowsAt(const GemmParams& params, int64_t m) {
   return Products::RowsOfGroup(static_cast<int>(
@@ -167,7 +166,7 @@ void RunPanelRows(const GemmDesc& desc, const GemmParams& params, int64_t begin,
                   int64_t end, int64_t m0, int64_t m1) {
   constexpr int kGroupRows = Products::kGroupRows;
   using V = typename Products::Vector;
-  using P = Panel<V, PanelKindOf<F>, Products::kVectors>;
+  using P = Panel<V, typename Products::template KindOf<F>, Products::kVectors>;
   constexpr int kStrips = Products::kVectors * V::kStrips;
   P panel;
   alignas(64) float sums[kPanelSums];
@@ -249,6 +248,14 @@ void RunPanels(const GemmDesc& desc, const GemmParams& params,
           Products::End();
         });
   }
+}
+
+template <class Products, class F>
+void RunRows(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  const auto run = params.x.rows() <= kTileRows
+                       ? RunFew<typename Products::Vector, F>
+                       : RunPanels<Products, F>;
+  run(desc, params, pool);
 }
 
 }  // namespace inlay::packed::INLAY_PACKED_ISA

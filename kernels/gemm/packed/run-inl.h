@@ -1,6 +1,5 @@
-// A product of rounded rows with packed weights, for gemm_cpu_packed.cc and
-// gemm_cpu_packed_vnni.cc: strips shared out to threads. Included there, inside
-// the region compiled for their instruction set.
+// A product of few rounded rows with packed weights: strips shared out to
+// threads. For panel-inl.h, inside the region compiled for its instruction set.
 #ifndef INLAY_KERNELS_GEMM_PACKED_RUN_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_RUN_INL_H_
 
@@ -9,24 +8,8 @@
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 
-// Of x: what one thread keeps in L2 while strips pass.
-inline constexpr int64_t kBlockBytes = 256 << 10;
 // Below this many bytes of weights a thread costs more than it brings.
 inline constexpr int64_t kGrainBytes = 32 << 10;
-
-// The rows of x that begin at m, a multiple of kMaxRows.
-struct Group {
-  int64_t m;
-  int rows;
-  uint8_t* rounded;
-
-  Group(const GemmDesc& desc, const GemmParams& params, int64_t first)
-      : m(first),
-        rows(static_cast<int>(
-            std::min<int64_t>(params.x.rows() - first, kMaxRows))),
-        rounded(static_cast<uint8_t*>(params.workspace) +
-                first * RoundedRowBytes(desc.k)) {}
-};
 
 // y[m .. m + rows, n0 .. n0 + columns) from the sums of a tile, `width` a row.
 inline void FinishTile(const GemmDesc& desc, const GemmParams& params,
@@ -38,72 +21,54 @@ inline void FinishTile(const GemmDesc& desc, const GemmParams& params,
   }
 }
 
-inline void RoundRows(const GemmDesc& desc, const GemmParams& params,
-                      int halves, ThreadPool& pool) {
-  pool.ParallelFor(params.x.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t m = begin; m < end; ++m) {
-      const int64_t first = m / kMaxRows * kMaxRows;
-      const Group group(desc, params, first);
-      RoundRow(params.x.row<float>(m), params.permutation, desc.k,
-               static_cast<int>(m - first), group.rows, halves, group.rounded);
-    }
-  });
-}
-
 using TileFn = void (*)(const uint8_t*, int64_t, const uint8_t*, int64_t,
                         float*);
 template <class V, class F>
-inline constexpr TileFn kTileOf[kMaxRows] = {Tile<V, F, 1>, Tile<V, F, 2>,
-                                             Tile<V, F, 3>, Tile<V, F, 4>};
+inline constexpr TileFn kTileOf[kTileRows] = {Tile<V, F, 1>, Tile<V, F, 2>};
 
-// Strips [begin, end), a multiple of V::kStrips, with rows [m0, m1) of rounded
-// x. A vector's strips come from parts of the range of their own: memory keeps
-// more busy with long streams than with strips side by side, which end after
-// some kilobytes.
+// Strips [begin, end), a multiple of V::kStrips, with the rounded rows. A
+// vector's strips come from parts of the range of their own: memory keeps more
+// busy with long streams than with strips side by side, which end after some
+// kilobytes.
 template <class V, class F>
 void RunStrips(const GemmDesc& desc, const GemmParams& params, int64_t begin,
-               int64_t end, int64_t m0, int64_t m1) {
+               int64_t end) {
   constexpr int64_t kWidth = kStripRows * V::kStrips;
-  alignas(64) float sums[kMaxRows * kWidth];
+  alignas(64) float sums[kTileRows * kWidth];
+  const auto rows = static_cast<int>(params.x.rows());
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
   const int64_t apart = (end - begin) / V::kStrips;
   for (int64_t strip = begin; strip < begin + apart; ++strip) {
-    for (int64_t m = m0; m < m1; m += kMaxRows) {
-      const Group group(desc, params, m);
-      kTileOf<V, F>[group.rows - 1](w + strip * StripBytes<F>(desc.k),
-                                    apart * StripBytes<F>(desc.k),
-                                    group.rounded, desc.k, sums);
-      for (int64_t i = 0; i < V::kStrips; ++i) {
-        FinishTile(desc, params, m, group.rows,
-                   (strip + i * apart) * kStripRows, kStripRows, kWidth,
-                   sums + i * kStripRows);
-      }
+    kTileOf<V, F>[rows - 1](
+        w + strip * StripBytes<F>(desc.k), apart * StripBytes<F>(desc.k),
+        static_cast<const uint8_t*>(params.workspace), desc.k, sums);
+    for (int64_t i = 0; i < V::kStrips; ++i) {
+      FinishTile(desc, params, 0, rows, (strip + i * apart) * kStripRows,
+                 kStripRows, kWidth, sums + i * kStripRows);
     }
   }
 }
 
+// At most kTileRows rows of x.
 template <class V, class F>
-void Run(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  RoundRows(desc, params, F::kHalves, pool);
-  const int64_t rows = params.x.rows();
+void RunFew(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  const auto rows = static_cast<int>(params.x.rows());
+  for (int m = 0; m < rows; ++m) {
+    RoundRow(params.x.row<float>(m), params.permutation, desc.k, m, rows,
+             F::kHalves, static_cast<uint8_t*>(params.workspace));
+  }
   const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
   const int64_t whole = strips / V::kStrips * V::kStrips;
-  const int64_t block_rows = std::max<int64_t>(
-      kMaxRows, kBlockBytes / RoundedRowBytes(desc.k) / kMaxRows * kMaxRows);
-  for (int64_t m0 = 0; m0 < rows; m0 += block_rows) {
-    const int64_t m1 = std::min(rows, m0 + block_rows);
-    pool.ParallelFor((strips + V::kStrips - 1) / V::kStrips,
-                     kGrainBytes / (V::kStrips * StripBytes<F>(desc.k)) + 1,
-                     [&](int64_t begin, int64_t end) {
-                       RunStrips<V, F>(desc, params, begin * V::kStrips,
-                                       std::min(end * V::kStrips, whole), m0,
-                                       m1);
-                       // A strip that is left.
-                       if (end * V::kStrips > whole) {
-                         RunStrips<Ymm, F>(desc, params, whole, strips, m0, m1);
-                       }
-                     });
-  }
+  pool.ParallelFor((strips + V::kStrips - 1) / V::kStrips,
+                   kGrainBytes / (V::kStrips * StripBytes<F>(desc.k)) + 1,
+                   [&](int64_t begin, int64_t end) {
+                     RunStrips<V, F>(desc, params, begin * V::kStrips,
+                                     std::min(end * V::kStrips, whole));
+                     // A strip that is left.
+                     if (end * V::kStrips > whole) {
+                       RunStrips<Ymm, F>(desc, params, whole, strips);
+                     }
+                   });
 }
 
 // The formats that are multiplied as integers.

@@ -156,9 +156,7 @@ __attribute__((noinline)) void Tile(const uint8_t* w, int64_t apart,
     at = at + F::kHeader;
     for (int s = 0; s < F::kSteps; ++s) {
       // Behind its strip's end: the thread's next one.
-      if constexpr (R < kMaxRows) {
-        V::template Prefetch<StepBytes<F>()>(at + kAhead);
-      }
+      V::template Prefetch<StepBytes<F>()>(at + kAhead);
       AddHalf<V, F, R, 0>(header, at, x, sums);
       if constexpr (F::kHalves == 2) AddHalf<V, F, R, 1>(header, at, x, sums);
       at = at + StepBytes<F>();
