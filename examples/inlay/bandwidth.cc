@@ -7,8 +7,7 @@
 namespace inlay::cli {
 namespace {
 
-constexpr size_t kWords = (size_t{128} << 20) / sizeof(uint64_t);
-constexpr int kPasses = 4;      // starting threads takes as long as some MB
+constexpr size_t kWords = (size_t{512} << 20) / sizeof(uint64_t);
 constexpr size_t kUnroll = 16;  // independent sums: the loads set the pace
 
 // Words asked for in advance: on some processors what finds streams by itself
@@ -42,9 +41,7 @@ double ReadBandwidth::Measure() {
              static_cast<size_t>(num_threads_) * kUnroll;
     };
     const size_t first = share(thread);
-    for (int pass = 0; pass < kPasses; ++pass) {
-      total += Sum(words_.data() + first, share(thread + 1) - first);
-    }
+    total += Sum(words_.data() + first, share(thread + 1) - first);
   };
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
@@ -54,7 +51,7 @@ double ReadBandwidth::Measure() {
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - begin;
   sum_ = total;
-  return 1e-9 * static_cast<double>(kPasses * kWords * sizeof(uint64_t)) /
+  return 1e-9 * static_cast<double>(kWords * sizeof(uint64_t)) /
          seconds.count();
 }
 

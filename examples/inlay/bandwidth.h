@@ -8,7 +8,7 @@
 
 namespace inlay::cli {
 
-// Threads over an array of 128 MiB, well above common last-level caches.
+// Threads over an array of 512 MiB, well above common last-level caches.
 class ReadBandwidth {
  public:
   explicit ReadBandwidth(int num_threads);

@@ -11,7 +11,8 @@
 // whatever the tile.
 //
 // One or two rows of x pass over strips of 8 rows of w as they stream from
-// memory; for more, weights are unpacked once for all rows (packed/panel-inl.h).
+// memory; for more, weights are unpacked once for a block of rows
+// (packed/panel-inl.h). f8 has a way of its own (packed/f8-inl.h).
 // A step of 4-bit codes costs a row of x 8 multiply-adds of 32 bytes, whose
 // 16-bit sums take all of them without overflow (8 * 2 * 15 * 127 < 2^15), and
 // 14 more instructions for 256 products.
@@ -151,7 +152,7 @@ const WeightPacking<GemmDesc>* GemmCpuPacking(const GemmDesc& desc) {
 }
 
 size_t GemmCpuPackedWorkspaceBytes(const GemmDesc& desc, int64_t max_rows) {
-  constexpr int64_t kUnit = 2;
+  constexpr int64_t kUnit = packed::kRowsUnit;
   const int64_t rows = (max_rows + kUnit - 1) / kUnit * kUnit;
   return FindFormat(desc.weight)->rounds
              ? static_cast<size_t>(rows * packed::avx2::RoundedRowBytes(desc.k))

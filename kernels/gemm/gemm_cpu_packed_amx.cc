@@ -60,6 +60,7 @@ struct Tiles {
   static constexpr int kVectors = 1;
   static constexpr int kGroupRows = amx::kTileRows;
   static constexpr bool kUnsigned = false;
+  static constexpr int64_t kXBytes = 768 << 10;
 
   static int RowsOfGroup(int) { return kGroupRows; }
   static void Start() {

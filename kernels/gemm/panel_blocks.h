@@ -64,6 +64,7 @@ class PanelBlocks {
   static void Run(const GemmDesc& desc, const GemmParams& params,
                   ThreadPool& pool) {
     const int64_t rows = params.x.rows();
+    if (rows == 0) return;
     const int64_t panels = (desc.n + kPanel - 1) / kPanel;
     int64_t blocks = (rows + kBlockM - 1) / kBlockM;
     // Work for every thread, while blocks are worth their panels.

@@ -96,16 +96,31 @@ struct BlocksProblem {
     return values[static_cast<size_t>(r * desc.k + c)];
   }
 
-  // y of `row`, for the first `rows` rows of x, or the only one `only`.
+  // What is added to the products.
+  enum class Added { kNothing, kBias, kResidual, kBoth, kBothInPlace };
+
+  // y of `row`, for `rows` rows of x from `first` on.
   TestMatrix Run(const GemmRow& row, const TestCpu& cpu, int64_t first,
-                 int64_t rows) {
+                 int64_t rows, Added added = Added::kBoth) {
     TestMatrix y(DType::kF32, rows, desc.n, 1);
     GemmParams params;
     params.x = x.view().RowSlice(first, rows);
     params.w = MatrixView(bytes.data(), desc.weight, desc.n, desc.k);
-    params.bias = bias.floats();
-    params.residual = residual.view().RowSlice(first, rows);
+    if (added != Added::kNothing && added != Added::kResidual) {
+      params.bias = bias.floats();
+    }
+    if (added == Added::kResidual || added == Added::kBoth) {
+      params.residual = residual.view().RowSlice(first, rows);
+    }
     params.y = y.view();
+    if (added == Added::kBothInPlace) {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < desc.n; ++c) {
+          y.Set(r, c, residual(first + r, c));
+        }
+      }
+      params.residual = params.y;
+    }
     if (desc.permuted) params.permutation = permutation.data();
     std::vector<std::byte> packed;
     if (row.packing != nullptr) {
@@ -121,11 +136,17 @@ struct BlocksProblem {
       params.w.data = data;
     }
     std::vector<std::byte> workspace;
-    if (row.workspace_bytes != nullptr) {
-      workspace.resize(row.workspace_bytes(desc, rows) + 64, std::byte{0xff});
-      params.workspace = Aligned(workspace);
-    }
+    constexpr size_t kGuard = 64;
+    const size_t workspace_bytes =
+        row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(desc, rows);
+    workspace.resize(workspace_bytes + 64 + kGuard, std::byte{0xff});
+    params.workspace = Aligned(workspace);
     EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    const std::byte* guard = Aligned(workspace) + workspace_bytes;
+    for (size_t i = 0; i < kGuard; ++i) {
+      EXPECT_EQ(guard[i], std::byte{0xff})
+          << "behind the workspace, byte " << i;
+    }
     return y;
   }
 
@@ -217,8 +238,9 @@ TEST(GemmBlocksTest, MatchesFloat64) {
   unsigned seed = 1;
   for (const BlockCodec* codec : BlockCodecs()) {
     const int64_t unit = 512 / GetFormatInfo(codec->dtype).block_elements;
-    const int64_t shapes[][3] = {
-        {1, 1, 1}, {2, 9, 2}, {5, 17, unit}, {9, 25, unit + 1}, {33, 40, 3}};
+    const int64_t shapes[][3] = {{1, 1, 1},     {2, 9, 2},
+                                 {5, 17, unit}, {9, 25, unit + 1},
+                                 {33, 40, 3},   {4, 9, 4 * unit + 1}};
     for (const auto& [m, n, blocks] : shapes) {
       SCOPED_TRACE(::testing::Message()
                    << DTypeName(codec->dtype) << " m " << m << " n " << n
@@ -260,7 +282,7 @@ TEST(GemmBlocksTest, PackedRowsHaveTheSameBits) {
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));
     // With a strip left over behind pairs, and a strip that is not full.
-    for (const int64_t n : {5, 24, 35, 63}) {
+    for (const int64_t n : {5, 16, 24, 35, 48, 63}) {
       constexpr int64_t kRows = 19;
       BlocksProblem problem(kRows, n, 3, *codec, static_cast<unsigned>(n));
       TestMatrix first;
@@ -276,6 +298,84 @@ TEST(GemmBlocksTest, PackedRowsHaveTheSameBits) {
         }
       });
     }
+  }
+}
+
+// What is unpacked at a time ends within k, what of x is multiplied at a time
+// within m: other rows, and rows alone, have the same bits.
+TEST(GemmBlocksTest, PanelsAndBlocksOfX) {
+  TestCpu cpu(2);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    const int64_t elements = GetFormatInfo(codec->dtype).block_elements;
+    const bool is_long = codec->dtype == DType::kQ4_0 ||
+                         codec->dtype == DType::kQ8_0 ||
+                         codec->dtype == DType::kQ6_K;
+    const int64_t shapes[][3] = {{7, 33, 67 * 32 / elements + 1},
+                                 {1100, 9, 1},
+                                 {67, 35, is_long ? 16384 / elements : 1}};
+    for (const auto& [m, n, blocks] : shapes) {
+      SCOPED_TRACE(::testing::Message()
+                   << "m " << m << " n " << n << " k " << blocks * elements);
+      BlocksProblem problem(m, n, blocks, *codec, 13);
+      TestMatrix first;
+      ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+        if (row.packing == nullptr) return;
+        const TestMatrix y = problem.Run(row, cpu, 0, m);
+        if (first.rows() == 0) first = y;
+        for (int64_t r = 0; r < m; ++r) {
+          ASSERT_EQ(y.RowBits(r), first.RowBits(r)) << "row " << r;
+        }
+        for (const int64_t r : {int64_t{0}, m / 2, m - 1}) {
+          ASSERT_EQ(problem.Run(row, cpu, r, 1).RowBits(0), y.RowBits(r))
+              << "row " << r;
+        }
+      });
+    }
+  }
+}
+
+TEST(GemmBlocksTest, BiasAndResidual) {
+  using Added = BlocksProblem::Added;
+  TestCpu cpu(1);
+  for (const DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kF8_G32}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    for (const int64_t m : {1, 7}) {
+      // Whole strips, and one that is not.
+      BlocksProblem problem(m, 37, 3, *FindBlockCodec(dtype), 17);
+      ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+        const auto run = [&](Added added) {
+          return problem.Run(row, cpu, 0, m, added);
+        };
+        const TestMatrix nothing = run(Added::kNothing);
+        const TestMatrix bias = run(Added::kBias);
+        const TestMatrix residual = run(Added::kResidual);
+        const TestMatrix both = run(Added::kBoth);
+        const TestMatrix in_place = run(Added::kBothInPlace);
+        for (int64_t r = 0; r < m; ++r) {
+          for (int64_t c = 0; c < 37; ++c) {
+            const float sum = nothing(r, c);
+            const float added_to = problem.residual(r, c);
+            const float with_bias = sum + problem.bias(0, c);
+            EXPECT_EQ(bias(r, c), with_bias);
+            EXPECT_EQ(residual(r, c), sum + added_to);
+            EXPECT_EQ(both(r, c), with_bias + added_to);
+            EXPECT_EQ(in_place(r, c), both(r, c));
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(GemmBlocksTest, AnEmptyBatchIsNoWork) {
+  TestCpu cpu(2);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    BlocksProblem problem(1, 9, 1, *codec, 19);
+    ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+      EXPECT_EQ(problem.Run(row, cpu, 0, 0).rows(), 0);
+    });
   }
 }
 
@@ -299,10 +399,13 @@ TEST(GemmBlocksTest, PermutedColumns) {
       }
     }
     ForEachCpuRow(GemmTable(), permuted.desc, cpu, [&](const GemmRow& row) {
-      const TestMatrix want = plain.Run(row, cpu, 0, 5);
-      const TestMatrix got = permuted.Run(row, cpu, 0, 5);
-      for (int64_t r = 0; r < 5; ++r)
-        EXPECT_EQ(got.RowBits(r), want.RowBits(r));
+      for (const int64_t rows : {1, 2, 5}) {
+        const TestMatrix want = plain.Run(row, cpu, 0, rows);
+        const TestMatrix got = permuted.Run(row, cpu, 0, rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          EXPECT_EQ(got.RowBits(r), want.RowBits(r));
+        }
+      }
     });
   }
 }
@@ -324,6 +427,10 @@ TEST(GemmBlocksTest, WhatIsNotFiniteStaysInItsRow) {
         EXPECT_EQ(got.RowBits(0), want.RowBits(0));
         EXPECT_EQ(got.RowBits(2), want.RowBits(2));
         EXPECT_FALSE(std::isfinite(got(1, 3)));
+        EXPECT_FALSE(std::isfinite(problem.Run(row, cpu, 1, 1)(0, 3)));
+        const TestMatrix two = problem.Run(row, cpu, 1, 2);
+        EXPECT_FALSE(std::isfinite(two(0, 3)));
+        EXPECT_EQ(two.RowBits(1), want.RowBits(2));
       });
     }
   }

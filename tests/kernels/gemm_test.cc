@@ -491,6 +491,18 @@ TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
 #endif
 }
 
+#if defined(__x86_64__)
+// The fastest that the machine has.
+TEST(GemmTest, QuantisedWeightsGoByTheWidestInstructions) {
+  std::string_view first = "cpu_simd";
+  for (const std::string_view row : {"cpu_packed", "cpu_packed_avx_vnni",
+                                     "cpu_packed_vnni", "cpu_packed_amx"}) {
+    if (Chosen(8, DType::kQ4_0, row) != "none") first = row;
+  }
+  EXPECT_EQ(Chosen(8, DType::kQ4_0), first);
+}
+#endif
+
 TEST(GemmTest, ValidationNamesTheMisfit) {
   GemmProblem problem(3, 8, 16, DType::kF32, 1);
   TestMatrix y(DType::kF32, 3, 8);

@@ -1,5 +1,5 @@
-// Activations of gemm_cpu_packed.cc in 8 bits: blocks of 32 with a float32
-// scale. Included there, inside the region compiled for AVX2.
+// Activations of the rows cpu_packed* in 8 bits: blocks of 32 with a float32
+// scale. Included inside the region compiled for AVX2 or more.
 #ifndef INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_ACTIVATIONS_INL_H_
 

@@ -5,21 +5,22 @@
 #ifndef INLAY_KERNELS_GEMM_PACKED_DOTS_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_DOTS_INL_H_
 
-#include <array>
-
 #include "kernels/gemm/packed/panel-inl.h"
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 
 // Groups of 3 * unit rows; of the registers kVectors * 3 * unit have sums of
 // products, as many those of steps. unit: what rows of a last group are a
-// multiple of, 1 or 2 (which GemmCpuPackedWorkspaceBytes has room for).
+// multiple of.
 template <class V, int unit>
 struct Dots {
+  static_assert(kRowsUnit % unit == 0);
   using Vector = V;
   static constexpr int kVectors = 2;
   static constexpr int kGroupRows = 3 * unit;
   static constexpr bool kUnsigned = true;
+  // L2 of those with AVX-512 is 1 to 2 MB, of others from 512 KB on.
+  static constexpr int64_t kXBytes = V::kStrips * (int64_t{384} << 10);
   template <class F>
   using KindOf = PanelKind<F::kHalves, F::kHasMin, F::kMost == 0 ? 0 : 255>;
   template <class Kind>
@@ -82,9 +83,10 @@ struct Dots {
         const int64_t i = s * Kind::kHalves + half;
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
-          const float* min = Kind::kHasMin ? panel.min[i] : nullptr;
-          AddProducts<V, Kind, R>(panel.scale[i] + v * kVectorRows<V>,
-                                  min + v * kVectorRows<V>, factors, half, y[v],
+          const float* min =
+              Kind::kHasMin ? panel.min[i] + v * kVectorRows<V> : nullptr;
+          AddProducts<V, Kind, R>(panel.scale[i] + v * kVectorRows<V>, min,
+                                  factors, half, y[v],
                                   [&](int r) { return products[v][r]; });
         }
       }

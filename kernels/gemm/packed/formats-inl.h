@@ -1,6 +1,6 @@
-// The formats that gemm_cpu_packed.cc serves: how a block goes into its strip,
-// and what its codes and scales are as vectors. Included there, inside the
-// region compiled for AVX2. Layouts: layout.h; what blocks mean:
+// The formats that the rows cpu_packed* serve: how a block goes into its strip,
+// and what its codes and scales are as vectors. Included inside the region
+// compiled for AVX2 or more. Layouts: layout.h; what blocks mean:
 // kernels/quant/.
 //
 // A format has

@@ -23,6 +23,8 @@ inline constexpr int kStripRows = 8;
 inline constexpr int kStep = 32;
 inline constexpr int kTiles = 8;
 inline constexpr int kTileBytes = 32;
+// Rounded rows of x fill up to a multiple of so many at most.
+inline constexpr int kRowsUnit = 2;
 
 template <int kBits>
 struct Plane {

@@ -1,5 +1,5 @@
 // The formats of few bits, whose elements come as codewords, for
-// gemm_cpu_packed.cc: included there, inside the region compiled for AVX2. A
+// the rows cpu_packed*: inside the region compiled for AVX2 or more. A
 // gather costs more than the bytes it saves, so codewords are taken apart when
 // weights are packed: an element becomes the 2 to 4 bits that tell its levels
 // apart. Packed, iq2 takes 3.3 to 3.6 bits an element, iq3 4.3, iq1 3.3 to 3.6,

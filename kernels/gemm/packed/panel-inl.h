@@ -1,13 +1,16 @@
 // Many rows of x: strips by some steps are unpacked into L1, codes as bytes and
-// factors as floats, and groups of rounded rows pass over them. Used by
-// gemm_cpu_packed_vnni.cc and gemm_cpu_packed_amx.cc. Included there, inside
-// the region compiled for their instruction set.
+// factors as floats, and groups of rounded rows pass over them. For sums-inl.h,
+// dots-inl.h and gemm_cpu_packed_amx.cc, inside the region compiled for their
+// instruction set.
 //
-// A struct of products (Products below) has
-//   kVectors       of rows of w, two strips each, in a panel
+// `Products` is a struct that has
+//   Vector         of vectors-inl.h
+//   KindOf<F>      PanelKind of format F
+//   kVectors       of rows of w in a panel
 //   kGroupRows     rows of x in a group; the last one of a call may have fewer
 //   RowsOfGroup(rows)  that so many take: what is added are zeros
 //   kUnsigned      signed codes are to have 128 added
+//   kXBytes        of rounded x at a time: what stays in L2
 //   Start(), End()     around the work of a thread
 //   Written(bytes)     what AddSteps is to read has been written
 //   AddSteps(panel, x, rows, steps, ahead, sums)   sums[row][w's row] +=
@@ -24,8 +27,7 @@ template <class V>
 inline constexpr int kVectorRows = V::kStrips* kStripRows;  // of w
 template <class V>
 inline constexpr int kVectorBytes = V::kStrips* kTileBytes;
-// Of x at a time: what stays in L2, and the sums of so many fit a stack.
-inline constexpr int64_t kPanelXBytes = 768 << 10;
+// Of a panel's rows of w with rows of x, on a thread's stack.
 inline constexpr int64_t kPanelSums = 1 << 14;
 
 // All that products with unpacked weights depend on. most: a largest code, or
@@ -233,7 +235,7 @@ void RunPanels(const GemmDesc& desc, const GemmParams& params,
     Products::Written(x);
   });
   const int64_t most =
-      std::clamp<int64_t>(kPanelXBytes / row_bytes / kGroupRows, 1,
+      std::clamp<int64_t>(Products::kXBytes / row_bytes / kGroupRows, 1,
                           kPanelSums / kRows / kGroupRows);
   const int64_t blocks = (groups + most - 1) / most;
   const int64_t block = (groups + blocks - 1) / blocks * kGroupRows;
@@ -252,6 +254,7 @@ void RunPanels(const GemmDesc& desc, const GemmParams& params,
 
 template <class Products, class F>
 void RunRows(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
+  if (params.x.rows() == 0) return;
   const auto run = params.x.rows() <= kTileRows
                        ? RunFew<typename Products::Vector, F>
                        : RunPanels<Products, F>;

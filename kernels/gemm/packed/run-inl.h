@@ -11,13 +11,33 @@ namespace inlay::packed::INLAY_PACKED_ISA {
 // Below this many bytes of weights a thread costs more than it brings.
 inline constexpr int64_t kGrainBytes = 32 << 10;
 
-// y[m .. m + rows, n0 .. n0 + columns) from the sums of a tile, `width` a row.
+// y[m .. m + rows, n0 .. n0 + columns) from the sums of a tile, `width` a row;
+// columns: a multiple of kStripRows.
 inline void FinishTile(const GemmDesc& desc, const GemmParams& params,
                        int64_t m, int rows, int64_t n0, int64_t columns,
                        int64_t width, const float* sums) {
   const int64_t count = std::min(columns, desc.n - n0);
+  if (count < columns) {
+    for (int r = 0; r < rows; ++r) {
+      FinishGemmRow(params, m + r, n0, count, sums + r * width);
+    }
+    return;
+  }
   for (int r = 0; r < rows; ++r) {
-    FinishGemmRow(params, m + r, n0, count, sums + r * width);
+    float* y = params.y.row<float>(m + r) + n0;
+    const float* residual = params.residual.empty()
+                                ? nullptr
+                                : params.residual.row<float>(m + r) + n0;
+    for (int64_t i = 0; i < columns; i += kStripRows) {
+      __m256 value = _mm256_loadu_ps(sums + r * width + i);
+      if (params.bias != nullptr) {
+        value = _mm256_add_ps(value, _mm256_loadu_ps(params.bias + n0 + i));
+      }
+      if (residual != nullptr) {
+        value = _mm256_add_ps(value, _mm256_loadu_ps(residual + i));
+      }
+      _mm256_storeu_ps(y + i, value);
+    }
   }
 }
 

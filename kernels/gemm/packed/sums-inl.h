@@ -25,6 +25,7 @@ struct Sums {
   static constexpr int kVectors = 1;
   static constexpr int kGroupRows = 4;
   static constexpr bool kUnsigned = false;
+  static constexpr int64_t kXBytes = 256 << 10;
   // Of the codes that as many 16-bit sums hold, the largest.
   static constexpr int MostOf(int most) {
     for (const int alike : {15, 31, 63}) {

@@ -1,6 +1,5 @@
-// The tile of gemm_cpu_packed.cc and gemm_cpu_packed_vnni.cc: R rows of rounded
-// x with the strips of w that a vector holds. Included there, inside the region
-// compiled for their instruction set.
+// The tile of few rows of x: R rounded ones with the strips of w that a vector
+// holds. Included inside the region compiled for an instruction set.
 #ifndef INLAY_KERNELS_GEMM_PACKED_TILE_INL_H_
 #define INLAY_KERNELS_GEMM_PACKED_TILE_INL_H_
 

@@ -1,6 +1,5 @@
-// How many strips a tile of gemm_cpu_packed.cc and gemm_cpu_packed_vnni.cc
-// takes at once, and the instructions on their codes. Included there, inside
-// the region compiled for their instruction set.
+// How many strips the rows cpu_packed* take at once, and the instructions on
+// their codes. Included inside the region compiled for an instruction set.
 //
 // A struct of vectors has
 //   kStrips       strips side by side in a vector
