@@ -34,34 +34,6 @@ HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace inlay::packed::INLAY_PACKED_ISA {
 namespace {
 
-// Few rows of x as they are: what is wide in registers serves two.
-template <class F>
-void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
-  constexpr int64_t kRows = 2;
-  using F8TileFn =
-      void (*)(const uint8_t*, const float*, int64_t, int64_t, float*);
-  constexpr F8TileFn kTile[kRows] = {F8Tile<F, 1>, F8Tile<F, 2>};
-  const int64_t rows = params.x.rows();
-  const int64_t strips = (desc.n + kStripRows - 1) / kStripRows;
-  const auto x_stride =
-      static_cast<int64_t>(params.x.row_stride_bytes / sizeof(float));
-  const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
-  pool.ParallelFor(
-      strips, kGrainBytes / StripBytes<F>(desc.k) + 1,
-      [&](int64_t begin, int64_t end) {
-        alignas(32) float sums[kRows * kStripRows];
-        for (int64_t strip = begin; strip < end; ++strip) {
-          for (int64_t m = 0; m < rows; m += kRows) {
-            const int64_t count = std::min(kRows, rows - m);
-            kTile[count - 1](w + strip * StripBytes<F>(desc.k),
-                             params.x.row<float>(m), x_stride, desc.k, sums);
-            FinishTile(desc, params, m, static_cast<int>(count),
-                       strip * kStripRows, kStripRows, kStripRows, sums);
-          }
-        }
-      });
-}
-
 template <class F>
 size_t Bytes(const GemmDesc& desc) {
   return static_cast<size_t>((desc.n + kStripRows - 1) / kStripRows *
@@ -103,7 +75,7 @@ constexpr Format Integers() {
 }
 template <class F>
 constexpr Format Floats() {
-  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunF8<F>, false};
+  return {F::kDType, {kStripRows, Bytes<F>, Pack<F>}, RunF8<YmmF8, F>, false};
 }
 
 template <class... F>

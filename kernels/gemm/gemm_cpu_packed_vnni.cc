@@ -20,11 +20,18 @@
 #define INLAY_PACKED_DOT256 _mm256_dpbusd_epi32
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")
 #include "kernels/gemm/packed/dots-inl.h"
+#include "kernels/gemm/packed/f8-inl.h"
 
 namespace inlay::packed::INLAY_PACKED_ISA {
 namespace {
 
-constexpr auto kFormats = DotsFormats<Zmm, 2>(IntegerFormats());
+template <class F>
+constexpr DotsFormat Floats() {
+  return {F::kDType, RunF8<ZmmF8, F>};
+}
+constexpr auto kFormats =
+    DotsFormats<Zmm, 2>(IntegerFormats(), Floats<F8<DType::kF8_G32, 32>>(),
+                        Floats<F8<DType::kF8_G128, 128>>());
 
 }  // namespace
 }  // namespace inlay::packed::INLAY_PACKED_ISA

@@ -308,9 +308,9 @@ TEST(GemmBlocksTest, PanelsAndBlocksOfX) {
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));
     const int64_t elements = GetFormatInfo(codec->dtype).block_elements;
-    const bool is_long = codec->dtype == DType::kQ4_0 ||
-                         codec->dtype == DType::kQ8_0 ||
-                         codec->dtype == DType::kQ6_K;
+    const bool is_long =
+        codec->dtype == DType::kQ4_0 || codec->dtype == DType::kQ8_0 ||
+        codec->dtype == DType::kQ6_K || codec->dtype == DType::kF8_G128;
     const int64_t shapes[][3] = {{7, 33, 67 * 32 / elements + 1},
                                  {1100, 9, 1},
                                  {67, 35, is_long ? 16384 / elements : 1}};

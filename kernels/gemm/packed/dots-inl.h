@@ -107,9 +107,11 @@ struct DotsFormat {
   void (*run)(const GemmDesc&, const GemmParams&, ThreadPool&);
 };
 
-template <class V, int unit, class... F>
-constexpr std::array<DotsFormat, sizeof...(F)> DotsFormats(FormatList<F...>) {
-  return {DotsFormat{F::kDType, RunRows<Dots<V, unit>, F>}...};
+// `others`: beside those that are multiplied as integers.
+template <class V, int unit, class... F, class... Other>
+constexpr std::array<DotsFormat, sizeof...(F) + sizeof...(Other)> DotsFormats(
+    FormatList<F...>, Other... others) {
+  return {DotsFormat{F::kDType, RunRows<Dots<V, unit>, F>}..., others...};
 }
 
 template <class Formats>
