@@ -321,12 +321,13 @@ TEST(GemmBlocksTest, PanelsAndBlocksOfX) {
       TestMatrix first;
       ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
         if (row.packing == nullptr) return;
-        const TestMatrix y = problem.Run(row, cpu, 0, m);
+        const int64_t rows = problem.x.rows();
+        const TestMatrix y = problem.Run(row, cpu, 0, rows);
         if (first.rows() == 0) first = y;
-        for (int64_t r = 0; r < m; ++r) {
+        for (int64_t r = 0; r < rows; ++r) {
           ASSERT_EQ(y.RowBits(r), first.RowBits(r)) << "row " << r;
         }
-        for (const int64_t r : {int64_t{0}, m / 2, m - 1}) {
+        for (const int64_t r : {int64_t{0}, rows / 2, rows - 1}) {
           ASSERT_EQ(problem.Run(row, cpu, r, 1).RowBits(0), y.RowBits(r))
               << "row " << r;
         }
