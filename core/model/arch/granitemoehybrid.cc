@@ -151,10 +151,10 @@ absl::StatusOr<DecoderSpec> GraniteHybridSpec(const Json& json) {
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     const auto block = [&](const char* norm, PartSpec part) {
-      return BlockSpec{
-          .pre_norm = {NormKind::kRms, prefix + norm, config.norm_epsilon},
-          .scale = factors.residual,
-          .part = std::move(part)};
+      return BlockSpec{.pre_norm = NormSpec{NormKind::kRms, prefix + norm,
+                                            config.norm_epsilon},
+                       .scale = factors.residual,
+                       .part = std::move(part)};
     };
     PartSpec mixer;
     if (attends[static_cast<size_t>(i)]) {

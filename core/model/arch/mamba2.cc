@@ -49,7 +49,7 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
     mixer.gate_first = !norm_first;
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.push_back(
-        {.pre_norm = {NormKind::kRms, prefix + "norm", norm_epsilon},
+        {.pre_norm = NormSpec{NormKind::kRms, prefix + "norm", norm_epsilon},
          .part = mixer});
   }
   return spec;

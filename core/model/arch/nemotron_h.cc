@@ -204,7 +204,7 @@ absl::StatusOr<DecoderSpec> NemotronHSpec(const Json& json) {
         part = NemotronMlp(config, config.decoder.intermediate_size, prefix);
     }
     spec.layers.emplace_back().blocks.push_back(
-        {.pre_norm = {NormKind::kRms, layer + "norm", epsilon},
+        {.pre_norm = NormSpec{NormKind::kRms, layer + "norm", epsilon},
          .part = std::move(part)});
   }
   return spec;

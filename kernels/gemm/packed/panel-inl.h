@@ -24,9 +24,9 @@
 namespace inlay::packed::INLAY_PACKED_ISA {
 
 template <class V>
-inline constexpr int kVectorRows = V::kStrips* kStripRows;  // of w
+inline constexpr int kVectorRows = kStripRows* V::kStrips;  // of w
 template <class V>
-inline constexpr int kVectorBytes = V::kStrips* kTileBytes;
+inline constexpr int kVectorBytes = kTileBytes* V::kStrips;
 // Of a panel's rows of w with rows of x, on a thread's stack.
 inline constexpr int64_t kPanelSums = 1 << 14;
 
