@@ -104,7 +104,8 @@ struct YmmF8 {
 
 #ifdef INLAY_PACKED_VNNI
 // The same of two strips, all through f16, which has no branch and takes less
-// than memory: values are 2^-8 of what they are, and scales 2^8.
+// than memory: values are 2^-8 of what they are, and scales 2^8. The bits are
+// those of YmmF8 but where that leaves float32's normal numbers.
 struct ZmmF8 {
   using V = Zmm;
   static constexpr int kRows = 6;
@@ -303,11 +304,15 @@ void RunF8Few(const GemmDesc& desc, const GemmParams& params, int64_t begin,
       static_cast<int64_t>(params.x.row_stride_bytes / sizeof(float));
   const auto* w = reinterpret_cast<const uint8_t*>(params.w.data);
   const int64_t bytes = StripBytes<F>(desc.k);
-  const int64_t apart = (end - begin) / V::kStrips;
+  const int64_t apart = (end - begin + V::kStrips - 1) / V::kStrips;
   for (int64_t strip = begin; strip < begin + apart; ++strip) {
-    kTile[rows - 1](V::Strips(w + strip * bytes, apart * bytes),
+    // One that is left over stands for two, so that it has the bits that it has
+    // in panels.
+    const int64_t strips =
+        strip + (V::kStrips - 1) * apart < end ? V::kStrips : 1;
+    kTile[rows - 1](V::Strips(w + strip * bytes, (strips - 1) * apart * bytes),
                     params.x.row<float>(0), x_stride, desc.k, sums);
-    for (int64_t i = 0; i < V::kStrips; ++i) {
+    for (int64_t i = 0; i < strips; ++i) {
       FinishTile(desc, params, 0, rows, (strip + i * apart) * kStripRows,
                  kStripRows, kRows, sums + i * kStripRows);
     }
@@ -324,14 +329,9 @@ void RunF8(const GemmDesc& desc, const GemmParams& params, ThreadPool& pool) {
   const int64_t vectors = (desc.n + kRows - 1) / kRows;
   const int64_t grain = kGrainBytes / (V::kStrips * StripBytes<F>(desc.k)) + 1;
   if (rows <= kTileRows) {
-    const int64_t whole = strips / V::kStrips * V::kStrips;
     return pool.ParallelFor(vectors, grain, [&](int64_t begin, int64_t end) {
       RunF8Few<W, F>(desc, params, begin * V::kStrips,
-                     std::min(end * V::kStrips, whole));
-      // A strip that is left.
-      if (end * V::kStrips > whole) {
-        RunF8Few<YmmF8, F>(desc, params, whole, strips);
-      }
+                     std::min(end * V::kStrips, strips));
     });
   }
   const auto row_bytes = static_cast<int64_t>(sizeof(float)) * desc.k;
