@@ -407,6 +407,7 @@ absl::Status CublasLt::Run(const GemmDesc& desc, const GemmParams& params,
   const int32_t whole_alpha = 1, whole_beta = adds ? 1 : 0;
   const bool whole = IsWhole(desc);
   const bool adds_y = starts || params.residual.empty();
+  stream.set_last_waited_first(false);
   return Check(
       impl_->api.matmul(impl_->handle, plan->desc,
                         whole ? static_cast<const void*>(&whole_alpha) : &alpha,

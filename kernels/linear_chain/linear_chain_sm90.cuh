@@ -505,6 +505,7 @@ absl::Status LaunchChainRows(const ChainShape& shape,
                              const ChainMapsOf<Forms>& maps,
                              CudaStream& stream) {
   constexpr char kWhat[] = "linear_chain";
+  stream.set_last_waited_first(false);
   const auto kernel = LinearChain<Forms, T, kRows, kAlone, kExperts>;
   INLAY_RETURN_IF_ERROR(AllowShared(
       kWhat, reinterpret_cast<const void*>(kernel), shape.at.bytes));

@@ -179,8 +179,6 @@ absl::Status RunExpertStreamed(const ExpertLinearDesc& desc,
   const int row_tiles = RowTiles(desc, params.y.rows());
   ExpertStreamedShape shape =
       ShapeOf(desc, params, form, row_tiles, std::max(1, stream.num_sms()));
-  // Launches that do not tell the stream (linear_chain, cuBLASLt) list no
-  // slots.
   shape.listed = stream.last_waited_first();
   INLAY_ASSIGN_OR_RETURN(const ExpertStreamedMaps maps,
                          MapsOf(desc, params, shape));

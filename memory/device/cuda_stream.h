@@ -50,7 +50,7 @@ class CudaStream : public Stream {
   int num_sms() const { return num_sms_; }
   int sm() const { return sm_; }
   // Whether the last kernel was one of CudaGrid::waits_first
-  // (kernels/cuda_launch.cuh).
+  // (kernels/cuda_launch.cuh). Who launches without LaunchCuda clears it.
   bool last_waited_first() const { return last_waited_first_; }
   void set_last_waited_first(bool waited) { last_waited_first_ = waited; }
   // Empty until a kernel fills it; destroyed with the stream, which must be
