@@ -59,6 +59,7 @@ absl::StatusOr<QuantizeOptions> ToQuantizeOptions(
   result.type = options.type;
   result.tokenizer = options.no_tokenizer == 0;
   result.num_threads = options.num_threads;
+  result.memory_limit = options.memory_limit;
   for (size_t i = 0; i < options.num_tensor_types; ++i) {
     INLAY_RETURN_IF_ERROR(
         CheckPointer(options.tensor_types[i], "an element of tensor_types"));

@@ -31,6 +31,7 @@ type QuantizeOptions struct {
 	CalibrationTokens int      // in all; 0: 65536
 	Smoothing         *float32 // SmoothQuant's alpha; nil: 0.5
 	ExpertBytes       *uint64  // bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; nil: 4 GiB
+	MemoryLimit       uint64   // bytes that all of it may take beside mapped files; 0: what it needs
 	// Progress is called meanwhile; false cancels, and a panic in it does too.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -82,6 +83,7 @@ func Quantize(ctx context.Context, modelPath, outPath string, options *QuantizeO
 	if options.ExpertBytes != nil {
 		o.SetExpert_bytes(*options.ExpertBytes)
 	}
+	o.SetMemory_limit(options.MemoryLimit)
 	n.text("modelPath", modelPath)
 	n.text("outPath", outPath)
 	if n.err != nil {

@@ -21,20 +21,6 @@ bool CalibratedLayers::NeedsMatrix(const Input& input) const {
   return is(QuantizeMethod::kGptq) && IsWanted(input);
 }
 
-std::vector<size_t> CalibratedLayers::WithRoom(size_t first) const {
-  std::vector<size_t> those;
-  uint64_t bytes = 0;
-  for (size_t i = first; i < inputs_.size(); ++i) {
-    const Input& input = inputs_[i];
-    if (!input.linear.is_experts || !NeedsMatrix(input)) continue;
-    const auto width = static_cast<uint64_t>(input.linear.size());
-    bytes += width * width * sizeof(float);
-    if (!those.empty() && bytes > options_.expert_bytes) break;
-    those.push_back(i);
-  }
-  return those;
-}
-
 absl::Status CalibratedLayers::Collect(bool* goes_on) {
   const std::vector<size_t> list = WithRoom(0);
   const std::set<size_t> with_room(list.begin(), list.end());
@@ -43,7 +29,7 @@ absl::Status CalibratedLayers::Collect(bool* goes_on) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const LinearInput& linear = inputs_[i].linear;
     if (!IsWanted(inputs_[i])) continue;
-    const bool has_room = !linear.is_experts || with_room.contains(i);
+    const bool has_room = !MayWait(inputs_[i]) || with_room.contains(i);
     const bool needs_matrix = NeedsMatrix(inputs_[i]);
     all_have_room &= has_room || !needs_matrix;
     hessians.emplace(linear.name(),
@@ -68,11 +54,11 @@ absl::Status CalibratedLayers::Collect(bool* goes_on) {
 
 absl::Status CalibratedLayers::CollectFrom(size_t first) {
   for (Input& input : inputs_) {
-    if (!input.linear.is_experts) continue;
+    if (!MayWait(input)) continue;
     input.hessian.reset();
     input.factor.reset();
   }
-  const std::vector<size_t> those = WithRoom(first);
+  std::vector<size_t> those = WithRoom(first);
   Hessians hessians;
   for (const size_t i : those) {
     const LinearInput& linear = inputs_[i].linear;
@@ -83,6 +69,8 @@ absl::Status CalibratedLayers::CollectFrom(size_t first) {
     hessians.emplace(common.name(), Hessian(common.size(), true));
   }
   INLAY_RETURN_IF_ERROR(calibration_->Collect(layer_, false, &hessians));
+  // What experts have rows of comes before them, and is needed until then.
+  std::reverse(those.begin(), those.end());
   for (const size_t i : those) {
     const LinearInput& linear = inputs_[i].linear;
     const Hessian* common =

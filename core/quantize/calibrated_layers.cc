@@ -224,8 +224,9 @@ absl::Status CalibratedLayers::Enter(int layer) {
   inputs_.clear();
   // Layers read what those before them give as they are written.
   if (is(QuantizeMethod::kGptq) && layer > 0) {
-    auto written = std::make_shared<OverlayWeights>(weights_, std::move(done_),
-                                                    options_.expert_bytes);
+    const uint64_t lent = LentBytes();
+    auto written =
+        std::make_shared<OverlayWeights>(weights_, std::move(done_), lent);
     ExpertLender* lender = written.get();
     INLAY_RETURN_IF_ERROR(
         calibration_->Advance(layer - 1, std::move(written), lender));

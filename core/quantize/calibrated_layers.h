@@ -47,6 +47,10 @@ struct MethodOptions {
   // sequence needs them, from the blocks that are written. Files are the same
   // to the bit.
   uint64_t expert_bytes = kDefaultExpertBytes;
+  // Bytes that all of this may take beside what Calibration holds, at least
+  // CalibratedLayers::LeastRoom(); 0: no limit. With one, Hessians of whatever
+  // layers wait for room as experts' do, and AWQ keeps none for its report.
+  uint64_t room = 0;
 };
 
 // A tensor's outputs, against those of the stored weights: root mean squares of
@@ -94,6 +98,11 @@ class CalibratedLayers : private RowMethod {
                    std::shared_ptr<const WeightSource> weights,
                    std::unique_ptr<Calibration> calibration, FindTensor find,
                    Stream& stream);
+
+  // The least that MethodOptions::room can be: the sums of a layer with one
+  // Hessian, and with GPTQ its matrices in float32. Before Start.
+  uint64_t LeastRoom();
+  void set_room(uint64_t bytes) { options_.room = bytes; }
 
   // Tensors come in the order in which the model asks for them. What to write
   // rows of `name` with, as `target` says, until Finish; null: nothing special.
@@ -158,20 +167,38 @@ class CalibratedLayers : private RowMethod {
   // What is known of inputs: calibrated_inputs.cc.
   bool IsWanted(const Input& input) const;
   bool NeedsMatrix(const Input& input) const;
-  // Of experts from `first` on, those whose Hessians have room.
-  std::vector<size_t> WithRoom(size_t first) const;
   // Goes on past the layer where all that is needed has room.
   absl::Status Collect(bool* goes_on);
-  // Whole Hessians of experts from `first` on, and no others of experts.
+  // Whole Hessians of inputs that wait for room from `first` on, and no others
+  // of such.
   absl::Status CollectFrom(size_t first);
   absl::Status Take(Hessian hessian, const Hessian* common, Input* input) const;
   absl::Status NeedFactor(Input& input);
+  // What they take: calibrated_room.cc.
+  bool is_limited() const { return options_.room > 0; }
+  // Whether its Hessian waits for room; others have it.
+  bool MayWait(const Input& input) const {
+    return is_limited() || input.linear.is_experts;
+  }
+  static uint64_t MatrixBytes(const Input& input);
+  // Of the Hessian that it has rows of.
+  uint64_t CommonBytes(const Input& input) const;
+  // Of matrices as the next layers' inputs want them (KeepRows).
+  uint64_t KeptBytes(const Input& input) const;
+  // Of the layer, but for Hessians.
+  uint64_t FixedBytes() const;
+  // Of inputs that wait, from `first` on, those whose Hessians have room.
+  std::vector<size_t> WithRoom(size_t first) const;
+  // For matrices in float32 beside those that are kept.
+  uint64_t LentBytes() const;
   // Scales that leave the network what it is: calibrated_scales.cc.
   bool CanScale(const Input& input) const;
   absl::Status Scale(Input& input);
   absl::Status SearchScales(Input& input);
   absl::Status Smooth(Input& input);
   absl::Status KeepToNorm(Input& input);
+  // Of each of so many layers, that AWQ's search looks at.
+  static int64_t SampledRows(size_t layers);
   absl::StatusOr<AwqReader> SampleRows(const LinearSpec& reader,
                                        int64_t most) const;
   absl::StatusOr<RowReader> ReadLayer(const LinearSpec& reader) const;

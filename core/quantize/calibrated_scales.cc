@@ -47,6 +47,11 @@ absl::StatusOr<RowReader> CalibratedLayers::ReadLayer(
       *stream_.thread_pool());
 }
 
+int64_t CalibratedLayers::SampledRows(size_t layers) {
+  return std::clamp(kSearchAllRows / static_cast<int64_t>(layers),
+                    kSearchLeastRows, kSearchRows);
+}
+
 absl::StatusOr<AwqReader> CalibratedLayers::SampleRows(const LinearSpec& spec,
                                                        int64_t most) const {
   INLAY_ASSIGN_OR_RETURN(RowReader reader, ReadLayer(spec));
@@ -87,8 +92,8 @@ bool CalibratedLayers::CanScale(const Input& input) const {
 absl::Status CalibratedLayers::Scale(Input& input) {
   INLAY_RETURN_IF_ERROR(is(QuantizeMethod::kAwq) ? SearchScales(input)
                                                  : Smooth(input));
-  // Those of all experts are not needed at once.
-  if (input.linear.is_experts) {
+  // Those of all are not needed at once.
+  if (MayWait(input)) {
     input.hessian.reset();
     input.factor.reset();
   }
@@ -98,9 +103,7 @@ absl::Status CalibratedLayers::Scale(Input& input) {
 absl::Status CalibratedLayers::SearchScales(Input& input) {
   std::vector<AwqReader> samples;
   const auto readers = ReadersOf(input);
-  const auto each =
-      std::clamp(kSearchAllRows / static_cast<int64_t>(readers.size()),
-                 kSearchLeastRows, kSearchRows);
+  const int64_t each = SampledRows(readers.size());
   for (const LinearSpec* reader : readers) {
     INLAY_ASSIGN_OR_RETURN(samples.emplace_back(), SampleRows(*reader, each));
   }

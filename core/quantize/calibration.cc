@@ -1,6 +1,7 @@
 #include "core/quantize/calibration.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 #include <variant>
@@ -71,16 +72,32 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
     const auto size = static_cast<int64_t>(tokens.size());
     made->num_tokens_ += size;
     Sequence& sequence = made->sequences_.emplace_back();
-    sequence.hidden.resize(
-        static_cast<size_t>(size * made->model_->info().stream_width));
-    sequence.selection.resize(
-        static_cast<size_t>(size * made->model_->info().shared_selection));
+    const ModelInfo& info = made->model_->info();
+    INLAY_ASSIGN_OR_RETURN(sequence.hidden,
+                           made->Values(size * info.stream_width));
+    INLAY_ASSIGN_OR_RETURN(sequence.selection,
+                           made->Values(size * info.shared_selection));
     sequence.tokens = std::move(tokens);
   }
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
                          DescribeDecoder(files, device));
   INLAY_RETURN_IF_ERROR(made->Allocate(SharesKv(spec)));
   return made;
+}
+
+absl::StatusOr<Buffer> Calibration::Values(int64_t count) {
+  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+  INLAY_ASSIGN_OR_RETURN(Buffer values,
+                         device_.Allocate(bytes, MemoryClass::kWorkspace));
+  if (bytes > 0) std::memset(values.data(), 0, bytes);
+  return values;
+}
+
+// A model of the same shape, and its workspace before this one's is gone.
+uint64_t Calibration::advance_bytes() const {
+  return device_.memory_use()
+             .by_class[static_cast<size_t>(MemoryClass::kWeights)] +
+         2 * workspace_.bytes();
 }
 
 absl::Status Calibration::CheckSequences(
@@ -110,10 +127,9 @@ absl::Status Calibration::CheckSequences(
 absl::Status Calibration::Allocate(bool keeps_kv) {
   const KvLayout& layout = model_->kv_layout();
   int32_t most = 0, next = 0;
-  int64_t tokens = 0;
   for (Sequence& sequence : sequences_) {
     const auto size = static_cast<int64_t>(sequence.tokens.size());
-    tokens = std::max(tokens, size);
+    longest_ = std::max(longest_, size);
     if (!keeps_kv) next = 0;
     for (const KvGroup& group : layout.groups()) {
       std::vector<int32_t>& blocks = sequence.blocks.emplace_back();
@@ -126,11 +142,13 @@ absl::Status Calibration::Allocate(bool keeps_kv) {
   INLAY_ASSIGN_OR_RETURN(
       kv_, device_.Allocate(static_cast<size_t>(most) * layout.block_bytes(),
                             MemoryClass::kWorkspace));
-  INLAY_ASSIGN_OR_RETURN(workspace_,
-                         device_.Allocate(model_->WorkspaceBytes(tokens, 0, 1),
-                                          MemoryClass::kWorkspace));
-  scratch_.resize(static_cast<size_t>(tokens * model_->info().stream_width));
-  output_.resize(static_cast<size_t>(tokens * model_->info().hidden_size));
+  INLAY_ASSIGN_OR_RETURN(
+      workspace_, device_.Allocate(model_->WorkspaceBytes(longest_, 0, 1),
+                                   MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(scratch_,
+                         Values(longest_ * model_->info().stream_width));
+  INLAY_ASSIGN_OR_RETURN(output_,
+                         Values(longest_ * model_->info().hidden_size));
   return absl::OkStatus();
 }
 
@@ -157,7 +175,8 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   range.count = count;
   const auto stream_width = model.info().stream_width;
   range.hidden = FloatView(hidden, size, stream_width, stream_width);
-  if (!sequence.selection.empty()) range.selection = sequence.selection.data();
+  if (!sequence.selection.empty())
+    range.selection = sequence.selection.as<int32_t>();
   ForwardBatch batch;
   batch.tokens = sequence.tokens;
   batch.positions = positions;
@@ -173,7 +192,8 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   batch.layers = &range;
   if (layer + count == model.info().num_layers) {
     batch.logit_rows = positions;
-    batch.hidden = FloatView(output_.data(), size, hidden_size, hidden_size);
+    batch.hidden =
+        FloatView(output_.as<float>(), size, hidden_size, hidden_size);
   }
   return model.Forward(
       batch, absl::MakeSpan(workspace_.data(), workspace_.bytes()), stream_);
@@ -192,11 +212,10 @@ void Calibration::OnInput(std::string_view layer, const TensorView& x) {
 
 absl::Status Calibration::Collect(int layer, bool advance, Hessians* hessians) {
   for (Sequence& sequence : sequences_) {
-    float* hidden = sequence.hidden.data();
+    auto* hidden = sequence.hidden.as<float>();
     if (!advance) {
-      std::copy(sequence.hidden.begin(), sequence.hidden.end(),
-                scratch_.begin());
-      hidden = scratch_.data();
+      std::memcpy(scratch_.data(), hidden, sequence.hidden.bytes());
+      hidden = scratch_.as<float>();
     }
     hessians_ = hessians;
     observed_ = absl::OkStatus();
@@ -216,10 +235,10 @@ absl::Status Calibration::CollectHead(std::string_view head,
   const int64_t width = model_->info().hidden_size;
   for (Sequence& sequence : sequences_) {
     INLAY_RETURN_IF_ERROR(
-        Run(*model_, num_layers(), 0, sequence, sequence.hidden.data()));
+        Run(*model_, num_layers(), 0, sequence, sequence.hidden.as<float>()));
     INLAY_RETURN_IF_ERROR(found->second.Add(
-        FloatView(output_.data(), static_cast<int64_t>(sequence.tokens.size()),
-                  width, width),
+        FloatView(output_.as<float>(),
+                  static_cast<int64_t>(sequence.tokens.size()), width, width),
         stream_));
     INLAY_RETURN_IF_ERROR(Report());
   }
@@ -236,15 +255,14 @@ absl::Status Calibration::Advance(int layer,
   options.expert_lender = lender;
   INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                          LoadModel(files, device_, options));
-  const size_t bytes = model->WorkspaceBytes(
-      static_cast<int64_t>(scratch_.size()) / model->info().stream_width, 0, 1);
+  const size_t bytes = model->WorkspaceBytes(longest_, 0, 1);
   if (bytes > workspace_.bytes()) {
     INLAY_ASSIGN_OR_RETURN(workspace_,
                            device_.Allocate(bytes, MemoryClass::kWorkspace));
   }
   for (Sequence& sequence : sequences_) {
     INLAY_RETURN_IF_ERROR(
-        Run(*model, layer, 1, sequence, sequence.hidden.data()));
+        Run(*model, layer, 1, sequence, sequence.hidden.as<float>()));
     INLAY_RETURN_IF_ERROR(Report());
   }
   return absl::OkStatus();

@@ -38,7 +38,8 @@ using Hessians = std::map<std::string, Hessian, std::less<>>;
 // Keeps the residual stream of all sequences: 4 * hidden_size bytes a token,
 // twice that of one sequence, and the KV of one in all layers; of all sequences
 // where layers read the keys and values of others. Where layers see what others
-// have selected, 4 bytes for each token and key that it sees. Float32.
+// have selected, 4 bytes for each token and key that it sees. Float32. All of
+// it, and the model, is memory of the device, within its budget.
 class Calibration : private InputObserver {
  public:
   // Told one more sequence is past a layer; false cancels.
@@ -53,6 +54,8 @@ class Calibration : private InputObserver {
       Stream& stream, Progress progress);
 
   int num_layers() const { return model_->info().num_layers; }
+  // Of the device, what Advance takes while it runs.
+  uint64_t advance_bytes() const;
   int64_t num_tokens() const { return num_tokens_; }
 
   // What `layer`, the next one, reads, added to those of `hessians` that have
@@ -69,15 +72,17 @@ class Calibration : private InputObserver {
  private:
   struct Sequence {
     std::vector<int32_t> tokens;
-    std::vector<float> hidden;                 // [tokens, hidden_size]
+    Buffer hidden;                             // [tokens, hidden_size] f32
     std::vector<std::vector<int32_t>> blocks;  // by group
-    // [tokens, ModelInfo::shared_selection], of the last layer that selects.
-    std::vector<int32_t> selection;
+    // [tokens, ModelInfo::shared_selection] i32, of the last layer that
+    // selects.
+    Buffer selection;
   };
 
   Calibration(const ModelFiles& files, Device& device, Stream& stream,
               Progress progress);
   absl::Status CheckSequences(const TokenSequences& sequences) const;
+  absl::StatusOr<Buffer> Values(int64_t count);  // of 4 bytes, zeros
   absl::Status Allocate(bool keeps_kv);
   // Runs `count` layers of a sequence on `hidden`.
   absl::Status Run(const Model& model, int layer, int count, Sequence& sequence,
@@ -92,8 +97,9 @@ class Calibration : private InputObserver {
   std::unique_ptr<Model> model_;
   std::vector<Sequence> sequences_;
   int64_t num_tokens_ = 0;
-  std::vector<float> scratch_;  // [longest, hidden_size]
-  std::vector<float> output_;   // the same: the head's input
+  int64_t longest_ = 0;  // sequence, tokens
+  Buffer scratch_;       // [longest, hidden_size] f32
+  Buffer output_;        // the same: the head's input
   Buffer kv_;
   Buffer workspace_;
   // While collecting.

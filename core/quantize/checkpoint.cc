@@ -1,5 +1,6 @@
 #include "core/quantize/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -198,6 +199,7 @@ class CheckpointQuantizer {
 
   absl::Status AddTensors(SafetensorsWriter* writer) {
     QuantizeReport& report = pass_.report();
+    uint64_t largest = 0;
     for (size_t i = 0; i < report.tensors.size(); ++i) {
       QuantizedTensor& row = report.tensors[i];
       int64_t elements = 1;
@@ -221,7 +223,10 @@ class CheckpointQuantizer {
         }
       }
       report.bytes_after += row.bytes_after;
+      if (IsConverted(i)) largest = std::max(largest, row.bytes_after);
     }
+    // Its rows, and converted: codes, what they are made from, what is written.
+    pass_.Reserve(4 * largest);
     return AddTables(writer);
   }
 
@@ -284,6 +289,8 @@ class CheckpointQuantizer {
       });
     }
     std::vector<std::byte> rows;
+    rows.reserve(RowBytes(row.to, static_cast<size_t>(reader.row_elements())) *
+                 static_cast<size_t>(reader.rows()));
     const std::unique_ptr<RowMethod> nearest =
         Nearest(i, reader.row_elements());
     INLAY_RETURN_IF_ERROR(

@@ -34,6 +34,10 @@ struct QuantizeOptions {
   // Bytes that calibration keeps of a layer's experts at a time
   // (MethodOptions).
   uint64_t expert_bytes = kDefaultExpertBytes;
+  // Bytes that all of it may take beside mapped files and the tokenizer's
+  // document; 0: no limit. With less than calibration would keep, layers run
+  // more often, to the same file.
+  uint64_t memory_limit = 0;
   // Told what is written and in all, in elements and what calibration is worth,
   // on the calling thread, at least once for each million of elements.
   // Returning false cancels.
@@ -75,7 +79,8 @@ struct QuantizeReport {
 // options, and for values (of weights, or of inputs in calibration) that are
 // not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
 // (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
-// or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full; others of
+// or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full, or where
+// memory_limit is less than what is needed at least, which it says; others of
 // files.
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,

@@ -10,6 +10,17 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// Of each element of a band: as it is read, decoded, in blocks (twice), and
+// what methods keep of it.
+constexpr uint64_t kElementBytes = 48;
+// Besides, of a thread, and of a tensor in lists.
+constexpr uint64_t kSmallBytes = uint64_t{2} << 20;
+constexpr uint64_t kThreadBytes = uint64_t{256} << 10;
+constexpr uint64_t kTensorBytes = uint64_t{2} << 10;
+
+}  // namespace
 
 absl::Status TensorPass::CheckMethod() const {
   if (!calibrates()) return absl::OkStatus();
@@ -103,7 +114,47 @@ absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
                               options_.calibration_tokens);
 }
 
+uint64_t TensorPass::WritingBytes() const {
+  int64_t band = 1;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const QuantizedTensor& row = report_.tensors[i];
+    int64_t elements = 1;
+    for (const int64_t size : row.shape) elements *= size;
+    elements /= static_cast<int64_t>(parts_[i].size());
+    const int64_t width = row.shape.empty() ? 1 : row.shape.back();
+    band = std::max(band, std::min(elements, std::max(kBandElements, width)));
+  }
+  return kSmallBytes +
+         kThreadBytes * static_cast<uint64_t>(pool().num_threads()) +
+         kTensorBytes * report_.tensors.size() +
+         kElementBytes * static_cast<uint64_t>(band) + reserved_;
+}
+
+absl::Status TensorPass::HasRoom(uint64_t needed) const {
+  if (options_.memory_limit == 0 || needed <= options_.memory_limit) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(FormattedString(
+      "the memory limit is %d bytes, %s by the method %s takes at least %d; "
+      "fewer tokens of calibration and shorter sequences take less",
+      options_.memory_limit, options_.type, QuantizeMethodName(options_.method),
+      needed));
+}
+
+absl::Status TensorPass::ShareRoom(const Calibration& calibration) {
+  if (options_.memory_limit == 0) return absl::OkStatus();
+  const uint64_t held =
+      WritingBytes() + device_->memory_use().total_bytes +
+      (options_.method == QuantizeMethod::kGptq ? calibration.advance_bytes()
+                                                : 0);
+  INLAY_RETURN_IF_ERROR(HasRoom(held + method_->LeastRoom()));
+  method_->set_room(options_.memory_limit - held);
+  device_->set_budget(held - WritingBytes());
+  return absl::OkStatus();
+}
+
 absl::Status TensorPass::Calibrate() {
+  INLAY_RETURN_IF_ERROR(HasRoom(WritingBytes()));
   if (!calibrates()) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   for (size_t i = 0; i < infos_.size(); ++i) {
@@ -126,6 +177,11 @@ absl::Status TensorPass::Calibrate() {
   ModelFiles files = files_;
   files.weights = source_;
   files.random.reset();
+  if (options_.memory_limit != 0) {
+    // 0 would be no limit.
+    device_->set_budget(
+        std::max<uint64_t>(1, options_.memory_limit - WritingBytes()));
+  }
   INLAY_ASSIGN_OR_RETURN(
       std::unique_ptr<Calibration> calibration,
       Calibration::Create(files, std::move(sequences), *device_, *stream_,
@@ -135,17 +191,18 @@ absl::Status TensorPass::Calibrate() {
                             return Report();
                           }));
   report_.calibration_tokens = calibration->num_tokens();
+  const Calibration& made = *calibration;
   method_ = std::make_unique<CalibratedLayers>(
       spec_,
       MethodOptions{options_.method, options_.act_order, options_.smoothing,
-                    options_.expert_bytes},
+                    options_.expert_bytes, /*room=*/0},
       source_, std::move(calibration),
       [this](const std::string& name) -> const CalibratedLayers::Tensor* {
         const auto found = written_.find(name);
         return found == written_.end() ? nullptr : &found->second;
       },
       *stream_);
-  return absl::OkStatus();
+  return ShareRoom(made);
 }
 
 bool TensorPass::Report() const {

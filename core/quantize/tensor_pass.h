@@ -42,6 +42,9 @@ class TensorPass {
   void CountElements(int64_t elements) {
     total_ += static_cast<uint64_t>(elements);
   }
+  // Bytes that whoever writes the file takes besides.
+  void Reserve(uint64_t bytes) { reserved_ = bytes; }
+  // Errors of QuantizeOptions::memory_limit.
   absl::Status Calibrate();
   // `otherwise`: where the method has nothing for it; null: the encoder.
   absl::Status Write(size_t i, RowReader& reader, RowMethod* otherwise,
@@ -63,6 +66,11 @@ class TensorPass {
   }
   absl::Status CheckMethod() const;
   absl::StatusOr<TokenSequences> Sequences() const;
+  // What takes memory whatever the method: bands of rows, lists.
+  uint64_t WritingBytes() const;
+  absl::Status HasRoom(uint64_t needed) const;
+  // Leaves the method what room there is.
+  absl::Status ShareRoom(const Calibration& calibration);
   // One after another, so that the method knows which of the model's tensors
   // it has.
   absl::Status WriteParts(size_t i, RowReader& reader, RowMethod* otherwise,
@@ -80,6 +88,7 @@ class TensorPass {
   std::vector<std::vector<ModelTensor>> parts_;  // that each has rows of
   std::vector<bool> turns_;
   bool largest_inputs_ = false;
+  uint64_t reserved_ = 0;
   QuantizeReport report_;
   // Of methods that calibrate; method_ points into the others.
   DecoderSpec spec_;

@@ -99,6 +99,7 @@ struct QuantizeArgs {
   uint32_t sequence_tokens = 512;
   uint32_t calibration_tokens = 65536;
   uint64_t expert_bytes = uint64_t{4} << 30;
+  uint64_t memory_limit = 0;
 };
 
 Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
@@ -131,6 +132,10 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
              "of mixtures of experts: what calibration keeps of a layer's at a "
              "time (default 4 GiB)",
              &given->expert_bytes);
+  args.Bytes("memory-limit",
+             "what all of it may take beside mapped files (default: what it "
+             "needs)",
+             &given->memory_limit);
   args.Text("eval", "FILE", "text to measure perplexity of, before and after",
             &given->eval);
   args.Flag("no-tokenizer", "leave tokenizer and chat template out",
@@ -196,6 +201,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
       std::begin(kMethods));
   options.act_order = given.act_order ? 1 : 0;
   options.smoothing = given.smoothing;
+  options.memory_limit = given.memory_limit;
   options.calibration = calibration.data();
   options.num_calibration = calibration.size();
   options.sequence_tokens = given.sequence_tokens;

@@ -107,6 +107,7 @@ static void test_quantize(const char* path) {
   CHECK(options.sequence_tokens == 512);
   CHECK(options.smoothing == 0.5f);
   CHECK(options.expert_bytes == (uint64_t)4 << 30);
+  CHECK(options.memory_limit == 0);
   CHECK(strcmp(options.type, "q8_0") == 0);
   options.num_threads = 1;
   options.tensor_types = types;

@@ -60,7 +60,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 9
+#define INLAY_ABI_VERSION 10
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -446,6 +446,10 @@ typedef struct inlay_quantize_options {
   uint64_t expert_bytes; /* bytes that calibration keeps of a layer's experts at a time: sums over what they read and, once those
                             are gone, for GPTQ, their weights in float32: with less, layers run more often and weights are
                             decoded more often, to the same file; one expert has room whatever this is; default 4 GiB */
+  /* Since 10. */
+  uint64_t memory_limit; /* bytes that all of it may take beside mapped files and the tokenizer's document: with less than calibration
+                            would keep, layers run more often, to the same file; less than is needed at least is
+                            INLAY_RESOURCE_EXHAUSTED, whose message says how much that is; 0 (default): no limit */
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);

@@ -46,6 +46,8 @@ namespace Inlay
         public float? Smoothing { get; set; }
         /// <summary>Bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; default 4 GiB.</summary>
         public long? ExpertBytes { get; set; }
+        /// <summary>Bytes that all of it may take beside mapped files; default: what it needs.</summary>
+        public long? MemoryLimit { get; set; }
 
         internal void Write(inlay_quantize_options native, Pins pins)
         {
@@ -62,6 +64,7 @@ namespace Inlay
             if (CalibrationTokens is int tokens) native.calibration_tokens = Numbers.UInt(tokens, nameof(CalibrationTokens));
             if (Smoothing is float smoothing) native.smoothing = smoothing;
             if (ExpertBytes is long bytes) native.expert_bytes = Numbers.ULong(bytes, nameof(ExpertBytes));
+            if (MemoryLimit is long limit) native.memory_limit = Numbers.ULong(limit, nameof(MemoryLimit));
         }
     }
 

@@ -35,6 +35,8 @@ class FailingNew {
   static int64_t failed() { return failed_; }
   // Of the whole program, armed or not.
   static int64_t live_bytes() { return live_bytes_; }
+  // The most of those since the last call, which begins anew.
+  static int64_t TakePeakBytes() { return peak_bytes_.exchange(live_bytes_); }
 
   // The operators': whether this allocation fails.
   static bool Fails() {
@@ -44,7 +46,12 @@ class FailingNew {
     ++failed_;
     return true;
   }
-  static void AddLive(int64_t bytes) { live_bytes_ += bytes; }
+  static void AddLive(int64_t bytes) {
+    const int64_t live = live_bytes_ += bytes;
+    int64_t peak = peak_bytes_;
+    while (live > peak && !peak_bytes_.compare_exchange_weak(peak, live)) {
+    }
+  }
 
  private:
   static inline std::atomic<bool> armed_{false};
@@ -53,6 +60,7 @@ class FailingNew {
   static inline std::atomic<int64_t> seen_{0};
   static inline std::atomic<int64_t> failed_{0};
   static inline std::atomic<int64_t> live_bytes_{0};
+  static inline std::atomic<int64_t> peak_bytes_{0};
 };
 
 }  // namespace inlay

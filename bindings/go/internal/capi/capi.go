@@ -130,32 +130,32 @@ typedef long long swig_type_100;
 typedef _gostring_ swig_type_101;
 typedef long long swig_type_102;
 typedef long long swig_type_103;
-typedef _gostring_ swig_type_104;
-typedef _gostring_ swig_type_105;
+typedef long long swig_type_104;
+typedef long long swig_type_105;
 typedef _gostring_ swig_type_106;
-typedef _goslice_ swig_type_107;
-typedef _goslice_ swig_type_108;
-typedef _gostring_ swig_type_109;
-typedef long long swig_type_110;
-typedef long long swig_type_111;
+typedef _gostring_ swig_type_107;
+typedef _gostring_ swig_type_108;
+typedef _goslice_ swig_type_109;
+typedef _goslice_ swig_type_110;
+typedef _gostring_ swig_type_111;
 typedef long long swig_type_112;
 typedef long long swig_type_113;
-typedef _goslice_ swig_type_114;
-typedef _gostring_ swig_type_115;
-typedef long long swig_type_116;
-typedef long long swig_type_117;
+typedef long long swig_type_114;
+typedef long long swig_type_115;
+typedef _goslice_ swig_type_116;
+typedef _gostring_ swig_type_117;
 typedef long long swig_type_118;
 typedef long long swig_type_119;
-typedef _gostring_ swig_type_120;
-typedef _gostring_ swig_type_121;
+typedef long long swig_type_120;
+typedef long long swig_type_121;
 typedef _gostring_ swig_type_122;
-typedef _goslice_ swig_type_123;
-typedef long long swig_type_124;
-typedef long long swig_type_125;
-typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
-typedef long long swig_type_128;
-typedef long long swig_type_129;
+typedef _gostring_ swig_type_123;
+typedef _gostring_ swig_type_124;
+typedef _goslice_ swig_type_125;
+typedef long long swig_type_126;
+typedef long long swig_type_127;
+typedef _gostring_ swig_type_128;
+typedef _gostring_ swig_type_129;
 typedef long long swig_type_130;
 typedef long long swig_type_131;
 typedef long long swig_type_132;
@@ -177,8 +177,10 @@ typedef long long swig_type_147;
 typedef long long swig_type_148;
 typedef long long swig_type_149;
 typedef long long swig_type_150;
-typedef _gostring_ swig_type_151;
-typedef _gostring_ swig_type_152;
+typedef long long swig_type_151;
+typedef long long swig_type_152;
+typedef _gostring_ swig_type_153;
+typedef _gostring_ swig_type_154;
 extern void _wrap_Swig_free_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_capi_914779e82115c91f(swig_intgo arg1);
 extern swig_type_1 _wrap_inlay_version_capi_914779e82115c91f(void);
@@ -507,16 +509,18 @@ extern void _wrap_inlay_quantize_options_reserved2_set_capi_914779e82115c91f(uin
 extern int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_102 arg2);
 extern swig_type_103 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2);
+extern swig_type_105 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_104 arg1, swig_type_105 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_106 arg1, swig_type_107 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_intgo _wrap_INLAY_TEXT_ADD_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_PARSE_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_SKIP_SPECIAL_capi_914779e82115c91f(void);
-extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_106 arg2, int arg3, swig_type_107 arg4, swig_voidp arg5, swig_voidp arg6);
-extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_109 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2, int arg3, swig_type_109 arg4, swig_voidp arg5, swig_voidp arg6);
+extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_session_create_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_session_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_fork_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
@@ -525,32 +529,32 @@ extern void _wrap_inlay_session_info_struct_size_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_session_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_busy_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_session_info_busy_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2);
-extern swig_type_111 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2);
-extern swig_type_113 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2);
+extern swig_type_113 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_session_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_session_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_115 arg2, swig_voidp arg3);
+extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_117 arg2, swig_voidp arg3);
 extern int _wrap_inlay_session_save_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_restore_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
-extern swig_type_119 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2);
-extern swig_type_121 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
+extern swig_type_119 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2);
+extern swig_type_121 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_restore_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_restore_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
-extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
 extern void _wrap_inlay_prefix_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_pin_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -571,25 +575,25 @@ extern void _wrap_inlay_prefix_options_text_flags_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_prefix_options_text_flags_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_127 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_129 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_prefix_pin_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_voidp arg3);
 extern int _wrap_inlay_prefix_open_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_prefix_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_pinned_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_pinned_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2);
-extern swig_type_129 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -658,8 +662,8 @@ extern void _wrap_inlay_request_options_presence_penalty_set_capi_914779e82115c9
 extern float _wrap_inlay_request_options_presence_penalty_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
+extern swig_type_137 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_request_options_logit_bias_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_num_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -682,10 +686,10 @@ extern void _wrap_inlay_request_options_resume_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_request_options_resume_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
-extern swig_type_139 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
+extern swig_type_139 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
+extern swig_type_141 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -713,16 +717,16 @@ extern void _wrap_inlay_quote_fits_now_set_capi_914779e82115c91f(uintptr_t arg1,
 extern int _wrap_inlay_quote_fits_now_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quote_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
-extern swig_type_141 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
+extern swig_type_149 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quote_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quote_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -739,12 +743,12 @@ extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_ERROR_capi_914779e82115c91f(void);
-extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2, swig_voidp arg3, swig_voidp arg4);
 extern void _wrap_inlay_event_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_event_fd_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_151 arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_153 arg2, swig_voidp arg3);
 extern int _wrap_inlay_model_record_stop_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2);
-extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2, swig_voidp arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -800,7 +804,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 9
+const INLAY_ABI_VERSION int = 10
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -3279,6 +3283,19 @@ func (arg1 SwigcptrInlay_quantize_options) GetExpert_bytes() (_swig_ret uint64) 
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_quantize_options) SetMemory_limit(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_quantize_options) GetMemory_limit() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_quantize_options() (_swig_ret Inlay_quantize_options) {
 	var swig_r Inlay_quantize_options
 	swig_r = (Inlay_quantize_options)(SwigcptrInlay_quantize_options(C._wrap_new_inlay_quantize_options_capi_914779e82115c91f()))
@@ -3329,6 +3346,8 @@ type Inlay_quantize_options interface {
 	GetReserved2() (_swig_ret uint32)
 	SetExpert_bytes(arg2 uint64)
 	GetExpert_bytes() (_swig_ret uint64)
+	SetMemory_limit(arg2 uint64)
+	GetMemory_limit() (_swig_ret uint64)
 }
 
 func Inlay_quantize_options_init_sized(arg1 Inlay_quantize_options, arg2 int) {
@@ -3344,7 +3363,7 @@ func Inlay_quantize(arg1 string, arg2 string, arg3 Inlay_quantize_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_104)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_106)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_107)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3383,7 +3402,7 @@ func Inlay_model_tokenize(arg1 uintptr, arg2 string, arg3 uint32, arg4 []int32, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_107)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_109)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3400,7 +3419,7 @@ func Inlay_model_detokenize(arg1 uintptr, arg2 []int32, arg3 uint32, arg4 *uintp
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3413,7 +3432,7 @@ func Inlay_chat_render(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_109)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3490,7 +3509,7 @@ func (arg1 SwigcptrInlay_session_info) GetBusy() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_session_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
+	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3503,7 +3522,7 @@ func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_session_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_cached() (_swig_ret uint64) {
@@ -3557,7 +3576,7 @@ func Inlay_session_tokens(arg1 uintptr, arg2 []int32, arg3 *int, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3569,7 +3588,7 @@ func Inlay_session_save(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret int
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_115)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3623,7 +3642,7 @@ func (arg1 SwigcptrInlay_restore_info) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
+	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3636,7 +3655,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_restored(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
+	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
@@ -3649,7 +3668,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNote(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3703,7 +3722,7 @@ func Inlay_session_restore(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 Inlay_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3717,7 +3736,7 @@ func Inlay_session_restore_buffer(arg1 uintptr, arg2 []byte, arg3 *uintptr, arg4
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3866,7 +3885,7 @@ func (arg1 SwigcptrInlay_prefix_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_options) SetBudget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_options) GetBudget_bytes() (_swig_ret uint64) {
@@ -3926,7 +3945,7 @@ func Inlay_prefix_create(arg1 uintptr, arg2 string, arg3 Inlay_prefix_options, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3939,7 +3958,7 @@ func Inlay_prefix_find(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_127)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4002,7 +4021,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetPinned() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
@@ -4015,7 +4034,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
@@ -4028,7 +4047,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetKv_bytes() (_swig_ret uint64) {
@@ -4513,7 +4532,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetSeed() (_swig_ret uint64) {
@@ -4669,7 +4688,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetDeadline_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
@@ -4682,7 +4701,7 @@ func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_request_options) SetShare_key(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
+	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
@@ -4976,7 +4995,7 @@ func (arg1 SwigcptrInlay_quote) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quote) SetPrompt_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
+	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
@@ -4989,7 +5008,7 @@ func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetCached_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
@@ -5002,7 +5021,7 @@ func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
@@ -5015,7 +5034,7 @@ func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetNew_kv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
@@ -5028,7 +5047,7 @@ func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetFirst_token_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
+	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetFirst_token_us() (_swig_ret uint64) {
@@ -5177,7 +5196,7 @@ func Inlay_request_next_event(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *ui
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -5200,7 +5219,7 @@ func Inlay_model_record_start(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_151)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5221,7 +5240,7 @@ func Inlay_model_replay(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}

@@ -4353,6 +4353,31 @@ long long _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(st
 }
 
 
+void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0, long long _swig_go_1) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->memory_limit = arg2;
+  
+}
+
+
+long long _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->memory_limit);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_quantize_options *_wrap_new_inlay_quantize_options_capi_914779e82115c91f() {
   struct inlay_quantize_options *result = 0 ;
   struct inlay_quantize_options *_swig_go_result;

@@ -76,6 +76,13 @@ public final class QuantizeOptions {
     return this;
   }
 
+  /** Bytes that all of it may take beside mapped files; default: what it needs. */
+  public QuantizeOptions memoryLimit(long bytes) {
+    Check.notNegative(bytes, "bytes");
+    settings.add(o -> o.setMemory_limit(bytes));
+    return this;
+  }
+
   public QuantizeOptions progress(ProgressListener listener) {
     this.listener = Objects.requireNonNull(listener);
     return this;
