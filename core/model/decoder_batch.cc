@@ -9,6 +9,7 @@
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_chunks.h"
 #include "core/model/layers/wanted_queries.h"
+#include "kernels/attention/attention_gather.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/linear_attention/state_plan.h"
 #include "memory/status.h"
@@ -161,6 +162,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
   }
   std::vector<AttentionSequence> cut_sequences, wanted;
+  SeenBlocks seen;
   const bool leaves_out = !limits.fixed && !batch.logit_rows.empty() &&
                           batch.logit_rows.size() < batch.tokens.size();
   for (size_t i = 0; i < cuts_.size(); ++i) {
@@ -194,9 +196,15 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     }
     // Room for queries that are not there would be uploaded with the others.
     if (cut.wanted) plan_limits = AttentionPlanLimitsOf(cut.shape, sequences);
+    const AttentionMask* shown = cut.pattern ? &mask : nullptr;
+    // With whole_rows sums keep the order that queries in company have.
+    if (cut.pattern && !cut.shape.whole_rows) {
+      seen.Gather(sequences, cut.shape.block_size, mask);
+      sequences = seen.sequences();
+      shown = &seen.mask();
+    }
     AttentionPlan& plan = packed.plans.emplace_back(BuildAttentionPlan(
-        cut.shape, plan_limits, sequences, image + layout.plans[i],
-        cut.pattern ? &mask : nullptr));
+        cut.shape, plan_limits, sequences, image + layout.plans[i], shown));
     plan.device = device + layout.plans[i];
     packed.used_bytes = layout.plans[i] + plan.used_bytes;
   }

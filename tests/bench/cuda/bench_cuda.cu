@@ -119,6 +119,7 @@ int main(int argc, char** argv) {
   bench.once = argc > 2;
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
+  BenchAttentionMasks(bench);
   BenchBlockSelection(bench);
   BenchLatentPrompts(bench);
   BenchLinear(bench);
