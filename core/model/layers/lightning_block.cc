@@ -35,10 +35,11 @@ absl::Status LightningBlock::ChooseKernels(const LightningSpec& spec,
   INLAY_ASSIGN_OR_RETURN(columns_,
                          build.kernels.Choose("columns", ColumnsTable(),
                                               ColumnsDesc{build.activation}));
+  LinearAttentionDesc attention = AttentionDescOf(spec, build.activation);
+  attention.batch_invariant = build.batch_invariant;
   INLAY_ASSIGN_OR_RETURN(
-      attention_,
-      build.kernels.Choose("linear_attention", LinearAttentionTable(),
-                           AttentionDescOf(spec, build.activation)));
+      attention_, build.kernels.Choose("linear_attention",
+                                       LinearAttentionTable(), attention));
   GatedNormDesc gate;
   gate.width = spec.width();
   gate.gate = GateFunction::kSigmoid;
@@ -97,7 +98,8 @@ size_t LightningBlock::ScratchBytes(int64_t tokens) const {
 }
 
 size_t LightningBlock::KernelBytes(int64_t tokens, int64_t) const {
-  return std::max(input_.KernelBytes(tokens), output_.KernelBytes(tokens));
+  return std::max({input_.KernelBytes(tokens), output_.KernelBytes(tokens),
+                   attention_.WorkspaceBytes(tokens)});
 }
 
 absl::Status LightningBlock::Mix(const Step& step,
@@ -121,6 +123,7 @@ absl::Status LightningBlock::Mix(const Step& step,
                  DType::kF32, scratch.v.rows(), attention_.desc.num_heads);
   attention.decay.row_stride_bytes = 0;
   attention.state = state_.Matrices(step);
+  attention.workspace = step.kernel_workspace;
   return attention_.Run(attention, step.stream);
 }
 
