@@ -1,5 +1,5 @@
-// Lightning attention on CUDA with heads as wide as published models have them:
-// prompts go by chunks, which need a workspace.
+// Lightning and plain linear attention on CUDA with heads as wide as published
+// models have them: prompts go by chunks, which need a workspace.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,12 +22,23 @@ class LightningCudaTest : public ::testing::Test {
     }
   }
 
-  // One expert, so that rounding sends no token to another.
-  ModelHarness::Logits Run(bool batch_invariant, int64_t chunk) {
+  // MiniMax with one expert, so that rounding sends no token to another.
+  static ModelFiles Lightning() {
     ModelFiles files = Open("minimax", "config.json");
     files.config["head_dim"] = 64;
     files.config["num_local_experts"] = 1;
     files.config["num_experts_per_tok"] = 1;
+    return files;
+  }
+  // With elu(x) + 1 and the normaliser.
+  static ModelFiles Linear() {
+    ModelFiles files = Open("linear_attn", "config.json");
+    files.config["num_heads"] = 2;  // of 64
+    return files;
+  }
+
+  ModelHarness::Logits Run(ModelFiles files, bool batch_invariant,
+                           int64_t chunk) {
     files.weights = nullptr;
     files.random = RandomWeights{};
     ModelLoadOptions options;
@@ -44,16 +55,20 @@ class LightningCudaTest : public ::testing::Test {
 
 // A few roundings to bf16 a layer apart.
 TEST_F(LightningCudaTest, PromptsByChunksAreNearTokensOneByOne) {
-  const auto chunks = Run(false, 150);
-  const auto tokens = Run(false, 1);
-  ASSERT_EQ(chunks.size(), tokens.size());
-  EXPECT_EQ(ShareWithin(chunks, tokens, 0.2), 1.0);
+  for (const ModelFiles& files : {Lightning(), Linear()}) {
+    const auto chunks = Run(files, false, 150);
+    const auto tokens = Run(files, false, 1);
+    ASSERT_EQ(chunks.size(), tokens.size());
+    EXPECT_EQ(ShareWithin(chunks, tokens, 0.2), 1.0);
+  }
 }
 
 TEST_F(LightningCudaTest, BatchInvariantEnginesGoTokenByToken) {
-  const auto whole = Run(true, 150);
-  ASSERT_EQ(whole.size(), tokens_.size());
-  EXPECT_TRUE(Run(true, 70) == whole);
+  for (const ModelFiles& files : {Lightning(), Linear()}) {
+    const auto whole = Run(files, true, 150);
+    ASSERT_EQ(whole.size(), tokens_.size());
+    EXPECT_TRUE(Run(files, true, 70) == whole);
+  }
 }
 
 }  // namespace
