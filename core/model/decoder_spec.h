@@ -17,6 +17,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/columns/columns.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/linear_attention/linear_attention.h"
 #include "kernels/moe/routing.h"
 #include "kernels/rope/rope.h"
 
@@ -324,18 +325,26 @@ struct DeltaSpec {
   }
 };
 
-// Lightning attention (arXiv:2401.04658; MiniMax-01, arXiv:2501.08313): linear
-// attention whose feature map is an activation, of q, k and v alike, with a
-// fixed decay a head.
+// Linear attention with a fixed decay a head or none: lightning attention
+// (arXiv:2401.04658; MiniMax-01, arXiv:2501.08313), whose feature map is an
+// activation, of q, k and v alike; plain linear attention (Katharopoulos et
+// al., arXiv:2006.16236), with a feature map of q and k and a normaliser.
 struct LightningSpec {
   int num_heads = 0;
   int head_dim = 0;
-  Activation activation = Activation::kSilu;
-  LinearSpec qkv;  // head by head its q, k and v
-  LinearSpec gate;
+  std::optional<Activation> activation;        // of q, k and v alike
+  FeatureMap feature_map = FeatureMap::kNone;  // of q and k, after that
+  bool normalised = false;
+  float normaliser_epsilon = 0.0f;
+  // q, k and v, or one layer: head by head its q, k and v.
+  std::vector<LinearSpec> qkv;
+  std::optional<LinearSpec> gate;  // its sigmoid comes after the norm
   LinearSpec output;
-  NormSpec norm;  // of all heads together; the gate's sigmoid comes after it
-  std::vector<float> decays;  // [num_heads], factors
+  // Of all heads together, or of each head with one weight [head_dim]; kRms, or
+  // kNone: there is none.
+  NormSpec norm;
+  bool norm_heads = false;
+  std::vector<float> decays;  // [num_heads], factors; empty: none
 
   int64_t width() const { return int64_t{num_heads} * head_dim; }
 };

@@ -44,7 +44,7 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
       JsonInt(config, "num_hidden_layers", defaults.num_layers, 1, kMaxLayers));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t heads,
-      JsonInt(config, "num_attention_heads", defaults.num_heads, 1, kMaxHeads));
+      JsonInt(config, defaults.heads_key, defaults.num_heads, 1, kMaxHeads));
   const int64_t default_kv =
       defaults.num_kv_heads == 0 ? heads : defaults.num_kv_heads;
   INLAY_ASSIGN_OR_RETURN(
@@ -55,9 +55,9 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
       defaults.head_dim == 0 && JsonFind(config, "head_dim") == nullptr;
   if (derived && out.hidden_size % heads != 0) {
     return absl::InvalidArgumentError(FormattedString(
-        "config.json: hidden_size is %d with num_attention_heads %d and no "
-        "head_dim; it must be a multiple",
-        out.hidden_size, heads));
+        "config.json: hidden_size is %d with %s %d and no head_dim; it must be "
+        "a multiple",
+        out.hidden_size, defaults.heads_key, heads));
   }
   const int64_t default_dim =
       defaults.head_dim == 0 ? out.hidden_size / heads : defaults.head_dim;

@@ -41,6 +41,7 @@ struct DecoderDefaults {
   std::string_view activation = "silu";
   bool tie_embeddings = false;
   // What the family calls these.
+  std::string_view heads_key = "num_attention_heads";
   std::string_view intermediate_key = "intermediate_size";
   std::string_view epsilon_key = "rms_norm_eps";
   std::string_view activation_key = "hidden_act";

@@ -73,8 +73,10 @@ void AddRecurrent(const PartSpec& part, size_t first,
     }
     inputs->push_back(ReadOnly(delta->output));
   } else if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
-    (*inputs)[first].readers.push_back(&lightning->qkv);
-    (*inputs)[first].readers.push_back(&lightning->gate);
+    AddReaders(lightning->qkv, &(*inputs)[first]);
+    if (lightning->gate.has_value()) {
+      (*inputs)[first].readers.push_back(&*lightning->gate);
+    }
     inputs->push_back(ReadOnly(lightning->output));
   }
 }

@@ -23,6 +23,9 @@ const char* RefusesShape(const LinearAttentionDesc& desc) {
   if (desc.key_dim < 1 || desc.key_dim > kMaxStateKeyDim) {
     return "keys must have 1 to 256 elements";
   }
+  if (desc.normalised && desc.delta) {
+    return "the delta rule has no normaliser";
+  }
   return nullptr;
 }
 

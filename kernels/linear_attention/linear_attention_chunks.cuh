@@ -31,6 +31,8 @@ struct ChunkArgs {
   int value_dim;
   Element* inner;  // T: [rows, heads, kChunk]
   Element* seen;   // P: likewise, its 16 x 16 tiles as far as the triangle goes
+  float* scales;   // of y without skip: [rows, heads]; null: 1
+  float epsilon;   // of the normaliser
   // Of decays a channel, [rows, heads, keys]: diag(g) K, diag(g) Q and K
   // diag(g_last / g); g_last: [chunks, heads, keys].
   Element* grown_k;
@@ -84,6 +86,39 @@ __device__ inline ChunkStart ChunkAt(const StatePlan& plan, int64_t row) {
   if (run.sequence_rows < kStateChunk || in_run % kChunk != 0) return {};
   return {min(kChunk, run.count - in_run), run.first_chunk + in_run / kChunk};
 }
+
+// The chunks of a sequence, one after another.
+class Chunks {
+ public:
+  __device__ Chunks(const StatePlan& plan, int sequence)
+      : plan_(plan),
+        run_(plan.first_runs[sequence]),
+        end_run_(plan.first_runs[sequence + 1]) {
+    if (!Done()) current_ = plan_.runs[run_];
+  }
+  __device__ bool Done() const { return run_ >= end_run_; }
+  __device__ const StatePlanRun& run() const { return current_; }
+  __device__ int64_t row() const { return int64_t{current_.row} + first_; }
+  // Of the plan's chunks.
+  __device__ int index() const {
+    return current_.first_chunk + first_ / kChunk;
+  }
+  __device__ int count() const { return min(kChunk, current_.count - first_); }
+  __device__ bool EndsRun() const { return first_ + kChunk >= current_.count; }
+  __device__ void Next() {
+    first_ += kChunk;
+    if (first_ < current_.count) return;
+    first_ = 0;
+    if (++run_ < end_run_) current_ = plan_.runs[run_];
+  }
+
+ private:
+  const StatePlan& plan_;
+  int32_t run_;
+  int32_t end_run_;
+  int first_ = 0;  // of the run's tokens
+  StatePlanRun current_ = {};
+};
 
 constexpr int kSolveStride = kChunk + 4;
 
@@ -145,6 +180,20 @@ absl::Status LaunchMakeChunks(const LinearAttentionDesc& desc,
 // (linear_attention_chunks_channel_cuda.cu).
 absl::Status LaunchMakeChannelChunks(const LinearAttentionDesc& desc,
                                      const ChunkArgs& args, CudaStream& stream);
+// q and k as features, of all rows (linear_attention_chunks_features_cuda.cu).
+struct FeatureArgs {
+  CudaMatrix<const Element> q, k;
+  Element* to_q;  // [rows, key heads * keys]
+  Element* to_k;
+  int64_t rows;
+  int64_t width;
+  FeatureMap map;
+};
+absl::Status LaunchMapFeatures(const FeatureArgs& args, CudaStream& stream);
+// `scales` of all chunks and the normalisers that runs leave, of what
+// MakeChunks made (linear_attention_chunks_features_cuda.cu).
+absl::Status LaunchNormalisers(const LinearAttentionDesc& desc,
+                               const ChunkArgs& args, CudaStream& stream);
 // The walk over them (linear_attention_chunks_run_cuda.cu).
 absl::Status LaunchRunChunks(const LinearAttentionDesc& desc,
                              const ChunkArgs& args, CudaStream& stream);

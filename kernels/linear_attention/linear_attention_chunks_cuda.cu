@@ -21,11 +21,18 @@
 //   Y = (g * Q) S + P U + skip V
 //   S = diag(g_last) S + (K * g_last / g)^T U
 //
-// MakeChunks makes T and P, all chunks at once, and of decays a channel g * Q,
-// g * K and K * g_last / g (linear_attention_chunks_make_cuda.cu,
-// linear_attention_chunks_channel_cuda.cu); RunChunks takes the state through
-// the chunks (linear_attention_chunks_run_cuda.cu). Here is the host's part:
-// what is computed, and where what lies.
+// With a normaliser, z another column of S whose values are 1, y is divided by
+//
+//   diag(g) Q z + P beta + epsilon
+//   z = g_last z + K^T diag(g_last / g) beta           for the next chunk
+//
+// Feature maps make q and k of their own, rounded to bf16 once, before all
+// else. MakeChunks makes T and P, all chunks at once, and of decays a channel g
+// * Q, g * K and K * g_last / g (linear_attention_chunks_make_cuda.cu,
+// linear_attention_chunks_channel_cuda.cu); Normalise makes what y is divided
+// by (linear_attention_chunks_features_cuda.cu); RunChunks takes the state
+// through the chunks (linear_attention_chunks_run_cuda.cu). Here is the host's
+// part: what is computed, and where what lies.
 //
 // Bound by what follows one another: some 2 us a chunk. Roofline: q, k, v, y,
 // and twice what MakeChunks makes over the copy bandwidth.
@@ -43,11 +50,17 @@ struct Layout {
                  : 0),
         growths(keys == 0
                     ? 0
-                    : MostStateChunks(rows) * desc.num_heads * desc.key_dim) {}
+                    : MostStateChunks(rows) * desc.num_heads * desc.key_dim),
+        mapped(desc.feature_map == FeatureMap::kNone
+                   ? 0
+                   : rows * desc.num_key_heads * desc.key_dim),
+        scales(desc.normalised ? rows * desc.num_heads : 0) {}
 
   int64_t square;   // elements of T, of P
   int64_t keys;     // of each kind of keys of decays a channel
   int64_t growths;  // floats
+  int64_t mapped;   // elements of q as features, of k
+  int64_t scales;   // floats
 };
 
 bool LiesOn16(const TensorView& view) {
@@ -70,9 +83,10 @@ const char* LinearAttentionChunksRefuses(const LinearAttentionDesc& desc) {
 size_t LinearAttentionChunksWorkspaceBytes(const LinearAttentionDesc& desc,
                                            int64_t max_rows) {
   const Layout layout(desc, max_rows);
-  return static_cast<size_t>(2 * layout.square + 3 * layout.keys) *
+  return static_cast<size_t>(2 * layout.square + 3 * layout.keys +
+                             2 * layout.mapped) *
              sizeof(chunks::Element) +
-         static_cast<size_t>(layout.growths) * sizeof(float);
+         static_cast<size_t>(layout.growths + layout.scales) * sizeof(float);
 }
 
 absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
@@ -95,8 +109,11 @@ absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
   chunks::Element* const grown_k = seen + layout.square;
   chunks::Element* const grown_q = grown_k + layout.keys;
   chunks::Element* const last_k = grown_q + layout.keys;
+  chunks::Element* const mapped_q = last_k + layout.keys;
+  chunks::Element* const mapped_k = mapped_q + layout.mapped;
+  auto* const growth = reinterpret_cast<float*>(mapped_k + layout.mapped);
   const bool decays = desc.decay != StateDecay::kNone;
-  const chunks::ChunkArgs args = {
+  chunks::ChunkArgs args = {
       CudaMatrix<const chunks::Element>(params.q),
       CudaMatrix<const chunks::Element>(params.k),
       CudaMatrix<const chunks::Element>(params.v),
@@ -111,12 +128,27 @@ absl::Status RunLinearAttentionChunks(const LinearAttentionDesc& desc,
       desc.value_dim,
       inner,
       seen,
+      desc.normalised ? growth + layout.growths : nullptr,
+      desc.epsilon,
       grown_k,
       grown_q,
       last_k,
-      reinterpret_cast<float*>(last_k + layout.keys)};
+      growth};
   CudaStream& cuda = CudaStream::Of(stream);
+  if (layout.mapped > 0) {
+    const int64_t width = int64_t{desc.num_key_heads} * desc.key_dim;
+    INLAY_RETURN_IF_ERROR(
+        chunks::LaunchMapFeatures({args.q, args.k, mapped_q, mapped_k,
+                                   plan.rows, width, desc.feature_map},
+                                  cuda));
+    args.q.data = mapped_q;
+    args.k.data = mapped_k;
+    args.q.stride = args.k.stride = width;
+  }
   INLAY_RETURN_IF_ERROR(chunks::LaunchMakeChunks(desc, args, cuda));
+  if (desc.normalised) {
+    INLAY_RETURN_IF_ERROR(chunks::LaunchNormalisers(desc, args, cuda));
+  }
   return chunks::LaunchRunChunks(desc, args, cuda);
 }
 

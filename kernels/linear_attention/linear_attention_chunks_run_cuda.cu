@@ -20,39 +20,6 @@ namespace {
 
 constexpr int kRunThreads = 256;
 
-// The chunks of a sequence, one after another.
-class Chunks {
- public:
-  __device__ Chunks(const StatePlan& plan, int sequence)
-      : plan_(plan),
-        run_(plan.first_runs[sequence]),
-        end_run_(plan.first_runs[sequence + 1]) {
-    if (!Done()) current_ = plan_.runs[run_];
-  }
-  __device__ bool Done() const { return run_ >= end_run_; }
-  __device__ const StatePlanRun& run() const { return current_; }
-  __device__ int64_t row() const { return int64_t{current_.row} + first_; }
-  // Of the plan's chunks.
-  __device__ int index() const {
-    return current_.first_chunk + first_ / kChunk;
-  }
-  __device__ int count() const { return min(kChunk, current_.count - first_); }
-  __device__ bool EndsRun() const { return first_ + kChunk >= current_.count; }
-  __device__ void Next() {
-    first_ += kChunk;
-    if (first_ < current_.count) return;
-    first_ = 0;
-    if (++run_ < end_run_) current_ = plan_.runs[run_];
-  }
-
- private:
-  const StatePlan& plan_;
-  int32_t run_;
-  int32_t end_run_;
-  int first_ = 0;  // of the run's tokens
-  StatePlanRun current_ = {};
-};
-
 template <int kKeys, bool kDelta, bool kChannel>
 class ChunkRunner {
  public:
@@ -312,9 +279,10 @@ class ChunkRunner {
     ForEachOfTiles(ahead, [&](int t, int column, float low, float high) {
       if (t >= count) return;
       const float2 v = Values(stage, t, column);
+      const float scale = ScaleOf(row + t);
       StorePair(args_.y.row(row + t) + int64_t{head_} * args_.value_dim +
                     column_ + column,
-                fmaf(skip_, v.x, low), fmaf(skip_, v.y, high));
+                fmaf(skip_, v.x, scale * low), fmaf(skip_, v.y, scale * high));
     });
     if constexpr (kChannel) {
       GrowState(shared_.left, shared_.u, growth);
@@ -336,6 +304,10 @@ class ChunkRunner {
   __device__ float2 Values(const Stage& stage, int t, int column) const {
     return WidenPair<Element>(*reinterpret_cast<const uint32_t*>(
         stage.v + t * Tile<kSlab>::kStride + column));
+  }
+  __device__ float ScaleOf(int64_t row) const {
+    if (args_.scales == nullptr) return 1.0f;
+    return args_.scales[row * args_.num_heads + head_];
   }
   __device__ float Grown(int t) const {
     if constexpr (kChannel) return 1.0f;

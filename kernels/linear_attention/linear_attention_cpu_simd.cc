@@ -2,7 +2,9 @@
 // each other, so some vectors of them are taken through all tokens of a
 // sequence while they lie in the first cache: a step reads and writes the state
 // once, however many tokens it has. Sums over keys are one accumulator a
-// column, in ascending order.
+// column, in ascending order. Feature maps and the normaliser are made again
+// for every tile: they are a vector of keys where the tile is kMostVectors
+// vectors of columns a key.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE \
@@ -16,6 +18,7 @@
 
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/simd_float-inl.h"
+#include "kernels/simd_math-inl.h"
 #include "memory/device/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,6 +29,100 @@ namespace linear_attention {
 // Vectors of columns at a time: as many independent sums as hide the latency of
 // an addition, and 32 KB of state with vectors of 256 bits.
 constexpr size_t kMostVectors = 4;
+
+// NaN stays.
+HWY_INLINE VF Map(FeatureMap map, VF x) {
+  const DF d;
+  const VF zero = hn::Zero(d);
+  if (map == FeatureMap::kRelu) return hn::IfThenZeroElse(hn::Lt(x, zero), x);
+  if (map == FeatureMap::kNone) return x;
+  const auto above = hn::Gt(x, zero);
+  return hn::IfThenElse(above, hn::Add(x, hn::Set(d, 1.0f)),
+                        ExpNonPositive(hn::IfThenZeroElse(above, x)));
+}
+
+// A head's normaliser z, and q and k as features; zeros beyond key_dim.
+class Features {
+ public:
+  Features(const LinearAttentionDesc& desc, int head)
+      : desc_(desc),
+        keys_(static_cast<size_t>(desc.key_dim)),
+        first_(LinearAttentionMatrixFloats(desc) +
+               int64_t{head} * desc.key_dim) {
+    if (!present()) return;
+    std::fill_n(k_, kMaxStateKeyDim, 0.0f);
+    std::fill_n(q_, kMaxStateKeyDim, 0.0f);
+  }
+
+  // Otherwise q and k serve as they are.
+  bool present() const {
+    return desc_.normalised || desc_.feature_map != FeatureMap::kNone;
+  }
+
+  void Load(const float* from) {
+    if (!desc_.normalised) return;
+    std::fill_n(z_, kMaxStateKeyDim, 0.0f);
+    if (from != nullptr) std::copy_n(from + first_, keys_, z_);
+  }
+
+  void Store(float* to) const {
+    if (desc_.normalised) std::copy_n(z_, keys_, to + first_);
+  }
+
+  HWY_INLINE void Make(const float* k, const float* q) {
+    MapRow(k, k_);
+    MapRow(q, q_);
+  }
+
+  // z decays (`step` of LinearAttention's decays, or null) and gains beta k;
+  // the sum that y is divided by.
+  HWY_INLINE float Divisor(const float* decay, size_t step, float beta) {
+    const DF d;
+    VF sum = hn::Zero(d);
+    ForEachVector([&](size_t i, size_t lanes) HWY_ATTR {
+      VF z = hn::Load(d, z_ + i);
+      if (decay != nullptr) {
+        z = hn::Mul(z, step == 0         ? hn::Set(d, decay[0])
+                       : lanes == kLanes ? LoadWide(decay + i)
+                                         : LoadWideTail(decay + i, lanes));
+      }
+      z = hn::MulAdd(hn::Load(d, k_ + i), hn::Set(d, beta), z);
+      hn::Store(z, d, z_ + i);
+      sum = hn::MulAdd(z, hn::Load(d, q_ + i), sum);
+    });
+    return hn::GetLane(hn::SumOfLanes(d, sum)) + desc_.epsilon;
+  }
+
+  const float* k() const { return k_; }
+  const float* q() const { return q_; }
+
+ private:
+  // Calls visit(first key, lanes it has).
+  template <typename Visit>
+  HWY_INLINE void ForEachVector(const Visit& visit) const {
+    for (size_t i = 0; i < keys_; i += kLanes) {
+      visit(i, std::min(kLanes, keys_ - i));
+    }
+  }
+
+  HWY_INLINE void MapRow(const float* from, float* to) const {
+    ForEachVector([&](size_t i, size_t lanes) HWY_ATTR {
+      if (lanes == kLanes) {
+        hn::Store(Map(desc_.feature_map, LoadWide(from + i)), DF(), to + i);
+      } else {
+        StoreTail(Map(desc_.feature_map, LoadWideTail(from + i, lanes)), to + i,
+                  lanes);
+      }
+    });
+  }
+
+  const LinearAttentionDesc& desc_;
+  const size_t keys_;
+  const int64_t first_;  // of the state
+  HWY_ALIGN float z_[kMaxStateKeyDim];
+  HWY_ALIGN float k_[kMaxStateKeyDim];
+  HWY_ALIGN float q_[kMaxStateKeyDim];
+};
 
 // kVectors vectors of columns of one head; the last may lack lanes, which stay
 // zero.
@@ -41,19 +138,25 @@ class Tile {
         columns_(columns),
         key_(head / (desc.num_heads / desc.num_key_heads) * desc.key_dim),
         value_(int64_t{head} * desc.value_dim + column),
-        first_(int64_t{head} * desc.key_dim * desc.value_dim + column) {}
+        first_(int64_t{head} * desc.key_dim * desc.value_dim + column),
+        features_(desc, head) {}
 
   void Run(size_t sequence) {
     bool loaded = false;
     ForEachStateRun(params_.state, sequence, [&](const StateRun& run) HWY_ATTR {
       if (!loaded) {
         Load(reinterpret_cast<const float*>(run.from));
+        features_.Load(reinterpret_cast<const float*>(run.from));
       }
       loaded = true;
       for (int64_t i = 0; i < run.count; ++i) {
         Token(run.row + i);
       }
       Store(reinterpret_cast<float*>(run.to));
+      // The head's first tile leaves what all of them have.
+      if (value_ % desc_.value_dim == 0) {
+        features_.Store(reinterpret_cast<float*>(run.to));
+      }
     });
   }
 
@@ -161,6 +264,11 @@ class Tile {
     HWY_ALIGN float y[kWidth];
     const float* k = params_.k.row<const float>(row) + key_;
     const float* q = params_.q.row<const float>(row) + key_;
+    if (features_.present()) {
+      features_.Make(k, q);
+      k = features_.k();
+      q = features_.q();
+    }
     LoadColumns(params_.v.row<const float>(row) + value_, v);
     std::copy_n(v, kWidth, u);
     const float* decay = nullptr;
@@ -175,14 +283,22 @@ class Tile {
       Correct(decay, step, k, u);
       decay = nullptr;
     }
+    float beta = 1.0f;
     if (!params_.beta.empty()) {
-      const VF beta = hn::Set(d, params_.beta.row<const float>(row)[head_]);
+      beta = params_.beta.row<const float>(row)[head_];
       for (size_t c = 0; c < kVectors; ++c) {
-        hn::Store(hn::Mul(hn::Load(d, u + c * kLanes), beta), d,
+        hn::Store(hn::Mul(hn::Load(d, u + c * kLanes), hn::Set(d, beta)), d,
                   u + c * kLanes);
       }
     }
     Update(decay, step, k, q, u, y);
+    if (desc_.normalised) {
+      const VF divisor = hn::Set(d, features_.Divisor(decay, step, beta));
+      for (size_t c = 0; c < kVectors; ++c) {
+        hn::Store(hn::Div(hn::Load(d, y + c * kLanes), divisor), d,
+                  y + c * kLanes);
+      }
+    }
     if (params_.skip != nullptr) {
       const VF skip = hn::Set(d, params_.skip[head_]);
       for (size_t c = 0; c < kVectors; ++c) {
@@ -202,6 +318,7 @@ class Tile {
   const int64_t key_;
   const int64_t value_;
   const int64_t first_;
+  Features features_;
   HWY_ALIGN float state_[kMaxStateKeyDim * kWidth];
 };
 

@@ -14,6 +14,10 @@
 // S'^T q = S^T q + (k q) u, so that both are sums over the same S and are made
 // at once.
 //
+// The normaliser is a column of the state that every lane has besides its own,
+// of its keys: what columns are divided by is the same sum in all blocks of a
+// head, and the first of them leaves it.
+//
 // Aims: one token a sequence at the memory's bandwidth (the state read and
 // written once), prompts at the rate of float32 multiply-adds.
 #include <climits>
@@ -21,6 +25,7 @@
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/linear_attention/linear_attention_cuda.h"
+#include "kernels/linear_attention/linear_attention_rows.cuh"
 #include "kernels/linear_attention/state_plan.cuh"
 
 namespace inlay {
@@ -31,18 +36,6 @@ constexpr int kColumnLanes = 4;  // neighbours
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTokens = 8;  // in shared memory
-
-struct Rows {
-  explicit Rows(const TensorView& view)
-      : data(view.data), stride(static_cast<int64_t>(view.row_stride_bytes)) {}
-  template <typename T>
-  __device__ T* row(int64_t r) const {
-    return reinterpret_cast<T*>(data + r * stride);
-  }
-
-  std::byte* data;
-  int64_t stride;
-};
 
 struct Args {
   Rows q, k, v;
@@ -57,93 +50,16 @@ struct Args {
   int key_dim;
   int value_dim;
   int slabs;  // blocks that a head's columns are cut into
+  FeatureMap feature_map;
+  float epsilon;
   DType activation;
   bool aligned;     // four elements of q, k, v, y and decay at a time
   int most_tokens;  // of sequences; longer ones are left alone
 };
 
-// Four neighbours of a row as they lie in memory.
-using Four = uint4;
-
-// Elements [first, first + 4) of a row of `width`; zeros beyond.
-__device__ inline Four LoadFour(const std::byte* row, int first, int width,
-                                DType type, bool aligned) {
-  Four four = {};
-  if (type == DType::kF32) {
-    const auto* from = reinterpret_cast<const uint32_t*>(row) + first;
-    if (aligned && first < width) {
-      four = *reinterpret_cast<const uint4*>(from);
-    } else {
-      if (first < width) four.x = from[0];
-      if (first + 1 < width) four.y = from[1];
-      if (first + 2 < width) four.z = from[2];
-      if (first + 3 < width) four.w = from[3];
-    }
-    return four;
-  }
-  const auto* from = reinterpret_cast<const uint16_t*>(row) + first;
-  if (aligned && first < width) {
-    const uint2 two = *reinterpret_cast<const uint2*>(from);
-    four.x = two.x;
-    four.y = two.y;
-  } else {
-    if (first < width) four.x = from[0];
-    if (first + 1 < width) four.x |= uint32_t{from[1]} << 16;
-    if (first + 2 < width) four.y = from[2];
-    if (first + 3 < width) four.y |= uint32_t{from[3]} << 16;
-  }
-  return four;
-}
-
-__device__ inline float4 Widen(const Four& four, DType type) {
-  if (type == DType::kF32) {
-    return make_float4(__uint_as_float(four.x), __uint_as_float(four.y),
-                       __uint_as_float(four.z), __uint_as_float(four.w));
-  }
-  const bool half = type == DType::kF16;
-  const float2 low =
-      half ? WidenPair<__half>(four.x) : WidenPair<__nv_bfloat16>(four.x);
-  const float2 high =
-      half ? WidenPair<__half>(four.y) : WidenPair<__nv_bfloat16>(four.y);
-  return make_float4(low.x, low.y, high.x, high.y);
-}
-
-template <typename T>
-__device__ void StoreFourAs(const float4& four, T* to, int count,
-                            bool aligned) {
-  const float values[] = {four.x, four.y, four.z, four.w};
-  if (aligned) {
-    if constexpr (sizeof(T) == 4) {
-      *reinterpret_cast<float4*>(to) = four;
-    } else {
-      *reinterpret_cast<uint2*>(to) = make_uint2(NarrowPair<T>(four.x, four.y),
-                                                 NarrowPair<T>(four.z, four.w));
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i < count) to[i] = FromFloat<T>(values[i]);
-  }
-}
-
-// The way back to a row of `width`.
-__device__ inline void StoreFour(const float4& four, std::byte* row, int first,
-                                 int width, DType type, bool aligned) {
-  const int count = width - first;
-  if (type == DType::kF32) {
-    StoreFourAs(four, reinterpret_cast<float*>(row) + first, count, aligned);
-  } else if (type == DType::kF16) {
-    StoreFourAs(four, reinterpret_cast<__half*>(row) + first, count, aligned);
-  } else {
-    StoreFourAs(four, reinterpret_cast<__nv_bfloat16*>(row) + first, count,
-                aligned);
-  }
-}
-
 // kKeys: of each lane's groups, a multiple of 4; keys beyond key_dim are zeros.
 // kColumns: of each lane, 2 or 4.
-template <int kKeys, int kColumns, bool kDelta, bool kChannel>
+template <int kKeys, int kColumns, bool kDelta, bool kChannel, bool kNormalised>
 class Slab {
  public:
   static constexpr int kWidth = kGroups * kKeys;
@@ -171,6 +87,7 @@ class Slab {
         skip_(args.skip == nullptr ? 0.0f : args.skip[head]) {}
 
   __device__ void Load(int32_t source) {
+    if constexpr (kNormalised) LoadNormaliser(source);
     const float* state = source < 0 ? nullptr : InState(source);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -255,7 +172,33 @@ class Slab {
            column_;
   }
 
+  // Of key 0.
+  __device__ float* NormaliserIn(int32_t block) const {
+    return args_.states.Of(block) +
+           (int64_t{args_.num_heads} * args_.value_dim + head_) * args_.key_dim;
+  }
+
+  __device__ void LoadNormaliser(int32_t source) {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = KeyOf(i);
+      z_[i] =
+          source < 0 || key >= args_.key_dim ? 0.0f : NormaliserIn(source)[key];
+    }
+  }
+
+  // By the lanes of the head's first column.
+  __device__ void StoreNormaliser(int32_t to) const {
+    if (first_column_ + column_ != 0) return;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = KeyOf(i);
+      if (key < args_.key_dim) NormaliserIn(to)[key] = z_[i];
+    }
+  }
+
   __device__ void Store(int32_t to) const {
+    if constexpr (kNormalised) StoreNormaliser(to);
     float* const state = InState(to);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -333,17 +276,21 @@ class Slab {
       int four = n % kFours;
       float* to = nullptr;
       DType type = args_.activation;
+      FeatureMap map = args_.feature_map;
       if (four < kValueFours) {
         to = shared_.v[token] + 4 * four;
+        map = FeatureMap::kNone;
       } else if ((four -= kValueFours) < kKeyFours) {
         to = shared_.k[token] + 4 * four;
       } else if ((four -= kKeyFours) < kKeyFours) {
         to = shared_.q[token] + 4 * four;
       } else {
+        map = FeatureMap::kNone;
         to = shared_.decays[kChannel ? token : 0] + 4 * (four - kKeyFours);
         type = DType::kF32;
       }
-      *reinterpret_cast<float4*>(to) = Widen(fetched_[i], type);
+      *reinterpret_cast<float4*>(to) =
+          MapFeatures(map, Widen(fetched_[i], type), 4 * four, args_.key_dim);
     }
     const int token = static_cast<int>(threadIdx.x);
     if (token >= count) return;
@@ -380,7 +327,7 @@ class Slab {
       for (int c = 0; c < kColumns; ++c) {
         u[c] = __fmul_rn(beta, shared_.v[t][column_ + c]);
       }
-      Add(t, u, y);
+      Add(t, beta, u, y);
     }
     if (group_ != 0) return;
 #pragma unroll
@@ -392,8 +339,11 @@ class Slab {
     }
   }
 
-  // The state decays and gains k u^T; y = S^T q.
-  __device__ void Add(int t, const float (&u)[kColumns], float (&y)[kColumns]) {
+  // The state decays and gains k u^T; y = S^T q, over z^T q where that is the
+  // rule.
+  __device__ void Add(int t, float beta, const float (&u)[kColumns],
+                      float (&y)[kColumns]) {
+    float divisor = 0.0f;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) y[c] = 0.0f;
 #pragma unroll
@@ -408,6 +358,10 @@ class Slab {
       const float d[] = {d4.x, d4.y, d4.z, d4.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
+        if constexpr (kNormalised) {
+          z_[i + j] = fmaf(k[j], beta, __fmul_rn(z_[i + j], d[j]));
+          divisor = fmaf(z_[i + j], q[j], divisor);
+        }
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           float& s = state_[i + j][c];
@@ -418,6 +372,11 @@ class Slab {
     }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) y[c] = SumOfGroups(y[c]);
+    if constexpr (kNormalised) {
+      divisor = __fadd_rn(SumOfGroups(divisor), args_.epsilon);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) y[c] = __fdiv_rn(y[c], divisor);
+    }
   }
 
   // The delta rule: u = beta (v - S^T k) of the decayed state, which gains
@@ -497,6 +456,7 @@ class Slab {
   const bool whole_;  // no lane has a part of its columns only
   const float skip_;
   float state_[kKeys][kColumns];
+  float z_[kNormalised ? kKeys : 1];
   Four fetched_[kFetched];
   float decay_;  // of the token that is the thread's number
   float beta_;
@@ -504,10 +464,10 @@ class Slab {
 
 // Blocks: sequences * heads * slabs. y may be v: a row is written when it has
 // been read, by the same block.
-template <int kKeys, int kColumns, bool kDelta, bool kChannel>
+template <int kKeys, int kColumns, bool kDelta, bool kChannel, bool kNormalised>
 __global__ void __launch_bounds__(kThreads)
     LinearAttention(const __grid_constant__ Args args) {
-  using HeadSlab = Slab<kKeys, kColumns, kDelta, kChannel>;
+  using HeadSlab = Slab<kKeys, kColumns, kDelta, kChannel, kNormalised>;
   __shared__ typename HeadSlab::Shared shared;
   LetNextBegin();
   const int slab = static_cast<int>(blockIdx.x) % args.slabs;
@@ -525,17 +485,25 @@ __global__ void __launch_bounds__(kThreads)
   if (run < end_run) state.Run(run, end_run);
 }
 
+using Kernel = void (*)(Args);
+
+template <int kKeys, int kColumns, bool kChannel>
+Kernel KernelOf(const LinearAttentionDesc& desc) {
+  if (desc.normalised) {
+    return LinearAttention<kKeys, kColumns, false, kChannel, true>;
+  }
+  return desc.delta ? LinearAttention<kKeys, kColumns, true, kChannel, false>
+                    : LinearAttention<kKeys, kColumns, false, kChannel, false>;
+}
+
 template <int kKeys, int kColumns>
 absl::Status LaunchColumns(const LinearAttentionDesc& desc, Args& args,
                            CudaStream& stream) {
-  constexpr int kSlab = Slab<kKeys, kColumns, false, false>::kSlab;
+  constexpr int kSlab = Slab<kKeys, kColumns, false, false, false>::kSlab;
   args.slabs = (desc.value_dim + kSlab - 1) / kSlab;
-  const bool channel = desc.decay == StateDecay::kChannel;
-  const auto kernel =
-      desc.delta ? (channel ? LinearAttention<kKeys, kColumns, true, true>
-                            : LinearAttention<kKeys, kColumns, true, false>)
-                 : (channel ? LinearAttention<kKeys, kColumns, false, true>
-                            : LinearAttention<kKeys, kColumns, false, false>);
+  const Kernel kernel = desc.decay == StateDecay::kChannel
+                            ? KernelOf<kKeys, kColumns, true>(desc)
+                            : KernelOf<kKeys, kColumns, false>(desc);
   return LaunchCuda(
       "linear_attention", stream,
       {args.plan.sequences * desc.num_heads * args.slabs, kThreads}, kernel,
@@ -548,7 +516,7 @@ absl::Status LaunchKeys(const LinearAttentionDesc& desc, Args& args,
   // Wide pieces of rows once there are blocks enough for all multiprocessors,
   // as far as registers go: the sums are the same.
   if constexpr (kKeys <= 16) {
-    constexpr int kWide = Slab<kKeys, 4, false, false>::kSlab;
+    constexpr int kWide = Slab<kKeys, 4, false, false, false>::kSlab;
     const int64_t blocks =
         args.plan.sequences * desc.num_heads * (desc.value_dim / kWide);
     if (blocks >= 2 * int64_t{stream.num_sms()}) {
@@ -556,13 +524,6 @@ absl::Status LaunchKeys(const LinearAttentionDesc& desc, Args& args,
     }
   }
   return LaunchColumns<kKeys, 2>(desc, args, stream);
-}
-
-// Whether rows begin where four elements can be read at once.
-bool IsAlignedForFours(const TensorView& view) {
-  const size_t bytes = 4 * RowBytes(view.dtype, 1);
-  return reinterpret_cast<uintptr_t>(view.data) % bytes == 0 &&
-         view.row_stride_bytes % bytes == 0;
 }
 
 }  // namespace
@@ -587,6 +548,8 @@ absl::Status RunLinearAttentionTokens(const LinearAttentionDesc& desc,
                desc.key_dim,
                desc.value_dim,
                0,
+               desc.feature_map,
+               desc.epsilon,
                desc.activation,
                desc.key_dim % 4 == 0 && desc.value_dim % 4 == 0 &&
                    IsAlignedForFours(params.q) && IsAlignedForFours(params.k) &&

@@ -175,10 +175,16 @@ class ChunkedStep {
   // another, so in the mean of squares sqrt(3), sqrt(5) and, with one factor of
   // A, sqrt (10) of 1.66e-3: 2.9e-3, 3.7e-3, 5.2e-3. Products of up to 64
   // decays in float32 add 2^-18.
+  //
+  // A feature map rounds q and k once more. What y is divided by has q, k and P
+  // of such roundings, and with decays a channel one each of q and k; all its
+  // terms are positive, so it errs by as many of itself.
   double Roundings() const {
     const bool channel = test_.desc.decay == StateDecay::kChannel;
+    const bool maps = test_.desc.feature_map != FeatureMap::kNone;
     return 3.0 + (channel ? 2.0 : 0.0) + (test_.desc.delta ? 2.0 : 0.0) +
-           (channel && test_.desc.delta ? 1.0 : 0.0);
+           (channel && test_.desc.delta ? 1.0 : 0.0) + (maps ? 2.0 : 0.0) +
+           (test_.desc.normalised ? 3.0 + (channel ? 2.0 : 0.0) : 0.0);
   }
 
   void Compare(const std::vector<double>& got, const Expected& want) {
@@ -292,6 +298,32 @@ TEST(LinearAttentionChunksCudaTest, DecaysAChannel) {
         ExpectChunksOfTokens(test, decays);
       }
     }
+  }
+}
+
+// Beside sequences that go token by token; the normaliser is another kernel's.
+TEST(LinearAttentionChunksCudaTest, FeatureMapsAndNormalisers) {
+  INLAY_REQUIRE_CUDA();
+  for (const auto& [key_dim, value_dim] : {std::pair{128, 128}, {64, 96}}) {
+    for (const StateDecay decay :
+         {StateDecay::kNone, StateDecay::kHead, StateDecay::kChannel}) {
+      for (const FeatureMap map :
+           {FeatureMap::kEluPlusOne, FeatureMap::kRelu}) {
+        LinearAttentionCase test = CaseOf(key_dim, value_dim, decay, false);
+        test.desc.feature_map = map;
+        test.desc.normalised = true;
+        test.desc.epsilon = 1e-6f;
+        test.beta = decay != StateDecay::kNone;
+        test.skip = value_dim == 96;
+        ExpectChunksOfTokens(test, Decays::kSlow);
+      }
+    }
+  }
+  // Without a normaliser; with the delta rule.
+  for (const bool delta : {false, true}) {
+    LinearAttentionCase test = CaseOf(128, 64, StateDecay::kHead, delta);
+    test.desc.feature_map = FeatureMap::kRelu;
+    ExpectChunksOfTokens(test, Decays::kSlow);
   }
 }
 

@@ -36,11 +36,12 @@ using ::inlay::testing::States;
 TEST(LinearAttentionTest, MatchesFloat64) {
   TestCpu cpu(2);
   for (const LinearAttentionCase& test : LinearAttentionCases()) {
-    SCOPED_TRACE(::testing::Message()
-                 << "keys " << test.desc.key_dim << " values "
-                 << test.desc.value_dim << " decay "
-                 << static_cast<int>(test.desc.decay) << " delta "
-                 << test.desc.delta);
+    SCOPED_TRACE(
+        ::testing::Message()
+        << "keys " << test.desc.key_dim << " values " << test.desc.value_dim
+        << " decay " << static_cast<int>(test.desc.decay) << " delta "
+        << test.desc.delta << " map " << static_cast<int>(test.desc.feature_map)
+        << " normalised " << test.desc.normalised);
     constexpr int64_t kTokens = 2 * kStateBlock + 3;
     Inputs in(test, kTokens, 7);
     const Expected want = Reference(test, in);
@@ -178,6 +179,67 @@ TEST(LinearAttentionTest, AViewOfOneRowServesAllTokens) {
                 });
 }
 
+// Katharopoulos et al. as they write it: of all earlier tokens, each weighted
+// by what its key has in common with the query. A value that is always the same
+// comes out as it is.
+TEST(LinearAttentionTest, NormalisedOutputsAreMeansOfValues) {
+  TestCpu cpu(2);
+  LinearAttentionCase test;
+  test.desc.num_heads = test.desc.num_key_heads = 3;
+  test.desc.key_dim = 20;
+  test.desc.value_dim = 11;
+  test.desc.feature_map = FeatureMap::kEluPlusOne;
+  test.desc.normalised = true;
+  test.beta = false;
+  constexpr int64_t kTokens = kStateBlock + 5;
+  Inputs in(test, kTokens, 17);
+  for (int64_t t = 0; t < kTokens; ++t) in.v.Set(t, 10, 2.5f);
+  const auto feature = [&](const TestMatrix& from, int64_t t, int64_t c) {
+    return from(t, c) > 0 ? from(t, c) + 1.0 : std::exp(double{from(t, c)});
+  };
+  const auto want = [&](int64_t t, int64_t c) {
+    const int64_t key = c / test.desc.value_dim * test.desc.key_dim;
+    double sum = 0, weights = 0;
+    for (int64_t s = 0; s <= t; ++s) {
+      double weight = 0;
+      for (int64_t i = key; i < key + test.desc.key_dim; ++i) {
+        weight += feature(in.q, t, i) * feature(in.k, s, i);
+      }
+      sum += weight * in.v(s, c);
+      weights += weight;
+    }
+    return sum / weights;
+  };
+  ForEachCpuRow(LinearAttentionTable(), test.desc, cpu,
+                [&](const LinearAttentionRow& row) {
+                  States states(LinearAttentionStateFloats(test.desc), 8);
+                  States::Sequence sequence;
+                  states.Add(sequence, 0, kTokens);
+                  TestMatrix y(DType::kF32, kTokens, in.v.cols());
+                  LinearAttentionParams params =
+                      in.Params(test, 0, kTokens, y.view());
+                  params.state = states.Take();
+                  ASSERT_TRUE(row.run(test.desc, params, *cpu.stream).ok());
+                  // Of values near 1; a rounding a key, some a token.
+                  ExpectClose(y, want, [&](int64_t, int64_t) {
+                    return kUnitF32 * (20 + 4 * kTokens + 8) * 4;
+                  });
+                  EXPECT_NEAR(y(kTokens - 1, 10), 2.5, 1e-5);
+                });
+}
+
+// Which is what a state of n more floats a head, z [key_dim], is for.
+TEST(LinearAttentionTest, StatesHaveRoomForTheNormaliser) {
+  LinearAttentionDesc desc;
+  desc.num_heads = 3;
+  desc.key_dim = 5;
+  desc.value_dim = 7;
+  EXPECT_EQ(LinearAttentionStateFloats(desc), 3 * 5 * 7);
+  desc.normalised = true;
+  EXPECT_EQ(LinearAttentionStateFloats(desc), 3 * 5 * (7 + 1));
+  EXPECT_EQ(LinearAttentionMatrixFloats(desc), 3 * 5 * 7);
+}
+
 TEST(LinearAttentionTest, RefusesWhatItCannotDo) {
   TestCpu cpu(1);
   LinearAttentionDesc desc;
@@ -193,6 +255,11 @@ TEST(LinearAttentionTest, RefusesWhatItCannotDo) {
   const auto none = Select("linear_attention", LinearAttentionTable(), desc,
                            cpu.device->info());
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  desc.key_dim = 8;
+  desc.delta = desc.normalised = true;
+  for (const LinearAttentionRow& row : LinearAttentionTable()) {
+    EXPECT_NE(row.refuses(desc, cpu.device->info()), nullptr) << row.name;
+  }
 }
 
 // What kernels on devices read says what ForEachStateRun does.

@@ -100,7 +100,9 @@ inline std::string Name(const LinearAttentionCase& test) {
          std::to_string(test.desc.key_dim) + " values " +
          std::to_string(test.desc.value_dim) + " decay " +
          std::to_string(static_cast<int>(test.desc.decay)) + " delta " +
-         std::to_string(test.desc.delta);
+         std::to_string(test.desc.delta) + " map " +
+         std::to_string(static_cast<int>(test.desc.feature_map)) +
+         " normalised " + std::to_string(test.desc.normalised);
 }
 
 }  // namespace inlay::testing

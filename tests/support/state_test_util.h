@@ -4,6 +4,7 @@
 #ifndef INLAY_TESTS_SUPPORT_STATE_TEST_UTIL_H_
 #define INLAY_TESTS_SUPPORT_STATE_TEST_UTIL_H_
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -107,6 +108,35 @@ struct LinearAttentionCase {
   bool skip = false;
 };
 
+// Feature maps and normalisers. What is normalised has features of at least 0:
+// others may add up to nothing.
+inline void AddFeatureCases(std::vector<LinearAttentionCase>& cases) {
+  const auto add = [&](FeatureMap map, int key_dim, int value_dim,
+                       StateDecay decay, bool normalised, bool delta) {
+    LinearAttentionDesc desc;
+    desc.num_heads = 4;
+    desc.num_key_heads = key_dim == 32 ? 4 : 2;
+    desc.key_dim = key_dim;
+    desc.value_dim = value_dim;
+    desc.decay = decay;
+    desc.delta = delta;
+    desc.feature_map = map;
+    desc.normalised = normalised;
+    desc.epsilon = 1e-6f;
+    cases.push_back({desc, decay != StateDecay::kNone, key_dim == 7});
+  };
+  for (const StateDecay decay :
+       {StateDecay::kNone, StateDecay::kHead, StateDecay::kChannel}) {
+    for (const auto& [key_dim, value_dim] :
+         {std::pair{16, 8}, {32, 33}, {7, 70}, {256, 20}}) {
+      add(FeatureMap::kEluPlusOne, key_dim, value_dim, decay, true, false);
+    }
+    add(FeatureMap::kRelu, 33, 40, decay, true, false);
+  }
+  add(FeatureMap::kEluPlusOne, 7, 70, StateDecay::kHead, false, false);
+  add(FeatureMap::kRelu, 16, 8, StateDecay::kHead, false, true);
+}
+
 inline std::vector<LinearAttentionCase> LinearAttentionCases() {
   std::vector<LinearAttentionCase> cases;
   for (const StateDecay decay :
@@ -126,6 +156,7 @@ inline std::vector<LinearAttentionCase> LinearAttentionCases() {
       }
     }
   }
+  AddFeatureCases(cases);
   return cases;
 }
 
@@ -203,6 +234,13 @@ struct Expected {
   std::vector<double> y, magnitude;
 };
 
+inline double MapFeature(FeatureMap map, double x) {
+  return map == FeatureMap::kNone   ? x
+         : map == FeatureMap::kRelu ? std::max(x, 0.0)
+         : x > 0.0                  ? x + 1.0
+                                    : std::exp(x);
+}
+
 inline Expected Reference(const LinearAttentionCase& test, const Inputs& in) {
   const LinearAttentionDesc& desc = test.desc;
   const int64_t tokens = in.q.rows();
@@ -213,37 +251,52 @@ inline Expected Reference(const LinearAttentionCase& test, const Inputs& in) {
   for (int head = 0; head < desc.num_heads; ++head) {
     const int64_t key =
         head / (desc.num_heads / desc.num_key_heads) * desc.key_dim;
+    const auto mapped = [&](const TestMatrix& from, int64_t t, size_t i) {
+      return MapFeature(desc.feature_map,
+                        from(t, key + static_cast<int64_t>(i)));
+    };
+    const auto decay = [&](int64_t t, size_t i) -> double {
+      return desc.decay == StateDecay::kNone ? 1.0
+             : desc.decay == StateDecay::kHead
+                 ? in.decay(t, head)
+                 : in.decay(t, int64_t{head} * desc.key_dim +
+                                   static_cast<int64_t>(i));
+    };
     for (int c = 0; c < desc.value_dim; ++c) {
-      std::vector<double> s(static_cast<size_t>(desc.key_dim)), m = s;
+      std::vector<double> s(static_cast<size_t>(desc.key_dim)), m = s, z = s;
       for (int64_t t = 0; t < tokens; ++t) {
         const int64_t column = int64_t{head} * desc.value_dim + c;
         double u = in.v(t, column), size = std::abs(u);
         for (size_t i = 0; i < s.size(); ++i) {
-          const auto at = static_cast<int64_t>(i);
-          const double decay =
-              desc.decay == StateDecay::kNone ? 1.0
-              : desc.decay == StateDecay::kHead
-                  ? in.decay(t, head)
-                  : in.decay(t, int64_t{head} * desc.key_dim + at);
-          s[i] *= decay;
-          m[i] *= decay;
+          s[i] *= decay(t, i);
+          m[i] *= decay(t, i);
+          z[i] *= decay(t, i);
           if (desc.delta) {
-            u -= s[i] * in.k(t, key + at);
-            size += m[i] * std::abs(double{in.k(t, key + at)});
+            u -= s[i] * mapped(in.k, t, i);
+            size += m[i] * std::abs(mapped(in.k, t, i));
           }
         }
         const double beta = test.beta ? in.beta(t, head) : 1.0;
-        double y = test.skip ? double{in.skip(0, head)} * in.v(t, column) : 0.0;
-        double magnitude = std::abs(y);
+        double y = 0.0, magnitude = 0.0, divisor = desc.epsilon;
         for (size_t i = 0; i < s.size(); ++i) {
-          const auto at = static_cast<int64_t>(i);
-          s[i] += in.k(t, key + at) * u * beta;
-          m[i] += std::abs(double{in.k(t, key + at)}) * size * beta;
-          y += s[i] * in.q(t, key + at);
-          magnitude += m[i] * std::abs(double{in.q(t, key + at)});
+          const double k = mapped(in.k, t, i), q = mapped(in.q, t, i);
+          s[i] += k * u * beta;
+          m[i] += std::abs(k) * size * beta;
+          z[i] += k * beta;
+          y += s[i] * q;
+          magnitude += m[i] * std::abs(q);
+          divisor += z[i] * q;
         }
-        out.y[static_cast<size_t>(t * width + column)] = y;
-        out.magnitude[static_cast<size_t>(t * width + column)] = magnitude;
+        if (desc.normalised) {
+          // The divisor's terms are positive: it errs by roundings of itself.
+          y /= divisor;
+          magnitude = magnitude / divisor + std::abs(y);
+        }
+        const double skipped =
+            test.skip ? double{in.skip(0, head)} * in.v(t, column) : 0.0;
+        out.y[static_cast<size_t>(t * width + column)] = y + skipped;
+        out.magnitude[static_cast<size_t>(t * width + column)] =
+            magnitude + std::abs(skipped);
       }
     }
   }

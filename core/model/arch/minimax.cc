@@ -74,8 +74,8 @@ LightningSpec Lightning(const DecoderConfig& config, int layer) {
   spec.head_dim = config.head_dim;
   spec.activation = config.activation;
   const int64_t hidden = config.hidden_size;
-  spec.qkv = {prefix + "qkv_proj", 3 * spec.width(), hidden};
-  spec.gate = {prefix + "output_gate", spec.width(), hidden};
+  spec.qkv.push_back({prefix + "qkv_proj", 3 * spec.width(), hidden});
+  spec.gate = LinearSpec{prefix + "output_gate", spec.width(), hidden};
   spec.output = {prefix + "out_proj", hidden, spec.width()};
   spec.norm = {NormKind::kRms, prefix + "norm", kHeadsEpsilon};
   spec.decays = Decays(config, layer);

@@ -1,5 +1,5 @@
-// LightningBlock: lightning attention: one projection of q, k and v, a feature
-// map, the recurrence, a norm of all heads together and a gate.
+// LightningBlock: lightning attention and plain linear attention: projections,
+// a feature map, the recurrence; a norm and a gate, or none.
 #ifndef INLAY_CORE_MODEL_LAYERS_LIGHTNING_BLOCK_H_
 #define INLAY_CORE_MODEL_LAYERS_LIGHTNING_BLOCK_H_
 
@@ -33,15 +33,19 @@ class LightningBlock : public Sublayer {
  private:
   // Views into the scratch.
   struct Scratch {
-    TensorView heads;  // head by head its q, k and v
-    TensorView q;      // of all heads, as k and v: columns of one matrix
+    TensorView heads;  // head by head its q, k and v; with one layer of all
+    TensorView qkv;    // side by side
+    TensorView q;      // columns of that, as k and v; of all heads
     TensorView k;
     TensorView v;
-    TensorView gate;
+    TensorView gate;  // with one
   };
 
   absl::Status ChooseKernels(const LightningSpec& spec, ModelBuild& build);
+  absl::Status LoadWeights(const LightningSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
+  absl::Status Project(const Step& step, const BlockInput& x,
+                       const Scratch& scratch) const;
   // What heads give, in the place of v.
   absl::Status Mix(const Step& step, const Scratch& scratch) const;
 
@@ -50,13 +54,15 @@ class LightningBlock : public Sublayer {
   float epsilon_ = 0.0f;
   LayerState state_;
   InputLinear input_;  // q, k and v; the gate
-  std::vector<ColumnRun> order_;
-  const float* decays_ = nullptr;
-  const float* norm_ = nullptr;
-  Op<ActivationDesc, ActivationParams> map_;
+  bool has_gate_ = false;
+  std::vector<ColumnRun> order_;   // of one layer's outputs; empty: there are
+                                   // three
+  const float* decays_ = nullptr;  // null: none
+  const float* norm_ = nullptr;    // null: 1
+  Op<ActivationDesc, ActivationParams> map_;  // no row: none
   Op<ColumnsDesc, ColumnsParams> columns_;
   Op<LinearAttentionDesc, LinearAttentionParams> attention_;
-  Op<GatedNormDesc, GatedNormParams> gate_;
+  Op<GatedNormDesc, GatedNormParams> gate_;  // no row: neither norm nor gate
   Linear output_;
 };
 

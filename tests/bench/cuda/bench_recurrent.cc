@@ -1,5 +1,6 @@
 // What recurrent layers consist of, at the sizes of Qwen3-Next-80B, Mamba2 2.7B
-// and Kimi Linear 48B (a decay a channel): a token of 1 and of 64 sequences, a
+// and Kimi Linear 48B (a decay a channel), and plain linear attention with a
+// feature map and a normaliser at Kimi's: a token of 1 and of 64 sequences, a
 // prompt of 8,192. Time in a graph, GB/s of what must be read and written, and
 // its share of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
@@ -21,14 +22,27 @@ constexpr int kBlock = 1024;              // tokens a state
 struct Shape {
   const char* name;
   LinearAttentionDesc rule;
-  ShortConvDesc conv;
+  ShortConvDesc conv;  // without taps: neither convolution nor gates
   GatedNormDesc norm;
 };
+
+LinearAttentionDesc RuleOf(int heads, int key_heads, int value_dim,
+                           StateDecay decay, bool delta) {
+  LinearAttentionDesc desc;
+  desc.num_heads = heads;
+  desc.num_key_heads = key_heads;
+  desc.key_dim = 128;
+  desc.value_dim = value_dim;
+  desc.decay = decay;
+  desc.delta = delta;
+  desc.activation = DType::kBF16;
+  return desc;
+}
 
 std::vector<Shape> Shapes() {
   Shape qwen;
   qwen.name = "qwen3_next";
-  qwen.rule = {32, 16, 128, 128, StateDecay::kHead, true, DType::kBF16};
+  qwen.rule = RuleOf(32, 16, 128, StateDecay::kHead, true);
   qwen.conv = {8192, 4, true, DType::kBF16};
   qwen.norm.width = 128;
   qwen.norm.groups = 32;
@@ -36,16 +50,23 @@ std::vector<Shape> Shapes() {
   qwen.norm.activation = DType::kBF16;
   Shape mamba;
   mamba.name = "mamba2";
-  mamba.rule = {80, 1, 128, 64, StateDecay::kHead, false, DType::kBF16};
+  mamba.rule = RuleOf(80, 1, 64, StateDecay::kHead, false);
   mamba.conv = {5376, 4, true, DType::kBF16};
   mamba.norm.width = 5120;
   mamba.norm.gate_first = true;
   mamba.norm.activation = DType::kBF16;
   Shape kimi = qwen;
   kimi.name = "kimi";
-  kimi.rule = {32, 32, 128, 128, StateDecay::kChannel, true, DType::kBF16};
+  kimi.rule = RuleOf(32, 32, 128, StateDecay::kChannel, true);
   kimi.conv.channels = 12288;
-  return {qwen, mamba, kimi};
+  Shape linear = qwen;
+  linear.name = "linear";
+  linear.rule = RuleOf(32, 32, 128, StateDecay::kNone, false);
+  linear.rule.feature_map = FeatureMap::kEluPlusOne;
+  linear.rule.normalised = true;
+  linear.rule.epsilon = 1e-6f;
+  linear.conv.num_taps = 0;
+  return {qwen, mamba, kimi, linear};
 }
 
 template <typename Row, typename Desc>
@@ -135,8 +156,10 @@ class Section {
       std::printf("%-10s %2d x %4d", shape.name, static_cast<int>(sequences),
                   static_cast<int>(tokens));
       Rule(shape.rule, sequences, tokens);
-      Conv(shape.conv, sequences, tokens);
-      Gates(shape.rule, sequences * tokens);
+      if (shape.conv.num_taps > 0) {
+        Conv(shape.conv, sequences, tokens);
+        Gates(shape.rule, sequences * tokens);
+      }
       Norm(shape.norm, sequences * tokens);
       std::printf("\n");
     }
@@ -177,9 +200,13 @@ class Section {
     params.k = Of(x_, keys, rows, keys, stride);
     params.v = Of(x_, 2 * keys, rows, values, stride);
     params.y = Of(y_, 0, rows, values, values);
-    const int64_t decays = Decays(desc) * desc.num_heads;
-    params.decay = Floats(0, rows, decays);
-    params.beta = Floats(kMostTokens * kMostDecays, rows, desc.num_heads);
+    int64_t decays = 0, betas = 0;
+    if (desc.decay != StateDecay::kNone) {
+      decays = Decays(desc) * desc.num_heads;
+      betas = desc.num_heads;
+      params.decay = Floats(0, rows, decays);
+      params.beta = Floats(kMostTokens * kMostDecays, rows, betas);
+    }
     const auto& row = RowOf(bench_, LinearAttentionTable(), desc);
     const DeviceMemory workspace(
         row.workspace_bytes == nullptr ? 16 : row.workspace_bytes(desc, rows));
@@ -187,7 +214,7 @@ class Section {
     Report("rule", calls,
            static_cast<double>(
                step.states() * floats * 4 +
-               rows * (2 * (stride + values) + 4 * (decays + desc.num_heads))),
+               rows * (2 * (stride + values) + 4 * (decays + betas))),
            [&](int i) {
              params.state = step.Params(i);
              return row.run(desc, params, bench_.stream);

@@ -223,9 +223,9 @@ TEST_P(RecurrentBudgetTest, QuotesAndLeases) {
 
 std::vector<RecurrentCase> On(Backend backend) {
   std::vector<RecurrentCase> cases;
-  for (const char* model :
-       {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
-        "falcon_h1", "granitemoehybrid", "nemotron_h", "minimax"}) {
+  for (const char* model : {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text",
+                            "qwen3_5_moe_text", "falcon_h1", "granitemoehybrid",
+                            "nemotron_h", "minimax", "linear_attn"}) {
     cases.push_back({model, backend});
   }
   return cases;

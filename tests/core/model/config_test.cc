@@ -34,6 +34,9 @@ Json SmallConfig(const std::string& architecture) {
   config["mamba_n_groups"] = config["n_groups"] = 1;
   config["hybrid_override_pattern"] = "M*";
   config["linear_attn_config"] = {{"full_attn_layers", {2}}};
+  if (architecture == "LinearAttentionForCausalLM") {
+    config["feature_map"] = "elu";  // what it defaults to is not there
+  }
   if (architecture == "DeepseekV4ForCausalLM") {
     config["num_key_value_heads"] = 1;
     config["qk_rope_head_dim"] = 4;
@@ -253,6 +256,26 @@ TEST(Config, BadValues) {
        "moe_layers"},
       {"Llama4ForCausalLM", "moe_layers", 1, kInvalid, "moe_layers"},
       {"Llama4ForCausalLM", "floor_scale", 0, kInvalid, "floor_scale"},
+      {"LinearAttentionForCausalLM", "feature_map", "hedgehog", kUnimplemented,
+       "feature_map is \"hedgehog\", allowed: elu, relu, identity"},
+      {"LinearAttentionForCausalLM", "feature_map", nullptr, kUnimplemented,
+       "elementwise_product"},
+      {"LinearAttentionForCausalLM", "norm_q", true, kUnimplemented, "norm_q"},
+      {"LinearAttentionForCausalLM", "norm_k", true, kUnimplemented, "norm_k"},
+      {"LinearAttentionForCausalLM", "num_kv_heads", 2, kUnimplemented,
+       "num_kv_heads"},
+      {"LinearAttentionForCausalLM", "hidden_act", "gelu", kUnimplemented,
+       "hidden_act"},
+      {"LinearAttentionForCausalLM", "expand_v", 2.0, kUnimplemented,
+       "expand_v"},
+      {"LinearAttentionForCausalLM", "num_heads", 6, kInvalid, "num_heads"},
+      {"LinearAttentionForCausalLM",
+       "attn",
+       {{"layers", {1}}},
+       kUnimplemented,
+       "attn is there"},
+      {"LinearAttentionForCausalLM", "attnres_block_size", 4, kUnimplemented,
+       "attnres_block_size"},
   };
   for (const BadValue& bad : cases) {
     const auto status = Bad(bad.architecture, bad.key, bad.value);

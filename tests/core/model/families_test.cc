@@ -227,7 +227,11 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   features->Add("short convolutions",
                 std::holds_alternative<ShortConvSpec>(part));
   features->Add("mamba 2", std::holds_alternative<MambaSpec>(part));
-  features->Add("lightning", std::holds_alternative<LightningSpec>(part));
+  if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
+    features->Add(lightning->decays.empty() ? "linear" : "lightning");
+    features->Add("feature maps", lightning->feature_map != FeatureMap::kNone);
+    features->Add("normaliser", lightning->normalised);
+  }
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     features->Add(delta->decays_channels ? "Kimi delta attention"
                                          : "gated DeltaNet");

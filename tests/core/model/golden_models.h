@@ -79,7 +79,9 @@ inline constexpr const char* kModels[] = {"llama2",
                                           "falcon_h1",
                                           "granitemoehybrid",
                                           "nemotron_h",
-                                          "kimi_linear"};
+                                          "kimi_linear",
+                                          "linear_attn",
+                                          "linear_attn_relu"};
 
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek") || model == "glm_moe_dsa";

@@ -88,7 +88,7 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
 // The second has inputs per layer, made of the tokens whatever the layer, and
 // its last layers read the keys and values of others. The others select keys:
 // of glm_moe_dsa layer 1 sees what layer 0 has selected; deepseek_v4 has
-// several residual streams and compresses keys.
+// several residual streams and compresses keys. The last has states and no KV.
 INSTANTIATE_TEST_SUITE_P(
     Models, CalibratedByLayers,
     ::testing::Values(
@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
         LayerOf{"deepseek_v32", "model.layers.2.self_attn.o_proj", 128, 3},
         LayerOf{"glm_moe_dsa", "model.layers.1.self_attn.o_proj", 64, 3},
         LayerOf{"deepseek_v4", "layers.2.attn.wo_b", 32, 3},
-        LayerOf{"deepseek_v4_rates", "layers.1.attn.wo_b", 32, 3}),
+        LayerOf{"deepseek_v4_rates", "layers.1.attn.wo_b", 32, 3},
+        LayerOf{"linear_attn", "model.layers.1.attn.o_proj", 128, 3}),
     [](const auto& info) { return std::string(info.param.model); });
 
 TEST_F(CalibratedTest, WhatCalibrationRefuses) {
