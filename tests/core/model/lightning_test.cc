@@ -15,7 +15,7 @@ TEST(LightningTest, StatesHaveRoomForTheNormaliser) {
     const auto model = PlanModel(files, *device, {});
     ASSERT_TRUE(model.ok()) << model.status();
     const KvLayout& layout = (*model)->kv_layout();
-    ASSERT_EQ(layout.num_states(), 3);
+    ASSERT_EQ(layout.num_states(), 2);
     const size_t columns = 32 + (normalised ? 1 : 0);
     EXPECT_EQ(layout.state_bytes(1), 4 * 32 * columns * sizeof(float));
   }
