@@ -142,6 +142,19 @@ TEST(QuantizedSourceTest, CompressedTensors) {
       {kFloat, 8, "channel", 1, -1, kNone, false, bf16, 3, 160, "f8_g32"},
       {kFloat, 8, "block", 128, 128, kNone, false, f32, 150, 448, "f8_g32"},
       {kFloat, 8, "block", 64, 128, kNone, false, bf16, 130, 384, "f8_g128"},
+      // A strategy goes with any type.
+      {kPack, 4, "block", 64, 128, kNone, false, bf16, 130, 384, "u4_g128"},
+      {kPack, 4, "block", 16, 32, kBytes, false, f32, 40, 96, "u4_g32"},
+      {kPack, 8, "block", 64, 128, kNone, false, f32, 70, 448, "i8_g32"},
+      {kPack, 8, "tensor", -1, -1, kBytes, false, bf16, 6, 128, "i8_g128"},
+      {kInt, 8, "block", 128, 128, kNone, false, f32, 150, 384, "i8_g128"},
+      {kInt, 8, "block", 32, 64, kBytes, false, bf16, 40, 128, "i8_g32"},
+      {kInt, 8, "group", 1, 128, kNone, false, bf16, 7, 256, "i8_g128"},
+      {kInt, 8, "group", 1, 64, kBytes, false, f32, 7, 192, "i8_g32"},
+      {kInt, 8, "group", 1, 32, kNone, true, bf16, 7, 96, "i8_g32"},
+      {kFloat, 8, "group", 1, 128, kNone, false, bf16, 5, 256, "f8_g128"},
+      {kFloat, 8, "group", 1, 32, kNone, false, f32, 5, 96, "f8_g32"},
+      {kFloat, 8, "group", 1, 64, kNone, true, f32, 5, 192, "f8_g32"},
   };
   uint32_t seed = 1;
   for (const CtCase& c : cases) {
