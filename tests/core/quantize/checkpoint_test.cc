@@ -388,7 +388,7 @@ TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
       {"gptq_int4_actorder",
        "u4_g128",
        {"desc_act", "static_groups", "true_sequential"}},
-      {"gptq_int4", "u4_g128_sym", {"static_groups", "true_sequential"}},
+      {"gptq_int4", "u4_g128_sym", {"true_sequential"}},
       {"ct_int8_w8a8", "w8a8_int8", {}},
       {"ct_fp8_channel", "w8a8_fp8", {}},
       {"ct_fp8_tensor", "w8a8_fp8_static", {}},
