@@ -35,6 +35,10 @@ class FailingNew {
   static int64_t failed() { return failed_; }
   // Of the whole program, armed or not.
   static int64_t live_bytes() { return live_bytes_; }
+  // The most that lived at once since StartPeak(), beyond what did then. Of one
+  // thread's allocations: others' may be missed.
+  static void StartPeak() { peak_bytes_ = start_bytes_ = live_bytes_.load(); }
+  static int64_t peak_bytes() { return peak_bytes_ - start_bytes_; }
 
   // The operators': whether this allocation fails.
   static bool Fails() {
@@ -44,7 +48,10 @@ class FailingNew {
     ++failed_;
     return true;
   }
-  static void AddLive(int64_t bytes) { live_bytes_ += bytes; }
+  static void AddLive(int64_t bytes) {
+    const int64_t live = live_bytes_ += bytes;
+    if (live > peak_bytes_) peak_bytes_ = live;
+  }
 
  private:
   static inline std::atomic<bool> armed_{false};
@@ -53,6 +60,8 @@ class FailingNew {
   static inline std::atomic<int64_t> seen_{0};
   static inline std::atomic<int64_t> failed_{0};
   static inline std::atomic<int64_t> live_bytes_{0};
+  static inline std::atomic<int64_t> peak_bytes_{0};
+  static inline std::atomic<int64_t> start_bytes_{0};
 };
 
 }  // namespace inlay
