@@ -194,6 +194,42 @@ TEST(QuantizedSourceTest, InputCodesAreToldOf) {
   EXPECT_EQ(told(with("type", "float")), InputCodes::kFp8);
 }
 
+// Groups that fit a layer's tensors alike but for the order of its columns, and
+// for its inputs, which are kept where groups disagree.
+TEST(QuantizedSourceTest, SeveralGroupsThatFit) {
+  for (const bool scattered : {false, true}) {
+    Checkpoint checkpoint = MakeCt({kPack, 4, "group", 1, 32, kNone, scattered,
+                                    DType::kF32, 8, 96, "u4_g32"},
+                                   4);
+    Json& groups = checkpoint.config["config_groups"];
+    Json other = groups["group_0"];
+    other["weights"]["actorder"] = scattered ? Json() : Json("group");
+    groups["a"] = other;  // before
+    groups["z"] = other;
+    CheckLayer(checkpoint, "u4_g32", scattered);
+  }
+  const auto told = [](const Json& first, const Json& second) {
+    Checkpoint checkpoint = MakeCt(
+        {kFloat, 8, "channel", 1, -1, kNone, false, DType::kBF16, 7, 256, ""},
+        1);
+    Json& groups = checkpoint.config["config_groups"];
+    groups["group_1"] = groups["group_0"];
+    groups["group_0"]["input_activations"] = first;
+    groups["group_1"]["input_activations"] = second;
+    const auto source = OpenQuantized(checkpoint.config, checkpoint.weights);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return source.ok() ? (*source)->Find("l.weight")->input_codes
+                       : InputCodes::kInt8;
+  };
+  const Json fp8 = {{"num_bits", 8},
+                    {"type", "float"},
+                    {"strategy", "token"},
+                    {"dynamic", true}};
+  EXPECT_EQ(told(fp8, fp8), InputCodes::kFp8);
+  EXPECT_EQ(told(fp8, nullptr), InputCodes::kNone);
+  EXPECT_EQ(told(nullptr, fp8), InputCodes::kNone);
+}
+
 // An fp8 checkpoint out of one of compressed-tensors.
 Checkpoint MakeFp8(const CtCase& c, bool inverse) {
   const Checkpoint ct = MakeCt(c, 5);
