@@ -23,10 +23,12 @@
 //                    the codes are, packed along n
 //   weight[o][i] = weight_scale * (code - weight_zero_point)
 // Which config group a layer is of is seen from its tensors: one that fits them
-// decodes them as any other that fits would, so that targets need no matching.
+// decodes them as any other that fits would (with or without weight_g_idx, as
+// they have one), so that targets need no matching.
 // Source: github.com/vllm-project/compressed-tensors (compressors and
 // quantization/quant_args.py).
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -404,30 +406,50 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindCtLayer(
                                          tensors, stored);
 }
 
-// By the first scheme that the tensors fit, else why the first does not.
+// The scheme that the tensors fit: of several the first, one with their groups
+// in order or not before others. Where these disagree about inputs, inputs are
+// kept, for only names would tell. Else why the first does not fit.
+absl::StatusOr<Scheme> FindCtScheme(
+    const std::shared_ptr<const WeightSource>& stored,
+    const std::vector<Scheme>& schemes, const std::string& layer) {
+  const bool indexed = stored->Find(layer + ".weight_g_idx") != nullptr;
+  absl::Status first;
+  for (const bool as_stored : {true, false}) {
+    std::optional<Scheme> found;
+    for (const Scheme& scheme : schemes) {
+      if ((scheme.indexed_groups == indexed) != as_stored) continue;
+      const absl::Status fits = FindCtLayer(stored, scheme, layer).status();
+      first.Update(fits);
+      if (!fits.ok()) continue;
+      if (!found.has_value()) found = scheme;
+      if (scheme.input_codes != found->input_codes) {
+        found->input_codes = InputCodes::kNone;
+      }
+    }
+    if (found.has_value()) return *found;
+  }
+  return first;
+}
+
 absl::Status AddCtLayer(const std::shared_ptr<const WeightSource>& stored,
                         const std::vector<Scheme>& schemes,
                         const std::string& layer, QuantizedLayers& found) {
-  absl::Status first;
-  for (const Scheme& scheme : schemes) {
-    auto made = FindCtLayer(stored, scheme, layer);
-    if (!made.ok()) {
-      first.Update(made.status());
-      continue;
-    }
-    found.layers.push_back(*std::move(made));
-    const bool packed =
-        scheme.storage == Storage::kPacked || IsFp4(scheme.storage);
-    found.consumed.push_back(layer + (packed ? ".weight_packed" : ".weight"));
-    for (const char* suffix :
-         {".weight_shape", ".weight_scale", ".weight_zero_point",
-          ".weight_g_idx", ".weight_global_scale", ".input_scale",
-          ".input_zero_point", ".input_global_scale"}) {
-      found.consumed.push_back(layer + suffix);
-    }
-    return absl::OkStatus();
+  Scheme scheme = schemes.front();
+  if (schemes.size() > 1) {
+    INLAY_ASSIGN_OR_RETURN(scheme, FindCtScheme(stored, schemes, layer));
   }
-  return first;
+  INLAY_ASSIGN_OR_RETURN(auto made, FindCtLayer(stored, scheme, layer));
+  found.layers.push_back(std::move(made));
+  const bool packed =
+      scheme.storage == Storage::kPacked || IsFp4(scheme.storage);
+  found.consumed.push_back(layer + (packed ? ".weight_packed" : ".weight"));
+  for (const char* suffix :
+       {".weight_shape", ".weight_scale", ".weight_zero_point", ".weight_g_idx",
+        ".weight_global_scale", ".input_scale", ".input_zero_point",
+        ".input_global_scale"}) {
+    found.consumed.push_back(layer + suffix);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

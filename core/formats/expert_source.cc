@@ -112,14 +112,18 @@ class ExpertEntries {
   absl::Status Check(const WeightInfo& info, absl::Span<const DType> dtypes,
                      size_t rank) const {
     INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, dtypes).status());
-    if (info.shape.size() == rank && info.shape[0] <= kMaxStoredExperts) {
-      return absl::OkStatus();
+    if (info.shape.size() != rank || info.shape[0] > kMaxStoredExperts) {
+      return absl::InvalidArgumentError(FormattedString(
+          "tensor %s has shape [%s]; allowed: %d dimensions, the first of at "
+          "most %d experts",
+          Quoted(info.name), absl::StrJoin(info.shape, ", "), rank,
+          kMaxStoredExperts));
     }
-    return absl::InvalidArgumentError(FormattedString(
-        "tensor %s has shape [%s]; allowed: %d dimensions, the first of at "
-        "most %d experts",
-        Quoted(info.name), absl::StrJoin(info.shape, ", "), rank,
-        kMaxStoredExperts));
+    const size_t tensors = entries_.size() + static_cast<size_t>(info.shape[0]);
+    if (tensors <= kMaxExpertTensors) return absl::OkStatus();
+    return absl::ResourceExhaustedError(FormattedString(
+        "with the experts of tensor %s there are %d tensors, allowed: %d",
+        Quoted(info.name), tensors, kMaxExpertTensors));
   }
 
   absl::Status CheckEven(const WeightInfo& info, int64_t outputs) const {

@@ -6,6 +6,8 @@
 #ifndef INLAY_CORE_FORMATS_EXPERT_SOURCE_H_
 #define INLAY_CORE_FORMATS_EXPERT_SOURCE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,9 @@ namespace inlay {
 
 // More in one tensor are refused.
 inline constexpr int64_t kMaxStoredExperts = 4096;
+// And more tensors in all, where there are experts: one takes some 400 bytes,
+// and 4 of the file. Published models have up to some 70,000.
+inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 
 // `config`: config.json. `stored`: the tensors of the files. What becomes
 // "P.experts.N.gate_proj.weight" [w, h], ".up_proj.weight" [w, h] and
@@ -38,7 +43,7 @@ inline constexpr int64_t kMaxStoredExperts = 4096;
 //   P.experts.NAME.bias [experts, n]              "P.experts.N.NAME.bias"
 // All others pass through; where there is no such tensor, `stored` comes back.
 // Rows that lie side by side stay mapped. INVALID_ARGUMENT or NOT_FOUND for
-// what contradicts itself.
+// what contradicts itself, RESOURCE_EXHAUSTED for too many.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
     const Json& config, std::shared_ptr<const WeightSource> stored);
 

@@ -47,23 +47,65 @@ absl::Status CopyFile(const std::string& from, const std::string& to) {
   return WriteText(to, text);
 }
 
+// The layers of one type.
+struct TypedLayers {
+  CheckpointType type;
+  std::unique_ptr<CheckpointLayout> layout;
+  std::vector<std::string> names;
+
+  bool has_input_scale() const {
+    return type.inputs == CheckpointInputs::kTensor;
+  }
+};
+
+// "quantization_config". With several groups each names its layers: engines
+// that make one matrix of q, k and v ask for its class first, "Linear".
+Json CheckpointSettings(const std::vector<TypedLayers>& groups,
+                        const std::vector<std::string>& kept, bool act_order) {
+  std::vector<const TypedLayers*> used;
+  for (const TypedLayers& group : groups) {
+    if (!group.names.empty()) used.push_back(&group);
+  }
+  if (used.empty()) used.push_back(&groups.front());
+  Json settings = used.front()->layout->Config(kept, act_order);
+  if (used.size() == 1) return settings;
+  const Json format = settings["format"];
+  Json all = Json::object();
+  for (size_t i = 0; i < used.size(); ++i) {
+    const Json config = used[i]->layout->Config(kept, act_order);
+    Json group = config["config_groups"]["group_0"];
+    group["targets"] = used[i]->names;
+    group["format"] = config["format"];
+    if (config["format"] != format) settings["format"] = "mixed-precision";
+    all[FormattedString("group_%d", i)] = std::move(group);
+  }
+  settings["config_groups"] = std::move(all);
+  return settings;
+}
+
 class CheckpointQuantizer {
  public:
   CheckpointQuantizer(const ModelFiles& files, const QuantizeOptions& options,
-                      const QuantizedType& type,
-                      const std::vector<TensorOverride>& overrides,
+                      const CheckpointType& type,
+                      const std::vector<CheckpointOverride>& overrides,
                       const std::string& folder)
       : files_(files),
         options_(options),
-        type_(type),
-        layout_(MakeCheckpointLayout(*type.checkpoint)),
         overrides_(overrides),
         folder_(folder),
-        pass_(files, options) {}
+        pass_(files, options) {
+    GroupOf(type);
+    for (const CheckpointOverride& given : overrides) {
+      if (given.type.has_value()) GroupOf(*given.type);
+    }
+  }
 
   absl::StatusOr<QuantizeReport> Run() {
     INLAY_RETURN_IF_ERROR(CheckSource());
-    INLAY_RETURN_IF_ERROR(pass_.Open(has_input_scale()));
+    const bool has_input_scales =
+        std::any_of(groups_.begin(), groups_.end(),
+                    [](const auto& group) { return group.has_input_scale(); });
+    INLAY_RETURN_IF_ERROR(pass_.Open(has_input_scales));
     INLAY_RETURN_IF_ERROR(PlanTensors());
     std::error_code error;
     const bool made = std::filesystem::create_directories(folder_, error);
@@ -117,15 +159,22 @@ class CheckpointQuantizer {
                         options_.type, row.name, DTypeName(row.from)));
   }
 
-  bool has_input_scale() const {
-    return type_.checkpoint->inputs == CheckpointInputs::kTensor;
+  // Of groups_; made where there is none of the type.
+  size_t GroupOf(const CheckpointType& type) {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (groups_[i].type == type) return i;
+    }
+    groups_.push_back({type, MakeCheckpointLayout(type), {}});
+    return groups_.size() - 1;
   }
 
-  // Plain types by override leave a tensor as it is.
-  bool IsWanted(const std::string& name) const {
-    bool wanted = true;
-    for (const TensorOverride& given : overrides_) {
-      if (MatchesPattern(given.pattern, name)) wanted = false;
+  // Null: the tensor stays as it is.
+  TypedLayers* WantedGroup(const std::string& name) {
+    TypedLayers* wanted = &groups_.front();
+    for (const CheckpointOverride& given : overrides_) {
+      if (!MatchesPattern(given.pattern, name)) continue;
+      wanted =
+          given.type.has_value() ? &groups_[GroupOf(*given.type)] : nullptr;
     }
     return wanted;
   }
@@ -149,41 +198,36 @@ class CheckpointQuantizer {
   }
 
   absl::Status PlanTensors() {
-    for (const TensorOverride& given : overrides_) {
-      if (!IsBlockFormat(given.dtype)) continue;
-      return absl::InvalidArgumentError(FormattedString(
-          "the type of tensors \"%s\" is %s, allowed beside %s: f32, f16 or "
-          "bf16, which leave them as they are",
-          given.pattern, DTypeName(given.dtype), options_.type));
-    }
     INLAY_ASSIGN_OR_RETURN(const std::set<std::string> linears, LinearLayers());
     schemes_.resize(pass_.report().tensors.size());
+    group_of_.resize(schemes_.size());
     for (size_t i = 0; i < schemes_.size(); ++i) {
       QuantizedTensor& row = pass_.report().tensors[i];
       row.shape = pass_.info(i).shape;
       row.to = row.wanted = row.from;
       if (IsBlockFormat(row.from)) return AlreadyQuantised(row);
       if (!linears.contains(row.name)) continue;
-      if (IsWanted(row.name)) {
-        row.wanted = type_.base;
-        const int64_t n = row.shape[0], k = row.shape[1];
-        const auto block = type_.checkpoint->BlockType(k);
-        if (block.has_value() && layout_->Fits(n, k)) {
-          row.to = row.wanted = *block;
-          Group(i);
-        }
-      }
+      if (TypedLayers* group = WantedGroup(row.name)) Plan(i, *group);
       if (row.to == row.from) kept_.push_back(LayerOf(i));
     }
     return absl::OkStatus();
   }
 
-  void Group(size_t i) {
-    const QuantizedTensor& row = pass_.report().tensors[i];
+  void Plan(size_t i, TypedLayers& group) {
+    // Of rows of whole blocks, if they are.
+    constexpr int64_t kWhole = 128;
+    QuantizedTensor& row = pass_.report().tensors[i];
+    row.wanted = *group.type.BlockType(kWhole);
+    const int64_t n = row.shape[0], k = row.shape[1];
+    const auto block = group.type.BlockType(k);
+    if (!block.has_value() || !group.layout->Fits(n, k)) return;
+    row.to = row.wanted = *block;
+    group_of_[i] = &group;
+    group.names.push_back(LayerOf(i));
     const BlockGrid* grid = FindBlockCodec(row.to)->grid;
     if (grid == nullptr) return;
-    schemes_[i] = {grid, type_.checkpoint->group, type_.checkpoint->symmetric,
-                   layout_->ScaleType(row.from)};
+    schemes_[i] = {grid, group.type.group, group.type.symmetric,
+                   group.layout->ScaleType(row.from)};
     pass_.SetScheme(i, &schemes_[i]);
   }
 
@@ -211,8 +255,8 @@ class CheckpointQuantizer {
         INLAY_RETURN_IF_ERROR(writer->AddTensor(row.gguf, row.to, row.shape));
       } else {
         row.bytes_after = 0;
-        for (const LayerPart& part :
-             layout_->Parts(row.shape[0], row.shape[1], row.from)) {
+        for (const LayerPart& part : group_of_[i]->layout->Parts(
+                 row.shape[0], row.shape[1], row.from)) {
           uint64_t size = 1;
           for (const int64_t side : part.shape) {
             size *= static_cast<uint64_t>(side);
@@ -272,9 +316,10 @@ class CheckpointQuantizer {
       return std::make_unique<NearestInGroups>(schemes_[i], width,
                                                pass_.pool());
     }
+    const TypedLayers& group = *group_of_[i];
     return std::make_unique<NearestE4M3>(
-        row.to, type_.checkpoint->group == kGroupIsTensor,
-        layout_->ScaleType(row.from), width, pass_.pool());
+        row.to, group.type.group == kGroupIsTensor,
+        group.layout->ScaleType(row.from), width, pass_.pool());
   }
 
   absl::Status WriteTensor(size_t i, SafetensorsWriter* writer) {
@@ -299,8 +344,9 @@ class CheckpointQuantizer {
           return absl::OkStatus();
         }));
     LayerRows layer = {rows, row.to, reader.rows(), reader.row_elements()};
-    if (has_input_scale()) layer.largest_input = pass_.LargestInput();
-    for (const auto& part : layout_->Convert(layer, row.from)) {
+    const TypedLayers& group = *group_of_[i];
+    if (group.has_input_scale()) layer.largest_input = pass_.LargestInput();
+    for (const auto& part : group.layout->Convert(layer, row.from)) {
       INLAY_RETURN_IF_ERROR(writer->Append(part));
     }
     return absl::OkStatus();
@@ -322,19 +368,20 @@ class CheckpointQuantizer {
     std::vector<std::string> kept = kept_;
     // A linear layer to other engines, tied or not.
     kept.push_back("lm_head");
-    config["quantization_config"] = layout_->Config(kept, options_.act_order);
+    config["quantization_config"] =
+        CheckpointSettings(groups_, kept, options_.act_order);
     return WriteText(folder_ + "/config.json", DumpJson(config) + "\n");
   }
 
   const ModelFiles& files_;
   const QuantizeOptions& options_;
-  const QuantizedType& type_;
-  std::unique_ptr<CheckpointLayout> layout_;
-  const std::vector<TensorOverride>& overrides_;
+  const std::vector<CheckpointOverride>& overrides_;
   const std::string& folder_;
   TensorPass pass_;
+  std::vector<TypedLayers> groups_;  // all made before the first is referred to
   // As the report's tensors; a grid where it is whole numbers in groups.
   std::vector<GroupScheme> schemes_;
+  std::vector<const TypedLayers*> group_of_;  // of tensors that are converted
   std::vector<std::string> kept_;  // linear layers that stay as they are
   std::vector<const WeightInfo*> tables_;
 };
@@ -343,7 +390,8 @@ class CheckpointQuantizer {
 
 absl::StatusOr<QuantizeReport> QuantizeCheckpoint(
     const ModelFiles& files, const QuantizeOptions& options,
-    const QuantizedType& type, const std::vector<TensorOverride>& overrides,
+    const CheckpointType& type,
+    const std::vector<CheckpointOverride>& overrides,
     const std::string& folder) {
   return CheckpointQuantizer(files, options, type, overrides, folder).Run();
 }

@@ -13,16 +13,17 @@
 
 namespace inlay {
 
-// `type` is a checkpoint's. Linear layers of the decoder's layers get it, where
-// their inputs are whole groups (of rows: whole blocks of 32) and their outputs
-// whole words of the layout, and no override gives them a plain type; other
-// tensors stay as they are stored, in one model.safetensors. With act_order
-// groups are static, so inputs keep their order. Makes `folder` where it is not
-// there; config.json comes last. UNIMPLEMENTED for sources that are no folder,
-// or quantised already, and layers that lie transposed.
+// Linear layers of the decoder's layers get `type`, or that of the last
+// override that matches, where their inputs are whole groups (of rows: whole
+// blocks of 32) and their outputs whole words of the layout; other tensors stay
+// as they are stored, in one model.safetensors. With act_order groups are
+// static, so inputs keep their order. Makes `folder` where it is not there;
+// config.json comes last. UNIMPLEMENTED for sources that are no folder, or
+// quantised already, and layers that lie transposed.
 absl::StatusOr<QuantizeReport> QuantizeCheckpoint(
     const ModelFiles& files, const QuantizeOptions& options,
-    const QuantizedType& type, const std::vector<TensorOverride>& overrides,
+    const CheckpointType& type,
+    const std::vector<CheckpointOverride>& overrides,
     const std::string& folder);
 
 }  // namespace inlay

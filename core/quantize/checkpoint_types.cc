@@ -60,9 +60,12 @@ std::optional<CheckpointType> FindCheckpointType(std::string_view name) {
   return std::nullopt;
 }
 
-std::string CheckpointTypeNames() {
+std::string CheckpointTypeNames(std::optional<CheckpointKind> kind) {
   std::string names;
-  for (const auto& row : kTypes) names += FormattedString(", %s", row.name);
+  for (const auto& row : kTypes) {
+    if (kind.has_value() && row.type.kind != *kind) continue;
+    names += FormattedString(", %s", row.name);
+  }
   return names;
 }
 

@@ -35,12 +35,16 @@ struct CheckpointType {
   // The blocks of ours that hold rows of k elements: none where k is no whole
   // groups of them.
   std::optional<DType> BlockType(int64_t k) const;
+
+  friend bool operator==(const CheckpointType&,
+                         const CheckpointType&) = default;
 };
 
 // "u4_g128", "awq_g64", "w8a8_int8", ...: none for other names.
 std::optional<CheckpointType> FindCheckpointType(std::string_view name);
-// All of them, a comma and a space before each.
-std::string CheckpointTypeNames();
+// All of them, or those of one layout; a comma and a space before each.
+std::string CheckpointTypeNames(
+    std::optional<CheckpointKind> kind = std::nullopt);
 
 }  // namespace inlay
 

@@ -208,12 +208,19 @@ absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const std::string& path) {
   INLAY_ASSIGN_OR_RETURN(const QuantizedType type,
                          ParseQuantizedType(options.type));
+  if (type.checkpoint.has_value()) {
+    std::vector<CheckpointOverride> overrides;
+    for (const std::string& text : options.tensor_types) {
+      INLAY_ASSIGN_OR_RETURN(
+          overrides.emplace_back(),
+          ParseCheckpointOverride(text, options.type, *type.checkpoint));
+    }
+    return QuantizeCheckpoint(files, options, *type.checkpoint, overrides,
+                              path);
+  }
   std::vector<TensorOverride> overrides;
   for (const std::string& text : options.tensor_types) {
     INLAY_ASSIGN_OR_RETURN(overrides.emplace_back(), ParseTensorOverride(text));
-  }
-  if (type.checkpoint.has_value()) {
-    return QuantizeCheckpoint(files, options, type, overrides, path);
   }
   return GgufQuantizer(files, options, type, overrides).Run(path);
 }

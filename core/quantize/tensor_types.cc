@@ -205,6 +205,20 @@ absl::StatusOr<bool> MatchesRole(const TensorOverride& given,
       Quoted(role.published)));
 }
 
+struct NamedType {
+  std::string_view pattern;
+  std::string_view type;
+};
+
+absl::StatusOr<NamedType> SplitOverride(std::string_view text) {
+  const size_t equals = text.rfind('=');
+  if (equals == text.npos || equals == 0) {
+    return absl::InvalidArgumentError(FormattedString(
+        "a tensor's type is %s, allowed: PATTERN=TYPE", Quoted(text)));
+  }
+  return NamedType{text.substr(0, equals), text.substr(equals + 1)};
+}
+
 }  // namespace
 
 absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
@@ -230,19 +244,35 @@ absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name) {
 }
 
 absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text) {
-  const size_t equals = text.rfind('=');
-  if (equals == text.npos || equals == 0) {
-    return absl::InvalidArgumentError(FormattedString(
-        "a tensor's type is %s, allowed: PATTERN=TYPE", Quoted(text)));
-  }
-  const std::string_view name = text.substr(equals + 1);
-  const std::optional<DType> dtype = FindType(name);
+  INLAY_ASSIGN_OR_RETURN(const NamedType named, SplitOverride(text));
+  const std::optional<DType> dtype = FindType(named.type);
   if (!dtype.has_value()) {
     return absl::InvalidArgumentError(FormattedString(
-        "the type of tensors %s is %s, allowed: %s",
-        Quoted(text.substr(0, equals)), Quoted(name), KnownTypes(false)));
+        "the type of tensors %s is %s, allowed: %s", Quoted(named.pattern),
+        Quoted(named.type), KnownTypes(false)));
   }
-  return TensorOverride{std::string(text.substr(0, equals)), *dtype};
+  return TensorOverride{std::string(named.pattern), *dtype};
+}
+
+absl::StatusOr<CheckpointOverride> ParseCheckpointOverride(
+    std::string_view text, std::string_view type_name,
+    const CheckpointType& type) {
+  INLAY_ASSIGN_OR_RETURN(const NamedType named, SplitOverride(text));
+  constexpr CheckpointKind kGroups = CheckpointKind::kCompressedTensors;
+  const bool has_groups = type.kind == kGroups;
+  CheckpointOverride given = {std::string(named.pattern), std::nullopt};
+  const auto other = FindCheckpointType(named.type);
+  if (has_groups && other.has_value() && other->kind == kGroups) {
+    given.type = other;
+    return given;
+  }
+  const std::optional<DType> dtype = FindType(named.type);
+  if (dtype.has_value() && IsPlainFloat(*dtype)) return given;
+  return absl::InvalidArgumentError(FormattedString(
+      "the type of tensors %s is %s, allowed beside %s: f32, f16 or bf16, "
+      "which leave them as they are%s",
+      Quoted(named.pattern), named.type, type_name,
+      has_groups ? CheckpointTypeNames(kGroups) : ""));
 }
 
 // Greedy, going back to the last star only: linear in practice, at worst the

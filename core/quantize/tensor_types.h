@@ -36,6 +36,18 @@ absl::StatusOr<QuantizedType> ParseQuantizedType(std::string_view name);
 // One "PATTERN=TYPE".
 absl::StatusOr<TensorOverride> ParseTensorOverride(std::string_view text);
 
+// Of a folder's linear layers. No type: they stay as they are stored.
+struct CheckpointOverride {
+  std::string pattern;
+  std::optional<CheckpointType> type;
+};
+// The same in a folder of `type`. compressed-tensors has settings for groups of
+// layers, so that types of that layout go together; GPTQ and AWQ have one for
+// all.
+absl::StatusOr<CheckpointOverride> ParseCheckpointOverride(
+    std::string_view text, std::string_view type_name,
+    const CheckpointType& type);
+
 // What the rules look at.
 struct TensorRole {
   std::string_view published;  // "model.layers.0.mlp.down_proj.weight"

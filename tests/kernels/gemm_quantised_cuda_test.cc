@@ -234,17 +234,22 @@ TEST(GemmQuantisedCudaTest, ManyRowsMatchFloat64) {
   }
 }
 
+// Act order: the formats of GPTQ's checkpoints.
 TEST(GemmQuantisedCudaTest, PermutedColumns) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
-  const BlockCodec& codec = *FindBlockCodec(DType::kU4_G128);
-  for (const DType type : {DType::kBF16, DType::kF32}) {
-    GemmDesc desc{80, 640, codec.dtype, type, DType::kF32};
-    desc.permuted = true;
-    Problem problem(cuda, codec, desc, 200, 5);
-    for (const int64_t rows : {1, 7, 40, 200}) {
-      SCOPED_TRACE(rows);
-      problem.Check(0, rows);
+  for (const DType dtype :
+       {DType::kU4_G32, DType::kU4_G128, DType::kI8_G32, DType::kI8_G128}) {
+    for (const DType type : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " x " << DTypeName(type));
+      GemmDesc desc{80, 640, dtype, type, DType::kF32};
+      desc.permuted = true;
+      Problem problem(cuda, *FindBlockCodec(dtype), desc, 200, 5);
+      for (const int64_t rows : {1, 7, 40, 200}) {
+        SCOPED_TRACE(rows);
+        problem.Check(0, rows);
+      }
     }
   }
 }

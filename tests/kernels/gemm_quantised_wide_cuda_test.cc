@@ -259,15 +259,20 @@ TEST_F(GemmQuantisedWideCudaTest, LargeMatrices) {
   }
 }
 
+// Act order: the formats of GPTQ's checkpoints.
 TEST_F(GemmQuantisedWideCudaTest, PermutedColumns) {
-  const BlockCodec& codec = *FindBlockCodec(DType::kU4_G128);
-  for (const DType type : {DType::kBF16, DType::kF16}) {
-    GemmDesc desc{80, 640, codec.dtype, type, DType::kF32};
-    desc.permuted = true;
-    Problem problem(*cuda_, codec, desc, 200, 5);
-    for (const int64_t rows : {17, 40, 64, 200}) {
-      SCOPED_TRACE(rows);
-      problem.Check(rows);
+  for (const DType dtype :
+       {DType::kU4_G32, DType::kU4_G128, DType::kI8_G32, DType::kI8_G128}) {
+    for (const DType type : {DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " x " << DTypeName(type));
+      GemmDesc desc{80, 640, dtype, type, DType::kF32};
+      desc.permuted = true;
+      Problem problem(*cuda_, *FindBlockCodec(dtype), desc, 200, 5);
+      for (const int64_t rows : {17, 40, 64, 200}) {
+        SCOPED_TRACE(rows);
+        problem.Check(rows);
+      }
     }
   }
 }

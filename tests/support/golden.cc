@@ -46,6 +46,7 @@ std::vector<GoldenCase> ReadGolden(const std::string& directory) {
     const char* rounded = "activation_quantised_logits_last_position";
     if (entry.contains(rounded)) {
       golden.rounded_logits = entry[rounded].get<std::vector<float>>();
+      golden.rounded_noise = entry["activation_quantised_noise"];
     }
     cases.push_back(std::move(golden));
   }

@@ -25,6 +25,9 @@ struct GoldenCase {
   // Of checkpoints with 8-bit activations: the last position's logits with
   // inputs of layers rounded as the checkpoint says.
   std::vector<float> rounded_logits;
+  // How far those move (over logit_std) when weights change as for
+  // `sensitivity`: inputs round to other steps.
+  double rounded_noise = 0;
 };
 
 // `directory`: of the model. Empty (and a test failure) when unreadable.

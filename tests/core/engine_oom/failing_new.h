@@ -35,8 +35,9 @@ class FailingNew {
   static int64_t failed() { return failed_; }
   // Of the whole program, armed or not.
   static int64_t live_bytes() { return live_bytes_; }
-  // The most of those since the last call, which begins anew.
-  static int64_t TakePeakBytes() { return peak_bytes_.exchange(live_bytes_); }
+  // The most that lived at once since StartPeak(), beyond what did then.
+  static void StartPeak() { peak_bytes_ = start_bytes_ = live_bytes_.load(); }
+  static int64_t peak_bytes() { return peak_bytes_ - start_bytes_; }
 
   // The operators': whether this allocation fails.
   static bool Fails() {
@@ -61,6 +62,7 @@ class FailingNew {
   static inline std::atomic<int64_t> failed_{0};
   static inline std::atomic<int64_t> live_bytes_{0};
   static inline std::atomic<int64_t> peak_bytes_{0};
+  static inline std::atomic<int64_t> start_bytes_{0};
 };
 
 }  // namespace inlay

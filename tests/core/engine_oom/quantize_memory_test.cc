@@ -70,11 +70,10 @@ class QuantizeMemory : public ::testing::TestWithParam<Case> {
   }
 
   absl::Status Run(uint64_t limit, const char* out, int64_t* peak) const {
-    const int64_t before = FailingNew::live_bytes();
-    FailingNew::TakePeakBytes();
+    FailingNew::StartPeak();
     const auto report =
         QuantizePath(Path("in.gguf"), Options(limit), Path(out));
-    *peak = FailingNew::TakePeakBytes() - before;
+    *peak = FailingNew::peak_bytes();
     return report.status();
   }
 

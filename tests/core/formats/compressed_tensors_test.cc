@@ -142,6 +142,19 @@ TEST(QuantizedSourceTest, CompressedTensors) {
       {kFloat, 8, "channel", 1, -1, kNone, false, bf16, 3, 160, "f8_g32"},
       {kFloat, 8, "block", 128, 128, kNone, false, f32, 150, 448, "f8_g32"},
       {kFloat, 8, "block", 64, 128, kNone, false, bf16, 130, 384, "f8_g128"},
+      // A strategy goes with any type.
+      {kPack, 4, "block", 64, 128, kNone, false, bf16, 130, 384, "u4_g128"},
+      {kPack, 4, "block", 16, 32, kBytes, false, f32, 40, 96, "u4_g32"},
+      {kPack, 8, "block", 64, 128, kNone, false, f32, 70, 448, "i8_g32"},
+      {kPack, 8, "tensor", -1, -1, kBytes, false, bf16, 6, 128, "i8_g128"},
+      {kInt, 8, "block", 128, 128, kNone, false, f32, 150, 384, "i8_g128"},
+      {kInt, 8, "block", 32, 64, kBytes, false, bf16, 40, 128, "i8_g32"},
+      {kInt, 8, "group", 1, 128, kNone, false, bf16, 7, 256, "i8_g128"},
+      {kInt, 8, "group", 1, 64, kBytes, false, f32, 7, 192, "i8_g32"},
+      {kInt, 8, "group", 1, 32, kNone, true, bf16, 7, 96, "i8_g32"},
+      {kFloat, 8, "group", 1, 128, kNone, false, bf16, 5, 256, "f8_g128"},
+      {kFloat, 8, "group", 1, 32, kNone, false, f32, 5, 96, "f8_g32"},
+      {kFloat, 8, "group", 1, 64, kNone, true, f32, 5, 192, "f8_g32"},
   };
   uint32_t seed = 1;
   for (const CtCase& c : cases) {
@@ -179,6 +192,42 @@ TEST(QuantizedSourceTest, InputCodesAreToldOf) {
   EXPECT_EQ(told(with("symmetric", false)), InputCodes::kNone);
   EXPECT_EQ(told(with("num_bits", 4)), InputCodes::kNone);
   EXPECT_EQ(told(with("type", "float")), InputCodes::kFp8);
+}
+
+// Groups that fit a layer's tensors alike but for the order of its columns, and
+// for its inputs, which are kept where groups disagree.
+TEST(QuantizedSourceTest, SeveralGroupsThatFit) {
+  for (const bool scattered : {false, true}) {
+    Checkpoint checkpoint = MakeCt({kPack, 4, "group", 1, 32, kNone, scattered,
+                                    DType::kF32, 8, 96, "u4_g32"},
+                                   4);
+    Json& groups = checkpoint.config["config_groups"];
+    Json other = groups["group_0"];
+    other["weights"]["actorder"] = scattered ? Json() : Json("group");
+    groups["a"] = other;  // before
+    groups["z"] = other;
+    CheckLayer(checkpoint, "u4_g32", scattered);
+  }
+  const auto told = [](const Json& first, const Json& second) {
+    Checkpoint checkpoint = MakeCt(
+        {kFloat, 8, "channel", 1, -1, kNone, false, DType::kBF16, 7, 256, ""},
+        1);
+    Json& groups = checkpoint.config["config_groups"];
+    groups["group_1"] = groups["group_0"];
+    groups["group_0"]["input_activations"] = first;
+    groups["group_1"]["input_activations"] = second;
+    const auto source = OpenQuantized(checkpoint.config, checkpoint.weights);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return source.ok() ? (*source)->Find("l.weight")->input_codes
+                       : InputCodes::kInt8;
+  };
+  const Json fp8 = {{"num_bits", 8},
+                    {"type", "float"},
+                    {"strategy", "token"},
+                    {"dynamic", true}};
+  EXPECT_EQ(told(fp8, fp8), InputCodes::kFp8);
+  EXPECT_EQ(told(fp8, nullptr), InputCodes::kNone);
+  EXPECT_EQ(told(nullptr, fp8), InputCodes::kNone);
 }
 
 // An fp8 checkpoint out of one of compressed-tensors.

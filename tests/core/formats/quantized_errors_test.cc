@@ -327,6 +327,58 @@ TEST(QuantizedErrors, CompressedTensorsTensors) {
               kUnsupported, "packed zero points");
 }
 
+// Cells that no block of ours fits are named, whatever the codes.
+TEST(QuantizedErrors, CompressedTensorsCells) {
+  for (const char* format :
+       {"pack-quantized", "int-quantized", "float-quantized"}) {
+    SCOPED_TRACE(format);
+    const bool packed = std::strcmp(format, "pack-quantized") == 0;
+    const DType code =
+        std::strcmp(format, "int-quantized") == 0 ? DType::kI8 : DType::kF8E4M3;
+    const auto tensors = [&](std::vector<int64_t> scales) {
+      StoredSpecs specs = {{"l.weight_scale", {DType::kF32, scales}}};
+      if (packed) {
+        specs["l.weight_packed"] = {DType::kI32, {4, 12}};
+        specs["l.weight_shape"] = {DType::kI64, {2}};
+      } else {
+        specs["l.weight"] = {code, {4, 96}};
+      }
+      return specs;
+    };
+    const auto open = [&](const char* strategy, const char* key,
+                          const Json& size, std::vector<int64_t> scales) {
+      Json config = CtSettings(format);
+      Json& weights = config["config_groups"]["g"]["weights"];
+      weights["strategy"] = strategy;
+      weights[key] = size;
+      return OpenSpecs(config, tensors(std::move(scales)), {4, 96});
+    };
+    EXPECT_TRUE(open("block", "block_structure", {2, 32}, {2, 3}).ok());
+    EXPECT_TRUE(open("group", "group_size", 32, {4, 3}).ok());
+    ExpectError(open("block", "block_structure", {2, 48}, {2, 2}), kUnsupported,
+                "\"l\" is quantised in groups of 48");
+    ExpectError(open("group", "group_size", 48, {4, 2}), kUnsupported,
+                "\"l\" is quantised in groups of 48");
+    ExpectError(open("block", "block_structure", {2, 32}, {4, 3}), kInvalid,
+                "[2, 3]");
+    ExpectError(open("group", "group_size", 32, {2, 3}), kInvalid, "[4, 3]");
+    for (const char* strategy : {"tensor_group", "attn_head"}) {
+      ExpectError(open(strategy, "group_size", 16, {4, 6}), kUnsupported,
+                  strategy);
+    }
+  }
+  // Packed zero points lie along the outputs, a row of scales each.
+  Json block = CtSettings();
+  Json& weights = block["config_groups"]["g"]["weights"];
+  weights["strategy"] = "block";
+  weights["block_structure"] = {2, 32};
+  weights["symmetric"] = false;
+  StoredSpecs packed = CtPacked();
+  packed["l.weight_scale"] = {DType::kBF16, {2, 1}};
+  packed["l.weight_zero_point"] = {DType::kI32, {1, 1}};
+  ExpectError(OpenSpecs(block, packed), kUnsupported, "packed zero points");
+}
+
 // Each layer is decoded by the group its tensors fit.
 TEST(QuantizedErrors, SeveralConfigGroups) {
   Json config = CtSettings();

@@ -11,7 +11,6 @@
 #include "core/formats/safetensors_source.h"
 #include "core/json/json.h"
 #include "core/quantize/checkpoint_layout.h"
-#include "core/quantize/group_scheme.h"
 #include "kernels/quant/quant.h"
 #include "tests/core/quantize/quantized_files.h"
 #include "tests/support/memory_weights.h"
@@ -314,6 +313,118 @@ TEST_F(CheckpointTest, StaticInputsHaveScales) {
   EXPECT_NE(scales["q_proj"], scales["o_proj"]);
 }
 
+// compressed-tensors has settings for groups of layers: types of its layout go
+// together, each layer read back as its own says.
+TEST_F(CheckpointTest, TypesOfOneLayoutGoTogether) {
+  const auto source = OpenModelFiles(Golden("llama_bf16"), {});
+  ASSERT_TRUE(source.ok());
+  const auto write = [&](const char* type,
+                         const std::vector<std::string>& tensors) {
+    QuantizeOptions options = Options(type, QuantizeMethod::kNearest);
+    options.tensor_types = tensors;
+    auto report = QuantizePath(Golden("llama_bf16"), options, Folder());
+    EXPECT_TRUE(report.ok()) << report.status();
+    return *std::move(report);
+  };
+  const auto type_of = [](const std::string& name) -> const char* {
+    if (name.find("layers.1.self_attn.q_proj") != name.npos) return nullptr;
+    if (name.find("down_proj") != name.npos) return "w8a8_fp8";
+    return name.find("o_proj") != name.npos ? "w8a8_fp8_static" : "w8a8_int8";
+  };
+  const QuantizeReport report =
+      write("w8a8_int8",
+            {"*down_proj*=w8a8_fp8", "*q_proj*=w8a8_fp8", "*q_proj*=w8a8_int8",
+             "*o_proj*=w8a8_fp8_static", "*.layers.1.*q_proj*=bf16"});
+  const auto files = OpenModelFiles(Folder(), {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto raw = OpenSafetensors(Folder(), WeightAccess::kMap);
+  ASSERT_TRUE(raw.ok()) << raw.status();
+  std::map<std::string, int> layers;
+  for (const QuantizedTensor& tensor : report.tensors) {
+    if (!tensor.name.ends_with("_proj.weight")) continue;
+    SCOPED_TRACE(tensor.name);
+    const WeightInfo& info = *files->weights->Find(tensor.name);
+    const char* name = type_of(tensor.name);
+    EXPECT_EQ(IsBlockFormat(info.dtype), name != nullptr);
+    if (name == nullptr) continue;
+    ++layers[name];
+    const CheckpointType type = *FindCheckpointType(name);
+    EXPECT_EQ(info.input_codes, InputsTo(type));
+    CheckLayer(type, Layer(ReadAll(*files->weights, info), info,
+                           Stored(*source->weights, tensor.name)));
+    const std::string layer = tensor.name.substr(0, tensor.name.rfind('.'));
+    EXPECT_EQ((*raw)->Find(layer + ".input_scale") != nullptr,
+              type.inputs == CheckpointInputs::kTensor);
+  }
+  EXPECT_EQ(layers["w8a8_fp8"], 2);
+  EXPECT_EQ(layers["w8a8_fp8_static"], 2);
+  EXPECT_EQ(layers["w8a8_int8"], 9);
+  EXPECT_LT(RelativeError(Logits(Folder()), Logits(Golden("llama_bf16"))),
+            0.15);
+  const Json& mixed = files->config["quantization_config"];
+  EXPECT_EQ(mixed["format"], "mixed-precision");
+  ASSERT_EQ(mixed["config_groups"].size(), 3u);
+  std::map<std::string, size_t> targets;
+  for (const auto& [key, group] : mixed["config_groups"].items()) {
+    const bool is_dynamic =
+        group["input_activations"]["dynamic"].template get<bool>();
+    targets[group["format"].template get<std::string>() +
+            (is_dynamic ? "" : ", static")] = group["targets"].size();
+    for (const Json& target : group["targets"]) {
+      const auto layer = target.get<std::string>();
+      EXPECT_NE((*raw)->Find(layer + ".weight_scale"), nullptr) << layer;
+    }
+  }
+  EXPECT_EQ(targets["int-quantized"], 9u);
+  EXPECT_EQ(targets["float-quantized"], 2u);
+  EXPECT_EQ(targets["float-quantized, static"], 2u);
+  EXPECT_EQ(mixed["ignore"],
+            Json({"model.layers.1.self_attn.q_proj", "lm_head"}));
+  std::filesystem::remove_all(Folder());
+
+  // One format has its name, one group its class of layers.
+  const auto settings = [&]() -> Json {
+    auto written = OpenModelFiles(Folder(), {});
+    EXPECT_TRUE(written.ok()) << written.status();
+    std::filesystem::remove_all(Folder());
+    return written.ok() ? written->config["quantization_config"] : Json();
+  };
+  write("w8a8_fp8", {"*down_proj*=w8a8_fp8_tensor"});
+  const Json floats = settings();
+  EXPECT_EQ(floats["format"], "float-quantized");
+  EXPECT_EQ(floats["config_groups"].size(), 2u);
+  write("w8a8_int8", {"*=w8a8_fp8"});
+  const Json all = settings();
+  EXPECT_EQ(all["format"], "float-quantized");
+  EXPECT_EQ(all["config_groups"]["group_0"]["targets"], Json({"Linear"}));
+}
+
+TEST_F(CheckpointTest, OtherTypesBesideAreRefused) {
+  const struct {
+    const char* type;
+    const char* tensors;
+    const char* says;
+  } kCases[] = {
+      {"u4_g128", "*=w8a8_fp8", "allowed beside u4_g128: f32, f16 or bf16"},
+      {"u4_g128", "*=u4_g32", "allowed beside u4_g128: f32, f16 or bf16"},
+      {"awq_g64", "*=q8_0", "allowed beside awq_g64"},
+      {"w8a8_int8", "*=u4_g128", "as they are, w8a8_int8, w8a8_fp8"},
+      {"w8a8_int8", "*=q8_0", "\"*\" is q8_0, allowed beside w8a8_int8"},
+      {"w8a8_int8", "*=no", "\"*\" is no, allowed beside w8a8_int8"},
+      {"w8a8_int8", "=f32", "PATTERN=TYPE"},
+      {"q8_0", "*=w8a8_fp8", "\"w8a8_fp8\", allowed"},
+  };
+  for (const auto& [type, tensors, says] : kCases) {
+    QuantizeOptions options = Options(type, QuantizeMethod::kNearest);
+    options.tensor_types = {tensors};
+    const absl::Status status =
+        QuantizePath(Golden("llama_bf16"), options, Folder()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+    EXPECT_FALSE(std::filesystem::exists(Folder()));
+  }
+}
+
 // Settings that round the KV cache alone leave weights plain; what is written
 // has its own instead.
 TEST_F(CheckpointTest, RoundedKvCacheIsNoObstacle) {
@@ -388,7 +499,10 @@ TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
       {"gptq_int4_actorder",
        "u4_g128",
        {"desc_act", "static_groups", "true_sequential"}},
+      {"gptq_int4", "u4_g128_sym", {"true_sequential"}},
       {"ct_int8_w8a8", "w8a8_int8", {}},
+      {"ct_fp8_channel", "w8a8_fp8", {}},
+      {"ct_fp8_tensor", "w8a8_fp8_static", {}},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.golden);
@@ -424,59 +538,6 @@ TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
       if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
         EXPECT_EQ(golden.value(key, Json("missing")), value) << key;
       }
-    }
-  }
-}
-
-// Sums by hand: 16 steps of 1 from the largest magnitude, the middle code 0.
-TEST(GroupSchemeTest, SymmetricScalesAreTwiceTheLargest) {
-  const BlockGrid* grid = FindBlockCodec(DType::kU4_G32)->grid;
-  std::vector<float> x(64);
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(static_cast<int>(i * 7 % 16) - 8) * 0.9375f;
-  }
-  GridScales scales[2];
-  FitGroups({grid, 64, true, DType::kF16}, x.data(), nullptr, 64, scales);
-  for (const GridScales& of_block : scales) {
-    EXPECT_EQ(of_block.scale[0], 1.0f);
-    EXPECT_EQ(of_block.min[0], -8.0f);
-  }
-  // Whatever the weights: never worse by them than without.
-  std::vector<float> weights(64, 0.01f);
-  weights[3] = 100.0f;
-  GridScales fitted[2];
-  FitGroups({grid, 0, true, DType::kF32}, x.data(), weights.data(), 64, fitted);
-  const auto error = [&](const GridScales* by) {
-    double sum = 0;
-    for (int i = 0; i < 64; ++i) {
-      const GridScales& of_block = by[i / 32];
-      const int level = grid->NearestLevel(of_block, i % 32, x[i]);
-      const double off = grid->Value(of_block, i % 32, level) - x[i];
-      sum += weights[static_cast<size_t>(i)] * off * off;
-    }
-    return sum;
-  };
-  EXPECT_LE(error(fitted), error(scales));
-}
-
-// Rows of more elements than a fit looks at in one go.
-TEST(GroupSchemeTest, OneScaleForALongRow) {
-  const BlockGrid* grid = FindBlockCodec(DType::kI8_G128)->grid;
-  std::vector<float> x(1024), weights(1024, 1.0f);
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = std::sin(0.37f * static_cast<float>(i));
-  }
-  x[1000] = 2.0f;
-  for (const float* w : {static_cast<const float*>(nullptr),
-                         static_cast<const float*>(weights.data())}) {
-    std::vector<std::byte> encoded(8 * sizeof(float) * 34);
-    EncodeInGroups({grid, 0, true, DType::kBF16}, x.data(), w, 1024,
-                   encoded.data());
-    std::vector<float> decoded(1024);
-    FindBlockCodec(DType::kI8_G128)->decode(encoded.data(), 8, decoded.data());
-    const float scale = BF16ToF32(F32ToBF16(4.0f / 255.0f));
-    for (size_t i = 0; i < x.size(); ++i) {
-      EXPECT_NEAR(decoded[i], x[i], (i == 1000 ? 6.0f : 0.55f) * scale) << i;
     }
   }
 }
