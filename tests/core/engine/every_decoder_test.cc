@@ -1,6 +1,6 @@
-// Every family: forked and rewound, saved and restored, its tokens and their
-// log-probabilities are those of a request alone, to the last bit; and so on a
-// GPU for each kind of cache.
+// Every family: prefixes shared, forked and rewound, saved and restored, its
+// tokens and their log-probabilities are those of a request alone, to the last
+// bit; and so on a GPU for each kind of cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,6 +58,24 @@ TEST_P(EveryDecoderTest, ForkedAndRewound) {
     ExpectSame(harness.Run(session, replace), want(3));
     runner.ReleaseSession(session);
     runner.ReleaseSession(fork);
+  }
+  EXPECT_EQ(harness.BlocksUsed(), 0u);
+}
+
+// Found by the tokens alone: what another session's prompt began with, and its
+// own.
+TEST_P(EveryDecoderTest, SharedByPrefix) {
+  constexpr size_t kCommon = 47;
+  EngineHarness harness(path_, Options(), Model());
+  ASSERT_TRUE(harness.ok());
+  RequestOptions other = requests_[3];
+  other.tokens[kCommon] ^= 1;
+  other.max_tokens = 1;
+  harness.RunAlone(other);
+  for (const uint64_t cached : {kCommon, requests_[3].tokens.size() - 1}) {
+    const Outcome outcome = harness.RunAlone(requests_[3]);
+    ExpectSame(outcome, want(3));
+    ExpectCached(outcome, cached);
   }
   EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
