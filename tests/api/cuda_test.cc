@@ -144,7 +144,8 @@ TEST(Cuda, EncodersGiveWhatTransformersGives) {
     nlohmann::json golden;
     std::ifstream(path + "/golden.json") >> golden;
     const Host gpu(path, OnGpu());
-    for (const auto& [embedding, key] : kPoolings) {
+    for (const auto& pooling : kPoolings) {
+      const char* const key = pooling.golden;
       std::vector<inlay_session*> sessions;
       std::vector<inlay_request*> together;
       std::vector<std::vector<int32_t>> tokens, types;
@@ -155,7 +156,7 @@ TEST(Cuda, EncodersGiveWhatTransformersGives) {
       const auto options_of = [&](size_t i) {
         auto options = TokensRequest(tokens[i], -1);
         options.token_types = types[i].data();
-        options.embedding = embedding;
+        options.embedding = pooling.embedding;
         return options;
       };
       for (size_t i = 0; i < tokens.size(); ++i) {
