@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <random>
@@ -58,6 +59,26 @@ std::vector<RequestOptions> Requests(int count) {
   return requests;
 }
 
+// Has sessions hold blocks, which they do not use, until others have at most
+// `left`: a GPU's memory comes in pieces too large for a small cache.
+void SetAside(EngineHarness& harness, int64_t left) {
+  const LoadedModel& loaded = harness.runner().loaded();
+  const auto groups = loaded.kv_layout.groups();
+  const auto all = static_cast<int64_t>(harness.Metrics().kv_blocks_total);
+  while (true) {
+    const auto used = static_cast<int64_t>(harness.BlocksUsed());
+    const int64_t spare = all - used - left;
+    int64_t tokens = loaded.max_context;
+    while (tokens > 2 && KvBlocksFor(tokens, groups) > spare) --tokens;
+    if (KvBlocksFor(tokens, groups) > spare) return;
+    const auto quote = harness.runner().Quote(
+        *harness.runner().CreateSession(),
+        TokenRequest(RandomTokens(1, 1), tokens - 1), true);
+    ASSERT_TRUE(quote.ok()) << quote.status();
+    ASSERT_GT(harness.BlocksUsed(), static_cast<uint64_t>(used));
+  }
+}
+
 // Sums are ordered otherwise, so this is for float32: with 16-bit weights a GPU
 // rounds activations too.
 TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
@@ -104,8 +125,8 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
   }
 }
 
-// With 16-bit weights, where any other order of sums shows: alone, in batches,
-// in chunks of any size, and computed again after a preemption.
+// With 16-bit weights, where any other order of sums shows: alone, in batches
+// and in chunks of any size.
 TEST_F(CudaEngineTest, BatchInvariantTokens) {
   const std::string long_contexts =
       "random:" + TestData() + "/shapes/llama-7m-64k?dtype=bf16";
@@ -119,13 +140,8 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
     options.batch_invariant = true;
     EngineHarness alone(model, options);
     options.scheduler.max_batch_tokens = 23;
-    ModelOptions small;
-    ASSERT_TRUE(alone.ok());
-    // Room for the longest request.
-    small.kv_budget_bytes = std::max<size_t>(
-        (model == long_contexts ? 16 : 6) << 20, LeastKvBytes(alone));
-    EngineHarness crowded(model, options, small);
-    ASSERT_TRUE(crowded.ok());
+    EngineHarness chunked(model, options);
+    ASSERT_TRUE(alone.ok() && chunked.ok());
     auto requests = Requests(24);
     if (model == long_contexts) {
       requests.resize(4);
@@ -133,12 +149,78 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
         requests[i].tokens = RandomTokens(i, 500 + 700 * i);
     }
     const auto together = alone.RunTogether(requests);
-    const auto pressed = crowded.RunTogether(requests);
+    const auto pieces = chunked.RunTogether(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto want = alone.RunAlone(requests[i]).tokens;
       EXPECT_EQ(together[i].tokens, want) << i;
-      EXPECT_EQ(pressed[i].tokens, want) << i;
+      EXPECT_EQ(pieces[i].tokens, want) << i;
     }
+  }
+}
+
+// Requests whose prompts the cache has room for all at once, and not for what
+// they become: some make way, are computed again, and end with the same tokens.
+TEST_F(CudaEngineTest, PreemptedAndEvicted) {
+  constexpr int64_t kAtOnce = 8;
+  constexpr int64_t kPrompt = 40;  // and one more each
+  constexpr int64_t kGenerated = 200;
+  for (const char* name :
+       {"llama3", "gemma3_text", "mistral", "gpt_oss", "deepseek_v3",
+        "glm_moe_dsa", "deepseek_v4", "gemma4_text", "falcon_h1", "mamba2",
+        "qwen3_5_text", "kimi_linear"}) {
+    SCOPED_TRACE(name);
+    EngineOptions options = OnGpu();
+    options.batch_invariant = true;
+    options.scheduler.max_running = kAtOnce;
+    EngineHarness alone(GoldenModel(name), options);
+    ASSERT_TRUE(alone.ok());
+    options.scheduler.max_batch_tokens = 23;
+    ModelOptions model;
+    model.kv_budget_bytes = LeastKvBytes(alone);
+    EngineHarness crowded(GoldenModel(name), options, model);
+    ASSERT_TRUE(crowded.ok());
+    const KvLayout& layout = crowded.runner().loaded().kv_layout;
+    const auto groups = layout.groups();
+    const int64_t begun = KvBlocksFor(kPrompt + kAtOnce + 10, groups);
+    const int64_t longest = KvBlocksFor(kPrompt + kAtOnce + kGenerated, groups);
+    const int64_t left = std::max(kAtOnce * begun, longest + 3);
+    SetAside(crowded, left);
+    ASSERT_GE(crowded.Metrics().kv_blocks_total - crowded.BlocksUsed(),
+              static_cast<uint64_t>(longest));
+    std::vector<RequestOptions> requests;
+    for (int64_t i = 0; i < kAtOnce; ++i) {
+      const auto seed = static_cast<uint32_t>(i);
+      requests.push_back(
+          TokenRequest(RandomTokens(seed, kPrompt + seed), kGenerated));
+      requests.back().sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+      requests.back().sampling.seed = seed;
+    }
+    const uint64_t held = crowded.BlocksUsed();
+    const auto outcomes = crowded.RunTogether(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(outcomes[i].tokens, alone.RunAlone(requests[i]).tokens) << i;
+    }
+    const EngineMetrics metrics = crowded.Metrics();
+    std::printf("%-14s %d blocks of %d: %d preempted, %d evicted\n", name,
+                static_cast<int>(left),
+                static_cast<int>(metrics.kv_blocks_total),
+                static_cast<int>(metrics.preemptions_recompute),
+                static_cast<int>(metrics.evicted_blocks));
+    // Before the first has ended, the last has generated most of its own. Of
+    // windows and states alone, none needs more than it began with.
+    if (kAtOnce * KvHeldBlocks(kPrompt + kGenerated / 2, groups) > left) {
+      EXPECT_GT(metrics.preemptions_recompute, 0u);
+      EXPECT_GT(metrics.evicted_blocks, 0u);
+    }
+    // What has just been computed is there.
+    const Outcome again = crowded.RunAlone(requests[0]);
+    const Outcome cached = crowded.RunAlone(requests[0]);
+    EXPECT_EQ(again.tokens, outcomes[0].tokens);
+    EXPECT_EQ(cached.tokens, outcomes[0].tokens);
+    if (!layout.has_states()) {
+      EXPECT_GT(cached.finish.cached_tokens, 0u);
+    }
+    EXPECT_EQ(crowded.BlocksUsed(), held);
   }
 }
 
@@ -224,24 +306,42 @@ TEST_F(CudaEngineTest, SnapshotsGoBetweenDevices) {
   GoBetweenDevices("random:" + GoldenModel("mamba2") + "?dtype=f32");
 }
 
+// In a cache of two such requests.
 void ComesBackFromTheTier(const std::string& name,
                           const EngineOptions& options) {
   SCOPED_TRACE(name);
   ModelOptions model;
   EngineHarness free(GoldenModel(name), options);
   ASSERT_TRUE(free.ok());
-  model.kv_budget_bytes = LeastKvBytes(free);  // llama3: about 200 blocks
+  model.kv_budget_bytes = LeastKvBytes(free);
   model.host_cache_bytes = 64 << 20;
   EngineHarness gpu(GoldenModel(name), options, model);
   ASSERT_TRUE(gpu.ok());
+  const auto groups = gpu.runner().loaded().kv_layout.groups();
+  // Tiers hold whole blocks, and of states those where blocks of all groups
+  // end.
+  int64_t prompt = 1;
+  for (const KvGroup& group : groups)
+    prompt = std::lcm(prompt, int64_t{group.block_size});
+  prompt = std::max<int64_t>(230, prompt + 30);
+  ASSERT_LE(prompt + 4, gpu.runner().loaded().max_context);
+  SetAside(gpu, 2 * KvBlocksFor(prompt + 4, groups) + 3);
   std::vector<RequestOptions> requests;
-  for (uint32_t i = 0; i < 24; ++i)
-    requests.push_back(TokenRequest(RandomTokens(i, 230), 4));
+  for (uint32_t i = 0; i < 8; ++i)
+    requests.push_back(
+        TokenRequest(RandomTokens(i, static_cast<size_t>(prompt)), 4));
   for (int round = 0; round < 2; ++round) {
     for (const RequestOptions& request : requests) {
       EXPECT_EQ(gpu.RunAlone(request).tokens, free.RunAlone(request).tokens);
     }
   }
+  const EngineMetrics metrics = gpu.Metrics();
+  EXPECT_GT(metrics.evicted_blocks, 0u);
+  EXPECT_GT(metrics.tier_host_written_bytes, 0u);
+  EXPECT_GT(metrics.tier_host_hit_blocks, 0u);
+  std::printf("%-14s prompts of %d: %d blocks back from the host\n",
+              name.c_str(), static_cast<int>(prompt),
+              static_cast<int>(metrics.tier_host_hit_blocks));
 }
 
 TEST_F(CudaEngineTest, WhatMakesWayComesBackFromTheTier) {

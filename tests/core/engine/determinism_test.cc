@@ -1,185 +1,29 @@
 // The same request gives the same tokens, to the last bit of their
 // log-probabilities: alone or among others, however its prompt is cut up,
-// whatever was cached, evicted, preempted, saved or taken away meanwhile.
+// whatever was cached, evicted, preempted or taken away meanwhile. Forks and
+// snapshots: every_decoder_test.cc.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <map>
-#include <ostream>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tests/support/engine_harness.h"
+#include "tests/support/determinism_util.h"
 
 namespace inlay {
 namespace {
 
+using ::inlay::testing::AppendOutcome;
+using ::inlay::testing::DeterminismTest;
 using ::inlay::testing::EngineHarness;
-using ::inlay::testing::GoldenModel;
+using ::inlay::testing::ExpectSame;
+using ::inlay::testing::kDeterminismCases;
 using ::inlay::testing::Outcome;
 using ::inlay::testing::RandomTokens;
 using ::inlay::testing::TokenRequest;
-using Bytes = std::vector<std::byte>;
-
-struct Case {
-  const char* name;
-  const char* model;
-  DType kv_dtype = DType::kF32;
-  int chunk = 0;  // of attention: whole KV blocks
-};
-
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
-
-RequestOptions Greedy(size_t prompt, int64_t max_tokens) {
-  RequestOptions options = TokenRequest(
-      RandomTokens(static_cast<uint32_t>(prompt), prompt), max_tokens);
-  options.sampling.num_logprobs = 2;
-  return options;
-}
-
-RequestOptions Sampled(size_t prompt, int64_t max_tokens) {
-  RequestOptions options = Greedy(prompt, max_tokens);
-  options.sampling.temperature = 0.9f;
-  options.sampling.top_p = 0.95f;
-  options.sampling.seed = 1000 + prompt;
-  return options;
-}
-
-// Greedy and sampled ones of both rope regimes (phi3_longrope: 64 tokens); the
-// model of the shortest context, gpt2, has 176.
-std::vector<RequestOptions> Requests() {
-  std::vector<RequestOptions> requests = {Greedy(45, 19), Sampled(66, 24),
-                                          Sampled(7, 12), Greedy(100, 30)};
-  requests[1].sampling.repetition_penalty = 1.2f;
-  requests[1].sampling.frequency_penalty = 0.3f;
-  requests[1].sampling.presence_penalty = 0.2f;
-  requests[1].sampling.penalty_last_n = 40;
-  requests[2].sampling.top_k = 20;
-  requests[2].sampling.min_p = 0.01f;
-  requests[2].sampling.frequency_penalty = 0.5f;
-  return requests;
-}
-
-void Append(const Outcome& more, Outcome* outcome) {
-  outcome->tokens.insert(outcome->tokens.end(), more.tokens.begin(),
-                         more.tokens.end());
-  outcome->logprobs.insert(outcome->logprobs.end(), more.logprobs.begin(),
-                           more.logprobs.end());
-}
-
-void ExpectSame(const Outcome& got, const Outcome& want) {
-  EXPECT_TRUE(got.finish.status.ok()) << got.finish.status;
-  EXPECT_EQ(got.tokens, want.tokens);
-  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
-  for (size_t i = 0; i < got.logprobs.size(); ++i) {
-    ASSERT_EQ(got.logprobs[i].token, want.logprobs[i].token) << i;
-    ASSERT_EQ(got.logprobs[i].logprob, want.logprobs[i].logprob) << i;
-  }
-}
-
-class DeterminismTest : public ::testing::TestWithParam<Case> {
- protected:
-  // What each request gives alone, in one piece, with all memory.
-  struct Reference {
-    std::vector<Outcome> outcomes;
-    uint64_t block_bytes = 0;  // of 16 tokens
-    bool has_states = false;
-    int most_block = 0;  // tokens of a block
-    bool has_many_groups = false;
-  };
-
-  DeterminismTest() {
-    static std::map<std::string, Reference> references;
-    Reference& reference = references[GetParam().name];
-    if (reference.outcomes.empty()) {
-      EngineOptions options;
-      options.num_threads = 1;
-      // Nothing of one serves another: their prompts begin differently.
-      EngineHarness harness(path_, options, Model());
-      for (const RequestOptions& request : requests_) {
-        reference.outcomes.push_back(harness.RunAlone(request));
-        EXPECT_EQ(reference.outcomes.back().finish.cached_tokens, 0u);
-        const KvLayout& layout = harness.runner().loaded().kv_layout;
-        reference.block_bytes = 16 * layout.bytes_per_token();
-        reference.has_states = layout.has_states();
-        reference.most_block = layout.max_block_size();
-        reference.has_many_groups = layout.num_groups() > 2;
-        // Ten are what the longest request needs, and little more; also where
-        // groups are so many that their blocks count more than their tokens.
-        if (layout.has_states() || reference.has_many_groups) {
-          reference.block_bytes =
-              static_cast<uint64_t>(KvBlocksFor(140, layout.groups()) + 3) *
-              layout.block_bytes() / 10;
-        }
-      }
-    }
-    want_ = &reference.outcomes;
-    block_bytes_ = reference.block_bytes;
-    has_states_ = reference.has_states;
-    most_block_ = reference.most_block;
-    has_many_groups_ = reference.has_many_groups;
-  }
-
-  // States are there where blocks and sequences end, so that less may be
-  // cached than of KV: recurrent_test.cc says how much.
-  void ExpectCached(const Outcome& outcome, uint64_t tokens) const {
-    if (has_states_) {
-      EXPECT_LE(outcome.finish.cached_tokens, tokens);
-    } else {
-      EXPECT_EQ(outcome.finish.cached_tokens, tokens);
-    }
-  }
-
-  // `blocks` of KV cache; 0: plenty.
-  ModelOptions Model(uint64_t blocks = 0) const {
-    ModelOptions options;
-    options.kv_dtype = GetParam().kv_dtype;
-    options.kv_budget_bytes = blocks * block_bytes_;
-    return options;
-  }
-
-  void ExpectAllSame(const std::vector<Outcome>& outcomes) const {
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      SCOPED_TRACE(::testing::Message() << "request " << i);
-      ExpectSame(outcomes[i % outcomes.size()], want(i));
-    }
-  }
-  const Outcome& want(size_t i) const { return (*want_)[i]; }
-
-  // The first `count` generated tokens of request i, in `session`.
-  Outcome Begin(EngineHarness& harness, SessionId session, size_t i,
-                int64_t count) const {
-    RequestOptions options = requests_[i];
-    options.max_tokens = count;
-    return harness.Run(session, options);
-  }
-  // The rest of them, after `begun`.
-  Outcome GoOn(EngineHarness& harness, SessionId session, size_t i,
-               const Outcome& begun) const {
-    RequestOptions options = requests_[i];
-    options.tokens.clear();
-    options.max_tokens -= static_cast<int64_t>(begun.tokens.size());
-    options.resume = true;
-    Outcome whole = begun;
-    const Outcome rest = harness.Run(session, options);
-    Append(rest, &whole);
-    whole.finish = rest.finish;
-    return whole;
-  }
-
-  const std::string path_ = GoldenModel(GetParam().model);
-  const std::vector<RequestOptions> requests_ = Requests();
-  const std::vector<Outcome>* want_ = nullptr;
-  uint64_t block_bytes_ = 0;
-  bool has_states_ = false;
-  int most_block_ = 0;
-  bool has_many_groups_ = false;
-};
 
 TEST_P(DeterminismTest, AmongOthersOnAnyThreads) {
   for (const int threads : {1, 2, 3}) {
@@ -280,41 +124,6 @@ TEST_P(DeterminismTest, WhateverIsCached) {
   }
 }
 
-TEST_P(DeterminismTest, ForkedAndRewound) {
-  EngineHarness harness(path_, {}, Model());
-  ASSERT_TRUE(harness.ok());
-  ModelRunner& runner = harness.runner();
-  const std::vector<int32_t>& prompt = requests_[3].tokens;
-  for (const size_t cut : {1, 16, 29, 70, 99}) {
-    SCOPED_TRACE(::testing::Message() << "cut at " << cut);
-    const auto at = prompt.begin() + static_cast<std::ptrdiff_t>(cut);
-    const SessionId session = *runner.CreateSession();
-    harness.Run(session, TokenRequest({prompt.begin(), at}, 0));
-    const SessionId fork = *runner.Fork(session);
-    RequestOptions rest = requests_[3];
-    rest.tokens.assign(at, prompt.end());
-    // At the same time.
-    const RequestId first = *runner.Submit(session, rest);
-    const RequestId second = *runner.Submit(fork, rest);
-    harness.RunAll();
-    for (const RequestId request : {first, second}) {
-      Outcome outcome;
-      harness.Drain(request, outcome);
-      ExpectSame(outcome, want(3));
-    }
-    ASSERT_TRUE(runner.Rewind(fork, cut).ok());
-    ExpectSame(harness.Run(fork, rest), want(3));
-    // What the other session's log has too is kept, where it is.
-    RequestOptions replace = requests_[3];
-    replace.mode = InputMode::kReplace;
-    ASSERT_TRUE(runner.Rewind(session, cut / 2).ok());
-    ExpectSame(harness.Run(session, replace), want(3));
-    runner.ReleaseSession(session);
-    runner.ReleaseSession(fork);
-  }
-  EXPECT_EQ(harness.BlocksUsed(), 0u);
-}
-
 TEST_P(DeterminismTest, CutAndResumed) {
   EngineHarness harness(path_, {}, Model());
   ASSERT_TRUE(harness.ok());
@@ -327,7 +136,7 @@ TEST_P(DeterminismTest, CutAndResumed) {
       options.tokens.clear();
       options.resume = true;
       options.max_tokens = more;
-      Append(harness.Run(session, options), &outcome);
+      AppendOutcome(harness.Run(session, options), &outcome);
     }
     ExpectSame(GoOn(harness, session, i, outcome), want(i));
     harness.runner().ReleaseSession(session);
@@ -361,72 +170,6 @@ TEST_P(DeterminismTest, CancelledAndResumed) {
       harness.runner().ReleaseSession(session);
     }
   }
-}
-
-Bytes Save(ModelRunner& runner, SessionId session) {
-  Bytes bytes;
-  const absl::Status status =
-      runner.Save(session, [&](absl::Span<const std::byte> piece) {
-        bytes.insert(bytes.end(), piece.begin(), piece.end());
-        return absl::OkStatus();
-      });
-  EXPECT_TRUE(status.ok()) << status;
-  return bytes;
-}
-
-TEST_P(DeterminismTest, SavedAndRestored) {
-  EngineHarness source(path_, {}, Model());
-  ASSERT_TRUE(source.ok());
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    SCOPED_TRACE(::testing::Message() << "request " << i);
-    const SessionId session = *source.runner().CreateSession();
-    const Outcome begun = Begin(source, session, i, 6);
-    const Bytes saved = Save(source.runner(), session);
-    const uint64_t log = requests_[i].tokens.size() + 6;
-
-    const auto resume = [&](EngineHarness& harness, const Bytes& bytes) {
-      const auto restored = harness.runner().Restore(bytes);
-      EXPECT_TRUE(restored.ok()) << restored.status();
-      if (!restored.ok()) return ModelRunner::Restored();
-      EXPECT_EQ(restored->num_tokens, log);
-      ExpectSame(GoOn(harness, restored->session, i, begun), want(i));
-      harness.runner().ReleaseSession(restored->session);
-      return *restored;
-    };
-    // Where it was computed, and is still cached.
-    EXPECT_EQ(resume(source, saved).num_kv_tokens, log - 1);
-    {
-      EngineHarness fresh(path_, {}, Model());
-      const auto restored = resume(fresh, saved);
-      EXPECT_EQ(restored.num_kv_tokens, log - 1);
-      EXPECT_EQ(restored.note, "");
-      EXPECT_EQ(fresh.BlocksUsed(), 0u);
-    }
-    {  // Its KV damaged from the middle on.
-      EngineHarness fresh(path_, {}, Model());
-      Bytes damaged = saved;
-      damaged[saved.size() / 2] ^= std::byte{1};
-      const auto restored = resume(fresh, damaged);
-      EXPECT_LT(restored.num_kv_tokens, log - 1);
-      EXPECT_NE(restored.note, "");
-    }
-    {  // No room at all: another session has all blocks set aside.
-      EngineHarness fresh(path_, {}, Model(10));
-      const SessionId greedy = *fresh.runner().CreateSession();
-      const int64_t most = fresh.runner().kv_capacity_tokens() - 10;
-      const auto quote = fresh.runner().Quote(
-          greedy, TokenRequest(RandomTokens(1, 10), most), true);
-      ASSERT_TRUE(quote.ok()) << quote.status();
-      const auto restored = fresh.runner().Restore(saved);
-      ASSERT_TRUE(restored.ok());
-      EXPECT_LT(restored->num_kv_tokens, log - 1);
-      EXPECT_NE(restored->note, "");
-      fresh.runner().ReleaseSession(greedy);
-      ExpectSame(GoOn(fresh, restored->session, i, begun), want(i));
-    }
-    source.runner().ReleaseSession(session);
-  }
-  EXPECT_EQ(source.BlocksUsed(), 0u);
 }
 
 TEST_P(DeterminismTest, WhileMemoryComesAndGoes) {
@@ -548,28 +291,11 @@ TEST_P(DeterminismTest, InEveryOrderOfPriorities) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, DeterminismTest,
-    ::testing::Values(
-        Case{"llama3", "llama3"}, Case{"llama3_i8", "llama3", DType::kI8},
-        Case{"mistral", "mistral"}, Case{"gemma2", "gemma2"},
-        Case{"gemma3_text_f16", "gemma3_text", DType::kF16},
-        Case{"gpt2", "gpt2"}, Case{"cohere2", "cohere2"},
-        Case{"exaone4_i8", "exaone4", DType::kI8},
-        Case{"llama4_text", "llama4_text", DType::kF32, 32}, Case{"opt", "opt"},
-        Case{"phi3_longrope", "phi3_longrope"},
-        Case{"deepseek_v2_lite_i8", "deepseek_v2_lite", DType::kI8},
-        Case{"deepseek_v3", "deepseek_v3"},
-        Case{"deepseek_v32", "deepseek_v32"},
-        Case{"deepseek_v4", "deepseek_v4"},
-        Case{"deepseek_v4_rates_i8", "deepseek_v4_rates", DType::kI8},
-        Case{"glm_moe_dsa_i8", "glm_moe_dsa", DType::kI8}, Case{"lfm2", "lfm2"},
-        Case{"mamba2", "mamba2"},
-        Case{"qwen3_next_i8", "qwen3_next", DType::kI8},
-        Case{"qwen3_5_moe_text", "qwen3_5_moe_text"},
-        Case{"gemma4_text", "gemma4_text"},
-        Case{"gemma4_moe_text_i8", "gemma4_moe_text", DType::kI8}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
+                         ::testing::ValuesIn(kDeterminismCases),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
 
 }  // namespace
 }  // namespace inlay

@@ -8,6 +8,7 @@
 
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/model_names.h"
 
 namespace inlay {
 namespace {
@@ -223,9 +224,7 @@ TEST_P(RecurrentBudgetTest, QuotesAndLeases) {
 
 std::vector<RecurrentCase> On(Backend backend) {
   std::vector<RecurrentCase> cases;
-  for (const char* model : {"lfm2", "mamba2", "qwen3_next", "qwen3_5_text",
-                            "qwen3_5_moe_text", "falcon_h1", "granitemoehybrid",
-                            "nemotron_h", "minimax", "linear_attn"}) {
+  for (const char* model : kRecurrentNames) {
     cases.push_back({model, backend});
   }
   return cases;

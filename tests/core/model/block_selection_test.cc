@@ -133,7 +133,7 @@ TEST_F(BlockSelectionModelTest, BlocksOfTheCacheChangeNothing) {
 // Every family either selects, and then chunks change nothing, or says why not.
 TEST_F(BlockSelectionModelTest, Families) {
   int selecting = 0;
-  for (const char* name : kModels) {
+  for (const char* name : AllGoldenModels()) {
     SCOPED_TRACE(name);
     const std::string path = Directory(name);
     const auto dense = Load(path, {});

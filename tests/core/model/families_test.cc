@@ -1,5 +1,5 @@
-// The README's table of families: made of the table of architectures and of the
-// specs of their golden models.
+// The README's table of families, made of the table of architectures and of the
+// specs of their golden models; and the lists of those models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "core/model/arch.h"
 #include "core/model/layers/recurrent.h"
 #include "core/model/load_model.h"
+#include "tests/support/model_names.h"
 #include "tests/support/paths/paths.h"
 
 namespace inlay {
@@ -240,13 +241,33 @@ void AddRecurrent(const PartSpec& part, Features* features) {
                 std::holds_alternative<AttentionMambaSpec>(part));
 }
 
+bool IsRecurrent(const PartSpec& part) {
+  return std::holds_alternative<ShortConvSpec>(part) ||
+         std::holds_alternative<MambaSpec>(part) ||
+         std::holds_alternative<LightningSpec>(part) ||
+         std::holds_alternative<DeltaSpec>(part);
+}
+
+bool HasPart(const DecoderSpec& spec, bool (*is)(const PartSpec&)) {
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (is(block.part)) return true;
+    }
+  }
+  return false;
+}
+
 void AddSpec(const DecoderSpec& spec, Family* family) {
+  const bool hybrid = HasPart(spec, IsRecurrent);
   std::vector<const AttentionSpec*> attention;
   std::vector<const AttentionSpec*> positions;
   std::list<AttentionSpec> latents;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       AddRecurrent(block.part, &family->attention);
+      family->attention.Add(
+          "attention on some",
+          hybrid && std::holds_alternative<AttentionSpec>(block.part));
       if (const AttentionSpec* part = AttentionOf(block.part)) {
         attention.push_back(part);
         positions.push_back(part);
@@ -264,7 +285,7 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       }
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
-      family->attention.Add("latent");
+      family->attention.Add(hybrid ? "latent on some" : "latent");
       family->attention.Add("selected keys", latent->selects > 0);
       family->attention.Add("selections of others on some",
                             latent->selects > 0 && !latent->indexer);
@@ -281,6 +302,16 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
   AddFeedForward(spec, &family->feed_forward);
   family->feed_forward.Add("labels", spec.classifier.has_value());
   AddScales(spec, &family->scales);
+}
+
+// Sorted.
+std::set<std::filesystem::path> ModelFolders() {
+  std::set<std::filesystem::path> folders;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TestData() + "/models")) {
+    folders.insert(entry.path());
+  }
+  return folders;
 }
 
 std::string FirstArchitecture(const Json& config) {
@@ -304,13 +335,8 @@ std::string Table() {
       "| model_type | attention | positions | norms | feed-forward | scales | "
       "GGUF |\n|---|---|---|---|---|---|---|\n";
   const auto device = *CreateCpuDevice(1, 0);
-  std::set<std::filesystem::path> folders;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TestData() + "/models")) {
-    folders.insert(entry.path());
-  }
   std::map<std::string, Family> families;
-  for (const auto& folder : folders) {
+  for (const auto& folder : ModelFolders()) {
     const auto files = OpenModelFiles(folder.string(), {});
     EXPECT_TRUE(files.ok()) << files.status();
     if (!files.ok()) continue;
@@ -354,6 +380,39 @@ TEST(FamiliesTest, TheReadmeHasTheTable) {
   EXPECT_TRUE(readme.substr(first, end - first) == table)
       << "README.md has another table; put this one there:\n"
       << table;
+}
+
+// What tests of all families iterate is all that is there: a new model that is
+// in no list would be tested by none.
+TEST(FamiliesTest, EveryDecoderIsInTheLists) {
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto is_expert = [](const PartSpec& part) {
+    return std::holds_alternative<MoeSpec>(part) ||
+           std::holds_alternative<MlpMoeSpec>(part);
+  };
+  std::set<std::string> decoders, recurrent, mixtures;
+  for (const auto& folder : ModelFolders()) {
+    if (!std::filesystem::exists(folder / "golden.json")) continue;
+    const auto files = OpenModelFiles(folder.string(), {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    const auto plan = PlanModel(*files, *device, {});
+    ASSERT_TRUE(plan.ok()) << folder << ": " << plan.status();
+    if ((*plan)->info().is_encoder) continue;
+    const std::string name = folder.filename();
+    decoders.insert(name);
+    if ((*plan)->kv_layout().has_states()) recurrent.insert(name);
+    const auto spec = DescribeDecoder(*files, *device);
+    ASSERT_TRUE(spec.ok()) << name << ": " << spec.status();
+    if (HasPart(*spec, is_expert)) mixtures.insert(name);
+  }
+  const auto listed = [](absl::Span<const char* const> names) {
+    const std::set<std::string> set(names.begin(), names.end());
+    EXPECT_EQ(set.size(), names.size()) << "one is there twice";
+    return set;
+  };
+  EXPECT_EQ(listed(kDecoderNames), decoders);
+  EXPECT_EQ(listed(kRecurrentNames), recurrent);
+  EXPECT_EQ(listed(kMixtureNames), mixtures);
 }
 
 }  // namespace

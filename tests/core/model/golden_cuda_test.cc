@@ -282,7 +282,8 @@ TEST_P(CudaGoldenModel, KvFormatsAgreeWithTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenModel, testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenModel,
+                         testing::ValuesIn(AllGoldenModels()),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -20,6 +21,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/memory_weights.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/model_names.h"
 #include "tests/support/paths/paths.h"
 
 namespace inlay {
@@ -28,60 +30,13 @@ namespace inlay {
 inline constexpr double kTolerance = 1e-4;
 inline constexpr int kGreedySteps = 20;
 
-inline constexpr const char* kModels[] = {"llama2",
-                                          "llama3",
-                                          "llama_tied_bias",
-                                          "llama_rope_linear",
-                                          "llama_bf16",
-                                          "mistral",
-                                          "qwen2",
-                                          "qwen2_yarn",
-                                          "qwen3",
-                                          "gemma",
-                                          "gemma2",
-                                          "gemma3_text",
-                                          "gemma4_text",
-                                          "gemma4_moe_text",
-                                          "phi3",
-                                          "phi3_longrope",
-                                          "gpt2",
-                                          "gpt2_bare",
-                                          "mixtral",
-                                          "qwen2_moe",
-                                          "qwen3_moe",
-                                          "gpt_oss",
-                                          "glm4_moe",
-                                          "olmo2",
-                                          "olmo3",
-                                          "granite",
-                                          "starcoder2",
-                                          "glm4",
-                                          "smollm3",
-                                          "exaone4",
-                                          "cohere2",
-                                          "opt",
-                                          "gpt_neox",
-                                          "minimax",
-                                          "minimax_m2",
-                                          "llama4_text",
-                                          "deepseek_v2",
-                                          "deepseek_v2_lite",
-                                          "deepseek_v3",
-                                          "deepseek_v32",
-                                          "deepseek_v4",
-                                          "deepseek_v4_rates",
-                                          "glm_moe_dsa",
-                                          "lfm2",
-                                          "mamba2",
-                                          "qwen3_next",
-                                          "qwen3_5_text",
-                                          "qwen3_5_moe_text",
-                                          "falcon_h1",
-                                          "granitemoehybrid",
-                                          "nemotron_h",
-                                          "kimi_linear",
-                                          "linear_attn",
-                                          "linear_attn_relu"};
+// Every decoder, and gpt2 as the oldest files store it (BareGpt2).
+inline std::vector<const char*> AllGoldenModels() {
+  std::vector<const char*> names(std::begin(kDecoderNames),
+                                 std::end(kDecoderNames));
+  names.push_back("gpt2_bare");
+  return names;
+}
 
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek") || model == "glm_moe_dsa";

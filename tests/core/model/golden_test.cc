@@ -313,7 +313,8 @@ TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
+                         ::testing::ValuesIn(AllGoldenModels()),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

@@ -1,0 +1,199 @@
+// The families with weights drawn in a block format: what the tests of both
+// devices share.
+#ifndef INLAY_TESTS_CORE_MODEL_QUANTIZED_FAMILIES_H_
+#define INLAY_TESTS_CORE_MODEL_QUANTIZED_FAMILIES_H_
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+
+// Keys of a configuration's widths; and of numbers of heads, which are more
+// then and not larger, so that what is said of one head stays as it is.
+inline constexpr const char* kWidths[] = {"hidden_size",
+                                          "n_embd",
+                                          "word_embed_proj_dim",
+                                          "ffn_dim",
+                                          "intermediate_size",
+                                          "intermediate_size_mlp",
+                                          "block_ff_dim",
+                                          "conv_dim",
+                                          "mamba_d_ssm",
+                                          "moe_intermediate_size",
+                                          "shared_intermediate_size",
+                                          "shared_expert_intermediate_size",
+                                          "moe_shared_expert_intermediate_size",
+                                          "kv_lora_rank",
+                                          "q_lora_rank",
+                                          "o_lora_rank"};
+inline constexpr const char* kHeads[] = {"num_attention_heads",
+                                         "num_key_value_heads",
+                                         "num_global_key_value_heads",
+                                         "n_head",
+                                         "num_heads",
+                                         "mamba_n_heads",
+                                         "mamba_num_heads",
+                                         "linear_num_key_heads",
+                                         "linear_num_value_heads"};
+
+// Every token goes to all experts and sees all keys: what is chosen would
+// change with roundings, and is the goldens' matter.
+inline Json WithoutChoices(Json config) {
+  // Its experts' inputs are weighted, which allows one a token.
+  if (config["model_type"] == "llama4_text") config["num_local_experts"] = 1;
+  for (const char* all :
+       {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (!config.contains(all) || !config[all].is_number_integer()) continue;
+    for (const char* chosen : {"num_experts_per_tok", "num_experts_per_token",
+                               "experts_per_token", "top_k_experts"}) {
+      if (config.contains(chosen)) config[chosen] = config[all];
+    }
+  }
+  if (config.contains("topk_group")) config["topk_group"] = config["n_group"];
+  if (config.contains("index_topk")) config["index_topk"] = 256;
+  return config;
+}
+
+// Wide enough for blocks of 256 in most of its matrices.
+inline Json Wider(Json config) {
+  constexpr int64_t kWidth = 256;
+  const auto multiply = [](Json& sizes, const char* key, int64_t factor) {
+    if (sizes.contains(key) && sizes[key].is_number_integer()) {
+      sizes[key] = sizes[key].get<int64_t>() * factor;
+    }
+  };
+  const int64_t hidden =
+      config[config.contains("n_embd") ? "n_embd" : "hidden_size"];
+  for (const char* key : kHeads) multiply(config, key, kWidth / hidden);
+  if (config.contains("linear_attn_config")) {
+    multiply(config["linear_attn_config"], "num_heads", kWidth / hidden);
+  }
+  // One for all heads.
+  if (config["model_type"] == "deepseek_v4") config["num_key_value_heads"] = 1;
+  for (const char* key : kWidths) {
+    if (config.contains(key) && config[key].is_number_integer()) {
+      config[key] = kWidth;
+    }
+  }
+  return config;
+}
+
+// Drawn in `dtype`, and in q8_0 what has rows that are no whole blocks.
+struct DrawnFamily {
+  ModelFiles files;
+  double share = 0;  // of the matrices' elements that are in `dtype`
+};
+
+inline DrawnFamily DrawFamily(const Json& config, DType dtype) {
+  DrawnFamily drawn;
+  drawn.files.config = config;
+  drawn.files.random = RandomWeights{DType::kF32, 7};
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto planned = PlanWeights(drawn.files, *device);
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  if (!planned.ok()) return drawn;
+  RandomWeights random{dtype, 7};
+  double all = 0, in_format = 0;
+  for (const PlannedWeight& weight : *planned) {
+    if (weight.vector.has_value()) continue;
+    double elements = 1;
+    for (const int64_t size : weight.shape) {
+      elements *= static_cast<double>(size);
+    }
+    all += elements;
+    if (weight.shape.back() % GetFormatInfo(dtype).block_elements == 0) {
+      in_format += elements;
+    } else {
+      random.overrides.push_back({weight.name, DType::kQ8_0});
+    }
+  }
+  drawn.files.random = random;
+  drawn.share = in_format / all;
+  return drawn;
+}
+
+// Of `got` off `want`, over the deviation of `want`: root mean square and
+// worst. NaN counts as infinite.
+struct LogitErrors {
+  double rms = INFINITY;
+  double worst = INFINITY;
+};
+
+inline LogitErrors ErrorsOf(const ModelHarness::Logits& got,
+                            const ModelHarness::Logits& want) {
+  double sum = 0, squares = 0, off = 0, worst = 0;
+  size_t count = 0;
+  if (got.size() != want.size()) return {};
+  for (size_t t = 0; t < want.size(); ++t) {
+    for (size_t i = 0; i < want[t].size(); ++i) {
+      const double difference = std::fabs(double{got[t][i]} - want[t][i]);
+      if (std::isnan(difference)) return {};
+      sum += want[t][i];
+      squares += double{want[t][i]} * want[t][i];
+      off += difference * difference;
+      worst = std::max(worst, difference);
+      ++count;
+    }
+  }
+  const double n = static_cast<double>(std::max<size_t>(count, 1));
+  const double deviation = std::sqrt(squares / n - sum / n * sum / n);
+  return {std::sqrt(off / n) / deviation, worst / deviation};
+}
+
+inline std::vector<int32_t> FamilyPrompt() {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 14; ++i) prompt.push_back(i * 37 % 300);
+  return prompt;
+}
+
+// Logits on a CPU by the rows of that name, once for each way to cut the
+// prompt.
+inline std::vector<ModelHarness::Logits> RunFamily(
+    const ModelFiles& files, const char* row,
+    const std::vector<int64_t>& chunks = {1 << 20}) {
+  ModelLoadOptions options;
+  if (row != nullptr) {
+    options.forced_kernels["gemm"] = row;
+    options.forced_kernels["expert_linear"] = row;
+  }
+  const auto device = Cpu();
+  const auto model = LoadModel(files, *device, options);
+  EXPECT_TRUE(model.ok()) << model.status();
+  std::vector<ModelHarness::Logits> all(chunks.size());
+  if (!model.ok()) return all;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    all[i] = RunChunks(**model, *device, FamilyPrompt(), chunks[i]);
+  }
+  return all;
+}
+
+// How far the family's logits move when its matrices are rounded to bf16, in
+// float32 arithmetic. The elements' errors are of root mean square kBf16Move of
+// themselves: 2^-8 / sqrt(3), less as mantissas are 1 to 2. Independent errors
+// of what matrices read and make move logits like errors of the matrices.
+inline constexpr double kBf16Move = 0.735 * 0x1p-8 / 1.732;
+inline LogitErrors MovedByBf16(const Json& config) {
+  ModelFiles files;
+  files.config = config;
+  files.random = RandomWeights{DType::kF32, 7};
+  const auto exact = RunFamily(files, "cpu_simd");
+  files.random = RandomWeights{DType::kBF16, 7};
+  return ErrorsOf(RunFamily(files, "cpu_simd")[0], exact[0]);
+}
+
+// `error`: of the root mean square of what is rounded, for each matrix. Other
+// weights are drawn than MovedByBf16() draws, and the worst is one of a few
+// thousand: half as much and as much again is allowed.
+inline void ExpectRounded(const LogitErrors& got, const LogitErrors& moved,
+                          double error) {
+  EXPECT_LT(got.rms, 1.5 * moved.rms * error / kBf16Move);
+  EXPECT_LT(got.worst, 2 * moved.worst * error / kBf16Move);
+}
+
+}  // namespace inlay
+
+#endif  // INLAY_TESTS_CORE_MODEL_QUANTIZED_FAMILIES_H_

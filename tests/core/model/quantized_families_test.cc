@@ -1,0 +1,53 @@
+// Every family with quantised weights on a CPU: the rows that are chosen give
+// the same bits whole and in chunks, near those of the scalar ones.
+#include "tests/core/model/quantized_families.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+namespace inlay {
+namespace {
+
+// Rows round activations to 8 bits in blocks of 32, by steps of 1/127 of the
+// largest, which is some 2.5 deviations: an error of a step / sqrt(12).
+constexpr double kInt8Inputs = 2.5 / 127 / 3.464;
+
+class QuantizedFamily : public ::testing::TestWithParam<const char*> {
+ protected:
+  static void Check(const Json& config, DType dtype) {
+    const DrawnFamily drawn = DrawFamily(config, dtype);
+    const auto scalar = RunFamily(drawn.files, "cpu_scalar");
+    const auto chosen = RunFamily(drawn.files, nullptr, {1 << 20, 5});
+    ASSERT_EQ(chosen[0].size(), FamilyPrompt().size());
+    EXPECT_TRUE(chosen[0] == chosen[1]) << "chunks";
+    const LogitErrors errors = ErrorsOf(chosen[0], scalar[0]);
+    const LogitErrors moved = MovedByBf16(config);
+    ExpectRounded(errors, moved, kInt8Inputs);
+    EXPECT_GT(drawn.share, 0.85);
+    std::printf(
+        "%-18s %-4s in %3.0f %%, logits off by %.1e, at most %.1e; rounded to "
+        "bf16 %.1e, %.1e\n",
+        GetParam(), std::string(DTypeName(dtype)).c_str(), 100 * drawn.share,
+        errors.rms, errors.worst, moved.rms, moved.worst);
+  }
+};
+
+TEST_P(QuantizedFamily, BlocksOf32) {
+  Check(WithoutChoices(Open(GetParam(), "config.json").config), DType::kQ8_0);
+}
+
+TEST_P(QuantizedFamily, BlocksOf256) {
+  Check(WithoutChoices(Wider(Open(GetParam(), "config.json").config)),
+        DType::kQ4_K);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, QuantizedFamily,
+                         ::testing::ValuesIn(kDecoderNames),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+}  // namespace
+}  // namespace inlay
