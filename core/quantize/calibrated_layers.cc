@@ -25,7 +25,6 @@ int64_t CalibratedLayers::NowUs() {
 MethodReport MethodSums::Report() const {
   MethodReport report;
   report.used = used;
-  report.seconds = seconds;
   report.expert_tokens = expert_tokens;
   if (outputs > 0.0) {
     report.output_error = std::sqrt(errors / outputs);

@@ -56,7 +56,6 @@ struct MethodReport {
   bool used = false;
   double output_error = 0.0;
   double nearest_error = 0.0;  // of rounding to nearest
-  double seconds = 0.0;        // without the calibration
   // Of experts: how many tokens of calibration went to each.
   std::vector<int64_t> expert_tokens;
 };
@@ -70,7 +69,7 @@ struct MethodSums {
   double outputs = 0.0;  // squares
   double errors = 0.0;
   double nearest_errors = 0.0;
-  double seconds = 0.0;
+  double seconds = 0.0;  // without the calibration
   std::vector<int64_t> expert_tokens;
 
   MethodReport Report() const;

@@ -48,6 +48,7 @@ struct QuantizedTensor {
   DType to = DType::kF32;
   DType wanted = DType::kF32;  // differs from `to` where blocks do not fit
   double error = 0.0;          // root mean square, relative to the values'
+  double seconds = 0.0;  // to encode and write it, without the calibration
   uint64_t bytes_before = 0;
   uint64_t bytes_after = 0;
   MethodReport method;
@@ -89,9 +90,10 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
 std::string_view QuantizeMethodName(QuantizeMethod method);
 
 // One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,
-// from, to, wanted (where it differs), error, bytes_before, bytes_after, and
-// where the method did it output_error, nearest_error, seconds, of experts
-// expert_tokens}], bytes_before, bytes_after, file_bytes, has_tokenizer.
+// from, to, wanted (where it differs), error, seconds, bytes_before,
+// bytes_after, and where the method did it output_error, nearest_error, of
+// experts expert_tokens}], bytes_before, bytes_after, file_bytes,
+// has_tokenizer.
 std::string ToJson(const QuantizeReport& report);
 
 }  // namespace inlay

@@ -1,6 +1,7 @@
 #include "core/quantize/tensor_pass.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/model/drawn_weights.h"
@@ -10,6 +11,15 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
 
 absl::Status TensorPass::CheckMethod() const {
   if (!calibrates()) return absl::OkStatus();
@@ -162,10 +172,14 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
     return Report();
   });
   RowErrors errors;
-  const absl::Status status =
-      method_ == nullptr
-          ? rows.Write(reader, row.from, row.to, otherwise, &errors)
-          : WriteParts(i, reader, otherwise, &rows, &errors);
+  const Clock::time_point start = Clock::now();
+  absl::Status status;
+  if (method_ == nullptr) {
+    status = rows.Write(reader, row.from, row.to, otherwise, &errors);
+    row.seconds = SecondsSince(start);
+  } else {
+    status = WriteParts(i, reader, otherwise, &rows, &errors);
+  }
   row.error = errors.relative();
   if (absl::IsInvalidArgument(status)) {
     return absl::InvalidArgumentError(
@@ -188,11 +202,17 @@ absl::Status TensorPass::WriteParts(size_t i, RowReader& reader,
         method_->Start(parts[part].name,
                        {parts[part].info, row.to, schemes_[i], !turns_[i]}, one,
                        otherwise));
+    const Clock::time_point start = Clock::now();
     INLAY_RETURN_IF_ERROR(rows->Write(
         one, row.from, row.to, method != nullptr ? method : otherwise, errors));
-    if (method != nullptr) method_->Finish(&sums);
+    if (method != nullptr) {
+      method_->Finish(&sums);
+    } else {
+      sums.seconds += SecondsSince(start);
+    }
   }
   row.method = sums.Report();
+  row.seconds = sums.seconds;
   return absl::OkStatus();
 }
 

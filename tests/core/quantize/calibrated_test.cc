@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "core/json/json.h"
 #include "core/model/load_model.h"
 #include "core/quantize/calibration.h"
 #include "core/quantize/quantize.h"
@@ -190,6 +192,28 @@ TEST_F(CalibratedTest, CancellingLeavesNothing) {
     EXPECT_EQ(report.status().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(calls, at);
     EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  }
+}
+
+// Of every tensor: what writing it took, calibration not counted.
+TEST_F(CalibratedTest, SecondsOfEachTensorAreToldOf) {
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kSmoothQuant}) {
+    QuantizeOptions options = Options("q4_0", method);
+    options.tensor_types = {"*o_proj*=bf16"};
+    const auto start = std::chrono::steady_clock::now();
+    const auto report = QuantizePath(Golden("llama3"), options, Out());
+    const std::chrono::duration<double> all =
+        std::chrono::steady_clock::now() - start;
+    ASSERT_TRUE(report.ok()) << report.status();
+    const Json json = *ParseJson(ToJson(*report), "report");
+    double sum = 0;
+    for (const Json& tensor : json["tensors"]) {
+      ASSERT_TRUE(tensor.contains("seconds")) << tensor;
+      EXPECT_GT(tensor["seconds"], 0.0) << tensor;
+      sum += tensor["seconds"].get<double>();
+    }
+    EXPECT_LT(sum, all.count());
   }
 }
 
