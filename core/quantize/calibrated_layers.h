@@ -84,6 +84,8 @@ class CalibratedLayers : private RowMethod {
     // Whether what is written has rows of it, not turned or sorted.
     bool by_rows = true;
   };
+  // Whether the method does anything to a linear layer's matrix.
+  static bool Serves(QuantizeMethod method, const Tensor& tensor);
   // By published name; finds what is to become of a tensor, null of one that is
   // not written.
   using FindTensor = std::function<const Tensor*(const std::string& name)>;
@@ -134,9 +136,11 @@ class CalibratedLayers : private RowMethod {
   static int64_t NowUs();
   bool is(QuantizeMethod method) const { return options_.method == method; }
   // Leaves rounding to whoever does it.
-  bool to_nearest() const {
-    return is(QuantizeMethod::kNearest) || is(QuantizeMethod::kSmoothQuant);
+  static bool IsToNearest(QuantizeMethod method) {
+    return method == QuantizeMethod::kNearest ||
+           method == QuantizeMethod::kSmoothQuant;
   }
+  bool to_nearest() const { return IsToNearest(options_.method); }
   // Columns are multiplied and what gives the inputs is divided.
   bool scales() const {
     return is(QuantizeMethod::kAwq) || is(QuantizeMethod::kSmoothQuant);

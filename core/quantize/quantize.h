@@ -73,7 +73,8 @@ struct QuantizeReport {
 // with act_order), and with GPTQ a layer in float32, but its experts as they
 // are written (and expert_bytes of them in float32, in the Hessians' place);
 // weights are mapped, or loaded as a model's. Errors: INVALID_ARGUMENT for
-// options, and for values (of weights, or of inputs in calibration) that are
+// options, a method that no layer's type goes with (e4m3: all but rtn and
+// smoothquant), and values (of weights, or of inputs in calibration) that are
 // not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
 // (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
 // or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full; others of

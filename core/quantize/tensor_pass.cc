@@ -113,9 +113,41 @@ absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
                               options_.calibration_tokens);
 }
 
+bool TensorPass::Serves(QuantizeMethod method) const {
+  const auto serves = [&](const std::string& layer) {
+    const auto found = written_.find(layer + std::string(kWeightSuffix));
+    return found != written_.end() &&
+           CalibratedLayers::Serves(method, found->second);
+  };
+  for (const LayerSpec& layer : spec_.layers) {
+    for (const LinearInput& input : InputsOf(layer)) {
+      for (const LinearSpec* reader : input.readers) {
+        if (serves(reader->name)) return true;
+      }
+    }
+  }
+  return serves(spec_.head);
+}
+
+absl::Status TensorPass::CheckTypes() const {
+  if (options_.method == QuantizeMethod::kNearest || Serves(options_.method)) {
+    return absl::OkStatus();
+  }
+  std::string allowed(QuantizeMethodName(QuantizeMethod::kNearest));
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+        QuantizeMethod::kAwq, QuantizeMethod::kSmoothQuant}) {
+    if (!Serves(method)) continue;
+    allowed += ", ";
+    allowed += QuantizeMethodName(method);
+  }
+  return absl::InvalidArgumentError(
+      FormattedString("the method for %s is %s, allowed: %s", options_.type,
+                      QuantizeMethodName(options_.method), allowed));
+}
+
 absl::Status TensorPass::Calibrate() {
   if (!calibrates()) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   for (size_t i = 0; i < infos_.size(); ++i) {
     const DType to = report_.tensors[i].to;
     for (const ModelTensor& part : parts_[i]) {
@@ -127,6 +159,8 @@ absl::Status TensorPass::Calibrate() {
         found->second.by_rows &= !turns_[i] && found->second.to == to;
     }
   }
+  INLAY_RETURN_IF_ERROR(CheckTypes());
+  INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   // It counts as much as writing.
   const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
   const uint64_t runs = std::max<uint64_t>(

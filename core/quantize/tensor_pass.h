@@ -62,6 +62,9 @@ class TensorPass {
     return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
   }
   absl::Status CheckMethod() const;
+  // That some layer's type is one that the method knows.
+  absl::Status CheckTypes() const;
+  bool Serves(QuantizeMethod method) const;
   absl::StatusOr<TokenSequences> Sequences() const;
   // One after another, so that the method knows which of the model's tensors
   // it has.

@@ -243,6 +243,51 @@ TEST_F(CalibratedTest, ErrorsNameWhatIsWrong) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+// Types whose codes do not stand for one element each, and floats: nothing is
+// read of the calibration before it says so.
+TEST_F(CalibratedTest, MethodsThatDoNothingAreRefused) {
+  using enum QuantizeMethod;
+  const struct {
+    std::vector<const char*> types;
+    std::vector<QuantizeMethod> methods;
+    const char* allowed;
+  } cases[] = {{{"w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static", "mxfp4",
+                 "nvfp4", "tq2_0", "iq3_s"},
+                {kImportance, kGptq, kAwq},
+                ", allowed: rtn, smoothquant"},
+               {{"f32", "f16", "bf16"},
+                {kImportance, kGptq, kAwq, kSmoothQuant},
+                ", allowed: rtn"}};
+  for (const auto& c : cases) {
+    for (const std::string type : c.types) {
+      for (const QuantizeMethod method : c.methods) {
+        QuantizeOptions options = Options(type, method);
+        // Its rows are no whole blocks of 256: they would get another type.
+        options.tensor_types = {"*o_proj*=bf16"};
+        options.progress = [](uint64_t, uint64_t) {
+          ADD_FAILURE() << "it went on";
+          return false;
+        };
+        const absl::Status status =
+            QuantizePath(Golden("llama_bf16"), options, Out()).status();
+        EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+        EXPECT_EQ(std::string(status.message()),
+                  "the method for " + type + " is " +
+                      std::string(QuantizeMethodName(method)) + c.allowed);
+        EXPECT_TRUE(std::filesystem::is_empty(folder_));
+      }
+    }
+  }
+  // One layer is enough.
+  QuantizeOptions options = Options("mxfp4", kImportance);
+  options.tensor_types = {"*.1.mlp.up_proj*=q4_0"};
+  const auto report = QuantizePath(Golden("llama_bf16"), options, Out());
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const QuantizedTensor& tensor : report->tensors) {
+    EXPECT_EQ(tensor.method.used, tensor.to == DType::kQ4_0) << tensor.name;
+  }
+}
+
 // What is read back is what was chosen: the layout is that of the reader, which
 // is checked against files of other tools.
 TEST_F(CalibratedTest, FoldersOfGptqsLayout) {
