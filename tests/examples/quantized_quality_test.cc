@@ -82,16 +82,17 @@ TEST_F(QuantizedQualityTest, EightBitsKeepThePerplexity) {
 
 // Of the last four layers, whose rounding costs more than that of the others
 // together and takes half the time; measured: .0104 rounded to nearest, .0024
-// by GPTQ, .0042 by AWQ (of u4_g128 the same: another layout of these codes).
+// by GPTQ (.0057 where errors are not passed on within a block), .0042 by AWQ
+// (.0073 without scales; of u4_g128 the same: another layout of these codes).
 TEST_F(QuantizedQualityTest, MethodsBringFourBitsCloser) {
   const std::vector<std::string> kept = {
       "--tensor", "*.layers.0.*=bf16", "--tensor", "*.layers.1.*=bf16",
       "--tensor", "*.layers.2.*=bf16", "--tensor", "*.layers.3.*=bf16"};
   const double nearest = CostOf("u4_g128", "rtn", kept).divergence;
   EXPECT_LT(nearest, 0.03);
-  EXPECT_LT(CostOf("u4_g128", "gptq", kept).divergence, 0.6 * nearest);
+  EXPECT_LT(CostOf("u4_g128", "gptq", kept).divergence, 0.4 * nearest);
   if (testing::kSanitized) return;  // a minute
-  EXPECT_LT(CostOf("awq_g128", "awq", kept).divergence, 0.7 * nearest);
+  EXPECT_LT(CostOf("awq_g128", "awq", kept).divergence, 0.55 * nearest);
 }
 
 }  // namespace
