@@ -25,7 +25,6 @@ int64_t CalibratedLayers::NowUs() {
 MethodReport MethodSums::Report() const {
   MethodReport report;
   report.used = used;
-  report.seconds = seconds;
   report.expert_tokens = expert_tokens;
   if (outputs > 0.0) {
     report.output_error = std::sqrt(errors / outputs);
@@ -93,14 +92,15 @@ void CalibratedLayers::MapLayer(int layer,
   }
 }
 
+bool CalibratedLayers::Serves(QuantizeMethod method, const Tensor& tensor) {
+  if (tensor.info->dtype == tensor.to || !tensor.by_rows) return false;
+  const BlockCodec* codec = FindBlockCodec(tensor.to);
+  return codec != nullptr && (codec->grid != nullptr || IsToNearest(method));
+}
+
 bool CalibratedLayers::IsQuantized(const std::string& name) const {
   const Tensor* tensor = find_(name);
-  if (tensor == nullptr || tensor->info->dtype == tensor->to ||
-      !tensor->by_rows) {
-    return false;
-  }
-  const BlockCodec* codec = FindBlockCodec(tensor->to);
-  return codec != nullptr && (codec->grid != nullptr || to_nearest());
+  return tensor != nullptr && Serves(options_.method, *tensor);
 }
 
 // Experts', which are most of a layer, stay as they are written.

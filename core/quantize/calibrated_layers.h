@@ -60,7 +60,6 @@ struct MethodReport {
   bool used = false;
   double output_error = 0.0;
   double nearest_error = 0.0;  // of rounding to nearest
-  double seconds = 0.0;        // without the calibration
   // Of experts: how many tokens of calibration went to each.
   std::vector<int64_t> expert_tokens;
 };
@@ -74,7 +73,7 @@ struct MethodSums {
   double outputs = 0.0;  // squares
   double errors = 0.0;
   double nearest_errors = 0.0;
-  double seconds = 0.0;
+  double seconds = 0.0;  // without the calibration
   std::vector<int64_t> expert_tokens;
 
   MethodReport Report() const;
@@ -89,6 +88,8 @@ class CalibratedLayers : private RowMethod {
     // Whether what is written has rows of it, not turned or sorted.
     bool by_rows = true;
   };
+  // Whether the method does anything to a linear layer's matrix.
+  static bool Serves(QuantizeMethod method, const Tensor& tensor);
   // By published name; finds what is to become of a tensor, null of one that is
   // not written.
   using FindTensor = std::function<const Tensor*(const std::string& name)>;
@@ -144,9 +145,11 @@ class CalibratedLayers : private RowMethod {
   static int64_t NowUs();
   bool is(QuantizeMethod method) const { return options_.method == method; }
   // Leaves rounding to whoever does it.
-  bool to_nearest() const {
-    return is(QuantizeMethod::kNearest) || is(QuantizeMethod::kSmoothQuant);
+  static bool IsToNearest(QuantizeMethod method) {
+    return method == QuantizeMethod::kNearest ||
+           method == QuantizeMethod::kSmoothQuant;
   }
+  bool to_nearest() const { return IsToNearest(options_.method); }
   // Columns are multiplied and what gives the inputs is divided.
   bool scales() const {
     return is(QuantizeMethod::kAwq) || is(QuantizeMethod::kSmoothQuant);

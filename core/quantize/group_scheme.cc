@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/nearest_levels.h"
 #include "kernels/quant/quant.h"
 
@@ -26,7 +26,7 @@ GridScales FitGroup(const GroupScheme& scheme, const float* x,
   rule.most = grid.most - grid.least;
   rule.zero = scheme.symmetric ? (rule.most + 1) / 2 : 0;
   rule.scale = scheme.scale;
-  const ZeroPoint fit = FitZeroPoint(x, weights, count, rule);
+  const ZeroPoint fit = FitGroupZeroPoint(x, weights, count, rule);
   scales.scale[0] = fit.scale;
   scales.min[0] = -fit.scale * static_cast<float>(fit.zero + grid.least);
   return scales;

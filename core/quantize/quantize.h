@@ -52,6 +52,7 @@ struct QuantizedTensor {
   DType to = DType::kF32;
   DType wanted = DType::kF32;  // differs from `to` where blocks do not fit
   double error = 0.0;          // root mean square, relative to the values'
+  double seconds = 0.0;  // to encode and write it, without the calibration
   uint64_t bytes_before = 0;
   uint64_t bytes_after = 0;
   MethodReport method;
@@ -76,7 +77,8 @@ struct QuantizeReport {
 // with act_order), and with GPTQ a layer in float32, but its experts as they
 // are written (and expert_bytes of them in float32, in the Hessians' place);
 // weights are mapped, or loaded as a model's. Errors: INVALID_ARGUMENT for
-// options, and for values (of weights, or of inputs in calibration) that are
+// options, a method that no layer's type goes with (e4m3: all but rtn and
+// smoothquant), and values (of weights, or of inputs in calibration) that are
 // not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
 // (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
 // or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full, or where
@@ -94,9 +96,10 @@ absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,
 std::string_view QuantizeMethodName(QuantizeMethod method);
 
 // One object: type, method, calibration_tokens, tensors: [{name, gguf, shape,
-// from, to, wanted (where it differs), error, bytes_before, bytes_after, and
-// where the method did it output_error, nearest_error, seconds, of experts
-// expert_tokens}], bytes_before, bytes_after, file_bytes, has_tokenizer.
+// from, to, wanted (where it differs), error, seconds, bytes_before,
+// bytes_after, and where the method did it output_error, nearest_error, of
+// experts expert_tokens}], bytes_before, bytes_after, file_bytes,
+// has_tokenizer.
 std::string ToJson(const QuantizeReport& report);
 
 }  // namespace inlay

@@ -28,13 +28,13 @@ std::string ToJson(const QuantizeReport& report) {
                 {"from", DTypeName(tensor.from)},
                 {"to", DTypeName(tensor.to)},
                 {"error", tensor.error},
+                {"seconds", tensor.seconds},
                 {"bytes_before", tensor.bytes_before},
                 {"bytes_after", tensor.bytes_after}};
     if (tensor.wanted != tensor.to) row["wanted"] = DTypeName(tensor.wanted);
     if (tensor.method.used) {
       row["output_error"] = tensor.method.output_error;
       row["nearest_error"] = tensor.method.nearest_error;
-      row["seconds"] = tensor.method.seconds;
       if (!tensor.method.expert_tokens.empty()) {
         row["expert_tokens"] = tensor.method.expert_tokens;
       }

@@ -1,6 +1,7 @@
 #include "core/quantize/tensor_pass.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/model/drawn_weights.h"
@@ -19,6 +20,12 @@ constexpr uint64_t kElementBytes = 48;
 constexpr uint64_t kSmallBytes = uint64_t{2} << 20;
 constexpr uint64_t kThreadBytes = uint64_t{256} << 10;
 constexpr uint64_t kTensorBytes = uint64_t{2} << 10;
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace
 
@@ -153,10 +160,42 @@ absl::Status TensorPass::ShareRoom(const Calibration& calibration) {
   return absl::OkStatus();
 }
 
+bool TensorPass::Serves(QuantizeMethod method) const {
+  const auto serves = [&](const std::string& layer) {
+    const auto found = written_.find(layer + std::string(kWeightSuffix));
+    return found != written_.end() &&
+           CalibratedLayers::Serves(method, found->second);
+  };
+  for (const LayerSpec& layer : spec_.layers) {
+    for (const LinearInput& input : InputsOf(layer)) {
+      for (const LinearSpec* reader : input.readers) {
+        if (serves(reader->name)) return true;
+      }
+    }
+  }
+  return serves(spec_.head);
+}
+
+absl::Status TensorPass::CheckTypes() const {
+  if (options_.method == QuantizeMethod::kNearest || Serves(options_.method)) {
+    return absl::OkStatus();
+  }
+  std::string allowed(QuantizeMethodName(QuantizeMethod::kNearest));
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kImportance, QuantizeMethod::kGptq,
+        QuantizeMethod::kAwq, QuantizeMethod::kSmoothQuant}) {
+    if (!Serves(method)) continue;
+    allowed += ", ";
+    allowed += QuantizeMethodName(method);
+  }
+  return absl::InvalidArgumentError(
+      FormattedString("the method for %s is %s, allowed: %s", options_.type,
+                      QuantizeMethodName(options_.method), allowed));
+}
+
 absl::Status TensorPass::Calibrate() {
   INLAY_RETURN_IF_ERROR(HasRoom(WritingBytes()));
   if (!calibrates()) return absl::OkStatus();
-  INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   for (size_t i = 0; i < infos_.size(); ++i) {
     const DType to = report_.tensors[i].to;
     for (const ModelTensor& part : parts_[i]) {
@@ -168,6 +207,8 @@ absl::Status TensorPass::Calibrate() {
         found->second.by_rows &= !turns_[i] && found->second.to == to;
     }
   }
+  INLAY_RETURN_IF_ERROR(CheckTypes());
+  INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   // It counts as much as writing.
   const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
   const uint64_t runs = std::max<uint64_t>(
@@ -219,10 +260,14 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
     return Report();
   });
   RowErrors errors;
-  const absl::Status status =
-      method_ == nullptr
-          ? rows.Write(reader, row.from, row.to, otherwise, &errors)
-          : WriteParts(i, reader, otherwise, &rows, &errors);
+  const Clock::time_point start = Clock::now();
+  absl::Status status;
+  if (method_ == nullptr) {
+    status = rows.Write(reader, row.from, row.to, otherwise, &errors);
+    row.seconds = SecondsSince(start);
+  } else {
+    status = WriteParts(i, reader, otherwise, &rows, &errors);
+  }
   row.error = errors.relative();
   if (absl::IsInvalidArgument(status)) {
     return absl::InvalidArgumentError(
@@ -245,11 +290,17 @@ absl::Status TensorPass::WriteParts(size_t i, RowReader& reader,
         method_->Start(parts[part].name,
                        {parts[part].info, row.to, schemes_[i], !turns_[i]}, one,
                        otherwise));
+    const Clock::time_point start = Clock::now();
     INLAY_RETURN_IF_ERROR(rows->Write(
         one, row.from, row.to, method != nullptr ? method : otherwise, errors));
-    if (method != nullptr) method_->Finish(&sums);
+    if (method != nullptr) {
+      method_->Finish(&sums);
+    } else {
+      sums.seconds += SecondsSince(start);
+    }
   }
   row.method = sums.Report();
+  row.seconds = sums.seconds;
   return absl::OkStatus();
 }
 

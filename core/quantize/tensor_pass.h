@@ -65,6 +65,9 @@ class TensorPass {
     return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
   }
   absl::Status CheckMethod() const;
+  // That some layer's type is one that the method knows.
+  absl::Status CheckTypes() const;
+  bool Serves(QuantizeMethod method) const;
   absl::StatusOr<TokenSequences> Sequences() const;
   // What takes memory whatever the method: bands of rows, lists.
   uint64_t WritingBytes() const;

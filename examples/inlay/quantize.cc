@@ -41,16 +41,15 @@ std::string Readable(const Json& report) {
       to += " for " + tensor["wanted"].get<std::string>();
     }
     char line[512];
-    std::snprintf(line, sizeof(line), "%-56s %-14s %s -> %s, error %.2e",
-                  name.c_str(), Shape(tensor["shape"]).c_str(), from.c_str(),
-                  to.c_str(), tensor["error"].get<double>());
+    std::snprintf(
+        line, sizeof(line), "%-56s %-14s %s -> %s, %.2f s, error %.2e",
+        name.c_str(), Shape(tensor["shape"]).c_str(), from.c_str(), to.c_str(),
+        tensor["seconds"].get<double>(), tensor["error"].get<double>());
     text += line;
     if (tensor.contains("output_error")) {
-      std::snprintf(line, sizeof(line),
-                    ", of outputs %.2e (to nearest %.2e), %.2f s",
+      std::snprintf(line, sizeof(line), ", of outputs %.2e (to nearest %.2e)",
                     tensor["output_error"].get<double>(),
-                    tensor["nearest_error"].get<double>(),
-                    tensor["seconds"].get<double>());
+                    tensor["nearest_error"].get<double>());
       text += line;
     }
     if (tensor.contains("expert_tokens")) {

@@ -145,8 +145,19 @@ inline float RoundScale(DType dtype, float scale) {
                                  : scale;
 }
 
-// The squared error of codes to nearest of a scale, and the sums that give
-// these codes' best scale.
+// Scales and zero points to try, and of the codes to nearest of each: the
+// squared error, and what gives their best scale.
+struct ZeroPointTrials {
+  static constexpr int kCount = 21;
+  static constexpr int kRoom = 32;  // whole vectors; others are as the first
+
+  alignas(64) float scale[kRoom];
+  alignas(64) float zero[kRoom];
+  alignas(64) float error[kRoom];
+  alignas(64) float products[kRoom];
+  alignas(64) float squares[kRoom];
+};
+
 struct CodeSums {
   float products = 0.0f, squares = 0.0f, error = 0.0f;
 };
@@ -174,9 +185,23 @@ inline CodeSums SumCodes(const float* x, const float* weights, int64_t count,
   return sums;
 }
 
-// Without `weights` the range of the values and 0.
-inline ZeroPoint FitZeroPoint(const float* x, const float* weights,
-                              int64_t count, const ZeroPointRule& rule) {
+inline void SumTrials(const float* x, const float* weights, int64_t count,
+                      float most, ZeroPointTrials* trials) {
+  for (int k = 0; k < ZeroPointTrials::kCount; ++k) {
+    const ZeroPoint point = {trials->scale[k],
+                             static_cast<int>(trials->zero[k])};
+    const CodeSums sums = SumCodes(x, weights, count, point, most);
+    trials->error[k] = sums.error;
+    trials->products[k] = sums.products;
+    trials->squares[k] = sums.squares;
+  }
+}
+
+// Without `weights` the range of the values and 0. `sum`: SumTrials, or what
+// does the same.
+template <typename Sum>
+ZeroPoint FitZeroPointBy(const float* x, const float* weights, int64_t count,
+                         const ZeroPointRule& rule, Sum sum) {
   const auto whole = static_cast<float>(rule.most);
   const Range range = RangeOf(x, static_cast<int>(count));
   float least = std::min(range.least, 0.0f);
@@ -192,24 +217,37 @@ inline ZeroPoint FitZeroPoint(const float* x, const float* weights,
   const float full = RoundScale(rule.scale, width / whole);
   ZeroPoint best = point(full, least);
   if (weights == nullptr || full == 0.0f) return best;
-  float best_error = std::numeric_limits<float>::infinity();
-  // Narrower ones cut the extremes off at both ends.
-  for (int k = 0; k <= 20; ++k) {
-    const float share = 1.04f - 0.025f * static_cast<float>(k);
-    ZeroPoint tried =
+  ZeroPointTrials trials;
+  for (int k = 0; k < ZeroPointTrials::kRoom; ++k) {
+    // Narrower ones cut the extremes off at both ends.
+    const int step = k < ZeroPointTrials::kCount ? k : 0;
+    const float share = 1.04f - 0.025f * static_cast<float>(step);
+    const ZeroPoint tried =
         point(share * full, least + 0.5f * (1.0f - share) * width);
-    // The codes of a scale, and the best scale of these codes.
-    const CodeSums first = SumCodes(x, weights, count, tried, whole);
-    if (first.squares > 0.0f && first.products > 0.0f) {
-      tried.scale = RoundScale(rule.scale, first.products / first.squares);
-    }
-    const float error = SumCodes(x, weights, count, tried, whole).error;
-    if (error < best_error) {
-      best = tried;
-      best_error = error;
+    trials.scale[k] = tried.scale;
+    trials.zero[k] = static_cast<float>(tried.zero);
+  }
+  // The codes of a scale, and the best scale of these codes.
+  sum(x, weights, count, whole, &trials);
+  for (int k = 0; k < ZeroPointTrials::kCount; ++k) {
+    const float products = trials.products[k], squares = trials.squares[k];
+    if (squares > 0.0f && products > 0.0f) {
+      trials.scale[k] = RoundScale(rule.scale, products / squares);
     }
   }
+  sum(x, weights, count, whole, &trials);
+  float best_error = std::numeric_limits<float>::infinity();
+  for (int k = 0; k < ZeroPointTrials::kCount; ++k) {
+    if (!(trials.error[k] < best_error)) continue;
+    best = {trials.scale[k], static_cast<int>(trials.zero[k])};
+    best_error = trials.error[k];
+  }
   return best;
+}
+
+inline ZeroPoint FitZeroPoint(const float* x, const float* weights,
+                              int64_t count, const ZeroPointRule& rule) {
+  return FitZeroPointBy(x, weights, count, rule, SumTrials);
 }
 
 }  // namespace inlay

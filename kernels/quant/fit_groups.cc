@@ -226,6 +226,32 @@ AffineLanes FitAffine(const AffineRule& rule, const float* x,
           hn::IfThenElse(flat, hn::Neg(least), best.min)};
 }
 
+// Of a scale and zero point in each lane: the sums over one group.
+struct ZeroPointTrial {
+  HWY_INLINE explicit ZeroPointTrial(const ZeroPointTrials& from, size_t at)
+      : scale(hn::Load(DF(), from.scale + at)),
+        zero(hn::Load(DF(), from.zero + at)),
+        inverse(Inverse(scale)) {}
+  HWY_INLINE void Add(const IntegerLevels& codes, VF x, VF weight) {
+    const VF code = codes.Nearest(hn::Add(hn::Mul(x, inverse), zero));
+    const VF level = hn::Sub(code, zero);
+    const VF off = hn::Sub(hn::Mul(scale, level), x);
+    const VF weighted = hn::Mul(weight, level);
+    error = hn::Add(error, hn::Mul(hn::Mul(weight, off), off));
+    products = hn::Add(products, hn::Mul(weighted, x));
+    squares = hn::Add(squares, hn::Mul(weighted, level));
+  }
+  HWY_INLINE void Store(size_t at, ZeroPointTrials* to) const {
+    hn::Store(error, DF(), to->error + at);
+    hn::Store(products, DF(), to->products + at);
+    hn::Store(squares, DF(), to->squares + at);
+  }
+  VF scale, zero, inverse;
+  VF error = hn::Zero(DF());
+  VF products = hn::Zero(DF());
+  VF squares = hn::Zero(DF());
+};
+
 // fit(first group, groups, x, weights): of up to kLanes groups, transposed.
 template <class Fit>
 HWY_INLINE void ForLanes(const float* x, const float* weights, int64_t groups,
@@ -284,6 +310,23 @@ void RunFitAffines(const AffineRule& rule, const float* x, const float* weights,
       });
 }
 
+void RunSumTrials(const float* x, const float* weights, int64_t count,
+                  float most, ZeroPointTrials* trials) {
+  const IntegerLevels codes(0.0f, most);
+  static_assert(ZeroPointTrials::kRoom % (2 * kLanes) == 0);
+  for (size_t at = 0; at < ZeroPointTrials::kCount; at += 2 * kLanes) {
+    fit::ZeroPointTrial a(*trials, at), b(*trials, at + kLanes);
+    for (int64_t i = 0; i < count; ++i) {
+      const VF v = fit::Set(x[i]);
+      const VF w = fit::Set(weights[i]);
+      a.Add(codes, v, w);
+      b.Add(codes, v, w);
+    }
+    a.Store(at, trials);
+    b.Store(at + kLanes, trials);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace inlay
 HWY_AFTER_NAMESPACE();
@@ -292,6 +335,7 @@ HWY_AFTER_NAMESPACE();
 namespace inlay {
 HWY_EXPORT(RunFitScales);
 HWY_EXPORT(RunFitAffines);
+HWY_EXPORT(RunSumTrials);
 
 void FitScales(const ScaleRule& rule, const float* x, const float* weights,
                int64_t groups, int size, float* scales) {
@@ -301,6 +345,12 @@ void FitScales(const ScaleRule& rule, const float* x, const float* weights,
 void FitAffines(const AffineRule& rule, const float* x, const float* weights,
                 int64_t groups, int size, Affine* fits) {
   HWY_DYNAMIC_DISPATCH(RunFitAffines)(rule, x, weights, groups, size, fits);
+}
+
+ZeroPoint FitGroupZeroPoint(const float* x, const float* weights, int64_t count,
+                            const ZeroPointRule& rule) {
+  return FitZeroPointBy(x, weights, count, rule,
+                        HWY_DYNAMIC_DISPATCH(RunSumTrials));
 }
 
 }  // namespace inlay

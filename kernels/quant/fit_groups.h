@@ -48,6 +48,11 @@ void FitScales(const ScaleRule& rule, const float* x, const float* weights,
 void FitAffines(const AffineRule& rule, const float* x, const float* weights,
                 int64_t groups, int size, Affine* fits);
 
+// Of one group of any size: what FitZeroPoint (fit.h) finds, to the bit, with a
+// scale that is tried in each lane.
+ZeroPoint FitGroupZeroPoint(const float* x, const float* weights, int64_t count,
+                            const ZeroPointRule& rule);
+
 // Of blocks that have no sub-blocks.
 inline void SetBlockScales(const float* fits, int64_t blocks,
                            GridScales* scales) {

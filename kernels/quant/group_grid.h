@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/quant/fit.h"
+#include "kernels/quant/fit_groups.h"
 #include "kernels/quant/grid.h"
 #include "kernels/quant/grouped.h"
 
@@ -18,7 +18,7 @@ void FitGroup(const float* x, const float* weights, int64_t blocks,
               GridScales* scales) {
   for (int64_t b = 0; b < blocks; ++b, ++scales, x += kCount) {
     const ZeroPoint fit =
-        FitZeroPoint(x, weights, kCount, {.most = (1 << kBits) - 1});
+        FitGroupZeroPoint(x, weights, kCount, {.most = (1 << kBits) - 1});
     scales->scale[0] = fit.scale;
     scales->min[0] = -fit.scale * static_cast<float>(fit.zero + kLeast);
     if (weights != nullptr) weights += kCount;

@@ -26,6 +26,7 @@ TEST(QuantizeTest, WritesAModelThatAnswersTheSame) {
       EXPECT_EQ(tensor["to"], "f16");
     }
     EXPECT_LT(tensor["error"].get<double>(), 0.01) << name;
+    EXPECT_GT(tensor["seconds"].get<double>(), 0.0) << name;
   }
   // Stories have choices between tokens as likely as each other; sums do not.
   const std::vector<std::string> rest = {
@@ -75,6 +76,25 @@ TEST(QuantizeTest, CalibratesByText) {
     EXPECT_EQ(failed.status, 1);
     EXPECT_NE(failed.err.find("bad.jsonl"), std::string::npos) << failed.err;
   }
+}
+
+TEST(QuantizeTest, PerplexityIsThatOfTheFiles) {
+  const TempFile out("model.gguf");
+  const TempFile text("text.txt",
+                      "Once upon a time there was a fox who lived in a wood. "
+                      "Every morning the fox walked to the river.");
+  const Ran ran = Inlay({"quantize", Pocket1m(), out.path(), "--type", "q3_k",
+                         "--eval", text.path(), "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const nlohmann::json perplexity = ran.JsonLine()["perplexity"];
+  const auto measured = [&](const std::string& model) {
+    const Ran eval = Inlay({"eval", model, "--text", text.path(), "--json"});
+    EXPECT_EQ(eval.status, 0) << eval.err;
+    return eval.JsonLine()["perplexity"];
+  };
+  EXPECT_EQ(perplexity["before"], measured(Pocket1m()));
+  EXPECT_EQ(perplexity["after"], measured(out.path()));
+  EXPECT_NE(perplexity["before"], perplexity["after"]);
 }
 
 // Texts that begin alike share KV, which must not hide logits.

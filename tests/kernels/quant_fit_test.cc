@@ -160,6 +160,37 @@ TEST(FitGroupsTest, ScalesAndMinimaAreThoseOfOneGroupAtATime) {
   });
 }
 
+TEST(FitGroupsTest, ZeroPointsAreThoseOfOneScaleAtATime) {
+  OnEverySimdTarget([] {
+    for (const int size : {32, 128, 600}) {
+      constexpr int64_t kFew = 5;
+      for (const Values& values : Kinds(kFew, size)) {
+        SCOPED_TRACE(values.name);
+        const std::vector<float> some = Weights(values.x.size());
+        for (const ZeroPointRule& rule :
+             {ZeroPointRule{}, ZeroPointRule{255, 0, DType::kF32},
+              ZeroPointRule{15, 8, DType::kF16},
+              ZeroPointRule{255, 128, DType::kBF16}}) {
+          for (const float* weights :
+               {static_cast<const float*>(nullptr), some.data()}) {
+            for (int64_t g = 0; g < kFew; ++g) {
+              const float* x = values.x.data() + g * size;
+              const float* of_group =
+                  weights == nullptr ? nullptr : weights + g * size;
+              const ZeroPoint got = FitGroupZeroPoint(x, of_group, size, rule);
+              const ZeroPoint want = FitZeroPoint(x, of_group, size, rule);
+              ASSERT_TRUE(SameBits(got.scale, want.scale))
+                  << "group " << g << " of " << size << ", most " << rule.most;
+              ASSERT_EQ(got.zero, want.zero)
+                  << "group " << g << " of " << size << ", most " << rule.most;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
 // One group reads and writes nothing of others.
 TEST(FitGroupsTest, AnyNumberOfGroups) {
   OnEverySimdTarget([] {

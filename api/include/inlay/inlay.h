@@ -467,11 +467,14 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * `options` may be null for the defaults. `report` may be null; it is JSON:
  *   type, method, calibration_tokens, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to
- *            that of the values, "bytes_before", "bytes_after"; where the method did it: "output_error", the same of the outputs
- *            over the calibration (for IMATRIX with inputs taken for independent), "nearest_error": that of rounding to nearest,
- *            "seconds", of experts "expert_tokens": how many tokens of the calibration went to each}]
+ *            that of the values, "seconds": to encode and write it, without the calibration, "bytes_before", "bytes_after";
+ *            where the method did it: "output_error", the same of the outputs over the calibration (for IMATRIX with inputs
+ *            taken for independent), "nearest_error": that of rounding to nearest, of experts "expert_tokens": how many tokens
+ *            of the calibration went to each}]
  * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say, or text without a tokenizer;
- * INLAY_INVALID_ARGUMENT: a type, a method without calibration, or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the disk is full), INLAY_IO_ERROR: files. */
+ * INLAY_INVALID_ARGUMENT: a type, a method without calibration, one that does nothing with the type (w8a8_fp8: all but NEAREST and
+ * SMOOTHQUANT), or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the
+ * disk is full), INLAY_IO_ERROR: files. */
 INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,
                                       inlay_buffer** report, inlay_error** error);
 

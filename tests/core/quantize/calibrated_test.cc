@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "core/json/json.h"
 #include "core/model/load_model.h"
 #include "core/quantize/calibration.h"
 #include "core/quantize/quantize.h"
@@ -194,6 +196,28 @@ TEST_F(CalibratedTest, CancellingLeavesNothing) {
   }
 }
 
+// Of every tensor: what writing it took, calibration not counted.
+TEST_F(CalibratedTest, SecondsOfEachTensorAreToldOf) {
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kSmoothQuant}) {
+    QuantizeOptions options = Options("q4_0", method);
+    options.tensor_types = {"*o_proj*=bf16"};
+    const auto start = std::chrono::steady_clock::now();
+    const auto report = QuantizePath(Golden("llama3"), options, Out());
+    const std::chrono::duration<double> all =
+        std::chrono::steady_clock::now() - start;
+    ASSERT_TRUE(report.ok()) << report.status();
+    const Json json = *ParseJson(ToJson(*report), "report");
+    double sum = 0;
+    for (const Json& tensor : json["tensors"]) {
+      ASSERT_TRUE(tensor.contains("seconds")) << tensor;
+      EXPECT_GT(tensor["seconds"], 0.0) << tensor;
+      sum += tensor["seconds"].get<double>();
+    }
+    EXPECT_LT(sum, all.count());
+  }
+}
+
 TEST_F(CalibratedTest, ProgressEndsAtTheTotal) {
   QuantizeOptions options = Options("q4_0", QuantizeMethod::kAwq);
   uint64_t last = 0, all = 0;
@@ -218,6 +242,51 @@ TEST_F(CalibratedTest, ErrorsNameWhatIsWrong) {
   EXPECT_FALSE(QuantizePath(Golden("llama3"), options, Out()).ok())
       << "it has no tokenizer";
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// Types whose codes do not stand for one element each, and floats: nothing is
+// read of the calibration before it says so.
+TEST_F(CalibratedTest, MethodsThatDoNothingAreRefused) {
+  using enum QuantizeMethod;
+  const struct {
+    std::vector<const char*> types;
+    std::vector<QuantizeMethod> methods;
+    const char* allowed;
+  } cases[] = {{{"w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static", "mxfp4",
+                 "nvfp4", "tq2_0", "iq3_s"},
+                {kImportance, kGptq, kAwq},
+                ", allowed: rtn, smoothquant"},
+               {{"f32", "f16", "bf16"},
+                {kImportance, kGptq, kAwq, kSmoothQuant},
+                ", allowed: rtn"}};
+  for (const auto& c : cases) {
+    for (const std::string type : c.types) {
+      for (const QuantizeMethod method : c.methods) {
+        QuantizeOptions options = Options(type, method);
+        // Its rows are no whole blocks of 256: they would get another type.
+        options.tensor_types = {"*o_proj*=bf16"};
+        options.progress = [](uint64_t, uint64_t) {
+          ADD_FAILURE() << "it went on";
+          return false;
+        };
+        const absl::Status status =
+            QuantizePath(Golden("llama_bf16"), options, Out()).status();
+        EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+        EXPECT_EQ(std::string(status.message()),
+                  "the method for " + type + " is " +
+                      std::string(QuantizeMethodName(method)) + c.allowed);
+        EXPECT_TRUE(std::filesystem::is_empty(folder_));
+      }
+    }
+  }
+  // One layer is enough.
+  QuantizeOptions options = Options("mxfp4", kImportance);
+  options.tensor_types = {"*.1.mlp.up_proj*=q4_0"};
+  const auto report = QuantizePath(Golden("llama_bf16"), options, Out());
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const QuantizedTensor& tensor : report->tensors) {
+    EXPECT_EQ(tensor.method.used, tensor.to == DType::kQ4_0) << tensor.name;
+  }
 }
 
 // What is read back is what was chosen: the layout is that of the reader, which

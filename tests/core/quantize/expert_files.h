@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,12 +79,6 @@ inline std::vector<float> Minus(std::vector<float> a,
                                 const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
   return a;
-}
-
-inline std::string FileBytes(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 class ExpertsTest : public QuantizedFiles {

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,12 @@ inline TokenSequences Sequences(int count, int length, int vocab) {
     }
   }
   return sequences;
+}
+
+inline std::string FileBytes(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 class QuantizedFiles : public ::testing::Test {
@@ -59,7 +67,9 @@ class QuantizedFiles : public ::testing::Test {
     options.calibration_sequences = Sequences(6, 40, 256);
     return options;
   }
-  std::vector<float> Logits(const std::string& path) {
+  // `observer`: sees what layers read, and may change it.
+  std::vector<float> Logits(const std::string& path,
+                            InputObserver* observer = nullptr) {
     std::vector<float> all;
     auto files = OpenModelFiles(path, {});
     EXPECT_TRUE(files.ok()) << files.status();
@@ -67,6 +77,8 @@ class QuantizedFiles : public ::testing::Test {
     // Float32 throughout, where weights are quantised too.
     ModelLoadOptions options;
     options.forced_kernels["gemm"] = "cpu_simd";
+    options.fused = observer == nullptr;
+    options.input_observer = observer;
     auto model = LoadModel(*files, *device_, options);
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return all;
