@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 STEPS = 20
 COMMON = dict(architectures=['LinearAttentionForCausalLM'], model_type='linear_attn', attn=None, attn_mode='fused_chunk', bos_token_id=1, eos_token_id=2,
               fuse_norm=True, fuse_swiglu=True, hidden_act='swish', hidden_size=64, initializer_range=0.02, max_position_embeddings=512, norm_k=False, norm_q=False,
-              num_kv_heads=None, pad_token_id=None, tie_feature_map_qk=False, torch_dtype='bfloat16', use_cache=True, vocab_size=96)
+              num_kv_heads=None, pad_token_id=None, tie_feature_map_qk=False, torch_dtype='bfloat16', use_cache=True, vocab_size=320)
 # The first as the paper has it; of the second the norm of each head has no weight, and the MLP is as wide as it is where nothing is said.
 CONFIGS = {
     'linear_attn': COMMON | dict(elementwise_affine=True, expand_k=2.0, expand_v=2.0, feature_map='elu', hidden_ratio=4, intermediate_size=96, norm_eps=1e-3,
