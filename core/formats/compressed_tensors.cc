@@ -66,6 +66,8 @@ struct Scheme {
   int64_t group_size = 0;
   ScaleGrid block;
   InputCodes input_codes = InputCodes::kNone;  // as WeightInfo
+
+  bool operator==(const Scheme&) const = default;
 };
 
 absl::StatusOr<Storage> ReadStorage(const std::string& format,
@@ -272,7 +274,10 @@ absl::StatusOr<std::vector<Scheme>> ReadCtConfig(const Json& config) {
     }
     INLAY_ASSIGN_OR_RETURN(Scheme scheme, ReadScheme(*weights, own));
     INLAY_ASSIGN_OR_RETURN(scheme.input_codes, ReadInputCodes(group));
-    schemes.push_back(scheme);
+    // Each is tried on every layer.
+    if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end()) {
+      schemes.push_back(scheme);
+    }
   }
   if (schemes.empty()) {
     return BadSetting("config_groups", *groups, "one group or more");

@@ -23,6 +23,8 @@ inline constexpr std::string_view kModelOptSettings =
 struct ScaleGrid {
   int64_t rows = 1;
   int64_t columns = 1;
+
+  bool operator==(const ScaleGrid&) const = default;
 };
 
 // UNIMPLEMENTED: PLACE's KEY is GOT; supported: ALLOWED.

@@ -38,8 +38,7 @@ CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
                                    std::shared_ptr<const WeightSource> weights,
                                    std::unique_ptr<Calibration> calibration,
                                    FindTensor find, Stream& stream)
-    : spec_(spec),
-      options_(options),
+    : options_(options),
       weights_(std::move(weights)),
       calibration_(std::move(calibration)),
       find_(std::move(find)),
@@ -175,7 +174,8 @@ absl::StatusOr<RowMethod*> CalibratedLayers::Start(const std::string& name,
     if (is(QuantizeMethod::kGptq)) {
       INLAY_RETURN_IF_ERROR(NeedFactor(*reads_));
       gptq_.emplace(*reads_->factor, *codec_->grid, scheme_);
-      INLAY_RETURN_IF_ERROR(KeepRows(*target.info));
+      // Nothing reads what the head gives.
+      if (!is_head()) INLAY_RETURN_IF_ERROR(KeepRows(*target.info));
     }
   }
   if (columns_ != nullptr && columns_->empty()) columns_ = nullptr;

@@ -226,7 +226,6 @@ class CalibratedLayers : private RowMethod {
   absl::Status AddErrors(int64_t rows, const float* values,
                          const float* decoded);
 
-  const DecoderSpec& spec_;
   LinearSpec head_;
   MethodOptions options_;
   std::shared_ptr<const WeightSource> weights_;

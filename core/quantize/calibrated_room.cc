@@ -40,33 +40,38 @@ uint64_t CalibratedLayers::KeptBytes(const Input& input) const {
 }
 
 uint64_t CalibratedLayers::FixedBytes() const {
-  uint64_t sums = 0, kept = 0, work = 0, samples = 0;
+  uint64_t sums = 0, rows = 0, kept = 0, work = 0, samples = 0;
   for (const Input& input : inputs_) {
     if (!IsWanted(input)) continue;
     const auto width = static_cast<uint64_t>(input.linear.size());
     sums += kSumBytes * width;
+    // A sequence's rows that an expert has, beside each other.
+    if (input.linear.is_experts) {
+      rows = std::max(rows, static_cast<uint64_t>(calibration_->longest()) *
+                                width * sizeof(float));
+    }
     if (!NeedsMatrix(input)) continue;
     work = std::max(work, kWorkColumns * width * sizeof(float) +
                               (options_.act_order ? MatrixBytes(input) : 0));
-    if (is(QuantizeMethod::kGptq)) kept += KeptBytes(input);
+    if (is(QuantizeMethod::kGptq) && !is_head()) kept += KeptBytes(input);
     if (is(QuantizeMethod::kAwq)) {
       const std::vector<const LinearSpec*> readers = ReadersOf(input);
-      int64_t rows = 0;
+      int64_t looked_at = 0;
       for (const LinearSpec* reader : readers) {
-        rows += std::min(reader->n, SampledRows(readers.size()));
+        looked_at += std::min(reader->n, SampledRows(readers.size()));
       }
-      samples =
-          std::max(samples, kSampleBytes * width * static_cast<uint64_t>(rows));
+      samples = std::max(
+          samples, kSampleBytes * width * static_cast<uint64_t>(looked_at));
     }
   }
-  return sums + kept + work + samples;
+  return sums + rows + kept + work + samples;
 }
 
 uint64_t CalibratedLayers::LeastRoom() {
   uint64_t most = 0;
-  for (const std::vector<LinearInput>& layer : layers_) {
+  for (layer_ = 0; layer_ < static_cast<int>(layers_.size()); ++layer_) {
     inputs_.clear();
-    for (const LinearInput& linear : layer) {
+    for (const LinearInput& linear : layers_[static_cast<size_t>(layer_)]) {
       inputs_.emplace_back().linear = linear;
     }
     uint64_t largest = 0;
@@ -82,6 +87,7 @@ uint64_t CalibratedLayers::LeastRoom() {
     most = std::max(most, FixedBytes() + largest);
   }
   inputs_.clear();
+  layer_ = -1;
   return most;
 }
 

@@ -93,11 +93,13 @@ absl::StatusOr<Buffer> Calibration::Values(int64_t count) {
   return values;
 }
 
-// A model of the same shape, and its workspace before this one's is gone.
+// A model of the same shape, a band of what it packs, and its workspace before
+// this one's is gone.
 uint64_t Calibration::advance_bytes() const {
-  return device_.memory_use()
-             .by_class[static_cast<size_t>(MemoryClass::kWeights)] +
-         2 * workspace_.bytes();
+  constexpr uint64_t kBand = uint64_t{17} << 20;
+  const uint64_t weights =
+      device_.memory_use().by_class[static_cast<size_t>(MemoryClass::kWeights)];
+  return weights + std::min(weights, kBand) + 2 * workspace_.bytes();
 }
 
 absl::Status Calibration::CheckSequences(

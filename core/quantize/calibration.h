@@ -54,6 +54,7 @@ class Calibration : private InputObserver {
       Stream& stream, Progress progress);
 
   int num_layers() const { return model_->info().num_layers; }
+  int64_t longest() const { return longest_; }  // sequence, tokens
   // Of the device, what Advance takes while it runs.
   uint64_t advance_bytes() const;
   int64_t num_tokens() const { return num_tokens_; }

@@ -12,6 +12,7 @@ namespace inlay {
 namespace {
 
 constexpr int64_t kBlock = 128;
+constexpr int64_t kProductRows = 512;
 
 // Element (a, b) of the lower triangle changes places with (n-1-b, n-1-a):
 // rows and columns in reverse, transposed.
@@ -60,11 +61,14 @@ absl::Status Cholesky(float* matrix, int64_t n, double least, Stream& stream) {
   std::vector<double> factor(static_cast<size_t>(kBlock * kBlock));
   for (int64_t j = 0; j < n; j += kBlock) {
     const int64_t size = std::min(kBlock, n - j);
-    if (j > 0) {
-      INLAY_RETURN_IF_ERROR(
-          MultiplyF32(FloatView(matrix + j * n, n - j, j, n),
-                      FloatView(matrix + j * n, size, j, n), {},
-                      FloatView(products.data(), n - j, size, size), stream));
+    // Some rows at a time: the product copies them.
+    for (int64_t row = j; j > 0 && row < n; row += kProductRows) {
+      const int64_t rows = std::min(kProductRows, n - row);
+      INLAY_RETURN_IF_ERROR(MultiplyF32(
+          FloatView(matrix + row * n, rows, j, n),
+          FloatView(matrix + j * n, size, j, n), {},
+          FloatView(products.data() + (row - j) * size, rows, size, size),
+          stream));
     }
     const auto subtract = [&](int64_t row) {
       const float* product = products.data() + (row - j) * size;

@@ -82,8 +82,8 @@ struct QuantizeReport {
 // not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
 // (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
 // or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full, or where
-// memory_limit is less than what is needed at least, which it says; others of
-// files.
+// memory_limit is less than what is needed at least, which it says, or has no
+// room for the model and its tokens; others of files.
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,
                                              const std::string& path);

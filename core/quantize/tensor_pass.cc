@@ -123,7 +123,9 @@ absl::StatusOr<TokenSequences> TensorPass::Sequences() const {
 
 uint64_t TensorPass::WritingBytes() const {
   int64_t band = 1;
+  size_t parts = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
+    parts += parts_[i].size();
     const QuantizedTensor& row = report_.tensors[i];
     int64_t elements = 1;
     for (const int64_t size : row.shape) elements *= size;
@@ -133,8 +135,8 @@ uint64_t TensorPass::WritingBytes() const {
   }
   return kSmallBytes +
          kThreadBytes * static_cast<uint64_t>(pool().num_threads()) +
-         kTensorBytes * report_.tensors.size() +
-         kElementBytes * static_cast<uint64_t>(band) + reserved_;
+         kTensorBytes * parts + kElementBytes * static_cast<uint64_t>(band) +
+         reserved_;
 }
 
 absl::Status TensorPass::HasRoom(uint64_t needed) const {
@@ -223,14 +225,21 @@ absl::Status TensorPass::Calibrate() {
     device_->set_budget(
         std::max<uint64_t>(1, options_.memory_limit - WritingBytes()));
   }
-  INLAY_ASSIGN_OR_RETURN(
-      std::unique_ptr<Calibration> calibration,
-      Calibration::Create(files, std::move(sequences), *device_, *stream_,
-                          [this, runs, worth] {
-                            ++runs_;
-                            calibrated_ = worth / runs * std::min(runs_, runs);
-                            return Report();
-                          }));
+  absl::StatusOr<std::unique_ptr<Calibration>> created = Calibration::Create(
+      files, std::move(sequences), *device_, *stream_, [this, runs, worth] {
+        ++runs_;
+        calibrated_ = worth / runs * std::min(runs_, runs);
+        return Report();
+      });
+  if (absl::IsResourceExhausted(created.status()) &&
+      options_.memory_limit != 0) {
+    return absl::ResourceExhaustedError(FormattedString(
+        "the memory limit is %d bytes, which has no room for the model and the "
+        "tokens of calibration (%s); fewer of these take less",
+        options_.memory_limit, std::string(created.status().message())));
+  }
+  INLAY_ASSIGN_OR_RETURN(std::unique_ptr<Calibration> calibration,
+                         std::move(created));
   report_.calibration_tokens = calibration->num_tokens();
   const Calibration& made = *calibration;
   method_ = std::make_unique<CalibratedLayers>(

@@ -449,7 +449,8 @@ typedef struct inlay_quantize_options {
   /* Since 10. */
   uint64_t memory_limit; /* bytes that all of it may take beside mapped files and the tokenizer's document: with less than calibration
                             would keep, layers run more often, to the same file; less than is needed at least is
-                            INLAY_RESOURCE_EXHAUSTED, whose message says how much that is; 0 (default): no limit */
+                            INLAY_RESOURCE_EXHAUSTED, whose message says how much that is, or that the model and the tokens of
+                            calibration have no room; 0 (default): no limit */
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);

@@ -10,6 +10,7 @@
 
 #include "core/quantize/quantize.h"
 #include "tests/core/engine_oom/failing_new.h"
+#include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
@@ -24,16 +25,18 @@ constexpr const char* kLlama = R"({"architectures": ["LlamaForCausalLM"],
 constexpr const char* kMixture = R"({"architectures": ["MixtralForCausalLM"],
   "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 1024,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-  "head_dim": 32, "vocab_size": 128, "max_position_embeddings": 256,
+  "head_dim": 32, "vocab_size": 128, "max_position_embeddings": 1024,
   "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false,
   "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": null,
   "torch_dtype": "float32"})";
 
 struct Case {
   const char* name;
-  const char* config;
+  const char* config;  // of a model to draw; null: a folder of plain weights
   QuantizeMethod method;
-  bool act_order;
+  bool act_order = false;
+  const char* type = "q8_0";
+  int sequence = 64;  // tokens
 };
 
 class QuantizeMemory : public ::testing::TestWithParam<Case> {
@@ -42,12 +45,17 @@ class QuantizeMemory : public ::testing::TestWithParam<Case> {
     folder_ = std::filesystem::path(::testing::TempDir()) /
               (std::string("quantize_memory_") + GetParam().name);
     std::filesystem::create_directories(folder_);
+    source_ = Path("in.gguf");
+    if (GetParam().config == nullptr) {
+      source_ = SourceDir() + "/tests/data/models/llama_bf16";
+      return;
+    }
     std::ofstream(folder_ / "config.json") << GetParam().config;
     QuantizeOptions plain;
     plain.type = "f32";
     plain.num_threads = 2;
     const auto report =
-        QuantizePath("random:" + folder_.string(), plain, Path("in.gguf"));
+        QuantizePath("random:" + folder_.string(), plain, source_);
     ASSERT_TRUE(report.ok()) << report.status();
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -56,7 +64,7 @@ class QuantizeMemory : public ::testing::TestWithParam<Case> {
 
   QuantizeOptions Options(uint64_t limit) const {
     QuantizeOptions options;
-    options.type = "q8_0";
+    options.type = GetParam().type;
     options.num_threads = 2;
     options.method = GetParam().method;
     options.act_order = GetParam().act_order;
@@ -64,21 +72,25 @@ class QuantizeMemory : public ::testing::TestWithParam<Case> {
     for (int s = 0; s < 3; ++s) {
       std::vector<int32_t>& tokens =
           options.calibration_sequences.emplace_back();
-      for (int i = 0; i < 64; ++i) tokens.push_back((i * i + 31 * s) % 128);
+      for (int i = 0; i < GetParam().sequence; ++i)
+        tokens.push_back((i * i + 31 * s) % 128);
     }
     return options;
   }
 
   absl::Status Run(uint64_t limit, const char* out, int64_t* peak) const {
     FailingNew::StartPeak();
-    const auto report =
-        QuantizePath(Path("in.gguf"), Options(limit), Path(out));
+    const auto report = QuantizePath(source_, Options(limit), Path(out));
     *peak = FailingNew::peak_bytes();
     return report.status();
   }
 
+  // The weights of a file or folder.
   static std::string Read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
+    const bool is_folder = std::filesystem::is_directory(path);
+    std::ifstream file(path + (is_folder ? "/model.safetensors" : ""),
+                       std::ios::binary);
+    EXPECT_TRUE(file.good());
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
@@ -95,6 +107,7 @@ class QuantizeMemory : public ::testing::TestWithParam<Case> {
   }
 
   std::filesystem::path folder_;
+  std::string source_;
 };
 
 TEST_P(QuantizeMemory, KeepsToItsLimit) {
@@ -133,14 +146,18 @@ TEST_P(QuantizeMemory, KeepsToItsLimit) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, QuantizeMemory,
     ::testing::Values(
-        Case{"nearest", kLlama, QuantizeMethod::kNearest, false},
-        Case{"imatrix", kLlama, QuantizeMethod::kImportance, false},
-        Case{"gptq", kLlama, QuantizeMethod::kGptq, false},
+        Case{"nearest", kLlama, QuantizeMethod::kNearest},
+        Case{"imatrix", kLlama, QuantizeMethod::kImportance},
+        Case{"gptq", kLlama, QuantizeMethod::kGptq},
         Case{"gptq_in_order", kLlama, QuantizeMethod::kGptq, true},
-        Case{"awq", kLlama, QuantizeMethod::kAwq, false},
-        Case{"smoothquant", kLlama, QuantizeMethod::kSmoothQuant, false},
-        Case{"gptq_experts", kMixture, QuantizeMethod::kGptq, false},
-        Case{"awq_experts", kMixture, QuantizeMethod::kAwq, false}),
+        Case{"awq", kLlama, QuantizeMethod::kAwq},
+        Case{"smoothquant", kLlama, QuantizeMethod::kSmoothQuant},
+        Case{"gptq_experts", kMixture, QuantizeMethod::kGptq, false, "q4_0",
+             600},
+        Case{"awq_experts", kMixture, QuantizeMethod::kAwq},
+        Case{"imatrix_experts", kMixture, QuantizeMethod::kImportance, false,
+             "q4_0", 600},
+        Case{"gptq_folder", nullptr, QuantizeMethod::kGptq, false, "u4_g128"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
