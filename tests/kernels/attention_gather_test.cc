@@ -27,7 +27,7 @@ std::vector<int64_t> SlotsSeen(const AttentionMask& mask,
   return slots;
 }
 
-class AttentionGatherTest : public testing::Test {
+class AttentionGatherTest : public ::testing::Test {
  protected:
   AttentionGatherTest() : table_(4096) {
     std::iota(table_.begin(), table_.end(), 100);
@@ -70,7 +70,7 @@ TEST_F(AttentionGatherTest, KeepsTheKeysThatAreSeen) {
       "window=64"};
   for (const char* pattern : kPatterns) {
     for (const int block_size : {16, 32, 64}) {
-      SCOPED_TRACE(testing::Message() << pattern << " blocks " << block_size);
+      SCOPED_TRACE(::testing::Message() << pattern << " blocks " << block_size);
       const std::vector<int> queries = {1, 1, 5, 1, 0, 1};
       const std::vector<int> keys = {1, 1000, 700, 1024, 300, 17};
       Compile(pattern, queries, keys);
