@@ -153,11 +153,12 @@ void CheckLayer(const CheckpointType& type, const Layer& layer) {
 }
 
 constexpr const char* kTypes[] = {
-    "u4_g128",        "u4_g64",     "u4_g32",          "u4_channel",
-    "u4_g128_sym",    "u4_g64_sym", "u4_g32_sym",      "u4_channel_sym",
-    "i8_g128",        "i8_g64",     "i8_g32",          "i8_channel",
-    "i8_channel_sym", "awq_g128",   "awq_g64",         "awq_g32",
-    "w8a8_int8",      "w8a8_fp8",   "w8a8_fp8_tensor", "w8a8_fp8_static"};
+    "u4_g128",        "u4_g64",          "u4_g32",         "u4_channel",
+    "u4_g128_sym",    "u4_g64_sym",      "u4_g32_sym",     "u4_channel_sym",
+    "i8_g128",        "i8_g64",          "i8_g32",         "i8_channel",
+    "i8_channel_sym", "i8_g32_sym",      "i8_g64_sym",     "i8_g128_sym",
+    "awq_g128",       "awq_g64",         "awq_g32",        "w8a8_int8",
+    "w8a8_fp8",       "w8a8_fp8_tensor", "w8a8_fp8_static"};
 
 TEST_F(CheckpointTest, EveryTypeComesBack) {
   const auto source = OpenModelFiles(Golden("llama_bf16"), {});
