@@ -93,8 +93,7 @@ absl::StatusOr<Json> GgufScoreMerges(const GgufVocab& vocab,
     if (merges.size() > kMaxMerges || merge_bytes > kMaxMergeBytes) {
       return absl::ResourceExhaustedError(FormattedString(
           "key \"tokenizer.ggml.tokens\": the pieces up to %d have %d merges "
-          "of "
-          "%d bytes, allowed: %d of %d",
+          "of %d bytes, allowed: %d of %d",
           id, merges.size(), merge_bytes, kMaxMerges, kMaxMergeBytes));
     }
   }

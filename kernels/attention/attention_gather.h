@@ -1,4 +1,4 @@
-// GatherSeenBlocks: single queries that see some blocks of the cache, as
+// SeenBlocks: single queries that see some blocks of the cache, as
 // queries that see all keys of shorter sequences: those of these blocks. So a
 // plan shares out what is seen, and what lies between is neither read nor
 // counted. Pure host code: no device, no state.
@@ -18,7 +18,7 @@ namespace inlay {
 // of one query, which sees its own key last and has a row of bits of whole
 // blocks of the cache. Keys keep their order, so results are those of the mask
 // but for the order of sums, and depend on nothing but the sequence; distances
-// between positions are lost (ALiBi). Keeps its memory from step to step.
+// between positions are lost (ALiBi). Thread-compatible.
 class SeenBlocks {
  public:
   // `sequences` have block tables and no window; `mask` was compiled for them.
