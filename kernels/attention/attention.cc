@@ -77,7 +77,12 @@ const char* PlainRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
 // Rows that it copies at a time.
 constexpr int kSm90SelectedBlock = 16;
 
+// wgmma's code is for this one, and for none newer.
+constexpr int kSm90 = 90;
+constexpr const char* kNotSm90 = "written for compute capability 9.0";
+
 const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (device.sm != kSm90) return kNotSm90;
   if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
     return "activations must be f16 or bf16";
   }
@@ -107,6 +112,7 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
 }
 
 const char* LatentRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (device.sm != kSm90) return kNotSm90;
   if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
     return "activations must be f16 or bf16";
   }

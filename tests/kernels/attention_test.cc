@@ -246,6 +246,26 @@ TEST(AttentionTest, ARowThatIsNotFiniteGivesNan) {
   }
 }
 
+#if INLAY_HAS_CUDA
+// Code of Hopper's own instructions is no part of what newer GPUs can run: for
+// them PTX of compute_90 has the plain kernels only.
+TEST(AttentionTest, OtherGpusThanHopperTakePlainRows) {
+  AttentionDesc rows = Desc(32, 8, 128);
+  AttentionDesc latent = Desc(16, 1, 576);
+  latent.value_dim = 512;
+  for (AttentionDesc desc : {rows, latent}) {
+    desc.activation = desc.kv = DType::kBF16;
+    for (const int sm : {80, 86, 89, 90, 100, 103, 110, 120, 121}) {
+      DeviceInfo gpu{DeviceKind::kCuda, "gpu"};
+      gpu.sm = sm;
+      const auto row = Select("attention", AttentionTable(), desc, gpu);
+      ASSERT_TRUE(row.ok()) << sm << " " << row.status();
+      EXPECT_EQ((*row)->name == "cuda_plain", sm != 90) << sm;
+    }
+  }
+}
+#endif
+
 TEST(AttentionTest, RefusesAndValidates) {
   const DeviceInfo cpu{DeviceKind::kCpu, "cpu"};
   AttentionDesc desc = Desc(4, 2, 64);
@@ -265,7 +285,9 @@ TEST(AttentionTest, RefusesAndValidates) {
     AttentionDesc beyond = latent;
     beyond.activation = beyond.kv = DType::kBF16;
     beyond.value_dim = 65;
-    EXPECT_NE(row.refuses(beyond, {DeviceKind::kCuda, "gpu"}), nullptr);
+    DeviceInfo hopper{DeviceKind::kCuda, "gpu"};
+    hopper.sm = 90;
+    EXPECT_NE(row.refuses(beyond, hopper), nullptr);
   }
   EXPECT_TRUE(refused(Desc(4, 2, 64, DType::kI32)));
   desc.causal = false;
