@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "api/src/metrics_proto.h"
 #include "api/src/metrics_text.h"
 #include "api/src/shim.h"
@@ -322,11 +323,13 @@ inlay_status inlay_engine_trace_take(inlay_engine* engine, int32_t stop,
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<EngineHandle>(engine));
     INLAY_RETURN_IF_ERROR(CheckEnum(stop, 1, "stop"));
     inlay::TraceRecorder& recorder = handle->engine->trace();
-    INLAY_ASSIGN_OR_RETURN(const inlay::TraceLog log,
+    INLAY_ASSIGN_OR_RETURN(inlay::TraceLog log,
                            stop != 0 ? recorder.Stop() : recorder.Take());
+    absl::Cleanup put_back = [&] { recorder.PutBack(std::move(log)); };
     BufferHandle buffer;
     buffer.bytes = TraceProto(log, {static_cast<int>(getpid()), "inlay"});
     *trace = AddHandle(std::move(buffer));
+    std::move(put_back).Cancel();
     return absl::OkStatus();
   });
 }

@@ -49,6 +49,26 @@ absl::StatusOr<TraceLog> TraceRecorder::Stop() {
   return Exchange({});
 }
 
+void TraceRecorder::PutBack(TraceLog log) {
+  std::vector<TraceEvent> ring = std::move(log.events);
+  const size_t size = ring.capacity();  // as large as it was
+  uint64_t num_recorded = ring.size();
+  ring.resize(size);
+  MutexLock control(&control_mu_);
+  MutexLock lock(&mu_);
+  if (begin_ != log.end || size == 0) return;
+  const uint64_t overwritten =
+      num_recorded_ - std::min<uint64_t>(num_recorded_, ring_.size());
+  for (uint64_t i = overwritten; i < num_recorded_; ++i) {
+    ring[num_recorded++ % size] = ring_[i % ring_.size()];
+  }
+  begin_ = log.begin;
+  num_recorded_ = num_recorded;
+  num_lost_ = log.num_lost + overwritten;
+  ring_.swap(ring);
+  on_.store(true, std::memory_order_relaxed);
+}
+
 TraceLog TraceRecorder::Exchange(std::vector<TraceEvent> ring) {
   TraceLog log;
   uint64_t num_recorded = 0;
@@ -57,13 +77,14 @@ TraceLog TraceRecorder::Exchange(std::vector<TraceEvent> ring) {
     log.begin = begin_;
     log.end = Now();
     begin_ = log.end;
+    log.num_lost = std::exchange(num_lost_, 0);
     num_recorded = std::exchange(num_recorded_, 0);
     on_.store(!ring.empty(), std::memory_order_relaxed);
     ring_.swap(ring);
   }
   const size_t size = ring.size();
   if (num_recorded > size) {
-    log.num_lost = num_recorded - size;
+    log.num_lost += num_recorded - size;
     std::rotate(ring.begin(),
                 ring.begin() + static_cast<int64_t>(num_recorded % size),
                 ring.end());

@@ -33,6 +33,9 @@ class TraceRecorder {
   absl::StatusOr<TraceLog> Take();
   // The same, and off. Frees the ring.
   absl::StatusOr<TraceLog> Stop();
+  // As if `log` had not been taken, nor recording stopped: for who found no
+  // memory to make something of it. Nothing, where a trace has begun since.
+  void PutBack(TraceLog log);
 
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
@@ -90,6 +93,7 @@ class TraceRecorder {
   Mutex mu_;
   std::vector<TraceEvent> ring_ ABSL_GUARDED_BY(mu_);  // empty: off
   uint64_t num_recorded_ ABSL_GUARDED_BY(mu_) = 0;  // modulo size: goes there
+  uint64_t num_lost_ ABSL_GUARDED_BY(mu_) = 0;  // before those were recorded
   SteadyTime begin_ ABSL_GUARDED_BY(mu_);
 };
 

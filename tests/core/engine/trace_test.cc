@@ -146,6 +146,51 @@ TEST(TraceRecorderTest, KeepsTheNewestAndCountsTheRest) {
   }
 }
 
+TEST(TraceRecorderTest, WhatIsPutBackWasNeverTaken) {
+  for (const bool stops : {false, true}) {
+    for (const uint64_t size : {1, 2, 7, 64}) {
+      for (const uint64_t before : {0, 1, 6, 7, 8, 65}) {
+        for (const uint64_t after : {0, 1, 6, 7, 8, 65}) {
+          if (stops && after > 0) continue;
+          SCOPED_TRACE(::testing::Message()
+                       << size << " of " << before << " and " << after);
+          TraceRecorder trace;
+          ASSERT_TRUE(trace.Start(size).ok());
+          uint64_t id = 0;
+          while (id < before) trace.FirstToken(0, id++);
+          auto taken = stops ? trace.Stop() : trace.Take();
+          ASSERT_TRUE(taken.ok());
+          const SteadyTime begin = taken->begin;
+          while (id < before + after) trace.FirstToken(0, id++);
+          trace.PutBack(*std::move(taken));
+          ASSERT_TRUE(trace.on());
+          trace.FirstToken(0, id++);
+          const auto log = trace.Stop();
+          ASSERT_TRUE(log.ok());
+          EXPECT_EQ(log->begin, begin);
+          const uint64_t kept = std::min(size, id);
+          EXPECT_EQ(log->num_lost, id - kept);
+          ASSERT_EQ(log->events.size(), kept);
+          for (uint64_t i = 0; i < kept; ++i) {
+            EXPECT_EQ(log->events[i].id, id - kept + i);
+          }
+        }
+      }
+    }
+  }
+  // Another trace is not disturbed.
+  TraceRecorder trace;
+  ASSERT_TRUE(trace.Start(4).ok());
+  trace.FirstToken(0, 1);
+  auto taken = trace.Stop();
+  ASSERT_TRUE(taken.ok());
+  ASSERT_TRUE(trace.Start(3).ok());
+  trace.PutBack(*std::move(taken));
+  const auto log = trace.Stop();
+  ASSERT_TRUE(log.ok());
+  EXPECT_EQ(log->events.size(), 0u);
+}
+
 // Writers never wait for a reader's work, and nothing is lost, doubled or torn
 // between the logs.
 TEST(TraceRecorderTest, ManyThreadsAndAReader) {
