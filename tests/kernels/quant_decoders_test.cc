@@ -1,0 +1,237 @@
+// What decodes weights beside the codecs, over all codes and sub-scales: the
+// packed rows of gemm on the CPU, and the elements of blocks as devices read
+// them (gemm/quantised/blocks.h). And plain floats, all 65,536 of both types.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/pack.h"
+#include "kernels/quant/quant.h"
+#include "kernels/quant/row_floats.h"
+#include "tests/support/chosen_blocks.h"
+#include "tests/support/kernel_test_util.h"
+#include "tests/support/quant_layouts.h"
+#include "tests/support/rounded_levels.h"
+#include "tests/support/simd_target_loop.h"
+
+namespace inlay {
+namespace {
+
+using ::inlay::testing::BlockLayout;
+using ::inlay::testing::ChosenBlock;
+using ::inlay::testing::F16Of;
+using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kUnitF32;
+using ::inlay::testing::OnEverySimdTarget;
+using ::inlay::testing::PackedLevelError;
+using ::inlay::testing::QuantLevelError;
+using ::inlay::testing::ScaleType;
+using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMatrix;
+using ::inlay::testing::WithEveryCodec;
+
+double BF16Of(uint32_t bits) {
+  const int exponent = bits >> 7 & 255;
+  const int mantissa = bits & 127;
+  double value = exponent == 0 ? std::ldexp(mantissa, -133)
+                               : std::ldexp(128 + mantissa, exponent - 134);
+  if (exponent == 255) {
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
+  }
+  return bits >> 15 != 0 ? -value : value;
+}
+
+TEST(QuantDecodersTest, EveryFloatOf16Bits) {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  OnEverySimdTarget([&] {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      std::vector<float> values(all.size());
+      WidenFloats(dtype, reinterpret_cast<const std::byte*>(all.data()), 65536,
+                  values.data());
+      int wrong = 0;
+      for (uint32_t i = 0; i < 65536; ++i) {
+        const auto want =
+            static_cast<float>(dtype == DType::kF16 ? F16Of(i) : BF16Of(i));
+        if (want != want) {
+          wrong += values[i] == values[i];
+        } else {
+          wrong += std::bit_cast<uint32_t>(values[i]) !=
+                   std::bit_cast<uint32_t>(want);
+        }
+      }
+      EXPECT_EQ(wrong, 0) << DTypeName(dtype);
+    }
+  });
+}
+
+// Blocks in which all codes meet all sub-scales, and these all minima.
+struct SweptBlocks {
+  explicit SweptBlocks(const BlockCodec& codec) : codec(codec), block(codec) {
+    const BlockLayout& layout = block.layout();
+    const auto fields = static_cast<int>(layout.codes.size());
+    const int subs = std::max(1, static_cast<int>(layout.subs.size()));
+    // So that each sub-block has each sub-scale.
+    const bool has_mins = !layout.sub_mins.empty();
+    const bool is_f32 = layout.type == ScaleType::kF32;
+    const int codes = std::min(block.codes(), 256);
+    // Fields of a sub-block have neighbouring codes.
+    const int code_step = std::max(1, fields / subs);
+    const bool is_e4m3 = std::isnan(layout.level(block.codes() - 1, 0));
+    int next = 0;
+    for (int code = 0; code < codes; code += code_step) {
+      for (int sub = 0; sub < block.subs(); sub += has_mins ? subs : 1) {
+        for (int min = 0; min < block.sub_mins(); ++min, ++next) {
+          block.SetCodes(code, 5 * next);
+          // Times the zeros of x NaN would be in all of y.
+          for (int f = 0; is_e4m3 && f < fields; ++f) {
+            if (((code + f) & 127) == 127)
+              block.SetCode(static_cast<size_t>(f), 0);
+          }
+          block.SetSubs(sub, min);
+          constexpr uint32_t kF16[] = {0x3c00, 0x3555, 0xa9f1, 0x1c03};
+          constexpr uint32_t kF32[] = {0x3f800000, 0x3eaaaaab, 0xbd3f1234,
+                                       0x3b8123ff};
+          const int i = next % 4;
+          const bool is_e8m0 = layout.type == ScaleType::kE8M0;
+          block.SetScale(is_e8m0  ? 120 + static_cast<uint32_t>(i)
+                         : is_f32 ? kF32[i]
+                                  : kF16[i]);
+          block.SetMin(is_f32 ? kF32[(i + 1) % 4] : kF16[(i + 1) % 4]);
+          bytes.insert(bytes.end(), block.bytes(),
+                       block.bytes() + layout.bytes);
+          for (int e = 0; e < layout.elements; ++e) {
+            magnitude.push_back(block.Magnitude(e));
+          }
+          ++count;
+        }
+      }
+    }
+    values.resize(static_cast<size_t>(count * layout.elements));
+    codec.decode(bytes.data(), count, values.data());
+  }
+
+  const BlockCodec& codec;
+  ChosenBlock block;
+  int64_t count = 0;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  // What is added up to a value.
+  std::vector<double> magnitude;
+};
+
+// x has 127 in one place of each row: the one value that 8 bits and a scale of
+// 1 hold as it is, so that y is 127 times a weight. Levels may lie from an
+// offset on, which is subtracted apart: twice the largest level times the scale
+// is rounded, once it is, and so is what is left. (A minimum takes the offset's
+// place.) Up to two products make the scale and two the weight.
+TEST(QuantDecodersTest, PackedRowsDecodeEveryCode) {
+  TestCpu cpu(2);
+  WithEveryCodec([&](const BlockCodec& codec) {
+    const SweptBlocks swept(codec);
+    const int64_t k = swept.block.layout().elements;
+    const int64_t n = swept.count;
+    const GemmDesc desc{n, k, codec.dtype, DType::kF32};
+    // Of a level that is rounded: a part of the block's largest.
+    const double level_error = 1.001 * PackedLevelError(codec.dtype);
+    std::vector<double> most(static_cast<size_t>(n));
+    for (size_t at = 0; at < swept.values.size(); ++at) {
+      double& of_block = most[at / static_cast<size_t>(k)];
+      of_block = std::max(of_block, std::abs(double{swept.values[at]}));
+    }
+    TestMatrix x(DType::kF32, k, k);
+    for (int64_t r = 0; r < k; ++r) {
+      for (int64_t c = 0; c < k; ++c) x.Set(r, c, r == c ? 127.0f : 0.0f);
+    }
+    ForEachCpuRow(GemmTable(), desc, cpu, [&](const GemmRow& row) {
+      if (row.packing == nullptr) return;
+      const WeightPacking<GemmDesc>& packing = *row.packing(desc);
+      std::vector<std::byte> packed(packing.bytes(desc) + 64);
+      std::byte* data = packed.data() + 63 -
+                        (reinterpret_cast<uintptr_t>(packed.data()) + 63) % 64;
+      packing.pack(desc, swept.bytes.data(), 0, n, data);
+      TestMatrix y(DType::kF32, k, n);
+      GemmParams params;
+      params.x = x.view();
+      params.w = MatrixView(data, codec.dtype, n, k);
+      params.y = y.view();
+      std::vector<std::byte> workspace(row.workspace_bytes(desc, k) + 64);
+      params.workspace = workspace.data();
+      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      int64_t wrong = 0;
+      std::string first;
+      for (int64_t r = 0; r < k; ++r) {
+        for (int64_t c = 0; c < n; ++c) {
+          const auto at = static_cast<size_t>(c * k + r);
+          const double want = 127.0 * swept.values[at];
+          const double tolerance =
+              127.0 * 1.01 * kUnitF32 *
+                  (3.0 * swept.magnitude[at] + 5.0 * std::abs(want / 127.0)) +
+              127.0 * level_error * most[static_cast<size_t>(c)];
+          if (std::abs(y(r, c) - want) <= tolerance) continue;
+          ++wrong;
+          if (!first.empty()) continue;
+          first = absl::StrCat("row ", c, " element ", r, ": ", y(r, c) / 127.0,
+                               ", expected ", want / 127.0);
+        }
+      }
+      EXPECT_EQ(wrong, 0) << "of " << k * n << ", the first: " << first;
+    });
+  });
+}
+
+// scale * level + min, to the bit where there is no minimum. Forms with one
+// have levels around zero, so that it takes up half their range: it is rounded,
+// so are the product, the sum, and both of the codec's. bnb_fp4's levels are
+// integers of 192, by which the scale is divided in two roundings.
+TEST(QuantDecodersTest, ElementsOfBlocksAreTheCodecs) {
+  WithEveryCodec([](const BlockCodec& codec) {
+    const SweptBlocks swept(codec);
+    const auto elements = static_cast<size_t>(swept.block.layout().elements);
+    const auto bytes = static_cast<size_t>(swept.block.layout().bytes);
+    const QuantForm form = QuantFormOf(codec.dtype);
+    const QuantGrid grid = QuantGridOf(codec.dtype);
+    const double level_error = QuantLevelError(codec.dtype);
+    const bool exact =
+        !form.has_min && level_error == 0.0 && codec.dtype != DType::kBNB_FP4;
+    int64_t wrong = 0;
+    std::string first;
+    for (size_t at = 0; at < swept.values.size(); ++at) {
+      const auto* block = reinterpret_cast<const uint8_t*>(
+          swept.bytes.data() + at / elements * bytes);
+      const auto e = static_cast<int>(at % elements);
+      const QuantScale scale = QuantScaleOf(codec.dtype, block, e);
+      const float level =
+          QuantLevel(form, QuantCodeOf(codec.dtype, block, e, grid.levels));
+      const auto product = static_cast<float>(double{scale.scale} * level);
+      const auto got = form.has_min
+                           ? static_cast<float>(double{product} + scale.min)
+                           : product;
+      const float want = swept.values[at];
+      const double tolerance =
+          1.01 * kUnitF32 * (3.0 * swept.magnitude[at] + 2.0 * std::abs(want)) +
+          level_error * std::abs(scale.scale);
+      if (exact ? got == want : std::abs(double{got} - want) <= tolerance) {
+        continue;
+      }
+      ++wrong;
+      if (!first.empty()) continue;
+      first = absl::StrCat("block ", at / elements, " element ", e, ": ", got,
+                           ", expected ", want);
+    }
+    EXPECT_EQ(wrong, 0) << "of " << swept.values.size()
+                        << ", the first: " << first;
+  });
+}
+
+}  // namespace
+}  // namespace inlay
