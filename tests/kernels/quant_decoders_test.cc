@@ -20,6 +20,7 @@
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/quant_layouts.h"
 #include "tests/support/rounded_levels.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simd_target_loop.h"
 
 namespace inlay {
@@ -29,6 +30,7 @@ using ::inlay::testing::BlockLayout;
 using ::inlay::testing::ChosenBlock;
 using ::inlay::testing::F16Of;
 using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::kSanitized;
 using ::inlay::testing::kUnitF32;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::PackedLevelError;
@@ -83,12 +85,13 @@ struct SweptBlocks {
     // So that each sub-block has each sub-scale.
     const bool has_mins = !layout.sub_mins.empty();
     const bool is_f32 = layout.type == ScaleType::kF32;
-    const int codes = std::min(block.codes(), 256);
-    // Fields of a sub-block have neighbouring codes.
-    const int code_step = std::max(1, fields / subs);
+    // Fields of a sub-block have neighbouring codes; of codewords all fields'
+    // are enough.
+    const bool words = layout.codes[0].elements.size() > 1;
+    const int code_step = words ? fields : std::max(1, fields / subs);
     const bool is_e4m3 = std::isnan(layout.level(block.codes() - 1, 0));
     int next = 0;
-    for (int code = 0; code < codes; code += code_step) {
+    for (int code = 0; code < block.codes(); code += code_step) {
       for (int sub = 0; sub < block.subs(); sub += has_mins ? subs : 1) {
         for (int min = 0; min < block.sub_mins(); ++min, ++next) {
           block.SetCodes(code, 5 * next);
@@ -129,6 +132,27 @@ struct SweptBlocks {
   std::vector<double> magnitude;
 };
 
+// x times n blocks, packed.
+TestMatrix RunPacked(const GemmRow& row, const GemmDesc& desc, TestMatrix& x,
+                     const std::vector<std::byte>& blocks, const TestCpu& cpu) {
+  const auto align = [](std::vector<std::byte>& bytes) {
+    return bytes.data() + 63 -
+           (reinterpret_cast<uintptr_t>(bytes.data()) + 63) % 64;
+  };
+  const WeightPacking<GemmDesc>& packing = *row.packing(desc);
+  std::vector<std::byte> packed(packing.bytes(desc) + 64);
+  packing.pack(desc, blocks.data(), 0, desc.n, align(packed));
+  TestMatrix y(DType::kF32, x.rows(), desc.n);
+  GemmParams params;
+  params.x = x.view();
+  params.w = MatrixView(align(packed), desc.weight, desc.n, desc.k);
+  params.y = y.view();
+  std::vector<std::byte> workspace(row.workspace_bytes(desc, x.rows()) + 64);
+  params.workspace = align(workspace);
+  EXPECT_TRUE(row.run(desc, params, *cpu.stream).ok());
+  return y;
+}
+
 // x has 127 in one place of each row: the one value that 8 bits and a scale of
 // 1 hold as it is, so that y is 127 times a weight. Levels may lie from an
 // offset on, which is subtracted apart: twice the largest level times the scale
@@ -154,19 +178,7 @@ TEST(QuantDecodersTest, PackedRowsDecodeEveryCode) {
     }
     ForEachCpuRow(GemmTable(), desc, cpu, [&](const GemmRow& row) {
       if (row.packing == nullptr) return;
-      const WeightPacking<GemmDesc>& packing = *row.packing(desc);
-      std::vector<std::byte> packed(packing.bytes(desc) + 64);
-      std::byte* data = packed.data() + 63 -
-                        (reinterpret_cast<uintptr_t>(packed.data()) + 63) % 64;
-      packing.pack(desc, swept.bytes.data(), 0, n, data);
-      TestMatrix y(DType::kF32, k, n);
-      GemmParams params;
-      params.x = x.view();
-      params.w = MatrixView(data, codec.dtype, n, k);
-      params.y = y.view();
-      std::vector<std::byte> workspace(row.workspace_bytes(desc, k) + 64);
-      params.workspace = workspace.data();
-      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+      const TestMatrix y = RunPacked(row, desc, x, swept.bytes, cpu);
       int64_t wrong = 0;
       std::string first;
       for (int64_t r = 0; r < k; ++r) {
@@ -187,6 +199,72 @@ TEST(QuantDecodersTest, PackedRowsDecodeEveryCode) {
       EXPECT_EQ(wrong, 0) << "of " << k * n << ", the first: " << first;
     });
   });
+}
+
+// The same with all scales, a row of w each, of one code and another; those
+// that are infinite or NaN make all of y so.
+TEST(QuantDecodersTest, PackedRowsTakeEveryScale) {
+  TestCpu cpu(2);
+  int formats = 0;
+  WithEveryCodec([&](const BlockCodec& codec) {
+    ChosenBlock block(codec);
+    const BlockLayout& layout = block.layout();
+    if (layout.type == ScaleType::kF32) return;
+    ++formats;
+    const bool is_one = layout.type == ScaleType::kOne;
+    const int scales = is_one ? block.subs() : block.scales();
+    const int step = layout.elements == 256 ? 31 : kSanitized ? 5 : 1;
+    const int64_t k = layout.elements;
+    constexpr int64_t kRows = 3;
+    std::vector<std::byte> bytes;
+    std::vector<double> magnitude;
+    int64_t n = 0;
+    for (int i = 0; i < scales; i += step, ++n) {
+      if (n % 16 == 0) block.SetCodes(static_cast<int>(n / 16), 0);
+      block.SetSubs(i, i / 7);
+      block.SetScale(block.ScaleBits(i));
+      block.SetMin(block.ScaleBits((i * 5 + 1) % scales));
+      bytes.insert(bytes.end(), block.bytes(), block.bytes() + layout.bytes);
+      for (int64_t r = 0; r < kRows; ++r) {
+        magnitude.push_back(block.Magnitude(static_cast<int>(r * 11)));
+      }
+    }
+    std::vector<float> values(static_cast<size_t>(n * k));
+    codec.decode(bytes.data(), n, values.data());
+    TestMatrix x(DType::kF32, kRows, k);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < k; ++c) x.Set(r, c, c == 11 * r ? 127.0f : 0.0f);
+    }
+    const GemmDesc desc{n, k, codec.dtype, DType::kF32};
+    ForEachCpuRow(GemmTable(), desc, cpu, [&](const GemmRow& row) {
+      if (row.packing == nullptr) return;
+      const TestMatrix y = RunPacked(row, desc, x, bytes, cpu);
+      int64_t wrong = 0;
+      std::string first;
+      for (int64_t c = 0; c < n; ++c) {
+        for (int64_t r = 0; r < kRows; ++r) {
+          const float value = values[static_cast<size_t>(c * k + 11 * r)];
+          const double size = magnitude[static_cast<size_t>(c * kRows + r)];
+          const double want = 127.0 * value;
+          const double tolerance =
+              127.0 * 1.01 * kUnitF32 * (3.0 * size + 5.0 * std::abs(value)) +
+              0x1p-140;
+          // Of e8m0 the last exponents times 127 are too large.
+          const bool is_finite = std::isfinite(size) && size < 0x1p118;
+          if (is_finite ? std::abs(y(r, c) - want) <= tolerance
+                        : size < 0x1p128 || !std::isfinite(y(r, c))) {
+            continue;
+          }
+          ++wrong;
+          if (!first.empty()) continue;
+          first = absl::StrCat("row ", c, " element ", r * 11, ": ",
+                               y(r, c) / 127.0, ", expected ", value);
+        }
+      }
+      EXPECT_EQ(wrong, 0) << "of " << n * kRows << ", the first: " << first;
+    });
+  });
+  EXPECT_EQ(formats, 23);
 }
 
 // scale * level + min, to the bit where there is no minimum. Forms with one
