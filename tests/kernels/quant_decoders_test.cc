@@ -1,12 +1,14 @@
-// What decodes weights beside the codecs, over all codes and sub-scales: the
-// packed rows of gemm on the CPU, and the elements of blocks as devices read
-// them (gemm/quantised/blocks.h). And plain floats, all 65,536 of both types.
+// What reads and writes blocks beside the codecs, over all codes and sub-scales:
+// the packed rows of gemm on the CPU, the elements of blocks as devices read
+// them (gemm/quantised/blocks.h), and the grids' packing. And plain floats, all
+// 65,536 of both types.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/quantised/pack.h"
+#include "kernels/quant/grid.h"
 #include "kernels/quant/quant.h"
 #include "kernels/quant/row_floats.h"
 #include "tests/support/chosen_blocks.h"
@@ -78,7 +81,10 @@ TEST(QuantDecodersTest, EveryFloatOf16Bits) {
 
 // Blocks in which all codes meet all sub-scales, and these all minima.
 struct SweptBlocks {
-  explicit SweptBlocks(const BlockCodec& codec) : codec(codec), block(codec) {
+  explicit SweptBlocks(
+      const BlockCodec& codec,
+      const std::function<void(const ChosenBlock&)>& each = nullptr)
+      : codec(codec), block(codec) {
     const BlockLayout& layout = block.layout();
     const auto fields = static_cast<int>(layout.codes.size());
     const int subs = std::max(1, static_cast<int>(layout.subs.size()));
@@ -116,6 +122,7 @@ struct SweptBlocks {
             magnitude.push_back(block.Magnitude(e));
           }
           ++count;
+          if (each != nullptr) each(block);
         }
       }
     }
@@ -309,6 +316,41 @@ TEST(QuantDecodersTest, ElementsOfBlocksAreTheCodecs) {
     EXPECT_EQ(wrong, 0) << "of " << swept.values.size()
                         << ", the first: " << first;
   });
+}
+
+// Grids write each level and each sub-scale where the layout has them: the same
+// bytes.
+TEST(QuantDecodersTest, GridsPackEveryCode) {
+  int grids = 0;
+  WithEveryCodec([&](const BlockCodec& codec) {
+    const BlockGrid* grid = codec.grid;
+    if (grid == nullptr) return;
+    ++grids;
+    int64_t wrong = 0, count = 0;
+    std::vector<int8_t> levels(static_cast<size_t>(grid->elements));
+    std::vector<std::byte> packed(static_cast<size_t>(grid->block_bytes));
+    const SweptBlocks swept(codec, [&](const ChosenBlock& block) {
+      GridScales scales;
+      scales.scale[0] = static_cast<float>(block.scale());
+      scales.min[0] = static_cast<float>(block.min());
+      scales.block_scale = F32ToF16(static_cast<float>(block.scale()));
+      scales.block_min =
+          F32ToF16(static_cast<float>(block.min() * block.layout().min_factor));
+      for (size_t j = 0; j < block.sub_scales().size(); ++j) {
+        scales.sub_scales[j] = static_cast<int8_t>(block.sub_scales()[j]);
+        scales.sub_mins[j] = static_cast<uint8_t>(block.sub_minima()[j]);
+      }
+      for (size_t i = 0; i < levels.size(); ++i) {
+        levels[i] = static_cast<int8_t>(block.levels()[i]);
+      }
+      grid->pack(scales, levels.data(), packed.data());
+      wrong += std::memcmp(packed.data(), block.bytes(), packed.size()) != 0;
+      ++count;
+    });
+    EXPECT_EQ(wrong, 0) << "of " << count;
+    EXPECT_GT(count, 0);
+  });
+  EXPECT_EQ(grids, 16);
 }
 
 }  // namespace

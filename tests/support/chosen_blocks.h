@@ -76,6 +76,13 @@ class ChosenBlock {
   const std::byte* bytes() const {
     return reinterpret_cast<const std::byte*>(block_.data());
   }
+  // What was chosen, of elements and sub-blocks.
+  const std::vector<double>& levels() const { return levels_; }
+  const std::vector<double>& sub_scales() const { return sub_; }
+  const std::vector<double>& sub_minima() const { return sub_min_; }
+  double scale() const { return scale_; }
+  double min() const { return min_; }
+
   int codes() const { return NumbersOf(layout_.codes[0].bits); }
   int signs() const {
     return layout_.signs.empty() ? 1 : NumbersOf(layout_.signs[0].bits);
