@@ -1,7 +1,7 @@
-// What reads and writes blocks beside the codecs, over all codes and sub-scales:
-// the packed rows of gemm on the CPU, the elements of blocks as devices read
-// them (gemm/quantised/blocks.h), and the grids' packing. And plain floats, all
-// 65,536 of both types.
+// What reads and writes blocks beside the codecs, over all codes and
+// sub-scales: the packed rows of gemm on the CPU, the elements of blocks as
+// devices read them (gemm/quantised/blocks.h), and the grids' packing. And
+// plain floats, all 65,536 of both types.
 #include <gtest/gtest.h>
 
 #include <algorithm>
