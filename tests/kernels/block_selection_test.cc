@@ -161,8 +161,12 @@ TEST(BlockSummaryTest, HashesTellAngles) {
       }
     }
     for (int i = 0; i < 3; ++i) {
+      // Five deviations of a share of at most 1/2, of which a pair has no more
+      // independent ones than dimensions.
+      const double deviation =
+          0.5 / std::sqrt(double{kPairs} * std::min(dim, kHashBits));
       EXPECT_NEAR(sum[i] / kPairs / kHashBits, kAngles[i] / std::acos(-1.0),
-                  0.02)
+                  5.0 * deviation)
           << dim << " at " << kAngles[i];
     }
   }
@@ -437,16 +441,20 @@ TEST(BlockAttentionTest, MatchesFloat64) {
         for (int i = 0; i < kQueries; ++i) {
           for (int h = 0; h < 6; ++h) {
             double sum = 0.0, want[kDim] = {}, magnitude[kDim] = {};
+            double products = 0.0, highest = 0.0;
             for (const int b : drawn[static_cast<size_t>(2 * i + h / 3)]) {
               for (int t = b * kSelectBlock; t < (b + 1) * kSelectBlock; ++t) {
                 if (t > kLength - kQueries + i) break;
                 float key[kDim], value[kDim];
                 DecodeKvRow(kv, row_of(false, h / 3, t), kDim, key);
                 DecodeKvRow(kv, row_of(true, h / 3, t), kDim, value);
-                double dot = 0.0;
+                double dot = 0.0, size = 0.0;
                 for (int d = 0; d < kDim; ++d) {
                   dot += double{q(i, h * kDim + d)} * key[d];
+                  size += std::abs(double{q(i, h * kDim + d)} * key[d]);
                 }
+                products = std::max(products, size * desc.scale);
+                highest = std::max(highest, std::abs(dot * desc.scale));
                 const double weight = std::exp(dot * desc.scale);
                 sum += weight;
                 for (int d = 0; d < kDim; ++d) {
@@ -456,9 +464,13 @@ TEST(BlockAttentionTest, MatchesFloat64) {
               }
             }
             for (int d = 0; d < kDim; ++d) {
-              // Scores of a few units; sums of 80 keys.
-              EXPECT_NEAR(out(i, h * kDim + d), want[d] / sum,
-                          kUnitF32 * 1000 * magnitude[d] / sum)
+              // As attention (attention_cpu_util.h): scores' sums of products,
+              // their scale and maximum, and sums over 80 keys, in numerator
+              // and denominator.
+              EXPECT_NEAR(
+                  out(i, h * kDim + d), want[d] / sum,
+                  kUnitF32 * magnitude[d] / sum *
+                      (2 * ((kDim + 2) * products + 4 * highest) + 2 * 80 + 24))
                   << i << " " << h << " " << d;
             }
           }

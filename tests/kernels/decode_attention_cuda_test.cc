@@ -285,8 +285,10 @@ class Problem {
         spread[static_cast<size_t>(d)] += weight * std::abs(v);
       }
     }
-    // Weights are rounded to the cache's type; scores are sums of head_dim
-    // products in float32, and 2^x is off by a few of its units.
+    // Weights are rounded to the cache's type. Scores are sums of head_dim
+    // products in float32, whose roundings add up as noise: twice
+    // sqrt(head_dim) units, up to 256 of them, in numerator and denominator,
+    // 2^-20 = 16 units for each; 2^x is off by a few of its own.
     const double of_weights =
         UnitOf(case_.type) + 0x1p-20 * (largest + std::abs(highest) + 8);
     for (int d = 0; d < dim; ++d) {

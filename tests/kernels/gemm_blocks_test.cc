@@ -173,12 +173,13 @@ double HalfStep(const TestMatrix& x, int64_t r, int64_t k) {
   return double{most} / 127.0 * 0.5;
 }
 
-// The largest value of the block that w(r, k) is in.
-double BlockMost(const BlocksProblem& problem, int64_t r, int64_t k) {
+// The largest value of each block of w.
+std::vector<double> BlockMost(const BlocksProblem& problem) {
   const int64_t block = GetFormatInfo(problem.desc.weight).block_elements;
-  double most = 0.0;
-  for (int64_t i = k / block * block; i < k / block * block + block; ++i) {
-    most = std::max(most, std::abs(problem.w(r, i)));
+  std::vector<double> most(problem.values.size() / static_cast<size_t>(block));
+  for (size_t i = 0; i < problem.values.size(); ++i) {
+    double& largest = most[i / static_cast<size_t>(block)];
+    largest = std::max(largest, std::abs(double{problem.values[i]}));
   }
   return most;
 }
@@ -190,6 +191,9 @@ void CheckBlocks(BlocksProblem& problem, int64_t m, bool exact, TestCpu& cpu) {
   std::vector<double> magnitude(want.size());
   std::vector<double> rounding(want.size());
   std::vector<double> levels(want.size());
+  std::vector<double> offsets(want.size());
+  const std::vector<double> block_most = BlockMost(problem);
+  const int64_t block = GetFormatInfo(problem.desc.weight).block_elements;
   const double level_error = PackedLevelError(problem.desc.weight);
   for (int64_t r = 0; r < m; ++r) {
     std::vector<double> half_steps;
@@ -205,11 +209,12 @@ void CheckBlocks(BlocksProblem& problem, int64_t m, bool exact, TestCpu& cpu) {
         want[at] += double{problem.x(r, i)} * w;
         magnitude[at] += std::abs(double{problem.x(r, i)} * w);
         rounding[at] += half_steps[static_cast<size_t>(i)] * std::abs(w);
-        if (level_error != 0.0) {
-          levels[at] += level_error * BlockMost(problem, c, i) *
-                        (std::abs(double{problem.x(r, i)}) +
-                         half_steps[static_cast<size_t>(i)]);
-        }
+        const double of_most =
+            block_most[static_cast<size_t>((c * k + i) / block)] *
+            (std::abs(double{problem.x(r, i)}) +
+             half_steps[static_cast<size_t>(i)]);
+        offsets[at] += of_most;
+        levels[at] += level_error * of_most;
       }
     }
   }
@@ -225,10 +230,14 @@ void CheckBlocks(BlocksProblem& problem, int64_t m, bool exact, TestCpu& cpu) {
           const auto at = static_cast<size_t>(r * n + c);
           const double sums =
               static_cast<double>(k + 3) * kUnitF32 * magnitude[at];
-          // A block's offset is subtracted apart and may be several times what
-          // is left of it.
-          const double offsets = packed ? 8.0 * sums + levels[at] : sums;
-          return packed && !exact ? offsets + rounding[at] : offsets;
+          // A block adds the sum of its codes and subtracts that of an offset
+          // or minimum, each up to twice its largest value: the product of
+          // codes and x is exact, three scales' products are rounded with it,
+          // the offset's with x's sum, and each as it is added: 8.
+          const double off =
+              packed ? sums + levels[at] + 8.0 * 2.0 * kUnitF32 * offsets[at]
+                     : sums;
+          return packed && !exact ? off + rounding[at] : off;
         });
   });
 }
@@ -251,6 +260,47 @@ TEST(GemmBlocksTest, MatchesFloat64) {
       CheckBlocks(problem, m, true, cpu);
       ++seed;
     }
+  }
+}
+
+// Whole tiles of rows of x, and one more or less: float64 has all rows, and
+// fewer of them the same bits.
+TEST(GemmBlocksTest, EveryNumberOfRows) {
+  TestCpu cpu(2);
+  for (const BlockCodec* codec : BlockCodecs()) {
+    SCOPED_TRACE(DTypeName(codec->dtype));
+    constexpr int64_t kRows = 257;
+    const int64_t elements = GetFormatInfo(codec->dtype).block_elements;
+    BlocksProblem problem(kRows, 11, std::max<int64_t>(1, 96 / elements),
+                          *codec, 29);
+    CheckBlocks(problem, kRows, false, cpu);
+    ForEachCpuRow(GemmTable(), problem.desc, cpu, [&](const GemmRow& row) {
+      const TestMatrix whole = problem.Run(row, cpu, 0, kRows);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 63, 64, 65,
+                                 127, 128, 129, 256}) {
+        const TestMatrix part = problem.Run(row, cpu, kRows - rows, rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(part.RowBits(r), whole.RowBits(kRows - rows + r))
+              << "rows " << rows << " row " << r;
+        }
+      }
+    });
+  }
+}
+
+// Strips and pairs of strips that are not full, with every number of blocks to
+// a step of K; each format several times.
+TEST(GemmBlocksTest, SweepsRemaindersOfN) {
+  TestCpu cpu(1);
+  const auto codecs = BlockCodecs();
+  for (int64_t i = 0; i < 3 * 33; ++i) {
+    const BlockCodec& codec = *codecs[static_cast<size_t>(i) % codecs.size()];
+    const int64_t n = 1 + i % 33, blocks = 1 + i / 33 + i % 3;
+    const int64_t m = i % 4 == 0 ? 1 : 2 + i % 5;
+    SCOPED_TRACE(::testing::Message() << DTypeName(codec.dtype) << " m " << m
+                                      << " n " << n << " blocks " << blocks);
+    BlocksProblem problem(m, n, blocks, codec, static_cast<unsigned>(i));
+    CheckBlocks(problem, m, false, cpu);
   }
 }
 

@@ -278,6 +278,25 @@ TEST(GemmFp8CudaTest, ManyRows) {
   }
 }
 
+// Whole tiles of rows, and one more or less.
+TEST(GemmFp8CudaTest, EveryNumberOfRows) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  INLAY_REQUIRE_FP8(cuda);
+  int turn = 0;
+  for (const int64_t m :
+       {20, 21, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 257, 511, 513}) {
+    const ScaleReach reach = kReaches[turn % std::size(kReaches)];
+    const DType output = turn % 2 == 0 ? DType::kF32 : DType::kBF16;
+    SCOPED_TRACE(::testing::Message()
+                 << "reach " << static_cast<int>(reach) << " m " << m);
+    Problem problem(cuda, {136, 384, DType::kF8_G128, DType::kBF16, output}, m,
+                    reach);
+    const bool adds = turn++ % 3 == 0;
+    problem.Check(problem.Run(adds), adds);
+  }
+}
+
 // Several blocks to a K, several jobs to a block, K that shares out unevenly.
 TEST(GemmFp8CudaTest, AllPlansOfPackedCodes) {
   INLAY_REQUIRE_CUDA();
@@ -349,7 +368,9 @@ TEST(GemmFp8CudaTest, CodesWithoutAnAlgorithm) {
         all += std::pow(double{want(r, c)}, 2);
       }
     }
-    // x, 2^-9 of itself at most, and y twice.
+    // bf16 rounds by 2^-8 / sqrt(3) / 1.36 = 1.66e-3 in the mean of squares
+    // (linear_attention_chunks_cuda_test.cc): codes that are numbers again, and
+    // y on both sides. sqrt(3) times that is 2.9e-3.
     EXPECT_LT(std::sqrt(off / all), 0.004);
     EXPECT_GT(all, 0.0);
   }
@@ -368,7 +389,8 @@ TEST(GemmFp8CudaTest, GroupsOf32) {
 }
 
 // As other quantised weights, whose x is not rounded: what is off is that
-// weights are rounded to x's type.
+// weights, and for some rows their scales, are rounded to x's type, each by
+// 1.66e-3 in the mean of squares: sqrt(2) times that is 2.3e-3.
 TEST(GemmFp8CudaTest, FewRowsAndGroupsOf32KeepX) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;

@@ -234,6 +234,57 @@ TEST(GemmQuantisedCudaTest, ManyRowsMatchFloat64) {
   }
 }
 
+// Whole tiles of rows of x, and one more or less, where kernels take turns: of
+// each form one format.
+TEST(GemmQuantisedCudaTest, EveryNumberOfRows) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 200;
+  for (const DType dtype :
+       {DType::kQ4_0, DType::kQ4_K, DType::kU4_G128, DType::kQ2_K, DType::kQ3_K,
+        DType::kQ5_K, DType::kQ6_K, DType::kQ8_0, DType::kI8_G32,
+        DType::kI8_G128, DType::kF8_G32, DType::kF8_G128, DType::kIQ4_NL,
+        DType::kNF4, DType::kNVFP4, DType::kIQ2_S}) {
+    const BlockCodec& codec = *FindBlockCodec(dtype);
+    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+    const GemmDesc desc{83, Width(codec, 416), dtype, type,
+                        seed % 4 < 2 ? DType::kF32 : type};
+    SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " x "
+                                      << DTypeName(type) << " seed " << seed);
+    Problem problem(cuda, codec, desc, 257, seed++);
+    for (const int64_t rows :
+         {1,  2,  3,  4,  5,  6,  7,  8,   9,   15,  16,  17,  31, 32,
+          33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257}) {
+      SCOPED_TRACE(rows);
+      problem.Check(257 - rows, rows);
+    }
+  }
+}
+
+// Tiles of 16 rows of w, units of 128 columns, and pairs of both, that are not
+// full.
+TEST(GemmQuantisedCudaTest, RemaindersOfNAndK) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 300;
+  for (const DType dtype : {DType::kQ4_1, DType::kQ5_0, DType::kQ8_0,
+                            DType::kIQ4_NL, DType::kF8_G32}) {
+    const BlockCodec& codec = *FindBlockCodec(dtype);
+    for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 65, 127, 129}) {
+      const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+      const GemmDesc desc{n, 32 * (1 + seed % 9), dtype, type, DType::kF32};
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " x " << DTypeName(type) << " n " << n
+                   << " k " << desc.k << " seed " << seed);
+      Problem problem(cuda, codec, desc, 65, seed++);
+      for (const int64_t rows : {1, 2, 5, 17, 40, 65}) {
+        SCOPED_TRACE(rows);
+        problem.Check(0, rows);
+      }
+    }
+  }
+}
+
 // Act order: the formats of GPTQ's checkpoints.
 TEST(GemmQuantisedCudaTest, PermutedColumns) {
   INLAY_REQUIRE_CUDA();

@@ -164,6 +164,20 @@ TEST(GemmTest, SweepsRemaindersOfKAndN) {
   });
 }
 
+// Whole tiles of rows, and one more or less.
+TEST(GemmTest, EveryNumberOfRows) {
+  TestCpu cpu(2);
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 63, 64, 65, 127,
+                          128, 129, 256, 257}) {
+    for (const DType weight : kWeights) {
+      SCOPED_TRACE(::testing::Message()
+                   << "m " << m << " " << DTypeName(weight));
+      GemmProblem problem(m, 19, 75, weight, static_cast<unsigned>(m), 1);
+      CheckAgainstFloat64(problem, true, cpu);
+    }
+  }
+}
+
 TEST(GemmTest, ARowDependsOnNothingBesideIt) {
   constexpr int64_t kRows = 67;
   TestCpu cpus[] = {TestCpu(1), TestCpu(2), TestCpu(3)};

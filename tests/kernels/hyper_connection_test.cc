@@ -18,7 +18,13 @@ using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
-// Squares in float32, of thousands in lanes: 2^-24 times some hundreds.
+// Of factors, relative. A logit is off by what the sum of n * width squares is,
+// in four lanes or more: at most 645 / 4 roundings, halved by the root, 4.8e-6
+// of it; a sigmoid hands that on by no more than its logit, here a unit or two.
+// Of the matrix this is no worst case, which grows with the rounds (up to 4
+// times as many as there are, from rows to columns and back) and would let a
+// forgotten epsilon pass: rounds bring matrices together, so that the first
+// ones' errors fade.
 constexpr double kTolerance = 1e-5;
 
 TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
@@ -63,7 +69,8 @@ TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
   });
 }
 
-// Sums of the matrix's rows and columns are 1 but for epsilon.
+// Sums of columns, divided by themselves and epsilon (1e-3) last, are 1 but for
+// that; of rows, but for theirs and what columns then differ in.
 TEST(HyperConnectionTest, TheMatrixIsDoublyStochastic) {
   TestCpu cpu;
   HyperProblem problem(4, 32, false, 6, 3);
@@ -79,8 +86,8 @@ TEST(HyperConnectionTest, TheMatrixIsDoublyStochastic) {
         row += c[4 * i + j];
         column += c[4 * j + i];
       }
-      EXPECT_NEAR(row, 1.0f, 1e-2f);
-      EXPECT_NEAR(column, 1.0f, 2e-3f);
+      EXPECT_NEAR(row, 1.0f, 2.1e-3f);
+      EXPECT_NEAR(column, 1.0f, 1.01e-3f);
     }
   }
 }

@@ -197,7 +197,8 @@ TEST(LinearAttentionTest, NormalisedOutputsAreMeansOfValues) {
   const auto feature = [&](const TestMatrix& from, int64_t t, int64_t c) {
     return from(t, c) > 0 ? from(t, c) + 1.0 : std::exp(double{from(t, c)});
   };
-  const auto want = [&](int64_t t, int64_t c) {
+  // The mean of values, or of their magnitudes.
+  const auto mean = [&](int64_t t, int64_t c, bool magnitudes) {
     const int64_t key = c / test.desc.value_dim * test.desc.key_dim;
     double sum = 0, weights = 0;
     for (int64_t s = 0; s <= t; ++s) {
@@ -205,27 +206,31 @@ TEST(LinearAttentionTest, NormalisedOutputsAreMeansOfValues) {
       for (int64_t i = key; i < key + test.desc.key_dim; ++i) {
         weight += feature(in.q, t, i) * feature(in.k, s, i);
       }
-      sum += weight * in.v(s, c);
+      sum += weight * (magnitudes ? std::abs(in.v(s, c)) : in.v(s, c));
       weights += weight;
     }
     return sum / weights;
   };
-  ForEachCpuRow(LinearAttentionTable(), test.desc, cpu,
-                [&](const LinearAttentionRow& row) {
-                  States states(LinearAttentionStateFloats(test.desc), 8);
-                  States::Sequence sequence;
-                  states.Add(sequence, 0, kTokens);
-                  TestMatrix y(DType::kF32, kTokens, in.v.cols());
-                  LinearAttentionParams params =
-                      in.Params(test, 0, kTokens, y.view());
-                  params.state = states.Take();
-                  ASSERT_TRUE(row.run(test.desc, params, *cpu.stream).ok());
-                  // Of values near 1; a rounding a key, some a token.
-                  ExpectClose(y, want, [&](int64_t, int64_t) {
-                    return kUnitF32 * (20 + 4 * kTokens + 8) * 4;
-                  });
-                  EXPECT_NEAR(y(kTokens - 1, 10), 2.5, 1e-5);
-                });
+  const auto want = [&](int64_t t, int64_t c) { return mean(t, c, false); };
+  ForEachCpuRow(
+      LinearAttentionTable(), test.desc, cpu,
+      [&](const LinearAttentionRow& row) {
+        States states(LinearAttentionStateFloats(test.desc), 8);
+        States::Sequence sequence;
+        states.Add(sequence, 0, kTokens);
+        TestMatrix y(DType::kF32, kTokens, in.v.cols());
+        LinearAttentionParams params = in.Params(test, 0, kTokens, y.view());
+        params.state = states.Take();
+        ASSERT_TRUE(row.run(test.desc, params, *cpu.stream).ok());
+        // All weights are positive: numerator and denominator err
+        // by a rounding a key and a token, two exponentials of 2
+        // units in the last place, and some products.
+        const double roundings = 20 + kTokens + 12;
+        ExpectClose(y, want, [&](int64_t r, int64_t c) {
+          return 2 * kUnitF32 * roundings * mean(r, c, true);
+        });
+        EXPECT_NEAR(y(kTokens - 1, 10), 2.5, 2 * kUnitF32 * roundings * 2.5);
+      });
 }
 
 // Which is what a state of n more floats a head, z [key_dim], is for.
@@ -378,7 +383,9 @@ TEST(ShortConvTest, MatchesFloat64HoweverItIsCut) {
           const double sum = terms(r, c, false);
           return gated ? sum * after(r, c) : sum / (1.0 + std::exp(-sum));
         };
-        // One rounding a term, and silu's slope is at most 1.1.
+        // A sum of taps + 1 terms, each a product of up to three, by SiLU whose
+        // slope is at most 1.1; 10 of SiLU's own (a sigmoid off by 4 units in
+        // the last place, its product) or one of the gate's product.
         const auto tolerance = [&](int64_t r, int64_t c) {
           return kUnitF32 * (taps + 12) * 1.2 * terms(r, c, true) *
                      (gated ? std::abs(after(r, c)) : 1.0) +
@@ -467,12 +474,12 @@ TEST(StateGatesTest, MatchesFloat64) {
       params.decay = decays.view();
       params.beta = betas.view();
       ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-      // The exponent's rounding counts by its size.
+      // In float64 all along: rounded once, to a denormal number by 2^-150.
       ExpectClose(decays, decay, [&](int64_t r, int64_t c) {
-        return decay(r, c) * kUnitF32 * 8 * (1 + step(r, c)) + 1e-38;
+        return 1.001 * decay(r, c) * kUnitF32 + 0x1p-149;
       });
       ExpectClose(betas, beta, [&](int64_t r, int64_t c) {
-        return beta(r, c) * kUnitF32 * 8 + 1e-38;
+        return 1.001 * beta(r, c) * kUnitF32 + 0x1p-149;
       });
     });
   }
@@ -517,6 +524,9 @@ TEST(GatedNormTest, MatchesFloat64) {
           return x(r, c) * f(r, c) * norm *
                  weight(0, desc.shared_weight ? c - first : c);
         };
+        // A gate errs by 12: a sigmoid by 4 units in the last place, its
+        // argument, SiLU's product. So do the gates in the sum of squares,
+        // which errs by width + 1 besides, halved by the root; 8 follow.
         const auto tolerance = [&](int64_t r, int64_t c) {
           return std::abs(want(r, c)) * kUnitF32 *
                      (static_cast<double>(width) / 2 + 32) +

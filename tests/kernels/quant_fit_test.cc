@@ -334,8 +334,10 @@ TEST(RowFloatsTest, SumsOfSquares) {
     for (const SquareSums& one : sums) {
       EXPECT_EQ(one.differences, sums.front().differences);
       EXPECT_EQ(one.values, sums.front().values);
-      EXPECT_NEAR(one.differences, differences, 1e-13 * differences);
-      EXPECT_NEAR(one.values, squares, 1e-13 * squares);
+      // Positive terms in float64, in any order, on both sides.
+      const double roundings = 2.0 * static_cast<double>(count + 3) * 0x1p-53;
+      EXPECT_NEAR(one.differences, differences, roundings * differences);
+      EXPECT_NEAR(one.values, squares, roundings * squares);
     }
   }
 }

@@ -8,15 +8,21 @@
 #include <vector>
 
 #include "kernels/gemm/quantised/pack.h"
+#include "tests/support/chosen_blocks.h"
 #include "tests/support/kernel_test_util.h"
 #include "tests/support/random_blocks.h"
 #include "tests/support/rounded_levels.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay {
 namespace {
 
+using ::inlay::testing::ChosenBlock;
+using ::inlay::testing::kSanitized;
 using ::inlay::testing::QuantLevelError;
 using ::inlay::testing::RandomBlocks;
+using ::inlay::testing::ScaleType;
+using ::inlay::testing::WithEveryCodec;
 
 // Every element has bits of its own, and they lie among the codes.
 TEST(QuantisedPackTest, PlacesAreApart) {
@@ -43,8 +49,9 @@ TEST(QuantisedPackTest, PlacesAreApart) {
 }
 
 // f16 rounds scale and min, each by half a unit of its last place at most;
-// below its normal numbers, which a row's factor keeps far from its largest,
-// by less than a millionth of that. Of nf4 levels are rounded as well.
+// below its normal numbers by 2^-25, where the largest of a row is at least
+// 2^13: by 2^-38 of that, times a level of at most 128 (of e4m3 448) and once
+// more for min, below 2^-29. Of nf4 levels are rounded as well.
 TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
   std::mt19937 rng(1);
   for (const BlockCodec* codec : BlockCodecs()) {
@@ -81,7 +88,7 @@ TEST(QuantisedPackTest, UnpacksToWhatTheCodecDecodes) {
         const double levels =
             QuantLevelError(codec->dtype) * double{std::abs(scale.scale)};
         ASSERT_NEAR(got[static_cast<size_t>(c)], expected,
-                    0x1.01p-11f * unit + 1e-6f * most + 1.001 * levels)
+                    0x1.01p-11f * unit + 0x1p-29f * most + 1.001 * levels)
             << "row " << r << " column " << c;
       }
     }
@@ -119,6 +126,56 @@ TEST(QuantisedPackTest, FactorsOfRowsCostNothing) {
       }
     }
   }
+}
+
+// Scales that are f16, e8m0 or ue4m3 lose nothing by a power of two, the least
+// ones and what is not finite included: all of them, each with as many codes as
+// a block has elements.
+TEST(QuantisedPackTest, EveryScaleOfOneIsKept) {
+  int formats = 0;
+  WithEveryCodec([&](const BlockCodec& codec) {
+    ChosenBlock block(codec);
+    const auto& layout = block.layout();
+    const bool has_subs = !layout.subs.empty();
+    if (layout.type == ScaleType::kF32 || !layout.min.empty() ||
+        has_subs != (layout.type == ScaleType::kOne)) {
+      return;
+    }
+    ++formats;
+    const int scales = has_subs ? block.subs() : block.scales();
+    const int step = layout.elements == 256 ? 29 : kSanitized ? 5 : 1;
+    std::vector<std::byte> rows;
+    int64_t n = 0;
+    for (int i = 0; i < scales; i += step, ++n) {
+      if (n % 16 == 0) block.SetCodes(static_cast<int>(n / 16) % 16, 0);
+      block.SetSubs(i, 0);
+      block.SetScale(block.ScaleBits(i));
+      rows.insert(rows.end(), block.bytes(), block.bytes() + layout.bytes);
+    }
+    const int64_t k = layout.elements;
+    std::vector<float> want(static_cast<size_t>(n * k)), got(want.size());
+    codec.decode(rows.data(), n, want.data());
+    const QuantMatrix matrix(codec.dtype, k);
+    std::vector<std::byte> packed(
+        static_cast<size_t>(QuantBytes(matrix.form, n, k)));
+    PackQuantised(matrix, rows.data(), 0, n, packed.data());
+    int64_t wrong = 0, first = -1;
+    for (int64_t r = 0; r < n; ++r) {
+      UnpackQuantisedRow(matrix, packed.data(), r, got.data() + r * k);
+      for (int64_t c = r * k; c < (r + 1) * k; ++c) {
+        const auto at = static_cast<size_t>(c);
+        if (got[at] == want[at] ||
+            (std::isnan(got[at]) && std::isnan(want[at]))) {
+          continue;
+        }
+        if (wrong++ == 0) first = c;
+      }
+    }
+    ASSERT_EQ(wrong, 0) << "row " << first / k << " column " << first % k
+                        << ": " << got[static_cast<size_t>(first)]
+                        << ", expected " << want[static_cast<size_t>(first)];
+  });
+  EXPECT_EQ(formats, 8);
 }
 
 }  // namespace

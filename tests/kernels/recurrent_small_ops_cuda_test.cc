@@ -55,8 +55,10 @@ void TestStateGates(const TestCuda& cuda, bool delta, DType dtype) {
   const auto beta = [&](int64_t r, int64_t c) {
     return delta ? 1.0 / (1.0 + std::exp(-double{b(r, c)})) : step(r, c);
   };
-  // A step errs by some roundings, and by one of what its exponent is made of;
-  // its own part of the decay's exponent counts by its size.
+  // A step errs by its exponential and logarithm, 2 units in the last place
+  // each, their sum and two roundings of what its exponent is made of, which
+  // count by their size; so does the decay's exponent: rate, 2 units, step and
+  // their product.
   const auto exponent = [&](int64_t r, int64_t c) {
     return std::abs(double{desc.x_scale} * x(r, c)) + std::abs(bias(0, c));
   };
@@ -145,6 +147,7 @@ void TestGatedNorm(const TestCuda& cuda, const GatedNormDesc& desc) {
            norms[static_cast<size_t>(r * desc.groups + c / width)] *
            weight(0, desc.shared_weight ? c % width : c);
   };
+  // As on CPU (linear_attention_test.cc); then rounded.
   const auto tolerance = [&](int64_t r, int64_t c) {
     return std::abs(want(r, c)) * kUnitF32 *
                (static_cast<double>(width) / 2 + 32) +

@@ -199,7 +199,9 @@ void ExpectDense(const AttentionDesc& desc, int queries, int length,
           got, [&](int64_t r, int64_t c) { return double{want(r, c)}; },
           [&](int64_t r, int64_t c) {
             if (row.name == "cuda_plain") return 1e-30;
-            // Values of about 1, weighted.
+            // Of values of about 1, weighted: a sum of head_dim products of
+            // magnitudes by scale of about 1, and sums over some hundred keys,
+            // a rounding each, in numerator and denominator.
             return 2 * unit * std::abs(double{want(r, c)}) + 1000 * kUnitF32;
           });
     }

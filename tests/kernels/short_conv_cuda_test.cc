@@ -116,7 +116,7 @@ TEST(ShortConvCudaTest, MatchesFloat64HoweverItIsCut) {
       const double sum = terms(r, c, false);
       return test.gated ? sum * in.after(r, c) : sum / (1.0 + std::exp(-sum));
     };
-    // As on CPU; then rounded.
+    // As on CPU (linear_attention_test.cc); then rounded.
     const auto tolerance = [&](int64_t r, int64_t c) {
       return kUnitF32 * (test.taps + 12) * 1.2 * terms(r, c, true) *
                  (test.gated ? std::abs(in.after(r, c)) : 1.0) +

@@ -117,6 +117,9 @@ Score Work(CostModel* model, const Machine& machine, Workload* workload,
 
 class CostModelTest : public ::testing::TestWithParam<Machine> {};
 
+// Bounds of what is learned from noise are not derived: its buckets forget,
+// weigh and cut off, so that they are what was measured, with room, and grow
+// with the noise.
 TEST_P(CostModelTest, LearnsTheMachine) {
   for (const uint64_t seed : {1, 2, 3}) {
     CostModel model({});

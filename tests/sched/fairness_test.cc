@@ -242,6 +242,8 @@ class ShareTest : public ::testing::Test {
         served_[keys_.at(item.id)] += item.num_tokens;
     }
   }
+  // Shares are apart by what four slots hold, up to 72 tokens each: below are
+  // some thousands, so a tenth of them at most (of 150 steps a little more).
   double Ratio() {
     return static_cast<double>(served_[kFlood]) /
            static_cast<double>(served_[kOther]);

@@ -119,10 +119,15 @@ class CompressProblem {
       for (int i = 0; i < sequence.q_len; ++i) {
         const int p = sequence.kv_len - sequence.q_len + i;
         for (int d = 0; d < desc_.head_dim; ++d) {
-          double size = 0.0;
-          const double want = Expected(sequence, p, d, &size);
+          double size = 0.0, gates = 0.0;
+          const double want = Expected(sequence, p, d, &size, &gates);
+          // A weight: the sum of gate and bias, less the largest, and e^x off
+          // by 2 units in the last place; it is in the numerator and in the
+          // denominator, as are the sums of 2 * row_tokens of them; division.
+          const double roundings =
+              2.0 * (3.0 * gates + 4.0 + 2.0 * desc_.row_tokens) + 2.0;
           ASSERT_NEAR(y(sequence.q_begin + i, d), want,
-                      2e-6 * size + unit * std::fabs(want))
+                      kUnitF32 * roundings * size + unit * std::fabs(want))
               << "position " << p << " dimension " << d;
         }
       }
@@ -143,8 +148,9 @@ class CompressProblem {
     return row[static_cast<size_t>(d)];
   }
 
-  double Expected(const AttentionSequence& sequence, int p, int d,
-                  double* size) {
+  // `size`: of the largest value; `gates`: of the largest gate and bias.
+  double Expected(const AttentionSequence& sequence, int p, int d, double* size,
+                  double* gates) {
     const int r = desc_.row_tokens;
     if ((p + 1) % r != 0) return 0.0;
     double sum = 0.0, weights = 0.0;
@@ -155,6 +161,7 @@ class CompressProblem {
       const double value = At(false, sequence, at, head, d);
       sum += std::exp(gate) * value;
       weights += std::exp(gate);
+      *gates = std::max(*gates, std::fabs(gate));
       *size = std::max(*size, std::fabs(value));
     };
     for (int j = p + 1 - r; j <= p; ++j) {

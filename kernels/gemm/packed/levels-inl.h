@@ -51,7 +51,8 @@ struct Levels : SuperScaled<dtype, CodesT, most, middle, halves> {
   }
 };
 
-inline constexpr int8_t kTernary[16] = {0, 1, 2};
+// Of tq2_0 no encoder writes the fourth, 2, that its codes can say.
+inline constexpr int8_t kTernary[16] = {0, 1, 2, 3};
 // 8 (code - 1) +- 1, and 9.
 inline constexpr int8_t kIq1Levels[16] = {0, 2, 8, 10, 16, 18};
 // Magnitudes 8, 25, 43, and 43.
@@ -64,7 +65,7 @@ inline constexpr int8_t kIq3SLevels[16] = {0,  2,  4,  6,  8,  10, 12, 14,
                                            16, 18, 20, 22, 24, 26, 28, 30};
 
 template <DType dtype, typename Block>
-struct Ternary : Levels<dtype, Planes<2, 0>, kTernary, 2, 1, 1, 1> {
+struct Ternary : Levels<dtype, Planes<2, 0>, kTernary, 3, 1, 1, 1> {
   static void Pack(const std::byte* src, int row, uint8_t* header,
                    uint8_t* steps) {
     static constexpr int8_t kOnes[8] = {1, 1, 1, 1, 1, 1, 1, 1};

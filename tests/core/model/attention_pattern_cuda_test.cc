@@ -81,7 +81,8 @@ class CudaPatternTest : public testing::Test {
 
 TEST_F(CudaPatternTest, TheLogitsOfTheCpu) {
   const Logits dense = OnCpu("");
-  // In 16 bits attention is another kernel, and errors are the model's.
+  // In 16 bits attention is another kernel, and errors are the model's: as
+  // independent as two draws, of which one may well be some times the other.
   const double narrow = Error(OnGpu("", false), dense);
   EXPECT_LT(Error(OnGpu("", true), dense), kTolerance);
   for (const char* pattern : kPatterns) {

@@ -63,7 +63,9 @@ TEST_F(PatternTest, ShowingEverythingIsDense) {
   EXPECT_FALSE(Run(*Llama("window=64"), tokens_) == dense);
 }
 
-// Rotations are relative: a segment alone is as it is in its place.
+// Rotations are relative: a segment alone is as it is in its place, but for the
+// roundings of other angles, which float32 models bear within 1e-4 of their
+// logits (golden_models.h).
 TEST_F(PatternTest, SegmentsAreTextsOfTheirOwn) {
   constexpr int64_t kSegment = 96;
   const auto all = Run(*Pocket("block=32,segment=96"), tokens_);
@@ -80,7 +82,7 @@ TEST_F(PatternTest, SegmentsAreTextsOfTheirOwn) {
       }
     }
   }
-  EXPECT_LT(worst, 1e-3) << "of logits of about 10";
+  EXPECT_LT(worst, 10 * 1e-4) << "of logits of about 10";
 }
 
 TEST_F(PatternTest, ChunkedAndBatchedAsWhole) {

@@ -93,8 +93,9 @@ TEST_P(QuantizedGolden, ReadAsMapped) {
 // The rows that are chosen may round activations to 8 bits a block of 32: steps
 // of at most 1/127 of a block's largest value, so errors of some 1/127 /
 // sqrt(12) of it, a quarter of a per cent a product, which add up as noise over
-// the layers. The goldens are 0.041 to 0.112 of the deviation away at worst,
-// and nf4's, whose levels are rounded about as much, 0.147.
+// the layers: how many a model multiplies by is not derived. The goldens are
+// 0.041 to 0.112 of the deviation away at worst, and nf4's, whose levels are
+// rounded about as much, 0.147.
 TEST_P(QuantizedGolden, ChosenRowsAreNear) {
   constexpr double kRounded = 0.15;
   const auto model = Load(WeightAccess::kMap, "");

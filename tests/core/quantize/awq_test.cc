@@ -120,7 +120,7 @@ class AwqTest : public ::testing::Test {
 
 // Of all powers of the sizes, the one that leaves the outputs of all readers
 // together closest; far closer than none where weights of large inputs are
-// small.
+// small. How far is quality, and not derived.
 TEST_F(AwqTest, FindsThePowerThatBringsOutputsClosest) {
   MakeInputs(16.0f);
   const GroupScheme rows = {FindBlockCodec(DType::kU4_G128)->grid, 0, true,
@@ -139,11 +139,13 @@ TEST_F(AwqTest, FindsThePowerThatBringsOutputsClosest) {
       for (const float size : sizes_) {
         powers.push_back(std::pow(size, static_cast<float>(step) / 20.0f));
       }
+      // Scales are rounded, after which some weights go to other codes.
       EXPECT_LE(error, 1.005 * Error(given, powers)) << step;
     }
     // Others may be multiplied as well as those divided: around 1.
     const auto [low, high] = std::minmax_element(found.begin(), found.end());
-    EXPECT_NEAR(*low * *high, 1.0f, 1e-4f);
+    // Both divided by the root of their product: four roundings, and one here.
+    EXPECT_NEAR(*low * *high, 1.0f, 5.01 * 0x1p-24);
     EXPECT_GT(*high, 1.5f);
   }
 }

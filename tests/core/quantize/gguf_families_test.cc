@@ -83,6 +83,8 @@ TEST_P(GgufFamilies, RoundingIsTheTypes) {
         const float step = info.dtype == DType::kQ8_0  ? most / 127.0f
                            : info.dtype == DType::kF16 ? most * 0x1p-10f
                                                        : 0.0f;
+        // Half a step, and what rounding the scale to f16 (2^-11) makes of 127
+        // steps.
         for (size_t i = row; i < row + width; ++i) {
           ASSERT_NEAR(got[i], wanted[i], step * (0.5f + 0x1p-4f)) << i - row;
         }

@@ -104,6 +104,9 @@ class OutliersTest : public QuantizedFiles {
   ModelFiles files_;
 };
 
+// How much a method gains here is quality, which no arithmetic bounds: shares
+// are measured ones with room.
+
 // Their weights have as many steps as the others then. Without scales AWQ is
 // importance.
 TEST_F(OutliersTest, AwqScalesThem) {

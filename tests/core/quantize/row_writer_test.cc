@@ -135,9 +135,11 @@ TEST(RowWriterTest, WritesWhatTheCodecMakesOfTheRows) {
           ASSERT_TRUE(writing.Run(stored).ok());
           EXPECT_TRUE(writing.written == want);
           EXPECT_EQ(told, kCount);
+          // Positive terms in float64, in any order.
           EXPECT_NEAR(writing.errors.differences, differences,
-                      1e-12 * differences);
-          EXPECT_NEAR(writing.errors.values, squares, 1e-12 * squares);
+                      static_cast<double>(kCount) * 0x1p-52 * differences);
+          EXPECT_NEAR(writing.errors.values, squares,
+                      static_cast<double>(kCount) * 0x1p-52 * squares);
           // Threads do not change the sums.
           if (first.values == 0.0) first = writing.errors;
           EXPECT_EQ(writing.errors.differences, first.differences);
