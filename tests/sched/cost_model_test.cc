@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct Machine {
   // is linear within each bucket.
   double tolerance;
 };
+
+void PrintTo(const Machine& test, std::ostream* out) { *out << test.name; }
 
 const Machine kMachines[] = {
     {"bandwidth",

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <vector>
 
 #include "tests/support/engine_harness.h"
@@ -23,6 +24,10 @@ struct RecurrentCase {
   const char* model;
   Backend backend;
 };
+
+void PrintTo(const RecurrentCase& test, std::ostream* out) {
+  *out << test.model;
+}
 
 class RecurrentTest : public ::testing::TestWithParam<RecurrentCase> {
  protected:

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <ostream>
 #include <string>
 
 #include "core/quantize/quantize.h"
@@ -38,6 +39,8 @@ struct Case {
   const char* type = "q8_0";
   int sequence = 64;  // tokens
 };
+
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
 class QuantizeMemory : public ::testing::TestWithParam<Case> {
  protected:

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 
 #include "core/json/json.h"
 #include "core/model/load_model.h"
@@ -45,6 +46,8 @@ struct LayerOf {
   int64_t inputs;
   int sequences;
 };
+
+void PrintTo(const LayerOf& test, std::ostream* out) { *out << test.model; }
 
 class CalibratedByLayers : public CalibratedTest,
                            public ::testing::WithParamInterface<LayerOf> {};

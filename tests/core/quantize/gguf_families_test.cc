@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -416,6 +417,8 @@ struct Variant {
   const char* base;
   const char* changes;
 };
+
+void PrintTo(const Variant& test, std::ostream* out) { *out << test.name; }
 
 class FamilyLogits : public ::testing::Test {
  protected:
