@@ -24,9 +24,11 @@ struct Machine {
   // Largest mean error of a prediction without noise: 0 would be a machine that
   // is linear within each bucket.
   double tolerance;
-};
 
-void PrintTo(const Machine& test, std::ostream* out) { *out << test.name; }
+  friend void PrintTo(const Machine& test, std::ostream* out) {
+    *out << test.name;
+  }
+};
 
 const Machine kMachines[] = {
     {"bandwidth",

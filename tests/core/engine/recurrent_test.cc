@@ -23,11 +23,11 @@ using ::inlay::testing::TokenRequest;
 struct RecurrentCase {
   const char* model;
   Backend backend;
-};
 
-void PrintTo(const RecurrentCase& test, std::ostream* out) {
-  *out << test.model;
-}
+  friend void PrintTo(const RecurrentCase& test, std::ostream* out) {
+    *out << test.model;
+  }
+};
 
 class RecurrentTest : public ::testing::TestWithParam<RecurrentCase> {
  protected:

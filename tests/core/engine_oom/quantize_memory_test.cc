@@ -38,9 +38,11 @@ struct Case {
   bool act_order = false;
   const char* type = "q8_0";
   int sequence = 64;  // tokens
-};
 
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+  friend void PrintTo(const Case& test, std::ostream* out) {
+    *out << test.name;
+  }
+};
 
 class QuantizeMemory : public ::testing::TestWithParam<Case> {
  protected:

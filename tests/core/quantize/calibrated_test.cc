@@ -45,9 +45,11 @@ struct LayerOf {
   const char* layer;
   int64_t inputs;
   int sequences;
-};
 
-void PrintTo(const LayerOf& test, std::ostream* out) { *out << test.model; }
+  friend void PrintTo(const LayerOf& test, std::ostream* out) {
+    *out << test.model;
+  }
+};
 
 class CalibratedByLayers : public CalibratedTest,
                            public ::testing::WithParamInterface<LayerOf> {};

@@ -416,9 +416,11 @@ struct Variant {
   const char* name;
   const char* base;
   const char* changes;
-};
 
-void PrintTo(const Variant& test, std::ostream* out) { *out << test.name; }
+  friend void PrintTo(const Variant& test, std::ostream* out) {
+    *out << test.name;
+  }
+};
 
 class FamilyLogits : public ::testing::Test {
  protected:
