@@ -11,11 +11,11 @@ namespace {
 // In the time for 128 multiply-adds: 600 TFLOP/s of 132 multiprocessors.
 
 // A key and a tile's rows, absorbed: as many as the latent and its row have
-// columns, at 510 TFLOP/s where items are wide; by mma at a quarter of that.
+// columns, at 510 TFLOP/s where items are wide; by mma at a tenth of that.
 int64_t AbsorbedPairs(const AttentionPlanShape& shape) {
   const ExpandedDims& dims = shape.expanded;
   const int64_t columns = 2 * dims.rank + dims.rope_dim;
-  return columns * (shape.wide_items() ? 20 : 80) / 17;
+  return columns * (shape.wide_items() ? 20 : 200) / 17;
 }
 // A key and a tile's rows, expanded: of few columns the softmax takes the time.
 int64_t ExpandedPairs(const ExpandedDims& dims) {
@@ -43,7 +43,7 @@ constexpr int64_t kTurn = 176000;
 void LetExpand(const ExpandedDims& dims, AttentionPlanShape& shape) {
   shape.expanded = dims;
   shape.tile_tokens = kExpandedTileTokens;
-  shape.unpack_bytes = kExpandBytes;
+  shape.unpack_bytes = ExpandBytes(dims);
 }
 
 ExpandedWork ExpandedWorkOf(const AttentionPlanShape& shape,

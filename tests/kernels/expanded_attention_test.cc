@@ -402,9 +402,9 @@ TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
       EXPECT_FALSE(expands(heads, 63, 63));
       EXPECT_FALSE(expands(heads, 1, 8192));
       // Each key is expanded for few queries. Items of narrow rows are slow.
-      EXPECT_EQ(expands(heads, 64, 8192), dims.rank == 256 && heads == 128);
-      // Where one tile a head is all there is, and heads take turns.
-      EXPECT_FALSE(expands(heads, 128, 65536));
+      EXPECT_EQ(expands(heads, 64, 8192), dims.rank == 256);
+      // One tile a head is all there is, and heads take turns.
+      EXPECT_EQ(expands(heads, 128, 65536), dims.rank == 256);
       // One head does not fit.
       EXPECT_FALSE(expands(heads, 8192, dims.rank == 512 ? 300000 : 600000));
     }
