@@ -43,7 +43,7 @@ constexpr int64_t kTurn = 176000;
 void LetExpand(const ExpandedDims& dims, AttentionPlanShape& shape) {
   shape.expanded = dims;
   shape.tile_tokens = kExpandedTileTokens;
-  shape.unpack_bytes = ExpandBytes(dims);
+  shape.unpack_bytes = kExpandBytes;
 }
 
 ExpandedWork ExpandedWorkOf(const AttentionPlanShape& shape,

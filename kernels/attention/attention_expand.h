@@ -9,7 +9,6 @@
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_EXPAND_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_EXPAND_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/attention_plan.h"
@@ -20,18 +19,15 @@ namespace inlay {
 inline constexpr ExpandedDims kExpandedDims[] = {
     {128, 64, 128, 512}, {192, 64, 256, 512}, {64, 32, 64, 256}};
 
+// AttentionPlanShape::unpack_bytes where it expands: of DeepSeek's 8k tokens of
+// 32 heads.
+inline constexpr int64_t kExpandBytes = int64_t{128} << 20;
 // Sequences of fewer queries never expand.
 inline constexpr int64_t kLeastExpandedTokens = 64;
 
 // A key and a value of one head. What is rotated is read where it is.
 constexpr int64_t ExpandedRowBytes(const ExpandedDims& dims) {
   return int64_t{2} * (dims.key_dim + dims.value_dim);
-}
-
-// AttentionPlanShape::unpack_bytes where it expands: 8k tokens of 32 heads, of
-// DeepSeek's 128 MB.
-constexpr int64_t ExpandBytes(const ExpandedDims& dims) {
-  return std::max(ExpandedRowBytes(dims), int64_t{512}) * 8192 * 32;
 }
 
 // Lets plans of `shape`, that of attention over a cache of latents, have tiles

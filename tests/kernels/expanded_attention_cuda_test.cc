@@ -46,7 +46,6 @@ class Problem {
     desc_.block_size = layout_.block_size();
     desc_.kv = desc_.weight = desc_.activation = dtype;
     desc_.scale = 1.0f / std::sqrt(static_cast<float>(desc_.head_dim()));
-    room_ = ExpandBytes(dims);
     MakeCache(seed);
     MakeMatrices();
     int32_t tokens = 0;
@@ -333,7 +332,7 @@ class Problem {
   std::vector<std::vector<int32_t>> tables_;
   std::vector<AttentionSequence> sequences_;
   TestMatrix q_;
-  int64_t room_ = 0;
+  int64_t room_ = kExpandBytes;
   size_t rounds_ = 0;
   std::vector<bool> expanded_;  // rows of q
 };
