@@ -15,9 +15,12 @@ namespace {
 
 constexpr int64_t kLength = 300;
 constexpr const char* kPatterns[] = {
-    "block=16,window=48,global=16", "block=16,window=32,random=48,seed=5",
-    "block=32,stride=96", "block=16,dilated=96,dilation=32,global=32",
-    "segment=128", "block=16,segment=64,global=64,context=208"};
+    "block=16,window=48,global=16",
+    "block=16,window=32,random=48,seed=5",
+    "block=32,stride=96",
+    "block=16,dilated=96,dilation=32,global=32",
+    "segment=128",
+    "block=16,segment=64,global=64,context=208"};
 
 using Logits = ModelHarness::Logits;
 
