@@ -9,6 +9,7 @@
 #include "core/model/decoder_impl.h"
 #include "core/model/layers/attention_chunks.h"
 #include "core/model/layers/wanted_queries.h"
+#include "kernels/attention/attention_expand.h"
 #include "kernels/attention/attention_gather.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/linear_attention/state_plan.h"
@@ -44,7 +45,7 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
   plan.blocks = limits.blocks;
   if (cut.shape.selects > 0) {
     plan.sequences = limits.tokens;
-    plan.blocks = 0;
+    if (!cut.shape.expands()) plan.blocks = 0;
   }
   plan.graph = limits.fixed;
   if (cut.pattern) AddPatternLimits(pattern, cut.shape, limits.longest, &plan);
@@ -189,8 +190,8 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     } else if (cut.shape.selects > 0) {
       cut_sequences.resize(static_cast<size_t>(plan_limits.sequences));
-      const int64_t count = SplitIntoQueries(
-          sequences, cut.shape.selects, cut_sequences.data(), cut.shape.mix);
+      const int64_t count =
+          SplitUnlessExpanded(cut.shape, sequences, cut_sequences.data());
       sequences =
           absl::MakeConstSpan(cut_sequences).first(static_cast<size_t>(count));
     }

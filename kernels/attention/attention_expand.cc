@@ -8,22 +8,40 @@
 namespace inlay {
 namespace {
 
-// In a multiprocessor's time for a key and a tile's 128 rows of one head: 320
-// multiply-adds each, 18 ns at 600 TFLOP/s of 132.
-// The same pairs absorbed: 1,088 / 320, at 500 TFLOP/s.
-constexpr int64_t kAbsorbedPairs = 4;
-// A token and head through both of its matrices, where it is absorbed: 6 to 8
-// measured; the rest stands for what items of short prompts leave idle.
-constexpr int64_t kAbsorbedToken = 40;
-// A key and head through them: as many, by wgmma.
-constexpr int64_t kExpandedKey = 4;
+// In the time for 128 multiply-adds: 600 TFLOP/s of 132 multiprocessors.
+
+// A key and a tile's rows, absorbed: as many as the latent and its row have
+// columns, at 510 TFLOP/s where items are wide; by mma at a tenth of that.
+int64_t AbsorbedPairs(const AttentionPlanShape& shape) {
+  const ExpandedDims& dims = shape.expanded;
+  const int64_t columns = 2 * dims.rank + dims.rope_dim;
+  return columns * (shape.wide_items() ? 20 : 200) / 17;
+}
+// A key and a tile's rows, expanded: of few columns the softmax takes the time.
+int64_t ExpandedPairs(const ExpandedDims& dims) {
+  return 96 + int64_t{7} * (dims.key_dim + dims.rope_dim + dims.value_dim) / 10;
+}
+// A token or a key and head through both of its matrices.
+int64_t BothMatrices(const ExpandedDims& dims) {
+  return int64_t{dims.key_dim + dims.value_dim} * dims.rank /
+         kExpandedTileTokens;
+}
+// A token where it is absorbed: twice that, and what items of short prompts
+// leave idle.
+int64_t AbsorbedToken(const ExpandedDims& dims) {
+  return 2 * BothMatrices(dims) + 10752;
+}
+// A key, by wgmma.
+int64_t ExpandedKey(const ExpandedDims& dims) {
+  return BothMatrices(dims) * 5 / 4;
+}
 // Of a turn: two launches and their ends, about 10 us of all multiprocessors.
-constexpr int64_t kTurn = 550;
+constexpr int64_t kTurn = 176000;
 
 }  // namespace
 
-void LetExpand(AttentionPlanShape& shape) {
-  shape.expands = true;
+void LetExpand(const ExpandedDims& dims, AttentionPlanShape& shape) {
+  shape.expanded = dims;
   shape.tile_tokens = kExpandedTileTokens;
   shape.unpack_bytes = kExpandBytes;
 }
@@ -45,6 +63,7 @@ ExpandedTurns ExpandedTurnsOf(const AttentionPlanShape& shape,
                               const ExpandedWork& work) {
   const int64_t heads = shape.unpacked_heads();
   const int64_t least = CeilDiv(heads, UnpackedHeads(shape, work.blocks));
+  const int64_t pairs = ExpandedPairs(shape.expanded);
   ExpandedTurns best;
   for (int64_t turns = least; turns <= std::min(heads, 2 * least + 2);
        ++turns) {
@@ -54,7 +73,7 @@ ExpandedTurns ExpandedTurnsOf(const AttentionPlanShape& shape,
     const int64_t waves = CeilDiv(work.tiles * each, shape.grid) * work.longest;
     const int64_t shares = each * work.keys / shape.grid + work.longest;
     const int64_t time =
-        CeilDiv(heads, each) * (std::min(waves, shares) + kTurn);
+        CeilDiv(heads, each) * (std::min(waves, shares) * pairs + kTurn);
     if (best.heads == 0 || time < best.time) {
       best = {static_cast<int>(each), time};
     }
@@ -67,21 +86,37 @@ ExpandCosts ExpandCostsOf(const AttentionPlanShape& shape,
   const int64_t heads = shape.unpacked_heads();
   const ExpandedWork work = ExpandedWorkOf(shape, sequence);
   ExpandCosts costs;
-  costs.absorbed =
-      heads * (work.keys * kAbsorbedPairs + sequence.q_len * kAbsorbedToken);
+  costs.absorbed = heads * (work.keys * AbsorbedPairs(shape) +
+                            sequence.q_len * AbsorbedToken(shape.expanded));
   costs.expanded = shape.grid * ExpandedTurnsOf(shape, work).time +
-                   heads * sequence.kv_len * kExpandedKey;
+                   heads * sequence.kv_len * ExpandedKey(shape.expanded);
   return costs;
 }
 
 bool Expands(const AttentionPlanShape& shape,
              const AttentionSequence& sequence) {
   if (sequence.q_len < kLeastExpandedTokens) return false;
-  const int64_t rows =
-      RoundUp(sequence.kv_len, shape.block_size) * ExpandedRowBytes();
+  const int64_t rows = RoundUp(sequence.kv_len, shape.block_size) *
+                       ExpandedRowBytes(shape.expanded);
   if (rows > shape.unpack_bytes) return false;
   const ExpandCosts costs = ExpandCostsOf(shape, sequence);
   return costs.expanded < costs.absorbed;
+}
+
+int64_t SplitUnlessExpanded(const AttentionPlanShape& shape,
+                            absl::Span<const AttentionSequence> sequences,
+                            AttentionSequence* queries) {
+  int64_t count = 0;
+  for (const AttentionSequence& sequence : sequences) {
+    if (shape.expands() && sequence.kv_len <= shape.selects &&
+        Expands(shape, sequence)) {
+      queries[count++] = sequence;
+      continue;
+    }
+    count += SplitIntoQueries({&sequence, 1}, shape.selects, queries + count,
+                              shape.mix);
+  }
+  return count;
 }
 
 }  // namespace inlay

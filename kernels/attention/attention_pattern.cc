@@ -32,7 +32,8 @@ constexpr Length kLengths[] = {{"window", &AttentionPattern::window},
                                {"dilated", &AttentionPattern::dilated},
                                {"dilation", &AttentionPattern::dilation},
                                {"stride", &AttentionPattern::stride},
-                               {"random", &AttentionPattern::random}};
+                               {"random", &AttentionPattern::random},
+                               {"context", &AttentionPattern::context}};
 
 absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("attention pattern: ", what));
@@ -65,6 +66,9 @@ absl::Status Check(const AttentionPattern& pattern) {
     return Wrong(FormattedString("random is %d blocks; expected at most %d",
                                  pattern.random / pattern.block,
                                  kMostRandomBlocks));
+  }
+  if (pattern.context > 0 && !pattern.any()) {
+    return Wrong("context goes with what is seen before it");
   }
   return absl::OkStatus();
 }
@@ -122,6 +126,9 @@ void FillRow(const AttentionPattern& pattern, bool causal, int64_t n,
   Row row(words, end);
   row.Add(n);
   if (n < pattern.global / pattern.block) return row.AddRange(0, end);
+  if (pattern.context > 0 && n >= pattern.context / pattern.block) {
+    return row.AddRange(0, end);
+  }
   row.AddRange(0, pattern.global / pattern.block);
   const int64_t window = pattern.window / pattern.block;
   row.AddRange(n - window + 1, n + window);
@@ -177,7 +184,7 @@ absl::StatusOr<AttentionPattern> ParseAttentionPattern(absl::string_view text) {
       return Wrong(absl::StrCat(
           "\"", absl::CHexEscape(part.substr(0, 64)),
           "\"; expected block, window, global, segment, dilated, dilation, "
-          "stride, random or seed, =, and a number"));
+          "stride, random, context or seed, =, and a number"));
     }
   }
   INLAY_RETURN_IF_ERROR(Check(pattern));

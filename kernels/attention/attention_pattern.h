@@ -5,7 +5,8 @@
 // Sources: Longformer (arXiv:2004.05150: window, dilation, global tokens), ETC
 // (arXiv:2004.08483), BigBird (arXiv:2007.14062: window, global, random),
 // Sparse Transformers (arXiv:1904.10509: strides), Star Attention
-// (arXiv:2411.17116: an anchor block and the own segment), attention sinks
+// (arXiv:2411.17116: an anchor block and the own segment, then all:
+// "segment=4096,global=4096,context=65536"), attention sinks
 // (arXiv:2309.17453).
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_PATTERN_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_PATTERN_H_
@@ -32,6 +33,8 @@ namespace inlay {
 //   stride    m is the last block of a stride of so many positions
 //   random    m is one of random / block blocks drawn by `seed` and n: of those
 //             before n where order is causal, otherwise of all
+//   context   n is not one of the first context / block blocks: what follows
+//             the context sees all of it
 // A query always sees its own block, up to itself where order is causal.
 struct AttentionPattern {
   int32_t block = 64;  // a power of two from 16 to 1024
@@ -42,6 +45,7 @@ struct AttentionPattern {
   int32_t dilation = 0;
   int32_t stride = 0;
   int32_t random = 0;
+  int32_t context = 0;  // with another of these: alone it leaves nothing out
   uint32_t seed = 0;
 
   // Something is left out.

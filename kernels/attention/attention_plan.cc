@@ -48,7 +48,8 @@ int64_t MoreBlocks(const AttentionPlanShape& shape,
 // Entries of the sequence's block table.
 int64_t BlocksOf(const AttentionPlanShape& shape,
                  const AttentionSequence& sequence) {
-  if (sequence.q_len == 0 || shape.selects > 0) return 0;
+  if (sequence.q_len == 0) return 0;
+  if (shape.selects > 0 && sequence.blocks == nullptr) return 0;
   return CeilDiv(sequence.kv_len, shape.block_size);
 }
 
@@ -119,13 +120,13 @@ void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
     }
     const int first_tile = plan.num_tiles;
     AddTiles(shape, mask, sequence, blocks_begin, tiles, plan.num_tiles);
-    if (!shape.expands) return;
+    if (!shape.expands()) return;
     for (int i = first_tile; i < plan.num_tiles; ++i) {
       tiles[i].runs_begin = first_block * shape.block_size;
     }
     return;
   }
-  if (shape.expands) AddItemTokens(sequence, plan);
+  if (shape.expands()) AddItemTokens(sequence, plan);
   const int64_t chunk = chunker.ChunkOf(sequence);
   for (int64_t row = 0; row < int64_t{sequence.q_len} * shape.group;
        row += shape.item_rows) {
@@ -206,7 +207,7 @@ AttentionPlanLimits AttentionPlanLimitsOf(
   limits.sequences = static_cast<int64_t>(sequences.size());
   for (const AttentionSequence& sequence : sequences) {
     limits.tokens += sequence.q_len;
-    if (shape.selects == 0) {
+    if (shape.selects == 0 || sequence.blocks != nullptr) {
       limits.blocks += CeilDiv(sequence.kv_len, shape.block_size);
     }
     if (mask != nullptr) limits.key_runs += MaxKeyRuns(shape, *mask, sequence);

@@ -53,7 +53,21 @@ constexpr int AttentionTileKeys(int head_dim) {
 
 // The same where keys and values are expanded latents.
 inline constexpr int kExpandedTileTokens = 128;
-inline constexpr int kExpandedTileKeys = 128;
+constexpr int ExpandedTileKeys(int head_dim) {
+  return head_dim <= 192 ? 128 : AttentionTileKeys(head_dim);
+}
+
+// Latent attention's columns: of a head's keys those that are made of the
+// latent, and those that all heads have from the row; of its values; the
+// latent's.
+struct ExpandedDims {
+  int key_dim = 0;
+  int rope_dim = 0;
+  int value_dim = 0;
+  int rank = 0;
+
+  bool operator==(const ExpandedDims&) const = default;
+};
 
 // What of a layer decides how its work is cut. Layers of equal shape that also
 // share a KV group share a plan.
@@ -63,8 +77,8 @@ struct AttentionPlanShape {
   int head_dim = 0;
   int window = 0;
   bool causal = true;
-  // As AttentionDesc has it; > 0: every sequence of a plan is one query and its
-  // selected keys (SplitIntoQueries), and has no block table.
+  // As AttentionDesc has it; > 0: sequences of a plan are single queries with
+  // their selected keys, without block tables, or expand (SplitUnlessExpanded).
   int selects = 0;
   KeyMix mix;  // likewise
   int block_size = 0;
@@ -95,7 +109,8 @@ struct AttentionPlanShape {
   // Of latents, with unpack_bytes: sequences for which it takes less time
   // become tiles of which each head, not each KV head, has its own keys and
   // values: those that the cache's rows are expanded to (attention_expand.h).
-  bool expands = false;
+  // None: nothing expands.
+  ExpandedDims expanded = {};
   // Steps of at most so many sequences with at most so many keys, one query
   // each, are for decode_attention (AttentionPlan::few): the first of these
   // that has the rows counts. 0: none.
@@ -114,8 +129,9 @@ struct AttentionPlanShape {
     }
     return nullptr;
   }
+  bool expands() const { return expanded.rank > 0; }
   // Heads that what is unpacked has.
-  int unpacked_heads() const { return expands ? group : num_kv_heads; }
+  int unpacked_heads() const { return expands() ? group : num_kv_heads; }
   bool wide_items() const { return item_rows > kAttentionItemRows; }
   // Where a CTA's share ends, not at chunks.
   bool cuts_anywhere() const {

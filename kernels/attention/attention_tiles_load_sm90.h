@@ -14,20 +14,21 @@ namespace inlay::tiles_sm90 {
 
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kWarpgroup = 128;
-// kValueDim: where it is not kDim, keys and values are expanded latents
-// (expanded_attention.h): a head's first kValueDim columns of keys, and values,
-// by row numbers of their own, the other columns in the cache.
-template <int kDim, int kValueDim = kDim>
+// kRopeDim: where it is not 0, keys and values are expanded latents
+// (expanded_attention.h): a head's columns of keys but the last kRopeDim, and
+// values, by row numbers of their own, the other columns in the cache.
+template <int kDim, int kValueDim = kDim, int kRopeDim = 0>
 struct Shape {
-  static constexpr bool kExpanded = kValueDim != kDim;
+  static constexpr bool kExpanded = kRopeDim > 0;
   static constexpr int kGroups = AttentionTileRows(kDim) / 64;
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kThreads = kWarpgroup * (kGroups + 1);
   static constexpr int kKeys =
-      kExpanded ? kExpandedTileKeys : AttentionTileKeys(kDim);
+      kExpanded ? ExpandedTileKeys(kDim) : AttentionTileKeys(kDim);
   static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
   static constexpr int kSlabBytes = kKeys * kSlabRowBytes;
+  static constexpr int kKeySlabs = (kDim - kRopeDim) / kSlabColumns;
   static constexpr int kValueSlabs =
       (kValueDim + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kBlockBytes = kSlabs * kSlabBytes;
@@ -44,9 +45,9 @@ struct Shape {
 };
 
 // The end of shared memory.
-template <int kDim, int kValueDim = kDim>
+template <int kDim, int kValueDim = kDim, int kRopeDim = 0>
 struct Head {
-  static constexpr int kStages = Shape<kDim, kValueDim>::kStages;
+  static constexpr int kStages = Shape<kDim, kValueDim, kRopeDim>::kStages;
   uint64_t key_full[kStages];
   uint64_t key_empty[kStages];
   uint64_t value_full[kStages];
@@ -57,12 +58,12 @@ struct Head {
   int head;  // < 0: no tile is left
 };
 
-template <int kDim, int kValueDim = kDim>
+template <int kDim, int kValueDim = kDim, int kRopeDim = 0>
 constexpr int SharedBytes() {
-  using S = Shape<kDim, kValueDim>;
+  using S = Shape<kDim, kValueDim, kRopeDim>;
   return 1024 + S::kSlabs * S::kQuerySlabBytes +
          S::kStages * (S::kBlockBytes + S::kValueBytes) +
-         static_cast<int>(sizeof(Head<kDim, kValueDim>));
+         static_cast<int>(sizeof(Head<kDim, kValueDim, kRopeDim>));
 }
 
 struct TileArgs {
@@ -91,14 +92,14 @@ struct Maps {
   CUtensorMap k;
   CUtensorMap v;
 };
-// Of expanded latents: k and v are [head][row][kValueDim], a box is a block of
+// Of expanded latents: k and v are [head][row][columns], a box is a block of
 // keys x a slab's columns; `cache` is of latents' rows.
 struct ExpandedMaps : Maps {
   CUtensorMap cache;
-  int cache_column;  // of keys' columns behind the first kValueDim
+  int cache_column;  // of keys' last columns
 };
-template <int kDim, int kValueDim>
-using MapsOf = std::conditional_t<kDim == kValueDim, Maps, ExpandedMaps>;
+template <int kDim, int kValueDim, int kRopeDim>
+using MapsOf = std::conditional_t<kRopeDim == 0, Maps, ExpandedMaps>;
 
 // A place in a ring.
 template <int kStages>
@@ -113,31 +114,32 @@ struct Cursor {
   }
 };
 
-template <int kDim, int kValueDim = kDim>
+template <int kDim, int kValueDim = kDim, int kRopeDim = 0>
 struct Shared {
-  using S = Shape<kDim, kValueDim>;
+  using S = Shape<kDim, kValueDim, kRopeDim>;
   __device__ explicit Shared(unsigned char* base) {
     const uint32_t at = sm90::SharedAddress(base);
     queries = base + ((1024 - at % 1024) % 1024);
     keys = queries + S::kSlabs * S::kQuerySlabBytes;
     values = keys + S::kStages * S::kBlockBytes;
-    head = reinterpret_cast<Head<kDim, kValueDim>*>(
+    head = reinterpret_cast<Head<kDim, kValueDim, kRopeDim>*>(
         values + S::kStages * S::kValueBytes);
   }
   unsigned char* queries;
   unsigned char* keys;
   unsigned char* values;
-  Head<kDim, kValueDim>* head;
+  Head<kDim, kValueDim, kRopeDim>* head;
 };
 
 // One of the two warps that load.
-template <int kDim, bool kMasked, int kValueDim = kDim>
+template <int kDim, bool kMasked, int kValueDim = kDim, int kRopeDim = 0>
 class Loader {
  public:
-  using S = Shape<kDim, kValueDim>;
-  using MapsType = MapsOf<kDim, kValueDim>;
+  using S = Shape<kDim, kValueDim, kRopeDim>;
+  using MapsType = MapsOf<kDim, kValueDim, kRopeDim>;
   __device__ Loader(const TileArgs& args, const MapsType& maps,
-                    const TileMask& mask, const Shared<kDim, kValueDim>& shared)
+                    const TileMask& mask,
+                    const Shared<kDim, kValueDim, kRopeDim>& shared)
       : args_(args),
         maps_(maps),
         mask_(mask),
@@ -268,16 +270,19 @@ class Loader {
   }
 
   // The same of expanded latents: the first lanes bring keys' last slab from
-  // the cache, one box each, the last two a slab each of what is expanded.
+  // the cache, one box each, the last ones a slab each of what is expanded.
   template <bool kOfKeys>
   __device__ void LoadExpanded(const AttentionTile& tile, int head,
                                const CUtensorMap& map,
                                const unsigned char* ring, uint64_t* full,
                                uint64_t* empty) {
-    static_assert(S::kValueSlabs == 2 && S::kSlabs == 3);
+    static_assert((kDim - kRopeDim) % kSlabColumns == 0 &&
+                  kRopeDim <= kSlabColumns && kValueDim % kSlabColumns == 0);
     constexpr int kBytes = kOfKeys ? S::kBlockBytes : S::kValueBytes;
+    constexpr int kSlabs = kOfKeys ? S::kKeySlabs : S::kValueSlabs;
+    constexpr int kSlabsBytes = kSlabs * S::kSlabBytes;
     const uint32_t to = sm90::SharedAddress(ring);
-    const int slab = lane_ - (32 - S::kValueSlabs);
+    const int slab = lane_ - (32 - kSlabs);
     const int row = lane_ * args_.box_rows;
     KeyWalk<S::kKeys, kMasked> walk(tile, mask_);
 #pragma unroll 1
@@ -293,7 +298,7 @@ class Loader {
       if (lane_ == 0) {
         sm90::ArriveExpect(
             &full[at_.stage],
-            static_cast<uint32_t>(S::kValueBytes +
+            static_cast<uint32_t>(kSlabsBytes +
                                   boxes * args_.box_rows * kSlabRowBytes));
       }
       __syncwarp();
@@ -305,7 +310,7 @@ class Loader {
       }
       if (issue) {
         sm90::CopyBox4(&maps_.cache, &full[at_.stage],
-                       stage + S::kValueBytes + row * kSlabRowBytes,
+                       stage + kSlabsBytes + row * kSlabRowBytes,
                        maps_.cache_column, key % args_.block_size, 0, block);
       }
       at_.Next();
@@ -315,7 +320,7 @@ class Loader {
   const TileArgs& args_;
   const MapsType& maps_;
   const TileMask& mask_;
-  const Shared<kDim, kValueDim>& shared_;
+  const Shared<kDim, kValueDim, kRopeDim>& shared_;
   int lane_;
   Cursor<S::kStages> at_;
 };

@@ -43,16 +43,17 @@ constexpr int kClearBarrier = 6;
 constexpr float kLag = 8.0f;
 
 // A thread of a computing warpgroup; it has two rows, r = 0 and 1.
-template <typename T, int kDim, bool kMasked, int kValueDim = kDim>
+template <typename T, int kDim, bool kMasked, int kValueDim = kDim,
+          int kRopeDim = 0>
 class Worker {
  public:
-  using S = Shape<kDim, kValueDim>;
+  using S = Shape<kDim, kValueDim, kRopeDim>;
   using Scores = sm90::Wgmma<T, S::kKeys>;
   using Values = sm90::Wgmma<T, kValueDim>;
   using Rows = TileRows<TileArgs, S::kKeys, kMasked>;
 
   __device__ Worker(const TileArgs& args, const TileMask& mask,
-                    const Shared<kDim, kValueDim>& shared, int group)
+                    const Shared<kDim, kValueDim, kRopeDim>& shared, int group)
       : args_(args),
         mask_(mask),
         shared_(shared),
@@ -352,7 +353,7 @@ class Worker {
 
   const TileArgs& args_;
   const TileMask& mask_;
-  const Shared<kDim, kValueDim>& shared_;
+  const Shared<kDim, kValueDim, kRopeDim>& shared_;
   int group_;
   int thread_;
   int lane_;
@@ -367,15 +368,17 @@ class Worker {
 };
 
 // kMasked: there is a mask, or ALiBi.
-template <typename T, int kDim, bool kMasked, int kValueDim = kDim>
-__global__ void __launch_bounds__(Shape<kDim, kValueDim>::kThreads, 1)
-    AttentionTiles(const __grid_constant__ TileArgs args,
-                   const __grid_constant__ MapsOf<kDim, kValueDim> maps,
-                   const __grid_constant__ TileMask mask) {
+template <typename T, int kDim, bool kMasked, int kValueDim = kDim,
+          int kRopeDim = 0>
+__global__ void __launch_bounds__(Shape<kDim, kValueDim, kRopeDim>::kThreads, 1)
+    AttentionTiles(
+        const __grid_constant__ TileArgs args,
+        const __grid_constant__ MapsOf<kDim, kValueDim, kRopeDim> maps,
+        const __grid_constant__ TileMask mask) {
   LetNextBegin();
   extern __shared__ unsigned char memory[];
-  using S = Shape<kDim, kValueDim>;
-  const Shared<kDim, kValueDim> shared(memory);
+  using S = Shape<kDim, kValueDim, kRopeDim>;
+  const Shared<kDim, kValueDim, kRopeDim> shared(memory);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       sm90::InitBarrier(&shared.head->key_full[i], 1);
@@ -393,15 +396,18 @@ __global__ void __launch_bounds__(Shape<kDim, kValueDim>::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     sm90::LowerRegisters<S::kLoadRegisters>();
     if (threadIdx.x < 32) {
-      Loader<kDim, kMasked, kValueDim>(args, maps, mask, shared).RunKeys();
+      Loader<kDim, kMasked, kValueDim, kRopeDim>(args, maps, mask, shared)
+          .RunKeys();
     } else if (threadIdx.x < 64) {
-      Loader<kDim, kMasked, kValueDim>(args, maps, mask, shared).RunValues();
+      Loader<kDim, kMasked, kValueDim, kRopeDim>(args, maps, mask, shared)
+          .RunValues();
     }
   } else {
     sm90::RaiseRegisters<S::kComputeRegisters>();
     const int group = __shfl_sync(
         0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup - 1, 0);
-    Worker<T, kDim, kMasked, kValueDim>(args, mask, shared, group).Run();
+    Worker<T, kDim, kMasked, kValueDim, kRopeDim>(args, mask, shared, group)
+        .Run();
   }
 }
 

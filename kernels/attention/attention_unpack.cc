@@ -7,7 +7,8 @@ namespace {
 
 // Keys and values of a block of one KV head, 16 bits each.
 int64_t BlockBytes(const AttentionPlanShape& shape) {
-  if (shape.expands) return ExpandedRowBytes() * shape.block_size;
+  if (shape.expands())
+    return ExpandedRowBytes(shape.expanded) * shape.block_size;
   return int64_t{4} * shape.head_dim * shape.block_size;
 }
 
@@ -23,7 +24,7 @@ KeyRange BlocksSeen(const AttentionPlanShape& shape, const AttentionMask* mask,
 bool CanBeTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
                 const AttentionSequence& sequence) {
   if (shape.unpack_bytes == 0) return true;
-  if (shape.expands) return mask == nullptr && Expands(shape, sequence);
+  if (shape.expands()) return mask == nullptr && Expands(shape, sequence);
   if (sequence.q_len <= shape.tile_tokens &&
       2 * RowTiles(shape, sequence.q_len) * shape.num_kv_heads <= shape.grid) {
     return false;
@@ -42,8 +43,9 @@ int UnpackedHeads(const AttentionPlanShape& shape, int64_t blocks) {
 }
 
 int64_t MaxUnpackedBytes(const AttentionPlanShape& shape, int64_t tokens) {
-  const bool many = shape.expands ? tokens >= kLeastExpandedTokens
-                                  : tokens * shape.group > kAttentionSplitRows;
+  const bool many = shape.expands()
+                        ? tokens >= kLeastExpandedTokens
+                        : tokens * shape.group > kAttentionSplitRows;
   const bool tiles = shape.tile_tokens > 0 && many;
   return tiles ? shape.unpack_bytes : 0;
 }
@@ -59,7 +61,7 @@ int32_t UnpackRounds::Add(const AttentionSequence& sequence,
     plan.rounds.push_back({plan.num_tiles, 0, end_, 0});
     work_ = {};
   }
-  if (shape_.expands) {
+  if (shape_.expands()) {
     const ExpandedWork more = ExpandedWorkOf(shape_, sequence);
     work_.blocks += more.blocks;
     work_.tiles += more.tiles;
@@ -71,7 +73,7 @@ int32_t UnpackRounds::Add(const AttentionSequence& sequence,
   const int32_t first = round.num_blocks;
   for (int64_t i = seen.begin; i < seen.end; ++i) {
     blocks_[end_++] = table[i];
-    if (!shape_.expands) table[i] = round.num_blocks;
+    if (!shape_.expands()) table[i] = round.num_blocks;
     ++round.num_blocks;
   }
   return first;
@@ -86,8 +88,8 @@ void UnpackRounds::EndRound(AttentionPlan& plan) const {
   if (plan.rounds.empty()) return;
   AttentionUnpackRound& round = plan.rounds.back();
   round.num_tiles = plan.num_tiles - round.first_tile;
-  round.heads = shape_.expands ? ExpandedTurnsOf(shape_, work_).heads
-                               : UnpackedHeads(shape_, round.num_blocks);
+  round.heads = shape_.expands() ? ExpandedTurnsOf(shape_, work_).heads
+                                 : UnpackedHeads(shape_, round.num_blocks);
   const int64_t bytes = round.num_blocks * round.heads * BlockBytes(shape_);
   plan.unpacked_bytes =
       std::max(plan.unpacked_bytes, static_cast<size_t>(bytes));

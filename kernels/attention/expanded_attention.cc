@@ -1,5 +1,6 @@
 #include "kernels/attention/expanded_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,7 +18,7 @@ absl::Status RunExpandedAttentionCpuScalar(
 #if INLAY_HAS_CUDA
 absl::Status RunExpandedAttentionCudaSm90(
     const ExpandedAttentionDesc& desc, const ExpandedAttentionParams& params,
-    Stream& stream);  // expanded_attention_sm90.cu
+    Stream& stream);  // expanded_attention_d192_sm90.cu
 #endif
 
 namespace {
@@ -42,10 +43,10 @@ const char* Sm90Refuses(const ExpandedAttentionDesc& desc,
   if (desc.kv != desc.activation || desc.weight != desc.activation) {
     return "cache and weights must be of the activations' type";
   }
-  if (desc.rank != kExpandedRank || desc.key_dim != kExpandedKeyDim ||
-      desc.rope_dim != kExpandedRopeDim ||
-      desc.value_dim != kExpandedValueDim) {
-    return "rank, key_dim, rope_dim, value_dim must be 512, 128, 64, 128";
+  if (std::ranges::find(kExpandedDims, desc.dims()) ==
+      std::ranges::end(kExpandedDims)) {
+    return "key_dim, rope_dim, value_dim, rank must be 128, 64, 128, 512, or "
+           "192, 64, 256, 512, or 64, 32, 64, 256";
   }
   if (desc.block_size % 16 != 0) return "block_size must be a multiple of 16";
   return nullptr;

@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_plan.h"
 #include "kernels/dispatch.h"
 
 namespace inlay {
@@ -27,6 +28,7 @@ struct ExpandedAttentionDesc {
   float scale = 1.0f;
 
   int head_dim() const { return key_dim + rope_dim; }
+  ExpandedDims dims() const { return {key_dim, rope_dim, value_dim, rank}; }
 };
 
 // A matrix a head, that of head h at base + h * stride_bytes, dense rows.

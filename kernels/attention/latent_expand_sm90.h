@@ -15,12 +15,13 @@ struct LatentExpansion {
   DType dtype = DType::kBF16;
   const int32_t* blocks = nullptr;  // of the cache, [num_blocks], on the device
   int num_blocks = 0;
+  ExpandedDims dims;  // one of kExpandedDims
   // Of the first of so many heads.
-  HeadMatrices keys;    // [512, 128]
-  HeadMatrices values;  // [128, 512]
+  HeadMatrices keys;    // [rank, key_dim]
+  HeadMatrices values;  // [value_dim, rank]
   int heads = 0;
-  // [heads][num_blocks * block_size][128] each. Rows of slots that nobody wrote
-  // are what the matrices make of what lies there.
+  // [heads][num_blocks * block_size][key_dim], [..][value_dim]. Rows of slots
+  // that nobody wrote are what the matrices make of what lies there.
   std::byte* expanded_keys = nullptr;
   std::byte* expanded_values = nullptr;
 };

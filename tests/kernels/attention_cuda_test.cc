@@ -277,6 +277,52 @@ TEST_F(AttentionCudaTest, WhatSeesNothingGivesZeros) {
   }
 }
 
+// Few queries under patterns, as sequences of the blocks that they see: what
+// the masks say, and each alone what it is in company.
+TEST_F(AttentionCudaTest, GatheredPatterns) {
+  const std::vector<SequenceShape> shapes = {{5, 700},  {1, 900},   {16, 1300},
+                                             {64, 800}, {80, 1000}, {33, 33},
+                                             {0, 50},   {3, 2500}};
+  unsigned seed = 1;
+  for (const char* text :
+       {"block=16,window=48,global=16", "window=64,random=192",
+        "block=32,stride=160,window=64",
+        "segment=256,global=256,context=768"}) {
+    const AttentionPattern pattern = *ParseAttentionPattern(text);
+    std::vector<TestMask> masks;
+    for (const SequenceShape& shape : shapes) {
+      masks.emplace_back().Pattern(pattern, true, shape.kv_len);
+    }
+    for (const DType kv : {DType::kBF16, DType::kI8}) {
+      SCOPED_TRACE(::testing::Message() << text << " " << DTypeName(kv));
+      const AttentionDesc desc =
+          Desc(seed % 3 == 0 ? 16 : 8, 2, 128, DType::kBF16, kv);
+      AttentionProblem problem(desc, shapes, 16, seed, masks);
+      ++seed;
+      problem.set_gathers();
+      problem.Check(*gpu_);
+      ForEachCudaRow(
+          AttentionTable(), desc, *gpu_, [&](const AttentionRow& row) {
+            const TestMatrix whole =
+                problem.Run(row, *gpu_, problem.sequences());
+            for (size_t s = 0; s < shapes.size(); ++s) {
+              // The others have no queries.
+              std::vector<AttentionSequence> alone = problem.sequences();
+              for (AttentionSequence& each : alone) {
+                if (&each != &alone[s]) each.q_len = 0;
+              }
+              const TestMatrix out = problem.Run(row, *gpu_, alone);
+              for (int i = 0; i < alone[s].q_len; ++i) {
+                ASSERT_EQ(out.RowBits(alone[s].q_begin + i),
+                          whole.RowBits(alone[s].q_begin + i))
+                    << s << " " << i;
+              }
+            }
+          });
+    }
+  }
+}
+
 // What masks are for, in sizes of their own: packed documents, a long prefix,
 // blocks of 64, and a tree of drafts.
 TEST_F(AttentionCudaTest, MasksOfEachKind) {

@@ -1,10 +1,12 @@
-// SeenBlocks: the keys that single queries see, in order, and nothing else.
+// SeenBlocks: the keys that few queries see, in order, and no blocks beside.
 #include "kernels/attention/attention_gather.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "kernels/attention/attention_pattern.h"
@@ -12,15 +14,24 @@
 namespace inlay {
 namespace {
 
-// Where the cache has the keys that a query sees.
-std::vector<int64_t> SlotsSeen(const AttentionMask& mask,
-                               const AttentionSequence& sequence, int index,
-                               int block_size) {
+// The keys that a query sees.
+std::vector<int> KeysSeen(const AttentionMask& mask,
+                          const AttentionSequence& sequence, int index) {
   const AttentionRowKeys& row =
       mask.rows[static_cast<size_t>(sequence.q_begin + index)];
-  std::vector<int64_t> slots;
+  std::vector<int> keys;
   for (int key = 0; key < sequence.kv_len; ++key) {
-    if (!mask.Sees(row, key)) continue;
+    if (mask.Sees(row, key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+// Where the cache has them.
+std::vector<int64_t> SlotsOf(const std::vector<int>& keys,
+                             const AttentionSequence& sequence,
+                             int block_size) {
+  std::vector<int64_t> slots;
+  for (const int key : keys) {
     slots.push_back(int64_t{sequence.blocks[key / block_size]} * block_size +
                     key % block_size);
   }
@@ -71,37 +82,42 @@ TEST_F(AttentionGatherTest, KeepsTheKeysThatAreSeen) {
   for (const char* pattern : kPatterns) {
     for (const int block_size : {16, 32, 64}) {
       SCOPED_TRACE(::testing::Message() << pattern << " blocks " << block_size);
-      const std::vector<int> queries = {1, 1, 5, 1, 0, 1};
-      const std::vector<int> keys = {1, 1000, 700, 1024, 300, 17};
+      const std::vector<int> queries = {1, 1, 5, 1, 0, 1, 64, 40, 65, 17};
+      const std::vector<int> keys = {1,  1000, 700,  1024, 300,
+                                     17, 1300, 1240, 900,  17};
       Compile(pattern, queries, keys);
       const int pattern_block = ParseAttentionPattern(pattern)->block;
       seen_.Gather(sequences_, block_size, mask_);
       ASSERT_EQ(seen_.sequences().size(), sequences_.size());
       for (size_t s = 0; s < sequences_.size(); ++s) {
+        SCOPED_TRACE(s);
         const AttentionSequence& was = sequences_[s];
         const AttentionSequence& is = seen_.sequences()[s];
         EXPECT_EQ(is.q_begin, was.q_begin);
         EXPECT_EQ(is.q_len, was.q_len);
+        std::set<int> blocks;
         for (int i = 0; i < was.q_len; ++i) {
-          EXPECT_EQ(SlotsSeen(seen_.mask(), is, i, block_size),
-                    SlotsSeen(mask_, was, i, block_size))
-              << s;
+          const std::vector<int> keys_seen = KeysSeen(mask_, was, i);
+          EXPECT_EQ(SlotsOf(KeysSeen(seen_.mask(), is, i), is, block_size),
+                    SlotsOf(keys_seen, was, block_size))
+              << i;
+          for (const int key : keys_seen) blocks.insert(key / pattern_block);
         }
-        if (was.q_len != 1 || pattern_block % block_size != 0) {
+        if (was.q_len == 0 || was.q_len > kMostGatheringQueries ||
+            pattern_block % block_size != 0) {
           EXPECT_EQ(is.kv_len, was.kv_len);
           EXPECT_EQ(is.blocks, was.blocks);
           continue;
         }
         // Nothing else is left.
-        const auto& row = seen_.mask().rows[static_cast<size_t>(is.q_begin)];
-        const auto count =
-            static_cast<int>(SlotsSeen(mask_, was, 0, block_size).size());
-        EXPECT_EQ(row.end - row.begin, count);
-        EXPECT_EQ(row.bits, mask_.rows[static_cast<size_t>(is.q_begin)].bits < 0
-                                ? row.bits
-                                : -1);
-        EXPECT_EQ(row.end, is.kv_len);
-        EXPECT_LT(row.begin, block_size);
+        const auto last = (was.kv_len - 1) % pattern_block + 1;
+        EXPECT_EQ(is.kv_len,
+                  (static_cast<int>(blocks.size()) - 1) * pattern_block + last);
+        const auto* rows = &seen_.mask().rows[static_cast<size_t>(is.q_begin)];
+        EXPECT_EQ(rows[is.q_len - 1].end, is.kv_len);
+        if (is.q_len > 1) continue;
+        EXPECT_EQ(rows->begin, 0);
+        EXPECT_EQ(rows->bits, -1);
       }
     }
   }

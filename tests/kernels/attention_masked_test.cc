@@ -70,7 +70,8 @@ TEST(AttentionTest, PatternsAgainstMaskedDense) {
   for (const char* text :
        {"block=16,window=32,global=16", "block=64,window=64,random=64",
         "block=32,segment=96,dilated=128,dilation=64", "block=128,stride=256",
-        "block=16,random=32,window=48,seed=4"}) {
+        "block=16,random=32,window=48,seed=4",
+        "block=16,segment=80,global=80,context=160"}) {
     const auto pattern = ParseAttentionPattern(text);
     ASSERT_TRUE(pattern.ok()) << pattern.status();
     for (const bool causal : {true, false}) {

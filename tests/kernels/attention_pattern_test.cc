@@ -22,6 +22,7 @@ bool SeesWithoutRandom(const AttentionPattern& p, int query, int key) {
   const int distance = std::abs(n - m);
   if (distance == 0 || distance * p.block < p.window) return true;
   if (std::min(n, m) * p.block < p.global) return true;
+  if (p.context > 0 && n * p.block >= p.context) return true;
   if (p.segment > 0 && query / p.segment == key / p.segment) return true;
   if (p.dilation > 0 && distance * p.block % p.dilation == 0 &&
       distance * p.block <= p.dilated) {
@@ -43,6 +44,7 @@ AttentionPattern RandomPattern(std::mt19937& rng) {
   p.global = some(3);
   p.segment = some(7);
   p.stride = some(5);
+  p.context = some(20);
   if (rng() % 2 == 0) {
     p.dilation = p.block * (1 + static_cast<int>(rng() % 3));
     p.dilated = p.dilation * (1 + static_cast<int>(rng() % 4));
@@ -239,7 +241,7 @@ TEST(AttentionPatternTest, SpellsWhatItReads) {
   EXPECT_EQ(FormatAttentionPattern(*none), "");
   const std::string all =
       "block=32,window=1024,global=64,segment=4096,dilated=512,dilation=128,"
-      "stride=2048,random=96,seed=9";
+      "stride=2048,random=96,context=8192,seed=9";
   const auto read = ParseAttentionPattern(all);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(read->any());
@@ -270,6 +272,8 @@ TEST(AttentionPatternTest, NamesWhatIsWrong) {
       {"dilated=128", "dilated and dilation go together"},
       {"dilation=128", "dilated and dilation go together"},
       {"dilated=192,dilation=128", "dilated is 192; expected a multiple of"},
+      {"context=1024", "context goes with what is seen before it"},
+      {"window=64,context=100", "context is 100; expected a multiple of"},
       {"random=16448", "random is 257 blocks; expected at most 256"},
       {"a\x01\xff", "\"a\\x01\\xff\""}};
   for (const auto& [text, message] : wrong) {

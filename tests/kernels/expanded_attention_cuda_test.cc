@@ -29,24 +29,23 @@ using ::inlay::testing::TestCuda;
 using ::inlay::testing::TestMatrix;
 using ::inlay::testing::UnitOf;
 
-constexpr int kRow = kExpandedRank + kExpandedRopeDim;
-constexpr int kHeadDim = kExpandedKeyDim + kExpandedRopeDim;
-
 class Problem {
  public:
-  Problem(int heads, DType dtype, std::vector<SequenceShape> shapes,
-          int block_size, unsigned seed)
-      : shapes_(std::move(shapes)),
+  Problem(const ExpandedDims& dims, int heads, DType dtype,
+          std::vector<SequenceShape> shapes, int block_size, unsigned seed)
+      : dims_(dims),
+        shapes_(std::move(shapes)),
         normal_(seed),
-        layout_({{3, 16}, {1, kRow, 0, kExpandedRank}}, dtype, block_size) {
+        layout_({{3, 16}, {1, dims.rank + dims.rope_dim, 0, dims.rank}}, dtype,
+                block_size) {
     desc_.num_heads = heads;
-    desc_.rank = kExpandedRank;
-    desc_.key_dim = kExpandedKeyDim;
-    desc_.rope_dim = kExpandedRopeDim;
-    desc_.value_dim = kExpandedValueDim;
+    desc_.rank = dims.rank;
+    desc_.key_dim = dims.key_dim;
+    desc_.rope_dim = dims.rope_dim;
+    desc_.value_dim = dims.value_dim;
     desc_.block_size = layout_.block_size();
     desc_.kv = desc_.weight = desc_.activation = dtype;
-    desc_.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
+    desc_.scale = 1.0f / std::sqrt(static_cast<float>(desc_.head_dim()));
     MakeCache(seed);
     MakeMatrices();
     int32_t tokens = 0;
@@ -55,7 +54,7 @@ class Problem {
           {tokens, shapes_[s].q_len, shapes_[s].kv_len, tables_[s].data()});
       tokens += shapes_[s].q_len;
     }
-    q_ = TestMatrix(dtype, tokens, int64_t{heads} * kHeadDim, 8);
+    q_ = TestMatrix(dtype, tokens, int64_t{heads} * desc_.head_dim(), 8);
     for (int64_t r = 0; r < q_.rows(); ++r) {
       for (int64_t c = 0; c < q_.cols(); ++c) q_.Set(r, c, normal_());
     }
@@ -69,7 +68,7 @@ class Problem {
   }
   const std::vector<AttentionSequence>& sequences() const { return sequences_; }
   int64_t head_bytes() const {
-    return int64_t{desc_.block_size} * ExpandedRowBytes();
+    return int64_t{desc_.block_size} * ExpandedRowBytes(dims_);
   }
 
   // Twice: the second time finds what the first left.
@@ -77,12 +76,12 @@ class Problem {
     AttentionPlanShape shape;
     shape.num_kv_heads = 1;
     shape.group = desc_.num_heads;
-    shape.head_dim = kRow;
+    shape.head_dim = dims_.rank + dims_.rope_dim;
     shape.block_size = desc_.block_size;
     // Few heads of short sequences pay where there are no multiprocessors to
     // leave idle. Launches have those that there are.
     shape.grid = 1;
-    LetExpand(shape);
+    LetExpand(dims_, shape);
     shape.unpack_bytes = room_;
     const AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, sequences);
     std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes + 64);
@@ -104,7 +103,7 @@ class Problem {
     CudaBytes matrices(matrices_);
     CudaBytes q(q_.view().data, q_.view().bytes());
     TestMatrix out(desc_.activation, q_.rows(),
-                   int64_t{desc_.num_heads} * kExpandedValueDim, 8);
+                   int64_t{desc_.num_heads} * dims_.value_dim, 8);
     CudaBytes result(out.view().data, out.view().bytes());
     ExpandedAttentionParams params;
     params.q = q_.view();
@@ -112,8 +111,8 @@ class Problem {
     params.out = out.view();
     params.out.data = result.as<std::byte>();
     params.kv = layout_.LayerView(1, cache.as<std::byte>());
-    params.keys = {matrices.as<std::byte>(), kStride};
-    params.values = {matrices.as<std::byte>() + kMatrix, kStride};
+    params.keys = {matrices.as<std::byte>(), stride()};
+    params.values = {matrices.as<std::byte>() + key_bytes(), stride()};
     params.sequences = sequences;
     params.plan = &plan;
     params.workspace = workspace.as<void>();
@@ -172,8 +171,8 @@ class Problem {
           continue;
         }
         const Row& row = rows[static_cast<size_t>(r) * heads +
-                              static_cast<size_t>(c / kExpandedValueDim)];
-        const auto d = static_cast<size_t>(c % kExpandedValueDim);
+                              static_cast<size_t>(c / dims_.value_dim)];
+        const auto d = static_cast<size_t>(c % dims_.value_dim);
         const double tolerance = row.magnitude[d] * (2.0 * unit + 2e-5) +
                                  unit * std::abs(row.want[d]) + 1e-6;
         const double ratio = std::abs(got - row.want[d]) / tolerance;
@@ -190,8 +189,14 @@ class Problem {
   }
 
  private:
-  static constexpr size_t kMatrix = 2 * kExpandedRank * kExpandedKeyDim;
-  static constexpr size_t kStride = 2 * kMatrix + 64;  // as aligned heads lie
+  size_t key_bytes() const {
+    return static_cast<size_t>(2 * dims_.rank * dims_.key_dim);
+  }
+  size_t value_bytes() const {
+    return static_cast<size_t>(2 * dims_.rank * dims_.value_dim);
+  }
+  // As aligned heads lie.
+  size_t stride() const { return key_bytes() + value_bytes() + 64; }
 
   void MakeCache(unsigned seed) {
     const int size = desc_.block_size;
@@ -213,18 +218,18 @@ class Problem {
       for (int t = 0; t < shape.kv_len; ++t) {
         std::byte* row =
             view.KeyRow(table[static_cast<size_t>(t / size)], 0, t % size);
-        for (int d = 0; d < kRow; ++d) {
+        for (int d = 0; d < dims_.rank + dims_.rope_dim; ++d) {
           PutFloat(desc_.kv, row, d, normal_());
         }
       }
     }
   }
   void MakeMatrices() {
-    matrices_.resize(kStride * static_cast<size_t>(desc_.num_heads), 0xff);
-    const float scale = 1.0f / std::sqrt(static_cast<float>(kExpandedRank));
+    matrices_.resize(stride() * static_cast<size_t>(desc_.num_heads), 0xff);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(dims_.rank));
     for (size_t h = 0; h < static_cast<size_t>(desc_.num_heads); ++h) {
-      auto* head = reinterpret_cast<std::byte*>(&matrices_[h * kStride]);
-      for (size_t i = 0; i < kMatrix; ++i) {
+      auto* head = reinterpret_cast<std::byte*>(&matrices_[h * stride()]);
+      for (size_t i = 0; i < (key_bytes() + value_bytes()) / 2; ++i) {
         PutFloat(desc_.weight, head, static_cast<int64_t>(i),
                  scale * normal_());
       }
@@ -238,41 +243,46 @@ class Problem {
   }
 
   struct Head {
-    std::vector<float> keys;  // [kv_len][192]
+    std::vector<float> keys;  // [kv_len][key_dim + rope_dim]
     std::vector<float> values;
   };
   Head ExpandHead(size_t s, size_t h) const {
     const KvLayerView view =
         layout_.LayerView(1, const_cast<std::byte*>(storage_.data()));
     const auto* bytes =
-        reinterpret_cast<const std::byte*>(&matrices_[h * kStride]);
-    std::vector<double> keys_of(kMatrix / 2), values_of(kMatrix / 2);
-    for (size_t i = 0; i < kMatrix / 2; ++i) {
+        reinterpret_cast<const std::byte*>(&matrices_[h * stride()]);
+    const auto rank = static_cast<size_t>(dims_.rank);
+    const auto key_dim = static_cast<size_t>(dims_.key_dim);
+    const auto value_dim = static_cast<size_t>(dims_.value_dim);
+    std::vector<double> keys_of(rank * key_dim), values_of(rank * value_dim);
+    for (size_t i = 0; i < keys_of.size(); ++i) {
       keys_of[i] = GetFloat(desc_.weight, bytes, static_cast<int64_t>(i));
+    }
+    for (size_t i = 0; i < values_of.size(); ++i) {
       values_of[i] =
-          GetFloat(desc_.weight, bytes + kMatrix, static_cast<int64_t>(i));
+          GetFloat(desc_.weight, bytes + key_bytes(), static_cast<int64_t>(i));
     }
     Head head;
     for (int t = 0; t < shapes_[s].kv_len; ++t) {
       const std::byte* row =
           view.KeyRow(tables_[s][static_cast<size_t>(t / desc_.block_size)], 0,
                       t % desc_.block_size);
-      std::vector<double> key(kExpandedKeyDim);
-      std::vector<double> latent(kExpandedRank);
-      for (size_t j = 0; j < kExpandedRank; ++j) {
+      std::vector<double> key(key_dim);
+      std::vector<double> latent(rank);
+      for (size_t j = 0; j < rank; ++j) {
         latent[j] = GetFloat(desc_.kv, row, static_cast<int64_t>(j));
-        for (size_t d = 0; d < kExpandedKeyDim; ++d) {
-          key[d] += keys_of[j * kExpandedKeyDim + d] * latent[j];
+        for (size_t d = 0; d < key_dim; ++d) {
+          key[d] += keys_of[j * key_dim + d] * latent[j];
         }
       }
       for (const double x : key) head.keys.push_back(Rounded(x));
-      for (int d = kExpandedRank; d < kRow; ++d) {
+      for (int d = dims_.rank; d < dims_.rank + dims_.rope_dim; ++d) {
         head.keys.push_back(GetFloat(desc_.kv, row, d));
       }
-      for (size_t d = 0; d < kExpandedValueDim; ++d) {
+      for (size_t d = 0; d < value_dim; ++d) {
         double sum = 0;
-        for (size_t j = 0; j < kExpandedRank; ++j) {
-          sum += values_of[d * kExpandedRank + j] * latent[j];
+        for (size_t j = 0; j < rank; ++j) {
+          sum += values_of[d * rank + j] * latent[j];
         }
         head.values.push_back(Rounded(sum));
       }
@@ -284,29 +294,30 @@ class Problem {
                  std::vector<double>& want,
                  std::vector<double>& magnitude) const {
     const int64_t row = sequences_[s].q_begin + n;
+    const auto head_dim = static_cast<size_t>(desc_.head_dim());
+    const auto value_dim = static_cast<size_t>(dims_.value_dim);
     const auto end =
         static_cast<size_t>(shapes_[s].kv_len - shapes_[s].q_len + n + 1);
-    std::vector<double> q(kHeadDim);
-    for (size_t d = 0; d < kHeadDim; ++d) {
-      q[d] = q_(row, static_cast<int64_t>(h * kHeadDim + d));
+    std::vector<double> q(head_dim);
+    for (size_t d = 0; d < head_dim; ++d) {
+      q[d] = q_(row, static_cast<int64_t>(h * head_dim + d));
     }
     std::vector<double> weights(end);
     double max = -INFINITY;
     for (size_t t = 0; t < end; ++t) {
-      for (size_t d = 0; d < kHeadDim; ++d) {
-        weights[t] += q[d] * head.keys[t * kHeadDim + d];
+      for (size_t d = 0; d < head_dim; ++d) {
+        weights[t] += q[d] * head.keys[t * head_dim + d];
       }
       weights[t] *= desc_.scale;
       max = std::max(max, weights[t]);
     }
     double sum = 0;
     for (double& x : weights) sum += x = std::exp(x - max);
-    want.assign(kExpandedValueDim, 0.0);
-    magnitude.assign(kExpandedValueDim, 0.0);
+    want.assign(value_dim, 0.0);
+    magnitude.assign(value_dim, 0.0);
     for (size_t t = 0; t < end; ++t) {
-      for (size_t d = 0; d < kExpandedValueDim; ++d) {
-        const double x =
-            weights[t] / sum * head.values[t * kExpandedValueDim + d];
+      for (size_t d = 0; d < value_dim; ++d) {
+        const double x = weights[t] / sum * head.values[t * value_dim + d];
         want[d] += x;
         magnitude[d] += std::abs(x);
       }
@@ -314,6 +325,7 @@ class Problem {
   }
 
   ExpandedAttentionDesc desc_;
+  ExpandedDims dims_;
   std::vector<SequenceShape> shapes_;
   ByteNormal normal_;
   KvLayout layout_;
@@ -327,7 +339,8 @@ class Problem {
   std::vector<bool> expanded_;  // rows of q
 };
 
-class ExpandedAttentionCudaTest : public ::testing::Test {
+class ExpandedAttentionCudaTest
+    : public ::testing::TestWithParam<ExpandedDims> {
  protected:
   void SetUp() override {
     INLAY_REQUIRE_CUDA();
@@ -342,14 +355,15 @@ const std::vector<SequenceShape> kPrompts = {
     {1, 700}, {150, 150}, {300, 410}, {0, 33},    {20, 20},
     {70, 70}, {260, 515}, {64, 64},   {129, 129}, {128, 128}};
 
-TEST_F(ExpandedAttentionCudaTest, BlockSizesAndTypes) {
+TEST_P(ExpandedAttentionCudaTest, BlockSizesAndTypes) {
   unsigned seed = 1;
   for (const int block_size : {16, 32, 48, 64, 128, 256}) {
     for (const int heads : {1, 4}) {
       SCOPED_TRACE(::testing::Message()
                    << "block size " << block_size << " heads " << heads);
-      Problem problem(heads, seed % 3 == 0 ? DType::kF16 : DType::kBF16,
-                      kPrompts, block_size, seed);
+      Problem problem(GetParam(), heads,
+                      seed % 3 == 0 ? DType::kF16 : DType::kBF16, kPrompts,
+                      block_size, seed);
       ++seed;
       const TestMatrix out = problem.Run(*gpu_, problem.sequences());
       EXPECT_EQ(problem.rounds(), 1);
@@ -359,8 +373,8 @@ TEST_F(ExpandedAttentionCudaTest, BlockSizesAndTypes) {
   }
 }
 
-TEST_F(ExpandedAttentionCudaTest, RoundsAndTurnsChangeNothing) {
-  Problem problem(16, DType::kBF16, kPrompts, 16, 7);
+TEST_P(ExpandedAttentionCudaTest, RoundsAndTurnsChangeNothing) {
+  Problem problem(GetParam(), 16, DType::kBF16, kPrompts, 16, 7);
   const TestMatrix whole = problem.Run(*gpu_, problem.sequences());
   const size_t expanded = problem.num_expanded();
   problem.Compare(whole);
@@ -381,8 +395,8 @@ TEST_F(ExpandedAttentionCudaTest, RoundsAndTurnsChangeNothing) {
   EXPECT_GE(most_rounds, 3);
 }
 
-TEST_F(ExpandedAttentionCudaTest, APromptDependsOnNothingBesideItself) {
-  Problem problem(4, DType::kBF16, kPrompts, 16, 9);
+TEST_P(ExpandedAttentionCudaTest, APromptDependsOnNothingBesideItself) {
+  Problem problem(GetParam(), 4, DType::kBF16, kPrompts, 16, 9);
   problem.set_room(60 * problem.head_bytes());
   const TestMatrix whole = problem.Run(*gpu_, problem.sequences());
   for (const AttentionSequence& sequence : problem.sequences()) {
@@ -395,23 +409,32 @@ TEST_F(ExpandedAttentionCudaTest, APromptDependsOnNothingBesideItself) {
   }
 }
 
-TEST_F(ExpandedAttentionCudaTest, LongPrompts) {
-  Problem whole(2, DType::kBF16, {{2100, 2100}, {1, 3000}}, 16, 6);
+TEST_P(ExpandedAttentionCudaTest, LongPrompts) {
+  Problem whole(GetParam(), 2, DType::kBF16, {{2100, 2100}, {1, 3000}}, 16, 6);
   whole.Compare(whole.Run(*gpu_, whole.sequences()));
   EXPECT_EQ(whole.num_expanded(), 2100);
-  Problem chunk(2, DType::kF16, {{400, 8000}, {700, 5000}}, 64, 6);
-  chunk.set_room(8000 * ExpandedRowBytes() + 100000);
+  Problem chunk(GetParam(), 2, DType::kF16, {{400, 8000}, {700, 5000}}, 64, 6);
+  chunk.set_room(8000 * ExpandedRowBytes(GetParam()) + 100000);
   chunk.Compare(chunk.Run(*gpu_, chunk.sequences()));
   EXPECT_EQ(chunk.num_expanded(), 1100);
   EXPECT_EQ(chunk.rounds(), 2);
 }
 
 // More tiles and heads than multiprocessors.
-TEST_F(ExpandedAttentionCudaTest, ManyHeads) {
-  Problem problem(128, DType::kBF16, {{300, 300}, {200, 260}}, 16, 3);
+TEST_P(ExpandedAttentionCudaTest, ManyHeads) {
+  Problem problem(GetParam(), 128, DType::kBF16, {{300, 300}, {200, 260}}, 16,
+                  3);
   problem.Compare(problem.Run(*gpu_, problem.sequences()));
   EXPECT_EQ(problem.num_expanded(), 500);
 }
+
+INSTANTIATE_TEST_SUITE_P(Dims, ExpandedAttentionCudaTest,
+                         ::testing::ValuesIn(kExpandedDims),
+                         [](const auto& info) {
+                           return "Keys" + std::to_string(info.param.key_dim) +
+                                  "Values" +
+                                  std::to_string(info.param.value_dim);
+                         });
 
 }  // namespace
 }  // namespace inlay

@@ -184,16 +184,17 @@ TEST(ExpandedAttentionTest, RefusesWhatDoesNotFit) {
   expect(problem.desc, params, "kv_len");
 }
 
-// What a plan of DeepSeek's latents is cut for.
-AttentionPlanShape LatentShape(int heads) {
+// What a plan of latents is cut for, DeepSeek's if nothing is said.
+AttentionPlanShape LatentShape(int heads,
+                               const ExpandedDims& dims = kExpandedDims[0]) {
   AttentionPlanShape shape;
   shape.num_kv_heads = 1;
   shape.group = heads;
-  shape.head_dim = 576;
+  shape.head_dim = dims.rank + dims.rope_dim;
   shape.block_size = 16;
   shape.grid = 132;
-  shape.item_rows = kAttentionWideItemRows;
-  LetExpand(shape);
+  if (shape.head_dim == 576) shape.item_rows = kAttentionWideItemRows;
+  LetExpand(dims, shape);
   return shape;
 }
 
@@ -284,12 +285,61 @@ TEST(ExpandedAttentionTest, PlansExpandPromptsBesideDecodes) {
   }
 }
 
+// Where keys are selected, prompts expand that are no longer than what is
+// selected; of the others every query is a sequence without a table.
+TEST(ExpandedAttentionTest, PromptsExpandThatSelectAllTheirKeys) {
+  AttentionPlanShape shape = LatentShape(64, kExpandedDims[1]);
+  shape.selects = 2048;
+  LatentBatch batch;
+  batch.Add(1, 500);
+  batch.Add(1000, 2048);
+  batch.Add(2000, 2049);
+  batch.Add(3, 9000);
+  batch.Add(0, 70);
+  batch.Add(700, 700);
+  std::vector<AttentionSequence> queries(1 + 1000 + 2000 + 3 + 700);
+  const int64_t count =
+      SplitUnlessExpanded(shape, batch.sequences, queries.data());
+  ASSERT_EQ(count, 1 + 1 + 2000 + 3 + 1);
+  queries.resize(static_cast<size_t>(count));
+  EXPECT_EQ(queries[0].blocks, nullptr);
+  EXPECT_EQ(queries[1].q_len, 1000);
+  EXPECT_EQ(queries[1].blocks, batch.sequences[1].blocks);
+  EXPECT_EQ(queries[2001].kv_len, 2048);
+  EXPECT_EQ(queries[2001].q_len, 1);
+  EXPECT_EQ(queries.back().q_len, 700);
+  BuiltPlan built(shape, queries);
+  const AttentionPlan& plan = built.plan;
+  EXPECT_LE(plan.used_bytes, plan.layout.bytes);
+  EXPECT_EQ(plan.num_tiles, 8 + 6);
+  EXPECT_TRUE(plan.run_items);
+  ASSERT_EQ(plan.item_tokens.size(), 2);
+  EXPECT_EQ(plan.item_tokens[0].count, 1);
+  EXPECT_EQ(plan.item_tokens[1].begin, 1001);
+  EXPECT_EQ(plan.item_tokens[1].count, 2003);
+  const auto* blocks = built.At<int32_t>(plan.layout.blocks);
+  const auto* tiles = built.At<AttentionTile>(plan.layout.tiles);
+  for (int i = 0; i < plan.num_tiles; ++i) {
+    const AttentionSequence& sequence =
+        batch.sequences[tiles[i].q_row < 2000 ? 1 : 5];
+    EXPECT_TRUE(std::equal(sequence.blocks,
+                           sequence.blocks + (sequence.kv_len + 15) / 16,
+                           blocks + tiles[i].blocks_begin));
+  }
+  // Without kernels for it nothing stays whole.
+  shape.expanded = {};
+  queries.resize(3704);
+  EXPECT_EQ(SplitUnlessExpanded(shape, batch.sequences, queries.data()), 3704)
+      << "as SplitIntoQueries";
+}
+
 // In small rooms rounds and turns; what does not fit stays as it is.
 TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
   std::mt19937 rng(5);
   size_t most_rounds = 0;
   for (int round = 0; round < 60; ++round) {
-    AttentionPlanShape shape = LatentShape(round % 2 == 0 ? 16 : 128);
+    AttentionPlanShape shape =
+        LatentShape(round % 2 == 0 ? 16 : 128, kExpandedDims[rng() % 3]);
     shape.unpack_bytes = int64_t{1} << (18 + rng() % 8);
     // Turns pay where they leave no multiprocessors idle.
     if (rng() % 2 == 0) shape.grid = 1;
@@ -307,8 +357,8 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
       next += r.num_tiles;
       ASSERT_GE(r.heads, 1);
       EXPECT_LE(r.heads, UnpackedHeads(shape, r.num_blocks));
-      const int64_t bytes =
-          int64_t{r.num_blocks} * 16 * ExpandedRowBytes() * r.heads;
+      const int64_t bytes = int64_t{r.num_blocks} * 16 *
+                            ExpandedRowBytes(shape.expanded) * r.heads;
       EXPECT_LE(bytes, shape.unpack_bytes);
       EXPECT_LE(bytes, static_cast<int64_t>(plan.unpacked_bytes));
     }
@@ -327,7 +377,7 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
     }
     EXPECT_EQ(listed, items);
     AttentionPlanShape absorbed = shape;
-    absorbed.expands = false;
+    absorbed.expanded = {};
     absorbed.unpack_bytes = absorbed.tile_tokens = 0;
     EXPECT_LE(AttentionWorkspaceBytes(absorbed, 12, built.limits.tokens) +
                   plan.unpacked_bytes,
@@ -340,21 +390,24 @@ TEST(ExpandedAttentionTest, RoundsStayWithinTheirRoom) {
 }
 
 TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
-  const auto expands = [](int heads, int q_len, int kv_len) {
-    return Expands(LatentShape(heads), {0, q_len, kv_len, nullptr});
-  };
-  for (const int heads : {16, 128}) {
-    EXPECT_TRUE(expands(heads, 2048, 2048));
-    EXPECT_TRUE(expands(heads, 8192, 8192));
-    EXPECT_TRUE(expands(heads, 2048, 16384));
-    EXPECT_FALSE(expands(heads, 63, 63));
-    EXPECT_FALSE(expands(heads, 1, 8192));
-    // Each key is expanded for few queries.
-    EXPECT_FALSE(expands(heads, 64, 8192));
-    // Where one tile a head is all there is, and heads take turns.
-    EXPECT_FALSE(expands(heads, 128, 65536));
-    // One head does not fit.
-    EXPECT_FALSE(expands(heads, 8192, 300000));
+  for (const ExpandedDims& dims : kExpandedDims) {
+    for (const int heads : {16, 128}) {
+      SCOPED_TRACE(::testing::Message() << dims.key_dim << ", " << heads);
+      const auto expands = [&](int heads, int q_len, int kv_len) {
+        return Expands(LatentShape(heads, dims), {0, q_len, kv_len, nullptr});
+      };
+      EXPECT_TRUE(expands(heads, 2048, 2048));
+      EXPECT_TRUE(expands(heads, 8192, 8192));
+      EXPECT_TRUE(expands(heads, 2048, 16384));
+      EXPECT_FALSE(expands(heads, 63, 63));
+      EXPECT_FALSE(expands(heads, 1, 8192));
+      // Each key is expanded for few queries. Items of narrow rows are slow.
+      EXPECT_EQ(expands(heads, 64, 8192), dims.rank == 256);
+      // One tile a head is all there is, and heads take turns.
+      EXPECT_EQ(expands(heads, 128, 65536), dims.rank == 256);
+      // One head does not fit.
+      EXPECT_FALSE(expands(heads, 8192, dims.rank == 512 ? 300000 : 600000));
+    }
   }
   // Of 128 heads 53 would fit, 43 each in three turns of two waves of 4 tiles a
   // head; four turns of one wave take less.

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention/attention_gather.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
@@ -117,6 +118,8 @@ class AttentionProblem {
   }
 
   void set_sinks(bool on) { with_sinks_ = on; }
+  // Plans have SeenBlocks of the masks.
+  void set_gathers() { gathers_ = true; }
   // CTAs; fewer make sharing worth while where there is little to share.
   void set_grid(int grid) { grid_ = grid; }
   // How many items of shared keys the last Run() had.
@@ -305,6 +308,7 @@ class AttentionProblem {
   std::vector<float> sinks_;
   std::vector<float> slopes_;
   bool with_sinks_ = false;
+  bool gathers_ = false;
   int grid_ = 0;
   int shared_items_ = 0;
   int64_t unpack_bytes_ = int64_t{16} << 20;
@@ -328,6 +332,12 @@ inline AttentionProblem::Planned AttentionProblem::MakePlan(
   if (shape.unpack_bytes > 0) shape.unpack_bytes = unpack_bytes_;
   const absl::StatusOr<AttentionMask> compiled = CompileMask(sequences);
   const AttentionMask* mask = masks_.empty() ? nullptr : &*compiled;
+  ::inlay::SeenBlocks seen;
+  if (gathers_) {
+    seen.Gather(sequences, shape.block_size, *compiled);
+    sequences = seen.sequences();
+    mask = &seen.mask();
+  }
   Planned planned;
   planned.limits = AttentionPlanLimitsOf(shape, sequences, mask);
   planned.limits.graph = graph;

@@ -351,6 +351,9 @@ typedef struct inlay_model_options {
                                     dilated, dilation   every so many tokens back, as far as dilated
                                     stride    the last block of each so many tokens
                                     random    blocks drawn for each block by seed (0)
+                                    context   tokens from this position on see all before them, whatever is said above. Star
+                                              Attention: "segment=4096,global=4096,context=65536", the prompt's context filled
+                                              up to that length, then the question and what is generated
                                     Null (default): dense. INLAY_INVALID_ARGUMENT says what is wrong, or that no layer sees all */
   int32_t block_selection;       /* INLAY_BLOCK_SELECTION_*; default NONE. Sparse attention by content in layers that would see all
                                     earlier tokens: of those a query sees selected_tokens, the first 16 and the last 17 to 32

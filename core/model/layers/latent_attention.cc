@@ -86,7 +86,7 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
         MakeAttentionPlanShape(*attention_.row, attention, kv_.block_size,
                                build.kernels.device().num_sms);
     INLAY_RETURN_IF_ERROR(ChooseExpanded(spec, build));
-    if (expanded_.row != nullptr) LetExpand(shape);
+    if (expanded_.row != nullptr) LetExpand(expanded_.desc.dims(), shape);
     cut_ = build.AddCut({shape, kv_group_});
     cut_shape_ = build.cuts[cut_].shape;
   }
@@ -119,8 +119,7 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
 absl::Status LatentAttention::ChooseExpanded(const LatentAttentionSpec& spec,
                                              ModelBuild& build) {
   // Another row for attention is asked for to be seen.
-  if (build.batch_invariant || spec.selects > 0 ||
-      attention_.row->name != "cuda_latent" ||
+  if (build.batch_invariant || attention_.row->name != "cuda_latent" ||
       heads_.KeyType() != heads_.ValueType()) {
     return absl::OkStatus();
   }
@@ -294,6 +293,7 @@ absl::Status LatentAttention::AttendExpanded(const Step& step,
     items.out = scratch.context;
     items.kv = kv;
     items.plan = &plan;
+    if (attention_.desc.selects > 0) items.selection = step.selection;
     items.workspace = step.kernel_workspace;
     INLAY_RETURN_IF_ERROR(attention_.Run(items, step.stream));
   }

@@ -52,12 +52,11 @@ void Masks(const Bench& bench, int heads, int kv_heads, int head_dim) {
   Masked(bench, "16 sequences of 1k, causal", c);
 }
 
-// What a pattern costs by what it keeps: single queries, read and masked or
+// What a pattern costs by what it keeps: few queries, read and masked or
 // gathered, and prompts.
 void Patterns(const Bench& bench, Case c) {
-  const double all = c.causal && c.q_len > 1
-                         ? double{1} * c.batch * c.q_len * (c.kv_len + 1) / 2.0
-                         : double{1} * c.batch * c.q_len * c.kv_len;
+  const double all =
+      double{1} * c.batch * c.q_len * (c.kv_len - (c.q_len - 1) / 2.0);
   const double dense = Run(bench, c).Seconds();
   std::printf(
       "pattern b %2d x %5d of %6d, heads %2d/%d x %3d: dense %8.1f us\n",
@@ -66,14 +65,15 @@ void Patterns(const Bench& bench, Case c) {
        {"window=32768", "window=16384,global=64", "window=8192,global=64",
         "window=4096,global=64", "window=1024,global=64",
         "window=1024,global=64,random=2048", "stride=512",
-        "window=1024,dilated=65536,dilation=256"}) {
+        "window=1024,dilated=65536,dilation=256",
+        "segment=4096,global=4096,context=131008"}) {
     c.pattern = pattern;
     c.gathers = true;
     Run run(bench, c);
     const double seconds = run.Seconds();
     std::printf("  %-40s keeps %5.1f%%: %8.1f us, %5.1f%% of dense", pattern,
                 100 * run.pairs() / all, 1e6 * seconds, 100 * seconds / dense);
-    if (c.q_len == 1) {
+    if (c.q_len <= kMostGatheringQueries) {
       c.gathers = false;
       const double masked = Run(bench, c).Seconds();
       std::printf("; masked %8.1f us, %5.1f%%", 1e6 * masked,
@@ -89,6 +89,9 @@ void BenchAttentionMasks(Bench& bench) {
   if (bench.Wants("attention_patterns")) {
     Patterns(bench, {1, 1, 131072, 32, 8, 128});
     Patterns(bench, {16, 1, 32768, 32, 8, 128});
+    Patterns(bench, {1, 4, 131072, 32, 8, 128});
+    Patterns(bench, {1, 16, 131072, 32, 8, 128});
+    Patterns(bench, {1, 64, 131072, 32, 8, 128});
     Patterns(bench, {1, 16384, 16384, 32, 8, 128});
   }
   if (bench.Wants("attention_masks")) {

@@ -21,10 +21,7 @@ namespace inlay::bench {
 namespace {
 
 constexpr DType kType = DType::kBF16;
-constexpr int kRow = kExpandedRank + kExpandedRopeDim;
-constexpr int kHeadDim = kExpandedKeyDim + kExpandedRopeDim;
 constexpr int kBlock = 16;
-constexpr size_t kMatrix = size_t{2} * kExpandedRank * kExpandedKeyDim;
 
 template <typename Row>
 const Row& Chosen(absl::StatusOr<const Row*> row) {
@@ -46,16 +43,18 @@ size_t Rows16(int64_t rows, int64_t cols) {
 // Of one sequence.
 class Prompt {
  public:
-  Prompt(const Bench& bench, int heads, int q_len, int kv_len)
+  Prompt(const Bench& bench, const ExpandedDims& dims, int heads, int q_len,
+         int kv_len)
       : bench_(bench),
+        dims_(dims),
         heads_(heads),
         q_len_(q_len),
-        layout_({{1, kRow, 0, kExpandedRank}}, kType, kBlock),
+        layout_({{1, row_dim(), 0, dims.rank}}, kType, kBlock),
         cache_(layout_.block_bytes() *
                static_cast<size_t>((kv_len + kBlock - 1) / kBlock)),
-        matrices_(2 * kMatrix * static_cast<size_t>(heads)),
-        q_(Rows16(q_len, int64_t{heads} * kHeadDim)),
-        out_(Rows16(q_len, int64_t{heads} * kExpandedValueDim)) {
+        matrices_(stride() * static_cast<size_t>(heads)),
+        q_(Rows16(q_len, int64_t{heads} * head_dim())),
+        out_(Rows16(q_len, int64_t{heads} * dims.value_dim)) {
     cache_.Randomize(kType, 1);
     matrices_.Randomize(kType, 2);
     q_.Randomize(kType, 3);
@@ -66,10 +65,10 @@ class Prompt {
     sequence_ = {0, q_len, kv_len, table_.data()};
     desc_.num_heads = heads;
     desc_.num_kv_heads = 1;
-    desc_.head_dim = kRow;
-    desc_.value_dim = kExpandedRank;
+    desc_.head_dim = row_dim();
+    desc_.value_dim = dims_.rank;
     desc_.kv = desc_.activation = kType;
-    desc_.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
+    desc_.scale = 1.0f / std::sqrt(static_cast<float>(head_dim()));
   }
 
   AttentionPlanShape Shape(int64_t room) const {
@@ -77,7 +76,7 @@ class Prompt {
         Chosen(Select("attention", AttentionTable(), desc_, Hopper())), desc_,
         kBlock, bench_.stream.num_sms());
     if (room > 0) {
-      LetExpand(shape);
+      LetExpand(dims_, shape);
       shape.unpack_bytes = room;
     }
     return shape;
@@ -85,18 +84,20 @@ class Prompt {
 
   bool Chooses() const { return Expands(Shape(kExpandBytes), sequence_); }
 
+  int row_dim() const { return dims_.rank + dims_.rope_dim; }
+  int head_dim() const { return dims_.key_dim + dims_.rope_dim; }
+
   // Attention alone, and one of the two products around it.
   std::pair<double, double> Absorbed() const {
     const int64_t rows = int64_t{q_len_} * heads_;
-    const DeviceMemory absorbed(Rows16(rows, kRow));
-    const DeviceMemory context(Rows16(rows, kExpandedRank));
+    const DeviceMemory absorbed(Rows16(rows, row_dim()));
+    const DeviceMemory context(Rows16(rows, dims_.rank));
     const AttentionPlanShape shape = Shape(0);
     const Uploaded plan(shape, sequence_);
     const DeviceMemory workspace(AttentionWorkspaceBytes(shape, 1, q_len_));
     AttentionParams params;
-    params.q = MatrixView(absorbed.data(), kType, q_len_, heads_ * kRow);
-    params.out =
-        MatrixView(context.data(), kType, q_len_, heads_ * kExpandedRank);
+    params.q = MatrixView(absorbed.data(), kType, q_len_, heads_ * row_dim());
+    params.out = MatrixView(context.data(), kType, q_len_, heads_ * dims_.rank);
     params.kv = layout_.LayerView(0, cache_.data());
     params.plan = &plan.plan;
     params.workspace = workspace.data();
@@ -106,17 +107,17 @@ class Prompt {
     product.num_experts = product.top_k = heads_;
     product.row_a_slot = true;
     product.gemm.activation = product.gemm.output = product.gemm.weight = kType;
-    product.gemm.n = kExpandedRank;
-    product.gemm.k = kExpandedKeyDim;
+    product.gemm.n = dims_.rank;
+    product.gemm.k = dims_.key_dim;
     const ExpertLinearRow& linear =
         Chosen(Select("expert_linear", ExpertLinearTable(), product, Hopper()));
     ExpertLinearParams up;
-    up.x = MatrixView(q_.data(), kType, rows, kHeadDim);
-    up.x.dims[1] = kExpandedKeyDim;
+    up.x = MatrixView(q_.data(), kType, rows, head_dim());
+    up.x.dims[1] = dims_.key_dim;
     up.w.base = matrices_.data();
-    up.w.stride_bytes = 2 * kMatrix;
-    up.y = MatrixView(absorbed.data(), kType, rows, kRow);
-    up.y.dims[1] = kExpandedRank;
+    up.w.stride_bytes = stride();
+    up.y = MatrixView(absorbed.data(), kType, rows, row_dim());
+    up.y.dims[1] = dims_.rank;
     up.workspace = workspace.data();
     const double products = bench_.Seconds(
         [&](int) { Require(linear.run(product, up, bench_.stream)); });
@@ -137,20 +138,20 @@ class Prompt {
     const DeviceMemory workspace(plan.plan.unpacked_bytes);
     ExpandedAttentionDesc desc;
     desc.num_heads = heads_;
-    desc.rank = kExpandedRank;
-    desc.key_dim = kExpandedKeyDim;
-    desc.rope_dim = kExpandedRopeDim;
-    desc.value_dim = kExpandedValueDim;
+    desc.rank = dims_.rank;
+    desc.key_dim = dims_.key_dim;
+    desc.rope_dim = dims_.rope_dim;
+    desc.value_dim = dims_.value_dim;
     desc.block_size = kBlock;
     desc.kv = desc.weight = desc.activation = kType;
     desc.scale = desc_.scale;
     ExpandedAttentionParams params;
-    params.q = MatrixView(q_.data(), kType, q_len_, heads_ * kHeadDim);
+    params.q = MatrixView(q_.data(), kType, q_len_, heads_ * head_dim());
     params.out =
-        MatrixView(out_.data(), kType, q_len_, heads_ * kExpandedValueDim);
+        MatrixView(out_.data(), kType, q_len_, heads_ * dims_.value_dim);
     params.kv = layout_.LayerView(0, cache_.data());
-    params.keys = {matrices_.data(), 2 * kMatrix};
-    params.values = {matrices_.data() + kMatrix, 2 * kMatrix};
+    params.keys = {matrices_.data(), stride()};
+    params.values = {matrices_.data() + key_bytes(), stride()};
     params.plan = &plan.plan;
     params.workspace = workspace.data();
     const ExpandedAttentionRow& row = Chosen(
@@ -160,6 +161,11 @@ class Prompt {
   }
 
  private:
+  size_t key_bytes() const { return Rows16(dims_.rank, dims_.key_dim); }
+  size_t stride() const {
+    return key_bytes() + Rows16(dims_.rank, dims_.value_dim);
+  }
+
   struct Uploaded {
     Uploaded(const AttentionPlanShape& shape,
              const AttentionSequence& sequence) {
@@ -177,6 +183,7 @@ class Prompt {
   };
 
   const Bench& bench_;
+  ExpandedDims dims_;
   int heads_;
   int q_len_;
   KvLayout layout_;
@@ -189,20 +196,24 @@ class Prompt {
   AttentionDesc desc_;
 };
 
-void Compare(const Bench& bench, int heads, int q_len, int kv_len) {
-  const Prompt prompt(bench, heads, q_len, kv_len);
+void Compare(const Bench& bench, const ExpandedDims& dims, int heads, int q_len,
+             int kv_len) {
+  const Prompt prompt(bench, dims, heads, q_len, kv_len);
   const auto [attention, product] = prompt.Absorbed();
   const double pairs = q_len * (kv_len - (q_len - 1) / 2.0) * heads;
   const double flops =
-      2.0 * pairs * (kHeadDim + kExpandedValueDim) +
-      2.0 * kv_len * heads * 2 * kExpandedRank * kExpandedKeyDim;
+      2.0 * pairs * (prompt.head_dim() + dims.value_dim) +
+      2.0 * kv_len * heads * dims.rank * (dims.key_dim + dims.value_dim);
   const double absorbed = attention + 2 * product;
   std::printf(
-      "latent  %3d heads, %5d of %5d: absorbed %8.1f us (attention %8.1f, "
+      "latent  %d + %d, %d: %3d heads, %5d of %5d: absorbed %8.1f us "
+      "(attention %8.1f, "
       "%4.0f "
       "TFLOP/s, products 2 x %7.1f); expanded",
-      heads, q_len, kv_len, 1e6 * absorbed, 1e6 * attention,
-      1e-12 * 2 * pairs * (kRow + kExpandedRank) / attention, 1e6 * product);
+      dims.key_dim, dims.rope_dim, dims.value_dim, heads, q_len, kv_len,
+      1e6 * absorbed, 1e6 * attention,
+      1e-12 * 2 * pairs * (prompt.row_dim() + dims.rank) / attention,
+      1e6 * product);
   for (const int room : {128, 32, 512}) {
     const double seconds = prompt.Expanded(int64_t{room} << 20);
     if (seconds == 0.0) {
@@ -220,7 +231,15 @@ void Compare(const Bench& bench, int heads, int q_len, int kv_len) {
 
 void BenchLatentPrompts(Bench& bench) {
   if (!bench.Wants("latent_prompts")) return;
-  for (const int heads : {16, 128}) {
+  struct Case {
+    ExpandedDims dims;
+    int heads;
+  };
+  for (const auto& [dims, heads] : {Case{kExpandedDims[0], 16},
+                                    {kExpandedDims[0], 128},
+                                    {kExpandedDims[1], 20},
+                                    {kExpandedDims[1], 64},
+                                    {kExpandedDims[2], 40}}) {
     for (const auto& [q_len, kv_len] : {std::pair{256, 256},
                                         {512, 512},
                                         {2048, 2048},
@@ -232,7 +251,7 @@ void BenchLatentPrompts(Bench& bench) {
                                         {2048, 8192},
                                         {512, 32768},
                                         {2048, 32768}}) {
-      Compare(bench, heads, q_len, kv_len);
+      Compare(bench, dims, heads, q_len, kv_len);
     }
   }
 }

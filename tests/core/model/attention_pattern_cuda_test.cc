@@ -15,9 +15,12 @@ namespace {
 
 constexpr int64_t kLength = 300;
 constexpr const char* kPatterns[] = {
-    "block=16,window=48,global=16", "block=16,window=32,random=48,seed=5",
-    "block=32,stride=96", "block=16,dilated=96,dilation=32,global=32",
-    "segment=128"};
+    "block=16,window=48,global=16",
+    "block=16,window=32,random=48,seed=5",
+    "block=32,stride=96",
+    "block=16,dilated=96,dilation=32,global=32",
+    "segment=128",
+    "block=16,segment=64,global=64,context=208"};
 
 using Logits = ModelHarness::Logits;
 
@@ -89,7 +92,7 @@ TEST_F(CudaPatternTest, TheLogitsOfTheCpu) {
     SCOPED_TRACE(pattern);
     const Logits want = OnCpu(pattern);
     EXPECT_GT(Error(want, dense), 0.1);
-    for (const int64_t chunk : {300, 77, 1}) {
+    for (const int64_t chunk : {300, 77, 23, 1}) {
       SCOPED_TRACE(chunk);
       EXPECT_LT(Error(OnGpu(pattern, true, chunk), want), kTolerance);
       EXPECT_LT(Error(OnGpu(pattern, false, chunk), want), 3 * narrow);

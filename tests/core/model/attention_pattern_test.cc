@@ -85,6 +85,31 @@ TEST_F(PatternTest, SegmentsAreTextsOfTheirOwn) {
   EXPECT_LT(worst, 10 * 1e-4) << "of logits of about 10";
 }
 
+// Star Attention: segments and the first of them up to the context's end, and
+// everything from there on.
+TEST_F(PatternTest, WhatFollowsTheContextSeesAllOfIt) {
+  constexpr size_t kContext = 192;
+  const auto segments = Llama("block=16,segment=48,global=48");
+  const auto star = Llama("block=16,segment=48,global=48,context=192");
+  const auto before = Run(*segments, tokens_);
+  const auto whole = Run(*star, tokens_);
+  for (const int64_t chunk : {1, 7, 100}) {
+    EXPECT_TRUE(Run(*star, tokens_, chunk) == whole) << "chunks of " << chunk;
+  }
+  tokens_[60] ^= 1;  // of the second segment
+  const auto other = Run(*segments, tokens_);
+  const auto changed = Run(*star, tokens_);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    SCOPED_TRACE(i);
+    const bool own = i >= 60 && i < 96;
+    EXPECT_EQ(whole[i] == before[i], i < kContext);
+    EXPECT_EQ(changed[i] == whole[i], !own && i < kContext);
+    if (!own && i < kContext) {
+      EXPECT_EQ(other[i], before[i]);
+    }
+  }
+}
+
 TEST_F(PatternTest, ChunkedAndBatchedAsWhole) {
   const auto model =
       Llama("block=16,window=48,global=16,stride=96,random=32,seed=5");

@@ -263,8 +263,8 @@ TEST(LatentAttentionTest, CudaAtFullSize) {
   }
 }
 
-// Of DeepSeek's sizes, and of two layers.
-ModelFiles FullSize(DType dtype) {
+// Of a model's sizes, DeepSeek's if nothing is said, and of two layers.
+ModelFiles FullSize(DType dtype, const ExpandedDims& dims = kExpandedDims[0]) {
   ModelFiles files;
   files.config = {{"architectures", {"DeepseekV2ForCausalLM"}},
                   {"vocab_size", 40},
@@ -273,6 +273,10 @@ ModelFiles FullSize(DType dtype) {
                   {"num_hidden_layers", 2},
                   {"first_k_dense_replace", 2},
                   {"num_attention_heads", 32},
+                  {"qk_nope_head_dim", dims.key_dim},
+                  {"qk_rope_head_dim", dims.rope_dim},
+                  {"v_head_dim", dims.value_dim},
+                  {"kv_lora_rank", dims.rank},
                   {"q_lora_rank", nullptr}};
   files.random = RandomWeights{};
   files.random->dtype = dtype;
@@ -280,14 +284,16 @@ ModelFiles FullSize(DType dtype) {
 }
 
 // Whether a GPU expands the prompts of FullSize().
-bool ExpandsOn(const Device& gpu, int q_len, int kv_len) {
+bool ExpandsOn(const Device& gpu, int q_len, int kv_len,
+               const ExpandedDims& dims = kExpandedDims[0]) {
   AttentionPlanShape shape;
   shape.num_kv_heads = 1;
   shape.group = 32;
-  shape.head_dim = 576;
+  shape.head_dim = dims.rank + dims.rope_dim;
   shape.block_size = 16;
   shape.grid = gpu.info().num_sms;
-  LetExpand(shape);
+  if (dims.rank == 512) shape.item_rows = kAttentionWideItemRows;
+  LetExpand(dims, shape);
   return Expands(shape, {0, q_len, kv_len, nullptr});
 }
 
@@ -335,6 +341,79 @@ TEST(LatentAttentionTest, CudaExpandsPrompts) {
     EXPECT_EQ(ShareWithin(RunLong(**expanded, **gpu, tokens, 700),
                           RunLong(**on_cpu, *cpu, tokens, 700), tolerance),
               1.0);
+  }
+}
+
+// The same of models whose keys and values are of other lengths.
+TEST(LatentAttentionTest, CudaExpandsPromptsOfOtherModels) {
+  auto gpu = CreateCudaDevice(0, 0);
+  if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
+  if ((*gpu)->info().sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const auto cpu = Cpu();
+  std::mt19937 random(4);
+  std::vector<int32_t> tokens(400);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 40);
+  for (const ExpandedDims& dims : {kExpandedDims[1], kExpandedDims[2]}) {
+    SCOPED_TRACE(dims.key_dim);
+    ASSERT_TRUE(ExpandsOn(**gpu, 400, 400, dims));
+    const ModelFiles files = FullSize(DType::kBF16, dims);
+    ModelLoadOptions options;
+    options.batch_invariant = true;
+    const auto absorbed = LoadModel(files, **gpu, options);
+    const auto expanded = LoadModel(files, **gpu, {});
+    const auto on_cpu = LoadModel(files, *cpu, {});
+    ASSERT_TRUE(absorbed.ok()) << absorbed.status();
+    ASSERT_TRUE(expanded.ok()) << expanded.status();
+    ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
+    const auto got = RunLong(**expanded, **gpu, tokens, 400);
+    const auto want = RunLong(**absorbed, **gpu, tokens, 400);
+    EXPECT_NE(got, want);  // another order of sums: something was expanded
+    // 0.1: as in CudaAtFullSize.
+    EXPECT_EQ(ShareWithin(got, want, 0.1), 1.0);
+    EXPECT_EQ(ShareWithin(got, RunLong(**on_cpu, *cpu, tokens, 400), 0.1), 1.0);
+  }
+}
+
+// Where keys are selected: a prompt no longer than what is selected is
+// expanded, and what follows it selects. Layers without an indexer do alike.
+TEST(LatentAttentionTest, CudaExpandsPromptsThatSelectAllKeys) {
+  auto gpu = CreateCudaDevice(0, 0);
+  if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
+  if ((*gpu)->info().sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  const ExpandedDims& dims = kExpandedDims[1];
+  ASSERT_TRUE(ExpandsOn(**gpu, 400, 400, dims));
+  std::mt19937 random(4);
+  std::vector<int32_t> tokens(450);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 40);
+  ModelFiles files = FullSize(DType::kBF16, dims);
+  files.config["architectures"] = {"GlmMoeDsaForCausalLM"};
+  files.config["q_lora_rank"] = 128;
+  files.config["index_n_heads"] = 4;
+  files.config["index_topk"] = 448;
+  files.config["indexer_types"] = {"full", "shared"};
+  ModelLoadOptions options;
+  options.batch_invariant = true;
+  const auto absorbed = LoadModel(files, **gpu, options);
+  const auto expanded = LoadModel(files, **gpu, {});
+  ASSERT_TRUE(absorbed.ok()) << absorbed.status();
+  ASSERT_TRUE(expanded.ok()) << expanded.status();
+  // The last two of 450 select. Nothing but the order of sums tells the forms
+  // apart, and what is left out of 450 keys hardly counts.
+  const auto got = RunLong(**expanded, **gpu, tokens, 400);
+  const auto want = RunLong(**absorbed, **gpu, tokens, 400);
+  EXPECT_NE(got, want);
+  EXPECT_EQ(ShareWithin(got, want, 0.1), 1.0);
+  // One step has both: a prompt, and single tokens of another sequence.
+  ModelHarness harness(**expanded, **gpu, 1024);
+  const int first = harness.AddSequence(500), second = harness.AddSequence(500);
+  const auto all = absl::MakeConstSpan(tokens);
+  ASSERT_TRUE(harness.Forward({{{first, all.subspan(0, 400)}}}).ok());
+  const auto both = harness.Forward(
+      {{{first, all.subspan(400, 1)}, {second, all.subspan(0, 400)}}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(ShareWithin({(*both)[0]}, {want[400]}, 0.1), 1.0);
+  for (size_t i = 0; i < 400; ++i) {
+    ASSERT_EQ(ShareWithin({(*both)[1 + i]}, {want[i]}, 0.1), 1.0) << i;
   }
 }
 

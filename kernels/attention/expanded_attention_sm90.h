@@ -1,7 +1,12 @@
 // expanded_attention on Hopper: round by round and turn by turn, heads' keys
 // and values into the workspace (latent_expand_sm90.cu), then the plan's tiles
-// over them: attention_tiles_sm90.h, compiled for keys of 192 and values of
-// 128. The keys' rotated columns, which all heads share, come from the cache.
+// over them: attention_tiles_sm90.h, compiled for keys and values of different
+// lengths. The keys' rotated columns, which all heads share, come from the
+// cache. The expanded_attention_d*_sm90.cu each compile it for one of
+// kExpandedDims.
+#ifndef INLAY_KERNELS_ATTENTION_EXPANDED_ATTENTION_SM90_H_
+#define INLAY_KERNELS_ATTENTION_EXPANDED_ATTENTION_SM90_H_
+
 #include <algorithm>
 
 #include "kernels/attention/attention_expand.h"
@@ -11,38 +16,54 @@
 #include "kernels/cuda_tensor_map.h"
 
 namespace inlay {
-namespace {
 
-constexpr int kHeadDim = kExpandedKeyDim + kExpandedRopeDim;
-constexpr int kValueDim = kExpandedValueDim;
-using S = tiles_sm90::Shape<kHeadDim, kValueDim>;
-static_assert(S::kRows == kExpandedTileTokens);
-static_assert(kExpandedKeyDim == kExpandedValueDim);
+// By kExpandedDims.
+absl::Status RunExpandedD192V128(const ExpandedAttentionDesc& desc,
+                                 const ExpandedAttentionParams& params,
+                                 CudaStream& stream);
+absl::Status RunExpandedD256V256(const ExpandedAttentionDesc& desc,
+                                 const ExpandedAttentionParams& params,
+                                 CudaStream& stream);
+absl::Status RunExpandedD96V64(const ExpandedAttentionDesc& desc,
+                               const ExpandedAttentionParams& params,
+                               CudaStream& stream);
 
-// A head's keys or values: [head][row][128].
-absl::StatusOr<CUtensorMap> ExpandedMap(DType dtype, std::byte* base,
-                                        int64_t rows, int heads) {
-  constexpr int64_t kRowBytes = int64_t{2} * kValueDim;
+namespace expanded_sm90 {
+
+// Heads' keys or values: [head][row][columns], a box is `box_rows` rows of a
+// slab.
+inline absl::StatusOr<CUtensorMap> ExpandedMap(DType dtype, std::byte* base,
+                                               int64_t rows, int heads,
+                                               int columns, int box_rows) {
+  const int64_t row_bytes = int64_t{2} * columns;
   return EncodeTensorMap(
       "expanded latents", base,
       dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                            : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       CU_TENSOR_MAP_SWIZZLE_128B,
       {3,
-       {kValueDim, static_cast<cuuint64_t>(rows),
+       {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows),
         static_cast<cuuint64_t>(heads)},
-       {kRowBytes, static_cast<cuuint64_t>(rows * kRowBytes)},
-       {kSlabColumns, S::kKeys, 1}});
+       {static_cast<cuuint64_t>(row_bytes),
+        static_cast<cuuint64_t>(rows * row_bytes)},
+       {kSlabColumns, static_cast<cuuint32_t>(box_rows), 1}});
 }
 
-HeadMatrices From(const HeadMatrices& matrices, int head) {
+inline HeadMatrices From(const HeadMatrices& matrices, int head) {
   return {matrices.base + static_cast<size_t>(head) * matrices.stride_bytes,
           matrices.stride_bytes};
 }
 
 // `round` for `heads` heads from `first` on.
+template <ExpandedDims dims>
 class Turn {
  public:
+  static constexpr int kHeadDim = dims.key_dim + dims.rope_dim;
+  static constexpr int kValueDim = dims.value_dim;
+  static constexpr int kRopeDim = dims.rope_dim;
+  using S = tiles_sm90::Shape<kHeadDim, kValueDim, kRopeDim>;
+  static_assert(S::kRows == kExpandedTileTokens && S::kStages >= 2);
+
   Turn(const ExpandedAttentionDesc& desc, const ExpandedAttentionParams& params,
        const AttentionUnpackRound& round, int first, int heads)
       : desc_(desc),
@@ -52,7 +73,7 @@ class Turn {
         heads_(heads),
         rows_(int64_t{round.num_blocks} * desc.block_size),
         keys_(static_cast<std::byte*>(params.workspace)),
-        values_(keys_ + heads * rows_ * 2 * kExpandedKeyDim) {}
+        values_(keys_ + heads * rows_ * 2 * dims.key_dim) {}
 
   absl::Status Expand(CudaStream& stream) const {
     const AttentionPlan& plan = *params_.plan;
@@ -63,6 +84,7 @@ class Turn {
         reinterpret_cast<const int32_t*>(plan.device + plan.layout.blocks) +
         round_.first_block;
     expansion.num_blocks = round_.num_blocks;
+    expansion.dims = dims;
     expansion.keys = From(params_.keys, first_);
     expansion.values = From(params_.values, first_);
     expansion.heads = heads_;
@@ -108,20 +130,23 @@ class Turn {
     INLAY_ASSIGN_OR_RETURN(const KvTensorMaps cache,
                            MakeKvTensorMaps(params.kv, box_rows));
     maps.cache = cache.k;
-    maps.cache_column = kExpandedRank;
+    maps.cache_column = dims.rank;
     INLAY_ASSIGN_OR_RETURN(
         maps.q, MakeQueryTensorMap(params.q, desc, kExpandedTileTokens));
-    INLAY_ASSIGN_OR_RETURN(maps.k, ExpandedMap(desc.kv, keys_, rows_, heads_));
-    INLAY_ASSIGN_OR_RETURN(maps.v,
-                           ExpandedMap(desc.kv, values_, rows_, heads_));
-    constexpr int kBytes = tiles_sm90::SharedBytes<kHeadDim, kValueDim>();
+    INLAY_ASSIGN_OR_RETURN(maps.k, ExpandedMap(desc.kv, keys_, rows_, heads_,
+                                               dims.key_dim, S::kKeys));
+    INLAY_ASSIGN_OR_RETURN(maps.v, ExpandedMap(desc.kv, values_, rows_, heads_,
+                                               kValueDim, S::kKeys));
+    constexpr int kBytes =
+        tiles_sm90::SharedBytes<kHeadDim, kValueDim, kRopeDim>();
     static_assert(kBytes <= tiles_sm90::kSharedMost);
     const int grid = std::min(stream.num_sms(), round_.num_tiles * heads_);
-    return LaunchCuda("attention (expanded)", stream,
-                      {grid, S::kThreads, static_cast<size_t>(kBytes)},
-                      tiles_sm90::AttentionTiles<T, kHeadDim, false, kValueDim>,
-                      tiles_sm90::MakeTileArgs(desc, params, box_rows), maps,
-                      tiles_sm90::MakeTileMask(params));
+    return LaunchCuda(
+        "attention (expanded)", stream,
+        {grid, S::kThreads, static_cast<size_t>(kBytes)},
+        tiles_sm90::AttentionTiles<T, kHeadDim, false, kValueDim, kRopeDim>,
+        tiles_sm90::MakeTileArgs(desc, params, box_rows), maps,
+        tiles_sm90::MakeTileMask(params));
   }
 
   const ExpandedAttentionDesc& desc_;
@@ -134,22 +159,22 @@ class Turn {
   std::byte* values_;
 };
 
-}  // namespace
-
-absl::Status RunExpandedAttentionCudaSm90(const ExpandedAttentionDesc& desc,
-                                          const ExpandedAttentionParams& params,
-                                          Stream& stream) {
-  CudaStream& cuda = CudaStream::Of(stream);
+template <ExpandedDims dims>
+absl::Status Run(const ExpandedAttentionDesc& desc,
+                 const ExpandedAttentionParams& params, CudaStream& stream) {
   const AttentionPlan& plan = *params.plan;
   for (const AttentionUnpackRound& round : plan.rounds) {
     for (int first = 0; first < desc.num_heads; first += round.heads) {
-      const Turn turn(desc, params, round, first,
-                      std::min(round.heads, desc.num_heads - first));
-      INLAY_RETURN_IF_ERROR(turn.Expand(cuda));
-      INLAY_RETURN_IF_ERROR(turn.RunTiles(cuda));
+      const Turn<dims> turn(desc, params, round, first,
+                            std::min(round.heads, desc.num_heads - first));
+      INLAY_RETURN_IF_ERROR(turn.Expand(stream));
+      INLAY_RETURN_IF_ERROR(turn.RunTiles(stream));
     }
   }
   return absl::OkStatus();
 }
 
+}  // namespace expanded_sm90
 }  // namespace inlay
+
+#endif  // INLAY_KERNELS_ATTENTION_EXPANDED_ATTENTION_SM90_H_
