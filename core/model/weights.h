@@ -108,8 +108,8 @@ class WeightLoader {
                                       const Packing& packing);
   // Matrices [.., k] in pinned host memory that the device reads, which is not
   // the host's own: each of its parts as Stacked() has them, or with `packing`
-  // (of one matrix) Packed(). Matrix i lies at i * pitch of what comes back;
-  // null when planning.
+  // (of one matrix, inspected one after another) Packed(). Matrix i lies at i *
+  // pitch of what comes back; null when planning.
   absl::StatusOr<const std::byte*> InHostMemory(
       absl::Span<const std::vector<Rows>> matrices, int64_t k,
       const Packing* packing, size_t pitch);

@@ -83,6 +83,7 @@ absl::Status WeightLoader::PackInHostMemory(absl::Span<const Rows> parts,
     first += part.n;
   }
   if (here) return absl::OkStatus();
+  INLAY_RETURN_IF_ERROR(Inspect(packing, packed));
   return device_.Copy(to, packed, packing.bytes, upload_->stream());
 }
 

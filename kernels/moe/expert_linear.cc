@@ -3,6 +3,9 @@
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
 #include "memory/status.h"
+#if INLAY_HAS_CUDA
+#include "kernels/rounding/rounding_cuda.h"
+#endif
 
 namespace inlay {
 
@@ -29,6 +32,12 @@ absl::Status RunExpertLinearCuda(const ExpertLinearDesc& desc,
 absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
                                           const ExpertLinearParams& params,
                                           Stream& stream);
+absl::Status RunExpertLinearCudaRounds(const ExpertLinearDesc& desc,
+                                       const ExpertLinearParams& params,
+                                       Stream& stream);
+// expert_codes.cc
+RowRounding ExpertCodesRounding(const ExpertLinearDesc& desc, int64_t slots);
+size_t ExpertCodesBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
 #endif
 
 namespace {
@@ -110,6 +119,34 @@ const char* CudaQuantisedRefuses(const ExpertLinearDesc& desc,
   }
   return gemm.permuted ? "takes no permutation of x" : nullptr;
 }
+
+// Rows that round x to 8 bits where there are many slots.
+const char* CudaRoundsRefuses(const ExpertLinearDesc& desc,
+                              const DeviceInfo& device) {
+  const GemmDesc& gemm = desc.gemm;
+  if (device.sm != 90) return "for compute capability 9.0";
+  if (gemm.batch_invariant) {
+    return "the number of slots chooses the precision of x";
+  }
+  if (gemm.k % 128 != 0) return "k must be a multiple of 128";
+  RoundingDesc rounding;
+  rounding.width = gemm.k;
+  rounding.input = rounding.activation = gemm.activation;
+  if (const char* why = RoundingCudaRefuses(rounding)) return why;
+  return CudaQuantisedRefuses(desc, device);
+}
+
+const char* CudaFp8Refuses(const ExpertLinearDesc& desc,
+                           const DeviceInfo& device) {
+  return desc.gemm.weight != DType::kF8_G128 ? "weights must be f8_g128"
+                                             : CudaRoundsRefuses(desc, device);
+}
+
+const char* CudaInt8Refuses(const ExpertLinearDesc& desc,
+                            const DeviceInfo& device) {
+  return desc.gemm.weight != DType::kI8_G128 ? "weights must be i8_g128"
+                                             : CudaRoundsRefuses(desc, device);
+}
 #endif
 
 constexpr ExpertLinearRow kRows[] = {
@@ -118,6 +155,11 @@ constexpr ExpertLinearRow kRows[] = {
      RunExpertLinearCuda},
     {"cuda_quantised", DeviceKind::kCuda, 80, CudaQuantisedRefuses,
      ExpertLinearGroupedBytes, RunExpertLinearCudaQuantised},
+    // Round x where slots are many: only for who asks for them by name.
+    {"cuda_fp8", DeviceKind::kCuda, 90, CudaFp8Refuses, ExpertCodesBytes,
+     RunExpertLinearCudaRounds},
+    {"cuda_int8", DeviceKind::kCuda, 90, CudaInt8Refuses, ExpertCodesBytes,
+     RunExpertLinearCudaRounds},
 #endif
     {kAmx, DeviceKind::kCpu, 0, AmxLeaves, Bytes<kAmx>, Run<kAmx>},
     kChosenCpuRow<kBf16>,
@@ -134,6 +176,17 @@ constexpr ExpertLinearRow kRows[] = {
 }  // namespace
 
 absl::Span<const ExpertLinearRow> ExpertLinearTable() { return kRows; }
+
+RowRounding ExpertRounding([[maybe_unused]] const ExpertLinearRow& row,
+                           [[maybe_unused]] const ExpertLinearDesc& desc,
+                           [[maybe_unused]] int64_t slots) {
+#if INLAY_HAS_CUDA
+  if (row.run == RunExpertLinearCudaRounds) {
+    return ExpertCodesRounding(desc, slots);
+  }
+#endif
+  return RowRounding::kNone;
+}
 
 const WeightPacking<GemmDesc>* ExpertPacking(const ExpertLinearRow& row,
                                              const GemmDesc& desc) {

@@ -41,7 +41,10 @@ struct ExpertMatrices {
 };
 
 struct ExpertLinearParams {
-  TensorView x;  // [tokens or slots, k], rows may be strided
+  // [tokens or slots, k], rows may be strided. Where ExpertRounding(row, desc,
+  // slots) is one and slots are listed, x may be codes, beside their scales.
+  TensorView x;
+  const float* x_scales = nullptr;
   ExpertMatrices w;
   const float* bias = nullptr;  // [num_experts, n] or null
   // As routing gives them, of all tokens of the call. CUDA rows: all null where
@@ -61,6 +64,11 @@ using ExpertLinearRow = KernelRow<ExpertLinearDesc, ExpertLinearParams>;
 // called for each expert's rows: their bits are gemm's. CUDA rows
 // read nothing on the host. `workspace_bytes` counts tokens.
 absl::Span<const ExpertLinearRow> ExpertLinearTable();
+
+// How `row` rounds x of a call with so many slots before it multiplies: who
+// makes x may do it.
+RowRounding ExpertRounding(const ExpertLinearRow& row,
+                           const ExpertLinearDesc& desc, int64_t slots);
 
 // How `row` wants one expert's matrix packed; null: as it lies in the file.
 // `desc`: of one expert.

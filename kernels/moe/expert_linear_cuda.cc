@@ -80,6 +80,17 @@ absl::Status RunExpertLinearCudaQuantised(const ExpertLinearDesc& desc,
   return desc.gated ? Activate(desc, params, stream) : absl::OkStatus();
 }
 
+absl::Status RunExpertLinearCudaRounds(const ExpertLinearDesc& desc,
+                                       const ExpertLinearParams& params,
+                                       Stream& stream) {
+  const bool rounds =
+      ExpertCodesRounding(desc, params.y.rows()) != RowRounding::kNone &&
+      ExpertCodesTakes(params);
+  if (!rounds) return RunExpertLinearCudaQuantised(desc, params, stream);
+  INLAY_RETURN_IF_ERROR(RunExpertCodes(desc, params, CudaStream::Of(stream)));
+  return desc.gated ? Activate(desc, params, stream) : absl::OkStatus();
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_HAS_CUDA

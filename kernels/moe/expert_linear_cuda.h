@@ -41,6 +41,17 @@ absl::StatusOr<TensorView> GatherExpertRows(const ExpertLinearDesc& desc,
                                             const ExpertLinearParams& params,
                                             CudaStream& stream);
 
+// The same of codes of 8 bits and their scales, [rows] or by groups [k / 128,
+// rows], with an expert's rows where expert_codes.h has them, and the two
+// middle ones of four pairs of columns exchanged in each 16: columns 0, 1, 8,
+// 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15. `codes` and `scales` have
+// ExpertRowsRoom rows.
+absl::Status GatherExpertCodes(const ExpertLinearDesc& desc,
+                               const ExpertLinearParams& params,
+                               const RoundedRows& x, bool groups,
+                               const TensorView& codes, float* scales,
+                               CudaStream& stream);
+
 // Weights and x of one 16-bit type, k a multiple of 32, rows of both at
 // multiples of 16 bytes.
 absl::Status RunExpertLinearMma(const ExpertLinearDesc& desc,
@@ -85,6 +96,15 @@ size_t ExpertLinearGroupedBytes(const ExpertLinearDesc& desc,
 absl::Status RunExpertLinearGrouped(const ExpertLinearDesc& desc,
                                     const ExpertLinearParams& params,
                                     CudaStream& stream);
+
+// The same with x rounded to codes of the weights' kind (f8_g128, i8_g128), or
+// rounded already, where ExpertCodesRounding says so.
+RowRounding ExpertCodesRounding(const ExpertLinearDesc& desc, int64_t slots);
+bool ExpertCodesTakes(const ExpertLinearParams& params);
+size_t ExpertCodesBytes(const ExpertLinearDesc& desc, int64_t max_tokens);
+absl::Status RunExpertCodes(const ExpertLinearDesc& desc,
+                            const ExpertLinearParams& params,
+                            CudaStream& stream);
 
 }  // namespace inlay
 

@@ -100,10 +100,10 @@ class Experts {
 // The same matrices where no stride finds them.
 class ExpertsApart {
  public:
-  ExpertsApart(const Experts& experts, int num_experts) {
-    const size_t bytes = experts.stride();
-    const size_t pitch = (bytes + 255) / 256 * 256;
+  ExpertsApart(const std::vector<std::byte>& experts, int num_experts) {
     const auto count = static_cast<size_t>(num_experts);
+    const size_t bytes = experts.size() / count;
+    const size_t pitch = (bytes + 255) / 256 * 256;
     EXPECT_EQ(cudaHostAlloc(&host_, pitch * count, cudaHostAllocPortable),
               cudaSuccess);
     std::vector<std::byte> slots(pitch * count);
@@ -113,7 +113,7 @@ class ExpertsApart {
       const bool here = e % 3 != 1;
       std::byte* to =
           (here ? slots.data() : static_cast<std::byte*>(host_)) + slot * pitch;
-      std::copy_n(experts.bytes().data() + e * bytes, bytes, to);
+      std::copy_n(experts.data() + e * bytes, bytes, to);
       table.push_back(static_cast<int64_t>(slot * pitch));
     }
     slots_ = std::make_unique<CudaBytes>(slots);
@@ -316,7 +316,7 @@ class ExpertProblem {
     params.w.base = weights.as<std::byte>();
     params.w.stride_bytes = experts_.stride();
     if (apart_) {
-      scattered.emplace(experts_, desc_.num_experts);
+      scattered.emplace(experts_.bytes(), desc_.num_experts);
       params.w.base = scattered->base();
       params.w.table = scattered->table();
     }

@@ -1,6 +1,7 @@
 #include "core/model/layers/expert_linear.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,18 @@ absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
   return *common;
 }
 
+// What the checkpoint asks for of all of them.
+InputCodes CommonInputCodes(const ExpertLinear::Experts& experts,
+                            const ModelBuild& build) {
+  std::vector<WeightLoader::Rows> parts;
+  for (const std::vector<LinearSpec>& layers : experts) {
+    for (const LinearSpec& layer : layers) {
+      parts.push_back({layer.name + ".weight", layer.n});
+    }
+  }
+  return build.weights.InputCodesOf(parts);
+}
+
 }  // namespace
 
 absl::StatusOr<ExpertLinear> ExpertLinear::Create(
@@ -51,16 +64,28 @@ absl::StatusOr<ExpertLinear> ExpertLinear::Create(
   desc.gemm.output =
       output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   desc.gemm.batch_invariant = build.batch_invariant;
-  INLAY_RETURN_IF_ERROR(linear.Choose(desc, gate, build));
+  INLAY_RETURN_IF_ERROR(
+      linear.Choose(desc, CommonInputCodes(experts, build), gate, build));
   INLAY_RETURN_IF_ERROR(linear.Load(experts, place, build));
   INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
   linear.ObserveAs(experts, build);
   return linear;
 }
 
-absl::Status ExpertLinear::Choose(ExpertLinearDesc desc,
+absl::Status ExpertLinear::Choose(ExpertLinearDesc desc, InputCodes input_codes,
                                   const ActivationDesc* gate,
                                   const ModelBuild& build) {
+  // Where the checkpoint asks for it and a row does it.
+  const bool may_round =
+      build.round_inputs && !build.kernels.IsForced("expert_linear");
+  const auto choose = [&](const ExpertLinearDesc& wanted) {
+    const std::string_view rounds =
+        may_round ? Linear::RoundingRow(input_codes) : std::string_view();
+    auto op = build.kernels.Choose("expert_linear", ExpertLinearTable(), wanted,
+                                   rounds);
+    if (op.ok() || rounds.empty()) return op;
+    return build.kernels.Choose("expert_linear", ExpertLinearTable(), wanted);
+  };
   const bool may_fuse =
       build.fused && !build.on_cpu() && !build.kernels.IsForced("activation");
   if (may_fuse && gate != nullptr && gate->gated) {
@@ -68,14 +93,13 @@ absl::Status ExpertLinear::Choose(ExpertLinearDesc desc,
     gated.gated = true;
     gated.function = gate->function;
     gated.limit = gate->limit;
-    auto op = build.kernels.Choose("expert_linear", ExpertLinearTable(), gated);
+    auto op = choose(gated);
     if (op.ok()) {
       op_ = *std::move(op);
       return absl::OkStatus();
     }
   }
-  INLAY_ASSIGN_OR_RETURN(
-      op_, build.kernels.Choose("expert_linear", ExpertLinearTable(), desc));
+  INLAY_ASSIGN_OR_RETURN(op_, choose(desc));
   return absl::OkStatus();
 }
 
@@ -155,17 +179,30 @@ absl::StatusOr<size_t> ExpertLinear::LoadInHostMemory(const Experts& experts,
   const size_t pitch = (stacked_.stride_bytes + kExpertAlignment - 1) /
                        kExpertAlignment * kExpertAlignment;
   WeightLoader::Packing loader;
-  if (packing != nullptr) loader = LoaderPacking(*packing, &one);
+  GemmDesc last = one;
+  std::optional<ScaleReach> least;
+  if (packing != nullptr) {
+    loader = LoaderPacking(*packing, &last);
+    if (loader.inspect != nullptr) {
+      loader.inspect = [&, inspect = loader.inspect](const std::byte* packed,
+                                                     Stream& stream) {
+        INLAY_RETURN_IF_ERROR(inspect(packed, stream));
+        least = std::min(least.value_or(last.scale_reach), last.scale_reach);
+        return absl::OkStatus();
+      };
+    }
+  }
   INLAY_ASSIGN_OR_RETURN(
       host_,
       build.weights.InHostMemory(
           matrices, one.k, packing == nullptr ? nullptr : &loader, pitch));
+  one.scale_reach = least.value_or(one.scale_reach);
   return stacked_.stride_bytes;
 }
 
 absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
                                                  ModelBuild& build) {
-  const GemmDesc& one = op_.desc.gemm;
+  GemmDesc& one = op_.desc.gemm;
   const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, one);
   INLAY_ASSIGN_OR_RETURN(const auto matrices, Parts(experts, build));
   std::vector<WeightLoader::Rows> parts;
@@ -180,6 +217,7 @@ absl::StatusOr<size_t> ExpertLinear::LoadStacked(const Experts& experts,
       packing == nullptr
           ? build.weights.Stacked(parts, one.k)
           : build.weights.Packed(parts, one.k, LoaderPacking(*packing, &all)));
+  one.scale_reach = all.scale_reach;
   stacked_.base = stack.data;
   stacked_.stride_bytes =
       (packing == nullptr ? stack.bytes() : packing->bytes(all)) /
@@ -231,11 +269,10 @@ void ExpertLinear::Observe(const TensorView& x,
   }
 }
 
-absl::Status ExpertLinear::Forward(const TensorView& x,
-                                   const RoutingParams& routed,
-                                   const TensorView& y, void* workspace,
-                                   Stream& stream) const {
-  if (observer_ != nullptr) Observe(x, routed);
+ExpertLinearParams ExpertLinear::Params(const TensorView& x,
+                                        const RoutingParams& routed,
+                                        const TensorView& y,
+                                        void* workspace) const {
   ExpertLinearParams params;
   params.x = x;
   params.w = stacked_;
@@ -246,8 +283,29 @@ absl::Status ExpertLinear::Forward(const TensorView& x,
   params.slots = routed.slots;
   params.y = y;
   params.workspace = workspace;
-  return lender_ != nullptr ? ForwardLent(params, stream)
-                            : op_.Run(params, stream);
+  return params;
+}
+
+absl::Status ExpertLinear::Forward(const TensorView& x,
+                                   const RoutingParams& routed,
+                                   const TensorView& y, void* workspace,
+                                   Stream& stream, bool activates) const {
+  if (observer_ != nullptr) Observe(x, routed);
+  const ExpertLinearParams params = Params(x, routed, y, workspace);
+  if (lender_ != nullptr) return ForwardLent(params, stream);
+  if (activates || !gated()) return op_.Run(params, stream);
+  ExpertLinearDesc plain = op_.desc;
+  plain.gated = false;
+  return op_.row->run(plain, params, stream);
+}
+
+absl::Status ExpertLinear::ForwardRounded(const RoundedRows& x,
+                                          const RoutingParams& routed,
+                                          const TensorView& y, void* workspace,
+                                          Stream& stream) const {
+  ExpertLinearParams params = Params(x.codes, routed, y, workspace);
+  params.x_scales = x.scales;
+  return op_.Run(params, stream);
 }
 
 // A row of y depends on its own row of x and its expert only: a call with the

@@ -41,7 +41,7 @@ class ExpertLinear {
   const GemmDesc& desc() const { return op_.desc.gemm; }
   // Whether linear_chain reads weights as these lie.
   bool may_chain() const {
-    return (op_.row->name == Linear::kFusedGemmRow ||
+    return (Linear::IsFusedRow(op_.row->name) ||
             op_.row->name == Linear::kFloatRow) &&
            stacked_.table == nullptr;
   }
@@ -65,14 +65,26 @@ class ExpertLinear {
     stacked_.base = base;
     stacked_.table = table;
   }
-  // `routed`: what routing gave.
+  // How Forward rounds x where there are so many slots; ForwardRounded takes
+  // these.
+  RowRounding RoundingOf(int64_t slots) const {
+    return observer_ != nullptr ? RowRounding::kNone
+                                : ExpertRounding(*op_.row, op_.desc, slots);
+  }
+  // `routed`: what routing gave. `activates` false: gates and ups as they are,
+  // though gated().
   absl::Status Forward(const TensorView& x, const RoutingParams& routed,
-                       const TensorView& y, void* workspace,
-                       Stream& stream) const;
+                       const TensorView& y, void* workspace, Stream& stream,
+                       bool activates = true) const;
+  absl::Status ForwardRounded(const RoundedRows& x, const RoutingParams& routed,
+                              const TensorView& y, void* workspace,
+                              Stream& stream) const;
 
  private:
-  absl::Status Choose(ExpertLinearDesc desc, const ActivationDesc* gate,
-                      const ModelBuild& build);
+  absl::Status Choose(ExpertLinearDesc desc, InputCodes input_codes,
+                      const ActivationDesc* gate, const ModelBuild& build);
+  ExpertLinearParams Params(const TensorView& x, const RoutingParams& routed,
+                            const TensorView& y, void* workspace) const;
   absl::Status Load(const Experts& experts, ExpertPlace place,
                     ModelBuild& build);
   // The bytes of one expert.

@@ -37,9 +37,8 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   // Where the checkpoint asks for it and a row does it.
   if (input_codes != InputCodes::kNone && build.round_inputs &&
       !build.kernels.IsForced("gemm")) {
-    const auto op = build.kernels.Choose(
-        "gemm", GemmTable(), desc,
-        input_codes == InputCodes::kFp8 ? kFp8Row : kInt8Row);
+    const auto op = build.kernels.Choose("gemm", GemmTable(), desc,
+                                         RoundingRow(input_codes));
     if (op.ok()) {
       linear.op_ = *op;
       linear.ChooseAlone(build);
@@ -52,13 +51,24 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   return linear;
 }
 
-bool Linear::may_fuse() const {
-  // The latter two differ where they round.
-  for (const std::string_view row : {kFusedGemmRow, kFp8Row, kInt8Row}) {
-    if (op_.row->name == row) return true;
+std::string_view Linear::RoundingRow(InputCodes codes) {
+  switch (codes) {
+    case InputCodes::kNone:
+      return {};
+    case InputCodes::kFp8:
+      return kFp8Row;
+    case InputCodes::kInt8:
+      return kInt8Row;
   }
-  return false;
+  return {};
 }
+
+bool Linear::IsFusedRow(std::string_view row) {
+  // The latter two differ where they round.
+  return row == kFusedGemmRow || row == kFp8Row || row == kInt8Row;
+}
+
+bool Linear::may_fuse() const { return IsFusedRow(op_.row->name); }
 
 bool Linear::may_chain() const {
   return may_fuse() || op_.row->name == kFloatRow;

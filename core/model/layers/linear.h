@@ -42,6 +42,10 @@ class Linear {
   static constexpr std::string_view kFusedGemmRow = "cuda_quantised";
   // Those whose weights are floats, as linear_chain reads them.
   static constexpr std::string_view kFloatRow = "cuda";
+  // Those that round their inputs as a checkpoint may ask for; empty: it does
+  // not. Weights lie as kFusedGemmRow's.
+  static std::string_view RoundingRow(InputCodes codes);
+  static bool IsFusedRow(std::string_view row);
 
   int64_t outputs() const { return op_.desc.n; }
   const GemmDesc& desc() const { return op_.desc; }

@@ -157,7 +157,24 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
                                     build, place));
+  ChooseRounded(build);
   return PlaceExperts(place, build);
+}
+
+void Moe::ChooseRounded(const ModelBuild& build) {
+  const ActivationDesc& activation = activation_.desc;
+  if (!build.fused || build.on_cpu() || !activation.gated ||
+      build.kernels.IsForced("activation")) {
+    return;
+  }
+  RoundingDesc desc;
+  desc.source = RoundingSource::kActivation;
+  desc.width = activation.width;
+  desc.input = desc.activation = activation.activation;
+  desc.function = activation.function;
+  desc.limit = activation.limit;
+  const auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
+  if (op.ok()) rounded_ = *op;
 }
 
 absl::Status Moe::PlaceExperts(ExpertPlace place, ModelBuild& build) {
@@ -227,6 +244,11 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   scratch.inner = arena.TakeMatrix(
       slots, (activation_.desc.gated ? 2 : 1) * activation_.desc.width,
       activation_.desc.activation);
+  if (rounded_.row != nullptr) {
+    scratch.inner_scales = TakeArray<float>(
+        arena, std::max(slots, RoundingScales(RowRounding::kFp8Groups, slots,
+                                              rounded_.desc.width)));
+  }
   if (alone_.row != nullptr) {
     const int64_t columns =
         alone_rows_ * routing_.desc.top_k * activation_.desc.width +
@@ -299,11 +321,14 @@ absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
   if (cache_.present()) {
     INLAY_RETURN_IF_ERROR(cache_.Fetch(scratch.routed, step.stream));
   }
+  const RowRounding rounding = rounded_.row == nullptr
+                                   ? RowRounding::kNone
+                                   : output_.RoundingOf(scratch.inner.rows());
   int64_t column = 0;
   for (const ExpertLinear& input : input_) {
     INLAY_RETURN_IF_ERROR(input.Forward(
         x, scratch.routed, ColumnSlice(scratch.inner, column, input.outputs()),
-        step.kernel_workspace, step.stream));
+        step.kernel_workspace, step.stream, rounding == RowRounding::kNone));
     column += input.outputs();
   }
   // Gate and up are linear: their outputs instead of their input.
@@ -311,6 +336,23 @@ absl::Status Moe::RunExperts(const Step& step, const TensorView& x,
     const RopeAngles& unit = step.angles[static_cast<size_t>(input_weights_)];
     INLAY_RETURN_IF_ERROR(weigh_inputs_.Forward(
         scratch.inner, scratch.routed.weights, unit.sin, step.stream));
+  }
+  return RunOutputs(step, scratch, rounding);
+}
+
+absl::Status Moe::RunOutputs(const Step& step, const Scratch& scratch,
+                             RowRounding rounding) const {
+  if (rounding != RowRounding::kNone) {
+    RoundingParams round;
+    round.rounding = rounding;
+    round.x = round.codes = scratch.inner;
+    round.codes.dtype = RoundingDType(rounding);
+    round.codes.dims[1] = rounded_.desc.width;
+    round.scales = scratch.inner_scales;
+    INLAY_RETURN_IF_ERROR(rounded_.Run(round, step.stream));
+    return output_.ForwardRounded({round.codes, round.scales}, scratch.routed,
+                                  scratch.output, step.kernel_workspace,
+                                  step.stream);
   }
   ActivationParams activate;
   activate.x = scratch.inner;

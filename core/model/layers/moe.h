@@ -18,6 +18,7 @@
 #include "kernels/moe/combine.h"
 #include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
+#include "kernels/rounding/rounding.h"
 
 namespace inlay {
 
@@ -56,13 +57,14 @@ class Moe : public Sublayer, public ChainedMlp {
     TensorView routed_by;  // [tokens, hidden]: what the router alone reads
     TensorView logits;     // [tokens, experts] f32
     RoutingParams routed;
-    TensorView inner;           // [slots, 2 * width]: gate and up side by side,
-                                // or up alone
-    TensorView output;          // [slots, hidden] f32
-    TensorView chained;         // what a chain's experts hand on
-    TensorView shared;          // [tokens, hidden] f32
-    TensorView gate;            // [tokens, 1] f32
-    std::byte* rest = nullptr;  // for the shared expert
+    TensorView inner;  // [slots, 2 * width]: gate and up side by side,
+                       // or up alone
+    float* inner_scales = nullptr;  // where inner becomes codes
+    TensorView output;              // [slots, hidden] f32
+    TensorView chained;             // what a chain's experts hand on
+    TensorView shared;              // [tokens, hidden] f32
+    TensorView gate;                // [tokens, 1] f32
+    std::byte* rest = nullptr;      // for the shared expert
   };
 
   absl::Status CreateRouter(const MoeSpec& spec, int64_t hidden_size,
@@ -73,12 +75,17 @@ class Moe : public Sublayer, public ChainedMlp {
   // Says what they take, and keeps some on the device where not all are there.
   absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
+  // The activation with codes, where outputs may want these.
+  void ChooseRounded(const ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
   // Fills x.normalised and what is routed.
   absl::Status Route(const Step& step, const BlockInput& x,
                      const Scratch& scratch) const;
   absl::Status RunExperts(const Step& step, const TensorView& x,
                           const Scratch& scratch) const;
+  // From gates and ups, or what became of them, on.
+  absl::Status RunOutputs(const Step& step, const Scratch& scratch,
+                          RowRounding rounding) const;
   // What the combination multiplies outputs by.
   const float* OutputWeights(const Step& step, const Scratch& scratch) const;
   absl::Status RunShared(const Step& step, const TensorView& x,
@@ -99,6 +106,7 @@ class Moe : public Sublayer, public ChainedMlp {
   int input_weights_ = -1;  // MoeSpec
   RowScale weigh_inputs_;
   Op<ActivationDesc, ActivationParams> activation_;
+  Op<RoundingDesc, RoundingParams> rounded_;  // activation_, as codes
   ExpertLinear output_;
   ExpertCache cache_;
   std::unique_ptr<Sublayer> shared_;            // may be null

@@ -165,7 +165,99 @@ void Time(Bench& bench, Memory& memory, const Mixture& mixture, DType dtype,
   std::printf("\n");
 }
 
+// Prompts of weights of 8 bits: x as it is, x rounded by the op, and before it.
+struct Rounded {
+  const char* name;
+  DType dtype;
+  ScaleReach reach;
+};
+constexpr Rounded kRounded[] = {
+    {"f8_g128 rows", DType::kF8_G128, ScaleReach::kRow},
+    {"f8_g128 groups", DType::kF8_G128, ScaleReach::kGroup},
+    {"i8_g128 rows", DType::kI8_G128, ScaleReach::kRow}};
+constexpr int64_t kPromptTokens[] = {512, 1024, 2048, 8192};
+
+void TimePrompts(Bench& bench, const Mixture& mixture, const Rounded& rounded,
+                 bool outputs) {
+  ExpertLinearDesc desc;
+  desc.gemm = outputs ? GemmDesc{mixture.hidden, mixture.width, rounded.dtype,
+                                 DType::kBF16, DType::kF32}
+                      : GemmDesc{2 * mixture.width, mixture.hidden,
+                                 rounded.dtype, DType::kBF16, DType::kBF16};
+  desc.gemm.scale_reach = rounded.reach;
+  desc.num_experts = mixture.experts;
+  desc.top_k = mixture.top_k;
+  desc.row_a_slot = outputs;
+  const auto expert = static_cast<size_t>(
+      QuantBytes(QuantFormOf(rounded.dtype), desc.gemm.n, desc.gemm.k));
+  const size_t layer = expert * static_cast<size_t>(mixture.experts);
+  const size_t places = std::max<size_t>(1, kPoolBytes / layer);
+  const DeviceMemory weights(places * layer);
+  FillPacked(rounded.dtype, desc.gemm.k, weights);
+  const int64_t most = kPromptTokens[std::size(kPromptTokens) - 1];
+  const int64_t slots = most * mixture.top_k;
+  DeviceMemory x(static_cast<size_t>((outputs ? slots : most) * desc.gemm.k) *
+                 2);
+  x.Randomize(DType::kBF16, 2);
+  const DeviceMemory y(static_cast<size_t>(slots * desc.gemm.n) * 4);
+  const DeviceMemory workspace(ExpertCodesBytes(desc, most));
+  const DeviceMemory scales(static_cast<size_t>(slots * desc.gemm.k / 128) * 4);
+  std::printf("%-14s %-14s %-7s", mixture.name, rounded.name,
+              outputs ? "outputs" : "gates");
+  for (const int64_t tokens : kPromptTokens) {
+    std::deque<Choice> choices;
+    for (unsigned i = 0; i < 4; ++i) {
+      choices.emplace_back(mixture, tokens, 7 * i + 1);
+    }
+    const auto time = [&](bool given, auto run) {
+      return bench.Seconds([&](int call) {
+        const auto i = static_cast<size_t>(call);
+        ExpertLinearParams params;
+        params.x =
+            MatrixView(x.data(), DType::kBF16,
+                       outputs ? tokens * mixture.top_k : tokens, desc.gemm.k);
+        if (given) {
+          params.x.dtype =
+              RoundingDType(ExpertCodesRounding(desc, tokens * mixture.top_k));
+          params.x.row_stride_bytes /= 2;
+          params.x_scales = reinterpret_cast<const float*>(scales.data());
+        }
+        params.y = MatrixView(y.data(), desc.gemm.output,
+                              tokens * mixture.top_k, desc.gemm.n);
+        params.w.base = weights.data() + i % places * layer;
+        params.w.stride_bytes = expert;
+        params.workspace = workspace.data();
+        choices[i % choices.size()].Fill(params);
+        Require(run(desc, params, bench.stream));
+      });
+    };
+    const double grouped = time(false, RunExpertLinearGrouped);
+    const double codes = time(false, RunExpertCodes);
+    const double given = time(true, RunExpertCodes);
+    const double flops = 2e-12 * static_cast<double>(tokens * mixture.top_k) *
+                         static_cast<double>(desc.gemm.n * desc.gemm.k);
+    std::printf(" | %d: %.0f %.0f %.0f, %.2f, %.0f", static_cast<int>(tokens),
+                1e6 * grouped, 1e6 * codes, 1e6 * given, grouped / codes,
+                flops / given);
+  }
+  std::printf("\n");
+}
+
 }  // namespace
+
+void BenchExpertPrompts(Bench& bench) {
+  if (!bench.Wants("expert_prompts")) return;
+  std::printf(
+      "\nexpert_prompts: tokens: us with x as it is, rounded, rounded before; "
+      "times as fast; TFLOP/s of the last\n");
+  for (const Mixture& mixture : {kMixtures[0], kMixtures[1], kMixtures[3]}) {
+    for (const Rounded& rounded : kRounded) {
+      for (const bool outputs : {false, true}) {
+        TimePrompts(bench, mixture, rounded, outputs);
+      }
+    }
+  }
+}
 
 void BenchExperts(Bench& bench) {
   if (!bench.Wants("experts")) return;
