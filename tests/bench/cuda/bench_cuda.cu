@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
   BenchRecurrent(bench);
   BenchLinearChain(bench);
   BenchExperts(bench);
+  BenchRouter(bench);
   BenchDecodeAttention(bench);
   Require(cudaStreamDestroy(handle));
   return 0;

@@ -113,6 +113,7 @@ void BenchSample(Bench& bench);
 void BenchRecurrent(Bench& bench);
 void BenchLinearChain(Bench& bench);
 void BenchExperts(Bench& bench);
+void BenchRouter(Bench& bench);
 void BenchDecodeAttention(Bench& bench);
 
 }  // namespace inlay::bench
