@@ -143,6 +143,47 @@ __device__ inline float ReadLogit(const uint32_t* from) {
   return __uint_as_float(~word);
 }
 
+// Leaves experts of the best groups: others' keys become 0. `values`: room for
+// a word a group. All threads that multiply call it, when keys are there; when
+// it returns those that are left are.
+__device__ inline void LeaveGroups(const ChainMixture& mixture, uint64_t* keys,
+                                   uint32_t* values) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int groups = mixture.num_groups;
+  const int size = mixture.num_experts / groups;
+  // A warp a group.
+#pragma unroll 1
+  for (int g = thread / 32; g < groups; g += kChainWarps) {
+    uint32_t best = 0, second = 0;
+#pragma unroll 1
+    for (int i = lane; i < size; i += 32) {
+      const auto order = static_cast<uint32_t>(keys[g * size + i] >> 32);
+      second = max(second, min(best, order));
+      best = max(best, order);
+    }
+    const uint32_t most = __reduce_max_sync(kChainLanes, best);
+    const unsigned have = __ballot_sync(kChainLanes, best == most);
+    const uint32_t other = lane == __ffs(have) - 1 ? second : best;
+    const uint32_t next = __reduce_max_sync(kChainLanes, other);
+    float value = ScoreOf(most);
+    if (mixture.two_of_group && size > 1) value += ScoreOf(next);
+    if (lane == 0) values[g] = OrderOf(value);
+  }
+  ChainMeet();
+  if (thread < mixture.num_experts) {
+    const int own = thread / size;
+    const uint32_t value = values[own];
+    int rank = 0;
+#pragma unroll 1
+    for (int g = 0; g < groups; ++g) {
+      rank += values[g] > value || (g < own && values[g] == value);
+    }
+    if (rank >= mixture.top_groups) keys[thread] = 0;
+  }
+  ChainMeet();
+}
+
 // The tokens' experts to `choice`, and to who copies. All threads that multiply
 // call it; when it returns experts may be read.
 template <int kRows>
@@ -171,6 +212,11 @@ __device__ void ChooseExperts(const ChainStage& stage,
       logits[thread] = logit;
     }
     ChainMeet();
+    if (mixture.top_groups < mixture.num_groups) {
+      // The warps' shares of logits have been read.
+      LeaveGroups(mixture, keys,
+                  reinterpret_cast<uint32_t*>(&choice.shares[0][0][0]));
+    }
     // An expert's rank is how many are better.
     int rank = 0;
     if (expert < experts) {

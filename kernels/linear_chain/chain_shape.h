@@ -134,6 +134,7 @@ struct ChainStage {
 // gives.
 inline constexpr int kMostChainExperts = 16;
 inline constexpr int kMostChainLogits = 4;
+inline constexpr int kMostChainGroups = 32;
 
 // Tokens' choice of experts, and the stages that are theirs. A slot is a token
 // and one of its experts, slot t * top_k + r that of rank r; behind them all is
@@ -179,6 +180,10 @@ struct ChainMixture {
   int8_t input;     // the stage; that of their outputs follows. -1: none
   uint8_t slots;    // m * top_k
   uint8_t sharers;  // threads that find an expert's rank, a power of two
+  // Of experts, and of those such that are chosen from.
+  uint8_t num_groups;
+  uint8_t top_groups;
+  bool two_of_group : 1;  // GroupScore
   bool float_router : 1;
   bool sigmoid : 1;
   bool normalised : 1;

@@ -99,8 +99,14 @@ const char* ExpertsRefuse(const LinearChainDesc& desc) {
   if (desc.shared_width < 0 || (desc.shared_gated && desc.shared_width == 0)) {
     return "the gate is of a shared expert";
   }
-  const bool is_plain = routing.top_groups == routing.num_groups &&
-                        !routing.scales_experts && !routing.hashed &&
+  // With softmax logits stand for their scores, of which the largest does.
+  const bool has_groups = routing.top_groups < routing.num_groups;
+  if (has_groups && (routing.num_groups > kMostChainGroups ||
+                     (routing.score == RoutingScore::kSoftmax &&
+                      routing.group_score == GroupScore::kTopTwo))) {
+    return "takes 32 groups of experts at most, of softmax scores by the best";
+  }
+  const bool is_plain = !routing.scales_experts && !routing.hashed &&
                         routing.score != RoutingScore::kSqrtSoftplus;
   return is_plain ? nullptr : "chooses experts by their scores alone";
 }

@@ -152,6 +152,9 @@ int CutMixture(const LinearChainDesc& desc, int m, ChainMixture& mixture) {
   mixture.slots = static_cast<uint8_t>(m * routing.top_k);
   mixture.sigmoid = routing.score == RoutingScore::kSigmoid;
   mixture.normalised = routing.normalised;
+  mixture.num_groups = static_cast<uint8_t>(routing.num_groups);
+  mixture.top_groups = static_cast<uint8_t>(routing.top_groups);
+  mixture.two_of_group = routing.group_score == GroupScore::kTopTwo;
   int sharers = 32;
   while (sharers * routing.num_experts > kChainThreads) sharers /= 2;
   mixture.sharers = static_cast<uint8_t>(sharers);

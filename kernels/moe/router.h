@@ -43,12 +43,16 @@ using MoeRouterRow = KernelRow<MoeRouterDesc, MoeRouterParams>;
 // float32; what is normalised may differ from what rms_norm gives by a unit in
 // the last place, since squares are added in another order. With softmax scores
 // logits are compared in their place: of scores that are equal as float32 the
-// expert of the larger logit is better, not that of the lower number.
+// expert or group of the larger logit is better, not that of the lower number.
 absl::Span<const MoeRouterRow> MoeRouterTable();
 
 // How many tokens a row that serves `desc` takes: kMostRouterTokens, or fewer
 // where more do not fit.
 int64_t MoeRouterTokens(const MoeRouterDesc& desc);
+
+// How many of those it should have: 0 where it is not known to be faster than
+// the ops apart.
+int64_t MoeRouterTokensThatPay(const MoeRouterDesc& desc);
 
 }  // namespace inlay
 

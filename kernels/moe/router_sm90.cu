@@ -2,7 +2,8 @@
 // launch of one cluster.
 //
 // Mapping: of the columns each block has a slice: of all experts' rows of w,
-// which it copies to shared memory before hidden is there, and of all tokens. A
+// which it copies to shared memory before hidden is there, or as much as there
+// is room for (RouterRing, with twice the blocks), and of all tokens. A
 // warp reads a token's part and tells all blocks its sum of squares; when they
 // have met it normalises that part. Products (mma.m16n8k16: experts are rows,
 // tokens columns): a warp has a tile of experts, and every other step of 16
@@ -24,9 +25,8 @@
 // Roofline: none; the wait for memory and for each other is all it takes.
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_mma.cuh"
-#include "kernels/gemm/gemv_sm90.cuh"
-#include "kernels/moe/router_shape.h"
-#include "kernels/moe/routing.cuh"
+#include "kernels/moe/router_choice.cuh"
+#include "kernels/moe/router_weights.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
 
 namespace inlay {
@@ -35,64 +35,14 @@ namespace {
 static_assert(kMostRouterTokens <= kMostMaskedTokens);
 static_assert(kMostRouterTokens <= kRouterBlocks * kRouterWarps);
 static_assert(kMostRouterTopK <= 32);
-static_assert(kMostRouterExperts <= kRouterThreads);
-
-// All blocks' writes so far are seen by all after it.
-__device__ void MeetCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  ClusterWait();
-}
-// `address` as AddressAt has it.
-__device__ float LoadCluster(uint32_t address) {
-  float value;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];"
-               : "=f"(value)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-__device__ void StoreAt(uint32_t address, unsigned rank, uint32_t value) {
-  asm volatile(
-      "st.shared::cluster.u32 [%0], %1;" ::"r"(AddressAt(address, rank)),
-      "r"(value)
-      : "memory");
-}
-
-// What of a step a lane has of a row of w: two operands of the mma.
-struct alignas(8) RouterPairs {
-  uint32_t first;
-  uint32_t last;
-};
-
-// A lane's four columns of w, as kParts sums of T.
-template <typename T, typename W>
-struct RouterWeights {
-  static constexpr int kParts = sizeof(W) == 4 ? 3 : 1;
-  __device__ explicit RouterWeights(const uint8_t* from) {
-    if constexpr (kParts == 1) {
-      parts[0] = *reinterpret_cast<const RouterPairs*>(from);
-    } else {
-      float v[4];
-      LoadFloats<4>(reinterpret_cast<const float*>(from), v);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        parts[p] = {NarrowPair<T>(v[0], v[1]), NarrowPair<T>(v[2], v[3])};
-        const float2 low = WidenPair<T>(parts[p].first);
-        const float2 high = WidenPair<T>(parts[p].last);
-        v[0] -= low.x;
-        v[1] -= low.y;
-        v[2] -= high.x;
-        v[3] -= high.y;
-      }
-    }
-  }
-  RouterPairs parts[kParts];
-};
+static_assert(MostRouterExperts(kRouterStreamBlocks) <= kRouterThreads);
 
 // A block's slice of the columns.
-template <typename T, typename W, int kRowTiles>
+template <typename T, typename W, int kRowTiles, int kBlocks>
 class Router {
  public:
+  static constexpr bool kStreams = kBlocks == kRouterStreamBlocks;
+
   __device__ Router(const MoeRouterParams& params, const RouterShape& shape,
                     int tokens, uint8_t* shared)
       : params_(params),
@@ -102,10 +52,15 @@ class Router {
         first_(static_cast<int>(ClusterRank()) * shape.columns),
         columns_(max(0, min(shape.columns, shape.width - first_))) {}
 
-  // Weights, before hidden is there: by one warp.
+  __device__ RouterRing<W> Ring() const {
+    const CudaMatrix<const W> w(params_.w);
+    return {shape_, w, first_, columns_, warp_ / 2, warp_ % 2, shared_};
+  }
+
+  // Weights, before hidden is there: by one warp. Not where they stream.
   __device__ void CopyWeights() const {
     const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(shared_));
-    const uint32_t barrier = base + RouterHead::kBarrier;
+    const uint32_t barrier = base + Head::kBarrier;
     const int bytes = columns_ * static_cast<int>(sizeof(W));
     if (lane_ == 0) Expect(barrier, shape_.num_experts * bytes);
     __syncwarp();
@@ -149,21 +104,20 @@ class Router {
         if (Column(j) < columns_) sum = AddSquares(v[i][j], sum);
       }
       sum = WarpSum(sum);
-      if (lane_ < kRouterBlocks) {
-        StoreAt(base + RouterHead::kSums +
+      if (lane_ < kBlocks) {
+        StoreAt(base + Head::kSums +
                     4 * (ClusterRank() * kMostRouterTokens + Token(i)),
                 lane_, __float_as_uint(sum));
       }
     }
     MeetCluster();
-    const auto* sums =
-        reinterpret_cast<const float*>(shared_ + RouterHead::kSums);
+    const auto* sums = reinterpret_cast<const float*>(shared_ + Head::kSums);
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
       if (Token(i) >= tokens_) break;
       float squares = 0.0f;
 #pragma unroll
-      for (int b = 0; b < kRouterBlocks; ++b) {
+      for (int b = 0; b < kBlocks; ++b) {
         squares += sums[b * kMostRouterTokens + Token(i)];
       }
       const float factor =
@@ -198,7 +152,6 @@ class Router {
     const int half = warp_ % 2;
     auto* parts = reinterpret_cast<float4*>(shared_ + shape_.parts) +
                   warp_ / 2 * kRowTiles * 32 + lane_;
-    auto* logits = reinterpret_cast<float*>(shared_ + shape_.logits);
 #pragma unroll 1
     for (int begin = 0; begin < shape_.tiles; begin += kRouterWarps / 2) {
       const int tile = begin + warp_ / 2;
@@ -218,18 +171,40 @@ class Router {
           const float4 other = parts[t * 32];
           const float more[4] = {other.x, other.y, other.z, other.w};
 #pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const int token = t * 8 + lane_ % 4 * 2 + j % 2;
-            const int expert = tile * kRouterTile + lane_ / 4 + j / 2 * 8;
-            logits[token * shape_.logits_row + expert] = acc[t][j] + more[j];
-          }
+          for (int j = 0; j < 4; ++j) *Logit(tile, t, j) = acc[t][j] + more[j];
         }
       }
       if (begin + kRouterWarps / 2 < shape_.tiles) __syncthreads();
     }
   }
 
+  // The same where weights stream: warps meet those alone that have the other
+  // half of their columns, and tell them their sums where logits will be.
+  __device__ void Multiply(RouterRing<W>& ring) const {
+    const int half = warp_ % 2;
+#pragma unroll 1
+    for (int tile = warp_ / 2; tile < shape_.tiles; tile += kRouterWarps / 2) {
+      float acc[kRowTiles][4] = {};
+      MultiplyPieces(ring, acc);
+      const auto store = [&](bool adds) {
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            float* logit = Logit(tile, t, j);
+            *logit = adds ? acc[t][j] + *logit : acc[t][j];
+          }
+        }
+      };
+      if (half == 1) store(false);
+      asm volatile("bar.sync %0, 64;" ::"r"(1 + warp_ / 2) : "memory");
+      if (half == 0) store(true);
+    }
+  }
+
  private:
+  using Head = RouterHead<kBlocks>;
+
   static constexpr int kTokens = (kRowTiles + 1) / 2;  // of a warp
   static constexpr int kVectors = 2;                   // of a token and lane
 
@@ -237,34 +212,73 @@ class Router {
   // Of the slice.
   __device__ int Column(int j) const { return (j * 32 + lane_) * kCudaVector; }
 
+  // Of a tile's products with the t-th tokens: the lane's j-th.
+  __device__ float* Logit(int tile, int t, int j) const {
+    const int token = t * 8 + lane_ % 4 * 2 + j % 2;
+    const int expert = tile * kRouterTile + lane_ / 4 + j / 2 * 8;
+    return reinterpret_cast<float*>(shared_ + shape_.logits) +
+           token * shape_.logits_row + expert;
+  }
+
+  // Of w from `w` on, and 8 rows on, times x from `x` on.
+  __device__ void MultiplyStep(const uint8_t* w, int row_bytes,
+                               const uint8_t* x,
+                               float (&acc)[kRowTiles][4]) const {
+    const RouterWeights<T, W> low(w);
+    const RouterWeights<T, W> high(w + 8 * row_bytes);
+    RouterPairs b[kRowTiles];
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+      b[t] =
+          *reinterpret_cast<const RouterPairs*>(x + t * 8 * shape_.x_row_bytes);
+    }
+#pragma unroll
+    for (int p = 0; p < RouterWeights<T, W>::kParts; ++p) {
+      const uint32_t a[4] = {low.parts[p].first, high.parts[p].first,
+                             low.parts[p].last, high.parts[p].last};
+#pragma unroll
+      for (int t = 0; t < kRowTiles; ++t) {
+        MultiplyTile<T>(acc[t], a, b[t].first, b[t].last);
+      }
+    }
+  }
+
+  // Where the lane reads x.
+  __device__ const uint8_t* LaneX() const {
+    return shared_ + shape_.x + lane_ / 4 * shape_.x_row_bytes +
+           lane_ % 4 * 4 * sizeof(T);
+  }
+
   __device__ void MultiplyTiles(int tile, int half,
                                 float (&acc)[kRowTiles][4]) const {
-    const uint8_t* x = shared_ + shape_.x + lane_ / 4 * shape_.x_row_bytes +
-                       lane_ % 4 * 4 * sizeof(T);
+    const uint8_t* x = LaneX();
     const uint8_t* w = shared_ + shape_.w +
                        (tile * kRouterTile + lane_ / 4) * shape_.w_row_bytes +
                        lane_ % 4 * 4 * sizeof(W);
 #pragma unroll 4
     for (int column = half * kRouterStep; column < columns_;
          column += 2 * kRouterStep) {
-      const uint8_t* from = w + column * sizeof(W);
-      const RouterWeights<T, W> low(from);
-      const RouterWeights<T, W> high(from + 8 * shape_.w_row_bytes);
-      RouterPairs b[kRowTiles];
+      MultiplyStep(w + column * sizeof(W), shape_.w_row_bytes,
+                   x + column * sizeof(T), acc);
+    }
+  }
+
+  // The ring's next tile.
+  __device__ void MultiplyPieces(RouterRing<W>& ring,
+                                 float (&acc)[kRowTiles][4]) const {
+    const uint8_t* x = LaneX() + (ring.begin() - first_) * sizeof(T);
+#pragma unroll 1
+    for (int column = 0; column < ring.columns();
+         column += RouterRing<W>::kColumns) {
+      const uint8_t* piece = ring.Await();
+      const int steps = (ring.columns() - column) / kRouterStep;
 #pragma unroll
-      for (int t = 0; t < kRowTiles; ++t) {
-        b[t] = *reinterpret_cast<const RouterPairs*>(
-            x + t * 8 * shape_.x_row_bytes + column * sizeof(T));
+      for (int s = 0; s < RouterRing<W>::kColumns / kRouterStep; ++s) {
+        if (s >= steps) break;
+        MultiplyStep(RouterRing<W>::At(piece, lane_, s), kRouterPieceRow,
+                     x + (column + s * kRouterStep) * sizeof(T), acc);
       }
-#pragma unroll
-      for (int p = 0; p < RouterWeights<T, W>::kParts; ++p) {
-        const uint32_t a[4] = {low.parts[p].first, high.parts[p].first,
-                               low.parts[p].last, high.parts[p].last};
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) {
-          MultiplyTile<T>(acc[t], a, b[t].first, b[t].last);
-        }
-      }
+      ring.Free();
     }
   }
 
@@ -278,211 +292,84 @@ class Router {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// Grows with the score, NaN above all. More than 0.
-__device__ uint32_t OrderOf(float score) {
-  return static_cast<uint32_t>(KeyOf(score, 0) >> 32);
-}
-
-// Routing of the tokens that are the block's: every kRouterBlocks-th. All
-// threads of the block call all of it, one after the other.
-class RouterChoice {
- public:
-  __device__ RouterChoice(const RoutingDesc& desc,
-                          const MoeRouterParams& params,
-                          const RouterShape& shape, int tokens, uint8_t* shared)
-      : desc_(desc),
-        params_(params),
-        shape_(shape),
-        own_((tokens - static_cast<int>(ClusterRank()) + kRouterBlocks - 1) /
-             kRouterBlocks),
-        base_(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
-        keys_(reinterpret_cast<uint32_t*>(shared + shape.parts)),
-        chosen_(reinterpret_cast<int*>(keys_ + own_ * shape.logits_row)),
-        scores_(reinterpret_cast<double*>(chosen_ + own_ * kMostRouterTopK)) {}
-
-  // Logits, of all slices, and the scores that choose; a thread an expert of a
-  // token.
-  __device__ void Gather() const {
-#pragma unroll 1
-    for (int n = static_cast<int>(threadIdx.x); n < own_ * shape_.logits_row;
-         n += kRouterThreads) {
-      const int own = n / shape_.logits_row;
-      const int e = n - own * shape_.logits_row;
-      if (e >= desc_.num_experts) {
-        keys_[n] = 0;
-        continue;
-      }
-      const uint32_t at =
-          base_ + shape_.logits + 4 * (Token(own) * shape_.logits_row + e);
-      float slices[kRouterBlocks];
-#pragma unroll
-      for (unsigned b = 0; b < kRouterBlocks; ++b) {
-        slices[b] = LoadCluster(AddressAt(at, b));
-      }
-      float logit = slices[0];
-#pragma unroll
-      for (int b = 1; b < kRouterBlocks; ++b) logit += slices[b];
-      if (params_.bias != nullptr) logit += params_.bias[e];
-      CudaMatrix<float>(params_.routed.logits).row(Token(own))[e] = logit;
-      float choice = logit;
-      double score = logit;
-      if (desc_.score != RoutingScore::kSoftmax) {
-        score = ScoreAlone(desc_.score, score);
-        choice = static_cast<float>(score);
-        if (params_.routed.correction != nullptr) {
-          choice += params_.routed.correction[e];
-        }
-      }
-      scores_[own * desc_.num_experts + e] = score;
-      keys_[n] = OrderOf(choice);
-    }
-    __syncthreads();
-  }
-
-  // An expert's rank: how many are better. Some lanes count for it, each some
-  // of all keys, four at a time.
-  __device__ void Rank() const {
-    const int padded = (desc_.num_experts + 31) / 32 * 32;
-    int shift = 0;
-    while (shift < 5 && (own_ * padded << shift) * 2 <= kRouterThreads) ++shift;
-    const int lanes = 1 << shift;
-    const int fours = shape_.logits_row / 4;
-#pragma unroll 1
-    for (int n = static_cast<int>(threadIdx.x); n < own_ * padded * lanes;
-         n += kRouterThreads) {
-      const int own = (n >> shift) / padded;
-      const int e = (n >> shift) - own * padded;
-      const uint32_t* keys = keys_ + own * shape_.logits_row;
-      const uint32_t key = keys[min(e, desc_.num_experts - 1)];
-      int rank = 0;
-#pragma unroll 4
-      for (int i = n & (lanes - 1); i < fours; i += lanes) {
-        const uint4 four = *reinterpret_cast<const uint4*>(keys + 4 * i);
-        // Of equal ones those of lower number are better.
-        const uint32_t most = i < e / 4 ? key - 1 : key;
-        rank += four.x > most;
-        rank += four.y > most;
-        rank += four.z > most;
-        rank += four.w > most;
-      }
-      for (int lane = lanes / 2; lane > 0; lane /= 2) {
-        rank += __shfl_xor_sync(kAll, rank, lane);
-      }
-      if (e >= desc_.num_experts || (n & (lanes - 1)) != 0) continue;
-      for (int i = e / 4 * 4; i < e; ++i) rank += keys[i] == key;
-      if (rank < desc_.top_k) chosen_[own * kMostRouterTopK + rank] = e;
-    }
-    __syncthreads();
-  }
-
-  // Weights, a warp a token; and tells the first block.
-  __device__ void Weigh() const {
-    const int own = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (own >= own_) return;
-    const double* scores = scores_ + own * desc_.num_experts;
-    const bool exists = lane < desc_.top_k;
-    const int expert = chosen_[own * kMostRouterTopK + (exists ? lane : 0)];
-    double score = scores[expert];
-    double all = 0.0;
-    if (desc_.score == RoutingScore::kSoftmax) {
-      // Of the chosen ones the first is the largest, or NaN.
-      const double largest = __shfl_sync(kAll, score, 0);
-      score = exp(score - largest);
-      if (!desc_.normalised) {
-#pragma unroll 1
-        for (int e = lane; e < desc_.num_experts; e += 32) {
-          all += exp(scores[e] - largest);
-        }
-      }
-    }
-    if (desc_.normalised) all = exists ? score : 0.0;
-    double factor = desc_.scale;
-    if (desc_.normalised || desc_.score == RoutingScore::kSoftmax) {
-      factor /= WarpSum(all) + kTiny;
-    }
-    if (!exists) return;
-    double weight = score * factor;
-    if (desc_.scales_experts) weight *= params_.routed.expert_scales[expert];
-    const int slot = Token(own) * desc_.top_k + lane;
-    params_.routed.experts[slot] = expert;
-    params_.routed.weights[slot] = static_cast<float>(weight);
-    StoreAt(base_ + RouterHead::kChosen + 4 * slot, 0,
-            static_cast<uint32_t>(expert));
-    const uint32_t mask =
-        base_ + RouterHead::kMasks + 8 * expert + Token(own) / 32 * 4;
-    asm volatile("red.relaxed.cluster.shared::cluster.or.b32 [%0], %1;" ::"r"(
-                     AddressAt(mask, 0)),
-                 "r"(1u << Token(own) % 32)
-                 : "memory");
-  }
-
- private:
-  __device__ int Token(int own) const {
-    return own * kRouterBlocks + static_cast<int>(ClusterRank());
-  }
-
-  const RoutingDesc& desc_;
-  const MoeRouterParams& params_;
-  const RouterShape& shape_;
-  const int own_;  // tokens
-  const uint32_t base_;
-  // Where warps' parts were.
-  uint32_t* const keys_;  // [own][logits_row]
-  int* const chosen_;     // [own][kMostRouterTopK]
-  double* const scores_;  // [own][num_experts]: with softmax logits
-};
-
-template <typename T, typename W, int kRowTiles>
+template <typename T, typename W, int kRowTiles, int kBlocks>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     MoeRouter(const __grid_constant__ RoutingDesc desc,
               const __grid_constant__ MoeRouterParams params,
               const __grid_constant__ RouterShape shape, int tokens) {
+  using Head = RouterHead<kBlocks>;
+  using Slice = Router<T, W, kRowTiles, kBlocks>;
   extern __shared__ __align__(1024) uint8_t router_shared[];
   LetNextBegin();
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(router_shared));
   auto* masks =
-      reinterpret_cast<unsigned long long*>(router_shared + RouterHead::kMasks);
-  const Router<T, W, kRowTiles> router(params, shape, tokens, router_shared);
-  if (threadIdx.x < kMostRouterExperts) masks[threadIdx.x] = 0;
-  if (threadIdx.x == 0) {
-    InitBarrier(base + RouterHead::kBarrier, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      reinterpret_cast<unsigned long long*>(router_shared + Head::kMasks);
+  const Slice router(params, shape, tokens, router_shared);
+  if (threadIdx.x < Head::kExperts) masks[threadIdx.x] = 0;
+  if constexpr (Slice::kStreams) {
+    RouterRing<W> ring = router.Ring();
+    ring.Fill();
+    MeetCluster();
+    router.Normalise();
+    router.Multiply(ring);
+  } else {
+    if (threadIdx.x == 0) {
+      InitBarrier(base + Head::kBarrier, 1);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    // Before a block writes in another, that one has begun.
+    MeetCluster();
+    if (threadIdx.x < 32) router.CopyWeights();
+    router.Normalise();
+    Await(base + Head::kBarrier, 0);
+    router.Multiply();
   }
-  // Before a block writes in another, that one has begun.
   MeetCluster();
-  if (threadIdx.x < 32) router.CopyWeights();
-  router.Normalise();
-  Await(base + RouterHead::kBarrier, 0);
-  router.Multiply();
-  MeetCluster();
-  const RouterChoice choice(desc, params, shape, tokens, router_shared);
+  const RouterChoice<kBlocks> choice(desc, params, shape, tokens,
+                                     router_shared);
   choice.Gather();
+  if (desc.top_groups < desc.num_groups) choice.LeaveGroups();
   choice.Rank();
   choice.Weigh();
   MeetCluster();
   if (ClusterRank() != 0) return;
-  ListByMasks(
-      desc, params.routed, tokens,
-      {masks, reinterpret_cast<int*>(router_shared + RouterHead::kChosen),
-       reinterpret_cast<int*>(router_shared + RouterHead::kStarts),
-       reinterpret_cast<int*>(router_shared + RouterHead::kListSums)});
+  ListByMasks(desc, params.routed, tokens,
+              {masks, reinterpret_cast<int*>(router_shared + Head::kChosen),
+               reinterpret_cast<int*>(router_shared + Head::kStarts),
+               reinterpret_cast<int*>(router_shared + Head::kListSums)});
+}
+
+template <typename T, typename W, int kBlocks>
+absl::Status LaunchCluster(const MoeRouterDesc& desc,
+                           const MoeRouterParams& params,
+                           const RouterShape& shape, CudaStream& stream) {
+  const auto kernel = shape.row_tiles == 1   ? MoeRouter<T, W, 1, kBlocks>
+                      : shape.row_tiles == 2 ? MoeRouter<T, W, 2, kBlocks>
+                      : shape.row_tiles == 4 ? MoeRouter<T, W, 4, kBlocks>
+                                             : MoeRouter<T, W, 8, kBlocks>;
+  constexpr char kWhat[] = "moe_router";
+  // All GPUs have room for eight.
+  if (kBlocks > 8) {
+    INLAY_RETURN_IF_ERROR(CudaStatus(
+        cudaFuncSetAttribute(kernel,
+                             cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        kWhat));
+  }
+  return LaunchCuda(kWhat, stream,
+                    {kBlocks, kRouterThreads, shape.shared_bytes, kBlocks},
+                    kernel, desc.routing, params, shape,
+                    static_cast<int>(params.hidden.rows()));
 }
 
 template <typename T, typename W>
 absl::Status Launch(const MoeRouterDesc& desc, const MoeRouterParams& params,
                     CudaStream& stream) {
-  const auto tokens = static_cast<int>(params.hidden.rows());
-  const RouterShape shape = RouterShapeOf(desc, tokens);
-  const auto kernel = shape.row_tiles == 1   ? MoeRouter<T, W, 1>
-                      : shape.row_tiles == 2 ? MoeRouter<T, W, 2>
-                      : shape.row_tiles == 4 ? MoeRouter<T, W, 4>
-                                             : MoeRouter<T, W, 8>;
-  return LaunchCuda(
-      "moe_router", stream,
-      {kRouterBlocks, kRouterThreads, shape.shared_bytes, kRouterBlocks},
-      kernel, desc.routing, params, shape, tokens);
+  const RouterShape shape = RouterShapeOf(desc, params.hidden.rows());
+  const auto launch = shape.blocks == kRouterBlocks
+                          ? LaunchCluster<T, W, kRouterBlocks>
+                          : LaunchCluster<T, W, kRouterStreamBlocks>;
+  return launch(desc, params, shape, stream);
 }
 
 }  // namespace

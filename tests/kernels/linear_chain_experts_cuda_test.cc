@@ -48,15 +48,16 @@ constexpr RoutingScore kSoftmax = RoutingScore::kSoftmax;
 constexpr RoutingScore kSigmoid = RoutingScore::kSigmoid;
 constexpr Activation kClamped = Activation::kClampedSilu;
 constexpr Activation kLimited = Activation::kLimitedSilu;
-constexpr GroupScore kNoGroups = GroupScore::kMax;
+constexpr GroupScore kBest = GroupScore::kMax;
+constexpr GroupScore kTwo = GroupScore::kTopTwo;
 // Experts with less work than there are blocks; with outputs of several units
 // and more tiles than blocks; more experts than blocks; one of one; as of
 // gpt-oss, units that are not full, with biases and limits.
 const MixtureShape kShapes[] = {
     {256, 512, 128, 300, {8, 2, kSoftmax, true}},
     {1280, 2304, 384, 431, {20, 4, kSoftmax, false}},
-    {512, 512, 384, 640, {128, 8, kSoftmax, true, 1, 1, kNoGroups, 1.5f}},
-    {256, 256, 128, 256, {200, 16, kSigmoid, true, 1, 1, kNoGroups, 2.5f}},
+    {512, 512, 384, 640, {128, 8, kSoftmax, true, 1, 1, kBest, 1.5f}},
+    {256, 256, 128, 256, {200, 16, kSigmoid, true, 1, 1, kBest, 2.5f}},
     {256, 256, 1280, 256, {1, 1, kSigmoid, false}},
     {512, 512, 256, 256, {264, 8, kSoftmax, true}, 256, true},
     {256, 256, 128, 256, {512, 10, kSoftmax, true}, 512, true},
@@ -66,6 +67,28 @@ const MixtureShape kShapes[] = {
     {256, 320, 192, 300, {6, 3, kSoftmax, true}, 128, false, kClamped, true},
     {512, 512, 2400, 512, {5, 2, kSoftmax, true}, 0, false, kClamped},
 };
+// Groups, smaller and larger than a warp, and more than there are warps.
+const MixtureShape kGroupShapes[] = {
+    {256, 256, 128, 256, {64, 8, kSigmoid, true, 8, 4, kTwo, 2.5f}, 256},
+    {256, 256, 128, 256, {40, 6, kSoftmax, false, 8, 3, kBest, 16.0f}, 256},
+    {256, 256, 128, 256, {80, 4, kSigmoid, true, 2, 1, kTwo}},
+    {256, 256, 128, 256, {20, 3, kSigmoid, false, 20, 7, kTwo}},
+};
+
+void CheckStages(TestChain& chain) {
+  const int64_t m = chain.x.rows();
+  ChainOutcome before;
+  before.hidden = chain.hidden;
+  // The experts' stages run together.
+  for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
+    const ChainOutcome after =
+        s == 1 ? chain.Run(3, 0, m) : chain.Run(s + 1, 0, m);
+    if (::testing::Test::HasFatalFailure()) return;
+    chain.Check(s, before, after);
+    if (s == 1) before.y = after.y;
+    if (s != 1) before = after;
+  }
+}
 
 TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
   INLAY_REQUIRE_CUDA();
@@ -109,21 +132,33 @@ TEST(LinearChainExpertsCudaTest, StagesMatchFloat64) {
                       WithExperts(weight, outputs, type,
                                   seed % 3 == 0 ? DType::kF32 : type, shape),
                       seed % 4 < 2 ? 2 : 1, seed);
-      const int64_t m = chain.x.rows();
       chain.corrects = seed % 2 == 0 && shape.routing.score == kSigmoid;
       ++seed;
       ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 2);
-      ChainOutcome before;
-      before.hidden = chain.hidden;
-      // The experts' stages run together.
-      for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
-        const ChainOutcome after =
-            s == 1 ? chain.Run(3, 0, m) : chain.Run(s + 1, 0, m);
-        if (HasFatalFailure()) return;
-        chain.Check(s, before, after);
-        if (s == 1) before.y = after.y;
-        if (s != 1) before = after;
-      }
+      CheckStages(chain);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(LinearChainExpertsCudaTest, ChoosesFromTheBestGroups) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "needs compute capability 9.0";
+  unsigned seed = 1;
+  for (const MixtureShape& shape : kGroupShapes) {
+    for (const int64_t rows : {1, 2}) {
+      const DType weight = seed % 2 == 0 ? DType::kQ8_0 : DType::kU4_G128;
+      SCOPED_TRACE(::testing::Message()
+                   << shape.routing.num_experts << " experts, seed " << seed);
+      TestChain chain(
+          cuda, WithExperts(weight, weight, DType::kBF16, DType::kBF16, shape),
+          rows, seed);
+      chain.corrects = seed % 3 != 0 && shape.routing.score == kSigmoid;
+      ++seed;
+      ASSERT_EQ(LinearChainRows(chain.desc, cuda.info), 2);
+      CheckStages(chain);
+      if (HasFailure()) return;
     }
   }
 }
@@ -244,7 +279,16 @@ TEST(LinearChainExpertsCudaTest, RefusesWhatItHasNoCodeFor) {
   EXPECT_TRUE(refuses([](auto& d) { d.routing.num_experts = 7; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.hashed = true; }));
   EXPECT_TRUE(refuses([](auto& d) { d.routing.scales_experts = true; }));
-  EXPECT_TRUE(refuses([](auto& d) { d.routing.num_groups = 4; }));
+  const auto with_groups = [](auto& d, int groups, GroupScore score) {
+    d.routing.num_groups = groups;
+    d.routing.group_score = score;
+  };
+  EXPECT_FALSE(refuses([&](auto& d) { with_groups(d, 4, kBest); }));
+  EXPECT_TRUE(refuses([&](auto& d) { with_groups(d, 4, kTwo); }));
+  EXPECT_TRUE(refuses([&](auto& d) {
+    with_groups(d, 64, kBest);
+    d.routing.top_groups = 8;
+  }));
   EXPECT_TRUE(
       refuses([](auto& d) { d.routing.score = RoutingScore::kSqrtSoftplus; }));
 }

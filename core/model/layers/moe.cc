@@ -108,7 +108,9 @@ void Moe::ChooseRouter(int64_t hidden_size, const ModelBuild& build) {
   auto op = build.kernels.Choose("moe_router", MoeRouterTable(), desc);
   if (!op.ok()) return;
   fused_router_ = *std::move(op);
-  fused_router_rows_ = MoeRouterTokens(fused_router_.desc);
+  fused_router_rows_ = build.kernels.IsForced("moe_router")
+                           ? MoeRouterTokens(fused_router_.desc)
+                           : MoeRouterTokensThatPay(fused_router_.desc);
 }
 
 absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {

@@ -131,6 +131,7 @@ int main(int argc, char** argv) {
   BenchLinearChain(bench);
   BenchExperts(bench);
   BenchExpertPrompts(bench);
+  BenchRouter(bench);
   BenchDecodeAttention(bench);
   Require(cudaStreamDestroy(handle));
   return 0;

@@ -114,6 +114,7 @@ void BenchRecurrent(Bench& bench);
 void BenchLinearChain(Bench& bench);
 void BenchExperts(Bench& bench);
 void BenchExpertPrompts(Bench& bench);
+void BenchRouter(Bench& bench);
 void BenchDecodeAttention(Bench& bench);
 
 }  // namespace inlay::bench
