@@ -300,4 +300,20 @@ absl::Status Linear::ForwardRounded(const RoundedRows& x,
   return op_.Run(params, stream);
 }
 
+Op<RoundingDesc, RoundingParams> ChooseRoundedActivation(
+    const ActivationDesc& activation, const ModelBuild& build) {
+  if (!build.fused || build.on_cpu() || !activation.gated ||
+      build.kernels.IsForced("activation")) {
+    return {};
+  }
+  RoundingDesc desc;
+  desc.source = RoundingSource::kActivation;
+  desc.width = activation.width;
+  desc.input = desc.activation = activation.activation;
+  desc.function = activation.function;
+  desc.limit = activation.limit;
+  auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
+  return op.ok() ? *op : Op<RoundingDesc, RoundingParams>();
+}
+
 }  // namespace inlay

@@ -10,8 +10,10 @@
 #include "absl/status/statusor.h"
 #include "core/model/decoder_spec.h"
 #include "core/model/model_build.h"
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear_chain/linear_chain.h"
+#include "kernels/rounding/rounding.h"
 
 namespace inlay {
 
@@ -116,6 +118,12 @@ class Linear {
   InputObserver* observer_ = nullptr;
   std::string name_;  // for observer_
 };
+
+// A gated activation that writes the codes which a layer after it rounds its
+// input to. No row where none serves, or where another way to activate is asked
+// for to be seen.
+Op<RoundingDesc, RoundingParams> ChooseRoundedActivation(
+    const ActivationDesc& activation, const ModelBuild& build);
 
 }  // namespace inlay
 

@@ -38,24 +38,10 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
         mlp->scale_,
         build.kernels.Choose("elementwise", ElementwiseTable(), scale));
   }
-  mlp->ChooseRounded(build);
-  return std::unique_ptr<Sublayer>(std::move(mlp));
-}
-
-void Mlp::ChooseRounded(const ModelBuild& build) {
-  const ActivationDesc& activation = activation_.desc;
-  if (!build.fused || build.on_cpu() || !activation.gated ||
-      inner_scale_ != 1.0f || build.kernels.IsForced("activation")) {
-    return;
+  if (mlp->inner_scale_ == 1.0f) {
+    mlp->rounded_ = ChooseRoundedActivation(mlp->activation_.desc, build);
   }
-  RoundingDesc desc;
-  desc.source = RoundingSource::kActivation;
-  desc.width = activation.width;
-  desc.input = desc.activation = activation.activation;
-  desc.function = activation.function;
-  desc.limit = activation.limit;
-  const auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
-  if (op.ok()) rounded_ = *op;
+  return std::unique_ptr<Sublayer>(std::move(mlp));
 }
 
 int64_t Mlp::ScaleCount(int64_t rows) const {

@@ -35,8 +35,6 @@ class Mlp : public Sublayer, public ChainedMlp {
             LinearChainParams* params) const override;
 
  private:
-  // Where output_ rounds its input to codes of 8 bits, the activation does it.
-  void ChooseRounded(const ModelBuild& build);
   // Floats, for so many rows, of the scales.
   int64_t ScaleCount(int64_t rows) const;
   absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;

@@ -159,24 +159,8 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
                                     build, place));
-  ChooseRounded(build);
+  rounded_ = ChooseRoundedActivation(activation_.desc, build);
   return PlaceExperts(place, build);
-}
-
-void Moe::ChooseRounded(const ModelBuild& build) {
-  const ActivationDesc& activation = activation_.desc;
-  if (!build.fused || build.on_cpu() || !activation.gated ||
-      build.kernels.IsForced("activation")) {
-    return;
-  }
-  RoundingDesc desc;
-  desc.source = RoundingSource::kActivation;
-  desc.width = activation.width;
-  desc.input = desc.activation = activation.activation;
-  desc.function = activation.function;
-  desc.limit = activation.limit;
-  const auto op = build.kernels.Choose("rounding", RoundingTable(), desc);
-  if (op.ok()) rounded_ = *op;
 }
 
 absl::Status Moe::PlaceExperts(ExpertPlace place, ModelBuild& build) {

@@ -75,8 +75,6 @@ class Moe : public Sublayer, public ChainedMlp {
   // Says what they take, and keeps some on the device where not all are there.
   absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
-  // The activation with codes, where outputs may want these.
-  void ChooseRounded(const ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
   // Fills x.normalised and what is routed.
   absl::Status Route(const Step& step, const BlockInput& x,
