@@ -109,7 +109,7 @@ int64_t SplitUnlessExpanded(const AttentionPlanShape& shape,
   int64_t count = 0;
   for (const AttentionSequence& sequence : sequences) {
     if (shape.expands() && sequence.kv_len <= shape.selects &&
-        Expands(shape, sequence)) {
+        !BecomesItems(shape, nullptr, sequence)) {
       queries[count++] = sequence;
       continue;
     }

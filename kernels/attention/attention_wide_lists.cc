@@ -8,11 +8,12 @@ namespace inlay {
 namespace {
 
 // Calls `row` with the keys of every row tile of every KV head, in the order in
-// which they are dealt.
+// which they are dealt; not of sequences that become tiles.
 template <typename Row>
 void ForEachRow(const AttentionPlanShape& shape, const AttentionMask* mask,
                 absl::Span<const AttentionSequence> sequences, const Row& row) {
   for (const AttentionSequence& sequence : sequences) {
+    if (!BecomesItems(shape, mask, sequence)) continue;
     const int64_t rows = int64_t{sequence.q_len} * shape.group;
     for (int64_t i = 0; i < rows; i += shape.item_rows) {
       const KeyRange keys =

@@ -110,10 +110,10 @@ RowRounding ExpertCodesRounding(const ExpertLinearDesc& desc, int64_t slots) {
   return rows ? RowRounding::kFp8Rows : RowRounding::kFp8Groups;
 }
 
-// Who rounds x before has slots listed, too.
 bool ExpertCodesTakes(const ExpertLinearParams& params) {
+  if (params.slots == nullptr) return false;
   return params.x_scales != nullptr ||
-         (params.slots != nullptr && params.x.row_stride_bytes % 16 == 0 &&
+         (params.x.row_stride_bytes % 16 == 0 &&
           reinterpret_cast<uintptr_t>(params.x.data) % 16 == 0);
 }
 

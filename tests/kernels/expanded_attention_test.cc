@@ -285,6 +285,34 @@ TEST(ExpandedAttentionTest, PlansExpandPromptsBesideDecodes) {
   }
 }
 
+// What decodes cost is shared out by themselves: a prompt that expands beside
+// them takes none of the multiprocessors' lists.
+TEST(ExpandedAttentionTest, DecodesAreCutAsWithoutThePromptBesideThem) {
+  const AttentionPlanShape shape = LatentShape(64);
+  LatentBatch alone;
+  for (int i = 0; i < 8; ++i) alone.Add(1, 60000);
+  LatentBatch beside = alone;
+  beside.Add(8192, 8192);
+  const auto longest = [&](const LatentBatch& batch) {
+    BuiltPlan built(shape, batch.sequences);
+    const auto* begins = built.At<int32_t>(built.plan.layout.cta_items);
+    const auto* items = built.At<AttentionItem>(built.plan.layout.items);
+    int64_t most = 0, all = 0;
+    for (int cta = 0; cta < shape.grid; ++cta) {
+      int64_t keys = 0;
+      for (int i = begins[cta]; i < begins[cta + 1]; ++i) {
+        keys += items[i].key_end - items[i].key_begin;
+      }
+      most = std::max(most, keys);
+      all += keys;
+    }
+    EXPECT_EQ(all, 8 * 60000);
+    return most;
+  };
+  EXPECT_LT(longest(alone), 2 * 8 * 60000 / shape.grid);
+  EXPECT_EQ(longest(beside), longest(alone));
+}
+
 // Where keys are selected, prompts expand that are no longer than what is
 // selected; of the others every query is a sequence without a table.
 TEST(ExpandedAttentionTest, PromptsExpandThatSelectAllTheirKeys) {

@@ -65,6 +65,8 @@ class ExpertLinear {
     stacked_.base = base;
     stacked_.table = table;
   }
+  // Whether it may round x, with enough slots.
+  bool may_round() const { return Linear::IsRoundingRow(op_.row->name); }
   // How Forward rounds x where there are so many slots; ForwardRounded takes
   // these.
   RowRounding RoundingOf(int64_t slots) const {

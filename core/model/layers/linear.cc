@@ -63,9 +63,13 @@ std::string_view Linear::RoundingRow(InputCodes codes) {
   return {};
 }
 
+bool Linear::IsRoundingRow(std::string_view row) {
+  return row == kFp8Row || row == kInt8Row;
+}
+
 bool Linear::IsFusedRow(std::string_view row) {
-  // The latter two differ where they round.
-  return row == kFusedGemmRow || row == kFp8Row || row == kInt8Row;
+  // The latter differ where they round.
+  return row == kFusedGemmRow || IsRoundingRow(row);
 }
 
 bool Linear::may_fuse() const { return IsFusedRow(op_.row->name); }

@@ -47,6 +47,7 @@ class Linear {
   // Those that round their inputs as a checkpoint may ask for; empty: it does
   // not. Weights lie as kFusedGemmRow's.
   static std::string_view RoundingRow(InputCodes codes);
+  static bool IsRoundingRow(std::string_view row);
   static bool IsFusedRow(std::string_view row);
 
   int64_t outputs() const { return op_.desc.n; }

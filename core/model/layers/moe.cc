@@ -159,7 +159,9 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
                                     build, place));
-  rounded_ = ChooseRoundedActivation(activation_.desc, build);
+  if (output_.may_round()) {
+    rounded_ = ChooseRoundedActivation(activation_.desc, build);
+  }
   return PlaceExperts(place, build);
 }
 
