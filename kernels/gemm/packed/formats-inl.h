@@ -82,15 +82,20 @@ INLAY_INLINE typename V::Bytes LevelsTile(const int8_t* levels,
   }
   if constexpr (V::kStrips == 2 && Codes::kLowBits == 2 &&
                 Codes::kHighBits == 1) {
-    // Two tiles share their high bits in place, bits 2 and 3 of an index: each
-    // has a table that does not look at the other's.
-    constexpr int kEven = t / 2 * 2;
-    const auto high =
-        V::And(PlaneTile<V, 1, 2, kEven>(p + Codes::kLowBytes), V::Set(12));
-    table = t % 2 == 0 ? _mm_unpacklo_epi64(table, table)
-                       : _mm_unpacklo_epi32(table, table);
-    return V::LookUp(table,
-                     V::template AndOr<3>(PlaneTile<V, 2, 0, t>(p), high));
+    // Two tiles of a pair share what is shifted: low bits of the one are bits 0
+    // and 1 of an index, of the other 2 and 3, and the high bit is one of the
+    // two others, whose second one the table does not look at.
+    constexpr int kPair = t / 2 * 2;
+    constexpr bool kOdd = t % 2 == 1;
+    constexpr int kLowMask = kOdd ? 12 : 3;
+    const __m128i order =
+        kOdd ? _mm_setr_epi8(0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7)
+             : _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    const auto high = V::And(PlaneTile < V, 1, kOdd ? 0 : 2,
+                             kPair > (p + Codes::kLowBytes), V::Set(15));
+    return V::LookUp(
+        _mm_shuffle_epi8(table, order),
+        V::template Select<kLowMask>(PlaneTile<V, 2, 0, kPair>(p), high));
   } else {
     return V::LookUp(table, CodesTile<V, Codes, t>(p));
   }

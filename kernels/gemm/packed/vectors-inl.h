@@ -230,17 +230,17 @@ struct Zmm {
   INLAY_INLINE static Bytes And(Bytes a, Bytes b) {
     return _mm512_and_si512(a, b);
   }
+  // The bits of `mask` of a, the others of b.
+  template <int mask>
+  INLAY_INLINE static Bytes Select(Bytes a, Bytes b) {
+    constexpr int kSelect = 0xe4;
+    return _mm512_ternarylogic_epi64(a, b, Set(static_cast<char>(mask)),
+                                     kSelect);
+  }
   template <int low_mask, int high_mask>
   INLAY_INLINE static Bytes Merge(Bytes low, Bytes high) {
-    constexpr int kSelect = 0xd8;  // of low, high, mask: mask ? high : low
-    const Bytes merged = _mm512_ternarylogic_epi64(
-        low, high, Set(static_cast<char>(high_mask)), kSelect);
-    return And(merged, Set(static_cast<char>(low_mask | high_mask)));
-  }
-  // a & mask | b
-  template <int mask>
-  INLAY_INLINE static Bytes AndOr(Bytes a, Bytes b) {
-    return _mm512_ternarylogic_epi64(a, b, Set(static_cast<char>(mask)), 0xec);
+    return And(Select<low_mask>(low, high),
+               Set(static_cast<char>(low_mask | high_mask)));
   }
   INLAY_INLINE static Bytes LookUp(__m128i levels, Bytes codes) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), codes);
