@@ -54,6 +54,9 @@ constexpr int64_t kChunk = kChunkSteps * kStep;
 constexpr int64_t kTileSums = kTileRows * kPanel;
 // A part and its neighbour's begin must not fall on the same set of L1.
 constexpr int64_t kPart = (kBlockK / (2 * kLanes) + 1) * kPanel;
+// Which pass a lane is, or lane a pass is: the tree of SumLanes adds 4 to 0,
+// then 6 to 2 and so on, so that few sums wait for their other half.
+constexpr int64_t kPassOf[kLanes] = {0, 4, 2, 6, 1, 5, 3, 7};
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainBytes = 32 << 10;
 constexpr int64_t kGrainSteps = 1 << 10;
@@ -359,10 +362,12 @@ void PackEight(const uint16_t* w, size_t apart, int64_t begin, int64_t end,
     for (int64_t j = 0; j < 4; ++j) {
       const __m512i a = _mm512_permutex2var_epi64(four[0][j], low, four[1][j]);
       const __m512i b = _mm512_permutex2var_epi64(four[0][j], high, four[1][j]);
-      put(to + j * kPart, _mm512_castsi512_si256(a));
-      put(to + (j + 4) * kPart, _mm512_extracti64x4_epi64(a, 1));
-      put(to + j * kPart + kPanel, _mm512_castsi512_si256(b));
-      put(to + (j + 4) * kPart + kPanel, _mm512_extracti64x4_epi64(b, 1));
+      uint32_t* first = to + kPassOf[j] * kPart;
+      uint32_t* second = to + kPassOf[j + 4] * kPart;
+      put(first, _mm512_castsi512_si256(a));
+      put(second, _mm512_extracti64x4_epi64(a, 1));
+      put(first + kPanel, _mm512_castsi512_si256(b));
+      put(second + kPanel, _mm512_extracti64x4_epi64(b, 1));
     }
   }
 }
@@ -388,7 +393,8 @@ struct PanelKernel {
   static constexpr int64_t kAsks = 2 * kLanes;
 
   // Where the tile of rows m .. m + kTileRows has its pairs of the block of k
-  // that begins at k0: those of lane 0, of lane 1 and so on, ascending.
+  // that begins at k0: those of the first pass, of the second and so on,
+  // ascending.
   static uint32_t* PackedX(const GemmParams& params, int64_t m, int64_t k0,
                            int64_t k) {
     const int64_t rows =
@@ -417,12 +423,14 @@ struct PanelKernel {
           Transpose4(v);
           HWY_UNROLL(4)
           for (int64_t i = 0; i < 4; ++i) {
-            uint32_t* lane = packed + (i * 2 * steps + 2 * s) * kTileRows + r;
-            const int64_t half = kLanes / 2 * 2 * steps * kTileRows;
-            Store4(lane, _mm512_castsi512_si128(v[i]));
-            Store4(lane + half, _mm512_extracti32x4_epi32(v[i], 1));
-            Store4(lane + kTileRows, _mm512_extracti32x4_epi32(v[i], 2));
-            Store4(lane + half + kTileRows, _mm512_extracti32x4_epi32(v[i], 3));
+            const auto at = [&](int64_t lane) {
+              return packed + (kPassOf[lane] * 2 * steps + 2 * s) * kTileRows +
+                     r;
+            };
+            Store4(at(i), _mm512_castsi512_si128(v[i]));
+            Store4(at(i + 4), _mm512_extracti32x4_epi32(v[i], 1));
+            Store4(at(i) + kTileRows, _mm512_extracti32x4_epi32(v[i], 2));
+            Store4(at(i + 4) + kTileRows, _mm512_extracti32x4_epi32(v[i], 3));
           }
         }
       }
@@ -458,8 +466,8 @@ struct PanelKernel {
         Transpose16(v);
         HWY_UNROLL(16)
         for (int64_t i = 0; i < kVector; ++i) {
-          _mm512_store_si512(to + i % kLanes * kPart + i / kLanes * kPanel,
-                             v[i]);
+          _mm512_store_si512(
+              to + kPassOf[i % kLanes] * kPart + i / kLanes * kPanel, v[i]);
         }
       }
     }
@@ -468,21 +476,18 @@ struct PanelKernel {
   static void AddTile(const GemmParams& params, int64_t m, int64_t rows,
                       int64_t k0, int64_t k, const uint32_t* panel,
                       WeightPrefetch& next, float* sums) {
-    // The tree of SumLanes: a pass adds what earlier ones left, so that sums
-    // wait for their other half in a stack.
-    constexpr int kOrder[kLanes] = {0, 4, 2, 6, 1, 5, 3, 7};
+    // Sums of passes that wait for others.
     alignas(64) float stack[3 * kTileSums];
     int depth = 0;
     const int64_t steps = Steps(k);
     const uint32_t* x = PackedX(params, m, k0, k);
     for (unsigned pass = 0; pass < kLanes; ++pass) {
-      const int lane = kOrder[pass];
       const int folds = std::countr_one(pass);
       const bool last = pass == kLanes - 1;
       const float* top = stack + std::max(depth - 1, 0) * kTileSums;
       depth -= folds;
-      kPanelTiles[rows - 1](x + lane * 2 * steps * kTileRows,
-                            panel + lane * kPart, steps, next, top, folds,
+      kPanelTiles[rows - 1](x + pass * 2 * steps * kTileRows,
+                            panel + pass * kPart, steps, next, top, folds,
                             last && k0 > 0 ? sums : nullptr,
                             last ? sums : stack + depth * kTileSums);
       ++depth;
