@@ -26,6 +26,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/gemm/avx512.h"
 #include "kernels/gemm/finish.h"
@@ -47,9 +48,15 @@ constexpr int64_t kColumns = 4;  // rows of w that few rows of x go over at once
 constexpr int64_t kTallRows = 8;
 constexpr int64_t kPanel = 2 * kVector;
 constexpr int64_t kTileRows = 12;
+// What is put in order at a time, so that where it goes to stays in L1.
+constexpr int64_t kChunkSteps = 8;
+constexpr int64_t kChunk = kChunkSteps * kStep;
 constexpr int64_t kTileSums = kTileRows * kPanel;
 // A part and its neighbour's begin must not fall on the same set of L1.
 constexpr int64_t kPart = (kBlockK / (2 * kLanes) + 1) * kPanel;
+// Which pass a lane is, or lane a pass is: the tree of SumLanes adds 4 to 0,
+// then 6 to 2 and so on, so that few sums wait for their other half.
+constexpr int64_t kPassOf[kLanes] = {0, 4, 2, 6, 1, 5, 3, 7};
 // Less work than this costs less than waking a thread.
 constexpr int64_t kGrainBytes = 32 << 10;
 constexpr int64_t kGrainSteps = 1 << 10;
@@ -265,11 +272,15 @@ void RunDirect(const GemmDesc& desc, const GemmParams& params,
       });
 }
 
-// sums[r][n] = one lane's chain of kRows rows of x with the panel: 2 `steps`
-// pairs. x: a pair of each of kTileRows rows, then the next ones.
+// to = a lane's chains of kRows rows of x with the panel (2 `steps` pairs),
+// then `folds` tiles of sums added, `top` and those before it, and `before`,
+// where that is not null. x: a pair of each of kTileRows rows, then the next
+// ones.
 template <int kRows>
 HWY_NOINLINE void PanelTile(const uint32_t* x, const uint32_t* part,
-                            int64_t steps, WeightPrefetch& next, float* sums) {
+                            int64_t steps, WeightPrefetch& next,
+                            const float* top, int folds, const float* before,
+                            float* to) {
   __m512 c0[kRows], c1[kRows];
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) c0[r] = c1[r] = _mm512_setzero_ps();
@@ -286,34 +297,89 @@ HWY_NOINLINE void PanelTile(const uint32_t* x, const uint32_t* part,
       }
     }
   }
+  const auto add = [&](const float* sums) {
+    HWY_UNROLL(12)
+    for (int r = 0; r < kRows; ++r) {
+      c0[r] = _mm512_add_ps(c0[r], _mm512_load_ps(sums + r * kPanel));
+      c1[r] = _mm512_add_ps(c1[r], _mm512_load_ps(sums + r * kPanel + kVector));
+    }
+  };
+  for (int i = 0; i < folds; ++i) add(top - i * kTileSums);
+  if (before != nullptr) add(before);
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) {
-    _mm512_store_ps(sums + r * kPanel, c0[r]);
-    _mm512_store_ps(sums + r * kPanel + kVector, c1[r]);
+    _mm512_store_ps(to + r * kPanel, c0[r]);
+    _mm512_store_ps(to + r * kPanel + kVector, c1[r]);
   }
 }
 
 using PanelTileFn = void (*)(const uint32_t*, const uint32_t*, int64_t,
-                             WeightPrefetch&, float*);
+                             WeightPrefetch&, const float*, int, const float*,
+                             float*);
 constexpr PanelTileFn kPanelTiles[kTileRows] = {
     &PanelTile<1>, &PanelTile<2>,  &PanelTile<3>,  &PanelTile<4>,
     &PanelTile<5>, &PanelTile<6>,  &PanelTile<7>,  &PanelTile<8>,
     &PanelTile<9>, &PanelTile<10>, &PanelTile<11>, &PanelTile<12>};
 
-// sums[i] += the lanes of i, added by the tree of SumLanes; lanes lie kTileSums
-// apart.
-HWY_INLINE void AddLanes(const float* lanes, int64_t count, float* sums) {
-  for (int64_t i = 0; i < count; i += kVector) {
-    __m512 v[4];
+// Pair 4 l + j of row i becomes pair 4 l + i of v[j].
+HWY_INLINE void Transpose4(__m512i* v) {
+  const __m512i t0 = _mm512_unpacklo_epi32(v[0], v[1]);
+  const __m512i t1 = _mm512_unpackhi_epi32(v[0], v[1]);
+  const __m512i t2 = _mm512_unpacklo_epi32(v[2], v[3]);
+  const __m512i t3 = _mm512_unpackhi_epi32(v[2], v[3]);
+  v[0] = _mm512_unpacklo_epi64(t0, t2);
+  v[1] = _mm512_unpackhi_epi64(t0, t2);
+  v[2] = _mm512_unpacklo_epi64(t1, t3);
+  v[3] = _mm512_unpackhi_epi64(t1, t3);
+}
+HWY_INLINE void Store4(uint32_t* to, __m128i v) {
+  _mm_store_si128(reinterpret_cast<__m128i*>(to), v);
+}
+
+// Elements [begin, end) of eight rows of w, `apart` bytes apart, whole steps,
+// to their columns of a panel.
+void PackEight(const uint16_t* w, size_t apart, int64_t begin, int64_t end,
+               uint32_t* panel) {
+  // Pairs 4 l + j and 4 l + 4 + j of eight rows, from four and four.
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const auto put = [](uint32_t* to, __m256i v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), v);
+  };
+  const auto* row = reinterpret_cast<const std::byte*>(w + begin);
+  uint32_t* to = panel + begin / kStep * 2 * kPanel;
+  for (; begin < end; begin += kStep, row += 2 * kStep, to += 2 * kPanel) {
+    __m512i four[2][4];
+    HWY_UNROLL(2)
+    for (size_t h = 0; h < 2; ++h) {
+      HWY_UNROLL(4)
+      for (size_t i = 0; i < 4; ++i) {
+        four[h][i] = _mm512_loadu_si512(row + (4 * h + i) * apart);
+      }
+      Transpose4(four[h]);
+    }
     HWY_UNROLL(4)
     for (int64_t j = 0; j < 4; ++j) {
-      const float* lane = lanes + i + j * kTileSums;
-      v[j] = _mm512_add_ps(_mm512_load_ps(lane),
-                           _mm512_load_ps(lane + 4 * kTileSums));
+      const __m512i a = _mm512_permutex2var_epi64(four[0][j], low, four[1][j]);
+      const __m512i b = _mm512_permutex2var_epi64(four[0][j], high, four[1][j]);
+      uint32_t* first = to + kPassOf[j] * kPart;
+      uint32_t* second = to + kPassOf[j + 4] * kPart;
+      put(first, _mm512_castsi512_si256(a));
+      put(second, _mm512_extracti64x4_epi64(a, 1));
+      put(first + kPanel, _mm512_castsi512_si256(b));
+      put(second + kPanel, _mm512_extracti64x4_epi64(b, 1));
     }
-    v[0] = _mm512_add_ps(_mm512_add_ps(v[0], v[2]), _mm512_add_ps(v[1], v[3]));
-    _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), v[0]));
   }
+}
+
+// Whether y goes past the caches: rows that lie a power of two apart are misses
+// one after another, for which products wait, and L2 has no room for it.
+bool Streams(const TensorView& y) {
+  constexpr int64_t kBytes = 1 << 20;
+  constexpr size_t kLine = 64;
+  return y.rows() * static_cast<int64_t>(y.row_stride_bytes) > kBytes &&
+         (reinterpret_cast<uintptr_t>(y.data) | y.row_stride_bytes) % kLine ==
+             0;
 }
 
 // What PanelBlocks asks for.
@@ -327,7 +393,8 @@ struct PanelKernel {
   static constexpr int64_t kAsks = 2 * kLanes;
 
   // Where the tile of rows m .. m + kTileRows has its pairs of the block of k
-  // that begins at k0: those of lane 0, of lane 1 and so on, ascending.
+  // that begins at k0: those of the first pass, of the second and so on,
+  // ascending.
   static uint32_t* PackedX(const GemmParams& params, int64_t m, int64_t k0,
                            int64_t k) {
     const int64_t rows =
@@ -336,23 +403,36 @@ struct PanelKernel {
            m * Steps(k) * kVector;
   }
 
+  // Four rows at a time: more, lying a power of two apart, would find no room
+  // in L1. A missing row is the last one once more, and dropped.
   static void PackX(const GemmParams& params, int64_t m, int64_t k0,
                     int64_t k) {
     uint32_t* packed = PackedX(params, m, k0, k);
     const int64_t steps = Steps(k);
-    const int64_t rows = std::min(params.x.rows() - m, kTileRows);
-    for (int64_t s = 0; s < steps; ++s) {
-      __m512i v[kVector];
-      for (int64_t r = 0; r < rows; ++r) {
-        v[r] = RoundStep(params.x.row<float>(m + r) + k0, s * kStep, k);
-      }
-      for (int64_t r = rows; r < kVector; ++r) v[r] = _mm512_setzero_si512();
-      Transpose16(v);
-      for (int64_t i = 0; i < kVector; ++i) {
-        const int64_t pair = 2 * s + i / kLanes;
-        _mm512_mask_storeu_epi32(
-            packed + (i % kLanes * 2 * steps + pair) * kTileRows,
-            FirstLanes(kTileRows), v[i]);
+    for (int64_t s0 = 0; s0 < steps; s0 += kChunkSteps) {
+      for (int64_t r = 0; r < kTileRows; r += 4) {
+        const float* x[4];
+        for (int64_t i = 0; i < 4; ++i) {
+          x[i] = params.x.row<float>(std::min(m + r + i, params.x.rows() - 1)) +
+                 k0;
+        }
+        for (int64_t s = s0; s < std::min(steps, s0 + kChunkSteps); ++s) {
+          __m512i v[4];
+          HWY_UNROLL(4)
+          for (int i = 0; i < 4; ++i) v[i] = RoundStep(x[i], s * kStep, k);
+          Transpose4(v);
+          HWY_UNROLL(4)
+          for (int64_t i = 0; i < 4; ++i) {
+            const auto at = [&](int64_t lane) {
+              return packed + (kPassOf[lane] * 2 * steps + 2 * s) * kTileRows +
+                     r;
+            };
+            Store4(at(i), _mm512_castsi512_si128(v[i]));
+            Store4(at(i + 4), _mm512_extracti32x4_epi32(v[i], 1));
+            Store4(at(i) + kTileRows, _mm512_extracti32x4_epi32(v[i], 2));
+            Store4(at(i + 4) + kTileRows, _mm512_extracti32x4_epi32(v[i], 3));
+          }
+        }
       }
     }
   }
@@ -360,29 +440,34 @@ struct PanelKernel {
   // The last row of w fills up.
   static void Pack(const GemmParams& params, int64_t n0, int64_t columns,
                    int64_t k0, int64_t k, uint32_t* panel) {
+    int64_t done = 0;
+    if (kWeight == DType::kBF16 && columns == kPanel) {
+      done = k / kStep * kStep;
+      for (int64_t at = 0; at < done; at += kChunk) {
+        for (int64_t c = 0; c < kPanel; c += 8) {
+          PackEight(params.w.row<uint16_t>(n0 + c) + k0,
+                    params.w.row_stride_bytes, at, std::min(done, at + kChunk),
+                    panel + c);
+        }
+      }
+    }
     for (int64_t c = 0; c < kPanel; c += kVector) {
       const uint16_t* w[kVector];
       for (int64_t i = 0; i < kVector; ++i) {
         w[i] = params.w.row<uint16_t>(n0 + std::min(c + i, columns - 1)) + k0;
       }
-      uint32_t* to = panel + c;
-      for (int64_t at = 0; at < k; at += kStep, to += 2 * kPanel) {
+      uint32_t* to = panel + c + done / kStep * 2 * kPanel;
+      for (int64_t at = done; at < k; at += kStep, to += 2 * kPanel) {
         __m512i v[kVector];
-        if (at + kStep <= k) {
-          HWY_UNROLL(16)
-          for (int64_t i = 0; i < kVector; ++i) {
-            v[i] = LoadStep<kWeight>(w[i] + at);
-          }
-        } else {
-          for (int64_t i = 0; i < kVector; ++i) {
-            v[i] = LoadStepTail<kWeight>(w[i] + at, k - at);
-          }
+        for (int64_t i = 0; i < kVector; ++i) {
+          v[i] = at + kStep <= k ? LoadStep<kWeight>(w[i] + at)
+                                 : LoadStepTail<kWeight>(w[i] + at, k - at);
         }
         Transpose16(v);
         HWY_UNROLL(16)
         for (int64_t i = 0; i < kVector; ++i) {
-          _mm512_store_si512(to + i % kLanes * kPart + i / kLanes * kPanel,
-                             v[i]);
+          _mm512_store_si512(
+              to + kPassOf[i % kLanes] * kPart + i / kLanes * kPanel, v[i]);
         }
       }
     }
@@ -391,32 +476,64 @@ struct PanelKernel {
   static void AddTile(const GemmParams& params, int64_t m, int64_t rows,
                       int64_t k0, int64_t k, const uint32_t* panel,
                       WeightPrefetch& next, float* sums) {
-    alignas(64) float lanes[kLanes * kTileSums];
+    // Sums of passes that wait for others.
+    alignas(64) float stack[3 * kTileSums];
+    int depth = 0;
     const int64_t steps = Steps(k);
     const uint32_t* x = PackedX(params, m, k0, k);
-    for (int64_t j = 0; j < kLanes; ++j) {
-      kPanelTiles[rows - 1](x + j * 2 * steps * kTileRows, panel + j * kPart,
-                            steps, next, lanes + j * kTileSums);
+    for (unsigned pass = 0; pass < kLanes; ++pass) {
+      const int folds = std::countr_one(pass);
+      const bool last = pass == kLanes - 1;
+      const float* top = stack + std::max(depth - 1, 0) * kTileSums;
+      depth -= folds;
+      kPanelTiles[rows - 1](x + pass * 2 * steps * kTileRows,
+                            panel + pass * kPart, steps, next, top, folds,
+                            last && k0 > 0 ? sums : nullptr,
+                            last ? sums : stack + depth * kTileSums);
+      ++depth;
     }
-    AddLanes(lanes, rows * kPanel, sums);
   }
 
-  static void Finish(const GemmParams& params, int64_t m, int64_t n0,
-                     int64_t columns, const float* sums) {
-    if (columns < kPanel) return FinishGemmRow(params, m, n0, columns, sums);
-    float* y = params.y.row<float>(m) + n0;
-    for (int64_t i = 0; i < kPanel; i += kVector) {
-      __m512 v = _mm512_load_ps(sums + i);
-      if (params.bias != nullptr) {
-        v = _mm512_add_ps(v, _mm512_loadu_ps(params.bias + n0 + i));
+  static void Finish(const GemmParams& params, int64_t m, int64_t rows,
+                     int64_t n0, int64_t columns, const float* sums) {
+    if (columns < kPanel) {
+      for (int64_t r = 0; r < rows; ++r, sums += kPanel) {
+        FinishGemmRow(params, m + r, n0, columns, sums);
+      }
+      return;
+    }
+    __m512 bias[2] = {};
+    for (int i = 0; params.bias != nullptr && i < 2; ++i) {
+      bias[i] = _mm512_loadu_ps(params.bias + n0 + i * kVector);
+    }
+    const bool stream = Streams(params.y);
+    for (int64_t r = 0; r < rows; ++r, sums += kPanel) {
+      float* y = params.y.row<float>(m + r) + n0;
+      __m512 v[2];
+      HWY_UNROLL(2)
+      for (int i = 0; i < 2; ++i) {
+        v[i] = _mm512_load_ps(sums + i * kVector);
+        if (params.bias != nullptr) v[i] = _mm512_add_ps(v[i], bias[i]);
       }
       if (!params.residual.empty()) {
-        v = _mm512_add_ps(
-            v, _mm512_loadu_ps(params.residual.row<float>(m) + n0 + i));
+        const float* residual = params.residual.row<float>(m + r) + n0;
+        HWY_UNROLL(2)
+        for (int i = 0; i < 2; ++i) {
+          v[i] = _mm512_add_ps(v[i], _mm512_loadu_ps(residual + i * kVector));
+        }
       }
-      _mm512_storeu_ps(y + i, v);
+      HWY_UNROLL(2)
+      for (int i = 0; i < 2; ++i) {
+        if (stream) {
+          _mm512_stream_ps(y + i * kVector, v[i]);
+        } else {
+          _mm512_storeu_ps(y + i * kVector, v[i]);
+        }
+      }
     }
   }
+
+  static void Publish() { _mm_sfence(); }
 };
 
 template <DType kWeight>

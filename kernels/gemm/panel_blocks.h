@@ -5,9 +5,10 @@
 //   kTileRows: rows of x in a tile
 //   PackX(params, m, k0, k): a tile's block, from row m on, to the workspace
 //   Pack(params, n0, columns, k0, k, panel): rows of w to a panel
-//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products;
-//     calls next.Ask() kAsks times while it does
-//   Finish(params, m, n0, columns, sums): a row of y
+//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products, to
+//     nothing where k0 is 0; calls next.Ask() kAsks times while it does
+//   Finish(params, m, rows, n0, columns, sums): a tile of y
+//   Publish(): what Finish stored is seen by others from here on
 #ifndef INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
 #define INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
 
@@ -107,13 +108,13 @@ class PanelBlocks {
   static constexpr int64_t kBlockM = 43 * 12;
   static_assert(kBlockM % kTileRows == 0);
   static constexpr int64_t kGrainFmas = 256 << 10;
+  static constexpr int64_t kLine = 16;  // floats
 
   // y[m0 .. m0 + rows, n0 .. n0 + columns), rows <= kBlockM, columns <= kPanel.
   static void RunBlock(const GemmDesc& desc, const GemmParams& params,
                        int64_t m0, int64_t rows, int64_t n0, int64_t columns) {
     alignas(64) typename Kernel::Element panel[Kernel::kPanelElements];
     alignas(64) float sums[kBlockM * kPanel];
-    std::fill(sums, sums + rows * kPanel, 0.0f);
     for (int64_t k0 = 0; k0 < desc.k; k0 += kBlockK) {
       const int64_t k = std::min(desc.k - k0, kBlockK);
       Kernel::Pack(params, n0, columns, k0, k, panel);
@@ -124,11 +125,13 @@ class PanelBlocks {
         if (last) PrefetchOutput(params, m0 + m, m0 + m_end, n0);
         Kernel::AddTile(params, m0 + m, m_end - m, k0, k, panel, next,
                         sums + m * kPanel);
-        for (int64_t r = m; last && r < m_end; ++r) {
-          Kernel::Finish(params, m0 + r, n0, columns, sums + r * kPanel);
+        if (last) {
+          Kernel::Finish(params, m0 + m, m_end - m, n0, columns,
+                         sums + m * kPanel);
         }
       }
     }
+    Kernel::Publish();
   }
 
   // The weights of the next block of k, or of the next panel, asked for while
@@ -153,9 +156,11 @@ class PanelBlocks {
   static void PrefetchOutput(const GemmParams& params, int64_t m, int64_t m_end,
                              int64_t n0) {
     for (; m < m_end; ++m) {
-      hwy::Prefetch(params.y.row<float>(m) + n0);
-      if (!params.residual.empty()) {
-        hwy::Prefetch(params.residual.row<float>(m) + n0);
+      for (int64_t i = n0; i < n0 + kPanel; i += kLine) {
+        hwy::Prefetch(params.y.row<float>(m) + i);
+        if (!params.residual.empty()) {
+          hwy::Prefetch(params.residual.row<float>(m) + i);
+        }
       }
     }
   }

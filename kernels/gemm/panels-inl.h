@@ -367,13 +367,17 @@ struct PanelKernel {
                                    int64_t rows, int64_t k0, int64_t k,
                                    const float* panel, WeightPrefetch& next,
                                    float* sums) {
+    if (k0 == 0) std::fill(sums, sums + rows * kPanel, 0.0f);
     gemm::AddTile(PackedX(params, m, k0, k), rows, panel,
                   (k + kLaneCount - 1) / kLaneCount, next, sums);
   }
-  static void Finish(const GemmParams& params, int64_t m, int64_t n0,
-                     int64_t columns, const float* sums) {
-    FinishRow(params, m, n0, columns, sums);
+  static void Finish(const GemmParams& params, int64_t m, int64_t rows,
+                     int64_t n0, int64_t columns, const float* sums) {
+    for (int64_t r = 0; r < rows; ++r) {
+      FinishRow(params, m + r, n0, columns, sums + r * kPanel);
+    }
   }
+  static void Publish() {}
 };
 
 }  // namespace gemm

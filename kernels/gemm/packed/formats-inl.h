@@ -10,6 +10,12 @@
 //   kMost              largest code, or 0: codes are signed bytes
 //   kHalves            2: scales hold for 16 elements, 1: for 32
 //   kHasMin
+//   kSubSigned         where a scale is the header's times a byte of the
+//   half's,
+//                      and the minimum likewise; may be missing
+//   kOffset            not 0: Min is -kOffset * scale; may be missing
+//   kLevels            16 of them that Tile looks codes up in, where they are
+//                      signed
 //   Pack(block, row, header, steps)   a block of one row, into zeros;
 //                      steps: its first step, Stride() bytes apart
 //   Load(header)       Header: what steps share
@@ -40,27 +46,72 @@ INLAY_INLINE __m256 LoadI8(const uint8_t* p) {
       _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-// The bits of tile t in a plane, moved to bit kFrom.
+// The bits of tile t in a plane at bit kFrom, with others around them.
 template <class V, int kBits, int kFrom, int t>
 INLAY_INLINE typename V::Bytes PlaneTile(typename V::At plane) {
   constexpr int kShift = Plane<kBits>::ShiftOf(t);
-  constexpr int kMask = ((1 << kBits) - 1) << kFrom;
   auto v = V::Load(plane + Plane<kBits>::ByteOf(t));
   if constexpr (kShift > kFrom) v = V::template Right<kShift - kFrom>(v);
   if constexpr (kShift < kFrom) v = V::template Left<kFrom - kShift>(v);
-  // One mask for all tiles; it also takes away what came from bytes beside.
-  if constexpr (kBits < 8) v = V::And(v, V::Set(static_cast<char>(kMask)));
   return v;
 }
 
 template <class V, class Codes, int t>
 INLAY_INLINE typename V::Bytes CodesTile(typename V::At p) {
-  auto v = PlaneTile<V, Codes::kLowBits, 0, t>(p);
-  if constexpr (Codes::kHighBits > 0) {
-    v = V::Or(v, PlaneTile<V, Codes::kHighBits, Codes::kLowBits, t>(
-                     p + Codes::kLowBytes));
+  constexpr int kLow = Codes::kLowBits, kHigh = Codes::kHighBits;
+  // The same masks for all tiles.
+  constexpr int kLowMask = (1 << kLow) - 1;
+  constexpr int kHighMask = ((1 << kHigh) - 1) << kLow;
+  auto v = PlaneTile<V, kLow, 0, t>(p);
+  if constexpr (kHigh > 0) {
+    v = V::template Merge<kLowMask, kHighMask>(
+        v, PlaneTile<V, kHigh, kLow, t>(p + Codes::kLowBytes));
+  } else if constexpr (kLow < 8) {
+    v = V::And(v, V::Set(static_cast<char>(kLowMask)));
   }
   return v;
+}
+
+// levels[code] of a tile; plus 128 where to_unsigned.
+template <class V, class Codes, int t, bool to_unsigned = false>
+INLAY_INLINE typename V::Bytes LevelsTile(const int8_t* levels,
+                                          typename V::At p) {
+  __m128i table = LoadTable(levels);
+  if constexpr (to_unsigned) {
+    table = _mm_xor_si128(table, _mm_set1_epi8(-128));
+  }
+  if constexpr (V::kStrips == 2 && Codes::kLowBits == 2 &&
+                Codes::kHighBits == 1) {
+    // Two tiles of a pair share what is shifted: low bits of the one are bits 0
+    // and 1 of an index, of the other 2 and 3, and the high bit is one of the
+    // two others, whose second one the table does not look at.
+    constexpr int kPair = t / 2 * 2;
+    constexpr bool kOdd = t % 2 == 1;
+    constexpr int kLowMask = kOdd ? 12 : 3;
+    const __m128i order =
+        kOdd ? _mm_setr_epi8(0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7)
+             : _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    const auto high = V::And(PlaneTile < V, 1, kOdd ? 0 : 2,
+                             kPair > (p + Codes::kLowBytes), V::Set(15));
+    return V::LookUp(
+        _mm_shuffle_epi8(table, order),
+        V::template Select<kLowMask>(PlaneTile<V, 2, 0, kPair>(p), high));
+  } else {
+    return V::LookUp(table, CodesTile<V, Codes, t>(p));
+  }
+}
+
+// The codes of a tile for products whose operand has no signs: signed ones plus
+// 128.
+template <class V, class F, int t>
+INLAY_INLINE typename V::Bytes UnsignedTile(typename V::At p) {
+  if constexpr (F::kMost != 0) {
+    return F::template Tile<V, t>(p);
+  } else if constexpr (requires { F::kLevels; }) {
+    return LevelsTile<V, typename F::Codes, t, true>(F::kLevels, p);
+  } else {
+    return V::Unsigned(F::template Tile<V, t>(p));
+  }
 }
 
 struct NoHeader {};
@@ -76,6 +127,7 @@ struct Scaled {
   static constexpr int kMost = most;
   static constexpr int kHalves = 1;
   static constexpr bool kHasMin = offset != 0;
+  static constexpr int kOffset = offset;
 
   static void Put(uint16_t scale, const uint8_t* codes, int row,
                   uint8_t* step) {
@@ -176,6 +228,8 @@ struct SuperAffine {
   static constexpr int kHalves = halves;
   static constexpr bool kHasMin = true;
 
+  static constexpr bool kSubSigned = false;
+
   struct Header {
     __m256 scale, minus_min;
   };
@@ -227,6 +281,8 @@ struct SuperScaled {
   static constexpr int kMost = most;
   static constexpr int kHalves = halves;
   static constexpr bool kHasMin = offset != 0;
+  static constexpr int kOffset = offset;
+  static constexpr bool kSubSigned = true;
 
   static void Put(uint16_t scale, const int8_t* scales, const uint8_t* codes,
                   int row, uint8_t* header, uint8_t* steps) {
@@ -319,6 +375,8 @@ struct Q6_K : SuperScaled<DType::kQ6_K, Planes<4, 2>, 63, 32, 2> {
 };
 
 struct IQ4_NL : Scaled<DType::kIQ4_NL, Planes<4, 0>, 0, 0> {
+  static constexpr const int8_t* kLevels = kIq4Levels;
+
   static void Pack(const std::byte* src, int row, uint8_t*, uint8_t* step) {
     const auto block = LoadBlock<IQ4_NLBlock>(src, 0);
     uint8_t codes[kStep];
@@ -327,11 +385,13 @@ struct IQ4_NL : Scaled<DType::kIQ4_NL, Planes<4, 0>, 0, 0> {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kIq4Levels, CodesTile<V, Codes, t>(p));
+    return LevelsTile<V, Codes, t>(kLevels, p);
   }
 };
 
 struct IQ4_XS : SuperScaled<DType::kIQ4_XS, Planes<4, 0>, 0, 0, 1> {
+  static constexpr const int8_t* kLevels = kIq4Levels;
+
   static void Pack(const std::byte* src, int row, uint8_t* header,
                    uint8_t* steps) {
     const auto block = LoadBlock<IQ4_XSBlock>(src, 0);
@@ -345,7 +405,7 @@ struct IQ4_XS : SuperScaled<DType::kIQ4_XS, Planes<4, 0>, 0, 0, 1> {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kIq4Levels, CodesTile<V, Codes, t>(p));
+    return LevelsTile<V, Codes, t>(kLevels, p);
   }
 };
 
@@ -383,7 +443,7 @@ struct MXFP4 : Scaled<DType::kMXFP4, Planes<4, 0>, 24, kE2M1Offset> {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kE2M1Levels, CodesTile<V, Codes, t>(p));
+    return LevelsTile<V, Codes, t>(kE2M1Levels, p);
   }
 };
 
@@ -413,7 +473,7 @@ struct NVFP4 : Scaled<DType::kNVFP4, Planes<4, 0>, 24, kE2M1Offset> {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kE2M1Levels, CodesTile<V, Codes, t>(p));
+    return LevelsTile<V, Codes, t>(kE2M1Levels, p);
   }
 };
 
@@ -537,6 +597,7 @@ struct RoundedLevels {
   static constexpr int kMost = 0;
   static constexpr int kHalves = 1;
   static constexpr bool kHasMin = false;
+  static constexpr const int8_t* kLevels = kTable.data();
 
   static void Pack(const std::byte* src, int row, uint8_t* header,
                    uint8_t* first) {
@@ -555,7 +616,7 @@ struct RoundedLevels {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kTable.data(), CodesTile<V, Codes, t>(p));
+    return LevelsTile<V, Codes, t>(kLevels, p);
   }
 };
 using NF4 = RoundedLevels<DType::kNF4, kNf4Rounded, kNf4Unit>;

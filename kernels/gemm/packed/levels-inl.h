@@ -47,7 +47,9 @@ struct Levels : SuperScaled<dtype, CodesT, most, middle, halves> {
   }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    return V::LookUp(kTable, CodesTile<V, CodesT, t>(p));
+    constexpr bool kSame = most < 16 && kTable[most % 16] == most;
+    if constexpr (kSame) return CodesTile<V, CodesT, t>(p);
+    return LevelsTile<V, CodesT, t>(kTable, p);
   }
 };
 

@@ -98,9 +98,11 @@ struct PanelStrips {
 
 template <class V, class F, bool to_unsigned, int t>
 INLAY_INLINE void UnpackTiles(typename V::At codes, uint8_t* to) {
-  auto tile = F::template Tile<V, t>(codes);
-  if constexpr (to_unsigned) tile = V::Unsigned(tile);
-  V::Put(to + t * kVectorBytes<V>, tile);
+  if constexpr (to_unsigned) {
+    V::Put(to + t * kVectorBytes<V>, UnsignedTile<V, F, t>(codes));
+  } else {
+    V::Put(to + t * kVectorBytes<V>, F::template Tile<V, t>(codes));
+  }
   if constexpr (t + 1 < kTiles) {
     UnpackTiles<V, F, to_unsigned, t + 1>(codes, to);
   }

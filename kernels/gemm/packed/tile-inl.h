@@ -66,17 +66,19 @@ INLAY_INLINE void SumTiles(const uint8_t* codes, const uint8_t* x,
 }
 
 #ifdef INLAY_PACKED_DOT256
-// The same where an instruction does it: signed codes with 128 added.
+// The same where an instruction does it: signed codes with 128 added. Tiles go
+// to `even` and `odd` by turns: the sums of a step would be one chain.
 template <class V, class F, int R, int t, int end>
 INLAY_INLINE void DotTiles(typename V::At codes, const uint8_t* x,
-                           typename V::Bytes* sums) {
-  auto w = F::template Tile<V, t>(codes);
-  if constexpr (F::kMost == 0) w = V::Unsigned(w);
+                           typename V::Bytes* even, typename V::Bytes* odd) {
+  const auto w = UnsignedTile<V, F, t>(codes);
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
-    sums[r] = V::Dot(sums[r], w, V::SetFour(x + kStep * r + 4 * t));
+    even[r] = V::Dot(even[r], w, V::SetFour(x + kStep * r + 4 * t));
   }
-  if constexpr (t + 1 < end) DotTiles<V, F, R, t + 1, end>(codes, x, sums);
+  if constexpr (t + 1 < end) {
+    DotTiles<V, F, R, t + 1, end>(codes, x, odd, even);
+  }
 }
 #endif
 
@@ -102,8 +104,17 @@ INLAY_INLINE void AddHalf(const typename V::template Header<F>& header,
                                            offsetof(StepFactors, start))
                               : V::NoInts();
     }
-    DotTiles<V, F, R, kFirst, kFirst + kTilesOfHalf>(step + F::kScales, x,
-                                                     sums);
+    if constexpr (F::kHalves == 2) {
+      DotTiles<V, F, R, kFirst, kFirst + kTilesOfHalf>(step + F::kScales, x,
+                                                       sums, sums);
+    } else {
+      typename V::Bytes odd[R];
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) odd[r] = V::NoInts();
+      DotTiles<V, F, R, 0, kTiles>(step + F::kScales, x, sums, odd);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sums[r] = V::Add(sums[r], odd[r]);
+    }
   } else {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) sums[r] = V::NoInts();

@@ -84,13 +84,15 @@ struct Ymm {
   INLAY_INLINE static Bytes And(Bytes a, Bytes b) {
     return _mm256_and_si256(a, b);
   }
-  INLAY_INLINE static Bytes Or(Bytes a, Bytes b) {
-    return _mm256_or_si256(a, b);
+  // The bits of `low_mask` of low, and those of `high_mask` of high.
+  template <int low_mask, int high_mask>
+  INLAY_INLINE static Bytes Merge(Bytes low, Bytes high) {
+    return _mm256_or_si256(And(low, Set(static_cast<char>(low_mask))),
+                           And(high, Set(static_cast<char>(high_mask))));
   }
   // levels[code], 16 of them.
-  INLAY_INLINE static Bytes LookUp(const int8_t* levels, Bytes codes) {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(LoadTable(levels)),
-                               codes);
+  INLAY_INLINE static Bytes LookUp(__m128i levels, Bytes codes) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), codes);
   }
 
 #ifdef INLAY_PACKED_DOT256
@@ -101,6 +103,9 @@ struct Ymm {
   // sums + the products of unsigned with signed bytes, four to a lane.
   INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
     return INLAY_PACKED_DOT256(sums, codes, x);
+  }
+  INLAY_INLINE static Bytes Add(Bytes a, Bytes b) {
+    return _mm256_add_epi32(a, b);
   }
 #endif
 
@@ -145,8 +150,16 @@ struct Zmm {
   template <class F>
   struct Header {
     decltype(F::Load(nullptr)) first, second;
+    Floats scale, min;  // of both, where they are bytes' factors
     INLAY_INLINE explicit Header(At p)
-        : first(F::Load(p.p)), second(F::Load(p.second())) {}
+        : first(F::Load(p.p)), second(F::Load(p.second())) {
+      if constexpr (requires { first.minus_min; }) {
+        scale = Join(first.scale, second.scale);
+        min = Join(first.minus_min, second.minus_min);
+      } else if constexpr (requires { F::kSubSigned; }) {
+        scale = Join(first, second);
+      }
+    }
   };
 
   INLAY_INLINE static At Strips(const uint8_t* first, int64_t apart) {
@@ -160,13 +173,37 @@ struct Zmm {
   template <class F>
   INLAY_INLINE static void Factors(const Header<F>& header, At step, int half,
                                    Floats* scale, Floats* min) {
-    const __m256 first = F::Scale(header.first, step.p, half);
-    const __m256 second = F::Scale(header.second, step.second(), half);
-    *scale = Join(first, second);
-    if constexpr (F::kHasMin) {
-      *min = Join(F::Min(header.first, step.p, half, first),
-                  F::Min(header.second, step.second(), half, second));
+    if constexpr (requires { F::kSubSigned; }) {
+      const auto sub = [&](int i) {
+        return Mul(i < F::kHalves ? header.scale : header.min,
+                   EightBytes<F::kSubSigned>(step + kStripRows * i));
+      };
+      *scale = sub(half);
+      if constexpr (requires { header.first.minus_min; }) {
+        *min = sub(F::kHalves + half);
+      }
+    } else {
+      *scale = Join(F::Scale(header.first, step.p, half),
+                    F::Scale(header.second, step.second(), half));
     }
+    if constexpr (requires { requires F::kOffset != 0; }) {
+      *min = Mul(*scale, _mm512_set1_ps(static_cast<float>(-F::kOffset)));
+    } else if constexpr (F::kHasMin && !requires { F::kSubSigned; }) {
+      // What is not a multiple of the scale does not ask for it.
+      const __m256 none = _mm256_setzero_ps();
+      *min = Join(F::Min(header.first, step.p, half, none),
+                  F::Min(header.second, step.second(), half, none));
+    }
+  }
+  // Of either strip, as numbers.
+  template <bool is_signed>
+  INLAY_INLINE static Floats EightBytes(At p) {
+    const auto eight = [](const uint8_t* from) {
+      return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    };
+    const __m128i both = _mm_unpacklo_epi64(eight(p.p), eight(p.second()));
+    return FromInts(is_signed ? _mm512_cvtepi8_epi32(both)
+                              : _mm512_cvtepu8_epi32(both));
   }
 
   template <int64_t bytes>
@@ -193,12 +230,20 @@ struct Zmm {
   INLAY_INLINE static Bytes And(Bytes a, Bytes b) {
     return _mm512_and_si512(a, b);
   }
-  INLAY_INLINE static Bytes Or(Bytes a, Bytes b) {
-    return _mm512_or_si512(a, b);
+  // The bits of `mask` of a, the others of b.
+  template <int mask>
+  INLAY_INLINE static Bytes Select(Bytes a, Bytes b) {
+    constexpr int kSelect = 0xe4;
+    return _mm512_ternarylogic_epi64(a, b, Set(static_cast<char>(mask)),
+                                     kSelect);
   }
-  INLAY_INLINE static Bytes LookUp(const int8_t* levels, Bytes codes) {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(LoadTable(levels)),
-                               codes);
+  template <int low_mask, int high_mask>
+  INLAY_INLINE static Bytes Merge(Bytes low, Bytes high) {
+    return And(Select<low_mask>(low, high),
+               Set(static_cast<char>(low_mask | high_mask)));
+  }
+  INLAY_INLINE static Bytes LookUp(__m128i levels, Bytes codes) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), codes);
   }
 
   INLAY_INLINE static Bytes Unsigned(Bytes v) {
@@ -206,6 +251,9 @@ struct Zmm {
   }
   INLAY_INLINE static Bytes Dot(Bytes sums, Bytes codes, Bytes x) {
     return _mm512_dpbusd_epi32(sums, codes, x);
+  }
+  INLAY_INLINE static Bytes Add(Bytes a, Bytes b) {
+    return _mm512_add_epi32(a, b);
   }
 
   INLAY_INLINE static Bytes NoInts() { return _mm512_setzero_si512(); }
