@@ -372,16 +372,6 @@ void PackEight(const uint16_t* w, size_t apart, int64_t begin, int64_t end,
   }
 }
 
-// Whether y goes past the caches: rows that lie a power of two apart are misses
-// one after another, for which products wait, and L2 has no room for it.
-bool Streams(const TensorView& y) {
-  constexpr int64_t kBytes = 1 << 20;
-  constexpr size_t kLine = 64;
-  return y.rows() * static_cast<int64_t>(y.row_stride_bytes) > kBytes &&
-         (reinterpret_cast<uintptr_t>(y.data) | y.row_stride_bytes) % kLine ==
-             0;
-}
-
 // What PanelBlocks asks for.
 template <DType kWeight>
 struct PanelKernel {
@@ -534,6 +524,17 @@ struct PanelKernel {
   }
 
   static void Publish() { _mm_sfence(); }
+
+  // Whether y goes past the caches: rows that lie a power of two apart are
+  // misses one after another, for which products wait, and L2 has no room for
+  // it.
+  static bool Streams(const TensorView& y) {
+    constexpr int64_t kBytes = 1 << 20;
+    constexpr size_t kLine = 64;
+    return y.rows() * static_cast<int64_t>(y.row_stride_bytes) > kBytes &&
+           (reinterpret_cast<uintptr_t>(y.data) | y.row_stride_bytes) % kLine ==
+               0;
+  }
 };
 
 template <DType kWeight>

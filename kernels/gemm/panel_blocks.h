@@ -8,6 +8,7 @@
 //   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products, to
 //     nothing where k0 is 0; calls next.Ask() kAsks times while it does
 //   Finish(params, m, rows, n0, columns, sums): a tile of y
+//   Streams(y): whether Finish stores past the caches
 //   Publish(): what Finish stored is seen by others from here on
 #ifndef INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
 #define INLAY_KERNELS_GEMM_PANEL_BLOCKS_H_
@@ -155,12 +156,13 @@ class PanelBlocks {
   // while the tile is computed.
   static void PrefetchOutput(const GemmParams& params, int64_t m, int64_t m_end,
                              int64_t n0) {
+    const bool y = !Kernel::Streams(params.y);
+    const bool residual = !params.residual.empty();
+    if (!y && !residual) return;
     for (; m < m_end; ++m) {
       for (int64_t i = n0; i < n0 + kPanel; i += kLine) {
-        hwy::Prefetch(params.y.row<float>(m) + i);
-        if (!params.residual.empty()) {
-          hwy::Prefetch(params.residual.row<float>(m) + i);
-        }
+        if (y) hwy::Prefetch(params.y.row<float>(m) + i);
+        if (residual) hwy::Prefetch(params.residual.row<float>(m) + i);
       }
     }
   }

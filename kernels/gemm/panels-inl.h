@@ -378,6 +378,7 @@ struct PanelKernel {
     }
   }
   static void Publish() {}
+  static bool Streams(const TensorView&) { return false; }
 };
 
 }  // namespace gemm

@@ -45,10 +45,15 @@ struct Levels : SuperScaled<dtype, CodesT, most, middle, halves> {
   INLAY_INLINE static __m256 Load(const uint8_t* p) {
     return _mm256_mul_ps(LoadHalves(p), _mm256_set1_ps(1.0f / divisor));
   }
+  static constexpr bool LevelsAreCodes() {
+    for (int i = 0; i <= most && i < 16; ++i) {
+      if (kTable[i] != i) return false;
+    }
+    return most < 16;
+  }
   template <class V, int t>
   INLAY_INLINE static typename V::Bytes Tile(typename V::At p) {
-    constexpr bool kSame = most < 16 && kTable[most % 16] == most;
-    if constexpr (kSame) return CodesTile<V, CodesT, t>(p);
+    if constexpr (LevelsAreCodes()) return CodesTile<V, CodesT, t>(p);
     return LevelsTile<V, CodesT, t>(kTable, p);
   }
 };
