@@ -66,16 +66,12 @@ constexpr MoeRouterRow kRows[] = {{"cuda_sm90", DeviceKind::kCuda, 90,
 absl::Span<const MoeRouterRow> MoeRouterTable() { return kRows; }
 int64_t MoeRouterTokens(const MoeRouterDesc& desc) { return RowsThatFit(desc); }
 int64_t MoeRouterTokensThatPay(const MoeRouterDesc& desc) {
-  // Of weights that stream 1.6 MB were measured (256 experts of 3,072 columns
-  // in bf16, one token): 8.8 us, the ops apart 11.0. At 64 tokens the ops apart
-  // are faster even where weights do not stream.
-  constexpr int64_t kMostBytes = 1'650'000;
-  constexpr int64_t kMostTokens = 32;
+  // Measured (README.md): in float32 always, for gemm's product takes long; in
+  // 16 bits by the number of experts.
   const int64_t tokens = RowsThatFit(desc);
-  if (!RouterStreams(desc)) return tokens;
-  const int64_t bytes = desc.width * desc.routing.num_experts *
-                        (desc.weight == DType::kF32 ? 4 : 2);
-  return bytes > kMostBytes ? 0 : std::min(tokens, kMostTokens);
+  const int experts = desc.routing.num_experts;
+  if (desc.weight == DType::kF32 || experts <= 32) return tokens;
+  return std::min<int64_t>(tokens, experts <= 384 ? 32 : 16);
 }
 #else
 absl::Span<const MoeRouterRow> MoeRouterTable() { return {}; }

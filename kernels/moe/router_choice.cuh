@@ -127,6 +127,7 @@ class RouterChoice {
         rank += other > key || (other == key && g < group);
       }
       const unsigned left = __ballot_sync(kAll, rank < desc_.top_groups);
+      __syncwarp();  // keys have been read
 #pragma unroll 1
       for (int e = lane; e < desc_.num_experts; e += 32) {
         if ((left >> (e / size << shift) & 1) == 0) keys[e] = 1;

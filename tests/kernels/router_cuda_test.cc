@@ -329,7 +329,7 @@ TEST(MoeRouterCudaTest, ServesPublishedShapes) {
 }
 
 // Weights that stream serve models where that was measured.
-TEST(MoeRouterCudaTest, StreamsWhereThatPays) {
+TEST(MoeRouterCudaTest, ServesAsManyTokensAsPay) {
   if (MoeRouterTable().empty()) GTEST_SKIP() << "no rows";
   const auto pays = [](int experts, int64_t width, DType weight) {
     MoeRouterDesc desc;
@@ -339,11 +339,13 @@ TEST(MoeRouterCudaTest, StreamsWhereThatPays) {
     desc.activation = DType::kBF16;
     return MoeRouterTokensThatPay(desc);
   };
-  EXPECT_EQ(pays(128, 2048, DType::kBF16), 64);
-  EXPECT_EQ(pays(256, 3072, DType::kBF16), 32);
-  EXPECT_EQ(pays(160, 5120, DType::kBF16), 32);
-  EXPECT_EQ(pays(160, 5120, DType::kF32), 0);
-  EXPECT_EQ(pays(256, 7168, DType::kBF16), 0);
+  EXPECT_EQ(pays(32, 2880, DType::kBF16), 64);
+  EXPECT_EQ(pays(32, 2880, DType::kF32), 64);
+  EXPECT_EQ(pays(128, 2048, DType::kBF16), 32);
+  EXPECT_EQ(pays(256, 7168, DType::kBF16), 32);
+  EXPECT_EQ(pays(256, 7168, DType::kF32), 64);
+  EXPECT_EQ(pays(384, 7168, DType::kBF16), 32);
+  EXPECT_EQ(pays(512, 2048, DType::kBF16), 16);
 }
 
 TEST(MoeRouterCudaTest, TokensAreTheirOwn) {
