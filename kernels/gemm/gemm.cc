@@ -110,20 +110,19 @@ const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
 const char* Bf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuBf16Refuses(desc);
 }
-// Weights of small models, which stay in the caches, have fewer elements.
-constexpr int64_t kLargeWeights = 1 << 20;
+// Of small models, which stay in the caches.
+bool IsSmall(const GemmDesc& desc) { return desc.n * desc.k <= 1 << 20; }
 const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
-  return desc.n * desc.k <= kLargeWeights ? "one row of x is faster elsewhere"
-                                          : AmxRefuses(desc, device);
+  return IsSmall(desc) ? "one row of x is faster elsewhere"
+                       : AmxRefuses(desc, device);
 }
 // Small weights, too, which have time for an exact x, and f16, which it rounds.
 // Zen 4 issues its products as often as FMAs, Golden Cove a quarter as often.
 const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
   if (!__builtin_cpu_is("amd")) return "float32 is faster on this processor";
   if (desc.weight != DType::kBF16) return "rounds weights that are not bf16";
-  return desc.n * desc.k < kLargeWeights
-             ? "small weights have time for an exact x"
-             : Bf16Refuses(desc, device);
+  return IsSmall(desc) ? "small weights have time for an exact x"
+                       : Bf16Refuses(desc, device);
 }
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);

@@ -525,8 +525,8 @@ std::string_view Chosen(int64_t n, DType weight, std::string_view forced = {}) {
 }
 
 TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
-  EXPECT_EQ(Chosen(1023, DType::kBF16), "cpu_simd");
-  if (Chosen(1023, DType::kBF16, "cpu_amx") == "none") {
+  EXPECT_EQ(Chosen(1024, DType::kBF16), "cpu_simd");
+  if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
     GTEST_SKIP() << "needs AMX";
   }
   EXPECT_EQ(Chosen(1025, DType::kBF16), "cpu_amx");
@@ -535,15 +535,15 @@ TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
 }
 
 TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
-  EXPECT_NE(Chosen(1024, DType::kF16), "cpu_bf16");
-  EXPECT_EQ(Chosen(1024, DType::kF32, "cpu_bf16"), "none");
+  EXPECT_NE(Chosen(1025, DType::kF16), "cpu_bf16");
+  EXPECT_EQ(Chosen(1025, DType::kF32, "cpu_bf16"), "none");
   if (Chosen(1, DType::kBF16, "cpu_bf16") == "none") {
     GTEST_SKIP() << "needs AVX512_BF16";
   }
   EXPECT_EQ(Chosen(1, DType::kF16, "cpu_bf16"), "cpu_bf16");
 #if defined(__x86_64__)
-  if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
-    EXPECT_EQ(Chosen(1024, DType::kBF16),
+  if (Chosen(1025, DType::kBF16, "cpu_amx") == "none") {
+    EXPECT_EQ(Chosen(1025, DType::kBF16),
               __builtin_cpu_is("amd") ? "cpu_bf16" : "cpu_simd");
   }
 #endif
