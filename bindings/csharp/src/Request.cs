@@ -141,6 +141,8 @@ namespace Inlay
         // After the last event: throws where the generation did not come to its end.
         internal void ThrowUnlessDone(CancellationToken cancellation)
         {
+            // The engine was disposed before a thread of it took events: nobody takes the last one.
+            if (finish == null) throw new ObjectDisposedException(typeof(Engine).FullName);
             if (finish.Reason == FinishReason.Error) throw Errors.Make(finish.Code, finish.Message);
             if (finish.Reason != FinishReason.Cancelled) return;
             // Disposing the engine cancels what runs.
