@@ -160,7 +160,9 @@ TEST(QuantRoundTripTest, ScalesInF16ComeBack) {
         trip.Check(0.0);
       }
     }
-    trip.Expect((has_min ? 31744 : 63488) / kStep);
+    // Of each code's scales the last may be left out.
+    trip.Expect((has_min ? 31744 : 63488) / kStep -
+                (kStep > 1 ? trip.block.codes() : 0));
   });
   EXPECT_EQ(formats, 14);
 }
