@@ -7,8 +7,9 @@ namespace {
 
 // Keys and values of a block of one KV head, 16 bits each.
 int64_t BlockBytes(const AttentionPlanShape& shape) {
-  if (shape.expands())
+  if (shape.expands()) {
     return ExpandedRowBytes(shape.expanded) * shape.block_size;
+  }
   return int64_t{4} * shape.head_dim * shape.block_size;
 }
 

@@ -70,8 +70,9 @@ class ExpertLinear {
   // How Forward rounds x where there are so many slots; ForwardRounded takes
   // these.
   RowRounding RoundingOf(int64_t slots) const {
-    return observer_ != nullptr ? RowRounding::kNone
-                                : ExpertRounding(*op_.row, op_.desc, slots);
+    return observer_ != nullptr || lender_ != nullptr
+               ? RowRounding::kNone
+               : ExpertRounding(*op_.row, op_.desc, slots);
   }
   // `routed`: what routing gave. `activates` false: gates and ups as they are,
   // though gated().

@@ -48,6 +48,7 @@ class Linear {
   // not. Weights lie as kFusedGemmRow's.
   static std::string_view RoundingRow(InputCodes codes);
   static bool IsRoundingRow(std::string_view row);
+  // kFusedGemmRow, or one of those, whose weights lie alike.
   static bool IsFusedRow(std::string_view row);
 
   int64_t outputs() const { return op_.desc.n; }
