@@ -110,11 +110,14 @@ const char* AmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
 const char* Bf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
   return desc.permuted ? kNoPermutation : GemmCpuBf16Refuses(desc);
 }
-// Of small models, which stay in the caches.
-bool IsSmall(const GemmDesc& desc) { return desc.n * desc.k <= 1 << 20; }
+constexpr int64_t kLargeWeights = 1 << 20;
 const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
-  return IsSmall(desc) ? "one row of x is faster elsewhere"
-                       : AmxRefuses(desc, device);
+  return desc.n * desc.k <= kLargeWeights ? "one row of x is faster elsewhere"
+                                          : AmxRefuses(desc, device);
+}
+// Of small models, which stay in the caches. Their heads may have many rows.
+bool IsSmall(const GemmDesc& desc) {
+  return desc.n * desc.k < kLargeWeights || desc.k < 512;
 }
 // Small weights, too, which have time for an exact x, and f16, which it rounds.
 // Zen 4 issues its products as often as FMAs, Golden Cove a quarter as often.

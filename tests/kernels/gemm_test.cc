@@ -517,15 +517,17 @@ TEST(GemmTest, RefusesWhatItCannotCompute) {
   EXPECT_FALSE(Select("gemm", GemmTable(), plain, cpu, "no such row").ok());
 }
 
-std::string_view Chosen(int64_t n, DType weight, std::string_view forced = {}) {
-  const GemmDesc desc{n, 1024, weight, DType::kF32};
+std::string_view Chosen(int64_t n, DType weight, std::string_view forced = {},
+                        int64_t k = 1024) {
+  const GemmDesc desc{n, k, weight, DType::kF32};
   const auto row = Select("gemm", GemmTable(), desc,
                           DeviceInfo{DeviceKind::kCpu, "cpu"}, forced);
   return row.ok() ? (*row)->name : "none";
 }
 
 TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
-  EXPECT_EQ(Chosen(1024, DType::kBF16), "cpu_simd");
+  EXPECT_EQ(Chosen(1023, DType::kBF16), "cpu_simd");
+  EXPECT_EQ(Chosen(4096, DType::kBF16, {}, 256), "cpu_simd");
   if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
     GTEST_SKIP() << "needs AMX";
   }
@@ -535,15 +537,15 @@ TEST(GemmTest, SmallWeightsAreLeftToLaterRows) {
 }
 
 TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
-  EXPECT_NE(Chosen(1025, DType::kF16), "cpu_bf16");
-  EXPECT_EQ(Chosen(1025, DType::kF32, "cpu_bf16"), "none");
+  EXPECT_NE(Chosen(1024, DType::kF16), "cpu_bf16");
+  EXPECT_EQ(Chosen(1024, DType::kF32, "cpu_bf16"), "none");
   if (Chosen(1, DType::kBF16, "cpu_bf16") == "none") {
     GTEST_SKIP() << "needs AVX512_BF16";
   }
   EXPECT_EQ(Chosen(1, DType::kF16, "cpu_bf16"), "cpu_bf16");
 #if defined(__x86_64__)
-  if (Chosen(1025, DType::kBF16, "cpu_amx") == "none") {
-    EXPECT_EQ(Chosen(1025, DType::kBF16),
+  if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
+    EXPECT_EQ(Chosen(1024, DType::kBF16),
               __builtin_cpu_is("amd") ? "cpu_bf16" : "cpu_simd");
   }
 #endif
