@@ -37,6 +37,10 @@ int64_t ExpandedKey(const ExpandedDims& dims) {
 }
 // Of a turn: two launches and their ends, about 10 us of all multiprocessors.
 constexpr int64_t kTurn = 176000;
+// Those that tiles run on. Items of 128 rows take two each.
+int64_t Multiprocessors(const AttentionPlanShape& shape) {
+  return shape.grid * CeilDiv(shape.item_rows, kAttentionWideItemRows);
+}
 
 }  // namespace
 
@@ -64,14 +68,15 @@ ExpandedTurns ExpandedTurnsOf(const AttentionPlanShape& shape,
   const int64_t heads = shape.unpacked_heads();
   const int64_t least = CeilDiv(heads, UnpackedHeads(shape, work.blocks));
   const int64_t pairs = ExpandedPairs(shape.expanded);
+  const int64_t sms = Multiprocessors(shape);
   ExpandedTurns best;
   for (int64_t turns = least; turns <= std::min(heads, 2 * least + 2);
        ++turns) {
     const int64_t each = CeilDiv(heads, turns);
     // Whole waves of the longest, or, where tiles differ, equal shares and one
     // more.
-    const int64_t waves = CeilDiv(work.tiles * each, shape.grid) * work.longest;
-    const int64_t shares = each * work.keys / shape.grid + work.longest;
+    const int64_t waves = CeilDiv(work.tiles * each, sms) * work.longest;
+    const int64_t shares = each * work.keys / sms + work.longest;
     const int64_t time =
         CeilDiv(heads, each) * (std::min(waves, shares) * pairs + kTurn);
     if (best.heads == 0 || time < best.time) {
@@ -88,7 +93,7 @@ ExpandCosts ExpandCostsOf(const AttentionPlanShape& shape,
   ExpandCosts costs;
   costs.absorbed = heads * (work.keys * AbsorbedPairs(shape) +
                             sequence.q_len * AbsorbedToken(shape.expanded));
-  costs.expanded = shape.grid * ExpandedTurnsOf(shape, work).time +
+  costs.expanded = Multiprocessors(shape) * ExpandedTurnsOf(shape, work).time +
                    heads * sequence.kv_len * ExpandedKey(shape.expanded);
   return costs;
 }

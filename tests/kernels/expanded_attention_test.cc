@@ -193,7 +193,11 @@ AttentionPlanShape LatentShape(int heads,
   shape.head_dim = dims.rank + dims.rope_dim;
   shape.block_size = 16;
   shape.grid = 132;
-  if (shape.head_dim == 576) shape.item_rows = kAttentionWideItemRows;
+  if (shape.head_dim == 576) {
+    const int ctas = heads > kAttentionWideItemRows ? 2 : 1;
+    shape.item_rows = ctas * kAttentionWideItemRows;
+    shape.grid /= ctas;
+  }
   LetExpand(dims, shape);
   return shape;
 }
@@ -433,6 +437,8 @@ TEST(ExpandedAttentionTest, ExpandsWhereItPays) {
       EXPECT_EQ(expands(heads, 64, 8192), dims.rank == 256);
       // One tile a head is all there is, and heads take turns.
       EXPECT_EQ(expands(heads, 128, 65536), dims.rank == 256);
+      // Turns of 8 heads have tiles for a quarter of the multiprocessors.
+      EXPECT_EQ(expands(heads, 512, 32768), dims.rank == 256);
       // One head does not fit.
       EXPECT_FALSE(expands(heads, 8192, dims.rank == 512 ? 300000 : 600000));
     }
