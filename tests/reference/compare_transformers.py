@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Logits beside transformers' of tiny random models whose config.json varies: what a key means, what is assumed where it is absent.
+
+For each family of a list (variations_dense.py, variations_mixed.py): each variation as it is, each key of the saved config.json removed,
+null and, where it is true or false, turned, the rope keys as files of before transformers 5 spell them, and variations combined at
+random. Both read the same file. A line for each case that is not equal:
+
+    DIFFERS   other logits (more than 1e-4 of their standard deviation): to be looked into, though transformers may be what is wrong
+    refused   an error of Inlay's where transformers runs
+    skip      transformers has none; what Inlay says stands beside it
+
+Not a test: transformers is no dependency of Inlay's. From the repository's root:
+
+    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed
+    python3 tests/reference/compare_transformers.py dense llama qwen3 --random 100 --seed 7
+"""
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import logging
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import tempfile
+import warnings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+logging.disable(logging.WARNING)
+
+REMOVED = "(removed)"
+IDS = [(7 * i * i + 3 * i + 1) % 89 + 3 for i in range(40)]
+BASE = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+# Neither changes logits, or a change of them changes nothing but them.
+LEFT_ALONE = {"architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache",
+              "initializer_range", "attention_dropout", "output_router_logits", "router_aux_loss_coef", "vocab_size"}
+# Files of before transformers 5: rope_theta and rope_scaling, whose type has two names.
+OLD_ROPES = [
+    None, {"type": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}, {"type": "dynamic", "factor": 2.0}, {"type": "default"},
+    {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, {"rope_type": "yarn", "factor": 4.0},
+    {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "mscale": 0.7, "mscale_all_dim": 0.3},
+    {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5, "original_max_position_embeddings": 32, "beta_fast": 8, "beta_slow": 2, "truncate": False},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}]
+
+
+def randomise(model):
+    """Weights large enough that a part which is left out shows, norms and biases too."""
+    generator = torch.Generator().manual_seed(1)
+    biases = [(name, b) for name, b in model.named_buffers() if "correction_bias" in name or "expert_bias" in name or "layer_scalar" in name]
+    for name, p in [*model.named_parameters(), *biases]:
+        drawn = torch.randn(p.shape, generator=generator)
+        if p.dim() >= 2:
+            drawn *= 1.2 / p.shape[-1] ** 0.5
+        elif "norm" in name.lower() or "A_log" in name or "dt_bias" in name:
+            drawn = p.float() + 0.3 * drawn
+        elif "scalar" in name:
+            drawn = 1 + 0.2 * drawn
+        else:
+            drawn *= 0.3
+        with torch.no_grad():
+            p.copy_(drawn.to(p.dtype))
+
+
+def make(model_type, config, folder):
+    config = transformers.AutoConfig.for_model(model_type, **config)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    randomise(model)
+    model.eval().save_pretrained(folder)
+
+
+def wanted(folder, ids):
+    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    # Those that it would draw.
+    drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k or not model.config.tie_word_embeddings] + list(loaded["mismatched_keys"])
+    if drawn:
+        raise ValueError(f"no weights: {drawn[:2]}")
+    with torch.no_grad():
+        return model.eval()(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+class Comparison:
+    def __init__(self, inlay, model_type):
+        self.inlay = inlay
+        self.model_type = model_type
+        self.counts = {}
+
+    def logits(self, folder, ids):
+        done = subprocess.run([self.inlay, "logits", folder, "--ids", ",".join(map(str, ids)), "--positions", "all", "--backend", "cpu", "--threads", "1",
+                               "--kernels", "gemm=cpu_simd"], capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            return None, f"CRASHED: signal {-done.returncode}"
+        if done.returncode != 0:
+            return None, (done.stderr or done.stdout).strip()
+        return torch.tensor(json.loads(done.stdout)["logits"]), "loads"
+
+    def verdict(self, folder, edits, ids):
+        path = pathlib.Path(folder) / "config.json"
+        config = json.loads(path.read_text()) | edits
+        path.write_text(json.dumps({key: value for key, value in config.items() if value != REMOVED}, indent=1))
+        got, said = self.logits(folder, ids)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                want = wanted(folder, ids)
+        except Exception as error:  # pylint: disable=broad-except  # whatever it says
+            return "skip", f"{type(error).__name__}: {str(error)[:100]!r}; Inlay: {said[:160]}"
+        if got is None:
+            return "refused", said
+        error = ((got - want[:, :got.shape[1]]).abs().max() / want.std()).item()
+        return ("equal" if error < 1e-4 else "DIFFERS"), f"{error:.2g}"
+
+    def run(self, what, source, edits=None, ids=None):
+        """`source`: a folder to copy, or a configuration to make a model of."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                if isinstance(source, dict):
+                    make(self.model_type, source, folder)
+                else:
+                    shutil.copytree(source, folder, dirs_exist_ok=True)
+                verdict, detail = self.verdict(folder, edits or {}, ids or IDS)
+            except Exception as error:  # pylint: disable=broad-except
+                verdict, detail = "skip", f"cannot be made: {type(error).__name__}: {str(error)[:100]!r}"
+        self.counts[verdict] = self.counts.get(verdict, 0) + 1
+        if verdict != "equal":
+            print(f"{verdict:9} {self.model_type:18} {what} {detail}", flush=True)
+
+    def keys(self, config, old_ropes):
+        with tempfile.TemporaryDirectory() as folder:
+            make(self.model_type, config, folder)
+            saved = json.loads((pathlib.Path(folder) / "config.json").read_text())
+            for key, value in saved.items():
+                if key in LEFT_ALONE:
+                    continue
+                # What a file's own head means where config.json says that it is tied: engines differ.
+                turns = isinstance(value, bool) and key != "tie_word_embeddings"
+                for other in [REMOVED, None] + ([not value] if turns else []):
+                    self.run({key: other}, folder, {key: other})
+            if old_ropes is None:
+                return
+            for scaling in OLD_ROPES:
+                self.run({"rope_scaling": scaling}, folder, {"rope_parameters": REMOVED, "rope_theta": 1000.0, "rope_scaling": scaling, **old_ropes})
+
+    def combined(self, base, cases, count, rng):
+        for _ in range(count):
+            config = dict(base)
+            for case in rng.sample(cases, min(3, len(cases))):
+                config |= case
+            config |= {"vocab_size": rng.choice([96, 97, 128]), "intermediate_size": rng.choice([64, 40, 72])}
+            ids = IDS[:rng.choice([1, 2, 17, 33, 40])]
+            self.run({k: v for k, v in config.items() if base.get(k) != v}, config, ids=ids)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", choices=["dense", "mixed"])
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--inlay", default="build/bin/inlay")
+    parser.add_argument("--random", type=int, default=10, help="combinations a family")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    families = importlib.import_module(f"variations_{args.list}").FAMILIES
+    for model_type, family in families.items():
+        if args.families and model_type not in args.families:
+            continue
+        comparison = Comparison(args.inlay, model_type)
+        base = {k: v for k, v in (BASE | family.get("base", {})).items() if v != REMOVED}
+        for case in [{}, *family["cases"]]:
+            comparison.run(case, base | case)
+        comparison.keys(base, family.get("old_ropes"))
+        comparison.combined(base, family["cases"], args.random, rng)
+        print(f"== {model_type}: {comparison.counts}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

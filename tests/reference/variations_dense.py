@@ -1,0 +1,87 @@
+"""What compare_transformers.py tries of dense decoders: sizes that are a family's own, cases, rope keys of files of before transformers 5."""
+
+
+def rope(kind="default", theta=10000.0, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
+
+
+ROPES = [
+    rope(theta=500.0), rope("linear", factor=4.0), rope("dynamic", factor=2.0), rope("dynamic", factor=2.0, original_max_position_embeddings=16),
+    rope("yarn", factor=4.0, original_max_position_embeddings=32),
+    rope("yarn", factor=4.0, original_max_position_embeddings=32, attention_factor=1.3, beta_fast=16, beta_slow=2),
+    rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=0.5),
+    rope("yarn", factor=8.0, original_max_position_embeddings=16, truncate=False),
+    rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)]
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+FULL_FIRST = ["full_attention", "sliding_attention", "full_attention"]
+HEADS = [{"num_key_value_heads": 1}, {"num_key_value_heads": 4}]
+LONG = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [2.0, 3, 4, 5, 6, 7]}
+
+
+def two_ropes(full, sliding):
+    return {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+
+
+FAMILIES = {
+    "llama": {"old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"attention_bias": True}, {"mlp_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, {"hidden_act": "gelu_pytorch_tanh"},
+        {"hidden_act": "relu"}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu2"}, {"tie_word_embeddings": True}, {"pretraining_tp": 2}, *HEADS, *ROPES]},
+    "mistral": {"base": {"sliding_window": 16}, "old_ropes": {}, "cases": [
+        {"sliding_window": None}, {"head_dim": 20}, {"hidden_act": "gelu"}, {"rms_norm_eps": 0.1}, {"tie_word_embeddings": True}, {"attention_bias": True},
+        *HEADS, *ROPES]},
+    "qwen2": {"old_ropes": {}, "cases": [
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, {"use_sliding_window": False, "sliding_window": 8},
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3},
+        {"layer_types": MIXED, "use_sliding_window": True, "sliding_window": 8}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, {"head_dim": 20},
+        *HEADS, *ROPES]},
+    "qwen3": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, {"attention_bias": True}, {"tie_word_embeddings": True},
+        {"layer_types": MIXED, "use_sliding_window": True, "sliding_window": 8}, *HEADS, *ROPES]},
+    # hidden_activation, where files have it, counts; transformers 5 reads hidden_act alone.
+    "gemma": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
+        {"hidden_act": "gelu"}, {"attention_bias": True}, {"tie_word_embeddings": False}, {"use_bidirectional_attention": True}, *HEADS]},
+    "gemma2": {"base": {"head_dim": 16, "sliding_window": 8}, "old_ropes": {}, "cases": [
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None}, {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.0},
+        {"query_pre_attn_scalar": 33}, {"layer_types": FULL_FIRST}, {"hidden_activation": "gelu"}, {"attention_bias": True},
+        {"tie_word_embeddings": False}, {"use_bidirectional_attention": True}, *HEADS]},
+    # attn_logit_softcapping: transformers reads it and leaves it out.
+    "gemma3_text": {"base": {"head_dim": 16, "sliding_window": 8}, "old_ropes": {"rope_local_base_freq": 77.0}, "cases": [
+        {"num_hidden_layers": 7}, {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}, {"final_logit_softcapping": 2.0},
+        {"query_pre_attn_scalar": 11}, {"attention_bias": True}, {"use_bidirectional_attention": True}, *HEADS,
+        two_ropes({"rope_type": "linear", "factor": 8.0, "rope_theta": 500.0}, {"rope_type": "default", "rope_theta": 77.0}),
+        two_ropes({"rope_type": "default", "rope_theta": 500.0}, {"rope_type": "linear", "factor": 3.0, "rope_theta": 77.0})]},
+    "phi3": {"cases": [
+        {"sliding_window": 8}, rope(partial_rotary_factor=0.5), {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS,
+        {"original_max_position_embeddings": 32, **rope("longrope", **LONG)},
+        {"original_max_position_embeddings": 64, **rope("longrope", original_max_position_embeddings=64, **LONG)}]},
+    "gpt2": {"cases": [
+        {"activation_function": "gelu"}, {"activation_function": "relu"}, {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True},
+        {"reorder_and_upcast_attn": True}, {"layer_norm_epsilon": 0.1}, {"n_inner": 100}, {"tie_word_embeddings": False}]},
+    "olmo2": {"old_ropes": {}, "cases": [
+        {"attention_bias": True}, {"tie_word_embeddings": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, *HEADS, *ROPES]},
+    # Old files: transformers 5 takes rope_theta for full layers and its own default for the others; published files have that default.
+    "olmo3": {"base": {"sliding_window": 8}, "old_ropes": {"rope_theta": 500000.0}, "cases": [
+        {"num_hidden_layers": 5}, {"attention_bias": True}, {"layer_types": FULL_FIRST}, *HEADS, ROPES[4], ROPES[5]]},
+    "granite": {"old_ropes": {}, "cases": [
+        {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}, {"attention_bias": True},
+        {"mlp_bias": True}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "starcoder2": {"old_ropes": {}, "cases": [
+        {"sliding_window": 8}, {"use_bias": False}, {"hidden_act": "gelu"}, {"norm_epsilon": 0.1}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
+    "glm4": {"base": {"head_dim": 16}, "old_ropes": {"partial_rotary_factor": 0.5}, "cases": [
+        {"head_dim": 24}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, rope(theta=1000.0, partial_rotary_factor=0.25),
+        {"tie_word_embeddings": True}, *HEADS]},
+    "smollm3": {"old_ropes": {}, "cases": [
+        {"no_rope_layers": [1, 0, 1]}, {"no_rope_layer_interval": 2}, {"use_sliding_window": True, "sliding_window": 8, "layer_types": MIXED},
+        {"use_sliding_window": True, "sliding_window": 8}, {"attention_bias": True}, {"mlp_bias": True}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
+    "exaone4": {"base": {"sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
+        {"sliding_window_pattern": 2}, {"layer_types": MIXED, "num_hidden_layers": 3}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "cohere2": {"base": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
+        {"logit_scale": 0.5}, {"layer_norm_eps": 0.1}, {"attention_bias": True}, {"layer_types": FULL_FIRST, "num_hidden_layers": 3},
+        {"tie_word_embeddings": False}, {"use_qk_norm": True}, *HEADS]},
+    "opt": {"base": {"num_key_value_heads": "(removed)", "ffn_dim": 80}, "cases": [
+        {"do_layer_norm_before": False}, {"word_embed_proj_dim": 24}, {"activation_function": "gelu"}, {"enable_bias": False},
+        {"layer_norm_elementwise_affine": False}, {"tie_word_embeddings": False}]},
+    "gpt_neox": {"base": {"num_key_value_heads": "(removed)", "hidden_size": 64, "rotary_pct": 0.5}, "old_ropes": {"rotary_emb_base": 1000.0}, "cases": [
+        {"rotary_pct": 1.0}, {"use_parallel_residual": False}, {"hidden_act": "gelu_fast"}, {"hidden_act": "gelu_new"}, {"attention_bias": False},
+        {"tie_word_embeddings": True}, {"layer_norm_eps": 0.1}, ROPES[0]]},
+}
