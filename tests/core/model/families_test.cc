@@ -309,7 +309,7 @@ std::set<std::filesystem::path> ModelFolders() {
   std::set<std::filesystem::path> folders;
   for (const auto& entry :
        std::filesystem::directory_iterator(TestData() + "/models")) {
-    folders.insert(entry.path());
+    if (entry.is_directory()) folders.insert(entry.path());
   }
   return folders;
 }
