@@ -162,11 +162,12 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return ReadGgufIndexer(keys, sizes, config);
   }
-  if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
+  if (keys.arch() == "deepseek2" || keys.arch() == "minicpm3" ||
+      keys.arch() == "kimi-linear") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
-    return keys.arch() == "deepseek2"
-               ? absl::OkStatus()
-               : ReadGgufKimi(files, keys, sizes, config);
+    return keys.arch() == "kimi-linear"
+               ? ReadGgufKimi(files, keys, sizes, config)
+               : absl::OkStatus();
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
   if (keys.arch().starts_with("nemotron_h")) {
@@ -182,7 +183,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
     return ReadGgufGraniteHybrid(files, keys, sizes, config);
   }
-  if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
+  if (keys.arch().starts_with("lfm2")) {
+    return ReadLfm2(files, keys, sizes, config);
+  }
   if (keys.arch() == "olmo2" && window.has_value()) {
     INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
   }
@@ -210,13 +213,19 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return files.FindTensor(tensor) != nullptr;
   };
   const bool has_query_bias = has("blk.0.attn_q.bias");
-  (*config)["attention_bias"] = keys.arch().starts_with("glm4")
-                                    ? has_query_bias
-                                    : has("blk.0.attn_output.bias");
+  const bool has_output_bias = has("blk.0.attn_output.bias");
+  const bool is_apart =
+      keys.arch().starts_with("glm4") || keys.arch() == "seed_oss";
+  (*config)["attention_bias"] = is_apart ? has_query_bias : has_output_bias;
+  if (keys.arch() == "seed_oss") {
+    (*config)["attention_out_bias"] = has_output_bias;
+  }
   if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2") {
     (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
-  if (is_starcoder) (*config)["use_bias"] = has_query_bias;
+  if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
+    (*config)["use_bias"] = has_query_bias;
+  }
   (*config)["mlp_bias"] = has("blk.0.ffn_gate.bias");
   return absl::OkStatus();
 }
@@ -244,7 +253,7 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     }
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
-  INLAY_RETURN_IF_ERROR(ReadGgufExperts(keys, sizes, &config));
+  INLAY_RETURN_IF_ERROR(ReadGgufExperts(files, keys, sizes, &config));
   return GgufConfig{
       std::move(config), {sizes.heads, sizes.kv_heads}, sizes.layers};
 }
