@@ -67,7 +67,9 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "seed_oss",
                                                 "ernie4_5",
                                                 "ernie4_5_moe",
-                                                "granitemoe"};
+                                                "granitemoe",
+                                                "ministral3",
+                                                "mistral4"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -92,7 +94,7 @@ inline constexpr const char* kMixtureNames[] = {
     "deepseek_v4",  "deepseek_v4_rates", "glm_moe_dsa",      "gemma4_moe_text",
     "qwen3_next",   "qwen3_5_moe_text",  "granitemoehybrid", "nemotron_h",
     "kimi_linear",  "glm4_moe_lite",     "lfm2_moe",         "olmoe",
-    "ernie4_5_moe", "granitemoe"};
+    "ernie4_5_moe", "granitemoe",        "mistral4"};
 
 }  // namespace inlay
 

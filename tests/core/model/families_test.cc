@@ -286,6 +286,7 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add(hybrid ? "latent on some" : "latent");
+      family->attention.Add("temperature", latent->query_factor >= 0);
       family->attention.Add("selected keys", latent->selects > 0);
       family->attention.Add("selections of others on some",
                             latent->selects > 0 && !latent->indexer);

@@ -40,7 +40,7 @@ inline std::vector<const char*> AllGoldenModels() {
 
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek") || model == "glm_moe_dsa" ||
-         model == "glm4_moe_lite" || model == "minicpm3";
+         model == "glm4_moe_lite" || model == "minicpm3" || model == "mistral4";
 }
 
 // All matrices and vectors in float32, exactly.

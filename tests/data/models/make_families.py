@@ -22,6 +22,8 @@ GROUPED = dict(intermediate_size=64, num_attention_heads=4, num_key_value_heads=
 DERIVED = dict(intermediate_size=64, num_attention_heads=2, num_key_value_heads=1)
 LATENT = dict(num_attention_heads=2, num_key_value_heads=2, q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)
 DEFAULT = dict(rope_type='default')
+TEMPERED = dict(rope_type='yarn', factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0,
+                llama_4_scaling_beta=0.5)
 LONGROPE = dict(rope_type='longrope', short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0], long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 12.0],
                 original_max_position_embeddings=64)
 
@@ -36,7 +38,7 @@ FAMILIES = {
     'lfm2_moe': ('Lfm2Moe', dict(DERIVED, moe_intermediate_size=32, num_hidden_layers=3, num_dense_layers=2, num_experts=4, num_experts_per_tok=2, norm_eps=1e-3,
                                  layer_types=['conv', 'full_attention', 'conv'], routed_scaling_factor=1.0, tie_word_embeddings=True),
                  dict(DEFAULT, rope_theta=1000000.0), dict(rms_norm_eps=None)),
-    'olmoe': ('Olmoe', dict(DERIVED, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, tie_word_embeddings=True),
+    'olmoe': ('Olmoe', dict(DERIVED, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, num_hidden_layers=1, tie_word_embeddings=True),
               dict(DEFAULT, rope_theta=10000.0), {}),
     'seed_oss': ('SeedOss', dict(GROUPED, attention_bias=True, attention_out_bias=False, mlp_bias=False, attention_dropout=0.1, residual_dropout=0.1),
                  dict(DEFAULT, rope_theta=10000000.0), {}),
@@ -45,8 +47,12 @@ FAMILIES = {
                                           moe_layer_interval=1, tie_word_embeddings=True),
                      dict(DEFAULT, rope_theta=500000.0), dict(moe_use_aux_free=True)),
     'granitemoe': ('GraniteMoe', dict(DERIVED, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=6.0, logits_scaling=3.0,
-                                      residual_multiplier=0.5, attention_multiplier=0.3, tie_word_embeddings=True),
+                                      residual_multiplier=0.5, attention_multiplier=0.3, num_hidden_layers=1, tie_word_embeddings=True),
                    dict(DEFAULT, rope_theta=10000.0), {}),
+    'ministral3': ('Ministral3', dict(GROUPED, sliding_window=None, tie_word_embeddings=True), dict(TEMPERED, rope_theta=1000000.0), {}),
+    'mistral4': ('Mistral4', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
+                                  first_k_dense_replace=0, num_hidden_layers=1, tie_word_embeddings=True),
+                 dict(TEMPERED, rope_theta=10000.0, partial_rotary_factor=0.5), {}),
 }
 
 
