@@ -144,6 +144,35 @@ absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
                          config);
 }
 
+// Queries scaled by their position, from attention.temperature_length tokens on
+// or from where yarn begins. Files with yarn's multiplier keep magnitudes.
+absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
+                           Json* config) {
+  Json& rope = (*config)["rope_scaling"];
+  if (!rope.is_object()) rope = Json{{"rope_type", "default"}};
+  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
+                         keys.Number("rope.scaling.yarn_log_multiplier"));
+  if (magnitude.value_or(0.0) != 0.0) {
+    rope["mscale"] = *magnitude;
+    rope["mscale_all_dim"] = *magnitude;
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto scale,
+                         keys.Number("attention.temperature_scale"));
+  if (scale.value_or(0.0) == 0.0) return absl::OkStatus();
+  constexpr char kLength[] = "attention.temperature_length";
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  INLAY_ASSIGN_OR_RETURN(const auto length, keys.Int(kLength, 1, kMaxGgufSize));
+  const int64_t original = rope.value(kOriginal, sizes.context);
+  if (length.value_or(original) != original) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: that of yarn, %d",
+                        keys.Name(kLength), *length, original));
+  }
+  rope[kOriginal] = original;
+  rope["llama_4_scaling_beta"] = *scale;
+  return absl::OkStatus();
+}
+
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                         const GgufSizes& sizes, Json* config) {
   INLAY_ASSIGN_OR_RETURN(const auto window, Window(keys));
@@ -194,6 +223,10 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   }
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
+  }
+  if (keys.arch() == "mistral3") {
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    return ReadMinistral(keys, sizes, config);
   }
   const bool is_starcoder = keys.arch() == "starcoder2";
   if (is_starcoder || keys.arch() == "cohere2") {

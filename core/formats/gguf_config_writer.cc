@@ -56,6 +56,7 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"gpt_neox", 0, 1e4, 0.25, 1e-5},
     {"glm4_moe_lite", 0, 1e4, 1.0, 1e-5},
     {"minicpm3", 0, 1e4, 1.0, 1e-5},
+    {"ministral3", 128, 1e6, 1.0, 1e-5},
     {"lfm2_moe", 0, 1e6, 1.0, 1e-5},
     {"olmoe", 0, 1e4, 1.0, 1e-5},
     {"seed_oss", 128},
@@ -166,6 +167,7 @@ class ConfigWriter {
     GgufRopeShape shape{head_dim_, positions, defaults_.theta,
                         defaults_.partial};
     shape.truncates = arch_.name != "gpt-oss";
+    shape.keeps_magnitude = arch_.name == "mistral3";
     if (arch_.name == "minimax-m2") {
       INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
                              keys_.Size("rotary_dim", head_dim_));
@@ -284,6 +286,7 @@ class ConfigWriter {
     }
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "minicpm3") return CheckMiniCpm3();
+    if (arch_.name == "mistral3") return WriteMinistral();
     if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
     if (arch_.name == "cohere2" || arch_.name == "exaone4") {
       if (arch_.name == "cohere2") {
@@ -402,6 +405,18 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(keys_.CopyNumber(from, to, 1.0));
     }
     return absl::OkStatus();
+  }
+
+  // Queries are scaled by their position.
+  absl::Status WriteMinistral() {
+    const Json* rope = JsonFind(config_, "rope_parameters");
+    if (rope == nullptr) rope = JsonFind(config_, "rope_scaling");
+    if (rope == nullptr) return keys_.Size("rope_parameters").status();
+    INLAY_ASSIGN_OR_RETURN(
+        const double beta,
+        JsonNumber(*rope, "llama_4_scaling_beta", 0.0, -1e6, 1e6));
+    INLAY_RETURN_IF_ERROR(keys_.SetF32("attention.temperature_scale", beta));
+    return WriteWindow(0);
   }
 
   // Files have none of its factors.

@@ -104,6 +104,13 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   config->erase("head_dim");
   config->erase("partial_rotary_factor");
   if (keys.arch() == "minicpm3") return absl::OkStatus();
+  // Mistral's.
+  constexpr char kTemperature[] = "attention.temperature_scale";
+  INLAY_ASSIGN_OR_RETURN(const auto temperature, keys.Number(kTemperature));
+  if (temperature.value_or(0.0) != 0.0) {
+    return absl::UnimplementedError(FormattedString(
+        "%s is %g, allowed: 0", keys.Name(kTemperature), *temperature));
+  }
   // Stored as a tenth of what config.json has.
   INLAY_ASSIGN_OR_RETURN(const auto magnitude,
                          keys.Number("rope.scaling.yarn_log_multiplier"));

@@ -69,7 +69,10 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "ernie4_5_moe",
                                                 "granitemoe",
                                                 "ministral3",
-                                                "mistral4"};
+                                                "mistral4",
+                                                "cohere",
+                                                "dots1",
+                                                "exaone_moe"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -94,7 +97,8 @@ inline constexpr const char* kMixtureNames[] = {
     "deepseek_v4",  "deepseek_v4_rates", "glm_moe_dsa",      "gemma4_moe_text",
     "qwen3_next",   "qwen3_5_moe_text",  "granitemoehybrid", "nemotron_h",
     "kimi_linear",  "glm4_moe_lite",     "lfm2_moe",         "olmoe",
-    "ernie4_5_moe", "granitemoe",        "mistral4"};
+    "ernie4_5_moe", "granitemoe",        "mistral4",         "dots1",
+    "exaone_moe"};
 
 }  // namespace inlay
 

@@ -53,6 +53,15 @@ FAMILIES = {
     'mistral4': ('Mistral4', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
                                   first_k_dense_replace=0, num_hidden_layers=1, tie_word_embeddings=True),
                  dict(TEMPERED, rope_theta=10000.0, partial_rotary_factor=0.5), {}),
+    'cohere': ('Cohere', dict(DERIVED, num_hidden_layers=1, logit_scale=0.25, layer_norm_eps=1e-3, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
+               dict(rms_norm_eps=None)),
+    'dots1': ('Dots1', dict(DERIVED, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0,
+                            num_hidden_layers=1, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None, tie_word_embeddings=True),
+              dict(DEFAULT, rope_theta=10000.0), dict(scoring_func='noaux_tc')),
+    'exaone_moe': ('ExaoneMoe', dict(DERIVED, moe_intermediate_size=32, num_experts=4, num_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1,
+                                     sliding_window=32, sliding_window_pattern='LG', layer_types=['sliding_attention', 'full_attention'],
+                                     tie_word_embeddings=True),
+                   dict(DEFAULT, rope_theta=1000000.0), dict(mlp_layer_types=None, head_dim=None)),
 }
 
 
