@@ -105,7 +105,7 @@ absl::Status ReadLlama4(const GgufArchKeys& keys, const GgufSizes& sizes,
 
 // Those whose norms are LayerNorms.
 absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
-  const bool is_cohere = keys.arch() == "cohere2";
+  const bool is_cohere = keys.arch() != "starcoder2";
   INLAY_RETURN_IF_ERROR(
       keys.CopyNumber("attention.layer_norm_epsilon",
                       is_cohere ? "layer_norm_eps" : "norm_epsilon", config));
@@ -229,9 +229,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadMinistral(keys, sizes, config);
   }
   const bool is_starcoder = keys.arch() == "starcoder2";
-  if (is_starcoder || keys.arch() == "cohere2") {
+  if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "command-r") {
     INLAY_RETURN_IF_ERROR(ReadLayerNorms(keys, config));
   }
+  // No file says where dots1 has windows.
+  if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
   if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "exaone4") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
@@ -253,7 +255,8 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "seed_oss") {
     (*config)["attention_out_bias"] = has_output_bias;
   }
-  if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2") {
+  if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2" ||
+      keys.arch() == "command-r") {
     (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
   if (is_starcoder || keys.arch().starts_with("ernie4_5")) {

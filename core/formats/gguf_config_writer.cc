@@ -57,6 +57,7 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"glm4_moe_lite", 0, 1e4, 1.0, 1e-5},
     {"minicpm3", 0, 1e4, 1.0, 1e-5},
     {"ministral3", 128, 1e6, 1.0, 1e-5},
+    {"cohere", 0, 5e5, 1.0, 1e-5},
     {"lfm2_moe", 0, 1e6, 1.0, 1e-5},
     {"olmoe", 0, 1e4, 1.0, 1e-5},
     {"seed_oss", 128},
@@ -134,7 +135,8 @@ class ConfigWriter {
   int64_t DefaultKvHeads() const {
     const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
                      arch_.name == "phi3" || arch_.name == "gptneox" ||
-                     arch_.name == "olmoe" || arch_.name == "granitemoe";
+                     arch_.name == "olmoe" || arch_.name == "granitemoe" ||
+                     arch_.name == "command-r";
     return all ? tensors_.heads.query : 0;
   }
 
@@ -242,7 +244,8 @@ class ConfigWriter {
   absl::Status WriteEpsilon() {
     const char* from = "rms_norm_eps";
     if (arch_.name == "starcoder2") from = "norm_epsilon";
-    if (arch_.name == "cohere2" || arch_.name == "gptneox") {
+    if (arch_.name == "cohere2" || arch_.name == "command-r" ||
+        arch_.name == "gptneox") {
       from = "layer_norm_eps";
     }
     if (arch_.name.starts_with("lfm2")) from = "norm_eps";
@@ -287,6 +290,11 @@ class ConfigWriter {
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "minicpm3") return CheckMiniCpm3();
     if (arch_.name == "mistral3") return WriteMinistral();
+    if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
+    if (arch_.name == "command-r") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", false));
+      return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
+    }
     if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
     if (arch_.name == "cohere2" || arch_.name == "exaone4") {
       if (arch_.name == "cohere2") {

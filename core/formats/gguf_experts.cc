@@ -29,6 +29,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"gemma4", "moe_intermediate_size", true},
     {"granitemoe", "intermediate_size", true},
     {"granitehybrid", "intermediate_size", true},
+    {"dots1", "moe_intermediate_size", false},
     {"lfm2moe", "moe_intermediate_size", true},
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
@@ -159,8 +160,9 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     if (scaling.is_object()) scaling["truncate"] = false;
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
-  if (keys.arch() == "glm4moe" || keys.arch().starts_with("deepseek") ||
-      keys.arch() == "glm-dsa" || keys.arch() == "kimi-linear" || is_nemotron) {
+  if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
+      keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
+      keys.arch() == "kimi-linear" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
     if (!is_nemotron) return absl::OkStatus();
   }

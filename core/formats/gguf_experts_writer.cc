@@ -43,7 +43,7 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
   return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
-                               "kimi-linear", "nemotron_h_moe"});
+                               "dots1", "kimi-linear", "nemotron_h_moe"});
 }
 
 // Layers without experts come first, and no others are.
@@ -88,8 +88,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
     INLAY_RETURN_IF_ERROR(keys.SetU32(to, has_groups ? count : 1));
   }
   const char* normal = keys.Named("norm_topk_prob", "moe_renormalize");
+  const bool fallback = !is_v2 && keys.arch() != "dots1";
   INLAY_ASSIGN_OR_RETURN(const bool normalised,
-                         JsonBool(config, normal, !is_v2));
+                         JsonBool(config, normal, fallback));
   INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", normalised));
   if (!is_nemotron) {
     INLAY_RETURN_IF_ERROR(keys.SetU32("expert_gating_func",

@@ -23,6 +23,7 @@ DecoderDefaults CohereDefaults() {
   return defaults;
 }
 
+// Without, all layers have rope.
 struct CohereWindows {
   int window = 0;
   std::vector<bool> sliding;  // [num_layers]; empty: none
@@ -30,12 +31,14 @@ struct CohereWindows {
 
 absl::StatusOr<DecoderSpec> CohereSpec(const Json& json,
                                        const DecoderConfig& config,
-                                       const CohereWindows& windows) {
+                                       const CohereWindows& windows,
+                                       const RopeDefaults& rope_defaults) {
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const double logit_scale,
                          JsonNumber(json, "logit_scale", 0.0625, 1e-6, 1e6));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadRope(json, config, rope_defaults));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayerNoBias);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);
@@ -74,7 +77,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCohere(const Json& json,
         "config.json: use_qk_norm is true; supported here is false: each "
         "head's LayerNorm has weights of its own");
   }
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, CohereSpec(json, config, {}));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         CohereSpec(json, config, {}, {.theta = 500000.0}));
   return BuildDecoder(spec, build);
 }
 
@@ -87,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCohere2(const Json& json,
   INLAY_ASSIGN_OR_RETURN(windows.sliding,
                          ReadSlidingPattern(json, config.num_layers, 4));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         CohereSpec(json, config, windows));
+                         CohereSpec(json, config, windows, {}));
   return BuildDecoder(spec, build);
 }
 

@@ -86,7 +86,17 @@ absl::StatusOr<DecoderSpec> Ministral3Spec(const Json& published) {
   return spec;
 }
 
+// Which transformers takes for false, and not for what it is where absent.
+absl::Status RefuseNull(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_null()) return absl::OkStatus();
+  return absl::InvalidArgumentError(FormattedString(
+      "config.json: %s is null; it must be true or false", key));
+}
+
 absl::StatusOr<DecoderSpec> Mistral4Spec(const Json& published) {
+  INLAY_RETURN_IF_ERROR(RefuseNull(published, "norm_topk_prob"));
+  INLAY_RETURN_IF_ERROR(RefuseNull(published, "rope_interleave"));
   const Json json = WithRope(published, 1e4, 128.0, 8192);
   DecoderDefaults defaults;
   defaults.vocab_size = 131072;

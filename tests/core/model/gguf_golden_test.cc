@@ -155,6 +155,7 @@ class WrittenGguf : public GgufGoldenModel {
     set("rope_theta", "rope.freq_base", false);
     set("rms_norm_eps", "attention.layer_norm_rms_epsilon", false);
     set("norm_eps", "attention.layer_norm_rms_epsilon", false);
+    set("logit_scale", "logit_scale", false);
     set("layer_norm_eps", "attention.layer_norm_epsilon", false);
     const auto set_int = [&](const char* from, const char* to) {
       if (!config.contains(from) || config[from].is_null()) return;
@@ -422,6 +423,13 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
                                     scaling["attention_factor"].get<float>()));
     }
+    if (scaling.contains("llama_4_scaling_beta")) {
+      all->push_back(
+          writer->SetF32(arch + ".attention.temperature_scale",
+                         scaling["llama_4_scaling_beta"].get<float>()));
+      all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_log_multiplier",
+                                    scaling["mscale_all_dim"].get<float>()));
+    }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
     all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
                                   scaling["factor"].get<float>()));
@@ -474,7 +482,10 @@ TEST_P(WrittenGguf, Goldens) {
       {"olmoe", "olmoe"},
       {"seed_oss", "seed_oss"},
       {"ernie4_5", "ernie4_5"},
-      {"ernie4_5_moe", "ernie4_5-moe"}};
+      {"ernie4_5_moe", "ernie4_5-moe"},
+      {"ministral3", "mistral3"},
+      {"cohere", "command-r"},
+      {"dots1", "dots1"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -501,7 +512,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3",
                       "lfm2", "kimi_linear", "nemotron_h", "glm4_moe_lite",
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe"),
+                      "ernie4_5_moe", "ministral3", "cohere", "dots1"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz

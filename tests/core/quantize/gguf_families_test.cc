@@ -129,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "lfm2", "falcon_h1", "mamba2", "nemotron_h",
                       "kimi_linear", "gpt_neox", "olmo3", "glm4_moe_lite",
                       "minicpm3", "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe", "granitemoe"),
+                      "ernie4_5_moe", "granitemoe", "ministral3", "cohere",
+                      "dots1"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -200,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4_moe_text", "lfm2", "mamba2", "nemotron_h",
                       "kimi_linear", "gpt_neox", "olmo3", "glm4_moe_lite",
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe"),
+                      "ernie4_5_moe", "ministral3", "cohere", "dots1"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Keys, as the converter sets them.
@@ -352,6 +353,15 @@ constexpr Keys kKeys[] = {
         "expert_used_count": 2, "expert_feed_forward_length": 32,
         "expert_shared_count": 2, "expert_shared_feed_forward_length": 64,
         "leading_dense_block_count": 1, "interleave_moe_layer_step": 1})"},
+    {"ministral3", "mistral3", R"({"attention.key_length": 16,
+        "attention.temperature_scale": 0.5, "rope.scaling.factor": 4.0,
+        "rope.scaling.yarn_log_multiplier": 1.0,
+        "rope.scaling.original_context_length": 32})"},
+    {"cohere", "command-r", R"({"logit_scale": 0.25,
+        "attention.layer_norm_epsilon": 0.001})"},
+    {"dots1", "dots1", R"({"leading_dense_block_count": 0,
+        "expert_shared_count": 1, "expert_gating_func": 2,
+        "expert_weights_scale": 2.5, "expert_weights_norm": true})"},
     {"granitemoe", "granitemoe", R"({"expert_count": 4, "expert_used_count": 2,
         "feed_forward_length": 32, "attention.scale": 0.3})"},
     {"olmo3", "olmo2", R"({"attention.sliding_window": 32,

@@ -34,6 +34,8 @@ constexpr Wrong kWrong[] = {
     {"minimax_m2", "norm_topk_prob", R"({"norm_topk_prob": false})"},
     {"minimax_m2", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
+    {"cohere", "use_qk_norm", R"({"use_qk_norm": true})"},
+    {"dots1", "sliding_window", R"({"sliding_window": 64})"},
     {"olmoe", "norm_topk_prob", R"({"norm_topk_prob": true})"},
     {"olmoe", "attention_bias", R"({"attention_bias": true})"},
     {"lfm2_moe", "norm_topk_prob", R"({"norm_topk_prob": false})"},
