@@ -423,12 +423,11 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
                                     scaling["attention_factor"].get<float>()));
     }
-    if (scaling.contains("llama_4_scaling_beta")) {
-      all->push_back(
-          writer->SetF32(arch + ".attention.temperature_scale",
-                         scaling["llama_4_scaling_beta"].get<float>()));
-      all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_log_multiplier",
-                                    scaling["mscale_all_dim"].get<float>()));
+    for (const auto& [from, to] :
+         {std::pair{"llama_4_scaling_beta", ".attention.temperature_scale"},
+          {"mscale_all_dim", ".rope.scaling.yarn_log_multiplier"}}) {
+      if (arch != "mistral3") break;
+      all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
     }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
     all->push_back(writer->SetF32(arch + ".rope.scaling.factor",

@@ -40,9 +40,9 @@ FAMILIES = {
                  dict(DEFAULT, rope_theta=1000000.0), dict(rms_norm_eps=None)),
     'olmoe': ('Olmoe', dict(DERIVED, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, num_hidden_layers=1, tie_word_embeddings=True),
               dict(DEFAULT, rope_theta=10000.0), {}),
-    'seed_oss': ('SeedOss', dict(GROUPED, attention_bias=True, attention_out_bias=False, mlp_bias=False, attention_dropout=0.1, residual_dropout=0.1),
+    'seed_oss': ('SeedOss', dict(GROUPED, num_hidden_layers=1, attention_bias=True, attention_out_bias=False, mlp_bias=False, attention_dropout=0.1, residual_dropout=0.1),
                  dict(DEFAULT, rope_theta=10000000.0), {}),
-    'ernie4_5': ('Ernie4_5', dict(GROUPED, use_bias=False, tie_word_embeddings=True), dict(DEFAULT, rope_theta=500000.0), {}),
+    'ernie4_5': ('Ernie4_5', dict(GROUPED, num_hidden_layers=1, use_bias=False, tie_word_embeddings=True), dict(DEFAULT, rope_theta=500000.0), {}),
     'ernie4_5_moe': ('Ernie4_5_Moe', dict(DERIVED, moe_intermediate_size=32, moe_num_experts=4, moe_k=2, moe_num_shared_experts=2, moe_layer_start_index=1,
                                           moe_layer_interval=1, tie_word_embeddings=True),
                      dict(DEFAULT, rope_theta=500000.0), dict(moe_use_aux_free=True)),
@@ -140,7 +140,9 @@ def write(name):
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation='eager').eval()
     near = changed(reference)
-    cases = [clear_case(reference, near, n) for n in (1, 33, 130)]
+    # Few where every token goes the same way.
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and rope['rope_type'] != 'longrope'
+    cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
     golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=COMMON['vocab_size'], cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
 
