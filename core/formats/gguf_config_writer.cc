@@ -140,15 +140,21 @@ class ConfigWriter {
     return all ? tensors_.heads.query : 0;
   }
 
+  // Kimi's, and Command R's, where it is longer than the other.
+  const char* PositionsKey() const {
+    if (arch_.name == "command-r" && keys_.Has("model_max_length")) {
+      return "model_max_length";
+    }
+    return keys_.Named("max_position_embeddings", "model_max_length");
+  }
+
   absl::Status WriteRotary() {
     INLAY_RETURN_IF_ERROR(
         keys_.CopySize("num_hidden_layers", "block_count").status());
     INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
                            keys_.CopySize("hidden_size", "embedding_length"));
     INLAY_ASSIGN_OR_RETURN(const int64_t positions,
-                           keys_.CopySize(keys_.Named("max_position_embeddings",
-                                                      "model_max_length"),
-                                          "context_length"));
+                           keys_.CopySize(PositionsKey(), "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
     INLAY_ASSIGN_OR_RETURN(

@@ -1,6 +1,9 @@
 // Command R (Cohere), and Command R7B and later (Cohere 2; arXiv:2504.00698):
 // attention and MLP read one LayerNorm side by side, scaled logits; in the
 // second rope on sliding layers only.
+#include <algorithm>
+#include <utility>
+
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -77,8 +80,15 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCohere(const Json& json,
         "config.json: use_qk_norm is true; supported here is false: each "
         "head's LayerNorm has weights of its own");
   }
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
                          CohereSpec(json, config, {}, {.theta = 500000.0}));
+  // Published files say how long sequences may be here, and 8192 there.
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t longest,
+      JsonInt(json, "model_max_length", 1, 1, kMaxPositions));
+  if (spec.ropes.front().scaling == RopeScaling::kNone) {
+    spec.max_positions = std::max(spec.max_positions, longest);
+  }
   return BuildDecoder(spec, build);
 }
 

@@ -115,6 +115,12 @@ TEST(FamilyKeysTest, Lfm2sExperts) {
   EXPECT_EQ(std::get<MlpSpec>(spec.layers[0].blocks[1].part).width, 64);
 }
 
+TEST(FamilyKeysTest, CommandRsLength) {
+  EXPECT_EQ(Described("cohere", "{}").max_positions, 512);
+  EXPECT_EQ(Described("cohere", R"({"model_max_length": 4096})").max_positions,
+            4096);
+}
+
 // Queries are scaled from the span's first token on, where Llama 4's are from
 // the one before.
 TEST(FamilyKeysTest, TemperatureCountsFromZero) {
