@@ -105,7 +105,7 @@ absl::Status ReadLlama4(const GgufArchKeys& keys, const GgufSizes& sizes,
 
 // Those whose norms are LayerNorms.
 absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
-  const bool is_cohere = keys.arch() == "cohere2";
+  const bool is_cohere = keys.arch() != "starcoder2";
   INLAY_RETURN_IF_ERROR(
       keys.CopyNumber("attention.layer_norm_epsilon",
                       is_cohere ? "layer_norm_eps" : "norm_epsilon", config));
@@ -144,6 +144,35 @@ absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
                          config);
 }
 
+// Queries scaled by their position, from attention.temperature_length tokens on
+// or from where yarn begins. Files with yarn's multiplier keep magnitudes.
+absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
+                           Json* config) {
+  Json& rope = (*config)["rope_scaling"];
+  if (!rope.is_object()) rope = Json{{"rope_type", "default"}};
+  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
+                         keys.Number("rope.scaling.yarn_log_multiplier"));
+  if (magnitude.value_or(0.0) != 0.0) {
+    rope["mscale"] = *magnitude;
+    rope["mscale_all_dim"] = *magnitude;
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto scale,
+                         keys.Number("attention.temperature_scale"));
+  if (scale.value_or(0.0) == 0.0) return absl::OkStatus();
+  constexpr char kLength[] = "attention.temperature_length";
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  INLAY_ASSIGN_OR_RETURN(const auto length, keys.Int(kLength, 1, kMaxGgufSize));
+  const int64_t original = rope.value(kOriginal, sizes.context);
+  if (length.value_or(original) != original) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: that of yarn, %d",
+                        keys.Name(kLength), *length, original));
+  }
+  rope[kOriginal] = original;
+  rope["llama_4_scaling_beta"] = *scale;
+  return absl::OkStatus();
+}
+
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                         const GgufSizes& sizes, Json* config) {
   INLAY_ASSIGN_OR_RETURN(const auto window, Window(keys));
@@ -162,11 +191,12 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return ReadGgufIndexer(keys, sizes, config);
   }
-  if (keys.arch() == "deepseek2" || keys.arch() == "kimi-linear") {
+  if (keys.arch() == "deepseek2" || keys.arch() == "minicpm3" ||
+      keys.arch() == "kimi-linear") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
-    return keys.arch() == "deepseek2"
-               ? absl::OkStatus()
-               : ReadGgufKimi(files, keys, sizes, config);
+    return keys.arch() == "kimi-linear"
+               ? ReadGgufKimi(files, keys, sizes, config)
+               : absl::OkStatus();
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
   if (keys.arch().starts_with("nemotron_h")) {
@@ -182,7 +212,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
     return ReadGgufGraniteHybrid(files, keys, sizes, config);
   }
-  if (keys.arch() == "lfm2") return ReadLfm2(files, keys, sizes, config);
+  if (keys.arch().starts_with("lfm2")) {
+    return ReadLfm2(files, keys, sizes, config);
+  }
   if (keys.arch() == "olmo2" && window.has_value()) {
     INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
   }
@@ -192,10 +224,16 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
   }
+  if (keys.arch() == "mistral3") {
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    return ReadMinistral(keys, sizes, config);
+  }
   const bool is_starcoder = keys.arch() == "starcoder2";
-  if (is_starcoder || keys.arch() == "cohere2") {
+  if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "command-r") {
     INLAY_RETURN_IF_ERROR(ReadLayerNorms(keys, config));
   }
+  // No file says where dots1 has windows.
+  if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
   if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "exaone4") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
@@ -210,13 +248,20 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return files.FindTensor(tensor) != nullptr;
   };
   const bool has_query_bias = has("blk.0.attn_q.bias");
-  (*config)["attention_bias"] = keys.arch().starts_with("glm4")
-                                    ? has_query_bias
-                                    : has("blk.0.attn_output.bias");
-  if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2") {
+  const bool has_output_bias = has("blk.0.attn_output.bias");
+  const bool is_apart =
+      keys.arch().starts_with("glm4") || keys.arch() == "seed_oss";
+  (*config)["attention_bias"] = is_apart ? has_query_bias : has_output_bias;
+  if (keys.arch() == "seed_oss") {
+    (*config)["attention_out_bias"] = has_output_bias;
+  }
+  if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2" ||
+      keys.arch() == "command-r") {
     (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
-  if (is_starcoder) (*config)["use_bias"] = has_query_bias;
+  if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
+    (*config)["use_bias"] = has_query_bias;
+  }
   (*config)["mlp_bias"] = has("blk.0.ffn_gate.bias");
   return absl::OkStatus();
 }
@@ -244,7 +289,7 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     }
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
-  INLAY_RETURN_IF_ERROR(ReadGgufExperts(keys, sizes, &config));
+  INLAY_RETURN_IF_ERROR(ReadGgufExperts(files, keys, sizes, &config));
   return GgufConfig{
       std::move(config), {sizes.heads, sizes.kv_heads}, sizes.layers};
 }

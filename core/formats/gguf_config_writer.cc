@@ -54,6 +54,15 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"kimi_linear", 0, 1e4, 1.0, 1e-5},
     {"glm_moe_dsa", 0, 1e4, 1.0, 1e-5},
     {"gpt_neox", 0, 1e4, 0.25, 1e-5},
+    {"glm4_moe_lite", 0, 1e4, 1.0, 1e-5},
+    {"minicpm3", 0, 1e4, 1.0, 1e-5},
+    {"ministral3", 128, 1e6, 1.0, 1e-5},
+    {"cohere", 0, 5e5, 1.0, 1e-5},
+    {"lfm2_moe", 0, 1e6, 1.0, 1e-5},
+    {"olmoe", 0, 1e4, 1.0, 1e-5},
+    {"seed_oss", 128},
+    {"ernie4_5", 128, 5e5, 1.0, 1e-5},
+    {"ernie4_5_moe", 0, 5e5, 1.0, 1e-5},
 };
 
 FamilyDefaults DefaultsOf(std::string_view model_type) {
@@ -125,8 +134,18 @@ class ConfigWriter {
 
   int64_t DefaultKvHeads() const {
     const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
-                     arch_.name == "phi3" || arch_.name == "gptneox";
+                     arch_.name == "phi3" || arch_.name == "gptneox" ||
+                     arch_.name == "olmoe" || arch_.name == "granitemoe" ||
+                     arch_.name == "command-r";
     return all ? tensors_.heads.query : 0;
+  }
+
+  // Kimi's, and Command R's, where it is longer than the other.
+  const char* PositionsKey() const {
+    if (arch_.name == "command-r" && keys_.Has("model_max_length")) {
+      return "model_max_length";
+    }
+    return keys_.Named("max_position_embeddings", "model_max_length");
   }
 
   absl::Status WriteRotary() {
@@ -135,9 +154,7 @@ class ConfigWriter {
     INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
                            keys_.CopySize("hidden_size", "embedding_length"));
     INLAY_ASSIGN_OR_RETURN(const int64_t positions,
-                           keys_.CopySize(keys_.Named("max_position_embeddings",
-                                                      "model_max_length"),
-                                          "context_length"));
+                           keys_.CopySize(PositionsKey(), "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
     INLAY_ASSIGN_OR_RETURN(
@@ -158,6 +175,7 @@ class ConfigWriter {
     GgufRopeShape shape{head_dim_, positions, defaults_.theta,
                         defaults_.partial};
     shape.truncates = arch_.name != "gpt-oss";
+    shape.keeps_magnitude = arch_.name == "mistral3";
     if (arch_.name == "minimax-m2") {
       INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
                              keys_.Size("rotary_dim", head_dim_));
@@ -197,8 +215,9 @@ class ConfigWriter {
 
   // Where the converter does it; others have the tokens alone.
   absl::Status WriteVocabulary() {
-    for (const std::string_view arch : {"deepseek2", "deepseek32", "glm-dsa",
-                                        "kimi-linear", "lfm2", "falcon-h1"}) {
+    for (const std::string_view arch :
+         {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
+          "lfm2moe", "minicpm3", "falcon-h1"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -231,13 +250,14 @@ class ConfigWriter {
   absl::Status WriteEpsilon() {
     const char* from = "rms_norm_eps";
     if (arch_.name == "starcoder2") from = "norm_epsilon";
-    if (arch_.name == "cohere2" || arch_.name == "gptneox") {
+    if (arch_.name == "cohere2" || arch_.name == "command-r" ||
+        arch_.name == "gptneox") {
       from = "layer_norm_eps";
     }
-    if (arch_.name == "lfm2") from = "norm_eps";
+    if (arch_.name.starts_with("lfm2")) from = "norm_eps";
     if (arch_.name.starts_with("nemotron_h")) from = "layer_norm_epsilon";
     const bool is_rms = from == std::string_view("rms_norm_eps") ||
-                        arch_.name == "lfm2" ||
+                        arch_.name.starts_with("lfm2") ||
                         arch_.name.starts_with("nemotron_h");
     return keys_.CopyNumber(from,
                             is_rms ? "attention.layer_norm_rms_epsilon"
@@ -274,6 +294,14 @@ class ConfigWriter {
       return WriteGranite();
     }
     if (arch_.name == "smollm3") return CheckSmolLm3();
+    if (arch_.name == "minicpm3") return CheckMiniCpm3();
+    if (arch_.name == "mistral3") return WriteMinistral();
+    if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
+    if (arch_.name == "command-r") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", false));
+      return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
+    }
+    if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
     if (arch_.name == "cohere2" || arch_.name == "exaone4") {
       if (arch_.name == "cohere2") {
         INLAY_RETURN_IF_ERROR(
@@ -391,6 +419,32 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(keys_.CopyNumber(from, to, 1.0));
     }
     return absl::OkStatus();
+  }
+
+  // Queries are scaled by their position.
+  absl::Status WriteMinistral() {
+    const Json* rope = JsonFind(config_, "rope_parameters");
+    if (rope == nullptr) rope = JsonFind(config_, "rope_scaling");
+    if (rope == nullptr) return keys_.Size("rope_parameters").status();
+    INLAY_ASSIGN_OR_RETURN(
+        const double beta,
+        JsonNumber(*rope, "llama_4_scaling_beta", 0.0, -1e6, 1e6));
+    INLAY_RETURN_IF_ERROR(keys_.SetF32("attention.temperature_scale", beta));
+    return WriteWindow(0);
+  }
+
+  // Files have none of its factors.
+  absl::Status CheckMiniCpm3() {
+    for (const char* key : {"scale_depth", "dim_model_base"}) {
+      if (!keys_.IsNull(key)) continue;
+      return absl::UnimplementedError(FormattedString(
+          "config.json: %s is null, which a GGUF file of \"minicpm3\" cannot "
+          "say",
+          key));
+    }
+    INLAY_RETURN_IF_ERROR(keys_.Expect("scale_emb", 12));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("scale_depth", 1.4));
+    return keys_.Expect("dim_model_base", 256);
   }
 
   // Every fourth layer has no rope, and none a window.

@@ -29,6 +29,10 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"gemma4", "moe_intermediate_size", true},
     {"granitemoe", "intermediate_size", true},
     {"granitehybrid", "intermediate_size", true},
+    {"dots1", "moe_intermediate_size", false},
+    {"lfm2moe", "moe_intermediate_size", true},
+    {"olmoe", "intermediate_size", false},
+    {"ernie4_5-moe", "moe_intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -61,6 +65,51 @@ absl::Status ReadDeepseekExperts(const GgufArchKeys& keys,
   return absl::OkStatus();
 }
 
+absl::Status ReadLfm2Experts(const GgufFiles& files, const GgufArchKeys& keys,
+                             const GgufSizes& sizes, Json* config) {
+  constexpr char kGating[] = "expert_gating_func";
+  constexpr int64_t kSigmoid = 2;
+  INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
+  if (gating.value_or(kSigmoid) != kSigmoid) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: %d (sigmoid)", keys.Name(kGating),
+                        *gating, kSigmoid));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const auto dense, keys.Int("leading_dense_block_count", 0, sizes.layers));
+  (*config)["num_dense_layers"] = dense.value_or(0);
+  bool is_corrected = false;
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    is_corrected |= files.FindTensor(FormattedString("blk.%d.exp_probs_b.bias",
+                                                     i)) != nullptr;
+  }
+  (*config)["use_expert_bias"] = is_corrected;
+  return absl::OkStatus();
+}
+
+absl::Status ReadErnieExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
+                              Json* config) {
+  (*config)["moe_num_experts"] = (*config)["num_local_experts"];
+  (*config)["moe_k"] = (*config)["num_experts_per_tok"];
+  (*config)["moe_layer_end_index"] = -1;
+  const struct {
+    const char* key;
+    const char* name;
+    int64_t fallback;
+    int64_t min;
+    int64_t max;
+  } integers[] = {
+      {"leading_dense_block_count", "moe_layer_start_index", 0, 0,
+       sizes.layers},
+      {"interleave_moe_layer_step", "moe_layer_interval", 1, 1, kMaxGgufLayers},
+      {"expert_shared_count", "moe_num_shared_experts", 0, 0, kMaxGgufSize}};
+  for (const auto& [key, name, fallback, min, max] : integers) {
+    INLAY_ASSIGN_OR_RETURN(const auto value, keys.Int(key, min, max));
+    (*config)[name] = value.value_or(fallback);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<GgufExpertsRow> FindGgufExperts(std::string_view arch) {
@@ -73,8 +122,8 @@ absl::StatusOr<GgufExpertsRow> FindGgufExperts(std::string_view arch) {
       FormattedString("experts load in the architectures %s", known));
 }
 
-absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
-                             Json* config) {
+absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
+                             const GgufSizes& sizes, Json* config) {
   constexpr char kExperts[] = "expert_count";
   INLAY_ASSIGN_OR_RETURN(const auto experts,
                          keys.Int(kExperts, 0, kMaxGgufSize));
@@ -111,10 +160,17 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     if (scaling.is_object()) scaling["truncate"] = false;
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
-  if (keys.arch() == "glm4moe" || keys.arch().starts_with("deepseek") ||
-      keys.arch() == "glm-dsa" || keys.arch() == "kimi-linear" || is_nemotron) {
+  if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
+      keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
+      keys.arch() == "kimi-linear" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
     if (!is_nemotron) return absl::OkStatus();
+  }
+  if (keys.arch() == "lfm2moe") {
+    return ReadLfm2Experts(files, keys, sizes, config);
+  }
+  if (keys.arch() == "ernie4_5-moe") {
+    return ReadErnieExperts(keys, sizes, config);
   }
   if (found->width != std::string_view("moe_intermediate_size") ||
       keys.arch() == "qwen3moe") {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_files.h"
 #include "core/formats/gguf_sizes.h"
 #include "core/json/json.h"
 
@@ -25,8 +26,8 @@ absl::StatusOr<GgufExpertsRow> FindGgufExperts(std::string_view arch);
 // How many experts there are, how many a token goes to, their width; whether
 // weights are normalised as llama.cpp has it. "llama" with experts is Mixtral.
 // UNIMPLEMENTED for experts in other architectures.
-absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
-                             Json* config);
+absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
+                             const GgufSizes& sizes, Json* config);
 
 }  // namespace inlay
 

@@ -15,7 +15,7 @@ namespace inlay {
 namespace {
 
 constexpr const char* kCounts[] = {"num_experts", "num_local_experts",
-                                   "n_routed_experts"};
+                                   "n_routed_experts", "moe_num_experts"};
 
 // Values of expert_gating_func.
 constexpr int64_t kSoftmaxScores = 1;
@@ -43,7 +43,7 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
   return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
-                               "kimi-linear", "nemotron_h_moe"});
+                               "dots1", "kimi-linear", "nemotron_h_moe"});
 }
 
 // Layers without experts come first, and no others are.
@@ -88,8 +88,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
     INLAY_RETURN_IF_ERROR(keys.SetU32(to, has_groups ? count : 1));
   }
   const char* normal = keys.Named("norm_topk_prob", "moe_renormalize");
+  const bool fallback = !is_v2 && keys.arch() != "dots1";
   INLAY_ASSIGN_OR_RETURN(const bool normalised,
-                         JsonBool(config, normal, !is_v2));
+                         JsonBool(config, normal, fallback));
   INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", normalised));
   if (!is_nemotron) {
     INLAY_RETURN_IF_ERROR(keys.SetU32("expert_gating_func",
@@ -113,18 +114,23 @@ absl::Status CheckExperts(const GgufKeyWriter& keys, bool normalised) {
   }
   const bool is_qwen = IsOneOf(keys.arch(), {"qwen2moe", "qwen3moe"});
   // The others have a key, or are as they are whatever config.json says.
-  if (!is_qwen &&
-      !IsOneOf(keys.arch(), {"llama", "gpt-oss", "qwen3next", "minimax-m2"})) {
+  if (!is_qwen && !IsOneOf(keys.arch(), {"llama", "gpt-oss", "qwen3next",
+                                         "minimax-m2", "lfm2moe", "olmoe"})) {
     return absl::OkStatus();
   }
+  const bool fallback = !is_qwen && keys.arch() != "olmoe";
   INLAY_ASSIGN_OR_RETURN(const bool value,
-                         JsonBool(config, "norm_topk_prob", !is_qwen));
+                         JsonBool(config, "norm_topk_prob", fallback));
   return value == normalised ? absl::OkStatus()
                              : keys.NotSaid("norm_topk_prob", value);
 }
 
 absl::Status SetSharedWidth(GgufKeyWriter& keys) {
   constexpr char kShared[] = "expert_shared_feed_forward_length";
+  if (keys.model_type() == "granitemoe" ||
+      keys.model_type() == "granitemoeshared") {
+    return keys.CopyCount("shared_intermediate_size", kShared);
+  }
   if (keys.arch().starts_with("granite")) {
     return CopyNeededCount("shared_intermediate_size", kShared, keys);
   }
@@ -136,6 +142,40 @@ absl::Status SetSharedWidth(GgufKeyWriter& keys) {
     return absl::OkStatus();
   }
   return keys.CopySize("shared_expert_intermediate_size", kShared).status();
+}
+
+// All layers from one on have experts, every so many.
+absl::Status SetErnieExperts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  const Json* last = JsonFind(keys.config(), "moe_layer_end_index");
+  if (last != nullptr && *last != -1 && *last != layers - 1) {
+    return keys.NotSaid("moe_layer_end_index", *last);
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t shared,
+      JsonInt(keys.config(), "moe_num_shared_experts", 2, 0, 64));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t first,
+      JsonInt(keys.config(), "moe_layer_start_index", 1, 0, layers));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                         keys.Size("moe_intermediate_size"));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("moe_layer_interval", "interleave_moe_layer_step", 1)
+          .status());
+  INLAY_RETURN_IF_ERROR(keys.SetU32("leading_dense_block_count", first));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", shared));
+  return keys.SetU32("expert_shared_feed_forward_length", shared * width);
+}
+
+// Weights are not scaled.
+absl::Status SetLfm2Experts(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t dense,
+      JsonInt(keys.config(), "num_dense_layers", 2, 0, layers));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("leading_dense_block_count", dense));
+  return keys.SetU32("expert_gating_func", kSigmoidScores);
 }
 
 // Whether the family has experts where config.json is silent.
@@ -166,16 +206,19 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(CheckExperts(keys, row.normalised));
   INLAY_RETURN_IF_ERROR(keys.CopySize(count, "expert_count").status());
   const char* used = keys.Named("num_experts_per_tok", "num_experts_per_token");
+  if (keys.arch() == "ernie4_5-moe") used = "moe_k";
   if (keys.arch() == "gemma4") used = "top_k_experts";
   INLAY_RETURN_IF_ERROR(keys.CopySize(used, "expert_used_count").status());
   // Where experts are as wide as MLPs are, there is the one key.
-  const bool has_own =
-      keys.arch() != "llama" && !keys.arch().starts_with("granite");
+  const bool has_own = keys.arch() != "llama" && keys.arch() != "olmoe" &&
+                       !keys.arch().starts_with("granite");
   if (has_own) {
     INLAY_RETURN_IF_ERROR(
         keys.CopySize(row.width, "expert_feed_forward_length").status());
   }
   INLAY_RETURN_IF_ERROR(SetSharedWidth(keys));
+  if (keys.arch() == "ernie4_5-moe") return SetErnieExperts(keys);
+  if (keys.arch() == "lfm2moe") return SetLfm2Experts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));
     INLAY_RETURN_IF_ERROR(keys.Expect("use_routing_bias", true));

@@ -1,5 +1,6 @@
 #include "core/formats/gguf_latent.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,17 @@ absl::StatusOr<int64_t> HeadSize(const GgufArchKeys& keys, const char* mla,
                                  const char* old) {
   const char* key = keys.Find(mla) != nullptr ? mla : old;
   return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
+}
+
+// Some files of MiniCPM 3 have no size of values: what heads share of the
+// residual stream.
+absl::StatusOr<int64_t> ValueSize(const GgufArchKeys& keys,
+                                  const GgufSizes& sizes) {
+  constexpr char kValues[] = "attention.value_length";
+  if (keys.arch() == "minicpm3" && keys.Find(kValues) == nullptr) {
+    return std::max<int64_t>(sizes.hidden / sizes.heads, 1);
+  }
+  return HeadSize(keys, "attention.value_length_mla", kValues);
 }
 
 // Whether choices are corrected, which goes with sigmoid scores.
@@ -70,9 +82,7 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_ASSIGN_OR_RETURN(
       const int64_t key,
       HeadSize(keys, "attention.key_length_mla", "attention.key_length"));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t value,
-      HeadSize(keys, "attention.value_length_mla", "attention.value_length"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t value, ValueSize(keys, sizes));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t rope,
       keys.Required(kRope, keys.Int(kRope, 1, kMaxGgufSize)));
@@ -93,6 +103,14 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["num_key_value_heads"] = sizes.heads;
   config->erase("head_dim");
   config->erase("partial_rotary_factor");
+  if (keys.arch() == "minicpm3") return absl::OkStatus();
+  // Mistral's.
+  constexpr char kTemperature[] = "attention.temperature_scale";
+  INLAY_ASSIGN_OR_RETURN(const auto temperature, keys.Number(kTemperature));
+  if (temperature.value_or(0.0) != 0.0) {
+    return absl::UnimplementedError(FormattedString(
+        "%s is %g, allowed: 0", keys.Name(kTemperature), *temperature));
+  }
   // Stored as a tenth of what config.json has.
   INLAY_ASSIGN_OR_RETURN(const auto magnitude,
                          keys.Number("rope.scaling.yarn_log_multiplier"));

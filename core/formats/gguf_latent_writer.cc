@@ -41,12 +41,27 @@ absl::Status SetSelectingLayers(GgufKeyWriter& keys) {
   return keys.SetBools(kTypes, full);
 }
 
+// MiniCPM 3's may be what heads share of the residual stream.
+absl::StatusOr<int64_t> ValueSize(const GgufKeyWriter& keys) {
+  if (keys.arch() != "minicpm3" || keys.Has("v_head_dim")) {
+    return keys.Size("v_head_dim");
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t hidden, keys.Size("hidden_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads, keys.Size("num_attention_heads"));
+  return std::max<int64_t>(hidden / heads, 1);
+}
+
 }  // namespace
 
 absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
                            GgufConfigTensors* tensors) {
   INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
-  INLAY_RETURN_IF_ERROR(keys.Expect("rope_interleave", true));
+  const bool is_minicpm = keys.arch() == "minicpm3";
+  if (is_minicpm) {
+    INLAY_RETURN_IF_ERROR(keys.Expect("mlp_bias", false));
+  } else {
+    INLAY_RETURN_IF_ERROR(keys.Expect("rope_interleave", true));
+  }
   INLAY_ASSIGN_OR_RETURN(
       const int64_t rank,
       keys.CopySize("kv_lora_rank", "attention.kv_lora_rank"));
@@ -58,7 +73,14 @@ absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t key, keys.Size("qk_nope_head_dim"));
   INLAY_ASSIGN_OR_RETURN(const int64_t rope, keys.Size("qk_rope_head_dim"));
-  INLAY_ASSIGN_OR_RETURN(const int64_t value, keys.Size("v_head_dim"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t value, ValueSize(keys));
+  if (is_minicpm) {
+    INLAY_RETURN_IF_ERROR(keys.SetU32("attention.key_length", key + rope));
+    INLAY_RETURN_IF_ERROR(keys.SetU32("attention.value_length", value));
+    GgufRopeShape own{rope, positions};
+    return SetGgufRope(keys.config(), std::string(keys.arch()), own,
+                       &keys.writer(), tensors);
+  }
   for (const auto& [name, size] :
        {std::pair{"attention.key_length", rank + rope},
         std::pair{"attention.value_length", rank},

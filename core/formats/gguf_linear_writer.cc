@@ -185,7 +185,9 @@ absl::Status SetGranite(GgufKeyWriter& keys) {
       });
   INLAY_ASSIGN_OR_RETURN(
       const std::string positions,
-      JsonString(keys.config(), "position_embedding_type", "nope"));
+      keys.model_type() == "granitemoehybrid"
+          ? JsonString(keys.config(), "position_embedding_type", "nope")
+          : absl::StatusOr<std::string>("rope"));
   // llama.cpp rotates where there are no mixers, whatever the file says.
   if (keys.arch() == "granitemoe" && positions != "rope") {
     return keys.NotSaid("position_embedding_type", positions);
@@ -260,7 +262,9 @@ absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
         "each of %d layers",
         pattern, layers));
   }
-  if (arch != "lfm2" && arch != "granitehybrid") return std::vector<bool>();
+  if (!arch.starts_with("lfm2") && arch != "granitehybrid") {
+    return std::vector<bool>();
+  }
   const Json* types = JsonFind(config, "layer_types");
   if (types == nullptr || !types->is_array() || types->size() != layers) {
     return absl::InvalidArgumentError(FormattedString(
@@ -281,7 +285,7 @@ absl::Status SetGgufRecurrent(GgufKeyWriter& keys, int64_t head_dim) {
     return SetQwenLinear(keys, head_dim);
   }
   if (arch == "kimi-linear") return SetKimi(keys);
-  if (arch == "lfm2") {
+  if (arch.starts_with("lfm2")) {
     return keys.CopySize("conv_L_cache", "shortconv.l_cache", 3).status();
   }
   if (arch == "falcon-h1") return SetFalcon(keys);

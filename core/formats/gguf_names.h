@@ -341,6 +341,91 @@ inline constexpr GgufName kDeepseek2[] = {
     {"blk.#.indexer.proj", "model.layers.#.self_attn.indexer.weights_proj"},
 };
 
+// Keys and values of the latent stay one matrix.
+inline constexpr GgufName kMiniCpm3[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q_a", "model.layers.#.self_attn.q_a_proj"},
+    {"blk.#.attn_q_a_norm", "model.layers.#.self_attn.q_a_layernorm"},
+    {"blk.#.attn_q_b", "model.layers.#.self_attn.q_b_proj"},
+    {"blk.#.attn_kv_a_mqa", "model.layers.#.self_attn.kv_a_proj_with_mqa"},
+    {"blk.#.attn_kv_a_norm", "model.layers.#.self_attn.kv_a_layernorm"},
+    {"blk.#.attn_kv_b", "model.layers.#.self_attn.kv_b_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+inline constexpr GgufName kSeedOss[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+inline constexpr GgufName kDots1[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.exp_probs_b.bias",
+     "model.layers.#.mlp.gate.e_score_correction_bias", GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
+inline constexpr GgufName kErnie45[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.exp_probs_b.bias",
+     "model.layers.#.mlp.moe_statics.e_score_correction_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
 // Norms as they are, unlike Gemma 3's. Some layers have no values, or neither
 // keys nor values.
 inline constexpr GgufName kGemma4[] = {

@@ -143,6 +143,13 @@ inline constexpr GgufName kLfm2[] = {
     {"blk.#.ffn_gate", "model.layers.#.feed_forward.w1"},
     {"blk.#.ffn_down", "model.layers.#.feed_forward.w2"},
     {"blk.#.ffn_up", "model.layers.#.feed_forward.w3"},
+    // With experts.
+    {"blk.#.ffn_gate_inp", "model.layers.#.feed_forward.gate"},
+    {"blk.#.exp_probs_b.bias", "model.layers.#.feed_forward.expert_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.feed_forward.experts.w1"},
+    {"blk.#.ffn_up_exps", "model.layers.#.feed_forward.experts.w3"},
+    {"blk.#.ffn_down_exps", "model.layers.#.feed_forward.experts.w2"},
 };
 
 // Latent attention in some layers, Kimi delta attention in the others.

@@ -123,14 +123,16 @@ class RopeWriter {
     INLAY_ASSIGN_OR_RETURN(const double own,
                            Number(scaling_, "mscale", 0.0, 0.0, 100.0));
     if (own == 0.0 && all == 0.0) return absl::OkStatus();
-    if (!shape_.is_latent || own != all) {
+    const bool may = shape_.is_latent || shape_.keeps_magnitude;
+    if (!may || own != all) {
       return absl::UnimplementedError(FormattedString(
           "config.json: yarn's mscale is %g and mscale_all_dim %g, allowed in "
           "GGUF: %s",
-          own, all, shape_.is_latent ? "one number" : "none"));
+          own, all, may ? "one number" : "none"));
     }
-    // Stored as a tenth of what config.json has.
-    return Set("scaling.yarn_log_multiplier", 0.1 * all);
+    // Stored as a tenth of what config.json has, of latent attention.
+    return Set("scaling.yarn_log_multiplier",
+               shape_.is_latent ? 0.1 * all : all);
   }
 
   absl::Status WriteYarn() {

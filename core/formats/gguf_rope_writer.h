@@ -18,6 +18,8 @@ struct GgufRopeShape {
   // Latent attention's: all of head_dim rotates, and yarn has the magnitudes of
   // DeepSeek.
   bool is_latent = false;
+  // Ministral 3's: mscale is mscale_all_dim, and stored as it is.
+  bool keeps_magnitude = false;
   // What yarn's truncate must be: no key says it.
   bool truncates = true;
 };

@@ -88,7 +88,8 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
                            keys.Required(kHeads, of_layers(kHeads)));
   }
   const bool is_nemotron = keys.arch().starts_with("nemotron_h");
-  const bool may_lack = keys.arch() == "lfm2" || keys.arch() == "kimi-linear" ||
+  const bool may_lack = keys.arch().starts_with("lfm2") ||
+                        keys.arch() == "kimi-linear" ||
                         keys.arch() == "granitehybrid" || is_nemotron;
   if (is_gemma4) {
     sizes.kv_heads = 1;

@@ -125,6 +125,7 @@ struct LatentAttentionSpec {
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;
+  int query_factor = -1;  // AttentionSpec
   float scale = 1.0f;
   // > 0: a query sees so many keys at most, those that `indexer` selects or,
   // without one, those that the last layer with one before this has selected.

@@ -6,6 +6,11 @@
 #include "memory/status.h"
 
 namespace inlay {
+int64_t UnlessNull(const Json& config, std::string_view key, int64_t fallback) {
+  const auto found = config.find(std::string(key));
+  return found != config.end() && found->is_null() ? 0 : fallback;
+}
+
 absl::Status CheckHeads(int64_t heads, int64_t kv_heads) {
   if (heads % kv_heads == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(FormattedString(

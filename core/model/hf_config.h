@@ -67,6 +67,10 @@ struct DecoderConfig {
 absl::StatusOr<DecoderConfig> ReadDecoderConfig(
     const Json& config, const DecoderDefaults& defaults);
 
+// `fallback`, but 0 where the config has `key` as null: where null leaves a
+// number to others and its absence does not.
+int64_t UnlessNull(const Json& config, std::string_view key, int64_t fallback);
+
 // INVALID_ARGUMENT unless heads is a multiple of kv_heads.
 absl::Status CheckHeads(int64_t heads, int64_t kv_heads);
 

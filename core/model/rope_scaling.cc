@@ -171,6 +171,7 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
       result.inv_freq = {0.0f};
       result.temperature = spec.temperature;
       result.temperature_span = spec.temperature_span;
+      result.temperature_offset = spec.temperature_offset;
       break;
   }
   if (spec.reversed) {
@@ -182,8 +183,9 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& spec) {
 
 float RopeFrequencies::FactorAt(int32_t position) const {
   if (temperature == 0.0f) return attention_factor;
-  const float spans = std::floor((static_cast<float>(position) + 1.0f) /
-                                 static_cast<float>(temperature_span));
+  const float spans = std::floor(
+      (static_cast<float>(position) + static_cast<float>(temperature_offset)) /
+      static_cast<float>(temperature_span));
   return std::log1p(spans) * temperature + 1.0f;
 }
 

@@ -35,9 +35,10 @@ enum class RopeScaling : uint8_t {
   // The frequencies of a whole head for the first rotated_pairs pairs, the
   // others do not turn (Gemma 4).
   kProportional,
-  // No rotation: a factor a position, 1 + temperature * log1p(floor((p + 1) /
-  // temperature_span)), as the cosine of one pair (Llama 4's attention
-  // temperature; arXiv:2501.19399). In no configuration by this name.
+  // No rotation: a factor a position, 1 + temperature * log1p(floor((p +
+  // temperature_offset) / temperature_span)), as the cosine of one pair (Llama
+  // 4's attention temperature; arXiv:2501.19399). In no configuration by this
+  // name.
   kFactor
 };
 
@@ -69,7 +70,8 @@ struct RopeSpec {
   int rotated_pairs = 0;  // proportional: at most rotary_dim / 2
   // factor
   float temperature = 0.0f;
-  int64_t temperature_span = 1;  // >= 1
+  int64_t temperature_span = 1;    // >= 1
+  int32_t temperature_offset = 1;  // 0 or 1
   // Of any: positions are rounded down to multiples of this, >= 1.
   int32_t position_step = 1;
   bool reversed = false;  // rotates the other way
@@ -87,6 +89,7 @@ struct RopeFrequencies {
   // Of RopeSpec; 0: attention_factor for all.
   float temperature = 0.0f;
   int64_t temperature_span = 1;
+  int32_t temperature_offset = 1;
   int32_t position_step = 1;
 
   float FactorAt(int32_t position) const;

@@ -82,7 +82,9 @@ class Planner {
       if (added) return absl::OkStatus();
     }
     constexpr std::string_view kLatent = ".kv_b_proj.weight";
-    if (tensor.name.ends_with(kLatent)) return AddLatent(tensor);
+    if (tensor.name.ends_with(kLatent) && arch_.name != "minicpm3") {
+      return AddLatent(tensor);
+    }
     if (tensor.name.ends_with(".in_proj_qkvz.weight")) {
       return AddFusedLinear(tensor);
     }
@@ -174,7 +176,8 @@ class Planner {
       if (arch_.name == "kimi-linear") file->shape = {1, 1, elements, 1};
     } else if (layout == GgufLayout::kHeads && shape.size() == 2) {
       return SetHeads(shape, file);
-    } else if (shape.size() > 2) {
+    } else if (shape.size() > 2 ||
+               (layout == GgufLayout::kWhole && file->is_vector)) {
       file->shape = {elements};
     }
     return absl::OkStatus();

@@ -317,7 +317,10 @@ inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
                   layout == GgufLayout::kQueryRows ? heads : kv_heads);
   }
   if (layout == GgufLayout::kTransposed) Turn(tensor);
-  if (layout == GgufLayout::kVector) tensor->shape.erase(tensor->shape.begin());
+  if (layout == GgufLayout::kVector ||
+      (layout == GgufLayout::kWhole && tensor->shape.front() == 1)) {
+    tensor->shape.erase(tensor->shape.begin());
+  }
   if (layout == GgufLayout::kTaps) {
     tensor->shape.erase(tensor->shape.begin() + 1);
     // Kimi Linear's three.

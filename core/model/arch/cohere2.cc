@@ -1,5 +1,9 @@
-// Command R7B and later (Cohere 2; arXiv:2504.00698): attention and MLP read
-// one LayerNorm side by side, rope on sliding layers only, scaled logits.
+// Command R (Cohere), and Command R7B and later (Cohere 2; arXiv:2504.00698):
+// attention and MLP read one LayerNorm side by side, scaled logits; in the
+// second rope on sliding layers only.
+#include <algorithm>
+#include <utility>
+
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -8,7 +12,7 @@
 namespace inlay {
 namespace {
 
-absl::StatusOr<DecoderSpec> Cohere2Spec(const Json& json) {
+DecoderDefaults CohereDefaults() {
   DecoderDefaults defaults;
   defaults.vocab_size = 256000;
   defaults.hidden_size = 8192;
@@ -19,16 +23,25 @@ absl::StatusOr<DecoderSpec> Cohere2Spec(const Json& json) {
   defaults.norm_epsilon = 1e-5;
   defaults.epsilon_key = "layer_norm_eps";
   defaults.tie_embeddings = true;
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, defaults));
+  return defaults;
+}
+
+// Without, all layers have rope.
+struct CohereWindows {
+  int window = 0;
+  std::vector<bool> sliding;  // [num_layers]; empty: none
+};
+
+absl::StatusOr<DecoderSpec> CohereSpec(const Json& json,
+                                       const DecoderConfig& config,
+                                       const CohereWindows& windows,
+                                       const RopeDefaults& rope_defaults) {
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const double logit_scale,
                          JsonNumber(json, "logit_scale", 0.0625, 1e-6, 1e6));
-  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
-  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> sliding,
-                         ReadSlidingPattern(json, config.num_layers, 4));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadRope(json, config, rope_defaults));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayerNoBias);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);
@@ -37,10 +50,10 @@ absl::StatusOr<DecoderSpec> Cohere2Spec(const Json& json) {
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
     attention.rope_style = RopeStyle::kInterleaved;
-    if (sliding[static_cast<size_t>(i)]) {
-      attention.window = window;
-    } else {
-      attention.rope = -1;
+    if (!windows.sliding.empty()) {
+      const bool slides = windows.sliding[static_cast<size_t>(i)];
+      attention.window = slides ? windows.window : 0;
+      attention.rope = slides ? 0 : -1;
     }
     LayerSpec layer;
     layer.parallel = true;
@@ -56,9 +69,39 @@ absl::StatusOr<DecoderSpec> Cohere2Spec(const Json& json) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakeCohere2(const Json& config,
+absl::StatusOr<std::unique_ptr<Model>> MakeCohere(const Json& json,
+                                                  ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, CohereDefaults()));
+  INLAY_ASSIGN_OR_RETURN(const bool norms,
+                         JsonBool(json, "use_qk_norm", false));
+  if (norms) {
+    return absl::UnimplementedError(
+        "config.json: use_qk_norm is true; supported here is false: each "
+        "head's LayerNorm has weights of its own");
+  }
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
+                         CohereSpec(json, config, {}, {.theta = 500000.0}));
+  // Published files say how long sequences may be here, and 8192 there.
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t longest,
+      JsonInt(json, "model_max_length", 1, 1, kMaxPositions));
+  if (spec.ropes.front().scaling == RopeScaling::kNone) {
+    spec.max_positions = std::max(spec.max_positions, longest);
+  }
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeCohere2(const Json& json,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Cohere2Spec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, CohereDefaults()));
+  CohereWindows windows;
+  INLAY_ASSIGN_OR_RETURN(windows.window, ReadWindow(json, 4096));
+  INLAY_ASSIGN_OR_RETURN(windows.sliding,
+                         ReadSlidingPattern(json, config.num_layers, 4));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         CohereSpec(json, config, windows, {}));
   return BuildDecoder(spec, build);
 }
 

@@ -120,6 +120,7 @@ absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads,
         num_heads, key_dim, value_dim, rank + rope_dim, kMaxHidden));
   }
   INLAY_ASSIGN_OR_RETURN(latent.bias, JsonBool(json, "attention_bias", false));
+  latent.shares_rotate = defaults.shares_rotate;
   latent.rank = static_cast<int>(rank);
   latent.key_dim = static_cast<int>(key_dim);
   latent.rope_dim = static_cast<int>(rope_dim);
@@ -132,7 +133,13 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
                                         const LatentConfig& latent) {
   DecoderConfig rotated = config;
   rotated.head_dim = latent.rope_dim;
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, rotated, {}));
+  RopeDefaults defaults;
+  if (latent.shares_rotate) {
+    rotated.head_dim += latent.key_dim;
+    defaults.partial = static_cast<double>(latent.rope_dim) / rotated.head_dim;
+  }
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadRope(json, rotated, defaults));
   if (rope.rotary_dim != latent.rope_dim) {
     return absl::UnimplementedError(FormattedString(
         "config.json: partial_rotary_factor rotates %d of %d dimensions; "

@@ -62,6 +62,8 @@ struct LatentConfig {
   int key_dim = 128;
   int rope_dim = 64;
   int value_dim = 128;
+  // partial_rotary_factor is the rotated share of a head's whole query.
+  bool shares_rotate = false;
   bool bias = false;  // of what reads the residual stream, and of the output
 };
 

@@ -1,6 +1,11 @@
 // EXAONE 4 (arXiv:2507.11407): norms after the parts and on the heads of q and
-// k; where some layers slide, the full ones have no rope.
+// k; where some layers slide, the full ones have no rope. And K-EXAONE: the
+// same attention, norms before the parts, experts as in DeepSeek-V3. Source of
+// names and defaults: transformers' Exaone4Config and ExaoneMoeConfig.
+#include <utility>
+
 #include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/formatted_string.h"
@@ -35,14 +40,53 @@ absl::StatusOr<std::vector<bool>> ReadExaoneSliding(const Json& json,
   return sliding;
 }
 
-absl::StatusOr<DecoderSpec> Exaone4Spec(const Json& json) {
+DecoderDefaults ExaoneDefaults() {
   DecoderDefaults defaults;
   defaults.vocab_size = 102400;
   defaults.intermediate_size = 16384;
   defaults.num_kv_heads = 32;
   defaults.norm_epsilon = 1e-5;
+  return defaults;
+}
+
+AttentionSpec ExaoneAttention(const DecoderConfig& config, int window,
+                              bool slides, const std::string& prefix) {
+  AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
+  AddHeadNorms(config, prefix, NormKind::kRms, &attention);
+  attention.window = slides ? window : 0;
+  if (window > 0 && !slides) attention.rope = -1;
+  return attention;
+}
+
+// num_shared_experts, and mlp_layer_types or first_k_dense_replace.
+absl::StatusOr<DeepseekExperts> ReadExaoneExperts(const Json& json,
+                                                  int num_layers) {
+  DeepseekDefaults defaults;
+  defaults.moe = {64, 8, 1024, true};
+  defaults.scale = 2.5;
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
+                         ReadDeepseekV3Experts(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(experts.num_shared,
+                         JsonInt(json, "num_shared_experts", 1, 0, 64));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.sparse,
+      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
+  return experts;
+}
+
+// Published names; transformers' own has the correction in the router.
+MoeSpec ExaoneMoe(const DecoderConfig& config, const DeepseekExperts& experts,
+                  const std::string& prefix) {
+  MoeSpec moe = DeepseekMoe(config, experts, prefix, false);
+  moe.correction = prefix + "e_score_correction_bias";
+  return moe;
+}
+
+absl::StatusOr<DecoderSpec> ExaoneMoeSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, defaults));
+                         ReadDecoderConfig(json, ExaoneDefaults()));
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadExaoneExperts(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
   std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
   if (window > 0) {
@@ -55,13 +99,36 @@ absl::StatusOr<DecoderSpec> Exaone4Spec(const Json& json) {
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     const bool slides = sliding[static_cast<size_t>(i)];
-    AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
-    AddHeadNorms(config, prefix, NormKind::kRms, &attention);
-    attention.window = slides ? window : 0;
-    if (window > 0 && !slides) attention.rope = -1;
-    spec.layers.push_back(PostNormLayer(config, prefix, NormKind::kRms,
-                                        attention,
-                                        LlamaStyleMlp(config, prefix, false)));
+    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
+    if (experts.HasExperts(i)) {
+      mlp = ExaoneMoe(config, experts, prefix + "mlp.");
+    }
+    spec.layers.push_back(LlamaStyleLayer(
+        config, prefix, NormKind::kRms,
+        ExaoneAttention(config, window, slides, prefix), std::move(mlp)));
+  }
+  return spec;
+}
+
+absl::StatusOr<DecoderSpec> Exaone4Spec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, ExaoneDefaults()));
+  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
+  std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
+  if (window > 0) {
+    INLAY_ASSIGN_OR_RETURN(sliding, ReadExaoneSliding(json, config.num_layers));
+  }
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    const bool slides = sliding[static_cast<size_t>(i)];
+    spec.layers.push_back(
+        PostNormLayer(config, prefix, NormKind::kRms,
+                      ExaoneAttention(config, window, slides, prefix),
+                      LlamaStyleMlp(config, prefix, false)));
   }
   return spec;
 }
@@ -71,6 +138,12 @@ absl::StatusOr<DecoderSpec> Exaone4Spec(const Json& json) {
 absl::StatusOr<std::unique_ptr<Model>> MakeExaone4(const Json& config,
                                                    ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Exaone4Spec(config));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeExaoneMoe(const Json& config,
+                                                     ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, ExaoneMoeSpec(config));
   return BuildDecoder(spec, build);
 }
 

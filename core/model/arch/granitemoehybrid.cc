@@ -1,6 +1,8 @@
 // Granite 4 (IBM): Mamba 2 mixers, attention in few layers, mixtures of experts
-// with a shared one or the shared MLP alone; multipliers. Source of names and
-// defaults: transformers' GraniteMoeHybridConfig.
+// with a shared one or the shared MLP alone; multipliers. And Granite 3 with
+// experts: attention in all layers, and no shared expert, or one. Source of
+// names and defaults: transformers' GraniteMoeHybridConfig, GraniteMoeConfig
+// and GraniteMoeSharedConfig.
 #include <algorithm>
 
 #include "core/model/arch.h"
@@ -14,10 +16,18 @@
 namespace inlay {
 namespace {
 
+// What a family assumes where config.json is silent, or whatever it says.
+struct GraniteDefaults {
+  bool is_hybrid = true;  // or all layers have attention and rope
+  int64_t shared_width = 1024;
+};
+
 // Which layers have attention; the names of kinds changed once.
-absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(const Json& json,
-                                                         int num_layers) {
-  std::vector<bool> layers(static_cast<size_t>(num_layers), false);
+absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(
+    const Json& json, const GraniteDefaults& defaults, int num_layers) {
+  std::vector<bool> layers(static_cast<size_t>(num_layers),
+                           !defaults.is_hybrid);
+  if (!defaults.is_hybrid) return layers;
   const Json* types = JsonFind(json, "layer_types");
   if (types == nullptr) return layers;
   const auto attends = [](const Json& type) {
@@ -84,13 +94,16 @@ MlpSpec GraniteSharedMlp(const DecoderConfig& config,
   return mlp;
 }
 
-absl::StatusOr<GraniteExperts> ReadGraniteExperts(const Json& json) {
+absl::StatusOr<GraniteExperts> ReadGraniteExperts(
+    const Json& json, const GraniteDefaults& defaults) {
   GraniteExperts experts;
   INLAY_ASSIGN_OR_RETURN(experts.count,
-                         JsonInt(json, "num_local_experts", 8, 0, kMaxExperts));
-  INLAY_ASSIGN_OR_RETURN(experts.shared_width,
-                         JsonInt(json, "shared_intermediate_size", 1024,
-                                 experts.count == 0 ? 1 : 0, kMaxHidden));
+                         JsonInt(json, "num_local_experts", 8,
+                                 defaults.is_hybrid ? 0 : 1, kMaxExperts));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.shared_width,
+      JsonInt(json, "shared_intermediate_size", defaults.shared_width,
+              experts.count == 0 ? 1 : 0, kMaxHidden));
   // No published key: core/formats/gguf_linear.h sets it.
   INLAY_ASSIGN_OR_RETURN(experts.shared_apart,
                          JsonBool(json, "shared_mlp_apart", false));
@@ -124,21 +137,25 @@ absl::StatusOr<MambaSpec> GraniteMamba(const Json& json,
   return mamba;
 }
 
-absl::StatusOr<DecoderSpec> GraniteHybridSpec(const Json& json) {
+absl::StatusOr<DecoderSpec> GraniteMoeSpec(const Json& json,
+                                           const GraniteDefaults& family) {
   DecoderDefaults defaults;
   defaults.max_positions = 2048;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
-                         GraniteAttentionLayers(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(
+      const std::vector<bool> attends,
+      GraniteAttentionLayers(json, family, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const GraniteFactors factors,
                          ReadGraniteFactors(json));
   INLAY_ASSIGN_OR_RETURN(const GraniteExperts experts,
-                         ReadGraniteExperts(json));
+                         ReadGraniteExperts(json, family));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const std::string positions,
-                         JsonString(json, "position_embedding_type", "nope"));
+  INLAY_ASSIGN_OR_RETURN(
+      const std::string positions,
+      family.is_hybrid ? JsonString(json, "position_embedding_type", "nope")
+                       : absl::StatusOr<std::string>("rope"));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
   const bool rotates = positions == "rope";
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
@@ -177,7 +194,15 @@ absl::StatusOr<DecoderSpec> GraniteHybridSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGraniteMoeHybrid(const Json& config,
                                                             ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, GraniteHybridSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, GraniteMoeSpec(config, {}));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGraniteMoe(const Json& config,
+                                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(
+      const DecoderSpec spec,
+      GraniteMoeSpec(config, {.is_hybrid = false, .shared_width = 0}));
   return BuildDecoder(spec, build);
 }
 

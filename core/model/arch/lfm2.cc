@@ -1,10 +1,12 @@
 // LFM2 (Liquid AI): short gated convolutions, every few layers attention with
-// norms of q and k. Source of names and defaults: transformers' Lfm2Config.
+// norms of q and k; also with mixtures of experts behind a few dense layers.
+// Source of names and defaults: transformers' Lfm2Config and Lfm2MoeConfig.
 #include <algorithm>
 #include <vector>
 
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
+#include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -113,11 +115,9 @@ ShortConvSpec Lfm2Conv(const Lfm2ConvConfig& config, int64_t hidden,
   return conv;
 }
 
-absl::StatusOr<DecoderConfig> ReadLfm2Config(const Json& json) {
-  DecoderDefaults defaults;
+absl::StatusOr<DecoderConfig> ReadLfm2Sizes(const Json& json,
+                                            DecoderDefaults defaults) {
   defaults.vocab_size = 65536;
-  defaults.hidden_size = 2560;
-  defaults.intermediate_size = 12288;
   defaults.num_kv_heads = 8;
   defaults.max_positions = 128000;
   INLAY_ASSIGN_OR_RETURN(defaults.tie_embeddings,
@@ -127,13 +127,65 @@ absl::StatusOr<DecoderConfig> ReadLfm2Config(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const double epsilon,
                          JsonNumber(json, "norm_eps", 1e-5, 0.0, 1.0));
   config.norm_epsilon = static_cast<float>(epsilon);
+  return config;
+}
+
+absl::StatusOr<DecoderConfig> ReadLfm2Config(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.hidden_size = 2560;
+  defaults.intermediate_size = 12288;
+  INLAY_ASSIGN_OR_RETURN(DecoderConfig config, ReadLfm2Sizes(json, defaults));
   INLAY_ASSIGN_OR_RETURN(config.intermediate_size,
                          Lfm2MlpWidth(json, config.intermediate_size));
   return config;
 }
 
-absl::StatusOr<DecoderSpec> Lfm2Spec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadLfm2Config(json));
+absl::StatusOr<DecoderConfig> ReadLfm2MoeConfig(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 7168;
+  return ReadLfm2Sizes(json, defaults);
+}
+
+// What comes after the mixers. num_dense: layers without experts, the first
+// ones; all of them where there are no experts.
+struct Lfm2Experts {
+  MoeConfig moe;
+  int64_t num_dense = kMaxLayers;
+  bool corrected = false;
+};
+
+absl::StatusOr<Lfm2Experts> ReadLfm2Experts(const Json& json) {
+  Lfm2Experts experts;
+  INLAY_ASSIGN_OR_RETURN(
+      experts.moe,
+      ReadMoeConfig(json, "moe_intermediate_size", {32, 4, 1792, true}));
+  INLAY_ASSIGN_OR_RETURN(experts.num_dense,
+                         JsonInt(json, "num_dense_layers", 2, 0, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(experts.corrected,
+                         JsonBool(json, "use_expert_bias", true));
+  INLAY_ASSIGN_OR_RETURN(
+      const double scale,
+      JsonNumber(json, "routed_scaling_factor", 1.0, 0.0, 1e6));
+  experts.moe.routing.score = RoutingScore::kSigmoid;
+  experts.moe.routing.scale = static_cast<float>(scale);
+  return experts;
+}
+
+PartSpec Lfm2FeedForward(const DecoderConfig& config,
+                         const Lfm2Experts& experts, int layer) {
+  const std::string prefix = LayerPrefix(layer);
+  if (layer < experts.num_dense) return Lfm2Mlp(config, prefix);
+  const std::string name = prefix + "feed_forward.";
+  MoeSpec moe = LlamaStyleMoe(config, experts.moe, name, "gate", false,
+                              {"w1", "w3", "w2"});
+  if (experts.corrected) moe.correction = name + "expert_bias";
+  return moe;
+}
+
+absl::StatusOr<DecoderSpec> Lfm2Spec(const Json& json,
+                                     const DecoderConfig& config,
+                                     const Lfm2Experts& experts) {
   INLAY_ASSIGN_OR_RETURN(const Lfm2ConvConfig conv, ReadLfm2Conv(json));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
                          Lfm2AttentionLayers(json, config.num_layers));
@@ -154,16 +206,26 @@ absl::StatusOr<DecoderSpec> Lfm2Spec(const Json& json) {
     layer.blocks.push_back(
         {.pre_norm = norm(prefix + "operator_norm"), .part = part});
     layer.blocks.push_back({.pre_norm = norm(prefix + "ffn_norm"),
-                            .part = Lfm2Mlp(config, prefix)});
+                            .part = Lfm2FeedForward(config, experts, i)});
   }
   return spec;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakeLfm2(const Json& config,
+absl::StatusOr<std::unique_ptr<Model>> MakeLfm2(const Json& json,
                                                 ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Lfm2Spec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadLfm2Config(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Lfm2Spec(json, config, {}));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeLfm2Moe(const Json& json,
+                                                   ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadLfm2MoeConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const Lfm2Experts experts, ReadLfm2Experts(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         Lfm2Spec(json, config, experts));
   return BuildDecoder(spec, build);
 }
 

@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
   block->rope_dim_ = spec.rope_dim;
   block->value_dim_ = spec.value_dim;
   block->rope_ = spec.rope;
+  block->query_factor_ = spec.query_factor;
   block->activation_ = build.activation;
   block->kv_ = kv;
   block->kv_group_ = kv_group;
@@ -100,6 +101,11 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
       kv_write_, build.kernels.Choose("kv_write", KvWriteTable(), write));
   INLAY_ASSIGN_OR_RETURN(copy_, Norm::Copy(spec.rope_dim, build.activation,
                                            build.activation, build));
+  if (spec.query_factor >= 0) {
+    INLAY_ASSIGN_OR_RETURN(
+        scale_queries_,
+        RowScale::Create(int64_t{spec.num_heads} * spec.query_dim(), build));
+  }
   if (spec.rope < 0) return absl::OkStatus();
   RopeDesc rope;
   rope.num_heads = 1;
@@ -256,6 +262,14 @@ absl::Status LatentAttention::Rotate(const Step& step,
   return key_rope_.Run(params, step.stream);
 }
 
+absl::Status LatentAttention::ScaleQueries(const Step& step,
+                                           const Scratch& scratch) const {
+  if (query_factor_ < 0) return absl::OkStatus();
+  const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
+  return scale_queries_.Forward(scratch.query, factors.cos, factors.sin,
+                                step.stream);
+}
+
 absl::Status LatentAttention::Absorb(const Step& step, int64_t first,
                                      const TensorView& absorbed,
                                      const Scratch& scratch) const {
@@ -348,6 +362,7 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
   INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
   INLAY_RETURN_IF_ERROR(Project(step, x.normalised, scratch));
   INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
+  INLAY_RETURN_IF_ERROR(ScaleQueries(step, scratch));
   KvWriteParams write;
   write.k = scratch.row;
   write.kv = kv;

@@ -21,6 +21,7 @@
 #include "core/model/layers/latent_heads.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
+#include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
@@ -69,6 +70,7 @@ class LatentAttention : public Sublayer {
   absl::Status Project(const Step& step, const TensorView& x,
                        const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  absl::Status ScaleQueries(const Step& step, const Scratch& scratch) const;
   // Of the model's kernels the one for the expanded form, if it is to be used.
   absl::Status ChooseExpanded(const LatentAttentionSpec& spec,
                               ModelBuild& build);
@@ -94,6 +96,7 @@ class LatentAttention : public Sublayer {
   int rope_dim_ = 0;
   int value_dim_ = 0;
   int rope_ = -1;
+  int query_factor_ = -1;
   DType activation_ = DType::kF32;
   KvLayerView kv_;
   size_t kv_group_ = 0;
@@ -110,6 +113,7 @@ class LatentAttention : public Sublayer {
   std::string up_name_;                // for observer_
   Op<RopeDesc, RopeParams> query_rope_;
   Op<RopeDesc, RopeParams> key_rope_;
+  RowScale scale_queries_;  // where there is a query_factor_
   Op<KvWriteDesc, KvWriteParams> kv_write_;
   Norm copy_;  // of queries' rotated parts
   Op<AttentionDesc, AttentionParams> attention_;

@@ -210,6 +210,17 @@ TEST(GgufSource, WrongKeysOfIndexersAreNamed) {
   ExpectBad(parts, "a bool for each of 1 layers");
 }
 
+// Mistral's large models are DeepSeek's but for that.
+TEST(GgufSource, ScaledQueriesOfLatentAttentionAreRefused) {
+  GgufParts parts = Sparse();
+  const std::string key = "glm-dsa.attention.temperature_scale";
+  parts.entries.push_back(F32Entry(key, 0.1f));
+  ExpectBad(parts, key + " is 0.1, allowed: 0", StatusCode::kUnimplemented);
+  TempFolder folder;
+  parts.entries.back() = F32Entry(key, 0.0f);
+  EXPECT_TRUE(OpenParts(folder, parts).ok());
+}
+
 // Of activations, which are not rounded.
 TEST(GgufSource, InputScalesAreNoWeights) {
   GgufParts parts = Llama();

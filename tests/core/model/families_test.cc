@@ -286,6 +286,7 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add(hybrid ? "latent on some" : "latent");
+      family->attention.Add("temperature", latent->query_factor >= 0);
       family->attention.Add("selected keys", latent->selects > 0);
       family->attention.Add("selections of others on some",
                             latent->selects > 0 && !latent->indexer);
@@ -309,7 +310,7 @@ std::set<std::filesystem::path> ModelFolders() {
   std::set<std::filesystem::path> folders;
   for (const auto& entry :
        std::filesystem::directory_iterator(TestData() + "/models")) {
-    folders.insert(entry.path());
+    if (entry.is_directory()) folders.insert(entry.path());
   }
   return folders;
 }

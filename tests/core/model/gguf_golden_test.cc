@@ -155,6 +155,7 @@ class WrittenGguf : public GgufGoldenModel {
     set("rope_theta", "rope.freq_base", false);
     set("rms_norm_eps", "attention.layer_norm_rms_epsilon", false);
     set("norm_eps", "attention.layer_norm_rms_epsilon", false);
+    set("logit_scale", "logit_scale", false);
     set("layer_norm_eps", "attention.layer_norm_epsilon", false);
     const auto set_int = [&](const char* from, const char* to) {
       if (!config.contains(from) || config[from].is_null()) return;
@@ -177,7 +178,8 @@ class WrittenGguf : public GgufGoldenModel {
                         slides.size()}}));
     }
     // Latent attention caches one row for all heads.
-    if (arch == "lfm2" || arch == "kimi-linear" || arch == "nemotron_h_moe") {
+    if (arch.starts_with("lfm2") || arch == "kimi-linear" ||
+        arch == "nemotron_h_moe") {
       SetLayers(config, arch, writer, all);
     } else if (config.contains("kv_lora_rank")) {
       all->push_back(writer->SetU32(arch + ".attention.head_count_kv", 1));
@@ -197,7 +199,7 @@ class WrittenGguf : public GgufGoldenModel {
           static_cast<uint32_t>(config["head_dim"].get<double>() *
                                 rope["partial_rotary_factor"].get<double>())));
     }
-    if (config.contains(partial)) {
+    if (config.contains(partial) && !config.contains("kv_lora_rank")) {
       const double head_dim = config.value(
           "head_dim", config["hidden_size"].get<double>() /
                           config["num_attention_heads"].get<double>());
@@ -214,6 +216,12 @@ class WrittenGguf : public GgufGoldenModel {
          {std::pair{"num_experts", "expert_count"},
           {"num_local_experts", "expert_count"},
           {"n_routed_experts", "expert_count"},
+          {"moe_num_experts", "expert_count"},
+          {"moe_k", "expert_used_count"},
+          {"moe_num_shared_experts", "expert_shared_count"},
+          {"moe_layer_start_index", "leading_dense_block_count"},
+          {"moe_layer_interval", "interleave_moe_layer_step"},
+          {"num_dense_layers", "leading_dense_block_count"},
           {"num_experts_per_tok", "expert_used_count"},
           {"num_experts_per_token", "expert_used_count"},
           {"num_shared_experts", "expert_shared_count"},
@@ -303,7 +311,7 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetU32(arch + "." + key, value.get<uint32_t>()));
     };
     std::vector<uint32_t> heads(config["num_hidden_layers"].get<size_t>(), 0);
-    if (arch == "lfm2") {
+    if (arch.starts_with("lfm2")) {
       set("shortconv.l_cache", config["conv_L_cache"]);
       for (size_t i = 0; i < heads.size(); ++i) {
         if (config["layer_types"][i] == "conv") continue;
@@ -415,6 +423,12 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
                                     scaling["attention_factor"].get<float>()));
     }
+    for (const auto& [from, to] :
+         {std::pair{"llama_4_scaling_beta", ".attention.temperature_scale"},
+          {"mscale_all_dim", ".rope.scaling.yarn_log_multiplier"}}) {
+      if (arch != "mistral3") break;
+      all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
+    }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
     all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
                                   scaling["factor"].get<float>()));
@@ -461,7 +475,16 @@ TEST_P(WrittenGguf, Goldens) {
       {"olmo3", "olmo2"},
       {"lfm2", "lfm2"},
       {"kimi_linear", "kimi-linear"},
-      {"nemotron_h", "nemotron_h_moe"}};
+      {"nemotron_h", "nemotron_h_moe"},
+      {"glm4_moe_lite", "deepseek2"},
+      {"lfm2_moe", "lfm2moe"},
+      {"olmoe", "olmoe"},
+      {"seed_oss", "seed_oss"},
+      {"ernie4_5", "ernie4_5"},
+      {"ernie4_5_moe", "ernie4_5-moe"},
+      {"ministral3", "mistral3"},
+      {"cohere", "command-r"},
+      {"dots1", "dots1"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -486,7 +509,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "gpt_neox", "deepseek_v2", "deepseek_v2_lite",
                       "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
                       "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3",
-                      "lfm2", "kimi_linear", "nemotron_h"),
+                      "lfm2", "kimi_linear", "nemotron_h", "glm4_moe_lite",
+                      "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
+                      "ernie4_5_moe", "ministral3", "cohere", "dots1"),
     [](const auto& info) { return std::string(info.param); });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz

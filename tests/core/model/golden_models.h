@@ -39,7 +39,8 @@ inline std::vector<const char*> AllGoldenModels() {
 }
 
 inline bool IsLatent(const std::string& model) {
-  return model.starts_with("deepseek") || model == "glm_moe_dsa";
+  return model.starts_with("deepseek") || model == "glm_moe_dsa" ||
+         model == "glm4_moe_lite" || model == "minicpm3" || model == "mistral4";
 }
 
 // All matrices and vectors in float32, exactly.
@@ -200,8 +201,8 @@ class PositionsWithin {
 inline constexpr double kMostPositions = 0.7;
 
 inline bool HasExperts(const ModelFiles& files) {
-  for (const char* key :
-       {"num_experts", "num_local_experts", "n_routed_experts"}) {
+  for (const char* key : {"num_experts", "num_local_experts",
+                          "n_routed_experts", "moe_num_experts"}) {
     if (JsonFind(files.config, key) != nullptr) return true;
   }
   return false;

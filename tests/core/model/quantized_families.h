@@ -45,11 +45,11 @@ inline constexpr const char* kHeads[] = {"num_attention_heads",
 inline Json WithoutChoices(Json config) {
   // Its experts' inputs are weighted, which allows one a token.
   if (config["model_type"] == "llama4_text") config["num_local_experts"] = 1;
-  for (const char* all :
-       {"num_experts", "num_local_experts", "n_routed_experts"}) {
+  for (const char* all : {"num_experts", "num_local_experts",
+                          "n_routed_experts", "moe_num_experts"}) {
     if (!config.contains(all) || !config[all].is_number_integer()) continue;
     for (const char* chosen : {"num_experts_per_tok", "num_experts_per_token",
-                               "experts_per_token", "top_k_experts"}) {
+                               "experts_per_token", "top_k_experts", "moe_k"}) {
       if (config.contains(chosen)) config[chosen] = config[all];
     }
   }

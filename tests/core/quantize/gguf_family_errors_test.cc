@@ -34,6 +34,16 @@ constexpr Wrong kWrong[] = {
     {"minimax_m2", "norm_topk_prob", R"({"norm_topk_prob": false})"},
     {"minimax_m2", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
+    {"cohere", "use_qk_norm", R"({"use_qk_norm": true})"},
+    {"dots1", "sliding_window", R"({"sliding_window": 64})"},
+    {"olmoe", "norm_topk_prob", R"({"norm_topk_prob": true})"},
+    {"olmoe", "attention_bias", R"({"attention_bias": true})"},
+    {"lfm2_moe", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"lfm2_moe", "routed_scaling_factor", R"({"routed_scaling_factor": 2.0})"},
+    {"ernie4_5_moe", "moe_layer_end_index", R"({"moe_layer_end_index": 0})"},
+    {"minicpm3", "scale_emb", R"({"scale_emb": 3})"},
+    {"minicpm3", "scale_depth", R"({"scale_depth": null})"},
+    {"minicpm3", "dim_model_base", R"({"dim_model_base": 16})"},
     {"deepseek_v3", "moe_layer_freq", R"({"moe_layer_freq": 2})"},
     {"glm_moe_dsa", "mlp_layer_types",
      R"({"mlp_layer_types": ["sparse", "dense", "sparse"]})"},
@@ -160,7 +170,8 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
   for (const char* model :
        {"qwen3_moe", "gpt_oss", "llama4_text", "deepseek_v3", "glm_moe_dsa",
         "qwen3_5_moe_text", "gemma4_moe_text", "granitemoehybrid", "falcon_h1",
-        "nemotron_h", "kimi_linear", "lfm2"}) {
+        "nemotron_h", "kimi_linear", "lfm2", "minicpm3", "lfm2_moe",
+        "ernie4_5_moe"}) {
     const ModelFiles plain = Open(model, "config.json");
     for (const auto& [key, value] : plain.config.items()) {
       for (const Json& other : {Json::object({{"a", 1}}), Json("text"),

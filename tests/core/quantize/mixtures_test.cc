@@ -19,7 +19,8 @@ constexpr const char* kMixtures[] = {
     "mixtral",          "qwen3_moe",        "gpt_oss",     "glm4_moe",
     "minimax_m2",       "granitemoehybrid", "deepseek_v2", "deepseek_v2_lite",
     "deepseek_v3",      "deepseek_v32",     "glm_moe_dsa", "qwen3_next",
-    "qwen3_5_moe_text", "gemma4_moe_text",  "nemotron_h",  "kimi_linear"};
+    "qwen3_5_moe_text", "gemma4_moe_text",  "nemotron_h",  "kimi_linear",
+    "lfm2_moe",         "ernie4_5_moe",     "granitemoe"};
 
 class Mixtures : public ExpertsTest,
                  public ::testing::WithParamInterface<const char*> {};
@@ -32,8 +33,8 @@ TEST_P(Mixtures, StayThemselves) {
   const Rows wanted = Run(files, tokens, nullptr);
   const Json& config = files.config;
   int top_k = 0;
-  for (const char* key :
-       {"num_experts_per_tok", "num_experts_per_token", "top_k_experts"}) {
+  for (const char* key : {"num_experts_per_tok", "num_experts_per_token",
+                          "top_k_experts", "moe_k"}) {
     if (config.contains(key)) top_k = config[key].get<int>();
   }
   ASSERT_GT(top_k, 0);

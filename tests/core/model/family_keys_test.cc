@@ -1,0 +1,138 @@
+// Keys of single families' config.json: what is refused, by name, and what null
+// and absence mean where they differ.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <variant>
+
+#include "core/model/load_model.h"
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Refused {
+  const char* model;
+  const char* key;  // that the message names
+  const char* changes;
+  absl::StatusCode code = absl::StatusCode::kUnimplemented;
+};
+constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+constexpr Refused kRefused[] = {
+    {"olmoe", "clip_qkv", R"({"clip_qkv": 8.0})"},
+    {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
+    {"ernie4_5_moe", "moe_norm_min", R"({"moe_norm_min": 0.5})"},
+    {"ernie4_5_moe", "moe_k", R"({"moe_k": 5})", kBad},
+    {"cohere", "use_qk_norm", R"({"use_qk_norm": true})"},
+    {"dots1", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"glm4_moe_lite", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"glm4_moe_lite", "mlp_layer_types", R"({"mlp_layer_types": ["dense"]})",
+     kBad},
+    {"exaone_moe", "topk_method", R"({"topk_method": "greedy"})"},
+    {"minicpm3", "num_attention_heads", R"({"num_attention_heads": 3,
+        "num_key_value_heads": 3})",
+     kBad},
+    {"minicpm3", "dim_model_base", R"({"dim_model_base": 0})", kBad},
+    {"ministral3", "original_max_position_embeddings",
+     R"({"rope_scaling": {"type": "linear", "factor": 2.0,
+        "llama_4_scaling_beta": 0.1}})",
+     kBad},
+    {"mistral4", "partial_rotary_factor", R"({"qk_nope_head_dim": 32})"},
+    {"mistral4", "norm_topk_prob", R"({"norm_topk_prob": null})", kBad},
+    {"mistral4", "rope_interleave", R"({"rope_interleave": null})", kBad},
+    {"lfm2_moe", "layer_types", R"({"layer_types": ["conv"]})", kBad},
+};
+
+TEST(FamilyKeysTest, AreRefusedByName) {
+  const auto device = Cpu(1);
+  for (const Refused& row : kRefused) {
+    SCOPED_TRACE(::testing::Message() << row.model << ' ' << row.changes);
+    ModelFiles files = Open(row.model, "config.json");
+    files.config.update(*ParseJson(row.changes, "changes"));
+    const absl::Status status = PlanModel(files, *device, {}).status();
+    EXPECT_EQ(status.code(), row.code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.key));
+  }
+}
+
+// Of any weights.
+DecoderSpec Described(const char* model, const char* changes,
+                      const char* erased = "") {
+  const auto device = Cpu(1);
+  ModelFiles files = Open(model, "config.json");
+  files.config.update(*ParseJson(changes, "changes"));
+  files.config.erase(erased);
+  files.random = RandomWeights{};
+  auto spec = DescribeDecoder(files, *device);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? *std::move(spec) : DecoderSpec();
+}
+
+// The golden model has the published factors, which are the defaults.
+TEST(FamilyKeysTest, MiniCpm3sFactors) {
+  const DecoderSpec spec =
+      Described("minicpm3", R"({"scale_emb": 3, "scale_depth": 2.5,
+                      "dim_model_base": 8})");
+  EXPECT_EQ(spec.embedding_scale, 3.0f);
+  EXPECT_EQ(spec.logit_scale, 0.25f);
+  EXPECT_FLOAT_EQ(spec.layers[0].blocks[0].scale, 2.5f / std::sqrt(2.0f));
+  EXPECT_FLOAT_EQ(spec.layers[1].blocks[1].scale, 2.5f / std::sqrt(2.0f));
+  const DecoderSpec plain =
+      Described("minicpm3", R"({"scale_depth": null, "dim_model_base": null})");
+  EXPECT_EQ(plain.logit_scale, 1.0f);
+  EXPECT_EQ(plain.layers[0].blocks[0].scale, 1.0f);
+}
+
+// null: what heads share of the width, and a head of keys for each of queries;
+// absent, the family's numbers.
+TEST(FamilyKeysTest, NullIsNotAbsent) {
+  for (const char* model : {"seed_oss", "ernie4_5", "ministral3"}) {
+    SCOPED_TRACE(model);
+    const DecoderSpec spec =
+        Described(model, R"({"head_dim": null, "num_key_value_heads": null})");
+    const auto& attention =
+        std::get<AttentionSpec>(spec.layers[0].blocks[0].part);
+    EXPECT_EQ(attention.head_dim, 8);
+    EXPECT_EQ(attention.num_kv_heads, 4);
+    const DecoderSpec absent = Described(model, "{}", "head_dim");
+    EXPECT_EQ(std::get<AttentionSpec>(absent.layers[0].blocks[0].part).head_dim,
+              128);
+  }
+}
+
+// Experts of LFM2 are scaled, and MLPs are as wide as they say.
+TEST(FamilyKeysTest, Lfm2sExperts) {
+  const DecoderSpec spec = Described(
+      "lfm2_moe", R"({"routed_scaling_factor": 2.0, "use_expert_bias": false,
+                      "num_dense_layers": 1})");
+  const auto& moe = std::get<MoeSpec>(spec.layers[1].blocks[1].part);
+  EXPECT_EQ(moe.routing.scale, 2.0f);
+  EXPECT_EQ(moe.correction, "");
+  EXPECT_EQ(std::get<MlpSpec>(spec.layers[0].blocks[1].part).width, 64);
+}
+
+TEST(FamilyKeysTest, CommandRsLength) {
+  EXPECT_EQ(Described("cohere", "{}").max_positions, 512);
+  EXPECT_EQ(Described("cohere", R"({"model_max_length": 4096})").max_positions,
+            4096);
+}
+
+// Queries are scaled from the span's first token on, where Llama 4's are from
+// the one before.
+TEST(FamilyKeysTest, TemperatureCountsFromZero) {
+  const DecoderSpec spec = Described("ministral3", "{}");
+  const auto& attention =
+      std::get<AttentionSpec>(spec.layers[0].blocks[0].part);
+  ASSERT_GE(attention.query_factor, 0);
+  const RopeFrequencies factors = ComputeRopeFrequencies(
+      spec.ropes[static_cast<size_t>(attention.query_factor)]);
+  EXPECT_EQ(factors.FactorAt(31), 1.0f);
+  EXPECT_FLOAT_EQ(factors.FactorAt(32), 1.0f + 0.5f * std::log(2.0f));
+}
+
+}  // namespace
+}  // namespace inlay

@@ -1,0 +1,153 @@
+"""Writes the folders of the families below: small random models, and what transformers computes of them in float32.
+
+    pip install transformers==5.24.0 torch && python make_families.py [NAME ...]
+
+config.json is spelled as published checkpoints spell it; config_v5.json as transformers 5 writes it. Tensors have their published names and shapes.
+"""
+import copy
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+STEPS = 20
+COMMON = dict(vocab_size=320, hidden_size=32, num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-3, tie_word_embeddings=False,
+              bos_token_id=1, eos_token_id=2, pad_token_id=0, use_cache=True)
+# Heads of 16, two for each of keys.
+GROUPED = dict(intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+# The same where their size follows from the width.
+DERIVED = dict(intermediate_size=64, num_attention_heads=2, num_key_value_heads=1)
+LATENT = dict(num_attention_heads=2, num_key_value_heads=2, q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)
+DEFAULT = dict(rope_type='default')
+TEMPERED = dict(rope_type='yarn', factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0,
+                llama_4_scaling_beta=0.5)
+LONGROPE = dict(rope_type='longrope', short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0], long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 12.0],
+                original_max_position_embeddings=64)
+
+# Of each: its classes' name before ForCausalLM, its keys, its rotary embedding (a base and a scaling), and keys that published files have besides, or do not
+# have (None).
+FAMILIES = {
+    'glm4_moe_lite': ('Glm4MoeLite', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
+                                          routed_scaling_factor=1.8, tie_word_embeddings=True),
+                      dict(DEFAULT, rope_theta=1000000.0), dict(mlp_layer_types=None, first_k_dense_replace=1, topk_method='noaux_tc', partial_rotary_factor=1.0)),
+    'minicpm3': ('MiniCPM3', dict(LATENT, intermediate_size=64, v_head_dim=None, scale_emb=12, scale_depth=1.4, dim_model_base=256, tie_word_embeddings=True),
+                 dict(LONGROPE, rope_theta=10000.0), dict(v_head_dim=None, qk_head_dim=None, head_dim=None)),
+    'lfm2_moe': ('Lfm2Moe', dict(DERIVED, moe_intermediate_size=32, num_hidden_layers=3, num_dense_layers=2, num_experts=4, num_experts_per_tok=2, norm_eps=1e-3,
+                                 layer_types=['conv', 'full_attention', 'conv'], routed_scaling_factor=1.0, tie_word_embeddings=True),
+                 dict(DEFAULT, rope_theta=1000000.0), dict(rms_norm_eps=None)),
+    'olmoe': ('Olmoe', dict(DERIVED, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, num_hidden_layers=1, tie_word_embeddings=True),
+              dict(DEFAULT, rope_theta=10000.0), {}),
+    'seed_oss': ('SeedOss', dict(GROUPED, num_hidden_layers=1, attention_bias=True, attention_out_bias=False, mlp_bias=False, attention_dropout=0.1, residual_dropout=0.1),
+                 dict(DEFAULT, rope_theta=10000000.0), {}),
+    'ernie4_5': ('Ernie4_5', dict(GROUPED, num_hidden_layers=1, use_bias=False, tie_word_embeddings=True), dict(DEFAULT, rope_theta=500000.0), {}),
+    'ernie4_5_moe': ('Ernie4_5_Moe', dict(DERIVED, moe_intermediate_size=32, moe_num_experts=4, moe_k=2, moe_num_shared_experts=2, moe_layer_start_index=1,
+                                          moe_layer_interval=1, tie_word_embeddings=True),
+                     dict(DEFAULT, rope_theta=500000.0), dict(moe_use_aux_free=True)),
+    'granitemoe': ('GraniteMoe', dict(DERIVED, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=6.0, logits_scaling=3.0,
+                                      residual_multiplier=0.5, attention_multiplier=0.3, num_hidden_layers=1, tie_word_embeddings=True),
+                   dict(DEFAULT, rope_theta=10000.0), {}),
+    'ministral3': ('Ministral3', dict(GROUPED, sliding_window=None, tie_word_embeddings=True), dict(TEMPERED, rope_theta=1000000.0), {}),
+    'mistral4': ('Mistral4', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
+                                  first_k_dense_replace=0, num_hidden_layers=1, tie_word_embeddings=True),
+                 dict(TEMPERED, rope_theta=10000.0, partial_rotary_factor=0.5), {}),
+    'cohere': ('Cohere', dict(DERIVED, num_hidden_layers=1, logit_scale=0.25, layer_norm_eps=1e-3, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
+               dict(rms_norm_eps=None)),
+    'dots1': ('Dots1', dict(DERIVED, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0,
+                            num_hidden_layers=1, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None, tie_word_embeddings=True),
+              dict(DEFAULT, rope_theta=10000.0), dict(scoring_func='noaux_tc')),
+    'exaone_moe': ('ExaoneMoe', dict(DERIVED, moe_intermediate_size=32, num_experts=4, num_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1,
+                                     sliding_window=32, sliding_window_pattern='LG', layer_types=['sliding_attention', 'full_attention'],
+                                     tie_word_embeddings=True),
+                   dict(DEFAULT, rope_theta=1000000.0), dict(mlp_layer_types=None, head_dim=None)),
+}
+
+
+def numbers(tensor):
+    return [float(f'{x:.6g}') for x in tensor.tolist()]
+
+
+def changed(model):
+    """The same weights but for a relative 3e-7."""
+    other = copy.deepcopy(model)
+    for tensor in other.parameters():
+        tensor.data = tensor * (1 + 3e-7 * torch.randn_like(tensor))
+    return other
+
+
+def case(model, near, name, ids):
+    with torch.no_grad():
+        run = lambda tokens: model(torch.tensor([tokens]), use_cache=False).logits[0]
+        logits = run(ids)
+        positions = sorted({0, len(ids) // 2, len(ids) - 1})
+        greedy = dict(tokens=[], top1_logits=[], margins=[])
+        tokens = list(ids)
+        for _ in range(STEPS):
+            top = torch.topk(run(tokens)[-1], 2)
+            greedy['tokens'].append(top.indices[0].item())
+            greedy['top1_logits'] += numbers(top.values[:1])
+            greedy['margins'] += numbers(top.values[:1] - top.values[1:])
+            tokens.append(top.indices[0].item())
+    return dict(name=name, input_ids=ids, positions=positions, logits=[numbers(logits[p]) for p in positions], logit_std=logits[-1].std().item(),
+                greedy=greedy, sensitivity=((near(torch.tensor([ids]), use_cache=False).logits[0] - logits).abs().max() / logits[-1].std()).item())
+
+
+def clear_case(model, near, count):
+    """A prompt after which no greedy step is near a tie."""
+    for seed in range(200):
+        ids = torch.randint(3, COMMON['vocab_size'], (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+        found = case(model, near, f'len{count}', ids)
+        if min(found['greedy']['margins']) > 4e-3 * found['logit_std'] and found['sensitivity'] < 5e-5:
+            return found
+    raise SystemExit('no prompt')
+
+
+def draw(name, tensor):
+    if 'norm' in name:
+        return 1 + 0.2 * torch.randn_like(tensor)
+    return (1.0 if 'embed' in name else 0.2) * torch.randn_like(tensor)
+
+
+def published(config, rope, extra):
+    """As config.json had it before transformers 5."""
+    config = {k: v for k, v in config.items() if k not in ('rope_parameters', 'dtype')}
+    rope = dict(rope)
+    config['rope_theta'] = rope.pop('rope_theta')
+    kind = rope.pop('rope_type')
+    config['rope_scaling'] = None if kind == 'default' else dict(rope, type=kind)
+    config.update(extra, torch_dtype='bfloat16', transformers_version='4.57.1')
+    return {k: v for k, v in config.items() if k not in extra or v is not None}
+
+
+def write(name):
+    prefix, keys, rope, extra = FAMILIES[name]
+    torch.manual_seed(11)
+    architecture = prefix + 'ForCausalLM'
+    model_class = getattr(transformers, architecture)
+    config = model_class.config_class(**dict(COMMON, **keys), rope_parameters=dict(rope))
+    model = model_class(config)
+    for tensors in (model.named_parameters(), model.named_buffers()):
+        for part, tensor in tensors:
+            if 'inv_freq' not in part and 'embed_scale' not in part:
+                tensor.data = draw(part, tensor.data)
+    folder = HERE / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / 'generation_config.json').unlink(missing_ok=True)
+    saved = json.loads((folder / 'config.json').read_text())
+    (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
+    (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
+    reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation='eager').eval()
+    near = changed(reference)
+    # Few where every token goes the same way.
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and rope['rope_type'] != 'longrope'
+    cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
+    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=COMMON['vocab_size'], cases=cases)
+    (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
+
+
+if __name__ == '__main__':
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or FAMILIES:
+        write(name)
