@@ -121,6 +121,7 @@ absl::StatusOr<MambaSpec> GraniteMamba(const Json& json,
       ReadMamba(json, MambaKeys(), config.hidden_size,
                 expand * config.hidden_size, prefix + "mamba"));
   mamba.norm = {NormKind::kRms, prefix + "mamba.norm", config.norm_epsilon};
+  mamba.norm_groups = mamba.num_groups;
   return mamba;
 }
 

@@ -46,6 +46,9 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
         ReadMamba(json, keys, spec.hidden_size, expand * spec.hidden_size,
                   prefix + "mixer"));
     mixer.norm = {NormKind::kRms, prefix + "mixer.norm", norm_epsilon};
+    // As mamba_ssm, which such models were trained with, has it, and
+    // transformers from version 5 on.
+    mixer.norm_groups = mixer.num_groups;
     mixer.gate_first = !norm_first;
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.push_back(
