@@ -19,6 +19,7 @@ absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(const Json& json,
                                                          int num_layers) {
   std::vector<bool> layers(static_cast<size_t>(num_layers), false);
   const Json* types = JsonFind(json, "layer_types");
+  if (types == nullptr) types = JsonFind(json, "layers_block_type");
   if (types == nullptr) return layers;
   const auto attends = [](const Json& type) {
     return type == "attention" || type == "full_attention";
@@ -132,6 +133,9 @@ absl::StatusOr<DecoderSpec> GraniteHybridSpec(const Json& json) {
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
                          GraniteAttentionLayers(json, config.num_layers));
+  if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
+    INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
+  }
   INLAY_ASSIGN_OR_RETURN(const GraniteFactors factors,
                          ReadGraniteFactors(json));
   INLAY_ASSIGN_OR_RETURN(const GraniteExperts experts,

@@ -1,6 +1,7 @@
 // What config.json's keys make of families with experts, latent attention or
 // recurrent layers, as transformers 5 and the published code have it; found by
 // tests/reference.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,6 +15,8 @@
 
 namespace inlay {
 namespace {
+
+using ::testing::HasSubstr;
 
 Json MixedConfig(const std::string& architecture) {
   return {{"architectures", {architecture}},
@@ -34,6 +37,16 @@ absl::StatusOr<DecoderSpec> MixedSpec(const Json& config) {
   files.config = config;
   files.random = RandomWeights{};
   return DescribeDecoder(files, *device);
+}
+
+absl::Status Refused(Json config, const char* key, Json value) {
+  config[key] = std::move(value);
+  return MixedSpec(config).status();
+}
+
+void ExpectUnimplemented(const absl::Status& status, const char* in_message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(in_message));
 }
 
 template <typename Part>
@@ -65,6 +78,161 @@ TEST(ConfigMixed, GatedNormsAreOfGroups) {
       EXPECT_EQ(PartOf<MambaSpec>(*spec, 0).norm_groups, groups) << name;
     }
   }
+}
+
+// transformers takes hidden_act for the convolutions, too.
+TEST(ConfigMixed, ConvolutionsHaveSiluAlone) {
+  for (const char* name :
+       {"Mamba2ForCausalLM", "GraniteMoeHybridForCausalLM",
+        "FalconH1ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
+        "Qwen3_5MoeForCausalLM", "KimiLinearForCausalLM"}) {
+    Json config = MambaConfig(name, 1);
+    EXPECT_TRUE(MixedSpec(config).ok()) << name;
+    config["hidden_act"] = "swish";
+    EXPECT_TRUE(MixedSpec(config).ok()) << name;
+    ExpectUnimplemented(Refused(config, "hidden_act", "gelu"),
+                        "hidden_act is \"gelu\"");
+    // Where no layer has one, the MLP's may be any.
+    config["layer_types"] = Json(4, "full_attention");
+    const bool attends = MixedSpec(config).ok() &&
+                         std::string_view(name) != "Mamba2ForCausalLM" &&
+                         std::string_view(name) != "FalconH1ForCausalLM";
+    EXPECT_EQ(Refused(config, "hidden_act", "gelu").ok(), attends) << name;
+  }
+  ExpectUnimplemented(Refused(MambaConfig("NemotronHForCausalLM", 1),
+                              "mamba_hidden_act", "gelu"),
+                      "mamba_hidden_act is \"gelu\"");
+}
+
+TEST(ConfigMixed, NullHeadsOfKeysAreAsManyAsHeads) {
+  for (const char* name : {"FalconH1ForCausalLM", "MixtralForCausalLM"}) {
+    Json config = MambaConfig(name, 1);
+    config["num_key_value_heads"] = nullptr;
+    const auto spec = MixedSpec(config);
+    ASSERT_TRUE(spec.ok()) << name << ": " << spec.status();
+    const auto* both =
+        std::get_if<AttentionMambaSpec>(&spec->layers[0].blocks[0].part);
+    const AttentionSpec& attention =
+        both != nullptr ? both->attention : PartOf<AttentionSpec>(*spec, 0);
+    EXPECT_EQ(attention.num_kv_heads, 4) << name;
+  }
+}
+
+TEST(ConfigMixed, FalconsFactorsDoNotGoPastBiases) {
+  Json config = MambaConfig("FalconH1ForCausalLM", 1);
+  for (const char* key :
+       {"attention_bias", "mamba_proj_bias", "projectors_bias", "mlp_bias"}) {
+    config[key] = true;
+  }
+  EXPECT_TRUE(MixedSpec(config).ok());
+  config["key_multiplier"] = 0.5;
+  config["embedding_multiplier"] = 0.5;
+  EXPECT_TRUE(MixedSpec(config).ok());
+  for (const char* key : {"attention_in_multiplier", "attention_out_multiplier",
+                          "ssm_in_multiplier", "ssm_out_multiplier"}) {
+    ExpectUnimplemented(Refused(config, key, 0.5), key);
+  }
+  EXPECT_TRUE(Refused(config, "mlp_multipliers", {0.5, 1.0}).ok());
+  ExpectUnimplemented(Refused(config, "mlp_multipliers", {1.0, 0.5}),
+                      "mlp_multipliers");
+}
+
+TEST(ConfigMixed, MixersHeadsFollowFromTheirWidth) {
+  Json config = MambaConfig("GraniteMoeHybridForCausalLM", 1);
+  config.erase("mamba_d_head");
+  const auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(PartOf<MambaSpec>(*spec, 0).head_dim, 8);
+  // Flags that null switches off.
+  EXPECT_TRUE(PartOf<MambaSpec>(*spec, 0).conv_bias);
+  config["mamba_conv_bias"] = nullptr;
+  EXPECT_FALSE(PartOf<MambaSpec>(*MixedSpec(config), 0).conv_bias);
+  config["layers_block_type"] = {"mamba", "attention", "mamba", "attention"};
+  EXPECT_TRUE(std::holds_alternative<AttentionSpec>(
+      MixedSpec(config)->layers[1].blocks[0].part));
+}
+
+TEST(ConfigMixed, NemotronsOtherNames) {
+  Json config = MambaConfig("NemotronHForCausalLM", 1);
+  config.erase("hybrid_override_pattern");
+  config.erase("n_groups");
+  config["layer_types"] = {"full_attention", "linear_attention", "moe", "mlp"};
+  config["mamba_n_groups"] = 2;
+  config["mamba_d_conv"] = 3;
+  config["mamba_dt_min"] = 0.25;
+  config["mamba_conv_bias"] = false;
+  config["mlp_bias"] = true;
+  const auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto& mamba = PartOf<MambaSpec>(*spec, 1);
+  EXPECT_EQ(mamba.num_groups, 2);
+  EXPECT_EQ(mamba.num_taps, 3);
+  EXPECT_EQ(mamba.least_step, 0.25f);
+  EXPECT_FALSE(mamba.conv_bias);
+  // Experts have no biases.
+  const auto& moe = PartOf<MoeSpec>(*spec, 2);
+  EXPECT_FALSE(moe.experts[0].output.bias);
+  EXPECT_TRUE(moe.shared->output.bias);
+  EXPECT_TRUE(PartOf<MlpSpec>(*spec, 3).output.bias);
+}
+
+TEST(ConfigMixed, Lfm2sOlderNameOfTiesWinsAndItsActivationIsItsOwn) {
+  Json config = MixedConfig("Lfm2ForCausalLM");
+  config["hidden_act"] = "gelu";
+  auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->head, "");
+  EXPECT_EQ(PartOf<MlpSpec>(*spec, 0, 1).activation, Activation::kSilu);
+  config["tie_word_embeddings"] = true;
+  config["tie_embedding"] = false;
+  EXPECT_EQ(MixedSpec(config)->head, "lm_head");
+  config["tie_word_embeddings"] = false;
+  config["tie_embedding"] = true;
+  EXPECT_EQ(MixedSpec(config)->head, "");
+}
+
+Json LatentJson(const std::string& architecture) {
+  Json config = MixedConfig(architecture);
+  config["n_routed_experts"] = 8;
+  config["num_experts_per_tok"] = 2;
+  config["n_group"] = config["topk_group"] = 1;
+  config["qk_rope_head_dim"] = 8;
+  config["first_k_dense_replace"] = 0;
+  return config;
+}
+
+TEST(ConfigMixed, KimisLayersByTransformersNames) {
+  Json config = LatentJson("KimiLinearForCausalLM");
+  config["num_hidden_layers"] = 5;
+  config["layer_types"] = {"full_attention", "linear_attention",
+                           "linear_attention", "full_attention",
+                           "linear_attention"};
+  config["mlp_layer_types"] = {"sparse", "dense", "dense", "sparse", "sparse"};
+  config["linear_num_heads"] = 2;
+  config["linear_head_dim"] = 16;
+  config["linear_conv_kernel_dim"] = 3;
+  // What is inside wins over what is beside, but for the layers.
+  config["linear_attn_config"] = {{"full_attn_layers", {2}}, {"num_heads", 4}};
+  auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  for (const size_t i : {0, 3}) PartOf<LatentAttentionSpec>(*spec, i);
+  const auto& delta = PartOf<DeltaSpec>(*spec, 1);
+  EXPECT_EQ(delta.num_heads, 4);
+  EXPECT_EQ(delta.key_dim, 16);
+  EXPECT_EQ(delta.num_taps, 3);
+  for (const size_t i : {0, 3, 4}) PartOf<MoeSpec>(*spec, i, 1);
+  for (const size_t i : {1, 2}) PartOf<MlpSpec>(*spec, i, 1);
+  // Nothing said: every fourth but the first.
+  config.erase("layer_types");
+  config.erase("linear_attn_config");
+  spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(PartOf<DeltaSpec>(*spec, 0).num_heads, 2);
+  PartOf<DeltaSpec>(*spec, 3);
+  PartOf<LatentAttentionSpec>(*spec, 4);
+  config["linear_attn_config"] = {1};
+  EXPECT_EQ(MixedSpec(config).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
