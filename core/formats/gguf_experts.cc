@@ -106,9 +106,11 @@ absl::Status ReadGgufExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
     return absl::OkStatus();
   }
   if (keys.arch() == "gpt-oss") {
-    // As published; the format has no key for it.
+    // As published; the format has no key for it. Without a scaling config.json
+    // would mean the family's.
     Json& scaling = (*config)["rope_scaling"];
-    if (scaling.is_object()) scaling["truncate"] = false;
+    if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
+    scaling["truncate"] = false;
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch().starts_with("deepseek") ||

@@ -191,6 +191,55 @@ TEST(ConfigMixed, Lfm2sOlderNameOfTiesWinsAndItsActivationIsItsOwn) {
   EXPECT_EQ(MixedSpec(config)->head, "");
 }
 
+TEST(ConfigMixed, GptOssScalesWhereNothingIsSaid) {
+  Json config = MixedConfig("GptOssForCausalLM");
+  config["rope_theta"] = 500.0;
+  auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec->ropes[0].factor, 32.0);
+  EXPECT_EQ(spec->ropes[0].original_max, 4096);
+  EXPECT_EQ(spec->ropes[0].theta, 500.0);
+  EXPECT_FALSE(spec->ropes[0].truncate);
+  config["rope_parameters"] = {{"rope_type", "default"}};
+  EXPECT_EQ(MixedSpec(config)->ropes[0].scaling, RopeScaling::kNone);
+  config["swiglu_alpha"] = 1.702;
+  EXPECT_TRUE(MixedSpec(config).ok());
+  ExpectUnimplemented(Refused(config, "swiglu_alpha", 1.5), "swiglu_alpha");
+}
+
+std::vector<int> Windows(const Json& config) {
+  std::vector<int> windows;
+  const auto spec = MixedSpec(config);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  if (!spec.ok()) return windows;
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    windows.push_back(PartOf<AttentionSpec>(*spec, i).window);
+  }
+  return windows;
+}
+
+TEST(ConfigMixed, WindowsOfQwensMixtures) {
+  const Json kinds = {"full_attention", "sliding_attention", "full_attention",
+                      "full_attention"};
+  for (const char* name : {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"}) {
+    const bool is_third = std::string_view(name) == "Qwen3MoeForCausalLM";
+    Json config = MixedConfig(name);
+    config["sliding_window"] = 8;
+    config["max_window_layers"] = 1;
+    EXPECT_EQ(Windows(config), std::vector<int>({0, 0, 0, 0}));
+    config["use_sliding_window"] = true;
+    EXPECT_EQ(Windows(config), is_third ? std::vector<int>({8, 8, 8, 8})
+                                        : std::vector<int>({8, 0, 0, 0}));
+    config["max_window_layers"] = 4;
+    EXPECT_EQ(Windows(config), is_third ? std::vector<int>({8, 8, 8, 8})
+                                        : std::vector<int>({8, 0, 8, 0}));
+    config["layer_types"] = kinds;
+    EXPECT_EQ(Windows(config), is_third ? std::vector<int>({8, 8, 8, 8})
+                                        : std::vector<int>({0, 8, 0, 0}));
+  }
+}
+
 Json LatentJson(const std::string& architecture) {
   Json config = MixedConfig(architecture);
   config["n_routed_experts"] = 8;
@@ -199,6 +248,40 @@ Json LatentJson(const std::string& architecture) {
   config["qk_rope_head_dim"] = 8;
   config["first_k_dense_replace"] = 0;
   return config;
+}
+
+TEST(ConfigMixed, Glm4MoesHeadsFollowFromHiddenSize) {
+  Json config = MixedConfig("Glm4MoeForCausalLM");
+  config["num_attention_heads"] = 2;
+  config.erase("head_dim");
+  const auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(PartOf<AttentionSpec>(*spec, 0).head_dim, 16);
+}
+
+TEST(ConfigMixed, WeightsOfExpertsThatAreAlwaysNormalised) {
+  for (const char* name : {"MixtralForCausalLM", "GptOssForCausalLM",
+                           "MiniMaxForCausalLM", "MiniMaxM2ForCausalLM"}) {
+    Json config = MixedConfig(name);
+    config["norm_topk_prob"] = false;
+    const auto spec = MixedSpec(config);
+    ASSERT_TRUE(spec.ok()) << name << ": " << spec.status();
+    EXPECT_TRUE(PartOf<MoeSpec>(*spec, 0, 1).routing.normalised) << name;
+  }
+}
+
+TEST(ConfigMixed, WhatMiniMaxM2sCodeKnowsAndNoModelHas) {
+  Json config = MixedConfig("MiniMaxM2ForCausalLM");
+  config["scoring_func"] = "sigmoid";
+  config["qk_norm_type"] = "per_layer";
+  config["attn_type_list"] = {1, 1, 1, 1};
+  EXPECT_TRUE(MixedSpec(config).ok()) << MixedSpec(config).status();
+  ExpectUnimplemented(Refused(config, "scoring_func", "softmax"),
+                      "scoring_func");
+  ExpectUnimplemented(Refused(config, "qk_norm_type", "per_head"),
+                      "qk_norm_type");
+  ExpectUnimplemented(Refused(config, "attn_type_list", {1, 0, 1, 1}),
+                      "attn_type_list");
 }
 
 TEST(ConfigMixed, KimisLayersByTransformersNames) {
