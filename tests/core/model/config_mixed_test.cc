@@ -250,6 +250,48 @@ Json LatentJson(const std::string& architecture) {
   return config;
 }
 
+TEST(ConfigMixed, LatentAttentionsScaleIsRaisedByAnyScaling) {
+  for (const char* name : {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"}) {
+    Json config = LatentJson(name);
+    const float plain =
+        PartOf<LatentAttentionSpec>(*MixedSpec(config), 0).scale;
+    for (const char* type : {"linear", "dynamic", "yarn"}) {
+      config["rope_scaling"] = {
+          {"type", type}, {"factor", 4.0}, {"mscale_all_dim", 1.0}};
+      const auto spec = MixedSpec(config);
+      ASSERT_TRUE(spec.ok()) << spec.status();
+      const auto raised = static_cast<float>(YarnMagnitude(4.0, 1.0));
+      EXPECT_FLOAT_EQ(PartOf<LatentAttentionSpec>(*spec, 0).scale,
+                      plain * raised * raised)
+          << name << " " << type;
+    }
+  }
+}
+
+TEST(ConfigMixed, DeepseeksFlagsThatNullSwitchesOff) {
+  Json config = LatentJson("DeepseekV3ForCausalLM");
+  auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(PartOf<MoeSpec>(*spec, 0, 1).routing.normalised);
+  EXPECT_EQ(PartOf<LatentAttentionSpec>(*spec, 0).rope_style,
+            RopeStyle::kInterleaved);
+  config["norm_topk_prob"] = config["rope_interleave"] = nullptr;
+  spec = MixedSpec(config);
+  EXPECT_FALSE(PartOf<MoeSpec>(*spec, 0, 1).routing.normalised);
+  EXPECT_EQ(PartOf<LatentAttentionSpec>(*spec, 0).rope_style, RopeStyle::kHalf);
+}
+
+TEST(ConfigMixed, BiasesOfDeepseeksMlpsAreRefused) {
+  ExpectUnimplemented(
+      Refused(LatentJson("DeepseekV2ForCausalLM"), "mlp_bias", true),
+      "mlp_bias is true");
+  Json config = MixedConfig("DeepseekV4ForCausalLM");
+  config["num_key_value_heads"] = 1;
+  config["qk_rope_head_dim"] = 4;
+  EXPECT_TRUE(MixedSpec(config).ok());
+  ExpectUnimplemented(Refused(config, "mlp_bias", true), "mlp_bias is true");
+}
+
 TEST(ConfigMixed, Glm4MoesHeadsFollowFromHiddenSize) {
   Json config = MixedConfig("Glm4MoeForCausalLM");
   config["num_attention_heads"] = 2;
