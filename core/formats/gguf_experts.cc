@@ -155,9 +155,11 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     return absl::OkStatus();
   }
   if (keys.arch() == "gpt-oss") {
-    // As published; the format has no key for it.
+    // As published; the format has no key for it. Without a scaling config.json
+    // would mean the family's.
     Json& scaling = (*config)["rope_scaling"];
-    if (scaling.is_object()) scaling["truncate"] = false;
+    if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
+    scaling["truncate"] = false;
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||

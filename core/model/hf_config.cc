@@ -50,8 +50,10 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   INLAY_ASSIGN_OR_RETURN(
       const int64_t heads,
       JsonInt(config, defaults.heads_key, defaults.num_heads, 1, kMaxHeads));
-  const int64_t default_kv =
-      defaults.num_kv_heads == 0 ? heads : defaults.num_kv_heads;
+  // null: as many as heads.
+  const bool own_kv =
+      defaults.num_kv_heads == 0 || config.contains("num_key_value_heads");
+  const int64_t default_kv = own_kv ? heads : defaults.num_kv_heads;
   INLAY_ASSIGN_OR_RETURN(
       const int64_t kv_heads,
       JsonInt(config, "num_key_value_heads", default_kv, 1, kMaxHeads));
@@ -93,6 +95,12 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   out.head_dim = static_cast<int>(head_dim);
   out.norm_epsilon = static_cast<float>(epsilon);
   return out;
+}
+
+absl::StatusOr<bool> ReadFlag(const Json& config, std::string_view key,
+                              bool fallback) {
+  const bool is_absent = config.find(std::string(key)) == config.end();
+  return JsonBool(config, key, is_absent && fallback);
 }
 
 absl::StatusOr<std::optional<double>> ReadOptionalNumber(

@@ -98,9 +98,6 @@ absl::Status ReadYarn(const Json& object, RopeSpec& spec) {
   if (spec.beta_slow == 0.0) spec.beta_slow = 1.0;
   INLAY_ASSIGN_OR_RETURN(spec.mscale,
                          JsonNumber(object, "mscale", 0.0, 0.0, kMaxFactor));
-  INLAY_ASSIGN_OR_RETURN(
-      spec.mscale_all_dim,
-      JsonNumber(object, "mscale_all_dim", 0.0, 0.0, kMaxFactor));
   INLAY_ASSIGN_OR_RETURN(spec.truncate, JsonBool(object, "truncate", true));
   return absl::OkStatus();
 }
@@ -149,6 +146,9 @@ absl::Status ReadScaling(const Json& config, const Json& object,
   INLAY_ASSIGN_OR_RETURN(spec.attention_factor,
                          ReadOptionalNumber(object, "attention_factor",
                                             std::nullopt, 0.0, kMaxFactor));
+  INLAY_ASSIGN_OR_RETURN(
+      spec.mscale_all_dim,
+      JsonNumber(object, "mscale_all_dim", 0.0, 0.0, kMaxFactor));
   switch (spec.scaling) {
     case RopeScaling::kYarn:
       return ReadYarn(object, spec);

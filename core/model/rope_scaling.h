@@ -58,8 +58,8 @@ struct RopeSpec {
   // yarn
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double mscale = 0.0;  // 0: not given
-  double mscale_all_dim = 0.0;
+  double mscale = 0.0;          // 0: not given
+  double mscale_all_dim = 0.0;  // latent attention has it with any scaling
   bool truncate = true;
   // llama3
   double low_freq_factor = 1.0;

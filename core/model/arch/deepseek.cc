@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV2(const Json& json,
   defaults.vocab_size = 102400;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "mlp_bias"));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadDeepseekV2Experts(json));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,

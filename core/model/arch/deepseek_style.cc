@@ -25,6 +25,13 @@ absl::Status ExpectName(const Json& json, std::string_view key,
       "config.json: %s is \"%s\"; supported here is \"%s\"", key, name, known));
 }
 
+absl::Status ExpectFalse(const Json& json, std::string_view key) {
+  INLAY_ASSIGN_OR_RETURN(const bool flag, JsonBool(json, key, false));
+  if (!flag) return absl::OkStatus();
+  return absl::UnimplementedError(
+      FormattedString("config.json: %s is true; supported here is false", key));
+}
+
 absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(
     const Json& json, const DeepseekDefaults& defaults) {
   DeepseekExperts experts;
@@ -187,7 +194,7 @@ LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
                                            const std::string& prefix) {
   LatentAttentionSpec spec = LatentStyleAttention(config, latent, prefix);
   spec.rope = 0;
-  if (rope.scaling == RopeScaling::kYarn && rope.mscale_all_dim != 0.0) {
+  if (rope.mscale_all_dim != 0.0) {
     const double magnitude = YarnMagnitude(rope.factor, rope.mscale_all_dim);
     spec.scale *= static_cast<float>(magnitude * magnitude);
   }
@@ -202,7 +209,7 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadLatentRope(json, config, latent));
   INLAY_ASSIGN_OR_RETURN(const bool interleaved,
-                         JsonBool(json, "rope_interleave", true));
+                         ReadFlag(json, "rope_interleave", true));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);

@@ -83,7 +83,8 @@ LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
                                          const LatentConfig& latent,
                                          const std::string& prefix);
 
-// The same with rope 0, whose YaRN raises the scale (mscale_all_dim).
+// The same with rope 0, whose scaling, of any type, raises the scale
+// (mscale_all_dim).
 LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
                                            const LatentConfig& latent,
                                            const RopeSpec& rope,
@@ -95,6 +96,9 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
                                             const LatentConfig& latent,
                                             const DeepseekExperts& experts,
                                             bool corrected);
+
+// UNIMPLEMENTED where the config's `key` is true.
+absl::Status ExpectFalse(const Json& json, std::string_view key);
 
 // UNIMPLEMENTED where the config's `key` is something else than `known`.
 absl::Status ExpectName(const Json& json, std::string_view key,

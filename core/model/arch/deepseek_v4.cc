@@ -208,12 +208,8 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
               decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(config->group_rank,
                          JsonInt(json, "o_lora_rank", 1024, 1, kMaxHidden));
-  INLAY_ASSIGN_OR_RETURN(const bool bias,
-                         JsonBool(json, "attention_bias", false));
-  if (bias) {
-    return absl::UnimplementedError(
-        "config.json: attention_bias is true; supported here is false");
-  }
+  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "attention_bias"));
+  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "mlp_bias"));
   if (decoder.num_heads % config->num_groups == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %d heads in %d groups (o_groups); groups must be of equal "

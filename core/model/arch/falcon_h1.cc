@@ -7,6 +7,7 @@
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -36,6 +37,28 @@ absl::StatusOr<FalconFactors> ReadFalconFactors(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(factors.ssm, ReadFactors(json, "ssm_multipliers", 5));
   INLAY_ASSIGN_OR_RETURN(factors.mlp, ReadFactors(json, "mlp_multipliers", 2));
   return factors;
+}
+
+// Factors are taken past matrices to where they cost nothing, which biases
+// would have to follow.
+absl::Status CheckFalconBiases(const Json& json, const FalconFactors& factors) {
+  const auto check = [&](std::string_view bias_key, float factor,
+                         std::string_view factor_key) -> absl::Status {
+    INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(json, bias_key, false));
+    if (!bias || factor == 1.0f) return absl::OkStatus();
+    return absl::UnimplementedError(FormattedString(
+        "config.json: %s is true and %s %g; biases are supported where it is 1",
+        bias_key, factor_key, factor));
+  };
+  INLAY_RETURN_IF_ERROR(
+      check("attention_bias", factors.attention_in, "attention_in_multiplier"));
+  INLAY_RETURN_IF_ERROR(check("attention_bias", factors.attention_out,
+                              "attention_out_multiplier"));
+  INLAY_RETURN_IF_ERROR(
+      check("mamba_proj_bias", factors.ssm_in, "ssm_in_multiplier"));
+  INLAY_RETURN_IF_ERROR(
+      check("projectors_bias", factors.ssm_out, "ssm_out_multiplier"));
+  return check("mlp_bias", factors.mlp[1], "mlp_multipliers[1]");
 }
 
 // What the mixer has besides sizes and names.
@@ -116,7 +139,9 @@ absl::StatusOr<DecoderSpec> FalconH1Spec(const Json& json) {
   defaults.norm_epsilon = 1e-5;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   INLAY_ASSIGN_OR_RETURN(const FalconFactors factors, ReadFalconFactors(json));
+  INLAY_RETURN_IF_ERROR(CheckFalconBiases(json, factors));
   INLAY_ASSIGN_OR_RETURN(const FalconMixer mixer,
                          ReadFalconMixer(json, config.hidden_size));
   INLAY_ASSIGN_OR_RETURN(const bool attention_bias,

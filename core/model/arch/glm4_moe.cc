@@ -17,7 +17,6 @@ DecoderDefaults Glm4MoeDefaults() {
   defaults.num_layers = 46;
   defaults.num_heads = 96;
   defaults.num_kv_heads = 8;
-  defaults.head_dim = 128;
   defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
   return defaults;

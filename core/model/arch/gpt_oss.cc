@@ -4,6 +4,7 @@
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,12 +24,36 @@ DecoderDefaults GptOssDefaults() {
   return defaults;
 }
 
+// What the family's configuration says where config.json has no scaling.
+Json WithGptOssRope(const Json& json) {
+  if (JsonFind(json, "rope_parameters") != nullptr ||
+      JsonFind(json, "rope_scaling") != nullptr) {
+    return json;
+  }
+  Json scaled = json;
+  scaled["rope_parameters"] = {{"rope_type", "yarn"},
+                               {"factor", 32.0},
+                               {"truncate", false},
+                               {"original_max_position_embeddings", 4096}};
+  return scaled;
+}
+
+absl::Status CheckAlpha(const Json& json) {
+  constexpr double kAlpha = 1.702;  // Activation::kClampedSilu's
+  INLAY_ASSIGN_OR_RETURN(const double alpha,
+                         JsonNumber(json, "swiglu_alpha", kAlpha, -1e6, 1e6));
+  if (alpha == kAlpha) return absl::OkStatus();
+  return absl::UnimplementedError(FormattedString(
+      "config.json: swiglu_alpha is %g; supported here is %g", alpha, kAlpha));
+}
+
 absl::StatusOr<DecoderSpec> GptOssSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(DecoderConfig config,
                          ReadDecoderConfig(json, GptOssDefaults()));
-  INLAY_ASSIGN_OR_RETURN(
-      const MoeConfig moe,
-      ReadMoeConfig(json, "intermediate_size", {128, 4, 2880, true}));
+  INLAY_ASSIGN_OR_RETURN(MoeConfig moe, ReadMoeConfig(json, "intermediate_size",
+                                                      {128, 4, 2880, true}));
+  moe.routing.normalised = true;
+  INLAY_RETURN_IF_ERROR(CheckAlpha(json));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", true));
   INLAY_ASSIGN_OR_RETURN(const double limit,
@@ -40,8 +65,9 @@ absl::StatusOr<DecoderSpec> GptOssSpec(const Json& json) {
        ++i) {
     sliding.push_back(i % 2 == 0);
   }
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadRope(json, config, {.theta = 150000.0}));
+  INLAY_ASSIGN_OR_RETURN(
+      const RopeSpec rope,
+      ReadRope(WithGptOssRope(json), config, {.theta = 150000.0}));
   // hidden_act says "silu"; the network has its own.
   config.activation = Activation::kClampedSilu;
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);

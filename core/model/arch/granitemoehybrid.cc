@@ -29,6 +29,7 @@ absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(
                            !defaults.is_hybrid);
   if (!defaults.is_hybrid) return layers;
   const Json* types = JsonFind(json, "layer_types");
+  if (types == nullptr) types = JsonFind(json, "layers_block_type");
   if (types == nullptr) return layers;
   const auto attends = [](const Json& type) {
     return type == "attention" || type == "full_attention";
@@ -134,6 +135,7 @@ absl::StatusOr<MambaSpec> GraniteMamba(const Json& json,
       ReadMamba(json, MambaKeys(), config.hidden_size,
                 expand * config.hidden_size, prefix + "mamba"));
   mamba.norm = {NormKind::kRms, prefix + "mamba.norm", config.norm_epsilon};
+  mamba.norm_groups = mamba.num_groups;
   return mamba;
 }
 
@@ -146,6 +148,9 @@ absl::StatusOr<DecoderSpec> GraniteMoeSpec(const Json& json,
   INLAY_ASSIGN_OR_RETURN(
       const std::vector<bool> attends,
       GraniteAttentionLayers(json, family, config.num_layers));
+  if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
+    INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
+  }
   INLAY_ASSIGN_OR_RETURN(const GraniteFactors factors,
                          ReadGraniteFactors(json));
   INLAY_ASSIGN_OR_RETURN(const GraniteExperts experts,

@@ -34,22 +34,38 @@ Json InDeepseeksWords(const Json& kimi) {
   return json;
 }
 
+// linear_attn_config, or transformers' names for what is in it.
 Json KimiDeltaConfig(const Json& json) {
-  const Json* config = JsonFind(json, "linear_attn_config");
-  return config == nullptr ? Json::object() : *config;
+  constexpr std::pair<const char*, const char*> kKeys[] = {
+      {"num_heads", "linear_num_heads"},
+      {"head_dim", "linear_head_dim"},
+      {"short_conv_kernel_size", "linear_conv_kernel_dim"}};
+  const Json* found = JsonFind(json, "linear_attn_config");
+  Json config = Json::object();
+  if (found != nullptr && found->is_object()) config = *found;
+  for (const auto& [key, own] : kKeys) {
+    if (!config.contains(key) && json.contains(own)) config[key] = json[own];
+  }
+  return config;
 }
 
-// Which layers have latent attention: full_attn_layers, which counts from 1.
+// Which layers have latent attention: layer_types; or full_attn_layers, which
+// counts from 1; or every fourth but the first.
 absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
                                                       int num_layers) {
-  std::vector<bool> attends(static_cast<size_t>(num_layers), false);
+  INLAY_ASSIGN_OR_RETURN(std::vector<bool> attends,
+                         ReadLayerKinds(json, "layer_types", num_layers,
+                                        "full_attention", "linear_attention"));
+  if (!attends.empty()) return attends;
   const Json config = KimiDeltaConfig(json);
   const Json* list = JsonFind(config, "full_attn_layers");
   if (list == nullptr) {
-    return absl::InvalidArgumentError(
-        "config.json: linear_attn_config has no full_attn_layers; a list of "
-        "layers, counted from 1, is needed");
+    for (int i = 0; i < num_layers; ++i) {
+      attends.push_back(i > 0 && i % 4 == 0);
+    }
+    return attends;
   }
+  attends.assign(static_cast<size_t>(num_layers), false);
   const auto is_layer = [&](const Json& layer) {
     return layer.is_number_integer() && layer.get<int64_t>() >= 1 &&
            layer.get<int64_t>() <= num_layers;
@@ -68,6 +84,12 @@ absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
 
 // The sizes of delta attention, no names.
 absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json) {
+  const Json* given = JsonFind(json, "linear_attn_config");
+  if (given != nullptr && !given->is_object()) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: linear_attn_config is %s; it must be an object",
+        given->type_name()));
+  }
   const Json config = KimiDeltaConfig(json);
   INLAY_ASSIGN_OR_RETURN(const int64_t heads,
                          JsonInt(config, "num_heads", 32, 1, kMaxHeads));
@@ -136,7 +158,13 @@ absl::StatusOr<DecoderSpec> KimiLinearSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
                          KimiAttentionLayers(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta, ReadKimiDelta(json));
-  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts, ReadKimiExperts(json));
+  if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
+    INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
+  }
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts, ReadKimiExperts(json));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.sparse, ReadLayerKinds(json, "mlp_layer_types", config.num_layers,
+                                     "sparse", "dense"));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
                          ReadLatentConfig(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const bool no_positions,

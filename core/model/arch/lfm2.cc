@@ -120,10 +120,14 @@ absl::StatusOr<DecoderConfig> ReadLfm2Sizes(const Json& json,
   defaults.vocab_size = 65536;
   defaults.num_kv_heads = 8;
   defaults.max_positions = 128000;
-  INLAY_ASSIGN_OR_RETURN(defaults.tie_embeddings,
-                         JsonBool(json, "tie_embedding", /*fallback=*/true));
+  defaults.tie_embeddings = true;
   INLAY_ASSIGN_OR_RETURN(DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
+  config.activation = Activation::kSilu;  // whatever hidden_act says
+  // The older name wins.
+  INLAY_ASSIGN_OR_RETURN(
+      config.tie_embeddings,
+      JsonBool(json, "tie_embedding", config.tie_embeddings));
   INLAY_ASSIGN_OR_RETURN(const double epsilon,
                          JsonNumber(json, "norm_eps", 1e-5, 0.0, 1.0));
   config.norm_epsilon = static_cast<float>(epsilon);

@@ -106,6 +106,16 @@ LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
   return layer;
 }
 
+absl::Status ExpectSilu(const Json& config, std::string_view key) {
+  INLAY_ASSIGN_OR_RETURN(const Activation activation,
+                         ReadActivation(config, key, "silu"));
+  if (activation == Activation::kSilu) return absl::OkStatus();
+  return absl::UnimplementedError(FormattedString(
+      "config.json: %s is %s; the convolutions of this network have \"silu\" "
+      "here",
+      key, DumpJson(config[std::string(key)])));
+}
+
 absl::StatusOr<std::vector<int>> QwenWindows(const Json& config,
                                              int num_layers) {
   INLAY_ASSIGN_OR_RETURN(const bool use,

@@ -5,6 +5,7 @@
 #define INLAY_CORE_MODEL_ARCH_LLAMA_STYLE_H_
 
 #include <string>
+#include <string_view>
 
 #include "core/model/decoder_spec.h"
 #include "core/model/hf_config.h"
@@ -46,6 +47,10 @@ LayerSpec LlamaStyleLayer(const DecoderConfig& config,
 // post_feedforward_layernorm.
 LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
                         NormKind norm, AttentionSpec attention, PartSpec mlp);
+
+// UNIMPLEMENTED where the activation `key` is not SiLU, in networks whose parts
+// have it fixed here (short convolutions).
+absl::Status ExpectSilu(const Json& config, std::string_view key);
 
 // One window for the layers Qwen 2 and 3 slide: use_sliding_window,
 // sliding_window, max_window_layers, layer_types. [num_layers], 0: none.

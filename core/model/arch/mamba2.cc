@@ -1,6 +1,7 @@
 // Mamba 2 (arXiv:2405.21060): mixers alone, no attention and no MLP. Source of
 // names and defaults: transformers' Mamba2Config.
 #include "core/model/arch.h"
+#include "core/model/arch/llama_style.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/decoder.h"
 #include "memory/formatted_string.h"
@@ -29,8 +30,10 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
                          JsonBool(json, "tie_word_embeddings", false));
   INLAY_ASSIGN_OR_RETURN(const bool norm_first,
                          JsonBool(json, "norm_before_gate", false));
+  INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   MambaKeys keys = {"num_heads",   "head_dim",      "n_groups", "state_size",
                     "conv_kernel", "use_conv_bias", "use_bias"};
+  keys.default_head_dim = 64;
   keys.default_groups = 8;
   keys.default_state_size = 128;
   const auto norm_epsilon = static_cast<float>(epsilon);
@@ -46,6 +49,9 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
         ReadMamba(json, keys, spec.hidden_size, expand * spec.hidden_size,
                   prefix + "mixer"));
     mixer.norm = {NormKind::kRms, prefix + "mixer.norm", norm_epsilon};
+    // As mamba_ssm, which such models were trained with, has it, and
+    // transformers from version 5 on.
+    mixer.norm_groups = mixer.num_groups;
     mixer.gate_first = !norm_first;
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.push_back(

@@ -64,7 +64,9 @@ absl::StatusOr<MambaSpec> ReadMamba(const Json& config, const MambaKeys& keys,
       JsonInt(config, keys.heads, keys.default_heads, 1, kMaxHeads));
   const Json* dim = JsonFind(config, keys.head_dim);
   int64_t head_dim = inner / heads;
-  if (dim == nullptr || *dim != "auto") {
+  const bool follows =
+      dim == nullptr ? keys.default_head_dim == 0 : *dim == "auto";
+  if (!follows) {
     INLAY_ASSIGN_OR_RETURN(
         head_dim,
         JsonInt(config, keys.head_dim, keys.default_head_dim, 1, kMaxHeadDim));
@@ -80,7 +82,7 @@ absl::StatusOr<MambaSpec> ReadMamba(const Json& config, const MambaKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(config, keys.bias, false));
   MambaSpec spec;
   INLAY_ASSIGN_OR_RETURN(spec.conv_bias,
-                         JsonBool(config, keys.conv_bias, true));
+                         ReadFlag(config, keys.conv_bias, true));
   if (heads * head_dim != inner || inner > kMaxHidden || heads % groups != 0) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json: %d mixer heads of dimension %d in %d groups; together "

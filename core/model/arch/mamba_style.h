@@ -21,7 +21,7 @@ struct MambaKeys {
   std::string_view conv_bias = "mamba_conv_bias";
   std::string_view bias = "mamba_proj_bias";  // of both projections
   int64_t default_heads = 128;
-  int64_t default_head_dim = 64;
+  int64_t default_head_dim = 0;  // 0: "auto"
   int64_t default_groups = 1;
   int64_t default_state_size = 256;
 };

@@ -1,10 +1,14 @@
 // MiniMax-M2 (arXiv:2506.13585 and its published code): norms on q and k over
 // all heads at once, rope on a part of each head, experts chosen by sigmoid
 // scores with a correction.
+#include <algorithm>
+
 #include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -35,12 +39,30 @@ absl::StatusOr<RopeSpec> ReadMiniMaxRope(const Json& json,
   return ReadRope(json, config, defaults);
 }
 
+// What MiniMax's code knows besides, and no published model has.
+absl::Status CheckMiniMaxM2(const Json& json) {
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "qk_norm_type", "per_layer"));
+  const Json* types = JsonFind(json, "attn_type_list");
+  if (types == nullptr) return absl::OkStatus();
+  if (types->is_array() &&
+      std::all_of(types->begin(), types->end(),
+                  [](const Json& type) { return type == 1; })) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(FormattedString(
+      "config.json: attn_type_list is %s; supported here is 1 for every layer",
+      DumpJson(*types)));
+}
+
 absl::StatusOr<DecoderSpec> MiniMaxM2Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, MiniMaxM2Defaults()));
   INLAY_ASSIGN_OR_RETURN(MoeConfig moe, ReadMoeConfig(json, "intermediate_size",
                                                       {256, 8, 1536, true}));
+  INLAY_RETURN_IF_ERROR(CheckMiniMaxM2(json));
   moe.routing.score = RoutingScore::kSigmoid;
+  moe.routing.normalised = true;
   INLAY_ASSIGN_OR_RETURN(const bool corrected,
                          JsonBool(json, "use_routing_bias", true));
   INLAY_ASSIGN_OR_RETURN(const bool head_norms,

@@ -17,9 +17,9 @@ absl::StatusOr<DecoderSpec> MixtralSpec(const Json& json) {
   defaults.norm_epsilon = 1e-5;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(
-      const MoeConfig moe,
-      ReadMoeConfig(json, "intermediate_size", {8, 2, 14336, true}));
+  INLAY_ASSIGN_OR_RETURN(MoeConfig moe, ReadMoeConfig(json, "intermediate_size",
+                                                      {8, 2, 14336, true}));
+  moe.routing.normalised = true;  // whatever norm_topk_prob says
   INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, std::nullopt));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadRope(json, config, {.theta = 1e6}));

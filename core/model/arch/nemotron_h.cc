@@ -20,10 +20,26 @@ constexpr std::pair<char, std::string_view> kNemotronLayers[] = {
     {'M', "linear_attention"}, {'M', "mamba"}, {'*', "full_attention"},
     {'*', "attention"},        {'E', "moe"},   {'-', "mlp"}};
 
+// Names that older files have, and the newer ones.
+constexpr std::pair<const char*, const char*> kNemotronKeys[] = {
+    {"mamba_n_groups", "n_groups"},
+    {"mamba_d_conv", "conv_kernel"},
+    {"mamba_dt_min", "time_step_min"},
+    {"mamba_conv_bias", "use_conv_bias"}};
+
+Json InNewerWords(const Json& older) {
+  Json json = older;
+  for (const auto& [old_key, key] : kNemotronKeys) {
+    if (json.contains(old_key)) json[key] = json[old_key];
+  }
+  return json;
+}
+
 // One letter a layer, as hybrid_override_pattern has them.
 absl::StatusOr<std::string> ReadNemotronLayers(const Json& json) {
   std::string pattern;
   const Json* list = JsonFind(json, "layers_block_type");
+  if (list == nullptr) list = JsonFind(json, "layer_types");
   if (list != nullptr && list->is_array()) {
     for (const Json& name : *list) {
       const auto found =
@@ -102,6 +118,7 @@ absl::StatusOr<NemotronConfig> ReadNemotronConfig(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(config.attention_bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(config.mlp_bias, JsonBool(json, "mlp_bias", false));
+  INLAY_RETURN_IF_ERROR(ExpectSilu(json, "mamba_hidden_act"));
   INLAY_ASSIGN_OR_RETURN(const double least,
                          JsonNumber(json, "time_step_min", 0.001, 0.0, 1e6));
   config.least_step = static_cast<float>(least);
@@ -112,14 +129,14 @@ absl::StatusOr<NemotronConfig> ReadNemotronConfig(const Json& json) {
 }
 
 // PREFIX.up_proj and .down_proj.
-MlpSpec NemotronMlp(const NemotronConfig& config, int64_t width,
+MlpSpec NemotronMlp(const NemotronConfig& config, int64_t width, bool bias,
                     const std::string& prefix) {
   const int64_t hidden = config.decoder.hidden_size;
   MlpSpec mlp;
   mlp.width = width;
   mlp.activation = config.decoder.activation;
-  mlp.input = {{prefix + ".up_proj", width, hidden, config.mlp_bias}};
-  mlp.output = {prefix + ".down_proj", hidden, width, config.mlp_bias};
+  mlp.input = {{prefix + ".up_proj", width, hidden, bias}};
+  mlp.output = {prefix + ".down_proj", hidden, width, bias};
   return mlp;
 }
 
@@ -132,11 +149,12 @@ MoeSpec NemotronExperts(const NemotronConfig& config,
                 config.decoder.hidden_size};
   moe.correction = prefix + ".gate.e_score_correction_bias";
   for (int e = 0; e < routing.num_experts; ++e) {
-    moe.experts.push_back(NemotronMlp(
-        config, config.moe.width, FormattedString("%s.experts.%d", prefix, e)));
+    moe.experts.push_back(
+        NemotronMlp(config, config.moe.width, false,
+                    FormattedString("%s.experts.%d", prefix, e)));
   }
-  moe.shared =
-      NemotronMlp(config, config.shared_width, prefix + ".shared_experts");
+  moe.shared = NemotronMlp(config, config.shared_width, config.mlp_bias,
+                           prefix + ".shared_experts");
   return moe;
 }
 
@@ -160,6 +178,7 @@ absl::StatusOr<MambaSpec> NemotronMamba(const Json& json,
   MambaKeys keys = {"mamba_num_heads", "mamba_head_dim", "n_groups",
                     "ssm_state_size",  "conv_kernel",    "use_conv_bias",
                     "use_bias"};
+  keys.default_head_dim = 64;
   keys.default_groups = 8;
   keys.default_state_size = 128;
   INLAY_ASSIGN_OR_RETURN(
@@ -201,7 +220,8 @@ absl::StatusOr<DecoderSpec> NemotronHSpec(const Json& json) {
         part = NemotronExperts(config, prefix);
         break;
       default:
-        part = NemotronMlp(config, config.decoder.intermediate_size, prefix);
+        part = NemotronMlp(config, config.decoder.intermediate_size,
+                           config.mlp_bias, prefix);
     }
     spec.layers.emplace_back().blocks.push_back(
         {.pre_norm = NormSpec{NormKind::kRms, layer + "norm", epsilon},
@@ -214,7 +234,8 @@ absl::StatusOr<DecoderSpec> NemotronHSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeNemotronH(const Json& config,
                                                      ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, NemotronHSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         NemotronHSpec(InNewerWords(config)));
   return BuildDecoder(spec, build);
 }
 

@@ -18,6 +18,25 @@ MoeSpec Qwen2Experts(const DecoderConfig& config, const MoeConfig& moe,
   return spec;
 }
 
+// Without layer_types, every other one of the first max_window_layers, where
+// Qwen 2 has those after them.
+absl::StatusOr<std::vector<int>> Qwen2MoeWindows(const Json& json,
+                                                 int num_layers) {
+  INLAY_ASSIGN_OR_RETURN(const bool use,
+                         JsonBool(json, "use_sliding_window", false));
+  if (!use || JsonFind(json, "layer_types") != nullptr) {
+    return QwenWindows(json, num_layers);
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t count,
+                         JsonInt(json, "max_window_layers", 28, 0, kMaxLayers));
+  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
+  std::vector<int> windows;
+  for (int i = 0; i < num_layers; ++i) {
+    windows.push_back(i % 2 == 0 && i < count ? window : 0);
+  }
+  return windows;
+}
+
 absl::StatusOr<DecoderSpec> Qwen2MoeSpec(const Json& json) {
   DecoderDefaults defaults;
   defaults.vocab_size = 151936;
@@ -39,7 +58,7 @@ absl::StatusOr<DecoderSpec> Qwen2MoeSpec(const Json& json) {
                          ReadSparseLayers(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(json, "qkv_bias", true));
   INLAY_ASSIGN_OR_RETURN(const std::vector<int> windows,
-                         QwenWindows(json, config.num_layers));
+                         Qwen2MoeWindows(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);

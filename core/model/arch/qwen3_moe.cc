@@ -26,8 +26,12 @@ absl::StatusOr<DecoderSpec> Qwen3MoeSpec(const Json& json) {
                          ReadSparseLayers(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const std::vector<int> windows,
-                         QwenWindows(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(const bool slides,
+                         JsonBool(json, "use_sliding_window", false));
+  int window = 0;  // of all layers, whatever other families' keys say
+  if (slides) {
+    INLAY_ASSIGN_OR_RETURN(window, ReadWindow(json, 4096));
+  }
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
@@ -36,7 +40,7 @@ absl::StatusOr<DecoderSpec> Qwen3MoeSpec(const Json& json) {
     const auto layer = static_cast<size_t>(i);
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
-    attention.window = windows[layer];
+    attention.window = window;
     AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     PartSpec mlp = LlamaStyleMlp(config, prefix, false);
     if (sparse[layer]) {

@@ -98,6 +98,9 @@ absl::StatusOr<DecoderSpec> QwenHybridSpec(const Json& json,
                                            const QwenHybridParts& parts) {
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
                          ReadAttentionLayers(json, config.num_layers));
+  if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
+    INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
+  }
   INLAY_ASSIGN_OR_RETURN(const DeltaSpec sizes, ReadDeltaSizes(json));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
