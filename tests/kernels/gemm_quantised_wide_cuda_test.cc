@@ -220,11 +220,11 @@ TEST_F(GemmQuantisedWideCudaTest, AllPlans) {
     for (const int64_t columns : {1100, 2900}) {
       const GemmDesc desc{600, Width(codec, columns), dtype, DType::kBF16,
                           DType::kBF16};
-      Problem problem(*cuda_, codec, desc, 150, seed++);
-      for (const int of : {64, 128}) {
-        for (const int splits : {1, 2, 4, 8}) {
+      Problem problem(*cuda_, codec, desc, 280, seed++);
+      for (const int of : {64, 128, 256}) {
+        for (const int splits : {1, 2, 3, 7, 8}) {
           for (const int sms : {1, 132}) {
-            for (const int64_t rows : {20, 150}) {
+            for (const int64_t rows : {20, 280}) {
               SCOPED_TRACE(::testing::Message()
                            << DTypeName(dtype) << " k " << desc.k << " columns "
                            << of << " splits " << splits << " rows " << rows
@@ -232,6 +232,7 @@ TEST_F(GemmQuantisedWideCudaTest, AllPlans) {
               WidePlan plan;
               plan.columns = of;
               plan.splits = splits;
+              plan.last = splits > 1 && sms == 1;
               FitWidePlan(problem.form(), desc.n, desc.k, rows, sms, plan);
               problem.Check(rows, &plan);
             }

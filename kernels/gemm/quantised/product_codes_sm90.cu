@@ -217,12 +217,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   LetNextBegin();
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(wide_shared));
-  const unsigned rank = shape.splits > 1 ? ClusterRank() : 0;
   InitWideBarriers(base, kTiles);
   WideCursor<kRows, kTiles> cursor;
-  cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
-  cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
-  cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
+  cursor.Begin(shape);
   if (threadIdx.x >= 32 * kTiles) {
     sm90::LowerRegisters<kFewRegisters>();
     if (threadIdx.x / 32 == kTiles) {
@@ -234,8 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   CodesConsumer<Codes, kColumns, kGroups> consumer(shape, wide_shared, base);
   WideOutput<T, kColumns, kRows, kTiles> output(shape, wide_shared, base);
 #pragma unroll 1
-  for (; !cursor.Done(shape);
-       cursor.Begin(shape, cursor.job + shape.clusters)) {
+  for (; !cursor.Done(shape); cursor.NextJob(shape)) {
     const int tile =
         min(cursor.tile + static_cast<int>(threadIdx.x) / 32, shape.tiles - 1);
     const auto* head =
@@ -244,8 +240,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float factors[2] = {head[0], head[8]};
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
-    output.Finish(cursor, rank, consumer.Scaled(cursor.row, cursor.rows),
-                  factors, bias, residual, y);
+    output.Finish(cursor, consumer.Scaled(cursor.row, cursor.rows), factors,
+                  bias, residual, y);
   }
 }
 

@@ -25,13 +25,15 @@ namespace inlay {
 namespace {
 
 // A warpgroup that copies, with one warp: registers are handed over by the
-// warpgroup. A block begins with 96 for each of its 20 warps and has no more
+// warpgroup. A block begins with kEach for each of its warps and has no more
 // to share out.
-constexpr int kWideFewRegisters = 32;
-constexpr int kWideManyRegisters = 112;
-static_assert(kWideTiles * kWideManyRegisters + 4 * kWideFewRegisters <=
-              (kWideTiles + 4) * 96);
-constexpr int kWideThreads = WideBlock<kWideTiles>::kThreads;
+template <int kTiles>
+struct WideRegisters {
+  static constexpr int kEach = kTiles == kWideTiles ? 96 : 168;
+  static constexpr int kFew = kTiles == kWideTiles ? 32 : 40;
+  static constexpr int kMany = kTiles == kWideTiles ? 112 : 232;
+  static_assert(kTiles * kMany + 4 * kFew <= (kTiles + 4) * kEach);
+};
 
 // Codes of a step of 32 columns; of fewer than 8 bits those of two at once.
 template <class Decoder>
@@ -49,7 +51,7 @@ __device__ void LoadWideCodes(Decoder& decoder, const uint8_t* unit, int step,
 }
 
 // A warp that multiplies: its tile of each job.
-template <class Form, typename T, int kColumns>
+template <class Form, typename T, int kTiles, int kColumns>
 class WideConsumer {
  public:
   __device__ WideConsumer(const WideShape& shape, uint8_t* shared,
@@ -64,11 +66,10 @@ class WideConsumer {
     for (int unit = first; unit < end; ++unit) {
       Await(base_ + kWideWFull + 8 * w_stage_.index, w_stage_.parity);
       Await(base_ + kWideXFull + 8 * x_stage_.index, x_stage_.parity);
-      MultiplyUnit(shared_ + shape_.w_ring +
-                       (w_stage_.index * kWideTiles + threadIdx.x / 32) *
-                           shape_.unit_bytes,
-                   base_ + shape_.x_ring + x_stage_.index * kColumns * 256,
-                   last);
+      MultiplyUnit(
+          shared_ + shape_.w_ring +
+              (w_stage_.index * kTiles + threadIdx.x / 32) * shape_.unit_bytes,
+          base_ + shape_.x_ring + x_stage_.index * kColumns * 256, last);
       last = base_ + kWideFreed + 8 * w_stage_.index;
       w_stage_.Next(shape_.w_stages);
       x_stage_.Next(shape_.x_stages);
@@ -86,7 +87,9 @@ class WideConsumer {
     const int lane = threadIdx.x % 32;
     // Of large groups again and again where registers are short.
     constexpr int kReload =
-        kColumns > 64 && Form::kGroup > 32 ? 32 : Form::kGroup;
+        kTiles == kWideTiles && kColumns > 64 && Form::kGroup > 32
+            ? 32
+            : Form::kGroup;
     constexpr int kRowBytes = Form::kHasMin ? 8 : 4;  // of two rows
     const uint8_t* scales_at =
         unit + QuantCodeBytes(Form::kCodes) + lane / 4 * kRowBytes;
@@ -135,8 +138,8 @@ class WideConsumer {
   float sums_[kColumns / 2];
 };
 
-template <class Form, typename T, int kColumns, WideRows kRows>
-__global__ void __launch_bounds__(kWideThreads, 1)
+template <class Form, typename T, int kTiles, int kColumns, WideRows kRows>
+__global__ void __launch_bounds__(WideBlock<kTiles>::kThreads, 1)
     QuantWide(const __grid_constant__ CUtensorMap x,
               const __grid_constant__ CUtensorMap w_map,
               const std::byte* __restrict__ w, const float* bias,
@@ -148,29 +151,25 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   LetNextBegin();
   const auto base =
       static_cast<uint32_t>(__cvta_generic_to_shared(wide_shared));
-  const unsigned rank = shape.splits > 1 ? ClusterRank() : 0;
-  InitWideBarriers(base, kWideTiles);
+  InitWideBarriers(base, kTiles);
   // Which rows there are is the result of the work before.
-  if constexpr (kRows != WideRows::kTogether) WaitForPrevious();
-  WideCursor<kRows, kWideTiles> cursor;
-  cursor.first = static_cast<int>(rank) * shape.units >> shape.log_splits;
-  cursor.end = static_cast<int>(rank + 1) * shape.units >> shape.log_splits;
-  cursor.Begin(shape, static_cast<int>(blockIdx.x) >> shape.log_splits);
-  if (threadIdx.x >= 32 * kWideTiles) {
-    sm90::LowerRegisters<kWideFewRegisters>();
-    if (threadIdx.x / 32 == kWideTiles) {
-      WideProducer<kRows, kWideTiles, false>(shape, x, w_map, w, base,
-                                                     cursor)
+  if constexpr (kHasGroups<kRows>) WaitForPrevious();
+  WideCursor<kRows, kTiles> cursor;
+  cursor.Begin(shape);
+  if (threadIdx.x >= 32 * kTiles) {
+    sm90::LowerRegisters<WideRegisters<kTiles>::kFew>();
+    if (threadIdx.x / 32 == kTiles) {
+      WideProducer<kRows, kTiles, false>(shape, x, w_map, w, base, cursor)
           .Run();
     }
     return;
   }
-  sm90::RaiseRegisters<kWideManyRegisters>();
-  WideConsumer<Form, T, kColumns> consumer(shape, wide_shared, base, levels);
-  WideOutput<T, kColumns, kRows, kWideTiles> output(shape, wide_shared, base);
+  sm90::RaiseRegisters<WideRegisters<kTiles>::kMany>();
+  WideConsumer<Form, T, kTiles, kColumns> consumer(shape, wide_shared, base,
+                                                   levels);
+  WideOutput<T, kColumns, kRows, kTiles> output(shape, wide_shared, base);
 #pragma unroll 1
-  for (; !cursor.Done(shape);
-       cursor.Begin(shape, cursor.job + shape.clusters)) {
+  for (; !cursor.Done(shape); cursor.NextJob(shape)) {
     int tile =
         min(cursor.tile + static_cast<int>(threadIdx.x) / 32, shape.tiles - 1);
     const std::byte* matrix = w;
@@ -187,33 +186,55 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     consumer.Multiply(cursor.first, cursor.end);
     WaitForPrevious();
     const float* own_bias = bias;
-    if constexpr (kRows != WideRows::kTogether) {
+    if constexpr (kHasGroups<kRows>) {
       if (bias != nullptr) own_bias += cursor.group * shape.n;
     }
-    output.Finish(cursor, rank, consumer.sums(), factors, own_bias, residual,
-                  y);
+    output.Finish(cursor, consumer.sums(), factors, own_bias, residual, y);
   }
 }
 
-template <class Form, typename T, int kColumns>
+template <class Form, typename T, int kTiles, int kColumns>
 absl::Status LaunchWideTyped(const GemmParams& params, const WideMaps& maps,
                              const QuantForm& form, const WideShape& shape,
                              CudaStream& stream) {
   CudaGrid grid;
   grid.blocks = int64_t{shape.clusters} * shape.splits;
-  grid.threads = kWideThreads;
+  grid.threads = WideBlock<kTiles>::kThreads;
   grid.shared_bytes = shape.shared_bytes;
   grid.cluster = shape.splits;
   const std::byte* w = params.w.data;
   const LevelBytes levels = LevelBytesOf<T>(form);
-  return LaunchCuda("wide quantised gemm", stream, grid,
-                    shape.offsets == nullptr
-                        ? QuantWide<Form, T, kColumns, WideRows::kTogether>
-                    : shape.table == nullptr
-                        ? QuantWide<Form, T, kColumns, WideRows::kGroups>
-                        : QuantWide<Form, T, kColumns, WideRows::kGroupsApart>,
-                    maps.x, maps.w, w, params.bias, params.residual, params.y,
-                    levels, shape);
+  auto* kernel =
+      shape.splits > 1 && shape.whole > 0
+          ? QuantWide<Form, T, kTiles, kColumns, WideRows::kTogetherLast>
+          : QuantWide<Form, T, kTiles, kColumns, WideRows::kTogether>;
+  if constexpr (kTiles == kWideTiles) {
+    if (shape.offsets != nullptr) {
+      kernel =
+          shape.table == nullptr
+              ? QuantWide<Form, T, kTiles, kColumns, WideRows::kGroups>
+              : QuantWide<Form, T, kTiles, kColumns, WideRows::kGroupsApart>;
+    }
+  }
+  return LaunchCuda("wide quantised gemm", stream, grid, kernel, maps.x, maps.w,
+                    w, params.bias, params.residual, params.y, levels, shape);
+}
+
+template <class Form, typename T>
+absl::Status LaunchWideOf(const GemmParams& params, const WideMaps& maps,
+                          const QuantForm& form, const WideShape& shape,
+                          CudaStream& stream) {
+  switch (shape.columns) {
+    case 64:
+      return LaunchWideTyped<Form, T, kWideTiles, 64>(params, maps, form, shape,
+                                                      stream);
+    case 128:
+      return LaunchWideTyped<Form, T, kWideTiles, 128>(params, maps, form,
+                                                       shape, stream);
+    default:
+      return LaunchWideTyped<Form, T, kWideFewTiles, 256>(params, maps, form,
+                                                          shape, stream);
+  }
 }
 
 }  // namespace
@@ -222,17 +243,10 @@ template <class Form>
 absl::Status LaunchWide(const GemmParams& params, const WideMaps& maps,
                         const QuantForm& form, const WideShape& shape,
                         CudaStream& stream) {
-  const bool few = shape.columns == 64;
-  if (params.x.dtype == DType::kF16) {
-    return few ? LaunchWideTyped<Form, __half, 64>(params, maps, form, shape,
-                                                   stream)
-               : LaunchWideTyped<Form, __half, 128>(params, maps, form, shape,
-                                                    stream);
-  }
-  return few ? LaunchWideTyped<Form, __nv_bfloat16, 64>(params, maps, form,
-                                                        shape, stream)
-             : LaunchWideTyped<Form, __nv_bfloat16, 128>(params, maps, form,
-                                                         shape, stream);
+  return params.x.dtype == DType::kF16
+             ? LaunchWideOf<Form, __half>(params, maps, form, shape, stream)
+             : LaunchWideOf<Form, __nv_bfloat16>(params, maps, form, shape,
+                                                 stream);
 }
 
 }  // namespace inlay

@@ -2,17 +2,17 @@
 // (product_wide_sm90.cuh, product_codes_sm90.cu): which units a block goes
 // through, the warp that copies, and what becomes of sums.
 //
-// Mapping: a job is 16 kTiles rows of w times kColumns rows of x. A
-// cluster of `splits` blocks shares a job's K; clusters take jobs in turn. A
-// block has kTiles warps that multiply, a tile of 16 rows of w each (64 rows a
-// warpgroup), and one more copies: a unit of all tiles by one tensor copy, x by
-// one or two in the 128-byte swizzle. y^T = w x^T: w [64, 16], of
-// codes [64, 32], from registers, x
-// from shared memory, accumulators in registers.
+// Mapping: a job is 16 kTiles rows of w times kColumns rows of x. Blocks take
+// the first jobs (`whole`) in turn; then each cluster of `splits` blocks takes
+// one whose K they share. A block has kTiles warps that multiply, a tile of 16
+// rows of w each (64 rows a warpgroup), and one more copies: a unit of all
+// tiles by one tensor copy, x by one or two in the 128-byte swizzle. y^T = w
+// x^T: w [64, 16], of codes [64, 32], from registers, x from shared memory,
+// accumulators in registers.
 //
 // Shared memory: barriers; rings of x, of weights and of x's scales, a unit of
 // 128 columns a stage; partial sums [rows of x][rows of w + 4]: lie where the
-// rings were if K is split, when a cluster has one job, and beside them
+// rings were if K is shared, for that job is the last, and beside them
 // otherwise.
 //
 // Barriers (mbarriers): w_full and x_full a stage; freed a stage of weights: a
@@ -25,8 +25,8 @@
 // job's own goes nowhere. Or they lie apart, some of them in host memory: then
 // the copying warp's lanes copy a tile each. Sums are the same.
 //
-// Sums: K ascending in a block, blocks in ascending order: the same bits every
-// time.
+// Sums: K ascending in a block; then blocks, the one that adds up first, the
+// others in turn: the same bits every time.
 //
 // Overlap: the ring of weights is filled before the previous kernel's end is
 // awaited.
@@ -131,18 +131,61 @@ struct WideStage {
 };
 
 // Whether all rows of x go with one matrix, or groups of them with their own:
-// one after another, or apart (WideShape::table).
-enum class WideRows : uint8_t { kTogether, kGroups, kGroupsApart };
+// one after another, or apart (WideShape::table). Of the first kind all jobs
+// have their K shared, or none, or (kTogetherLast, a variant of its own, for it
+// costs registers) those that rounds of whole jobs leave over.
+enum class WideRows : uint8_t {
+  kTogether,
+  kTogetherLast,
+  kGroups,
+  kGroupsApart
+};
+template <WideRows kRows>
+inline constexpr bool kHasGroups =
+    kRows == WideRows::kGroups || kRows == WideRows::kGroupsApart;
 
 // What a block goes through: units [first, end) of its jobs.
 template <WideRows kRows, int kTiles>
 struct WideCursor {
-  // All lanes of a warp call it.
-  __device__ void Begin(const WideShape& shape, int job_now) {
+  // All lanes of a warp call these.
+  __device__ void Begin(const WideShape& shape) {
+    first = 0;
+    end = shape.units;
+    if constexpr (kRows == WideRows::kTogether) {
+      const auto rank = static_cast<int>(shape.splits > 1 ? ClusterRank() : 0);
+      first = rank * shape.units / shape.splits;
+      end = (rank + 1) * shape.units / shape.splits;
+      Take(shape, static_cast<int>(blockIdx.x) / shape.splits);
+    } else {
+      Take(shape, static_cast<int>(blockIdx.x));
+    }
+  }
+  __device__ void NextJob(const WideShape& shape) {
+    if constexpr (kRows == WideRows::kTogetherLast) {
+      Take(shape, IsShared(shape) ? kNoJob : job + static_cast<int>(gridDim.x));
+    } else {
+      Take(shape, job + shape.clusters);
+    }
+  }
+  // By the cluster, each block of which has some units: the last job.
+  __device__ bool IsShared(const WideShape& shape) const {
+    return kRows == WideRows::kTogether       ? shape.splits > 1
+           : kRows == WideRows::kTogetherLast ? job >= shape.whole
+                                              : false;
+  }
+  __device__ void Take(const WideShape& shape, int job_now) {
     job = job_now;
+    if constexpr (kRows == WideRows::kTogetherLast) {
+      const auto rank = static_cast<int>(ClusterRank());
+      const bool shared = job >= shape.whole && job != kNoJob;
+      job = shared ? shape.whole + static_cast<int>(blockIdx.x) / shape.splits
+                   : job;
+      first = shared ? rank * shape.units / shape.splits : 0;
+      end = shared ? (rank + 1) * shape.units / shape.splits : shape.units;
+    }
     unit = first;
     int block;
-    if constexpr (kRows == WideRows::kTogether) {
+    if constexpr (!kHasGroups<kRows>) {
       block = job / shape.blocks_m;
       row = job % shape.blocks_m * shape.columns;
       rows = min(shape.columns, shape.m - row);
@@ -163,8 +206,9 @@ struct WideCursor {
     return job >= shape.jobs || rows == 0;
   }
   __device__ void Next(const WideShape& shape) {
-    if (++unit == end) Begin(shape, job + shape.clusters);
+    if (++unit == end) NextJob(shape);
   }
+  static constexpr int kNoJob = 0x7fffffff;
   int first, end, unit;
   int job;
   int tile;       // the job's first, of w
@@ -187,7 +231,7 @@ class WideProducer {
         w_(w),
         matrix_(matrix),
         base_(base),
-        policy_(WidePolicy(kRows != WideRows::kTogether || shape.blocks_m > 1)),
+        policy_(WidePolicy(kHasGroups<kRows> || shape.blocks_m > 1)),
         next_w_(begin),
         next_x_(begin) {}
 
@@ -293,79 +337,169 @@ class WideOutput {
       : shape_(shape), base_(base), shared_(shared) {}
 
   // `sums` as wgmma has them, of rows lane / 4 and 8 further times `factors`.
-  __device__ void Finish(const Cursor& at, unsigned rank,
-                         const float (&sums)[kColumns / 2],
+  __device__ void Finish(const Cursor& at, const float (&sums)[kColumns / 2],
                          const float (&factors)[2], const float* bias,
                          const TensorView& residual, const TensorView& y) {
-    const int lane = threadIdx.x % 32;
-    auto* partials = reinterpret_cast<float*>(shared_ + shape_.partials);
-    float* to = partials + lane % 4 * 2 * Block::kStride +
-                threadIdx.x / 32 * kQuantRows + lane / 4;
+    // Groups' K is never split.
+    if (at.IsShared(shape_)) {
+      SyncWideConsumers<kTiles>();  // the rings have been read
 #pragma unroll
-    for (int c = 0; c < kColumns; c += kWideChunk) {
-      const int chunk_row = c & (shape_.chunk - 1);
-      if (chunk_row == 0)
-        SyncWideConsumers<kTiles>();  // what was there has been read
-#pragma unroll
-      for (int j = 0; j < kWideChunk / 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          to[(chunk_row + 8 * j + i % 2) * Block::kStride + i / 2 * 8] =
-              sums[(c / 8 + j) * 4 + i] * factors[i / 2];
-        }
+      for (int c = 0; c < kColumns; c += kWideChunk) {
+        PutSums(kWideHead, c, c, sums, factors);
       }
-      if (((c + kWideChunk) & (shape_.chunk - 1)) != 0) continue;
-      if (shape_.splits > 1) {
-        SyncCluster();
+      SyncCluster();
+      if (shape_.narrow) {
+        AddUpParts<T>(at, bias, residual, y);
       } else {
-        SyncWideConsumers<kTiles>();
+        AddUpParts<float>(at, bias, residual, y);
       }
-      StoreRows(at, c + kWideChunk - shape_.chunk, rank, bias, residual, y);
-    }
-    if (shape_.splits > 1) {  // blocks may end: all partial sums were read
-      ClusterArrive();
+      ClusterArrive();  // blocks may end: all partial sums were read
       ClusterWait();
+      return;
+    }
+    // One copy of this code: it runs seldom, so from no cache.
+#pragma unroll 1
+    for (int c = 0; c < kColumns && c < at.rows; c += kWideChunk) {
+      SyncWideConsumers<kTiles>();  // what was there has been read
+#pragma unroll
+      for (int known = 0; known < kColumns; known += kWideChunk) {
+        if (known == c) PutSums(shape_.partials, known, 0, sums, factors);
+      }
+      SyncWideConsumers<kTiles>();
+      StoreRows(at, c, bias, residual, y);
     }
   }
 
  private:
-  // A block's share of the chunk's rows of y, 128 columns a warp: the blocks'
-  // partial sums in ascending order, bias and residual, rounded.
-  __device__ void StoreRows(const Cursor& at, int first, unsigned rank,
-                            const float* bias, const TensorView& residual,
-                            const TensorView& y) {
-    constexpr int kPieces = Block::kRows / 128;
+  static constexpr int kPieces = Block::kRows / 128;  // of 128 columns of y
+
+  // The sums of kWideChunk rows of x from `first` on, as rows from `row` on of
+  // those that lie `at`.
+  __device__ void PutSums(uint32_t at, int first, int row,
+                          const float (&sums)[kColumns / 2],
+                          const float (&factors)[2]) {
     const int lane = threadIdx.x % 32;
-    const int first_m = at.row + first;
-    const int pieces = kPieces * min(shape_.chunk, at.rows - first);
-#pragma unroll 1
-    for (int i = static_cast<int>(rank) * kTiles + threadIdx.x / 32; i < pieces;
-         i += kTiles << shape_.log_splits) {
-      const int column = i % kPieces * 128 + lane * 4;
-      const uint32_t from =
-          base_ + shape_.partials + (i / kPieces * Block::kStride + column) * 4;
-      float values[4] = {};
-      if (shape_.splits == 1) {
-        const uint4 v = LoadShared16(from);
-        values[0] = __uint_as_float(v.x), values[1] = __uint_as_float(v.y);
-        values[2] = __uint_as_float(v.z), values[3] = __uint_as_float(v.w);
-      } else {
-#pragma unroll 2
-        for (int s = 0; s < shape_.splits; ++s) {
-          const float4 v = LoadShared16At(from, s);
-          values[0] += v.x, values[1] += v.y;
-          values[2] += v.z, values[3] += v.w;
-        }
+    auto* to = reinterpret_cast<float*>(shared_ + at) +
+               (row + lane % 4 * 2) * Block::kStride +
+               threadIdx.x / 32 * kQuantRows + lane / 4;
+#pragma unroll
+    for (int j = 0; j < kWideChunk / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        to[(8 * j + i % 2) * Block::kStride + i / 2 * 8] =
+            sums[(first / 8 + j) * 4 + i] * factors[i / 2];
       }
-      const int64_t n = at.n + column;
+    }
+  }
+  // Of a piece: 128 columns of a row.
+  __device__ uint32_t PartAt(uint32_t at, int piece) const {
+    return base_ + at +
+           (piece / kPieces * Block::kStride + piece % kPieces * 128 +
+            threadIdx.x % 32 * 4) *
+               4;
+  }
+
+  // The chunk's rows of y, a piece a warp, with bias and residual, rounded.
+  __device__ void StoreRows(const Cursor& at, int first, const float* bias,
+                            const TensorView& residual, const TensorView& y) {
+    const int pieces = kPieces * min(kWideChunk, at.rows - first);
+#pragma unroll 1
+    for (int i = threadIdx.x / 32; i < pieces; i += kTiles) {
+      const uint4 v = LoadShared16(PartAt(shape_.partials, i));
+      float values[4] = {__uint_as_float(v.x), __uint_as_float(v.y),
+                         __uint_as_float(v.z), __uint_as_float(v.w)};
+      const int64_t n = at.n + i % kPieces * 128 + threadIdx.x % 32 * 4;
       if (n >= shape_.n) continue;
-      int m = first_m + i / kPieces;
-      if constexpr (kRows != WideRows::kTogether) m = shape_.slots[m];
+      int m = at.row + first + i / kPieces;
+      if constexpr (kHasGroups<kRows>) m = shape_.slots[m];
       if (shape_.narrow) {
         StoreFour<T>(m, n, values, bias, residual, y);
       } else {
         StoreFour<float>(m, n, values, bias, residual, y);
       }
+    }
+  }
+
+  // A block's share of its job's rows of y: the blocks' partial sums, its own
+  // first and then in turn, bias and residual, rounded. What is far is asked
+  // for some at a time.
+  template <typename To>
+  __device__ void AddUpParts(const Cursor& at, const float* bias,
+                             const TensorView& residual, const TensorView& y) {
+    const unsigned rank = ClusterRank();
+    // Many pieces a warp with 256 rows of x, else few.
+    constexpr int kAtOnce = kColumns == 256 ? 4 : 1;
+    constexpr int kBlocksAtOnce = kColumns == 256 ? 2 : 4;
+    const auto splits = static_cast<unsigned>(shape_.splits);
+    const int step = kTiles * shape_.splits;
+    const int pieces = kPieces * min(kColumns, at.rows);
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = static_cast<int>(rank) * kTiles + threadIdx.x / 32; i < pieces;
+         i += kAtOnce * step) {
+      float added[kAtOnce][4];
+      float values[kAtOnce][4];
+      uint32_t from[kAtOnce];
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int piece = min(i + p * step, pieces - 1);
+        const int64_t n = at.n + piece % kPieces * 128 + lane * 4;
+        from[p] = PartAt(kWideHead, piece);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[p][j] = added[p][j] = 0.0f;
+        if (!shape_.vectors || n + 4 > shape_.n || residual.data == nullptr) {
+          continue;
+        }
+        LoadFloats<4>(
+            CudaMatrix<const To>(residual).row(at.row + piece / kPieces) + n,
+            added[p]);
+      }
+#pragma unroll kBlocksAtOnce
+      for (unsigned s = 0; s < splits; ++s) {
+        // Its own first: not all of them read from one block at a time.
+        const unsigned other = rank + s;
+        const unsigned block = other < splits ? other : other - splits;
+        float4 parts[kAtOnce];
+#pragma unroll
+        for (int p = 0; p < kAtOnce; ++p) {
+          parts[p] = LoadShared16At(from[p], block);
+        }
+#pragma unroll
+        for (int p = 0; p < kAtOnce; ++p) {
+          values[p][0] += parts[p].x, values[p][1] += parts[p].y;
+          values[p][2] += parts[p].z, values[p][3] += parts[p].w;
+        }
+      }
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int piece = i + p * step;
+        const int64_t n = at.n + piece % kPieces * 128 + lane * 4;
+        if (piece >= pieces || n >= shape_.n) continue;
+        const int m = at.row + piece / kPieces;
+        if (shape_.vectors && n + 4 <= shape_.n) {
+          StoreVector<To>(m, n, values[p], added[p], bias, y);
+        } else {
+          StoreFour<To>(m, n, values[p], bias, residual, y);
+        }
+      }
+    }
+  }
+
+  template <typename To>
+  __device__ void StoreVector(int m, int64_t n, float (&values)[4],
+                              const float (&added)[4], const float* bias,
+                              const TensorView& y) {
+    To* to = CudaMatrix<To>(y).row(m) + n;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[i] += (bias != nullptr ? bias[n + i] : 0.0f) + added[i];
+    }
+    if constexpr (sizeof(To) == 4) {
+      StoreFloats<4>(to, values);
+    } else {
+      *reinterpret_cast<uint2*>(to) =
+          make_uint2(NarrowPair<To>(values[0], values[1]),
+                     NarrowPair<To>(values[2], values[3]));
     }
   }
 
@@ -380,17 +514,7 @@ class WideOutput {
     float added[4] = {};
     if (shape_.vectors && n + 4 <= shape_.n) {
       if (add != nullptr) LoadFloats<4>(add, added);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[i] += (bias != nullptr ? bias[n + i] : 0.0f) + added[i];
-      }
-      if constexpr (sizeof(To) == 4) {
-        StoreFloats<4>(to, values);
-      } else {
-        *reinterpret_cast<uint2*>(to) =
-            make_uint2(NarrowPair<To>(values[0], values[1]),
-                       NarrowPair<To>(values[2], values[3]));
-      }
+      StoreVector<To>(m, n, values, added, bias, y);
       return;
     }
 #pragma unroll

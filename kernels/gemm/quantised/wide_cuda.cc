@@ -17,7 +17,6 @@ namespace {
 
 // What a block of Hopper may have.
 constexpr int64_t kMostShared = 227 << 10;
-constexpr int kMostSplits = 8;
 // Of each ring: more is not faster.
 constexpr int kMostUsedStages = 8;
 // With more rows a group on average blocks take 128 of them.
@@ -26,7 +25,9 @@ constexpr int64_t kWideGroupRows = 64;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int TilesOf(const WidePlan& plan) {
-  return plan.codes ? kWideCodesTiles : kWideTiles;
+  return plan.codes            ? kWideCodesTiles
+         : plan.columns == 256 ? kWideFewTiles
+                               : kWideTiles;
 }
 int64_t XStageBytes(const WidePlan& plan) {
   return plan.columns * int64_t{plan.codes ? 128 : 256};
@@ -78,17 +79,16 @@ absl::StatusOr<WideMaps> MapsOf(const GemmParams& params,
                    {half / 8, static_cast<cuuint64_t>(2 * shape.units),
                     static_cast<cuuint64_t>(shape.tiles)},
                    {half, static_cast<cuuint64_t>(shape.tile_bytes)},
-                   {half / 8, 2,
-                    static_cast<cuuint32_t>(shape.codes ? kWideCodesTiles
-                                                        : kWideTiles)}}));
+                   {half / 8, 2, static_cast<cuuint32_t>(shape.block_tiles)}}));
   return maps;
 }
 
-// Nanoseconds of a unit's decoding that the tensor cores do not hide.
+// Nanoseconds of a unit's decoding that the tensor cores do not hide, of 16
+// tiles.
 int64_t DecodeCost(QuantCodes codes) {
   switch (codes) {
     case QuantCodes::kLinear4:
-      return 450;
+      return 550;
     case QuantCodes::kTable4:
       return 1000;
     default:
@@ -96,25 +96,39 @@ int64_t DecodeCost(QuantCodes codes) {
   }
 }
 
+// Nanoseconds of a unit's products: those with 256 rows of x at a time leave
+// the tensor cores fewer gaps.
+int64_t UnitCost(const QuantForm& form, const WidePlan& plan) {
+  if (plan.codes) return 200 + plan.columns * int64_t{3};
+  return plan.columns == 256
+             ? DecodeCost(form.codes) / 2 + 1075
+             : DecodeCost(form.codes) + plan.columns * int64_t{15} / 2;
+}
+
 // Nanoseconds that a plan should take: rounds of jobs, each of units and an
-// end, which is longer for sums of several blocks. Fitted to what was measured
-// on an H200; only their order matters.
+// end. Fitted to what was measured on an H100; only their order matters.
 int64_t CostOf(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                int num_sms, const WidePlan& plan) {
   const int64_t jobs = Jobs(n, rows, plan);
-  const int64_t blocks =
-      std::min<int64_t>(jobs * plan.splits, std::max(1, num_sms));
-  const int64_t rounds = CeilDiv(jobs, ClustersAtOnce(plan.splits, num_sms));
-  const int64_t multiply =
-      plan.codes ? 200 + plan.columns * int64_t{3}
-                 : DecodeCost(form.codes) + plan.columns * int64_t{15} / 2;
+  const int64_t clusters = WideClustersAtOnce(plan.splits, num_sms);
+  const int64_t blocks = std::min<int64_t>(jobs, clusters) * plan.splits;
   // Bytes a nanosecond: 4200 for all, 55 for one.
   const int64_t load =
       WStageBytes(form, plan) / std::clamp<int64_t>(4200 / blocks, 1, 55);
-  const int64_t end = 1500 + plan.columns * 12 +
-                      (plan.splits > 1 ? 600 + plan.splits * 900 : 0);
-  return rounds *
-         (CeilDiv(QuantUnits(k), plan.splits) * std::max(multiply, load) + end);
+  const int64_t unit = std::max(UnitCost(form, plan), load);
+  const int64_t units = QuantUnits(k);
+  const int64_t alone = units * unit + (plan.columns == 128 ? 5000 : 4500);
+  const int64_t shared = CeilDiv(units, plan.splits) * unit + 4500 +
+                         700 * plan.splits + (plan.columns == 256 ? 500 : 0);
+  if (plan.codes) {  // as measured when these were written
+    const int64_t end = 1500 + plan.columns * 12 +
+                        (plan.splits > 1 ? 600 + plan.splits * 900 : 0);
+    return CeilDiv(jobs, clusters) * (CeilDiv(units, plan.splits) * unit + end);
+  }
+  if (plan.last) {
+    return plan.whole / (clusters * plan.splits) * alone + shared;
+  }
+  return CeilDiv(jobs, clusters) * (plan.splits > 1 ? shared : alone);
 }
 
 bool IsVector(const TensorView& view, size_t element) {
@@ -135,13 +149,13 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
   shape.jobs = static_cast<int>(Jobs(desc.n, shape.m, plan));
   shape.units = static_cast<int>(QuantUnits(desc.k));
   shape.unit_bytes = QuantUnitBytes(form);
+  shape.block_tiles = TilesOf(plan);
   shape.columns = plan.columns;
   shape.splits = plan.splits;
-  shape.log_splits = std::countr_zero(static_cast<unsigned>(plan.splits));
   shape.clusters = plan.clusters;
+  shape.whole = plan.whole;
   shape.w_stages = plan.w_stages;
   shape.x_stages = plan.x_stages;
-  shape.chunk = plan.splits > 1 ? plan.columns : kWideChunk;
   shape.log_columns = std::countr_zero(static_cast<unsigned>(plan.columns));
   INLAY_DCHECK(plan.codes == (params.x_scales != nullptr) &&
                (!plan.codes || form.group == kQuantColumns));
@@ -158,9 +172,8 @@ WideShape ShapeOf(const GemmDesc& desc, const GemmParams& params,
       static_cast<uint32_t>(shape.x_ring + plan.x_stages * XStageBytes(plan));
   shape.x_scale_ring = static_cast<uint32_t>(
       shape.w_ring + plan.w_stages * WStageBytes(form, plan));
-  shape.partials = static_cast<uint32_t>(
-      plan.splits > 1 ? kWideHead
-                      : shape.x_scale_ring + plan.x_stages * XScaleBytes(plan));
+  shape.partials = static_cast<uint32_t>(shape.x_scale_ring +
+                                         plan.x_stages * XScaleBytes(plan));
   shape.shared_bytes = plan.shared_bytes;
   return shape;
 }
@@ -190,12 +203,29 @@ absl::Status Launch(const GemmParams& params, const QuantForm& form,
 void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                  int num_sms, WidePlan& plan) {
   const int64_t jobs = Jobs(n, rows, plan);
-  // Where K is split a cluster has one job: its sums take the rings' place.
-  plan.clusters = static_cast<int>(
-      plan.splits > 1 ? jobs : std::min<int64_t>(jobs, std::max(1, num_sms)));
+  if (plan.last) {
+    const int64_t most = WideClustersAtOnce(plan.splits, num_sms);
+    const int64_t whole = jobs / (most * plan.splits) * most * plan.splits;
+    plan.clusters = static_cast<int>(most);
+    plan.whole = static_cast<int>(whole);
+    plan.last =
+        plan.splits > 1 && whole > 0 && jobs > whole && jobs - whole <= most;
+    if (!plan.last) plan.splits = 1;
+  }
+  if (!plan.last) {
+    const bool shared = plan.splits > 1;
+    plan.clusters = static_cast<int>(
+        shared ? jobs : std::min<int64_t>(jobs, std::max(1, num_sms)));
+    plan.whole = static_cast<int>(shared ? 0 : jobs);
+  }
+  const int64_t shared_units =
+      plan.splits > 1 ? CeilDiv(QuantUnits(k), plan.splits) : 0;
   const int64_t units =
-      CeilDiv(QuantUnits(k), plan.splits) * CeilDiv(jobs, plan.clusters);
-  const int64_t apart = plan.splits > 1 ? 0 : PartialBytes(kWideChunk, plan);
+      CeilDiv(plan.whole, int64_t{plan.clusters} * plan.splits) *
+          QuantUnits(k) +
+      shared_units;
+  // Sums of a shared job, the last, take the rings' place.
+  const int64_t apart = plan.whole > 0 ? PartialBytes(kWideChunk, plan) : 0;
   const int64_t room = kMostShared - kWideHead - apart;
   const int64_t most = std::clamp<int64_t>(units, 1, kMostUsedStages);
   // x comes from the level-2 cache: half as many stages as of weights.
@@ -219,30 +249,38 @@ void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
   }
   const int64_t rings = bytes(plan.x_stages, plan.w_stages);
   plan.shared_bytes = static_cast<size_t>(
-      kWideHead + (plan.splits > 1
-                       ? std::max(rings, PartialBytes(plan.columns, plan))
-                       : rings + apart));
+      kWideHead + std::max(rings + apart, plan.splits > 1
+                                              ? PartialBytes(plan.columns, plan)
+                                              : 0));
 }
 
 WidePlan PlanWide(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                   int num_sms, bool codes) {
   WidePlan best;
   int64_t least = 0;
-  for (const int columns : {64, 128}) {
-    for (int splits = 1; splits <= kMostSplits; splits *= 2) {
-      if (splits > QuantUnits(k)) break;
-      WidePlan plan;
-      plan.codes = codes;
-      plan.columns = columns;
-      plan.splits = splits;
-      const int64_t cost = CostOf(form, n, k, rows, num_sms, plan);
-      if (least == 0 || cost < least) {
-        best = plan;
-        least = cost;
+  const int most_columns = codes ? 128 : 256;
+  for (int columns = 64; columns <= most_columns; columns *= 2) {
+    for (int splits = 1; splits <= kMostWideSplits; ++splits) {
+      for (const bool last : {false, true}) {
+        if (splits > QuantUnits(k) || (last && (codes || splits == 1)) ||
+            (codes && !std::has_single_bit(static_cast<unsigned>(splits)))) {
+          continue;
+        }
+        WidePlan plan;
+        plan.codes = codes;
+        plan.columns = columns;
+        plan.splits = splits;
+        plan.last = last;
+        FitWidePlan(form, n, k, rows, num_sms, plan);
+        if (plan.last != last) continue;
+        const int64_t cost = CostOf(form, n, k, rows, num_sms, plan);
+        if (least == 0 || cost < least) {
+          best = plan;
+          least = cost;
+        }
       }
     }
   }
-  FitWidePlan(form, n, k, rows, num_sms, best);
   return best;
 }
 
@@ -283,6 +321,7 @@ absl::Status RunQuantisedWideGroups(const GemmDesc& desc,
   const int64_t pieces =
       std::min(rows, rows / plan.columns + groups.num_groups);
   shape.jobs = static_cast<int>(pieces * shape.blocks_n);
+  shape.whole = shape.jobs;
   shape.clusters = std::min(shape.jobs, std::max(1, stream.num_sms()));
   return Launch(params, form, shape, stream);
 }

@@ -15,10 +15,12 @@
 namespace inlay {
 
 struct WidePlan {
-  bool codes = false;       // x is codes: blocks take 128 rows of w, not 256
-  int columns = 64;         // rows of x a block takes: 64 or 128
-  int splits = 1;           // blocks of a cluster, which share K: 1, 2, 4 or 8
-  int clusters = 1;         // each takes jobs in turn
+  bool codes = false;       // x is codes
+  int columns = 64;         // rows of x a block takes: 64, 128 or 256
+  int splits = 1;           // blocks of a cluster, which share K: 1 to 8
+  bool last = false;        // K of the last jobs only, what rounds leave over
+  int clusters = 1;         // of all blocks
+  int whole = 0;            // jobs that blocks take alone, in turn
   int w_stages = 0;         // units of K under way, of weights
   int x_stages = 0;         // and of x
   size_t shared_bytes = 0;  // of a block
@@ -27,7 +29,8 @@ struct WidePlan {
 // The plan that should be fastest for `rows` of x.
 WidePlan PlanWide(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                   int num_sms, bool codes = false);
-// Sets clusters, stages and shared_bytes for what else the plan says.
+// Sets clusters, whole, stages and shared_bytes for what else the plan says;
+// takes splits back where rounds leave nothing over, or too much.
 void FitWidePlan(const QuantForm& form, int64_t n, int64_t k, int64_t rows,
                  int num_sms, WidePlan& plan);
 

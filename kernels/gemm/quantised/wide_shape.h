@@ -17,6 +17,7 @@
 namespace inlay {
 
 inline constexpr int kWideTiles = 16;      // of a block, a warp each
+inline constexpr int kWideFewTiles = 8;    // with 256 rows of x
 inline constexpr int kWideCodesTiles = 8;  // where x is codes
 // Rows of x that a block finishes at a time where it goes on to other jobs.
 inline constexpr int kWideChunk = 32;
@@ -25,6 +26,7 @@ INLAY_HOST_DEVICE constexpr int WideStride(int tiles) {  // floats, of sums
 }
 inline constexpr int kWideHead = 1024;  // barriers
 inline constexpr int kMostWideStages = 16;
+inline constexpr int kMostWideSplits = 8;
 
 // A block that multiplies kTilesOf tiles of w, a warp each.
 template <int kTilesOf>
@@ -45,13 +47,13 @@ struct WideShape {
   int jobs;      // a block's tiles of w and plan.columns rows of x
   int units;     // of K
   int unit_bytes;
+  int block_tiles;
   int columns;
-  int splits;  // a power of two
-  int log_splits;
+  int splits;
   int clusters;
+  int whole;  // the first jobs, which blocks take alone; clusters share others
   int w_stages;
   int x_stages;
-  int chunk;     // kWideChunk, or columns where K is split
   bool codes;    // x is codes of 8 bits
   bool narrow;   // y has 16 bits; otherwise f32
   bool vectors;  // y and residual lie for four elements at a time
@@ -70,7 +72,7 @@ struct WideShape {
   uint32_t w_ring;  // offsets in shared memory
   uint32_t x_ring;
   uint32_t x_scale_ring;
-  uint32_t partials;
+  uint32_t partials;  // of jobs that blocks take alone
   size_t shared_bytes;
 };
 
@@ -80,6 +82,9 @@ struct WideMaps {
   CUtensorMap x;
   CUtensorMap w;
 };
+
+// Clusters of so many blocks that the current device runs at once.
+int64_t WideClustersAtOnce(int cluster, int num_sms);  // wide_clusters_sm90.cu
 
 #define INLAY_WIDE_LAUNCH(name)                                     \
   absl::Status name(const GemmParams& params, const WideMaps& maps, \
