@@ -295,7 +295,6 @@ absl::Status SetGgufRecurrent(GgufKeyWriter& keys, int64_t head_dim) {
 }
 
 absl::Status SetGgufMamba2(GgufKeyWriter& keys) {
-  INLAY_RETURN_IF_ERROR(keys.Expect("norm_before_gate", false));
   INLAY_RETURN_IF_ERROR(
       keys.CopySize("num_hidden_layers", "block_count").status());
   INLAY_RETURN_IF_ERROR(

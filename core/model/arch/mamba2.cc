@@ -28,8 +28,6 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
       JsonNumber(json, "layer_norm_epsilon", 1e-5, 0.0, 1.0));
   INLAY_ASSIGN_OR_RETURN(const bool tied,
                          JsonBool(json, "tie_word_embeddings", false));
-  INLAY_ASSIGN_OR_RETURN(const bool norm_first,
-                         JsonBool(json, "norm_before_gate", false));
   INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   MambaKeys keys = {"num_heads",   "head_dim",      "n_groups", "state_size",
                     "conv_kernel", "use_conv_bias", "use_bias"};
@@ -49,10 +47,12 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
         ReadMamba(json, keys, spec.hidden_size, expand * spec.hidden_size,
                   prefix + "mixer"));
     mixer.norm = {NormKind::kRms, prefix + "mixer.norm", norm_epsilon};
-    // As mamba_ssm, which such models were trained with, has it, and
-    // transformers from version 5 on.
+    // As mamba_ssm, which such models were trained with, llama.cpp and
+    // transformers 5.24 have it (older ones, 5.17 among them, take the norm of
+    // all groups at once). norm_before_gate is true in Codestral's config.json
+    // and without a meaning: all of these gate first.
     mixer.norm_groups = mixer.num_groups;
-    mixer.gate_first = !norm_first;
+    mixer.gate_first = true;
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.push_back(
         {.pre_norm = NormSpec{NormKind::kRms, prefix + "norm", norm_epsilon},

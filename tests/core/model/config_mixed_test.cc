@@ -81,6 +81,15 @@ TEST(ConfigMixed, GatedNormsAreOfGroups) {
 }
 
 // transformers takes hidden_act for the convolutions, too.
+// Codestral's config.json says that it is, and nobody's code heeds it.
+TEST(ConfigMixed, Mamba2sGateIsFirstWhateverItSays) {
+  Json config = MambaConfig("Mamba2ForCausalLM", 2);
+  config["norm_before_gate"] = true;
+  const auto spec = MixedSpec(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(PartOf<MambaSpec>(*spec, 0).gate_first);
+}
+
 TEST(ConfigMixed, ConvolutionsHaveSiluAlone) {
   for (const char* name :
        {"Mamba2ForCausalLM", "GraniteMoeHybridForCausalLM",

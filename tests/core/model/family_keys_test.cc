@@ -15,14 +15,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Refused {
+struct RefusedKey {
   const char* model;
   const char* key;  // that the message names
   const char* changes;
   absl::StatusCode code = absl::StatusCode::kUnimplemented;
 };
 constexpr auto kBad = absl::StatusCode::kInvalidArgument;
-constexpr Refused kRefused[] = {
+constexpr RefusedKey kRefused[] = {
     {"olmoe", "clip_qkv", R"({"clip_qkv": 8.0})"},
     {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
     {"ernie4_5_moe", "moe_norm_min", R"({"moe_norm_min": 0.5})"},
@@ -49,7 +49,7 @@ constexpr Refused kRefused[] = {
 
 TEST(FamilyKeysTest, AreRefusedByName) {
   const auto device = Cpu(1);
-  for (const Refused& row : kRefused) {
+  for (const RefusedKey& row : kRefused) {
     SCOPED_TRACE(::testing::Message() << row.model << ' ' << row.changes);
     ModelFiles files = Open(row.model, "config.json");
     files.config.update(*ParseJson(row.changes, "changes"));
