@@ -123,7 +123,8 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
 // What a family assumes about its rotary embedding.
 struct RopeDefaults {
   double theta = 10000.0;
-  double partial = 1.0;  // partial_rotary_factor
+  double partial = 1.0;           // partial_rotary_factor
+  bool yarn_is_longrope = false;  // "yarn" is an old name of LongRoPE
 };
 
 // The rotary embedding of layers of type `layer_type` (nested rope_parameters),

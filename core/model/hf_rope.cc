@@ -117,7 +117,8 @@ absl::Status ReadLlama3(const Json& object, RopeSpec& spec) {
 }
 
 absl::Status ReadScaling(const Json& config, const Json& object,
-                         int64_t max_positions, RopeSpec& spec) {
+                         int64_t max_positions, const RopeDefaults& defaults,
+                         RopeSpec& spec) {
   INLAY_ASSIGN_OR_RETURN(const std::string old_type,
                          JsonString(object, "type", "default"));
   INLAY_ASSIGN_OR_RETURN(const std::string type,
@@ -130,6 +131,9 @@ absl::Status ReadScaling(const Json& config, const Json& object,
         type));
   }
   spec.scaling = *scaling;
+  if (defaults.yarn_is_longrope && spec.scaling == RopeScaling::kYarn) {
+    spec.scaling = RopeScaling::kLongRope;
+  }
   if (spec.scaling == RopeScaling::kNone) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(spec.original_max,
                          OriginalMax(config, object, max_positions));
@@ -215,7 +219,7 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
                         spec.theta, kMaxTheta));
   }
   INLAY_RETURN_IF_ERROR(
-      ReadScaling(config, scaling, decoder.max_positions, spec));
+      ReadScaling(config, scaling, decoder.max_positions, defaults, spec));
   if (spec.scaling != RopeScaling::kProportional) return spec;
   if (decoder.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(

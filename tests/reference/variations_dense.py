@@ -50,8 +50,10 @@ FAMILIES = {
         {"query_pre_attn_scalar": 11}, {"attention_bias": True}, {"use_bidirectional_attention": True}, *HEADS,
         two_ropes({"rope_type": "linear", "factor": 8.0, "rope_theta": 500.0}, {"rope_type": "default", "rope_theta": 77.0}),
         two_ropes({"rope_type": "default", "rope_theta": 500.0}, {"rope_type": "linear", "factor": 3.0, "rope_theta": 77.0})]},
+    # yarn, beside factors, is LongRoPE there.
     "phi3": {"cases": [
-        {"sliding_window": 8}, rope(partial_rotary_factor=0.5), {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS,
+        {"sliding_window": 8}, {"original_max_position_embeddings": 32, **rope("yarn", original_max_position_embeddings=32, **LONG)},
+        rope(partial_rotary_factor=0.5), {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS,
         {"original_max_position_embeddings": 32, **rope("longrope", **LONG)},
         {"original_max_position_embeddings": 64, **rope("longrope", original_max_position_embeddings=64, **LONG)}]},
     "gpt2": {"cases": [

@@ -347,6 +347,20 @@ TEST(Config, TheModelsOwnOriginalLengthWins) {
   EXPECT_EQ(rope->factor, 4.0);  // the ratio, where no factor is given
 }
 
+// The first files of Phi-3 say "su" or "yarn" for LongRoPE.
+TEST(Config, Phi3HasOldNamesOfLongRope) {
+  Json config = SmallConfig("Phi3ForCausalLM");
+  config["original_max_position_embeddings"] = 16;
+  for (const char* name : {"longrope", "su", "yarn"}) {
+    config["rope_scaling"] = {{"type", name},
+                              {"short_factor", {1.0, 1.5, 2.0, 2.5}},
+                              {"long_factor", {2.0, 3.0, 4.0, 5.0}}};
+    const auto model = Plan(config);
+    ASSERT_TRUE(model.ok()) << name << ": " << model.status();
+    EXPECT_EQ((*model)->info().rope_threshold, 16) << name;
+  }
+}
+
 TEST(Config, HugeButLegalSizesPlanWithoutAllocating) {
   Json config = SmallConfig("LlamaForCausalLM");
   config["vocab_size"] = int64_t{1} << 24;
