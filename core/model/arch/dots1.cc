@@ -48,7 +48,7 @@ absl::StatusOr<DecoderSpec> Dots1Spec(const Json& json) {
   defaults.hidden_size = 4608;
   defaults.intermediate_size = 10944;
   defaults.num_layers = 62;
-  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 32);
+  defaults.num_kv_heads = 32;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts, ReadDots1Experts(json));

@@ -30,7 +30,7 @@ absl::StatusOr<DecoderSpec> ErnieSpec(const Json& json) {
   defaults.intermediate_size = 3072;
   defaults.num_layers = 18;
   defaults.num_heads = 16;
-  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 2);
+  defaults.num_kv_heads = 2;
   defaults.head_dim = UnlessNull(json, "head_dim", 128);
   defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
@@ -126,7 +126,7 @@ absl::StatusOr<DecoderSpec> ErnieMoeSpec(const Json& json) {
   defaults.intermediate_size = 12288;
   defaults.num_layers = 28;
   defaults.num_heads = 20;
-  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 4);
+  defaults.num_kv_heads = 4;
   defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
   defaults.tie_embeddings = true;

@@ -62,7 +62,7 @@ absl::StatusOr<DecoderSpec> Ministral3Spec(const Json& published) {
   defaults.vocab_size = 131072;
   defaults.intermediate_size = 14336;
   defaults.num_layers = 34;
-  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 8);
+  defaults.num_kv_heads = 8;
   defaults.head_dim = UnlessNull(json, "head_dim", 128);
   defaults.max_positions = 262144;
   defaults.norm_epsilon = 1e-5;

@@ -13,7 +13,7 @@ absl::StatusOr<DecoderSpec> SeedOssSpec(const Json& json) {
   defaults.intermediate_size = 27648;
   defaults.num_layers = 64;
   defaults.num_heads = 80;
-  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 8);
+  defaults.num_kv_heads = 8;
   defaults.head_dim = UnlessNull(json, "head_dim", 128);
   defaults.max_positions = 524288;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
