@@ -61,6 +61,8 @@ def randomise(model):
     generator = torch.Generator().manual_seed(1)
     biases = [(name, b) for name, b in model.named_buffers() if "correction_bias" in name or "expert_bias" in name or "layer_scalar" in name]
     for name, p in [*model.named_parameters(), *biases]:
+        if not p.is_floating_point():
+            continue
         drawn = torch.randn(p.shape, generator=generator)
         if p.dim() >= 2:
             drawn *= 1.2 / p.shape[-1] ** 0.5
@@ -72,6 +74,11 @@ def randomise(model):
             drawn *= 0.3
         with torch.no_grad():
             p.copy_(drawn.to(p.dtype))
+    # DeepSeek-V4's experts of tokens: those of a row differ.
+    for name, table in model.state_dict().items():
+        if name.endswith("tid2eid"):
+            rows, columns = torch.meshgrid(*[torch.arange(n) for n in table.shape], indexing="ij")
+            table.copy_((3 * rows + columns) % model.config.n_routed_experts)
 
 
 def make(model_type, config, folder):
