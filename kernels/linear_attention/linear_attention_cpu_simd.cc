@@ -1,10 +1,12 @@
 // linear_attention, the vector row. Columns of a head's state do not know of
 // each other, so some vectors of them are taken through all tokens of a
 // sequence while they lie in the first cache: a step reads and writes the state
-// once, however many tokens it has. Sums over keys are one accumulator a
-// column, in ascending order. Feature maps and the normaliser are made again
-// for every tile: they are a vector of keys where the tile is kMostVectors
-// vectors of columns a key.
+// once, however many tokens it has. Two tokens at most share a pass over them
+// (Pass), by the delta rule the end of one and the beginning of the next;
+// what an element goes through is the same in any pass. Sums over keys are one
+// accumulator a column, in ascending order. Feature maps and the normaliser are
+// made again for every tile: they are a vector of keys where the tile is
+// kMostVectors vectors of columns a key.
 #include "kernels/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE \
@@ -26,9 +28,10 @@ namespace inlay {
 namespace HWY_NAMESPACE {
 namespace linear_attention {
 
-// Vectors of columns at a time: as many independent sums as hide the latency of
-// an addition, and 32 KB of state with vectors of 256 bits.
-constexpr size_t kMostVectors = 4;
+// Vectors of columns at a time: with two tokens a pass, as many independent
+// sums as hide the latency of an addition, and half of a first cache of 32 KB
+// with vectors of 512 bits and 128 keys.
+constexpr size_t kMostVectors = 2;
 
 // NaN stays.
 HWY_INLINE VF Map(FeatureMap map, VF x) {
@@ -41,6 +44,10 @@ HWY_INLINE VF Map(FeatureMap map, VF x) {
                         ExpNonPositive(hn::IfThenZeroElse(above, x)));
 }
 
+inline bool HasFeatures(const LinearAttentionDesc& desc) {
+  return desc.normalised || desc.feature_map != FeatureMap::kNone;
+}
+
 // A head's normaliser z, and q and k as features; zeros beyond key_dim.
 class Features {
  public:
@@ -49,14 +56,11 @@ class Features {
         keys_(static_cast<size_t>(desc.key_dim)),
         first_(LinearAttentionMatrixFloats(desc) +
                int64_t{head} * desc.key_dim) {
-    if (!present()) return;
-    std::fill_n(k_, kMaxStateKeyDim, 0.0f);
-    std::fill_n(q_, kMaxStateKeyDim, 0.0f);
-  }
-
-  // Otherwise q and k serve as they are.
-  bool present() const {
-    return desc_.normalised || desc_.feature_map != FeatureMap::kNone;
+    if (!HasFeatures(desc)) return;
+    for (size_t place = 0; place < 2; ++place) {
+      std::fill_n(k_[place], kMaxStateKeyDim, 0.0f);
+      std::fill_n(q_[place], kMaxStateKeyDim, 0.0f);
+    }
   }
 
   void Load(const float* from) {
@@ -69,14 +73,18 @@ class Features {
     if (desc_.normalised) std::copy_n(z_, keys_, to + first_);
   }
 
-  HWY_INLINE void Make(const float* k, const float* q) {
-    MapRow(k, k_);
-    MapRow(q, q_);
+  // Of one of two tokens, in its place; k and q become those made.
+  HWY_INLINE void Make(size_t place, const float*& k, const float*& q) {
+    MapRow(k, k_[place]);
+    MapRow(q, q_[place]);
+    k = k_[place];
+    q = q_[place];
   }
 
   // z decays (`step` of LinearAttention's decays, or null) and gains beta k;
   // the sum that y is divided by.
-  HWY_INLINE float Divisor(const float* decay, size_t step, float beta) {
+  HWY_INLINE float Divisor(size_t place, const float* decay, size_t step,
+                           float beta) {
     const DF d;
     VF sum = hn::Zero(d);
     ForEachVector([&](size_t i, size_t lanes) HWY_ATTR {
@@ -86,15 +94,12 @@ class Features {
                        : lanes == kLanes ? LoadWide(decay + i)
                                          : LoadWideTail(decay + i, lanes));
       }
-      z = hn::MulAdd(hn::Load(d, k_ + i), hn::Set(d, beta), z);
+      z = hn::MulAdd(hn::Load(d, k_[place] + i), hn::Set(d, beta), z);
       hn::Store(z, d, z_ + i);
-      sum = hn::MulAdd(z, hn::Load(d, q_ + i), sum);
+      sum = hn::MulAdd(z, hn::Load(d, q_[place] + i), sum);
     });
     return hn::GetLane(hn::SumOfLanes(d, sum)) + desc_.epsilon;
   }
-
-  const float* k() const { return k_; }
-  const float* q() const { return q_; }
 
  private:
   // Calls visit(first key, lanes it has).
@@ -120,8 +125,8 @@ class Features {
   const size_t keys_;
   const int64_t first_;  // of the state
   HWY_ALIGN float z_[kMaxStateKeyDim];
-  HWY_ALIGN float k_[kMaxStateKeyDim];
-  HWY_ALIGN float q_[kMaxStateKeyDim];
+  HWY_ALIGN float k_[2][kMaxStateKeyDim];
+  HWY_ALIGN float q_[2][kMaxStateKeyDim];
 };
 
 // kVectors vectors of columns of one head; the last may lack lanes, which stay
@@ -149,8 +154,12 @@ class Tile {
         features_.Load(reinterpret_cast<const float*>(run.from));
       }
       loaded = true;
-      for (int64_t i = 0; i < run.count; ++i) {
-        Token(run.row + i);
+      if (desc_.delta) {
+        CorrectedTokens(run.row, run.count);
+      } else if (desc_.decay == StateDecay::kNone) {
+        Tokens<false>(run.row, run.count);
+      } else {
+        Tokens<true>(run.row, run.count);
       }
       Store(reinterpret_cast<float*>(run.to));
       // The head's first tile leaves what all of them have.
@@ -208,106 +217,179 @@ class Tile {
     }
   }
 
-  // The state decays, and u loses what it already gives for k.
-  HWY_INLINE void Correct(const float* decay, size_t step, const float* k,
-                          float* u) {
-    const DF d;
-    VF sums[kVectors];
-    for (size_t c = 0; c < kVectors; ++c) sums[c] = hn::Zero(d);
-    for (size_t i = 0; i < keys_; ++i) {
-      float* state = state_ + i * kWidth;
-      const VF factor = hn::Set(d, decay == nullptr ? 1.0f : decay[i * step]);
-      const VF key = hn::Set(d, k[i]);
-      for (size_t c = 0; c < kVectors; ++c) {
-        const VF s = hn::Mul(hn::Load(d, state + c * kLanes), factor);
-        hn::Store(s, d, state + c * kLanes);
-        sums[c] = hn::MulAdd(s, key, sums[c]);
-      }
-    }
-    for (size_t c = 0; c < kVectors; ++c) {
-      hn::Store(hn::Sub(hn::Load(d, u + c * kLanes), sums[c]), d,
-                u + c * kLanes);
-    }
-  }
+  struct Rows {
+    const float* k = nullptr;
+    const float* q = nullptr;
+    const float* decay = nullptr;  // of key i: decay[i * step]
+    size_t step = 0;
+  };
 
-  // The state decays (unless null) and gains k u^T; y = S^T q.
-  HWY_INLINE void Update(const float* decay, size_t step, const float* k,
-                         const float* q, const float* u, float* y) {
-    const DF d;
-    VF sums[kVectors], gains[kVectors];
-    for (size_t c = 0; c < kVectors; ++c) {
-      sums[c] = hn::Zero(d);
-      gains[c] = hn::Load(d, u + c * kLanes);
-    }
-    for (size_t i = 0; i < keys_; ++i) {
-      float* state = state_ + i * kWidth;
-      const VF factor = hn::Set(d, decay == nullptr ? 1.0f : decay[i * step]);
-      const VF key = hn::Set(d, k[i]);
-      const VF query = hn::Set(d, q[i]);
-      for (size_t c = 0; c < kVectors; ++c) {
-        VF s = hn::Load(d, state + c * kLanes);
-        if (decay != nullptr) s = hn::Mul(s, factor);
-        s = hn::MulAdd(key, gains[c], s);
-        hn::Store(s, d, state + c * kLanes);
-        sums[c] = hn::MulAdd(s, query, sums[c]);
-      }
-    }
-    for (size_t c = 0; c < kVectors; ++c) {
-      hn::Store(sums[c], d, y + c * kLanes);
-    }
-  }
-
-  HWY_INLINE void Token(int64_t row) {
-    const DF d;
+  struct Token : Rows {
+    float beta = 1.0f;
     HWY_ALIGN float v[kWidth];
     HWY_ALIGN float u[kWidth];
     HWY_ALIGN float y[kWidth];
-    const float* k = params_.k.row<const float>(row) + key_;
-    const float* q = params_.q.row<const float>(row) + key_;
-    if (features_.present()) {
-      features_.Make(k, q);
-      k = features_.k();
-      q = features_.q();
+  };
+
+  static HWY_INLINE void Zero(VF (&sums)[kVectors]) {
+    for (VF& sum : sums) sum = hn::Zero(DF());
+  }
+
+  // Of key i.
+  template <bool kDecays>
+  static HWY_INLINE void Gain(const Rows& token, size_t i,
+                              const VF (&u)[kVectors], VF (&state)[kVectors],
+                              VF (&y)[kVectors]) {
+    const DF d;
+    const VF key = hn::Set(d, token.k[i]);
+    const VF query = hn::Set(d, token.q[i]);
+    for (size_t c = 0; c < kVectors; ++c) {
+      if constexpr (kDecays) {
+        state[c] = hn::Mul(state[c], hn::Set(d, token.decay[i * token.step]));
+      }
+      state[c] = hn::MulAdd(key, u[c], state[c]);
+      y[c] = hn::MulAdd(state[c], query, y[c]);
     }
-    LoadColumns(params_.v.row<const float>(row) + value_, v);
-    std::copy_n(v, kWidth, u);
-    const float* decay = nullptr;
-    size_t step = 0;
-    if (desc_.decay == StateDecay::kHead) {
-      decay = params_.decay.row<const float>(row) + head_;
-    } else if (desc_.decay == StateDecay::kChannel) {
-      decay = params_.decay.row<const float>(row) + head_ * desc_.key_dim;
-      step = 1;
-    }
-    if (desc_.delta) {
-      Correct(decay, step, k, u);
-      decay = nullptr;
-    }
-    float beta = 1.0f;
-    if (!params_.beta.empty()) {
-      beta = params_.beta.row<const float>(row)[head_];
+  }
+
+  // One pass over the state. For each of kGains tokens, one after another, it
+  // decays (kDecays) and gains k u^T; y = S^T q. Then, with kNext, it decays
+  // for the token after them, whose u loses what the state gives for its k.
+  template <size_t kGains, bool kDecays, bool kNext>
+  HWY_INLINE void Pass(Token* const (&gains)[2], Token* next) {
+    static_assert(kGains <= 2 && !(kNext && kDecays));
+    const DF d;
+    VF y[2][kVectors], u[2][kVectors], given[kVectors];
+    for (size_t t = 0; t < kGains; ++t) {
+      Zero(y[t]);
       for (size_t c = 0; c < kVectors; ++c) {
-        hn::Store(hn::Mul(hn::Load(d, u + c * kLanes), hn::Set(d, beta)), d,
-                  u + c * kLanes);
+        u[t][c] = hn::Load(d, gains[t]->u + c * kLanes);
       }
     }
-    Update(decay, step, k, q, u, y);
-    if (desc_.normalised) {
-      const VF divisor = hn::Set(d, features_.Divisor(decay, step, beta));
+    Zero(given);
+    // Copies: what is stored might be these, as far as compilers know.
+    Rows rows[2], next_rows;
+    for (size_t t = 0; t < kGains; ++t) rows[t] = *gains[t];
+    if constexpr (kNext) next_rows = *next;
+    const size_t keys = keys_;
+    for (size_t i = 0; i < keys; ++i) {
+      float* const row = state_ + i * kWidth;
+      VF state[kVectors];
       for (size_t c = 0; c < kVectors; ++c) {
-        hn::Store(hn::Div(hn::Load(d, y + c * kLanes), divisor), d,
-                  y + c * kLanes);
+        state[c] = hn::Load(d, row + c * kLanes);
+      }
+      if constexpr (kGains > 0) Gain<kDecays>(rows[0], i, u[0], state, y[0]);
+      if constexpr (kGains > 1) Gain<kDecays>(rows[1], i, u[1], state, y[1]);
+      if constexpr (kNext) {
+        const VF factor = hn::Set(d, next_rows.decay[i * next_rows.step]);
+        const VF key = hn::Set(d, next_rows.k[i]);
+        for (size_t c = 0; c < kVectors; ++c) {
+          state[c] = hn::Mul(state[c], factor);
+          given[c] = hn::MulAdd(state[c], key, given[c]);
+        }
+      }
+      for (size_t c = 0; c < kVectors; ++c) {
+        hn::Store(state[c], d, row + c * kLanes);
+      }
+    }
+    for (size_t c = 0; c < kVectors; ++c) {
+      const size_t first = c * kLanes;
+      for (size_t t = 0; t < kGains; ++t) {
+        hn::Store(y[t][c], d, gains[t]->y + first);
+      }
+      if constexpr (kNext) {
+        hn::Store(hn::Sub(hn::Load(d, next->u + first), given[c]), d,
+                  next->u + first);
+      }
+    }
+  }
+
+  // Token `place` of two from a row.
+  HWY_INLINE Token& Begin(size_t place, int64_t row) {
+    static constexpr float kNoDecay = 1.0f;
+    Token& token = tokens_[place];
+    token.k = params_.k.row<const float>(row) + key_;
+    token.q = params_.q.row<const float>(row) + key_;
+    if (HasFeatures(desc_)) features_.Make(place, token.k, token.q);
+    LoadColumns(params_.v.row<const float>(row) + value_, token.v);
+    std::copy_n(token.v, kWidth, token.u);
+    token.decay = &kNoDecay;
+    token.step = 0;
+    if (desc_.decay == StateDecay::kHead) {
+      token.decay = params_.decay.row<const float>(row) + head_;
+    } else if (desc_.decay == StateDecay::kChannel) {
+      token.decay = params_.decay.row<const float>(row) + head_ * desc_.key_dim;
+      token.step = 1;
+    }
+    return token;
+  }
+
+  // u gets its factor.
+  HWY_INLINE void Scale(Token& token, int64_t row) const {
+    if (params_.beta.empty()) return;
+    const DF d;
+    token.beta = params_.beta.row<const float>(row)[head_];
+    for (size_t c = 0; c < kWidth; c += kLanes) {
+      hn::Store(hn::Mul(hn::Load(d, token.u + c), hn::Set(d, token.beta)), d,
+                token.u + c);
+    }
+  }
+
+  HWY_INLINE void Finish(size_t place, int64_t row) {
+    const DF d;
+    Token& token = tokens_[place];
+    if (desc_.normalised) {
+      const float* decay =
+          desc_.decay == StateDecay::kNone ? nullptr : token.decay;
+      const VF divisor =
+          hn::Set(d, features_.Divisor(place, decay, token.step, token.beta));
+      for (size_t c = 0; c < kWidth; c += kLanes) {
+        hn::Store(hn::Div(hn::Load(d, token.y + c), divisor), d, token.y + c);
       }
     }
     if (params_.skip != nullptr) {
       const VF skip = hn::Set(d, params_.skip[head_]);
-      for (size_t c = 0; c < kVectors; ++c) {
-        hn::Store(hn::MulAdd(hn::Load(d, v + c * kLanes), skip,
-                             hn::Load(d, y + c * kLanes)),
-                  d, y + c * kLanes);
+      for (size_t c = 0; c < kWidth; c += kLanes) {
+        hn::Store(hn::MulAdd(hn::Load(d, token.v + c), skip,
+                             hn::Load(d, token.y + c)),
+                  d, token.y + c);
       }
     }
-    StoreColumns(y, params_.y.row<float>(row) + value_);
+    StoreColumns(token.y, params_.y.row<float>(row) + value_);
+  }
+
+  // By the delta rule a token's u is known after a pass: that of the token
+  // before.
+  HWY_INLINE void CorrectedTokens(int64_t row, int64_t count) {
+    Pass<0, false, true>({}, &Begin(0, row));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto place = static_cast<size_t>(i % 2);
+      Token* const gains[2] = {&tokens_[place], nullptr};
+      Scale(tokens_[place], row + i);
+      if (i + 1 < count) {
+        Pass<1, false, true>(gains, &Begin(1 - place, row + i + 1));
+      } else {
+        Pass<1, false, false>(gains, nullptr);
+      }
+      Finish(place, row + i);
+    }
+  }
+
+  template <bool kDecays>
+  HWY_INLINE void Tokens(int64_t row, int64_t count) {
+    Token* const gains[2] = {&tokens_[0], &tokens_[1]};
+    for (int64_t i = 0; i < count; i += 2) {
+      Scale(Begin(0, row + i), row + i);
+      if (i + 1 < count) {
+        Scale(Begin(1, row + i + 1), row + i + 1);
+        Pass<2, kDecays, false>(gains, nullptr);
+        Finish(0, row + i);
+        Finish(1, row + i + 1);
+      } else {
+        Pass<1, kDecays, false>(gains, nullptr);
+        Finish(0, row + i);
+      }
+    }
   }
 
   const LinearAttentionDesc& desc_;
@@ -319,6 +401,7 @@ class Tile {
   const int64_t value_;
   const int64_t first_;
   Features features_;
+  Token tokens_[2];
   HWY_ALIGN float state_[kMaxStateKeyDim * kWidth];
 };
 
@@ -329,18 +412,10 @@ HWY_NOINLINE void RunHead(const LinearAttentionDesc& desc,
   for (size_t column = 0; column < width; column += kMostVectors * kLanes) {
     const size_t columns = std::min(width - column, kMostVectors * kLanes);
     const auto first = static_cast<int64_t>(column);
-    switch ((columns + kLanes - 1) / kLanes) {
-      case 1:
-        Tile<1>(desc, params, head, first, columns).Run(sequence);
-        break;
-      case 2:
-        Tile<2>(desc, params, head, first, columns).Run(sequence);
-        break;
-      case 3:
-        Tile<3>(desc, params, head, first, columns).Run(sequence);
-        break;
-      default:
-        Tile<4>(desc, params, head, first, columns).Run(sequence);
+    if (columns <= kLanes) {
+      Tile<1>(desc, params, head, first, columns).Run(sequence);
+    } else {
+      Tile<2>(desc, params, head, first, columns).Run(sequence);
     }
   }
 }

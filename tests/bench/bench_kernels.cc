@@ -18,6 +18,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_pattern.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/short_conv.h"
 #include "kernels/quant/quant.h"
 #include "memory/device/device.h"
 #include "memory/device/thread_pool.h"
@@ -278,6 +280,116 @@ void BenchAttention(Bench& bench, std::string_view name, AttentionDesc desc,
          4.0 * seen * static_cast<double>(width));
 }
 
+// A prompt of one sequence through one layer.
+struct StateStep {
+  static constexpr int kBlock = 64;
+
+  StateStep(int tokens, int64_t state_floats)
+      : stride((state_floats * 4 + 63) / 64 * 64),
+        blocks((tokens + kBlock - 1) / kBlock + 1),
+        states(static_cast<size_t>(stride * blocks) / 4 + Device::kAlignment) {
+    for (int i = 1; i < blocks; ++i) table.push_back(i);
+    sequence.push_back({0, tokens, tokens, table.data()});
+  }
+
+  StateParams Params() {
+    StateParams params;
+    params.sequences = sequence;
+    params.sources = &source;
+    params.state.base = reinterpret_cast<std::byte*>(Aligned(states));
+    params.state.block_stride_bytes = stride;
+    params.state.block_size = kBlock;
+    return params;
+  }
+
+  int64_t stride;
+  int blocks;
+  std::vector<float> states;
+  std::vector<int32_t> table;
+  std::vector<AttentionSequence> sequence;
+  int32_t source = 0;
+};
+
+void BenchLinearAttention(Bench& bench, std::string_view name,
+                          const LinearAttentionDesc& desc, int tokens) {
+  const std::string label = "linear_attention " + std::string(name) + " " +
+                            std::to_string(tokens) + " tokens";
+  if (label.find(bench.filter) == std::string::npos) return;
+  const int64_t key_width = int64_t{desc.num_key_heads} * desc.key_dim;
+  const int64_t width = int64_t{desc.num_heads} * desc.value_dim;
+  const int64_t gates = desc.decay == StateDecay::kChannel
+                            ? int64_t{desc.num_heads} * desc.key_dim
+                            : desc.num_heads;
+  const auto floats = [&](int64_t columns, float scale) {
+    std::vector<float> values(static_cast<size_t>(tokens * columns));
+    FillRandom(values);
+    for (float& value : values) value *= scale;
+    return values;
+  };
+  auto q = floats(key_width, 0.1f), k = floats(key_width, 0.1f);
+  auto v = floats(width, 1.0f), y = floats(width, 0.0f);
+  auto decay = floats(gates, 0.0f), beta = floats(desc.num_heads, 0.0f);
+  for (float& value : decay) value = 0.95f;
+  for (float& value : beta) value = 0.5f;
+  StateStep step(tokens, LinearAttentionStateFloats(desc));
+  LinearAttentionParams params;
+  params.q = MatrixView(q.data(), DType::kF32, tokens, key_width);
+  params.k = MatrixView(k.data(), DType::kF32, tokens, key_width);
+  params.v = MatrixView(v.data(), DType::kF32, tokens, width);
+  params.y = MatrixView(y.data(), DType::kF32, tokens, width);
+  params.decay = MatrixView(decay.data(), DType::kF32, tokens, gates);
+  params.beta = MatrixView(beta.data(), DType::kF32, tokens, desc.num_heads);
+  params.state = step.Params();
+  const LinearAttentionRow& row = **Select(
+      "linear_attention", LinearAttentionTable(), desc, bench.device->info());
+  const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
+    row.run(desc, params, *bench.stream).IgnoreError();
+  });
+  // An element of a state: decayed, read for y, added to, and by the delta rule
+  // read for what it already gives.
+  Report(bench, label, s, static_cast<double>(step.stride * step.blocks),
+         (desc.delta ? 8.0 : 6.0) * static_cast<double>(desc.key_dim * width) *
+             tokens);
+}
+
+void BenchShortConv(Bench& bench, int channels, int tokens) {
+  const std::string label = "short_conv 4 taps " + std::to_string(channels) +
+                            " channels " + std::to_string(tokens) + " tokens";
+  if (label.find(bench.filter) == std::string::npos) return;
+  ShortConvDesc desc;
+  desc.channels = channels;
+  desc.num_taps = 4;
+  desc.silu = true;
+  std::vector<float> x(static_cast<size_t>(int64_t{tokens} * channels));
+  FillRandom(x);
+  std::vector<float> y(x.size()), taps(static_cast<size_t>(4 * channels));
+  FillRandom(taps);
+  StateStep step(tokens, int64_t{3} * channels);
+  ShortConvParams params;
+  params.x = MatrixView(x.data(), DType::kF32, tokens, channels);
+  params.y = MatrixView(y.data(), DType::kF32, tokens, channels);
+  params.taps = taps.data();
+  params.state = step.Params();
+  const ShortConvRow& row =
+      **Select("short_conv", ShortConvTable(), desc, bench.device->info());
+  const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
+    row.run(desc, params, *bench.stream).IgnoreError();
+  });
+  Report(bench, label, s, 8.0 * channels * tokens, 8.0 * channels * tokens);
+}
+
+LinearAttentionDesc StateHeads(int heads, int key_heads, int key_dim,
+                               int value_dim, StateDecay decay, bool delta) {
+  LinearAttentionDesc desc;
+  desc.num_heads = heads;
+  desc.num_key_heads = key_heads;
+  desc.key_dim = key_dim;
+  desc.value_dim = value_dim;
+  desc.decay = decay;
+  desc.delta = delta;
+  return desc;
+}
+
 void BenchPool(Bench& bench) {
   constexpr int kLoops = 2000;
   const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
@@ -351,6 +463,24 @@ int Main(int argc, char** argv) {
           "global=64,stride=512,window=512", "segment=4096,random=1024"}) {
       BenchAttention(bench, "sparse", sparse, 1, q_len, 16384, pattern);
     }
+  }
+  for (const int tokens : {1, 512}) {
+    BenchLinearAttention(bench, "qwen3_next",
+                         StateHeads(32, 16, 128, 128, StateDecay::kHead, true),
+                         tokens);
+    BenchLinearAttention(
+        bench, "kimi_linear",
+        StateHeads(32, 32, 128, 128, StateDecay::kChannel, true), tokens);
+    BenchLinearAttention(bench, "mamba2",
+                         StateHeads(80, 1, 128, 64, StateDecay::kHead, false),
+                         tokens);
+    LinearAttentionDesc plain =
+        StateHeads(32, 32, 128, 128, StateDecay::kNone, false);
+    plain.feature_map = FeatureMap::kEluPlusOne;
+    plain.normalised = true;
+    plain.epsilon = 1e-6f;
+    BenchLinearAttention(bench, "linear", plain, tokens);
+    BenchShortConv(bench, 8192, tokens);
   }
   return 0;
 }
