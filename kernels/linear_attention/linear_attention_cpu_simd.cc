@@ -149,23 +149,30 @@ class Tile {
   void Run(size_t sequence) {
     bool loaded = false;
     ForEachStateRun(params_.state, sequence, [&](const StateRun& run) HWY_ATTR {
-      if (!loaded) {
-        Load(reinterpret_cast<const float*>(run.from));
-        features_.Load(reinterpret_cast<const float*>(run.from));
-      }
+      const auto* from = reinterpret_cast<const float*>(run.from);
+      auto* to = reinterpret_cast<float*>(run.to);
+      if (!loaded) features_.Load(from);
+      // A run's first pass reads the state where it was left, its last one
+      // writes it where it is to be left, unless vectors there lack lanes.
+      const bool whole = columns_ == kWidth;
+      const auto step = static_cast<size_t>(desc_.value_dim);
+      const bool in_place = whole && from != nullptr;
+      if (!loaded && !in_place) Load(from);
       loaded = true;
+      const Source source =
+          in_place ? Source{from + first_, step} : Source{state_, kWidth};
+      const Target target =
+          whole ? Target{to + first_, step} : Target{state_, kWidth};
       if (desc_.delta) {
-        CorrectedTokens(run.row, run.count);
+        CorrectedTokens(run, source, target);
       } else if (desc_.decay == StateDecay::kNone) {
-        Tokens<false>(run.row, run.count);
+        Tokens<false>(run, source, target);
       } else {
-        Tokens<true>(run.row, run.count);
+        Tokens<true>(run, source, target);
       }
-      Store(reinterpret_cast<float*>(run.to));
+      if (!whole) Store(to);
       // The head's first tile leaves what all of them have.
-      if (value_ % desc_.value_dim == 0) {
-        features_.Store(reinterpret_cast<float*>(run.to));
-      }
+      if (value_ % desc_.value_dim == 0) features_.Store(to);
     });
   }
 
@@ -217,6 +224,16 @@ class Tile {
     }
   }
 
+  // Where the state of key i is: at + i * step.
+  struct Source {
+    const float* at;
+    size_t step;
+  };
+  struct Target {
+    float* at;
+    size_t step;
+  };
+
   struct Rows {
     const float* k = nullptr;
     const float* q = nullptr;
@@ -256,7 +273,8 @@ class Tile {
   // decays (kDecays) and gains k u^T; y = S^T q. Then, with kNext, it decays
   // for the token after them, whose u loses what the state gives for its k.
   template <size_t kGains, bool kDecays, bool kNext>
-  HWY_INLINE void Pass(Token* const (&gains)[2], Token* next) {
+  HWY_INLINE void Pass(const Source& source, const Target& target,
+                       Token* const (&gains)[2], Token* next) {
     static_assert(kGains <= 2 && !(kNext && kDecays));
     const DF d;
     VF y[2][kVectors], u[2][kVectors], given[kVectors];
@@ -272,11 +290,12 @@ class Tile {
     for (size_t t = 0; t < kGains; ++t) rows[t] = *gains[t];
     if constexpr (kNext) next_rows = *next;
     const size_t keys = keys_;
+    const float* from = source.at;
+    float* to = target.at;
     for (size_t i = 0; i < keys; ++i) {
-      float* const row = state_ + i * kWidth;
       VF state[kVectors];
       for (size_t c = 0; c < kVectors; ++c) {
-        state[c] = hn::Load(d, row + c * kLanes);
+        state[c] = hn::LoadU(d, from + c * kLanes);
       }
       if constexpr (kGains > 0) Gain<kDecays>(rows[0], i, u[0], state, y[0]);
       if constexpr (kGains > 1) Gain<kDecays>(rows[1], i, u[1], state, y[1]);
@@ -289,8 +308,10 @@ class Tile {
         }
       }
       for (size_t c = 0; c < kVectors; ++c) {
-        hn::Store(state[c], d, row + c * kLanes);
+        hn::StoreU(state[c], d, to + c * kLanes);
       }
+      from += source.step;
+      to += target.step;
     }
     for (size_t c = 0; c < kVectors; ++c) {
       const size_t first = c * kLanes;
@@ -360,34 +381,43 @@ class Tile {
 
   // By the delta rule a token's u is known after a pass: that of the token
   // before.
-  HWY_INLINE void CorrectedTokens(int64_t row, int64_t count) {
-    Pass<0, false, true>({}, &Begin(0, row));
-    for (int64_t i = 0; i < count; ++i) {
+  HWY_INLINE void CorrectedTokens(const StateRun& run, const Source& source,
+                                  const Target& target) {
+    const Source inner = {state_, kWidth};
+    const Target kept = {state_, kWidth};
+    Pass<0, false, true>(source, kept, {}, &Begin(0, run.row));
+    for (int64_t i = 0; i < run.count; ++i) {
+      const int64_t row = run.row + i;
       const auto place = static_cast<size_t>(i % 2);
       Token* const gains[2] = {&tokens_[place], nullptr};
-      Scale(tokens_[place], row + i);
-      if (i + 1 < count) {
-        Pass<1, false, true>(gains, &Begin(1 - place, row + i + 1));
+      Scale(tokens_[place], row);
+      if (i + 1 < run.count) {
+        Pass<1, false, true>(inner, kept, gains, &Begin(1 - place, row + 1));
       } else {
-        Pass<1, false, false>(gains, nullptr);
+        Pass<1, false, false>(inner, target, gains, nullptr);
       }
-      Finish(place, row + i);
+      Finish(place, row);
     }
   }
 
   template <bool kDecays>
-  HWY_INLINE void Tokens(int64_t row, int64_t count) {
+  HWY_INLINE void Tokens(const StateRun& run, const Source& source,
+                         const Target& target) {
+    const Target kept = {state_, kWidth};
     Token* const gains[2] = {&tokens_[0], &tokens_[1]};
-    for (int64_t i = 0; i < count; i += 2) {
-      Scale(Begin(0, row + i), row + i);
-      if (i + 1 < count) {
-        Scale(Begin(1, row + i + 1), row + i + 1);
-        Pass<2, kDecays, false>(gains, nullptr);
-        Finish(0, row + i);
-        Finish(1, row + i + 1);
+    for (int64_t i = 0; i < run.count; i += 2) {
+      const int64_t row = run.row + i;
+      const Source from = i == 0 ? source : Source{state_, kWidth};
+      const Target to = i + 2 < run.count ? kept : target;
+      Scale(Begin(0, row), row);
+      if (i + 1 < run.count) {
+        Scale(Begin(1, row + 1), row + 1);
+        Pass<2, kDecays, false>(from, to, gains, nullptr);
+        Finish(0, row);
+        Finish(1, row + 1);
       } else {
-        Pass<1, kDecays, false>(gains, nullptr);
-        Finish(0, row + i);
+        Pass<1, kDecays, false>(from, to, gains, nullptr);
+        Finish(0, row);
       }
     }
   }

@@ -280,14 +280,17 @@ void BenchAttention(Bench& bench, std::string_view name, AttentionDesc desc,
          4.0 * seen * static_cast<double>(width));
 }
 
-// A prompt of one sequence through one layer.
+// A prompt of one sequence, through as many layers in turn as leave none of
+// their states in a cache.
 struct StateStep {
   static constexpr int kBlock = 64;
 
   StateStep(int tokens, int64_t state_floats)
       : stride((state_floats * 4 + 63) / 64 * 64),
         blocks((tokens + kBlock - 1) / kBlock + 1),
-        states(static_cast<size_t>(stride * blocks) / 4 + Device::kAlignment) {
+        layers(std::max<int64_t>(1, (int64_t{96} << 20) / (stride * blocks))),
+        states(static_cast<size_t>(stride * blocks * layers) / 4 +
+               Device::kAlignment) {
     for (int i = 1; i < blocks; ++i) table.push_back(i);
     sequence.push_back({0, tokens, tokens, table.data()});
   }
@@ -297,13 +300,16 @@ struct StateStep {
     params.sequences = sequence;
     params.sources = &source;
     params.state.base = reinterpret_cast<std::byte*>(Aligned(states));
-    params.state.block_stride_bytes = stride;
+    params.state.block_stride_bytes = stride * layers;
+    params.state.offset_bytes = turn++ % layers * stride;
     params.state.block_size = kBlock;
     return params;
   }
 
   int64_t stride;
   int blocks;
+  int64_t layers;
+  int64_t turn = 0;
   std::vector<float> states;
   std::vector<int32_t> table;
   std::vector<AttentionSequence> sequence;
@@ -339,10 +345,10 @@ void BenchLinearAttention(Bench& bench, std::string_view name,
   params.y = MatrixView(y.data(), DType::kF32, tokens, width);
   params.decay = MatrixView(decay.data(), DType::kF32, tokens, gates);
   params.beta = MatrixView(beta.data(), DType::kF32, tokens, desc.num_heads);
-  params.state = step.Params();
   const LinearAttentionRow& row = **Select(
       "linear_attention", LinearAttentionTable(), desc, bench.device->info());
   const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
+    params.state = step.Params();
     row.run(desc, params, *bench.stream).IgnoreError();
   });
   // An element of a state: decayed, read for y, added to, and by the delta rule
@@ -369,10 +375,10 @@ void BenchShortConv(Bench& bench, int channels, int tokens) {
   params.x = MatrixView(x.data(), DType::kF32, tokens, channels);
   params.y = MatrixView(y.data(), DType::kF32, tokens, channels);
   params.taps = taps.data();
-  params.state = step.Params();
   const ShortConvRow& row =
       **Select("short_conv", ShortConvTable(), desc, bench.device->info());
   const double s = BestSeconds(*bench.stream->thread_pool(), [&] {
+    params.state = step.Params();
     row.run(desc, params, *bench.stream).IgnoreError();
   });
   Report(bench, label, s, 8.0 * channels * tokens, 8.0 * channels * tokens);
