@@ -11,6 +11,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE \
   "kernels/linear_attention/linear_attention_cpu_simd.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -32,6 +33,9 @@ namespace linear_attention {
 // sums as hide the latency of an addition, and half of a first cache of 32 KB
 // with vectors of 512 bits and 128 keys.
 constexpr size_t kMostVectors = 2;
+
+// Blocks' bytes that no cache has any more when the next step reads them.
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 // NaN stays.
 HWY_INLINE VF Map(FeatureMap map, VF x) {
@@ -135,9 +139,10 @@ template <size_t kVectors>
 class Tile {
  public:
   Tile(const LinearAttentionDesc& desc, const LinearAttentionParams& params,
-       int head, int64_t column, size_t columns)
+       size_t sequence, int head, int64_t column, size_t columns)
       : desc_(desc),
         params_(params),
+        sequence_(sequence),
         head_(head),
         keys_(static_cast<size_t>(desc.key_dim)),
         columns_(columns),
@@ -146,34 +151,35 @@ class Tile {
         first_(int64_t{head} * desc.key_dim * desc.value_dim + column),
         features_(desc, head) {}
 
-  void Run(size_t sequence) {
+  void Run() {
     bool loaded = false;
-    ForEachStateRun(params_.state, sequence, [&](const StateRun& run) HWY_ATTR {
-      const auto* from = reinterpret_cast<const float*>(run.from);
-      auto* to = reinterpret_cast<float*>(run.to);
-      if (!loaded) features_.Load(from);
-      // A run's first pass reads the state where it was left, its last one
-      // writes it where it is to be left, unless vectors there lack lanes.
-      const bool whole = columns_ == kWidth;
-      const auto step = static_cast<size_t>(desc_.value_dim);
-      const bool in_place = whole && from != nullptr;
-      if (!loaded && !in_place) Load(from);
-      loaded = true;
-      const Source source =
-          in_place ? Source{from + first_, step} : Source{state_, kWidth};
-      const Target target =
-          whole ? Target{to + first_, step} : Target{state_, kWidth};
-      if (desc_.delta) {
-        CorrectedTokens(run, source, target);
-      } else if (desc_.decay == StateDecay::kNone) {
-        Tokens<false>(run, source, target);
-      } else {
-        Tokens<true>(run, source, target);
-      }
-      if (!whole) Store(to);
-      // The head's first tile leaves what all of them have.
-      if (value_ % desc_.value_dim == 0) features_.Store(to);
-    });
+    ForEachStateRun(
+        params_.state, sequence_, [&](const StateRun& run) HWY_ATTR {
+          const auto* from = reinterpret_cast<const float*>(run.from);
+          auto* to = reinterpret_cast<float*>(run.to);
+          if (!loaded) features_.Load(from);
+          // A run's first pass reads the state where it was left, its last one
+          // writes it where it is to be left, unless vectors there lack lanes.
+          const bool whole = columns_ == kWidth;
+          const auto step = static_cast<size_t>(desc_.value_dim);
+          const bool in_place = whole && from != nullptr;
+          if (!loaded && !in_place) Load(from);
+          loaded = true;
+          const Source source =
+              in_place ? Source{from + first_, step} : Source{state_, kWidth};
+          const Target target = whole ? Target{to + first_, step, Streams(run)}
+                                      : Target{state_, kWidth, false};
+          if (desc_.delta) {
+            CorrectedTokens(run, source, target);
+          } else if (desc_.decay == StateDecay::kNone) {
+            Tokens<false>(run, source, target);
+          } else {
+            Tokens<true>(run, source, target);
+          }
+          if (!whole) Store(to);
+          // The head's first tile leaves what all of them have.
+          if (value_ % desc_.value_dim == 0) features_.Store(to);
+        });
   }
 
  private:
@@ -206,6 +212,18 @@ class Tile {
     });
   }
 
+  // What the step leaves goes past the caches where it is too much for them,
+  // which else read it from memory before they write it.
+  bool Streams(const StateRun& run) const {
+    const AttentionSequence& sequence = params_.state.sequences[sequence_];
+    return run.row + run.count == sequence.q_begin + sequence.q_len &&
+           params_.state.state.block_stride_bytes *
+                   static_cast<int64_t>(params_.state.sequences.size()) >=
+               kStreamedBytes &&
+           desc_.value_dim % static_cast<int>(kLanes) == 0 &&
+           reinterpret_cast<uintptr_t>(run.to) % (kLanes * sizeof(float)) == 0;
+  }
+
   HWY_INLINE void Load(const float* from) {
     for (size_t i = 0; i < keys_; ++i) {
       if (from == nullptr) {
@@ -232,6 +250,7 @@ class Tile {
   struct Target {
     float* at;
     size_t step;
+    bool streams;  // past the caches; whole vectors
   };
 
   struct Rows {
@@ -272,7 +291,7 @@ class Tile {
   // One pass over the state. For each of kGains tokens, one after another, it
   // decays (kDecays) and gains k u^T; y = S^T q. Then, with kNext, it decays
   // for the token after them, whose u loses what the state gives for its k.
-  template <size_t kGains, bool kDecays, bool kNext>
+  template <size_t kGains, bool kDecays, bool kNext, bool kStreams = false>
   HWY_INLINE void Pass(const Source& source, const Target& target,
                        Token* const (&gains)[2], Token* next) {
     static_assert(kGains <= 2 && !(kNext && kDecays));
@@ -308,7 +327,11 @@ class Tile {
         }
       }
       for (size_t c = 0; c < kVectors; ++c) {
-        hn::StoreU(state[c], d, to + c * kLanes);
+        if constexpr (kStreams) {
+          hn::Stream(state[c], d, to + c * kLanes);
+        } else {
+          hn::StoreU(state[c], d, to + c * kLanes);
+        }
       }
       from += source.step;
       to += target.step;
@@ -322,6 +345,17 @@ class Tile {
         hn::Store(hn::Sub(hn::Load(d, next->u + first), given[c]), d,
                   next->u + first);
       }
+    }
+  }
+
+  // A run's last.
+  template <size_t kGains, bool kDecays>
+  HWY_INLINE void LastPass(const Source& source, const Target& target,
+                           Token* const (&gains)[2]) {
+    if (target.streams) {
+      Pass<kGains, kDecays, false, true>(source, target, gains, nullptr);
+    } else {
+      Pass<kGains, kDecays, false>(source, target, gains, nullptr);
     }
   }
 
@@ -384,7 +418,7 @@ class Tile {
   HWY_INLINE void CorrectedTokens(const StateRun& run, const Source& source,
                                   const Target& target) {
     const Source inner = {state_, kWidth};
-    const Target kept = {state_, kWidth};
+    const Target kept = {state_, kWidth, false};
     Pass<0, false, true>(source, kept, {}, &Begin(0, run.row));
     for (int64_t i = 0; i < run.count; ++i) {
       const int64_t row = run.row + i;
@@ -394,7 +428,7 @@ class Tile {
       if (i + 1 < run.count) {
         Pass<1, false, true>(inner, kept, gains, &Begin(1 - place, row + 1));
       } else {
-        Pass<1, false, false>(inner, target, gains, nullptr);
+        LastPass<1, false>(inner, target, gains);
       }
       Finish(place, row);
     }
@@ -403,27 +437,30 @@ class Tile {
   template <bool kDecays>
   HWY_INLINE void Tokens(const StateRun& run, const Source& source,
                          const Target& target) {
-    const Target kept = {state_, kWidth};
+    const Source inner = {state_, kWidth};
+    const Target kept = {state_, kWidth, false};
     Token* const gains[2] = {&tokens_[0], &tokens_[1]};
     for (int64_t i = 0; i < run.count; i += 2) {
       const int64_t row = run.row + i;
-      const Source from = i == 0 ? source : Source{state_, kWidth};
-      const Target to = i + 2 < run.count ? kept : target;
+      const Source& from = i == 0 ? source : inner;
+      const bool pair = i + 1 < run.count;
       Scale(Begin(0, row), row);
-      if (i + 1 < run.count) {
-        Scale(Begin(1, row + 1), row + 1);
-        Pass<2, kDecays, false>(from, to, gains, nullptr);
-        Finish(0, row);
-        Finish(1, row + 1);
+      if (pair) Scale(Begin(1, row + 1), row + 1);
+      if (i + 2 < run.count) {
+        Pass<2, kDecays, false>(from, kept, gains, nullptr);
+      } else if (pair) {
+        LastPass<2, kDecays>(from, target, gains);
       } else {
-        Pass<1, kDecays, false>(from, to, gains, nullptr);
-        Finish(0, row);
+        LastPass<1, kDecays>(from, target, gains);
       }
+      Finish(0, row);
+      if (pair) Finish(1, row + 1);
     }
   }
 
   const LinearAttentionDesc& desc_;
   const LinearAttentionParams& params_;
+  const size_t sequence_;
   const int head_;
   const size_t keys_;
   const size_t columns_;
@@ -443,9 +480,9 @@ HWY_NOINLINE void RunHead(const LinearAttentionDesc& desc,
     const size_t columns = std::min(width - column, kMostVectors * kLanes);
     const auto first = static_cast<int64_t>(column);
     if (columns <= kLanes) {
-      Tile<1>(desc, params, head, first, columns).Run(sequence);
+      Tile<1>(desc, params, sequence, head, first, columns).Run();
     } else {
-      Tile<2>(desc, params, head, first, columns).Run(sequence);
+      Tile<2>(desc, params, sequence, head, first, columns).Run();
     }
   }
 }
@@ -462,6 +499,7 @@ void RunLinearAttention(const LinearAttentionDesc& desc,
                                     static_cast<int>(task % desc.num_heads),
                                     static_cast<size_t>(task / desc.num_heads));
         }
+        hwy::FlushStream();
       });
 }
 

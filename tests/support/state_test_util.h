@@ -128,7 +128,7 @@ inline void AddFeatureCases(std::vector<LinearAttentionCase>& cases) {
   for (const StateDecay decay :
        {StateDecay::kNone, StateDecay::kHead, StateDecay::kChannel}) {
     for (const auto& [key_dim, value_dim] :
-         {std::pair{16, 8}, {32, 33}, {7, 70}, {256, 20}}) {
+         {std::pair{16, 8}, {32, 33}, {7, 70}, {256, 20}, {12, 64}}) {
       add(FeatureMap::kEluPlusOne, key_dim, value_dim, decay, true, false);
     }
     add(FeatureMap::kRelu, 33, 40, decay, true, false);
@@ -144,7 +144,7 @@ inline std::vector<LinearAttentionCase> LinearAttentionCases() {
     for (const bool delta : {false, true}) {
       // Widths below, at and beside those of vectors and tiles of them.
       for (const auto& [key_dim, value_dim] :
-           {std::pair{16, 8}, {5, 1}, {32, 33}, {7, 70}, {256, 20}}) {
+           {std::pair{16, 8}, {5, 1}, {32, 33}, {7, 70}, {256, 20}, {12, 64}}) {
         LinearAttentionDesc desc;
         desc.num_heads = 4;
         desc.num_key_heads = key_dim == 32 ? 4 : 2;
