@@ -47,14 +47,17 @@ inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int64_t i = 0; i < k; i += kStep, group += rows * kStepRowBytes) {
-    __m256 v[4];
-    __m256i most = _mm256_setzero_si256();
-    for (int j = 0; j < 4; ++j) {
-      v[j] = LoadInputs(x, permutation, i + 8 * j);
-      // As integers, so that NaN is larger than everything.
-      most = _mm256_max_epi32(
-          most, _mm256_and_si256(_mm256_castps_si256(v[j]), magnitude));
-    }
+    // By name: not every compiler keeps elements of an array in registers.
+    const __m256 a = LoadInputs(x, permutation, i);
+    const __m256 b = LoadInputs(x, permutation, i + 8);
+    const __m256 c = LoadInputs(x, permutation, i + 16);
+    const __m256 d = LoadInputs(x, permutation, i + 24);
+    // As integers, so that NaN is larger than everything.
+    const auto size = [magnitude](__m256 v) {
+      return _mm256_and_si256(_mm256_castps_si256(v), magnitude);
+    };
+    const __m256i most = _mm256_max_epi32(_mm256_max_epi32(size(a), size(b)),
+                                          _mm256_max_epi32(size(c), size(d)));
     __m128i lanes = _mm_max_epi32(_mm256_castsi256_si128(most),
                                   _mm256_extracti128_si256(most, 1));
     lanes = _mm_max_epi32(lanes, _mm_shuffle_epi32(lanes, 0x4e));
@@ -65,13 +68,12 @@ inline void RoundRow(const float* x, const int32_t* permutation, int64_t k,
     if (scale < FLT_MIN) scale = 0.0f;
     if (!(largest <= FLT_MAX)) scale = largest - largest;
     const __m256 inverse = _mm256_set1_ps(scale > 0.0f ? 1.0f / scale : 0.0f);
-    __m256i rounded[4];
-    for (int j = 0; j < 4; ++j) {
-      rounded[j] = _mm256_cvtps_epi32(_mm256_mul_ps(v[j], inverse));
-    }
+    const auto rounded = [inverse](__m256 v) {
+      return _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse));
+    };
     const __m256i packed = _mm256_permutevar8x32_epi32(
-        _mm256_packs_epi16(_mm256_packs_epi32(rounded[0], rounded[1]),
-                           _mm256_packs_epi32(rounded[2], rounded[3])),
+        _mm256_packs_epi16(_mm256_packs_epi32(rounded(a), rounded(b)),
+                           _mm256_packs_epi32(rounded(c), rounded(d))),
         order);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(group + row * kStep),
                         packed);
