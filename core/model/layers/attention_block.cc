@@ -119,8 +119,7 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
     }
     qkv_ = InputLinear::Over(std::move(layers));
   }
-  side_by_side_ =
-      (qkv_.is_one() && !reads_other_kv_) || (may_stack && !build.on_cpu());
+  side_by_side_ = (qkv_.is_one() && !reads_other_kv_) || may_stack;
   if (!side_by_side_) rope_kv_.row = nullptr;
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));

@@ -197,7 +197,8 @@ void Linear::ObserveAs(const std::string& name, const ModelBuild& build) {
 
 bool Linear::CanStack(absl::Span<const LinearSpec> specs,
                       const ModelBuild& build) {
-  if (specs.size() < 2 || build.on_cpu()) return false;
+  // Each layer's input has the observer's name for it.
+  if (specs.size() < 2 || build.input_observer != nullptr) return false;
   std::vector<WeightLoader::Rows> weights;
   for (const LinearSpec& spec : specs) {
     weights.push_back({spec.name + ".weight", spec.n});
@@ -208,8 +209,9 @@ bool Linear::CanStack(absl::Span<const LinearSpec> specs,
   return build.weights.SameDType(weights);
 }
 
-// On a GPU one large matrix is read faster than several small ones, and each
-// launch costs time; on CPU the files' own pages are used as they are.
+// One large matrix is read faster than several small ones, each launch (on CPU,
+// each time that threads are woken) costs time, and what a kernel makes of its
+// inputs it makes once.
 absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
     absl::Span<const LinearSpec> specs, ModelBuild& build) {
   std::vector<Linear> layers;
@@ -262,6 +264,8 @@ absl::StatusOr<std::optional<Linear>> Linear::Stack(
     }
     INLAY_ASSIGN_OR_RETURN(linear.weight_,
                            build.weights.Packed(weights, k, packing));
+  } else if (build.on_cpu()) {
+    return std::nullopt;  // the files' own pages are used as they are
   } else {
     INLAY_ASSIGN_OR_RETURN(linear.weight_, build.weights.Stacked(weights, k));
   }
