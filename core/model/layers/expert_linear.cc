@@ -16,7 +16,7 @@ namespace {
 
 // The format of all matrices.
 absl::StatusOr<DType> CommonDType(const ExpertLinear::Experts& experts,
-                                  ModelBuild& build) {
+                                  const ModelBuild& build) {
   std::optional<DType> common;
   for (const std::vector<LinearSpec>& layers : experts) {
     for (const LinearSpec& layer : layers) {
@@ -49,18 +49,43 @@ InputCodes CommonInputCodes(const ExpertLinear::Experts& experts,
 
 }  // namespace
 
+absl::StatusOr<ExpertLinearDesc> ExpertLinear::Describe(
+    const Experts& experts, const ModelBuild& build) {
+  ExpertLinearDesc desc;
+  desc.num_experts = static_cast<int>(experts.size());
+  for (const LinearSpec& layer : experts.front()) desc.gemm.n += layer.n;
+  desc.gemm.k = experts.front().front().k;
+  INLAY_ASSIGN_OR_RETURN(desc.gemm.weight, CommonDType(experts, build));
+  desc.gemm.activation = desc.gemm.output = build.activation;
+  return desc;
+}
+
+bool ExpertLinear::CanStack(const Experts& experts, const ModelBuild& build) {
+  // Each layer's input has the observer's name for it, and each matrix is lent
+  // by its own.
+  if (build.input_observer != nullptr || build.expert_lender != nullptr) {
+    return false;
+  }
+  const auto desc = Describe(experts, build);
+  if (!desc.ok()) return false;
+  const auto op =
+      build.kernels.Choose("expert_linear", ExpertLinearTable(), *desc);
+  if (!op.ok()) return false;
+  const WeightPacking<GemmDesc>* packing = ExpertPacking(*op->row, desc->gemm);
+  if (packing == nullptr) return false;
+  for (const LinearSpec& layer : experts.front()) {
+    if (layer.n % packing->group != 0) return false;
+  }
+  return true;
+}
+
 absl::StatusOr<ExpertLinear> ExpertLinear::Create(
     const Experts& experts, int top_k, bool row_a_slot, LinearOutput output,
     ModelBuild& build, ExpertPlace place, const ActivationDesc* gate) {
   ExpertLinear linear;
-  ExpertLinearDesc desc;
-  desc.num_experts = static_cast<int>(experts.size());
+  INLAY_ASSIGN_OR_RETURN(ExpertLinearDesc desc, Describe(experts, build));
   desc.top_k = top_k;
   desc.row_a_slot = row_a_slot;
-  for (const LinearSpec& layer : experts.front()) desc.gemm.n += layer.n;
-  desc.gemm.k = experts.front().front().k;
-  INLAY_ASSIGN_OR_RETURN(desc.gemm.weight, CommonDType(experts, build));
-  desc.gemm.activation = build.activation;
   desc.gemm.output =
       output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   desc.gemm.batch_invariant = build.batch_invariant;
@@ -120,7 +145,7 @@ absl::StatusOr<size_t> ExpertLinear::LoadApart(const Experts& experts,
   GemmDesc& desc = op_.desc.gemm;
   const WeightPacking<GemmDesc>* packing = ExpertPacking(*op_.row, desc);
   for (const std::vector<LinearSpec>& layers : experts) {
-    INLAY_DCHECK(layers.size() == 1);
+    INLAY_DCHECK(layers.size() == 1 || packing != nullptr);
     const std::string name = layers.front().name + ".weight";
     const WeightInfo* info = build.weights.InfoOf(name);
     const bool is_lent = packing == nullptr && info != nullptr &&
@@ -134,11 +159,15 @@ absl::StatusOr<size_t> ExpertLinear::LoadApart(const Experts& experts,
       each_.push_back(nullptr);
       continue;
     }
+    std::vector<WeightLoader::Rows> parts;
+    for (const LinearSpec& layer : layers) {
+      parts.push_back({layer.name + ".weight", layer.n});
+    }
     INLAY_ASSIGN_OR_RETURN(
         const TensorView matrix,
         packing == nullptr
             ? build.weights.Matrix(name, desc.n, desc.k)
-            : build.weights.Packed({{name, desc.n}}, desc.k,
+            : build.weights.Packed(parts, desc.k,
                                    LoaderPacking(*packing, &desc)));
     each_.push_back(matrix.data);
   }

@@ -34,6 +34,10 @@ class ExpertLinear {
       ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice,
       const ActivationDesc* gate = nullptr);
 
+  // On CPU: whether each expert's layers may be one matrix, which is so where
+  // matrices are packed: otherwise the files' own pages are used as they are.
+  static bool CanStack(const Experts& experts, const ModelBuild& build);
+
   int64_t outputs() const { return op_.desc.gemm.n; }
   // Whether Forward gives function(gate) * up, in y's first half.
   bool gated() const { return op_.desc.gated; }
@@ -84,6 +88,9 @@ class ExpertLinear {
                               Stream& stream) const;
 
  private:
+  // But for what tokens go to experts.
+  static absl::StatusOr<ExpertLinearDesc> Describe(const Experts& experts,
+                                                   const ModelBuild& build);
   absl::Status Choose(ExpertLinearDesc desc, InputCodes input_codes,
                       const ActivationDesc* gate, const ModelBuild& build);
   ExpertLinearParams Params(const TensorView& x, const RoutingParams& routed,

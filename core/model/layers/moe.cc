@@ -132,19 +132,20 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     INLAY_ASSIGN_OR_RETURN(weigh_inputs_,
                            RowScale::Create(2 * first.width, build));
   }
-  std::vector<ExpertLinear::Experts> inputs(build.on_cpu() ? first.input.size()
-                                                           : 1);
+  std::vector<ExpertLinear::Experts> inputs(1);
   ExpertLinear::Experts outputs;
   for (const MlpSpec& expert : spec.experts) {
-    // On CPU the files' own pages are used as they are.
-    if (build.on_cpu()) {
+    inputs.front().push_back(expert.input);
+    outputs.push_back({expert.output});
+  }
+  if (build.on_cpu() && first.input.size() > 1 &&
+      !ExpertLinear::CanStack(inputs.front(), build)) {
+    inputs.assign(first.input.size(), {});
+    for (const MlpSpec& expert : spec.experts) {
       for (size_t i = 0; i < inputs.size(); ++i) {
         inputs[i].push_back({expert.input[i]});
       }
-    } else {
-      inputs[0].push_back(expert.input);
     }
-    outputs.push_back({expert.output});
   }
   const bool keeps_some = !build.on_cpu() && build.expert_slots > 0 &&
                           build.expert_slots < spec.routing.num_experts;

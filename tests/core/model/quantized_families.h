@@ -151,11 +151,14 @@ inline std::vector<int32_t> FamilyPrompt() {
 }
 
 // Logits on a CPU by the rows of that name, once for each way to cut the
-// prompt.
+// prompt. With an observer matrices that read the same are apart.
 inline std::vector<ModelHarness::Logits> RunFamily(
     const ModelFiles& files, const char* row,
-    const std::vector<int64_t>& chunks = {1 << 20}) {
+    const std::vector<int64_t>& chunks = {1 << 20},
+    InputObserver* observer = nullptr) {
   ModelLoadOptions options;
+  options.input_observer = observer;
+  options.fused = observer == nullptr;
   if (row != nullptr) {
     options.forced_kernels["gemm"] = row;
     options.forced_kernels["expert_linear"] = row;

@@ -1,5 +1,6 @@
 // Every family with quantised weights on a CPU: the rows that are chosen give
-// the same bits whole and in chunks, near those of the scalar ones.
+// the same bits whole and in chunks, with matrices that read the same as one
+// and apart, near those of the scalar ones.
 #include "tests/core/model/quantized_families.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +15,11 @@ namespace {
 // largest, which is some 2.5 deviations: an error of a step / sqrt(12).
 constexpr double kInt8Inputs = 2.5 / 127 / 3.464;
 
+class Nobody : public InputObserver {
+ public:
+  void OnInput(std::string_view, const TensorView&) override {}
+};
+
 class QuantizedFamily : public ::testing::TestWithParam<const char*> {
  protected:
   static void Check(const Json& config, DType dtype) {
@@ -22,6 +28,10 @@ class QuantizedFamily : public ::testing::TestWithParam<const char*> {
     const auto chosen = RunFamily(drawn.files, nullptr, {1 << 20, 5});
     ASSERT_EQ(chosen[0].size(), FamilyPrompt().size());
     EXPECT_TRUE(chosen[0] == chosen[1]) << "chunks";
+    Nobody nobody;
+    const auto apart = RunFamily(drawn.files, nullptr, {1 << 20, 1}, &nobody);
+    EXPECT_TRUE(apart[0] == chosen[0]) << "apart";
+    EXPECT_TRUE(apart[1] == chosen[0]) << "apart, one by one";
     const LogitErrors errors = ErrorsOf(chosen[0], scalar[0]);
     const LogitErrors moved = MovedByBf16(config);
     ExpectRounded(errors, moved, kInt8Inputs);
