@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -41,33 +42,6 @@ int64_t DeltaBlock::ConvFloats(const DeltaSpec& spec) {
 
 int64_t DeltaBlock::MatrixFloats(const DeltaSpec& spec) {
   return LinearAttentionStateFloats(RuleOf(spec, DType::kF32));
-}
-
-int64_t DeltaBlock::Projection::width() const {
-  int64_t width = 0;
-  for (const Linear& layer : layers) width += layer.outputs();
-  return width;
-}
-
-size_t DeltaBlock::Projection::KernelBytes(int64_t tokens) const {
-  size_t bytes = 0;
-  for (const Linear& layer : layers) {
-    bytes = std::max(bytes, layer.KernelBytes(tokens));
-  }
-  return bytes;
-}
-
-absl::StatusOr<DeltaBlock::Projection> DeltaBlock::Load(
-    const std::vector<LinearSpec>& specs, const std::vector<ColumnRun>& order,
-    ModelBuild& build) {
-  Projection projection;
-  projection.order = order;
-  for (const LinearSpec& spec : specs) {
-    INLAY_ASSIGN_OR_RETURN(
-        projection.layers.emplace_back(),
-        Linear::Create(spec, LinearOutput::kActivation, build));
-  }
-  return projection;
 }
 
 absl::Status DeltaBlock::ChooseKernels(const DeltaSpec& spec,
@@ -136,8 +110,49 @@ absl::Status DeltaBlock::LoadVectors(const DeltaSpec& spec, ModelBuild& build) {
   return absl::OkStatus();
 }
 
+absl::Status DeltaBlock::LoadInput(const DeltaSpec& spec, const Norm& norm,
+                                   ModelBuild& build) {
+  std::vector<LinearSpec> layers;
+  const bool ordered = !spec.qkvz_order.empty() || !spec.ba_order.empty();
+  const auto append = [&](absl::Span<const LinearSpec> specs,
+                          absl::Span<const ColumnRun> order) {
+    const int64_t first = raw_width_;
+    for (const LinearSpec& layer : specs) {
+      layers.push_back(layer);
+      raw_width_ += layer.n;
+    }
+    const ColumnRun all = {0, static_cast<int32_t>(raw_width_ - first)};
+    if (order.empty()) order = {&all, 1};
+    for (const ColumnRun& run : order) {
+      width_ += run.count;
+      if (!ordered) continue;
+      order_.push_back({static_cast<int32_t>(first) + run.first, run.count});
+    }
+  };
+  const auto widen = [&](const std::vector<LinearSpec>& pair,
+                         std::optional<Widened>& widened) -> absl::Status {
+    if (pair.empty()) return absl::OkStatus();
+    widened.emplace().first = width_;
+    append({pair.data(), 1}, {});
+    INLAY_ASSIGN_OR_RETURN(
+        widened->layer,
+        Linear::Create(pair.back(), LinearOutput::kActivation, build));
+    return absl::OkStatus();
+  };
+  append(spec.qkvz, spec.qkvz_order);
+  INLAY_RETURN_IF_ERROR(widen(spec.low_rank_z, wide_z_));
+  INLAY_RETURN_IF_ERROR(widen(spec.low_rank_a, wide_a_));
+  // Last, as what is behind a few heads begins where vectors cannot.
+  first_b_ = width_;
+  append(spec.ba, spec.ba_order);
+  INLAY_ASSIGN_OR_RETURN(input_,
+                         InputLinear::Create(layers, norm, nullptr, build));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Sublayer>> DeltaBlock::Create(
-    const DeltaSpec& spec, const KvStateView& state, ModelBuild& build) {
+    const DeltaSpec& spec, const Norm& norm, const KvStateView& state,
+    ModelBuild& build) {
   auto block = std::make_unique<DeltaBlock>();
   block->key_width_ = spec.key_width();
   block->value_width_ = spec.value_width();
@@ -146,10 +161,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> DeltaBlock::Create(
   block->epsilon_ = spec.norm.epsilon;
   block->state_ = LayerState(state, ConvFloats(spec));
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
-  INLAY_ASSIGN_OR_RETURN(block->qkvz_, Load(spec.qkvz, spec.qkvz_order, build));
-  INLAY_ASSIGN_OR_RETURN(block->ba_, Load(spec.ba, spec.ba_order, build));
-  INLAY_ASSIGN_OR_RETURN(block->low_rank_z_, Load(spec.low_rank_z, {}, build));
-  INLAY_ASSIGN_OR_RETURN(block->low_rank_a_, Load(spec.low_rank_a, {}, build));
+  INLAY_RETURN_IF_ERROR(block->LoadInput(spec, norm, build));
   INLAY_RETURN_IF_ERROR(block->LoadVectors(spec, build));
   INLAY_ASSIGN_OR_RETURN(
       block->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
@@ -157,37 +169,33 @@ absl::StatusOr<std::unique_ptr<Sublayer>> DeltaBlock::Create(
 }
 
 DeltaBlock::Scratch DeltaBlock::Place(Arena& arena, int64_t tokens) const {
+  // Rows begin where vectors can.
+  constexpr int64_t kColumns = 64;
   const auto take = [&](int64_t width) {
-    return arena.TakeMatrix(tokens, width, activation_);
+    const int64_t room = (width + kColumns - 1) / kColumns * kColumns;
+    return ColumnSlice(arena.TakeMatrix(tokens, room, activation_), 0, width);
   };
   const int64_t conv_width = conv_.desc.channels;
-  Scratch scratch;
-  scratch.raw =
-      take(std::max({conv_width, qkvz_.order.empty() ? 0 : qkvz_.width(),
-                     ba_.order.empty() ? 0 : ba_.width()}));
-  scratch.mixed = MatrixView(scratch.raw.data, activation_, tokens, conv_width);
-  int64_t low = 0;
-  for (const Projection* pair : {&low_rank_z_, &low_rank_a_}) {
-    if (!pair->layers.empty()) {
-      low = std::max(low, pair->layers.front().outputs());
-    }
-  }
-  scratch.low = take(low);
-  scratch.projected = take(qkvz_.width());
-  scratch.b = take(ba_.width());
-  scratch.z = low_rank_z_.layers.empty()
-                  ? ColumnSlice(scratch.projected, conv_width, value_width_)
-                  : take(value_width_);
   const int64_t heads = rule_.desc.num_heads;
-  scratch.a = low_rank_a_.layers.empty()
-                  ? ColumnSlice(scratch.b, heads, decay_width_)
-                  : take(decay_width_);
+  Scratch scratch;
+  const TensorView raw =
+      take(std::max(conv_width, order_.empty() ? 0 : raw_width_));
+  if (!order_.empty()) scratch.raw = ColumnSlice(raw, 0, raw_width_);
+  scratch.mixed = ColumnSlice(raw, 0, conv_width);
+  scratch.projected = take(width_);
+  scratch.b = ColumnSlice(scratch.projected, first_b_, heads);
+  scratch.z = wide_z_.has_value()
+                  ? take(value_width_)
+                  : ColumnSlice(scratch.projected, conv_width, value_width_);
+  scratch.a = wide_a_.has_value() ? take(decay_width_)
+                                  : ColumnSlice(scratch.projected,
+                                                first_b_ + heads, decay_width_);
   const bool in_place = activation_ == DType::kF32;
   scratch.decay = in_place
                       ? scratch.a
                       : arena.TakeMatrix(tokens, decay_width_, DType::kF32);
-  scratch.beta = in_place ? ColumnSlice(scratch.b, 0, heads)
-                          : arena.TakeMatrix(tokens, heads, DType::kF32);
+  scratch.beta =
+      in_place ? scratch.b : arena.TakeMatrix(tokens, heads, DType::kF32);
   return scratch;
 }
 
@@ -199,58 +207,44 @@ size_t DeltaBlock::ScratchBytes(int64_t tokens) const {
 
 size_t DeltaBlock::KernelBytes(int64_t tokens, int64_t) const {
   size_t bytes =
-      std::max(output_.KernelBytes(tokens), rule_.WorkspaceBytes(tokens));
-  for (const Projection* projection :
-       {&qkvz_, &ba_, &low_rank_z_, &low_rank_a_}) {
-    bytes = std::max(bytes, projection->KernelBytes(tokens));
+      std::max({input_.KernelBytes(tokens), output_.KernelBytes(tokens),
+                rule_.WorkspaceBytes(tokens)});
+  for (const std::optional<Widened>* widened : {&wide_z_, &wide_a_}) {
+    if (!widened->has_value()) continue;
+    bytes = std::max(bytes, (*widened)->layer.KernelBytes(tokens));
   }
   return bytes;
 }
 
-absl::Status DeltaBlock::Project(const Step& step, const TensorView& x,
-                                 const Projection& projection,
-                                 const TensorView& raw,
-                                 const TensorView& y) const {
-  const bool in_order = projection.order.empty();
-  const TensorView whole =
-      in_order ? y
-               : MatrixView(raw.data, raw.dtype, x.rows(), projection.width());
+absl::Status DeltaBlock::Widen(const Step& step,
+                               const std::optional<Widened>& widened,
+                               const Scratch& scratch,
+                               const TensorView& y) const {
+  if (!widened.has_value()) return absl::OkStatus();
+  const TensorView low =
+      ColumnSlice(scratch.projected, widened->first, widened->layer.desc().k);
+  return widened->layer.Forward(low, {}, y, step.kernel_workspace, step.stream);
+}
+
+absl::Status DeltaBlock::Project(const Step& step, const BlockInput& x,
+                                 const Scratch& scratch) const {
+  const TensorView& whole = order_.empty() ? scratch.projected : scratch.raw;
+  absl::InlinedVector<TensorView, 6> outputs;
   int64_t first = 0;
-  for (const Linear& layer : projection.layers) {
-    INLAY_RETURN_IF_ERROR(
-        layer.Forward(x, {}, ColumnSlice(whole, first, layer.outputs()),
-                      step.kernel_workspace, step.stream));
+  for (const Linear& layer : input_.layers()) {
+    outputs.push_back(ColumnSlice(whole, first, layer.outputs()));
     first += layer.outputs();
   }
-  if (in_order) return absl::OkStatus();
-  ColumnsParams params;
-  params.x = whole;
-  params.runs = projection.order;
-  params.y = y;
-  return columns_.Run(params, step.stream);
-}
-
-absl::Status DeltaBlock::ProjectLow(const Step& step, const TensorView& x,
-                                    const Projection& pair,
-                                    const TensorView& low,
-                                    const TensorView& y) const {
-  if (pair.layers.empty()) return absl::OkStatus();
-  const TensorView between =
-      MatrixView(low.data, low.dtype, x.rows(), pair.layers.front().outputs());
-  INLAY_RETURN_IF_ERROR(pair.layers.front().Forward(
-      x, {}, between, step.kernel_workspace, step.stream));
-  return pair.layers.back().Forward(between, {}, y, step.kernel_workspace,
-                                    step.stream);
-}
-
-absl::Status DeltaBlock::ProjectAll(const Step& step, const TensorView& x,
-                                    const Scratch& scratch) const {
-  INLAY_RETURN_IF_ERROR(
-      Project(step, x, qkvz_, scratch.raw, scratch.projected));
-  INLAY_RETURN_IF_ERROR(Project(step, x, ba_, scratch.raw, scratch.b));
-  INLAY_RETURN_IF_ERROR(
-      ProjectLow(step, x, low_rank_z_, scratch.low, scratch.z));
-  return ProjectLow(step, x, low_rank_a_, scratch.low, scratch.a);
+  INLAY_RETURN_IF_ERROR(input_.Forward(step, x, outputs));
+  if (!order_.empty()) {
+    ColumnsParams params;
+    params.x = scratch.raw;
+    params.runs = order_;
+    params.y = scratch.projected;
+    INLAY_RETURN_IF_ERROR(columns_.Run(params, step.stream));
+  }
+  INLAY_RETURN_IF_ERROR(Widen(step, wide_z_, scratch, scratch.z));
+  return Widen(step, wide_a_, scratch, scratch.a);
 }
 
 // And brings q and k to their lengths.
@@ -273,7 +267,7 @@ absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
                                            const Scratch& scratch) const {
   StateGatesParams gates;
   gates.x = scratch.a;
-  gates.b = ColumnSlice(scratch.b, 0, rule_.desc.num_heads);
+  gates.b = scratch.b;
   gates.decay = scratch.decay;
   gates.beta = scratch.beta;
   gates.bias = dt_bias_;
@@ -302,8 +296,7 @@ absl::Status DeltaBlock::Forward(const Step& step, const BlockInput& x,
                                  const TensorView& y) const {
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
-  INLAY_RETURN_IF_ERROR(x.Normalise(step.stream));
-  INLAY_RETURN_IF_ERROR(ProjectAll(step, x.normalised, scratch));
+  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
   INLAY_RETURN_IF_ERROR(Convolve(step, scratch));
   INLAY_ASSIGN_OR_RETURN(const TensorView mixed, Mix(step, scratch));
   return output_.Forward(mixed, residual, y, step.kernel_workspace,

@@ -4,6 +4,7 @@
 #define INLAY_CORE_MODEL_LAYERS_DELTA_BLOCK_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,7 +21,8 @@ namespace inlay {
 class DeltaBlock : public Sublayer {
  public:
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const DeltaSpec& spec, const KvStateView& state, ModelBuild& build);
+      const DeltaSpec& spec, const Norm& norm, const KvStateView& state,
+      ModelBuild& build);
   static int64_t ConvFloats(const DeltaSpec& spec);
   static int64_t MatrixFloats(const DeltaSpec& spec);
 
@@ -31,19 +33,10 @@ class DeltaBlock : public Sublayer {
                        const TensorView& y) const override;
 
  private:
-  // Layers over one input, and the order that their columns are wanted in.
-  struct Projection {
-    std::vector<Linear> layers;
-    std::vector<ColumnRun> order;  // empty: as they are
-    int64_t width() const;
-    size_t KernelBytes(int64_t tokens) const;
-  };
-
   // Views into the scratch.
   struct Scratch {
-    TensorView raw;        // what a projection gives before it is put in order
-    TensorView low;        // of low rank
-    TensorView projected;  // q, k, v, z
+    TensorView raw;        // what reads x gives before it is put in order
+    TensorView projected;  // q, k, v, z, what is of low rank, b, a
     TensorView mixed;      // q, k, v after the convolution; in raw's place
     TensorView z;
     TensorView b;
@@ -51,21 +44,21 @@ class DeltaBlock : public Sublayer {
     TensorView decay;  // float32, as beta: of a and of b
     TensorView beta;
   };
+  // What of low rank is widened to: columns of `projected` by a layer.
+  struct Widened {
+    int64_t first = 0;
+    Linear layer;
+  };
 
-  static absl::StatusOr<Projection> Load(const std::vector<LinearSpec>& specs,
-                                         const std::vector<ColumnRun>& order,
-                                         ModelBuild& build);
   absl::Status ChooseKernels(const DeltaSpec& spec, ModelBuild& build);
+  absl::Status LoadInput(const DeltaSpec& spec, const Norm& norm,
+                         ModelBuild& build);
   absl::Status LoadVectors(const DeltaSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
-  absl::Status Project(const Step& step, const TensorView& x,
-                       const Projection& projection, const TensorView& raw,
-                       const TensorView& y) const;
-  absl::Status ProjectLow(const Step& step, const TensorView& x,
-                          const Projection& pair, const TensorView& low,
-                          const TensorView& y) const;
-  absl::Status ProjectAll(const Step& step, const TensorView& x,
-                          const Scratch& scratch) const;
+  absl::Status Project(const Step& step, const BlockInput& x,
+                       const Scratch& scratch) const;
+  absl::Status Widen(const Step& step, const std::optional<Widened>& widened,
+                     const Scratch& scratch, const TensorView& y) const;
   absl::Status Convolve(const Step& step, const Scratch& scratch) const;
   // What comes out, [tokens, value_width_].
   absl::StatusOr<TensorView> Mix(const Step& step,
@@ -77,10 +70,13 @@ class DeltaBlock : public Sublayer {
   DType activation_ = DType::kF32;
   float epsilon_ = 0.0f;
   LayerState state_;
-  Projection qkvz_;
-  Projection ba_;
-  Projection low_rank_z_;  // no layers: z is of qkvz_
-  Projection low_rank_a_;
+  InputLinear input_;              // all that reads x, side by side
+  std::vector<ColumnRun> order_;   // of its columns; empty: as they are
+  int64_t raw_width_ = 0;          // of all of them
+  int64_t first_b_ = 0;            // in order
+  int64_t width_ = 0;              // of all, in order
+  std::optional<Widened> wide_z_;  // none: z is behind v
+  std::optional<Widened> wide_a_;  // none: a is behind b
   const float* taps_ = nullptr;
   const float* a_log_ = nullptr;
   const float* dt_bias_ = nullptr;

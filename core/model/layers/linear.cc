@@ -217,15 +217,13 @@ absl::StatusOr<std::vector<Linear>> Linear::CreateSideBySide(
   std::vector<Linear> layers;
   while (!specs.empty()) {
     size_t count = specs.size();
-    while (count > 1 && !CanStack(specs.first(count), build)) --count;
-    if (count > 1) {
+    for (; count > 1; --count) {
+      if (!CanStack(specs.first(count), build)) continue;
       INLAY_ASSIGN_OR_RETURN(std::optional<Linear> stack,
                              Stack(specs.first(count), build));
-      if (stack.has_value()) {
-        layers.push_back(*std::move(stack));
-      } else {
-        count = 1;
-      }
+      if (!stack.has_value()) continue;
+      layers.push_back(*std::move(stack));
+      break;
     }
     if (count == 1) {
       INLAY_ASSIGN_OR_RETURN(

@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateRecurrent(
     return MambaBlock::Create(*mamba, norm, state, build);
   }
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
-    return DeltaBlock::Create(*delta, state, build);
+    return DeltaBlock::Create(*delta, norm, state, build);
   }
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     return LightningBlock::Create(*lightning, state, build);
