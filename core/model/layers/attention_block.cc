@@ -103,8 +103,7 @@ absl::Status AttentionBlock::LoadProjections(const AttentionSpec& spec,
   const bool head_norms =
       !spec.joint_norms && (spec.q_norm.kind != NormKind::kNone ||
                             spec.k_norm.kind != NormKind::kNone);
-  const bool plain =
-      !spec.gated && !reads_other_kv_ && spec.v_norm.kind == NormKind::kNone;
+  const bool plain = !reads_other_kv_ && spec.v_norm.kind == NormKind::kNone;
   // Norms of heads want heads side by side, but where they are of the pass.
   const bool may_stack = plain && (!head_norms || rope_kv_.row != nullptr);
   if (may_stack) {
@@ -206,8 +205,16 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
         reinterpret_cast<int32_t*>(arena.Take(selector_.ScratchBytes(tokens)));
   }
   if (side_by_side_) {
-    scratch.fused =
-        arena.TakeMatrix(tokens, q_width_ + 2 * kv_width_, activation_);
+    const int64_t width = q_width_ + 2 * kv_width_;
+    if (gate_.splits()) {
+      scratch.q_and_gate =
+          arena.TakeMatrix(tokens, width + q_width_, activation_);
+      scratch.ordered = arena.TakeMatrix(tokens, width + q_width_, activation_);
+      scratch.fused = ColumnSlice(scratch.ordered, 0, width);
+      scratch.gate = ColumnSlice(scratch.ordered, width, q_width_);
+    } else {
+      scratch.fused = arena.TakeMatrix(tokens, width, activation_);
+    }
     scratch.q = ColumnSlice(scratch.fused, 0, q_width_);
     scratch.k = ColumnSlice(scratch.fused, q_width_, kv_width_);
     scratch.v = ColumnSlice(scratch.fused, q_width_ + kv_width_, kv_width_);
@@ -218,7 +225,7 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
       scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
     }
   }
-  if (gate_.splits()) {
+  if (gate_.splits() && !side_by_side_) {
     scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
     scratch.gate = arena.TakeMatrix(tokens, q_width_, activation_);
   }
@@ -246,13 +253,17 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
   if (side_by_side_) {
+    const TensorView& whole =
+        gate_.splits() ? scratch.q_and_gate : scratch.fused;
     absl::InlinedVector<TensorView, 3> columns;
     int64_t first = 0;
     for (const Linear& layer : qkv_.layers()) {
-      columns.push_back(ColumnSlice(scratch.fused, first, layer.outputs()));
+      columns.push_back(ColumnSlice(whole, first, layer.outputs()));
       first += layer.outputs();
     }
-    return qkv_.Forward(step, x, columns);
+    INLAY_RETURN_IF_ERROR(qkv_.Forward(step, x, columns));
+    if (!gate_.splits()) return absl::OkStatus();
+    return gate_.Order(whole, scratch.ordered, step.stream);
   }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(

@@ -43,7 +43,8 @@ class AttentionBlock : public Sublayer {
   // then Attend. qkv(): one or more whose outputs are columns of one matrix,
   // one after another; none where they are not.
   absl::Span<const Linear> qkv() const {
-    return side_by_side_ ? qkv_.layers() : absl::Span<const Linear>();
+    return side_by_side_ && !gate_.splits() ? qkv_.layers()
+                                            : absl::Span<const Linear>();
   }
   const Linear& output() const { return output_; }
   // What qkv() give and what output() reads, in the step's scratch.
@@ -81,7 +82,8 @@ class AttentionBlock : public Sublayer {
     AttentionSequence* chunks = nullptr;
     int32_t* selection = nullptr;
     TensorView fused;
-    TensorView q_and_gate;  // empty without gates
+    TensorView q_and_gate;  // empty without gates; side_by_side_: k, v, too
+    TensorView ordered;     // side_by_side_ with gates: q, k, v, gates
     TensorView gate;
     TensorView q;
     TensorView k;

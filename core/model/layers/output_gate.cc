@@ -14,6 +14,11 @@ absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
       gate.gate_runs_.push_back(
           {(2 * head + 1) * spec.head_dim, spec.head_dim});
     }
+    gate.order_ = gate.q_runs_;
+    gate.order_.push_back({2 * spec.num_heads * spec.head_dim,
+                           2 * spec.num_kv_heads * spec.head_dim});
+    gate.order_.insert(gate.order_.end(), gate.gate_runs_.begin(),
+                       gate.gate_runs_.end());
     INLAY_ASSIGN_OR_RETURN(gate.columns_,
                            build.kernels.Choose("columns", ColumnsTable(),
                                                 ColumnsDesc{build.activation}));
@@ -47,6 +52,15 @@ absl::Status OutputGate::Split(const TensorView& both, const TensorView& q,
   INLAY_RETURN_IF_ERROR(columns_.Run(params, stream));
   params.runs = gate_runs_;
   params.y = gate;
+  return columns_.Run(params, stream);
+}
+
+absl::Status OutputGate::Order(const TensorView& raw, const TensorView& ordered,
+                               Stream& stream) const {
+  ColumnsParams params;
+  params.x = raw;
+  params.runs = order_;
+  params.y = ordered;
   return columns_.Run(params, stream);
 }
 

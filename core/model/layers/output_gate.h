@@ -24,12 +24,16 @@ class OutputGate {
   // Takes queries and gates, side by side in each head, apart.
   absl::Status Split(const TensorView& both, const TensorView& q,
                      const TensorView& gate, Stream& stream) const;
+  // Of those with keys and values behind them: queries, what was behind, gates.
+  absl::Status Order(const TensorView& raw, const TensorView& ordered,
+                     Stream& stream) const;
   absl::Status Apply(const TensorView& context, const TensorView& gate,
                      Stream& stream) const;
 
  private:
   std::vector<ColumnRun> q_runs_;
   std::vector<ColumnRun> gate_runs_;
+  std::vector<ColumnRun> order_;
   float scale_ = 1.0f;
   Op<ColumnsDesc, ColumnsParams> columns_;
   Op<GatedNormDesc, GatedNormParams> gate_;
