@@ -366,7 +366,7 @@ absl::Status Decoder::AttendWanted(const Step& step, const Workspace& space,
   const int64_t tokens = space.hidden.rows();
   INLAY_RETURN_IF_ERROR(
       attention.Begin(step, InputOf(layers_.back().blocks[0].pre_norm, space)));
-  if (!attention.may_leave_out()) return attention.Attend(step, tokens);
+  if (!attention.may_leave_out()) return attention.Mix(step, tokens);
   AttentionBlock::Queries queries;
   if (device_->host_addressable()) {
     const int64_t count =
@@ -404,9 +404,9 @@ absl::Status Decoder::ForwardNarrowed(const DecoderLayer& layer,
   few.space.mixed = few.space.hidden;
   if (attention != nullptr) {
     INLAY_ASSIGN_OR_RETURN(
-        few.context, WantedRows(step, select_context_,
-                                attention->ContextOf(step, space.hidden.rows()),
-                                few.context));
+        few.context,
+        WantedRows(step, select_context_,
+                   attention->MixedOf(step, space.hidden.rows()), few.context));
     INLAY_RETURN_IF_ERROR(AddPart(
         first, step, few.space,
         [&](const TensorView& residual, const TensorView& y) {
@@ -438,14 +438,14 @@ absl::Status Decoder::ForwardLayer(size_t index, const Step& step,
   const DecoderLayer& layer = layers_[index];
   if (layer.parallel) return ForwardParallel(layer, step, space);
   if (Chains(layer, step)) {
-    const AttentionBlock& attention = *layer.blocks[0].attention;
+    const TokenMixer& mixer = *layer.blocks[0].mixer;
     const bool is_begun = index > 0 && Chains(layers_[index - 1], step) &&
                           layers_[index - 1].chain.begins_next();
     if (!is_begun) {
       INLAY_RETURN_IF_ERROR(
-          attention.Begin(step, InputOf(layer.blocks[0].pre_norm, space)));
+          mixer.Begin(step, InputOf(layer.blocks[0].pre_norm, space)));
     }
-    INLAY_RETURN_IF_ERROR(attention.Attend(step, space.hidden.rows()));
+    INLAY_RETURN_IF_ERROR(mixer.Mix(step, space.hidden.rows()));
     return layer.chain.Forward(step, space.hidden);
   }
   for (const DecoderBlock& block : layer.blocks) {

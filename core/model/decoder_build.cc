@@ -206,6 +206,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
         Mlp::Create(std::get<MlpSpec>(block_spec.part), norm, build));
     block.mlp = static_cast<const Mlp*>(block.part.get());
   }
+  block.mixer = block.part->mixer();
   return block;
 }
 
@@ -213,13 +214,13 @@ void Decoder::BuildChains(const ModelBuild& build) {
   for (size_t i = layers_.size(); i-- > 0;) {
     DecoderLayer& layer = layers_[i];
     if (!layer.is_plain()) continue;
-    LayerChain::Normalised<AttentionBlock> next;
+    LayerChain::Normalised<TokenMixer> next;
     // Begins only what goes on in a chain itself.
     if (i + 1 < layers_.size() && layers_[i + 1].chain.Serves(1)) {
       const DecoderBlock& block = layers_[i + 1].blocks[0];
-      next = {&block.pre_norm, block.attention};
+      next = {&block.pre_norm, block.mixer};
     }
-    layer.chain = LayerChain(*layer.blocks[0].attention,
+    layer.chain = LayerChain(*layer.blocks[0].mixer,
                              {&layer.blocks[1].pre_norm, layer.blocks[1].mlp},
                              next, build);
   }

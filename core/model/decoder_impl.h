@@ -37,6 +37,7 @@ struct DecoderBlock {
 
   // `part`, where it is one of these.
   const AttentionBlock* attention = nullptr;
+  const TokenMixer* mixer = nullptr;
   const ChainedMlp* mlp = nullptr;
 
   // Whether something is done to the output before it is added.
@@ -50,13 +51,13 @@ struct DecoderLayer {
   bool parallel = false;
   Norm pre_norm;       // of all blocks, where parallel ones share it
   float scale = 1.0f;  // of the residual stream after the blocks
-  // What follows the first block's attention, where that is all of the layer.
+  // What follows the first block's mixer, where that is all of the layer.
   LayerChain chain;
 
-  // Attention, then an MLP or a mixture of them, and no more.
+  // A mixer, then an MLP or a mixture of them, and no more.
   bool is_plain() const {
     return !parallel && scale == 1.0f && blocks.size() == 2 &&
-           blocks[0].is_plain() && blocks[0].attention != nullptr &&
+           blocks[0].is_plain() && blocks[0].mixer != nullptr &&
            blocks[1].is_plain() && blocks[1].mlp != nullptr;
   }
 };

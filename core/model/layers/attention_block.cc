@@ -253,17 +253,14 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
   if (side_by_side_) {
-    const TensorView& whole =
-        gate_.splits() ? scratch.q_and_gate : scratch.fused;
     absl::InlinedVector<TensorView, 3> columns;
     int64_t first = 0;
     for (const Linear& layer : qkv_.layers()) {
-      columns.push_back(ColumnSlice(whole, first, layer.outputs()));
+      columns.push_back(
+          ColumnSlice(Projected(scratch), first, layer.outputs()));
       first += layer.outputs();
     }
-    INLAY_RETURN_IF_ERROR(qkv_.Forward(step, x, columns));
-    if (!gate_.splits()) return absl::OkStatus();
-    return gate_.Order(whole, scratch.ordered, step.stream);
+    return qkv_.Forward(step, x, columns);
   }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(
@@ -271,6 +268,12 @@ absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
       {gate_.splits() ? scratch.q_and_gate : scratch.q, scratch.k, scratch.v}));
   if (!gate_.splits() || scratch.q_and_gate.empty()) return absl::OkStatus();
   return gate_.Split(scratch.q_and_gate, scratch.q, scratch.gate, step.stream);
+}
+
+absl::Status AttentionBlock::Order(const Step& step,
+                                   const Scratch& scratch) const {
+  if (!side_by_side_ || !gate_.splits()) return absl::OkStatus();
+  return gate_.Order(scratch.q_and_gate, scratch.ordered, step.stream);
 }
 
 absl::Status AttentionBlock::NormaliseHeads(const Step& step,
@@ -333,6 +336,7 @@ RopeKvParams AttentionBlock::FusedParams(const Step& step,
 
 absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
                                     const Scratch& scratch) const {
+  INLAY_RETURN_IF_ERROR(Order(step, scratch));
   if (rope_kv_.row != nullptr) {
     return rope_kv_.Run(FusedParams(step, kv, scratch), step.stream);
   }
@@ -355,12 +359,12 @@ absl::Span<const AttentionSequence> AttentionBlock::Sequences(
   return {scratch.chunks, static_cast<size_t>(count)};
 }
 
-TensorView AttentionBlock::QkvOf(const Step& step, int64_t tokens) const {
+TensorView AttentionBlock::InputsOf(const Step& step, int64_t tokens) const {
   Arena arena(step.scratch);
-  return Place(arena, tokens).fused;
+  return Projected(Place(arena, tokens));
 }
 
-TensorView AttentionBlock::ContextOf(const Step& step, int64_t tokens) const {
+TensorView AttentionBlock::MixedOf(const Step& step, int64_t tokens) const {
   Arena arena(step.scratch);
   return Place(arena, tokens).context;
 }
@@ -388,13 +392,14 @@ absl::Status AttentionBlock::WriteKv(const Step& step,
   return Finish(step, KvOf(step), scratch);
 }
 
-absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens) const {
+absl::Status AttentionBlock::Mix(const Step& step, int64_t tokens) const {
   const AttentionPlan* plan = on_cpu_ ? nullptr : &step.device.plans[cut_];
   if (decode_attention_.row == nullptr || !plan->few) {
     return Attend(step, tokens, {step.batch.SequencesOf(kv_group_), plan});
   }
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, tokens);
+  INLAY_RETURN_IF_ERROR(Order(step, scratch));
   DecodeAttentionParams params;
   params.rope_kv = FusedParams(step, KvOf(step), scratch);
   params.out = scratch.context;
@@ -439,8 +444,8 @@ absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,
                                      const TensorView& y) const {
   const int64_t tokens = x.hidden.rows();
   INLAY_RETURN_IF_ERROR(Begin(step, x));
-  INLAY_RETURN_IF_ERROR(Attend(step, tokens));
-  return output_.Forward(ContextOf(step, tokens), residual, y,
+  INLAY_RETURN_IF_ERROR(Mix(step, tokens));
+  return output_.Forward(MixedOf(step, tokens), residual, y,
                          step.kernel_workspace, step.stream);
 }
 

@@ -13,6 +13,7 @@
 #include "core/model/layers/output_gate.h"
 #include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
+#include "core/model/layers/token_mixer.h"
 #include "kernels/attention/attention.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/kv_write/kv_write.h"
@@ -21,7 +22,7 @@
 
 namespace inlay {
 
-class AttentionBlock : public Sublayer {
+class AttentionBlock : public Sublayer, public TokenMixer {
  public:
   // `norm`: of the inputs to come. `kv` with a null base: the layer's place in
   // a block of `kv_group`. `summaries`: the same of its blocks' summaries,
@@ -38,20 +39,15 @@ class AttentionBlock : public Sublayer {
                        const TensorView& residual,
                        const TensorView& y) const override;
 
-  // Forward in parts, for who computes the products before and after attention
-  // otherwise (layer_chain.h) or leaves queries out (ForwardNarrowed): Begin,
-  // then Attend. qkv(): one or more whose outputs are columns of one matrix,
-  // one after another; none where they are not.
-  absl::Span<const Linear> qkv() const {
-    return side_by_side_ && !gate_.splits() ? qkv_.layers()
-                                            : absl::Span<const Linear>();
+  const TokenMixer* mixer() const override { return this; }
+  absl::Span<const Linear> inputs() const override {
+    return side_by_side_ ? qkv_.layers() : absl::Span<const Linear>();
   }
-  const Linear& output() const { return output_; }
-  // What qkv() give and what output() reads, in the step's scratch.
-  TensorView QkvOf(const Step& step, int64_t tokens) const;
-  TensorView ContextOf(const Step& step, int64_t tokens) const;
-  absl::Status Begin(const Step& step, const BlockInput& x) const;
-  absl::Status Attend(const Step& step, int64_t tokens) const;
+  const Linear& output() const override { return output_; }
+  TensorView InputsOf(const Step& step, int64_t tokens) const override;
+  TensorView MixedOf(const Step& step, int64_t tokens) const override;
+  absl::Status Begin(const Step& step, const BlockInput& x) const override;
+  absl::Status Mix(const Step& step, int64_t tokens) const override;
 
   // Whether queries may be left out: each sees what is before it, whatever else
   // is in the step.
@@ -68,7 +64,7 @@ class AttentionBlock : public Sublayer {
     absl::Span<const AttentionSequence> sequences;
     const AttentionPlan* plan = nullptr;
   };
-  // Attend for these: other rows of ContextOf() are undefined.
+  // Mix for these: other rows of MixedOf() are undefined.
   absl::Status Attend(const Step& step, int64_t tokens,
                       const Queries& queries) const;
   // Of Forward what later steps need: the step's keys and values.
@@ -103,8 +99,14 @@ class AttentionBlock : public Sublayer {
   // The block's place in build.cuts, which gets its way to cut attention.
   void AddCut(ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
+  // What the layers give lies in.
+  const TensorView& Projected(const Scratch& scratch) const {
+    return gate_.splits() ? scratch.q_and_gate : scratch.fused;
+  }
   absl::Status Project(const Step& step, const BlockInput& x,
                        const Scratch& scratch) const;
+  // Gates apart from q, k and v, where they are side by side.
+  absl::Status Order(const Step& step, const Scratch& scratch) const;
   // The layer's place in the step's cache.
   KvLayerView KvOf(const Step& step) const;
   // Norms of heads, rotation and the KV write, in one pass or one after the

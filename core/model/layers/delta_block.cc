@@ -226,25 +226,25 @@ absl::Status DeltaBlock::Widen(const Step& step,
   return widened->layer.Forward(low, {}, y, step.kernel_workspace, step.stream);
 }
 
-absl::Status DeltaBlock::Project(const Step& step, const BlockInput& x,
-                                 const Scratch& scratch) const {
-  const TensorView& whole = order_.empty() ? scratch.projected : scratch.raw;
+TensorView DeltaBlock::InputsOf(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  return Projected(Place(arena, tokens));
+}
+
+TensorView DeltaBlock::MixedOf(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  return Mixed(Place(arena, tokens));
+}
+
+absl::Status DeltaBlock::Begin(const Step& step, const BlockInput& x) const {
+  const TensorView whole = InputsOf(step, x.hidden.rows());
   absl::InlinedVector<TensorView, 6> outputs;
   int64_t first = 0;
   for (const Linear& layer : input_.layers()) {
     outputs.push_back(ColumnSlice(whole, first, layer.outputs()));
     first += layer.outputs();
   }
-  INLAY_RETURN_IF_ERROR(input_.Forward(step, x, outputs));
-  if (!order_.empty()) {
-    ColumnsParams params;
-    params.x = scratch.raw;
-    params.runs = order_;
-    params.y = scratch.projected;
-    INLAY_RETURN_IF_ERROR(columns_.Run(params, step.stream));
-  }
-  INLAY_RETURN_IF_ERROR(Widen(step, wide_z_, scratch, scratch.z));
-  return Widen(step, wide_a_, scratch, scratch.a);
+  return input_.Forward(step, x, outputs);
 }
 
 // And brings q and k to their lengths.
@@ -263,8 +263,7 @@ absl::Status DeltaBlock::Convolve(const Step& step,
   return unit_.Run(unit, step.stream);
 }
 
-absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
-                                           const Scratch& scratch) const {
+absl::Status DeltaBlock::Recur(const Step& step, const Scratch& scratch) const {
   StateGatesParams gates;
   gates.x = scratch.a;
   gates.b = scratch.b;
@@ -276,7 +275,7 @@ absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
   LinearAttentionParams rule;
   rule.q = ColumnSlice(scratch.mixed, 0, key_width_);
   rule.k = ColumnSlice(scratch.mixed, key_width_, key_width_);
-  rule.v = rule.y = ColumnSlice(scratch.mixed, 2 * key_width_, value_width_);
+  rule.v = rule.y = Mixed(scratch);
   rule.decay = gates.decay;
   rule.beta = gates.beta;
   rule.state = state_.Matrices(step);
@@ -287,20 +286,33 @@ absl::StatusOr<TensorView> DeltaBlock::Mix(const Step& step,
   norm.z = scratch.z;
   norm.weight = norm_;
   norm.epsilon = epsilon_;
-  INLAY_RETURN_IF_ERROR(gated_norm_.Run(norm, step.stream));
-  return rule.y;
+  return gated_norm_.Run(norm, step.stream);
+}
+
+absl::Status DeltaBlock::Mix(const Step& step, int64_t tokens) const {
+  Arena arena(step.scratch);
+  const Scratch scratch = Place(arena, tokens);
+  if (!order_.empty()) {
+    ColumnsParams params;
+    params.x = scratch.raw;
+    params.runs = order_;
+    params.y = scratch.projected;
+    INLAY_RETURN_IF_ERROR(columns_.Run(params, step.stream));
+  }
+  INLAY_RETURN_IF_ERROR(Widen(step, wide_z_, scratch, scratch.z));
+  INLAY_RETURN_IF_ERROR(Widen(step, wide_a_, scratch, scratch.a));
+  INLAY_RETURN_IF_ERROR(Convolve(step, scratch));
+  return Recur(step, scratch);
 }
 
 absl::Status DeltaBlock::Forward(const Step& step, const BlockInput& x,
                                  const TensorView& residual,
                                  const TensorView& y) const {
-  Arena arena(step.scratch);
-  const Scratch scratch = Place(arena, x.hidden.rows());
-  INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
-  INLAY_RETURN_IF_ERROR(Convolve(step, scratch));
-  INLAY_ASSIGN_OR_RETURN(const TensorView mixed, Mix(step, scratch));
-  return output_.Forward(mixed, residual, y, step.kernel_workspace,
-                         step.stream);
+  const int64_t tokens = x.hidden.rows();
+  INLAY_RETURN_IF_ERROR(Begin(step, x));
+  INLAY_RETURN_IF_ERROR(Mix(step, tokens));
+  return output_.Forward(MixedOf(step, tokens), residual, y,
+                         step.kernel_workspace, step.stream);
 }
 
 }  // namespace inlay

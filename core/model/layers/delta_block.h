@@ -12,13 +12,14 @@
 #include "core/model/layers/linear.h"
 #include "core/model/layers/recurrent.h"
 #include "core/model/layers/step.h"
+#include "core/model/layers/token_mixer.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
 
 namespace inlay {
 
-class DeltaBlock : public Sublayer {
+class DeltaBlock : public Sublayer, public TokenMixer {
  public:
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
       const DeltaSpec& spec, const Norm& norm, const KvStateView& state,
@@ -31,6 +32,14 @@ class DeltaBlock : public Sublayer {
   absl::Status Forward(const Step& step, const BlockInput& x,
                        const TensorView& residual,
                        const TensorView& y) const override;
+
+  const TokenMixer* mixer() const override { return this; }
+  absl::Span<const Linear> inputs() const override { return input_.layers(); }
+  const Linear& output() const override { return output_; }
+  TensorView InputsOf(const Step& step, int64_t tokens) const override;
+  TensorView MixedOf(const Step& step, int64_t tokens) const override;
+  absl::Status Begin(const Step& step, const BlockInput& x) const override;
+  absl::Status Mix(const Step& step, int64_t tokens) const override;
 
  private:
   // Views into the scratch.
@@ -55,14 +64,16 @@ class DeltaBlock : public Sublayer {
                          ModelBuild& build);
   absl::Status LoadVectors(const DeltaSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
-  absl::Status Project(const Step& step, const BlockInput& x,
-                       const Scratch& scratch) const;
+  const TensorView& Projected(const Scratch& scratch) const {
+    return order_.empty() ? scratch.projected : scratch.raw;
+  }
+  TensorView Mixed(const Scratch& scratch) const {
+    return ColumnSlice(scratch.mixed, 2 * key_width_, value_width_);
+  }
   absl::Status Widen(const Step& step, const std::optional<Widened>& widened,
                      const Scratch& scratch, const TensorView& y) const;
   absl::Status Convolve(const Step& step, const Scratch& scratch) const;
-  // What comes out, [tokens, value_width_].
-  absl::StatusOr<TensorView> Mix(const Step& step,
-                                 const Scratch& scratch) const;
+  absl::Status Recur(const Step& step, const Scratch& scratch) const;
 
   int64_t key_width_ = 0;
   int64_t value_width_ = 0;

@@ -3,19 +3,19 @@
 #include <utility>
 
 namespace inlay {
-LayerChain::LayerChain(const AttentionBlock& attention,
+LayerChain::LayerChain(const TokenMixer& mixer,
                        const Normalised<ChainedMlp>& mlp,
-                       const Normalised<AttentionBlock>& next,
+                       const Normalised<TokenMixer>& next,
                        const ModelBuild& build)
-    : attention_(&attention), mlp_(mlp), next_(next) {
+    : mixer_(&mixer), mlp_(mlp), next_(next) {
   if (!MayChain(build) || !mlp.norm->is_rms()) return;
   if (next.part != nullptr &&
-      (next.part->qkv().empty() || !next.norm->is_rms())) {
+      (next.part->inputs().empty() || !next.norm->is_rms())) {
     next_.part = nullptr;
   }
   LinearChainDesc desc;
-  bool same_row = attention.output().may_chain();
-  AddStage(attention.output(), &desc).adds = true;
+  bool same_row = mixer.output().may_chain();
+  AddStage(mixer.output(), &desc).adds = true;
   if (!mlp.part->Describe(&desc)) return;
   const auto choose = [&] {
     auto op = build.kernels.Choose("linear_chain", LinearChainTable(), desc);
@@ -25,7 +25,7 @@ LayerChain::LayerChain(const AttentionBlock& attention,
   if (next_.part != nullptr) {
     const bool before = same_row;
     const size_t stages = desc.stages.size();
-    for (const Linear& layer : next_.part->qkv()) {
+    for (const Linear& layer : next_.part->inputs()) {
       same_row = same_row && layer.may_chain();
       LinearChainStage& stage = AddStage(layer, &desc);
       stage.normalised = true;
@@ -48,16 +48,16 @@ absl::Status LayerChain::Forward(const Step& step,
   LinearChainParams params;
   params.hidden = hidden;
   params.exchange = step.device.exchange;
-  params.x = attention_->ContextOf(step, tokens);
-  AddStage(attention_->output(), {}, &params);
+  params.x = mixer_->MixedOf(step, tokens);
+  AddStage(mixer_->output(), {}, &params);
   mlp_.part->Fill(step, tokens, *mlp_.norm, &params);
   if (next_.part != nullptr) {
-    const TensorView qkv = next_.part->QkvOf(step, tokens);
+    const TensorView y = next_.part->InputsOf(step, tokens);
     int64_t first = 0;
-    for (const Linear& layer : next_.part->qkv()) {
+    for (const Linear& layer : next_.part->inputs()) {
       SetNorm(
           *next_.norm,
-          &AddStage(layer, ColumnSlice(qkv, first, layer.outputs()), &params));
+          &AddStage(layer, ColumnSlice(y, first, layer.outputs()), &params));
       first += layer.outputs();
     }
   }

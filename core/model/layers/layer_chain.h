@@ -1,15 +1,16 @@
-// LayerChain: what lies between the attention of a layer and that of the next
-// (the output projection, the MLP, the next layer's projections) as one launch,
-// for steps of few tokens on devices with a kernel for that. Kernels and
-// weights are those of the parts it is made of.
+// LayerChain: what lies between where a layer's tokens are mixed (attention, a
+// recurrence) and where the next one's are (the output projection, the MLP, the
+// next layer's projections) as one launch, for steps of few tokens on devices
+// with a kernel for that. Kernels and weights are those of the parts it is made
+// of.
 #ifndef INLAY_CORE_MODEL_LAYERS_LAYER_CHAIN_H_
 #define INLAY_CORE_MODEL_LAYERS_LAYER_CHAIN_H_
 
 #include "absl/status/status.h"
-#include "core/model/layers/attention_block.h"
 #include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/step.h"
+#include "core/model/layers/token_mixer.h"
 #include "kernels/linear_chain/linear_chain.h"
 
 namespace inlay {
@@ -26,8 +27,8 @@ class LayerChain {
   // None.
   LayerChain() = default;
   // All parts outlive it. `next.part` may be null. None where no kernel serves.
-  LayerChain(const AttentionBlock& attention, const Normalised<ChainedMlp>& mlp,
-             const Normalised<AttentionBlock>& next, const ModelBuild& build);
+  LayerChain(const TokenMixer& mixer, const Normalised<ChainedMlp>& mlp,
+             const Normalised<TokenMixer>& next, const ModelBuild& build);
 
   // Whether it serves a step of so many tokens.
   bool Serves(int64_t tokens) const { return tokens <= rows_; }
@@ -35,16 +36,16 @@ class LayerChain {
   size_t exchange_bytes() const {
     return op_.row == nullptr ? 0 : LinearChainExchangeBytes(op_.desc);
   }
-  // Whether it runs the next layer's AttentionBlock::Begin.
+  // Whether it runs the next layer's TokenMixer::Begin.
   bool begins_next() const { return next_.part != nullptr; }
-  // After attention's Attend.
+  // After the mixer's Mix.
   absl::Status Forward(const Step& step, const TensorView& hidden) const;
 
  private:
   int64_t rows_ = 0;
-  const AttentionBlock* attention_ = nullptr;
+  const TokenMixer* mixer_ = nullptr;
   Normalised<ChainedMlp> mlp_;
-  Normalised<AttentionBlock> next_;
+  Normalised<TokenMixer> next_;
   Op<LinearChainDesc, LinearChainParams> op_;
 };
 

@@ -15,6 +15,7 @@
 namespace inlay {
 
 struct AttentionMask;
+class TokenMixer;
 
 // Cosines and sines of the step's tokens, [tokens, rotary_dim / 2] each.
 struct RopeAngles {
@@ -73,6 +74,8 @@ class Sublayer {
   // Whether Forward takes any number of rows, whatever the step's tokens are,
   // and a row of y follows from the same row of x alone.
   virtual bool by_rows() const { return false; }
+  // The part itself, where it is one.
+  virtual const TokenMixer* mixer() const { return nullptr; }
 };
 
 // What matrix libraries expect of their operands.
