@@ -83,10 +83,13 @@ std::optional<Stack> ParseStack(std::string_view name) {
 
 class ExpertEntries {
  public:
-  ExpertEntries(const WeightSource& stored, std::string_view model_type)
+  // `hidden_size`: where it is not 0, matrices may lie either way.
+  ExpertEntries(const WeightSource& stored, std::string_view model_type,
+                int64_t hidden_size)
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
-        by_inputs_(is_gpt_oss_ || model_type == "llama4_text") {}
+        by_inputs_(is_gpt_oss_ || model_type == "llama4_text"),
+        hidden_size_(hidden_size) {}
 
   absl::Status Add(const WeightInfo& info) {
     const auto fused = ParseFused(info.name);
@@ -161,18 +164,24 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
+  // Down's outputs and gate's inputs are hidden_size.
+  bool ByInputs(const WeightInfo& info, const Fused& fused) const {
+    if (hidden_size_ == 0 || info.shape.size() != 3) return by_inputs_;
+    return info.shape[fused.gate_up ? 2 : 1] != hidden_size_;
+  }
+
   absl::Status AddMatrices(const WeightInfo& info, const Fused& fused) {
+    const bool by_inputs = ByInputs(info, fused);
     // Rows may be of blocks, columns not.
     INLAY_RETURN_IF_ERROR(Check(info,
-                                by_inputs_
-                                    ? absl::MakeConstSpan(kFloats)
-                                    : absl::MakeConstSpan(&info.dtype, 1),
+                                by_inputs ? absl::MakeConstSpan(kFloats)
+                                          : absl::MakeConstSpan(&info.dtype, 1),
                                 3));
-    const int64_t outputs = info.shape[by_inputs_ ? 2 : 1];
-    const int64_t k = info.shape[by_inputs_ ? 1 : 2];
+    const int64_t outputs = info.shape[by_inputs ? 2 : 1];
+    const int64_t k = info.shape[by_inputs ? 1 : 2];
     return AddParts(info, fused, outputs, "weight",
                     [&](int64_t e, int64_t n, SlicedTensor& entry) {
-                      if (by_inputs_) {
+                      if (by_inputs) {
                         entry.slice.layout = SliceLayout::kColumns;
                       } else {
                         entry.slice.first += e * outputs;
@@ -248,6 +257,7 @@ class ExpertEntries {
   const WeightSource& stored_;
   bool is_gpt_oss_;
   bool by_inputs_;  // matrices lie as inputs by outputs
+  int64_t hidden_size_;
   bool any_ = false;
   std::vector<SlicedTensor> entries_;
 };
@@ -255,10 +265,16 @@ class ExpertEntries {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
-    const Json& config, std::shared_ptr<const WeightSource> stored) {
+    const Json& config, std::shared_ptr<const WeightSource> stored,
+    std::string_view text) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
-  ExpertEntries entries(*stored, type);
+  int64_t hidden_size = 0;
+  if (text == "qwen3_vl_moe_text") {
+    INLAY_ASSIGN_OR_RETURN(hidden_size,
+                           JsonInt(config, "hidden_size", 2048, 1, INT32_MAX));
+  }
+  ExpertEntries entries(*stored, type, hidden_size);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }
